@@ -1,0 +1,153 @@
+package invalidation
+
+import (
+	"errors"
+	"strings"
+)
+
+// A Glob is a compiled pattern of Redis' MATCH kind: * matches any bytes, ? one byte, a backslash takes the meaning
+// from the byte after it. The zero Glob matches only the empty key. Safe for concurrent use.
+type Glob struct {
+	// runs are the pieces between the stars: one run means no star at all.
+	runs []run
+}
+
+// A run is a piece of a glob without a star.
+type run struct {
+	text string
+	// any marks the bytes of text that match everything; nil where there is no ? in the run.
+	any []bool
+}
+
+// Escape returns value as a pattern that matches only value.
+func Escape(value string) string {
+	if !strings.ContainsAny(value, `*?[\`) {
+		return value
+	}
+	return string(appendEscaped(make([]byte, 0, len(value)+8), value))
+}
+
+func appendEscaped(dst []byte, value string) []byte {
+	for i := 0; i < len(value); i++ {
+		switch value[i] {
+		case '*', '?', '[', '\\':
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, value[i])
+	}
+	return dst
+}
+
+var (
+	errGlobClass  = errors.New("an unescaped [ starts a character class, which is not supported")
+	errGlobEscape = errors.New("a backslash at the end escapes nothing")
+)
+
+// CompileGlob reads a pattern. It refuses an unescaped [ and a lone backslash at the end: what remains means the same
+// to Redis and to Glob, byte by byte.
+func CompileGlob(pattern string) (Glob, error) {
+	var g Glob
+	var text []byte
+	var wild []bool
+	flush := func() {
+		r := run{text: string(text)}
+		for _, w := range wild {
+			if w {
+				r.any = append([]bool(nil), wild...)
+				break
+			}
+		}
+		g.runs = append(g.runs, r)
+		text, wild = text[:0], wild[:0]
+	}
+	for i := 0; i < len(pattern); i++ {
+		c, isAny := pattern[i], false
+		switch c {
+		case '*':
+			flush()
+			continue
+		case '?':
+			isAny = true
+		case '[':
+			return Glob{}, errGlobClass
+		case '\\':
+			i++
+			if i == len(pattern) {
+				return Glob{}, errGlobEscape
+			}
+			c = pattern[i]
+		}
+		text, wild = append(text, c), append(wild, isAny)
+	}
+	flush()
+	return g, nil
+}
+
+// Match tells whether the whole key matches. The time is at most proportional to len(key) times len(pattern).
+func (g Glob) Match(key string) bool {
+	if len(g.runs) == 0 {
+		return key == ""
+	}
+	first, last := g.runs[0], g.runs[len(g.runs)-1]
+	if !first.startsIn(key) {
+		return false
+	}
+	key = key[len(first.text):]
+	if len(g.runs) == 1 {
+		return key == ""
+	}
+	if len(key) < len(last.text) || !last.startsIn(key[len(key)-len(last.text):]) {
+		return false
+	}
+	key = key[:len(key)-len(last.text)]
+	for _, r := range g.runs[1 : len(g.runs)-1] {
+		// The leftmost place is always right: it leaves the most for the runs that follow.
+		at := r.indexIn(key)
+		if at < 0 {
+			return false
+		}
+		key = key[at+len(r.text):]
+	}
+	return true
+}
+
+// Prefix returns the literal text before the first * or ?, unescaped.
+func (g Glob) Prefix() string {
+	if len(g.runs) == 0 {
+		return ""
+	}
+	first := g.runs[0]
+	for i, w := range first.any {
+		if w {
+			return first.text[:i]
+		}
+	}
+	return first.text
+}
+
+func (r run) startsIn(key string) bool {
+	if r.any == nil {
+		return strings.HasPrefix(key, r.text)
+	}
+	if len(key) < len(r.text) {
+		return false
+	}
+	for i, w := range r.any {
+		if !w && key[i] != r.text[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (r run) indexIn(key string) int {
+	if r.any == nil {
+		return strings.Index(key, r.text)
+	}
+	for i := 0; i+len(r.text) <= len(key); i++ {
+		if r.startsIn(key[i:]) {
+			return i
+		}
+	}
+	return -1
+}

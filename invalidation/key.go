@@ -1,0 +1,54 @@
+package invalidation
+
+import "strings"
+
+const (
+	leasePrefix = "lock:fill:"
+	stampPrefix = "stamp:"
+)
+
+// LeaseKey returns the key that a reader locks while it fills key (R4), in the same Redis Cluster slot as key: a
+// hash tag is kept, a key without braces is wrapped in one. It returns false for a key that can have no lease key:
+// one whose braces form no hash tag (wrapping it would land in another slot), one that is nothing but a hash tag
+// (its lease key is that of the text inside), and the empty key. The read side loads such a key through and does
+// not store it.
+func LeaseKey(key string) (string, bool) {
+	if !strings.ContainsAny(key, "{}") {
+		if key == "" {
+			return "", false
+		}
+		return leasePrefix + "{" + key + "}", true
+	}
+	if !hasHashTag(key) || isWrapped(key) {
+		return "", false
+	}
+	return leasePrefix + key, true
+}
+
+// InnerKey returns the key that lease is the lease key of. It returns false for what LeaseKey never returns.
+func InnerKey(lease string) (string, bool) {
+	key, ok := strings.CutPrefix(lease, leasePrefix)
+	switch {
+	case !ok:
+		return "", false
+	case isWrapped(key):
+		return key[1 : len(key)-1], true
+	case hasHashTag(key):
+		return key, true
+	}
+	return "", false
+}
+
+// StampKey returns the key that holds the stamp of tag.
+func StampKey(tag string) string { return stampPrefix + tag }
+
+// hasHashTag follows the rule of Redis Cluster: the text between the first { and the first } after it, if not empty.
+func hasHashTag(key string) bool {
+	_, rest, ok := strings.Cut(key, "{")
+	return ok && strings.IndexByte(rest, '}') > 0
+}
+
+// isWrapped tells whether key is {text} without any other brace.
+func isWrapped(key string) bool {
+	return len(key) > 2 && key[0] == '{' && key[len(key)-1] == '}' && !strings.ContainsAny(key[1:len(key)-1], "{}")
+}

@@ -1,0 +1,59 @@
+package invalidation
+
+import "encoding/binary"
+
+// A Lookup finds, with a query, the values of a parameter that the row does not give. It runs after the commit, so it
+// sees the state after the change.
+type Lookup struct {
+	// Param is the parameter that it finds.
+	Param string
+	// By names what it is asked by: id, or parameters of the row.
+	By []string
+	// SQL is one SELECT with exactly one ?, which stands for the list of by-values (tuples where By has several
+	// names). It selects the by-columns, in the order of By, and then the value.
+	SQL string
+}
+
+// A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong to the Map that
+// gave them: answers to one map's needs do not answer another's.
+type Need struct {
+	Lookup *Lookup
+	By     []string
+}
+
+// Answers hold what lookups found. The zero value is ready. Not safe for concurrent use with Put.
+type Answers struct {
+	found map[*Lookup]map[string][]string
+}
+
+// Put records the values for n. No values means: asked, and nothing found.
+func (a *Answers) Put(n Need, values []string) {
+	if a.found == nil {
+		a.found = map[*Lookup]map[string][]string{}
+	}
+	byKey := a.found[n.Lookup]
+	if byKey == nil {
+		byKey = map[string][]string{}
+		a.found[n.Lookup] = byKey
+	}
+	byKey[string(appendNeedKey(nil, n.By))] = values
+}
+
+// Get returns the values for n, and whether they are known. A nil *Answers knows nothing.
+func (a *Answers) Get(n Need) ([]string, bool) {
+	if a == nil {
+		return nil, false
+	}
+	var buf [64]byte
+	values, ok := a.found[n.Lookup][string(appendNeedKey(buf[:0], n.By))]
+	return values, ok
+}
+
+// appendNeedKey joins by-values so that different lists never become the same text.
+func appendNeedKey(dst []byte, by []string) []byte {
+	for _, v := range by {
+		dst = binary.AppendUvarint(dst, uint64(len(v)))
+		dst = append(dst, v...)
+	}
+	return dst
+}

@@ -1,0 +1,196 @@
+package invalidation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Format is the form of the messages that subscribers hear (K3).
+type Format string
+
+const (
+	// FormatEvent is an object: {"v":1,"epoch":...,"seq":...,"at":...,"keys":[...],"patterns":[...]}.
+	FormatEvent Format = "event"
+	// FormatArray is a bare list of keys and patterns, for the oldest clients.
+	FormatArray Format = "array"
+)
+
+// MaxEntries is how many keys and patterns one message carries at most.
+const MaxEntries = 1000
+
+// messageVersion is the only "v" that DecodeMessage knows.
+const messageVersion = 1
+
+// timeLayout is RFC 3339 with microseconds, always six digits.
+const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
+
+// A Message is what a subscriber hears after the keys were unlinked.
+type Message struct {
+	// Epoch names the publisher's life; Seq counts its messages. A gap within an epoch means a message was lost.
+	Epoch string
+	Seq   uint64
+	// At is when the message was made, in UTC with microseconds.
+	At time.Time
+	// Keys are exact keys, Patterns are globs as CompileGlob reads them.
+	Keys, Patterns []string
+}
+
+// Append appends the JSON of m in format f. Any valid UTF-8 is carried exactly; a byte that is not part of valid
+// UTF-8 becomes U+FFFD. The array format has neither epoch, sequence nor time, and its old clients know no escapes:
+// there an escaped character of a pattern becomes ?, which tells them too much rather than too little.
+func (m Message) Append(dst []byte, f Format) []byte {
+	if f == FormatArray {
+		dst = append(dst, '[')
+		n := 0
+		dst = appendStrings(dst, &n, m.Keys, appendJSON)
+		dst = appendStrings(dst, &n, m.Patterns, appendPlainPattern)
+		return append(dst, ']')
+	}
+	dst = append(dst, `{"v":1,"epoch":`...)
+	dst = appendJSON(dst, m.Epoch)
+	dst = append(dst, `,"seq":`...)
+	dst = strconv.AppendUint(dst, m.Seq, 10)
+	dst = append(dst, `,"at":"`...)
+	dst = m.At.UTC().AppendFormat(dst, timeLayout)
+	dst = append(dst, `","keys":[`...)
+	n := 0
+	dst = appendStrings(dst, &n, m.Keys, appendJSON)
+	dst = append(dst, `],"patterns":[`...)
+	n = 0
+	dst = appendStrings(dst, &n, m.Patterns, appendJSON)
+	return append(dst, `]}`...)
+}
+
+// appendStrings appends list without brackets; n counts the entries before it.
+func appendStrings(dst []byte, n *int, list []string, appendOne func([]byte, string) []byte) []byte {
+	for _, s := range list {
+		if *n > 0 {
+			dst = append(dst, ',')
+		}
+		*n++
+		dst = appendOne(dst, s)
+	}
+	return dst
+}
+
+// appendPlainPattern appends a pattern for clients that know no escapes.
+func appendPlainPattern(dst []byte, pattern string) []byte {
+	if !strings.Contains(pattern, `\`) {
+		return appendJSON(dst, pattern)
+	}
+	plain := make([]byte, 0, len(pattern))
+	for i := 0; i < len(pattern); {
+		_, size := utf8.DecodeRuneInString(pattern[i:])
+		if pattern[i] == '\\' && i+1 < len(pattern) {
+			// One ? for each byte: a ? of Redis is a byte.
+			_, size = utf8.DecodeRuneInString(pattern[i+1:])
+			plain = append(plain, strings.Repeat("?", size)...)
+			i += 1 + size
+			continue
+		}
+		plain = append(plain, pattern[i:i+size]...)
+		i += size
+	}
+	return appendJSON(dst, string(plain))
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendJSON appends s as a JSON string. Nothing but what JSON demands is escaped.
+func appendJSON(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				dst = append(dst, s[start:i]...)
+				dst = append(dst, "\ufffd"...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		i++
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[start:i-1]...)
+		start = i
+		dst = appendEscapedByte(dst, c)
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
+
+func appendEscapedByte(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
+}
+
+// wireEvent is the event format. Pointers tell an absent field.
+type wireEvent struct {
+	V        *int64    `json:"v"`
+	Epoch    string    `json:"epoch"`
+	Seq      uint64    `json:"seq"`
+	At       time.Time `json:"at"`
+	Keys     []string  `json:"keys"`
+	Patterns []string  `json:"patterns"`
+}
+
+var errMessageVersion = errors.New(`the field "v" is missing`)
+
+// DecodeMessage reads a message of either format. An event of another version is refused; its unknown fields are
+// ignored. In an array an entry with * or ? is a pattern whose other characters are literal, any other entry a key.
+func DecodeMessage(b []byte) (Message, error) {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	if len(b) > 0 && b[0] == '[' {
+		return decodeArray(b)
+	}
+	var w wireEvent
+	if err := json.Unmarshal(b, &w); err != nil {
+		return Message{}, fmt.Errorf("decode message: %w", err)
+	}
+	if w.V == nil {
+		return Message{}, fmt.Errorf("decode message: %w", errMessageVersion)
+	}
+	if *w.V != messageVersion {
+		return Message{}, fmt.Errorf("decode message: version %d is not known", *w.V)
+	}
+	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns}, nil
+}
+
+func decodeArray(b []byte) (Message, error) {
+	var entries []string
+	if err := json.Unmarshal(b, &entries); err != nil {
+		return Message{}, fmt.Errorf("decode message: %w", err)
+	}
+	var m Message
+	for _, entry := range entries {
+		if strings.ContainsAny(entry, "*?") {
+			m.Patterns = append(m.Patterns, literalEscapes.Replace(entry))
+		} else {
+			m.Keys = append(m.Keys, entry)
+		}
+	}
+	return m, nil
+}
+
+// literalEscapes turns a pattern of a client that knows no escapes into one of ours.
+var literalEscapes = strings.NewReplacer(`\`, `\\`, `[`, `\[`)

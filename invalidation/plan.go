@@ -1,0 +1,20 @@
+package invalidation
+
+import "time"
+
+// A Plan is what one row invalidates. It is not to be modified: it may share memory with the Map.
+type Plan struct {
+	// Keys are exact keys, stamp keys included.
+	Keys []string
+	// Patterns are globs: only * and ? are special, a backslash takes the meaning from the character after it.
+	Patterns []string
+	// Sets are index sets (K7): keys of Redis sets whose members are cache keys.
+	Sets []string
+	// Repeat says after which delays the row is to be applied again, in ascending order.
+	Repeat []time.Duration
+	// Hold says for how long fills of the keys are to be refused; zero means not at all.
+	Hold time.Duration
+}
+
+// Len returns how many keys, patterns and sets the plan has together.
+func (p *Plan) Len() int { return len(p.Keys) + len(p.Patterns) + len(p.Sets) }
