@@ -1,0 +1,94 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// A child is one run of a program.
+type child struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process is gone and was waited for
+	err    error         // how it ended, to be read after exited
+}
+
+// spawn starts cmd so that it dies with this process, with its output in the
+// file log.
+//
+// The kernel ties the parent-death signal to the thread that started the
+// child, not to the process. So the goroutine that starts the child stays on
+// its thread until the child is gone.
+func spawn(cmd *exec.Cmd, log string) (*child, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = attributes()
+
+	c := &child{cmd: cmd, exited: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			c.err = cmd.Wait()
+			close(c.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return c, nil
+}
+
+// alive says whether the process still runs.
+func (c *child) alive() bool {
+	select {
+	case <-c.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the process with SIGKILL and waits for it.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // an error means that it is gone already
+	<-c.exited
+}
+
+// terminate ends the process with SIGTERM and waits. When ctx ends first the
+// process is killed and the error says so.
+func (c *child) terminate(ctx context.Context) error {
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	_ = c.cmd.Process.Signal(syscall.SIGCONT) // a frozen process would never see SIGTERM
+	select {
+	case <-c.exited:
+		return nil
+	case <-ctx.Done():
+		c.kill()
+		return fmt.Errorf("wait for the end, killed instead: %w", context.Cause(ctx))
+	}
+}
+
+// tail returns the last lines of a log for an error message.
+func tail(log string) string {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return "(no log: " + err.Error() + ")"
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) > 15 {
+		lines = lines[len(lines)-15:]
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,162 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// FolderVariable names the environment variable that says where the folder of
+// unpacked servers is, for a program that runs outside the checkout.
+const FolderVariable = "UNSTALE_SERVERS_DIR"
+
+// module is the first line of the go.mod beside which .servers lies.
+const module = "module github.com/unstale/unstale"
+
+// A MissingError says that no usable program of a kind was found, and what to do.
+type MissingError struct {
+	Kind     Kind
+	Rejected []string // programs that were found and why they are of no use
+}
+
+func (e *MissingError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "find %s: no %s %s or newer on PATH or in %s", e.Kind, names[e.Kind][0], oldest[e.Kind], folderForPeople())
+	for _, r := range e.Rejected {
+		fmt.Fprintf(&b, "; %s", r)
+	}
+	fmt.Fprintf(&b, "; run %s in the checkout, which unpacks one there (or install %s, or set %s)", e.command(), e.packages(), FolderVariable)
+	return b.String()
+}
+
+// command is the line to type.
+func (e *MissingError) command() string {
+	if e.Kind == KindMariaDB {
+		return "scripts/servers mariadb"
+	}
+	return "scripts/servers"
+}
+
+// packages are what holds the program in Debian and its relatives.
+func (e *MissingError) packages() string {
+	switch e.Kind {
+	case KindMySQL:
+		return "the package mysql-server-core or mysql-server"
+	case KindMariaDB:
+		return "the package mariadb-server-core"
+	default:
+		return "the package redis-server"
+	}
+}
+
+// Find returns the program of a kind that the Start functions use: the first
+// of FindAll. The error is a *MissingError.
+func Find(kind Kind) (*Program, error) {
+	found, rejected := search(kind)
+	if len(found) == 0 {
+		return nil, &MissingError{Kind: kind, Rejected: rejected}
+	}
+	return found[0], nil
+}
+
+// FindAll returns every usable program of a kind: on PATH first, then in the
+// trees below .servers.
+func FindAll(kind Kind) []*Program {
+	found, _ := search(kind)
+	return found
+}
+
+func search(kind Kind) (found []*Program, rejected []string) {
+	consider := func(path, tree string) {
+		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			return
+		}
+		p, err := identify(path, tree)
+		switch {
+		case err != nil:
+			rejected = append(rejected, err.Error())
+		case p.Kind != kind:
+		case older(p.Version, oldest[kind]):
+			rejected = append(rejected, fmt.Sprintf("%s is %s", path, p.Version))
+		default:
+			found = append(found, p)
+		}
+	}
+	for _, dir := range pathFolders() {
+		for _, name := range names[kind] {
+			consider(filepath.Join(dir, name), "")
+		}
+	}
+	if folder, ok := Folder(); ok {
+		for _, tree := range []string{"root", "debian"} {
+			for _, name := range names[kind] {
+				consider(filepath.Join(folder, tree, "usr/sbin", name), filepath.Join(folder, tree))
+				consider(filepath.Join(folder, tree, "usr/bin", name), filepath.Join(folder, tree))
+			}
+		}
+	}
+	return found, rejected
+}
+
+// pathFolders is PATH and the two folders that hold servers but that a
+// person's PATH often lacks.
+func pathFolders() []string {
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	seen := map[string]bool{}
+	unique := dirs[:0]
+	for _, dir := range append(dirs, "/usr/local/sbin", "/usr/sbin") {
+		if filepath.IsAbs(dir) && !seen[dir] {
+			seen[dir] = true
+			unique = append(unique, dir)
+		}
+	}
+	return unique
+}
+
+// Folder is where scripts/servers unpacks programs: UNSTALE_SERVERS_DIR, or
+// .servers beside the go.mod of this module in the working directory or above.
+func Folder() (path string, ok bool) {
+	if path := os.Getenv(FolderVariable); path != "" {
+		return path, true
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", false
+	}
+	for {
+		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil {
+			line, _, _ := strings.Cut(string(text), "\n")
+			if strings.TrimSpace(line) == module {
+				return filepath.Join(dir, ".servers"), true
+			}
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", false
+		}
+		dir = parent
+	}
+}
+
+func folderForPeople() string {
+	if folder, ok := Folder(); ok {
+		return folder
+	}
+	return ".servers of a checkout (none in the working directory or above)"
+}
+
+// treeLoader returns what it takes to run a program of an unpacked tree: the
+// tree's own loader if it has one, otherwise the tree's library folders.
+func treeLoader(tree string) (loader, libs []string) {
+	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*"} {
+		dirs, _ := filepath.Glob(filepath.Join(tree, pattern))
+		libs = append(libs, dirs...)
+	}
+	for _, pattern := range []string{"usr/lib64/ld-linux-*.so.*", "usr/lib/ld-linux-*.so.*", "lib64/ld-linux-*.so.*", "lib/ld-linux-*.so.*"} {
+		if found, _ := filepath.Glob(filepath.Join(tree, pattern)); len(found) > 0 {
+			return []string{found[0], "--library-path", strings.Join(libs, ":")}, nil
+		}
+	}
+	return nil, libs
+}

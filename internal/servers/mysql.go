@@ -1,0 +1,166 @@
+package servers
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// MySQLOptions says how to start a MySQL or MariaDB server.
+type MySQLOptions struct {
+	// Flavor is KindMySQL or KindMariaDB. Empty: MySQL if there is one,
+	// otherwise MariaDB.
+	Flavor Kind
+	// Program beats Flavor and what Find would find.
+	Program *Program
+	// Dir is the folder below which the server's temporary folder is made.
+	// Empty: the system's. Its path must be short enough for a Unix socket.
+	Dir string
+	// Args are further options of the server, such as "--sync-binlog=0". The
+	// last one wins over this package's own, which leave durability at the
+	// server's defaults.
+	Args []string
+}
+
+// A MySQL is a private MySQL or MariaDB server. Its account root has every
+// right and no password.
+type MySQL struct {
+	*Server
+}
+
+// StartMySQL starts a server and returns when it answers. Its first run with a
+// program prepares a template of the data folder, which takes seconds; later
+// runs copy it. Without a deadline in ctx it gives up after two minutes. The
+// caller must Close the server.
+func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
+	program, err := o.program()
+	if err != nil {
+		return nil, err
+	}
+	template, err := templateFolder(ctx, program)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := newFolder(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &MySQL{&Server{program: program, folder: folder}}
+	m.Server.command = func() *exec.Cmd { return program.command(m.args(o.Args)...) }
+	m.probe = m.ask
+	if err = copyFolder(template, folder.join("data")); err == nil {
+		err = m.first(ctx)
+	}
+	if err != nil {
+		_ = m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (o MySQLOptions) program() (*Program, error) {
+	if o.Program != nil {
+		return o.Program, nil
+	}
+	switch o.Flavor {
+	case KindMySQL, KindMariaDB:
+		return Find(o.Flavor)
+	case "":
+		program, err := Find(KindMySQL)
+		if err == nil {
+			return program, nil
+		}
+		if other, otherErr := Find(KindMariaDB); otherErr == nil {
+			return other, nil
+		}
+		return nil, err
+	default:
+		return nil, fmt.Errorf("start a database: flavor %q is neither %q nor %q", o.Flavor, KindMySQL, KindMariaDB)
+	}
+}
+
+// args are the options of a normal run.
+func (m *MySQL) args(more []string) []string {
+	args := append(commonArgs(m.program, m.folder.join("data")),
+		"--bind-address=127.0.0.1",
+		"--port="+strconv.Itoa(m.port),
+		"--socket="+m.Socket(),
+		"--pid-file="+m.folder.join("pid"),
+		"--tmpdir="+m.folder.path,
+		"--skip-name-resolve",
+		"--max-connections=1000",
+	)
+	if m.program.Kind == KindMySQL {
+		args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
+	}
+	return append(args, more...)
+}
+
+// commonArgs are the options that preparing a data folder needs as well.
+func commonArgs(p *Program, data string) []string {
+	args := []string{"--no-defaults", "--basedir=" + p.base(), "--datadir=" + data}
+	for _, name := range []string{"mysql", "mariadb"} {
+		messages := filepath.Join(p.base(), "share", name)
+		if _, err := os.Stat(filepath.Join(messages, "english", "errmsg.sys")); err == nil {
+			args = append(args, "--lc-messages-dir="+messages)
+			break
+		}
+	}
+	if os.Geteuid() == 0 {
+		args = append(args, "--user=root")
+	}
+	return args
+}
+
+// Flavor is KindMySQL or KindMariaDB.
+func (m *MySQL) Flavor() Kind { return m.program.Kind }
+
+// Socket is the path of the Unix socket.
+func (m *MySQL) Socket() string { return m.folder.join("mysql.sock") }
+
+// DSN is a data source name for go-sql-driver over the Unix socket, as root,
+// with parseTime and UTC. The database may be empty.
+func (m *MySQL) DSN(database string) string {
+	return m.config("unix", m.Socket(), database).FormatDSN()
+}
+
+// TCPDSN is like DSN over TCP, for clients in between whom a proxy stands.
+func (m *MySQL) TCPDSN(database string) string {
+	return m.config("tcp", m.Addr(), database).FormatDSN()
+}
+
+func (m *MySQL) config(network, address, database string) *mysql.Config {
+	c := mysql.NewConfig()
+	c.User = "root"
+	c.Net = network
+	c.Addr = address
+	c.DBName = database
+	c.ParseTime = true
+	c.Loc = time.UTC
+	c.Params = map[string]string{"time_zone": "'+00:00'"}
+	return c
+}
+
+// ask connects once and returns the server's version.
+func (m *MySQL) ask(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c := m.config("unix", m.Socket(), "")
+	c.Params = nil
+	c.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return "", err
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	err = db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version)
+	return version, err
+}

@@ -1,0 +1,120 @@
+package servers
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RedisOptions says how to start a Redis server.
+type RedisOptions struct {
+	// Program beats what Find would find.
+	Program *Program
+	// Dir is the folder below which the server's temporary folder is made.
+	// Empty: the system's. Its path must be short enough for a Unix socket.
+	Dir string
+	// Args are further options, such as "--appendonly", "yes". The last one
+	// wins over this package's own, which keep nothing on disk.
+	Args []string
+	// Config is the text of a configuration file, read before Args. Sentinel
+	// needs one.
+	Config string
+}
+
+// A Redis is a private Redis server without a password.
+type Redis struct {
+	*Server
+}
+
+// StartRedis starts a server and returns when it answers. Without a deadline
+// in ctx it gives up after two minutes. The caller must Close the server.
+func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
+	program := o.Program
+	if program == nil {
+		var err error
+		if program, err = Find(KindRedis); err != nil {
+			return nil, err
+		}
+	}
+	folder, err := newFolder(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{&Server{program: program, folder: folder}}
+	r.Server.command = func() *exec.Cmd { return program.command(r.args(o.Args)...) }
+	r.probe = r.ask
+	// Sentinel rewrites its file, so it is made once and not for each run.
+	if err = os.WriteFile(folder.join("redis.conf"), []byte(o.Config), 0o600); err == nil {
+		err = r.first(ctx)
+	}
+	if err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Redis) args(more []string) []string {
+	args := []string{
+		r.folder.join("redis.conf"),
+		"--bind", "127.0.0.1",
+		"--port", strconv.Itoa(r.port),
+		"--unixsocket", r.Socket(),
+		"--dir", r.folder.path,
+		"--save", "",
+		"--appendonly", "no",
+		"--daemonize", "no",
+	}
+	return append(args, more...)
+}
+
+// Socket is the path of the Unix socket.
+func (r *Redis) Socket() string { return r.folder.join("redis.sock") }
+
+// URL is the address of database 0 over TCP, such as redis://127.0.0.1:24017/0.
+func (r *Redis) URL() string { return "redis://" + r.Addr() + "/0" }
+
+// ask connects once and returns the server's version. It goes over the socket,
+// where nobody else can answer, and speaks the protocol by hand: INFO is
+// refused while the data are loaded, which is what a caller waits for.
+func (r *Redis) ask(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.Socket())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := conn.Write([]byte("PING\r\nINFO server\r\nQUIT\r\n")); err != nil {
+		return "", err
+	}
+	return r.readVersion(bufio.NewScanner(conn))
+}
+
+// readVersion reads the replies to PING and INFO. A server that wants a
+// password is ready, but tells its version to its users only.
+func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
+	for replies.Scan() {
+		line := replies.Text()
+		if strings.HasPrefix(line, "-NOAUTH") || strings.HasPrefix(line, "-NOPERM") {
+			return r.program.Version, nil
+		}
+		if strings.HasPrefix(line, "-") {
+			return "", fmt.Errorf("redis says %s", line[1:])
+		}
+		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			return version, nil
+		}
+	}
+	if err := replies.Err(); err != nil {
+		return "", err
+	}
+	return "", fmt.Errorf("no version in redis' answer")
+}
