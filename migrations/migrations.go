@@ -1,0 +1,94 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// VersionTable is where goose keeps the schema's version. It is not goose's default name, so that an
+// application which migrates its own tables with goose keeps a version of its own.
+const VersionTable = "cache_outbox_version"
+
+// ErrSchema says that the database's schema is not the one that this binary was built for.
+var ErrSchema = errors.New("schema does not match this binary")
+
+// Provider returns goose's provider over the embedded files. Its verbs take turns with those of other
+// processes through a MySQL user lock, which the server frees the moment its holder is gone. (Goose's own
+// table locker would make the others wait out a lease after a crash, and needs equal clocks and time zones.)
+//
+// The provider keeps one connection of db while a verb runs; it does not close db.
+func Provider(db *sql.DB) (*goose.Provider, error) {
+	p, err := goose.NewProvider(goose.DialectMySQL, db, files,
+		goose.WithTableName(VersionTable),
+		goose.WithSessionLocker(turn{}),
+		goose.WithDisableGlobalRegistry(true),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return p, nil
+}
+
+// Up applies whatever is missing and returns what it applied. Running it again is harmless.
+func Up(ctx context.Context, db *sql.DB) ([]*goose.MigrationResult, error) {
+	p, err := Provider(db)
+	if err != nil {
+		return nil, err
+	}
+	done, err := p.Up(ctx)
+	if err != nil {
+		return done, fmt.Errorf("migrate up: %w", err)
+	}
+	return done, nil
+}
+
+// Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of
+// the embedded files. It changes nothing: a database without the version table has version 0.
+func Check(ctx context.Context, db *sql.DB) error {
+	p, err := Provider(db)
+	if err != nil {
+		return err
+	}
+	sources := p.ListSources()
+	want := sources[len(sources)-1].Version
+	have, err := version(ctx, db)
+	switch {
+	case err != nil:
+		return err
+	case have < want:
+		return fmt.Errorf("%w: it has version %d, this binary needs %d; run `unstale migrate up`", ErrSchema, have, want)
+	case have > want:
+		return fmt.Errorf("%w: it has version %d, this binary knows %d; deploy the newer binary", ErrSchema, have, want)
+	}
+	return nil
+}
+
+// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and deletes
+// it for a down, so the highest applied one is the version.
+const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + VersionTable + " WHERE is_applied"
+
+// Contract: no lock, the dictionary of the current schema alone.
+const tableSQL = `SELECT COUNT(*) FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name = '` + VersionTable + `'`
+
+func version(ctx context.Context, db *sql.DB) (int64, error) {
+	var n int64
+	if err := db.QueryRowContext(ctx, tableSQL).Scan(&n); err != nil {
+		return 0, fmt.Errorf("read schema version: %w", err)
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	if err := db.QueryRowContext(ctx, versionSQL).Scan(&n); err != nil {
+		return 0, fmt.Errorf("read schema version: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,139 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+var tables = []string{
+	"cache_outbox", "cache_outbox_delayed", "cache_outbox_dead", "cache_outbox_journal", "cache_outbox_sweeps",
+}
+
+func countTables(t *testing.T, db *sql.DB) int {
+	t.Helper()
+	var n int
+	err := db.QueryRow("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('" +
+		strings.Join(tables, "','") + "')").Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// W3: up makes the tables, again is harmless, down removes them one by one, and Check names the cure.
+func TestUpCheckDown(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	err := migrations.Check(ctx, db)
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 5; run `unstale migrate up`") {
+		t.Errorf("check of an empty database: %v", err)
+	}
+	for want := 5; want >= 0; want -= 5 { // 5 applied at first, none the second time
+		done, err := migrations.Up(ctx, db)
+		if err != nil || len(done) != want {
+			t.Fatalf("up applied %d, %v; wanted %d", len(done), err, want)
+		}
+	}
+	if err := migrations.Check(ctx, db); err != nil {
+		t.Errorf("check after up: %v", err)
+	}
+	if n := countTables(t, db); n != len(tables) {
+		t.Errorf("%d tables after up", n)
+	}
+	p, err := migrations.Provider(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for left := len(tables) - 1; left >= 0; left-- {
+		if _, err := p.Down(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := countTables(t, db); n != left {
+			t.Errorf("%d tables, wanted %d", n, left)
+		}
+	}
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Errorf("up after down: %v", err)
+	}
+}
+
+// A binary that is older than the schema says so instead of guessing.
+func TestCheckOfANewerSchema(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("INSERT INTO " + migrations.VersionTable + " (version_id, is_applied) VALUES (99, 1)"); err != nil {
+		t.Fatal(err)
+	}
+	err := migrations.Check(ctx, db)
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 5; deploy the newer binary") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Replicas that start together take turns: one applies everything, the others find it done.
+func TestReplicasTakeTurns(t *testing.T) {
+	t.Parallel()
+	ctx, env := context.Background(), testenv.MySQL(t)
+	const replicas = 6
+	var (
+		start   = make(chan struct{})
+		mu      sync.Mutex
+		applied []int
+		group   sync.WaitGroup
+	)
+	for range replicas {
+		db, err := sql.Open("mysql", env.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		group.Go(func() {
+			<-start
+			done, err := migrations.Up(ctx, db)
+			if err != nil {
+				t.Errorf("up: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			applied = append(applied, len(done))
+		})
+	}
+	close(start)
+	group.Wait()
+	total := 0
+	for _, n := range applied {
+		total += n
+	}
+	if total != len(tables) {
+		t.Errorf("applied %v, wanted %d in all", applied, len(tables))
+	}
+	if err := migrations.Check(ctx, env.DB); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run that was cut off after its DDL and before goose noted it is repaired by running it again.
+func TestUpAfterACutRun(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DELETE FROM " + migrations.VersionTable + " WHERE version_id > 2"); err != nil {
+		t.Fatal(err)
+	}
+	done, err := migrations.Up(ctx, db)
+	if err != nil || len(done) != 3 {
+		t.Fatalf("applied %d, %v", len(done), err)
+	}
+}
