@@ -1,0 +1,181 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// A Row is one claimed row of cache_outbox or cache_outbox_delayed.
+type Row struct {
+	ID          uint64    // in the table that it was claimed from
+	FirstID     uint64    // in cache_outbox, where it began; 0 if it never was there
+	Entity      string    // as written
+	EntityID    string    // as written
+	Params      []byte    // JSON text as written; nil when there are none or they are too large
+	ParamsBytes int       // their size in the table
+	Trace       string    // as written
+	CreatedAt   time.Time // UTC, the database's clock
+	Attempts    int       // failures of its own so far
+	Repeated    bool      // a repeat that the map asked for
+}
+
+// Oversized says that the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
+func (r *Row) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
+
+// Cut names the field that fills its column. A column is wider than the limit by one character, so the value
+// was cut by a non-strict sql_mode: it is not what the application meant. "" if none does.
+func (r *Row) Cut() string {
+	switch {
+	case utf8.RuneCountInString(r.Entity) > MaxEntity:
+		return "entity"
+	case utf8.RuneCountInString(r.EntityID) > MaxID:
+		return "entity_id"
+	case utf8.RuneCountInString(r.Trace) > MaxTrace:
+		return "trace"
+	}
+	return ""
+}
+
+// ClaimLimits bound one claim. All are required.
+type ClaimLimits struct {
+	Rows        int // at most this many rows
+	Bytes       int // at most this many bytes of parameters, but one row always fits
+	ParamsBytes int // larger parameters are not fetched: see Row.Oversized
+}
+
+// A queue is a table that rows are claimed from, with its statement.
+type queue struct {
+	name     string
+	claimSQL string
+}
+
+// hot is what applications insert into.
+//
+// Contract: exclusive record locks on the rows that it returns and on no other (READ COMMITTED, primary key,
+// SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the optimizer from a
+// scan in another order. Larger parameters come as NULL with their length.
+var hot = &queue{name: "cache_outbox", claimSQL: `SELECT id, id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
+COALESCE(LENGTH(params), 0), trace, created_at, 0, 0
+FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`}
+
+// delayed holds the rows with a time.
+//
+// Contract: as above, over the index on due_at: it and the primary key are locked for the rows returned.
+var delayed = &queue{name: "cache_outbox_delayed", claimSQL: `SELECT id, first_id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
+COALESCE(LENGTH(params), 0), trace, created_at, attempts, repeated
+FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`}
+
+// A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for
+// concurrent use.
+type Claim struct {
+	Rows  []Row
+	store *Store
+	tx    *sql.Tx
+	queue *queue
+}
+
+// Claim takes the oldest rows that nobody else holds. A claim without rows is nil. Its ctx must outlive the
+// claim: when it ends, the rows are released.
+func (s *Store) Claim(ctx context.Context, limits ClaimLimits) (*Claim, error) {
+	return s.claim(ctx, hot, limits)
+}
+
+// ClaimDue takes delayed rows whose time has come, as Claim does.
+func (s *Store) ClaimDue(ctx context.Context, limits ClaimLimits) (*Claim, error) {
+	return s.claim(ctx, delayed, limits)
+}
+
+func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim, error) {
+	tx, err := s.claims.BeginTx(ctx, nil) // READ COMMITTED by the session
+	if err != nil {
+		return nil, fmt.Errorf("begin claim: %w", err)
+	}
+	c := &Claim{store: s, tx: tx, queue: q}
+	if err := c.fetch(ctx, limits); err != nil {
+		return nil, errors.Join(fmt.Errorf("claim rows: %w", err), c.Release())
+	}
+	if len(c.Rows) == 0 {
+		return nil, c.Release()
+	}
+	return c, nil
+}
+
+// Release gives the rows back: the next claim may take them at once.
+func (c *Claim) Release() error {
+	if err := c.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("release rows: %w", err)
+	}
+	return nil
+}
+
+// fetch reads rows with small parameters at once; the others follow within the byte limit.
+func (c *Claim) fetch(ctx context.Context, limits ClaimLimits) error {
+	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
+	rows, err := c.tx.QueryContext(ctx, c.queue.claimSQL, inline, limits.Rows)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	for rows.Next() {
+		var r Row
+		if err := rows.Scan(&r.ID, &r.FirstID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes,
+			&r.Trace, &r.CreatedAt, &r.Attempts, &r.Repeated); err != nil {
+			return err
+		}
+		c.Rows = append(c.Rows, r)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return c.fetchLarge(ctx, inline, limits)
+}
+
+// fetchLarge fills in parameters between inline and the limit, row by row, and drops the rows that exceed the
+// byte limit from the claim: they stay in the table for the next one.
+func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) error {
+	bytes := 0
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.ParamsBytes <= limits.ParamsBytes {
+			bytes += r.ParamsBytes
+		}
+		if i > 0 && bytes > limits.Bytes {
+			c.Rows = c.Rows[:i]
+			return nil
+		}
+		if r.ParamsBytes <= inline || r.ParamsBytes > limits.ParamsBytes {
+			continue
+		}
+		// Contract: no further lock (the row is ours), one row by primary key.
+		query := "SELECT params FROM " + c.queue.name + " WHERE id = " + strconv.FormatUint(r.ID, 10)
+		if err := c.tx.QueryRowContext(ctx, query).Scan(&r.Params); err != nil {
+			return fmt.Errorf("fetch parameters of row %d: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+// Contract for both: no lock (a consistent read), one row of the index named. A row that another worker holds
+// counts: the claim that follows will not get it.
+const (
+	waitingSQL = "SELECT EXISTS (SELECT 1 FROM cache_outbox FORCE INDEX (PRIMARY))"
+	dueSQL     = "SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6))"
+)
+
+// Waiting says in one plain statement whether cache_outbox has a row.
+func (s *Store) Waiting(ctx context.Context) (bool, error) { return s.exists(ctx, waitingSQL) }
+
+// Due says in one plain statement whether a delayed row's time has come.
+func (s *Store) Due(ctx context.Context) (bool, error) { return s.exists(ctx, dueSQL) }
+
+func (s *Store) exists(ctx context.Context, query string) (found bool, err error) {
+	if err := s.claims.QueryRowContext(ctx, query).Scan(&found); err != nil {
+		return false, fmt.Errorf("poll outbox: %w", err)
+	}
+	return found, nil
+}

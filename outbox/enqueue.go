@@ -1,0 +1,88 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Statements carry at most this many rows and about this many bytes: far below the placeholder limit of
+// 65,535 and the smallest max_allowed_packet in use (16 MiB on MariaDB).
+const (
+	maxStatementRows  = 500
+	maxStatementBytes = 1 << 20
+)
+
+// Contract: appends; takes no lock that another insert waits for; not repeatable (each run adds rows).
+const (
+	insertSQL        = "INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES "
+	insertDelayedSQL = "INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, due_at) VALUES "
+)
+
+// dueLayout is how a DATETIME(6) is written; always in UTC, whatever time zone the session has.
+const dueLayout = "2006-01-02 15:04:05.000000"
+
+// Enqueue inserts invalidations in the caller's transaction: they become visible to the worker when, and
+// only when, tx commits. All of them are checked before the first is written; a bad one gives a *FieldError
+// and writes nothing. Many rows go in few statements. Enqueue neither commits nor rolls back, and is as safe
+// for concurrent use as tx is. No invalidations is not an error.
+func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
+	now, later, err := encodeAll(invalidations)
+	if err != nil {
+		return err
+	}
+	if err := insert(ctx, tx, insertSQL, "(?,?,?,?)", now); err != nil {
+		return err
+	}
+	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later)
+}
+
+// encodeAll checks everything first and returns the column values of each row, by table.
+func encodeAll(invalidations []Invalidation) (now, later [][]any, err error) {
+	for i, inv := range invalidations {
+		params, err := inv.encode()
+		if err != nil {
+			err.Index = i
+			return nil, nil, err
+		}
+		row := []any{inv.Entity, inv.ID, params, inv.Trace}
+		if inv.NotBefore.IsZero() {
+			now = append(now, row)
+			continue
+		}
+		later = append(later, append(row, inv.NotBefore.UTC().Format(dueLayout)))
+	}
+	return now, later, nil
+}
+
+func insert(ctx context.Context, tx Tx, stmt, tuple string, rows [][]any) error {
+	for len(rows) > 0 {
+		n := fit(rows)
+		args := make([]any, 0, n*len(rows[0]))
+		for _, row := range rows[:n] {
+			args = append(args, row...)
+		}
+		query := stmt + strings.Repeat(tuple+",", n-1) + tuple
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+			return fmt.Errorf("insert invalidations: %w", err)
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// fit says how many of rows go into one statement; at least one.
+func fit(rows [][]any) int {
+	bytes := 0
+	for i, row := range rows {
+		for _, v := range row {
+			if s, ok := v.(string); ok {
+				bytes += len(s)
+			}
+		}
+		if i == maxStatementRows || i > 0 && bytes > maxStatementBytes {
+			return i
+		}
+	}
+	return len(rows)
+}

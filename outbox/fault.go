@@ -1,0 +1,53 @@
+package outbox
+
+import (
+	"errors"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// MySQL's error numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
+const (
+	errConCount        = 1040 // ER_CON_COUNT_ERROR
+	errAccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
+	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
+	errUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
+	errTooManyUserConn = 1203 // ER_TOO_MANY_USER_CONNECTIONS
+	errLockTimeout     = 1205 // ER_LOCK_WAIT_TIMEOUT
+	errDeadlock        = 1213 // ER_LOCK_DEADLOCK
+	errUserLimit       = 1226 // ER_USER_LIMIT_REACHED
+	errReadOnlyOption  = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
+	errInterrupted     = 1317 // ER_QUERY_INTERRUPTED
+	errReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
+	errNewAbort        = 3169 // ER_SESSION_WAS_KILLED
+	errIdle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT
+)
+
+// IsContention says whether err is a deadlock or a lock wait timeout: nothing was kept, running the
+// transaction again is the cure.
+func IsContention(err error) bool {
+	n := number(err)
+	return n == errDeadlock || n == errLockTimeout
+}
+
+// IsStatementFault says whether the server is well and refuses the statement itself, such as an unknown
+// table: trying again cannot help. Errors of the network, and of a server that is busy, read-only or going
+// down, are not.
+func IsStatementFault(err error) bool {
+	switch number(err) {
+	case 0, errConCount, errAccessDenied, errShutdown, errTooManyUserConn, errLockTimeout, errDeadlock, errUserLimit,
+		errReadOnlyOption, errInterrupted, errReadOnlyMode, errNewAbort, errIdle:
+		var shape *LookupShapeError
+		return errors.As(err, &shape)
+	}
+	return true
+}
+
+// number is the server's error number, or 0 if err did not come from a server.
+func number(err error) uint16 {
+	var e *mysql.MySQLError
+	if errors.As(err, &e) {
+		return e.Number
+	}
+	return 0
+}

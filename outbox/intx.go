@@ -1,0 +1,55 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Beginner starts transactions: *sql.DB, *sql.Conn and *sqlx.DB do.
+type Beginner interface {
+	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+}
+
+// InTx retries a deadlocked transaction this often, waiting a little longer each time.
+const (
+	inTxTries   = 5
+	inTxBackoff = 5 * time.Millisecond
+)
+
+// InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When the server
+// reports a deadlock or a lock wait timeout (1213, 1205), everything is rolled back and fn runs again, five
+// times in all, so fn must not keep effects outside tx. An error of COMMIT itself is never retried: the
+// transaction may have been committed. Safe for concurrent use.
+func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
+	for try := 1; ; try++ {
+		err := inTx(ctx, db, fn)
+		if err == nil || try == inTxTries || !IsContention(err) {
+			return err
+		}
+		wait := time.Duration(try) * inTxBackoff
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(wait + rand.N(wait)):
+		}
+	}
+}
+
+func inTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit; also on a panic of fn
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	return nil
+}

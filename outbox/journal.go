@@ -1,0 +1,61 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// An Entry is what the journal keeps of one settled row.
+type Entry struct {
+	ID       uint64 // in cache_outbox, where the row began; 0 if it never was there
+	Entity   string
+	EntityID string
+	Trace    string
+	Keys     []string
+	Patterns []string
+	Sets     []string
+}
+
+// Contract: appends one row; takes no lock that another insert waits for.
+const journalSQL = "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES (?,?,?,?,?)"
+
+// journal writes one row for the batch, in the claim's transaction.
+func (c *Claim) journal(ctx context.Context, entries []Entry, mapVersion string) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	body, err := EncodeEntries(entries)
+	if err != nil {
+		return err
+	}
+	_, err = c.tx.ExecContext(ctx, journalSQL, c.store.cfg.Worker, len(entries), mapVersion, hashes(entries), body)
+	return err
+}
+
+// Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest
+// first. Repeating it deletes the next ones.
+const expireSQL = `DELETE FROM cache_outbox_journal
+WHERE settled_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY settled_at LIMIT ?`
+
+// ExpireJournal deletes journal rows older than retention, at most chunk rows a statement, until none is left
+// or ctx ends, and says how many. Safe to run in several workers at once: they share the work.
+func (s *Store) ExpireJournal(ctx context.Context, retention time.Duration, chunk int) (deleted int64, err error) {
+	for {
+		n, err := s.expire(ctx, retention, chunk)
+		deleted += n
+		if err != nil || n < int64(chunk) {
+			return deleted, err
+		}
+	}
+}
+
+func (s *Store) expire(ctx context.Context, retention time.Duration, chunk int) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	res, err := s.side.ExecContext(ctx, expireSQL, retention.Microseconds(), chunk)
+	if err != nil {
+		return 0, fmt.Errorf("expire journal: %w", err)
+	}
+	return res.RowsAffected()
+}

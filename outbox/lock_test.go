@@ -1,0 +1,225 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
+)
+
+// Sentence 5 of worker/doc.go: while a claim is held, an application's insert does not wait, and the server's own
+// lock tables show locks on the claimed rows and nowhere else.
+func TestClaimLocksOnlyItsRows(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	enqueue(t, env.DB, products(100)...)
+	s := openStore(t, env.DSN)
+	small := limits
+	small.Rows = 10
+	c := claim(t, s, small)
+
+	conn, err := env.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
+		for _, stmt := range []string{
+			"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION TRANSACTION ISOLATION LEVEL " + isolation,
+			"INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', 'new')",
+		} {
+			if _, err := conn.ExecContext(t.Context(), stmt); err != nil {
+				t.Errorf("%s: %s: %v", isolation, stmt, err)
+			}
+		}
+	}
+	if env.Flavor == servers.KindMySQL {
+		checkRecordLocks(t, env, c.Rows)
+	} else {
+		checkLockCount(t, env, len(c.Rows))
+	}
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkRecordLocks reads MySQL's lock table: exclusive record locks without gaps on the primary key, of the rows.
+func checkRecordLocks(t *testing.T, env *testenv.Database, rows []outbox.Row) {
+	t.Helper()
+	locks, err := env.DB.Query(`SELECT index_name, lock_mode, lock_data FROM performance_schema.data_locks
+WHERE object_schema = DATABASE() AND lock_type = 'RECORD'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	held := map[string]bool{}
+	for locks.Next() {
+		var index, mode, data string
+		if err := locks.Scan(&index, &mode, &data); err != nil {
+			t.Fatal(err)
+		}
+		if index != "PRIMARY" || mode != "X,REC_NOT_GAP" {
+			t.Errorf("lock %s on %s, %s", mode, index, data)
+		}
+		held[data] = true
+	}
+	if len(held) != len(rows) {
+		t.Errorf("%d records locked for %d rows", len(held), len(rows))
+	}
+	for _, r := range rows {
+		if !held[fmt.Sprint(r.ID)] {
+			t.Errorf("row %d is not locked", r.ID)
+		}
+	}
+}
+
+// checkLockCount reads what MariaDB tells of locks that nobody waits for: how many rows a transaction holds.
+func checkLockCount(t *testing.T, env *testenv.Database, rows int) {
+	t.Helper()
+	var held, level string
+	err := env.DB.QueryRow(`SELECT GROUP_CONCAT(trx_rows_locked), GROUP_CONCAT(trx_isolation_level) FROM information_schema.innodb_trx
+WHERE trx_mysql_thread_id IN (SELECT id FROM information_schema.processlist WHERE db = DATABASE())`).Scan(&held, &level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held != fmt.Sprint(rows) || level != "READ COMMITTED" {
+		t.Errorf("%s rows locked at %s, wanted %d", held, level, rows)
+	}
+}
+
+// Several stores at once: nothing is settled twice, nothing is left, and the server's own counter of deadlocks
+// does not move. The server is this test's own, so that no other test moves the counter.
+func TestConcurrentClaimsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	env := ownMigrated(t)
+	const workers, rows = 4, 8000
+	enqueue(t, env.db, products(rows)...)
+	before := deadlocks(t, env.db, env.flavor)
+	var (
+		mu    sync.Mutex
+		seen  = map[uint64]int{}
+		group sync.WaitGroup
+	)
+	for range workers {
+		s := openStore(t, env.dsn)
+		group.Go(func() {
+			small := limits
+			small.Rows = 97
+			for {
+				c, err := s.Claim(context.Background(), small)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if c == nil {
+					return
+				}
+				mu.Lock()
+				for _, r := range c.Rows {
+					seen[r.ID]++
+				}
+				mu.Unlock()
+				// Rows leave in all three ways, so that every statement of a settlement meets the others'.
+				done, dead := ids(c.Rows), []outbox.Death{{ID: c.Rows[0].ID, Reason: "unknown_entity"}}
+				later := []outbox.Delay{}
+				if len(done) > 2 {
+					later = append(later, outbox.Delay{ID: done[1], After: time.Hour})
+					done = done[2:]
+				} else {
+					done = done[1:]
+				}
+				if err := c.Settle(context.Background(), outbox.Settlement{Done: done, Deaths: dead, Delays: later}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	if len(seen) != rows || count(t, env.db, "cache_outbox") != 0 {
+		t.Errorf("%d of %d rows seen, %d left", len(seen), rows, count(t, env.db, "cache_outbox"))
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("row %d settled %d times", id, n)
+		}
+	}
+	if after := deadlocks(t, env.db, env.flavor); after != before {
+		t.Errorf("deadlock counter went from %d to %d", before, after)
+	}
+}
+
+// deadlocks reads the server's own counter.
+func deadlocks(t *testing.T, db *sql.DB, flavor servers.Kind) (n int) {
+	t.Helper()
+	query := "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+	if flavor == servers.KindMariaDB {
+		query = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_DEADLOCKS'"
+	}
+	if err := db.QueryRow(query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Sentence 8: the server throws out a claimer that is silent for the claim timeout; its rows are free again.
+func TestSilentClaimerIsThrownOut(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	enqueue(t, env.DB, products(3)...)
+	silent, err := outbox.Open(outbox.StoreConfig{DSN: env.DSN, Worker: "silent", ClaimTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	other := openStore(t, env.DSN)
+	held := claim(t, silent, limits)
+	began := time.Now()
+	for {
+		c, err := other.Claim(t.Context(), limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c != nil {
+			if len(c.Rows) != 3 {
+				t.Errorf("%d rows", len(c.Rows))
+			}
+			if err := c.Release(); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("the rows are still held")
+		}
+	}
+	if held.Settle(t.Context(), outbox.Settlement{Done: ids(held.Rows)}) == nil {
+		t.Error("the silent claimer settled what it had lost")
+	}
+	if n := count(t, env.DB, "cache_outbox"); n != 3 {
+		t.Errorf("%d rows left", n)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]outbox.StoreConfig{
+		"names no database":                  {DSN: "user:secret@tcp(db:3306)/", Worker: "w"},
+		"claim timeout 1s: wanted whole":     {DSN: "/x", Worker: "w", ClaimTimeout: time.Second},
+		"claim timeout 2.5s: wanted whole":   {DSN: "/x", Worker: "w", ClaimTimeout: 2500 * time.Millisecond},
+		`worker name "": has 0 bytes`:        {DSN: "/x"},
+		"wanted user:password@tcp(host:3306": {DSN: "user:secret@tcp(db:3306", Worker: "w"},
+	} {
+		_, err := outbox.Open(cfg)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("got %v, wanted %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// MaxExactCount is how far Status counts waiting rows: beyond it a count would cost more than it tells.
+const MaxExactCount = 10_000
+
+// Status is what the tables say now. Counts of several tables are not one snapshot.
+type Status struct {
+	Waiting   int           // rows in cache_outbox, at most MaxExactCount+1, which means "more"
+	OldestAge time.Duration // of the waiting row with the lowest id, by the database's clock; 0 without one
+	Delayed   int           // rows in cache_outbox_delayed, counted likewise
+	Overdue   time.Duration // how long the first of them has been due; 0 if none is
+	Sweeps    int           // patterns and sets that wait, counted likewise
+	Dead      map[string]int
+	LastBatch *Batch // nil if the journal is empty
+}
+
+// A Batch is the head of a journal row.
+type Batch struct {
+	ID         uint64    `db:"id"`
+	Worker     string    `db:"worker"`
+	SettledAt  time.Time `db:"settled_at"` // UTC, the database's clock
+	Rows       int       `db:"row_count"`
+	MapVersion string    `db:"map_version"`
+}
+
+// Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead
+// letters' count all of the index on reason, which only operators let grow.
+const (
+	countSQL   = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
+	oldestSQL  = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
+	overdueSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, due_at, UTC_TIMESTAMP(6)) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT 1"
+	deadSQL    = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
+	batchSQL   = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal ORDER BY id DESC LIMIT 1"
+)
+
+// Status reads a Status.
+func (s *Store) Status(ctx context.Context) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	st := Status{Dead: map[string]int{}}
+	if err := s.readStatus(ctx, &st); err != nil {
+		return Status{}, fmt.Errorf("read status: %w", err)
+	}
+	return st, nil
+}
+
+func (s *Store) readStatus(ctx context.Context, st *Status) error {
+	for table, n := range map[string]*int{
+		"cache_outbox": &st.Waiting, "cache_outbox_delayed": &st.Delayed, "cache_outbox_sweeps": &st.Sweeps,
+	} {
+		if err := s.side.GetContext(ctx, n, fmt.Sprintf(countSQL, table), MaxExactCount+1); err != nil {
+			return err
+		}
+	}
+	for query, age := range map[string]*time.Duration{oldestSQL: &st.OldestAge, overdueSQL: &st.Overdue} {
+		var micros []int64
+		if err := s.side.SelectContext(ctx, &micros, query); err != nil {
+			return err
+		}
+		for _, n := range micros {
+			*age = max(0, time.Duration(n)*time.Microsecond)
+		}
+	}
+	var dead []struct {
+		Reason string `db:"reason"`
+		N      int    `db:"n"`
+	}
+	if err := s.side.SelectContext(ctx, &dead, deadSQL); err != nil {
+		return err
+	}
+	for _, d := range dead {
+		st.Dead[d.Reason] = d.N
+	}
+	var batches []Batch
+	if err := s.side.SelectContext(ctx, &batches, batchSQL); err != nil {
+		return err
+	}
+	for i := range batches {
+		st.LastBatch = &batches[i]
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// SweepKind says what a Sweep removes.
+type SweepKind string
+
+// The kinds of sweeps.
+const (
+	SweepPattern SweepKind = "pattern" // every key that matches a glob
+	SweepSet     SweepKind = "set"     // every member of an index set, and the set
+)
+
+// A Sweep is work that outlives a batch.
+type Sweep struct {
+	ID          uint64    `db:"id"` // set when read
+	Kind        SweepKind `db:"kind"`
+	Name        string    `db:"name"`         // the pattern or the set, byte for byte
+	RequestedAt time.Time `db:"requested_at"` // set when read; UTC, the database's clock
+}
+
+// Contract: appends at most settleChunk rows a statement, in the claim's transaction; no lock that another
+// insert waits for.
+const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name) VALUES "
+
+func (c *Claim) requestSweeps(ctx context.Context, sweeps []Sweep) error {
+	for part := range slices.Chunk(sweeps, settleChunk) {
+		args := make([]any, 0, 2*len(part))
+		for _, s := range part {
+			args = append(args, string(s.Kind), []byte(s.Name))
+		}
+		query := requestSweepSQL + strings.Repeat("(?,?),", len(part)-1) + "(?,?)"
+		if _, err := c.tx.ExecContext(ctx, query, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Contract: no lock (a consistent read), at most LIMIT rows of the primary key, oldest first.
+const sweepsSQL = `SELECT id, kind, name, requested_at FROM cache_outbox_sweeps
+WHERE not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?`
+
+// Sweeps lists the oldest requests that are not put off, at most limit. It locks nothing: what is requested meanwhile comes next.
+func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	var out []Sweep
+	if err := s.side.SelectContext(ctx, &out, sweepsSQL, limit); err != nil {
+		return nil, fmt.Errorf("list sweeps: %w", err)
+	}
+	return out, nil
+}
+
+// FinishSweeps deletes exactly these requests. Repeating it is harmless.
+//
+// Contract: locks these rows by primary key and nothing else, see Claim.remove.
+func (s *Store) FinishSweeps(ctx context.Context, ids []uint64) error {
+	for part := range slices.Chunk(ids, settleChunk) {
+		query := fmt.Sprintf("DELETE FROM cache_outbox_sweeps WHERE id IN (%s) ORDER BY id LIMIT %d", list(part), len(part))
+		if err := s.exec(ctx, query); err != nil {
+			return fmt.Errorf("finish sweeps: %w", err)
+		}
+	}
+	return nil
+}
+
+// Contract: locks one row by primary key. Repeating it counts another attempt.
+const putOffSweepSQL = `UPDATE cache_outbox_sweeps
+SET not_before = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, attempts = attempts + 1, error = ? WHERE id = ?`
+
+// PutOffSweep makes a request wait, with the error that an operator will see.
+func (s *Store) PutOffSweep(ctx context.Context, id uint64, after time.Duration, text string) error {
+	if err := s.exec(ctx, putOffSweepSQL, after.Microseconds(), errorText(text), id); err != nil {
+		return fmt.Errorf("put off sweep %d: %w", id, err)
+	}
+	return nil
+}
+
+func (s *Store) exec(ctx context.Context, query string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	_, err := s.side.ExecContext(ctx, query, args...)
+	return err
+}
