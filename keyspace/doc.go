@@ -1,0 +1,31 @@
+// Package keyspace applies what is stale to Redis: it unlinks keys together
+// with their leases, publishes what is gone, sweeps patterns and takes index
+// sets apart. It speaks to one Redis, to Redis behind Sentinel and to Redis
+// Cluster.
+//
+// What it guarantees:
+//
+//  1. A key and its lease are one unit. Both are named by one UNLINK, the lease
+//     first, and no command ends between them. So a reader that took the lease
+//     before the key went away can't store what it loaded.
+//  2. Every reply is checked. A call that returns no error and no failure has
+//     had an answer from Redis for every name that it was given.
+//  3. An error is an outage: an *Outage, the fault of Redis, of the network, of
+//     the configuration or of the caller's context. Nothing is then known to be
+//     done, everything may be, and repeating the call is harmless.
+//  4. What Redis refuses for the sake of one key is that key's fault: a
+//     *Refusal, by target or by pattern. Its neighbours are done all the same.
+//  5. Names are bytes. Nothing is trimmed, quoted or normalised, and in Cluster
+//     a slot is computed from the bytes that are sent.
+//  6. No command crosses slots, and no pass reads a replica.
+//
+// What it doesn't do: it doesn't decide what is stale, doesn't remember what
+// it did, doesn't wait out an outage, and publishes nothing by itself after an
+// unlink or a sweep: the order is the caller's.
+//
+// The Redis user needs UNLINK and PUBLISH; SET for holds; SCAN for sweeps;
+// TYPE, RENAMENX and SSCAN for index sets; PING; in Cluster CLUSTER SLOTS; on a
+// numbered database SELECT. None of these is @admin or @dangerous. Its key
+// patterns have to cover the keys, their leases (lock:fill:*) and
+// unstale:set:*.
+package keyspace

@@ -1,0 +1,130 @@
+package keyspace
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Keyspace applies what is stale to one Redis, Sentinel set or Cluster. It
+// is safe for concurrent use.
+type Keyspace struct {
+	client redis.UniversalClient
+	// cluster is the same client where it is a Cluster's, and nil otherwise.
+	cluster *redis.ClusterClient
+
+	closeOnce sync.Once
+	closeErr  error
+
+	publisher publisher
+}
+
+// Open makes a Keyspace of options, to which defaults are applied. It doesn't
+// dial: a Redis that is away shows at the first call, as an *Outage. The error
+// names every option at fault.
+func Open(o Options) (*Keyspace, error) {
+	o = o.WithDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("open keyspace: %w", err)
+	}
+	a, err := o.address()
+	if err != nil {
+		return nil, fmt.Errorf("open keyspace: %w", err)
+	}
+	k := &Keyspace{client: o.client(a)}
+	k.cluster, _ = k.client.(*redis.ClusterClient)
+	return k, nil
+}
+
+// Close closes all connections. Calls that are under way, and later ones, end
+// in an *Outage. Closing again does nothing.
+func (k *Keyspace) Close() error {
+	k.closeOnce.Do(func() {
+		if err := k.client.Close(); err != nil {
+			k.closeErr = fmt.Errorf("close keyspace: %w", err)
+		}
+	})
+	return k.closeErr
+}
+
+// Client is the client that the Keyspace works with, for what it doesn't do
+// itself. It goes with Close.
+func (k *Keyspace) Client() redis.UniversalClient { return k.client }
+
+// Ping asks Redis, and in Cluster every master, for a sign of life. The error
+// is an *Outage.
+func (k *Keyspace) Ping(ctx context.Context) error {
+	masters, err := k.masters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range masters {
+		if err := m.Ping(ctx).Err(); err != nil {
+			return k.outage(ctx, err)
+		}
+	}
+	return nil
+}
+
+// masters are the clients of the masters, ordered by address.
+func (k *Keyspace) masters(ctx context.Context) ([]*redis.Client, error) {
+	if k.cluster == nil {
+		return []*redis.Client{k.client.(*redis.Client)}, nil
+	}
+	var mu sync.Mutex
+	var masters []*redis.Client
+	err := k.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		masters = append(masters, c)
+		return nil
+	})
+	if err != nil {
+		return nil, k.outage(ctx, err)
+	}
+	slices.SortFunc(masters, func(a, b *redis.Client) int {
+		return cmp.Compare(a.Options().Addr, b.Options().Addr)
+	})
+	return masters, nil
+}
+
+// master is the client of the master that key belongs to.
+func (k *Keyspace) master(ctx context.Context, key string) (*redis.Client, error) {
+	if k.cluster == nil {
+		return k.client.(*redis.Client), nil
+	}
+	c, err := k.cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, k.outage(ctx, err)
+	}
+	return c, nil
+}
+
+// outage makes an *Outage of err. In Cluster it also asks for a fresh look at
+// the nodes, since the client by itself looks only once a minute: the outage
+// may be a master that another one has replaced.
+func (k *Keyspace) outage(ctx context.Context, err error) *Outage {
+	if k.cluster != nil {
+		k.cluster.ReloadState(ctx)
+	}
+	return outage(err)
+}
+
+// exec sends commands in one pipeline. It returns an error only where no
+// command carries one: go-redis leaves the commands without an error when the
+// server refuses the connection itself, by WRONGPASS for example.
+func (k *Keyspace) exec(ctx context.Context, on redis.UniversalClient, commands []redis.Cmder) error {
+	pipe := on.Pipeline()
+	for _, c := range commands {
+		_ = pipe.Process(ctx, c) // only queues, and can't fail
+	}
+	_, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(commands, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return nil
+	}
+	return k.outage(ctx, err)
+}

@@ -1,0 +1,119 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// setPrefix begins the private names of sets that are being taken apart.
+const setPrefix = "unstale:set:"
+
+// privateName is the name that a set is renamed to: in the same slot, since
+// RENAMENX can't cross slots, and derived from the id of the work, so that
+// whoever takes the work up again finds it.
+func privateName(set string, id uint64) string {
+	return setPrefix + "{" + sameSlotTag(set) + "}:" + strconv.FormatUint(id, 10)
+}
+
+// TakeSet unlinks every member of an index set, with its lease, and the set
+// itself. It returns how many members it found, those of an interrupted call
+// included where there was one. A set that doesn't exist has none.
+//
+// The set is first renamed to a private name that derives from id, so that
+// members which are added meanwhile go to a new set and none is lost. The
+// caller must have noted set and id where a crash can't take them, and call
+// again with the same ones until it has succeeded: what is left under the
+// private name is then finished before the set is looked for again. It is read
+// in pages, however large it is. Ids of different callers may collide: their
+// sets are taken apart one after the other.
+//
+// The error is an *Outage, or a *Refusal where set is no set or Redis refused
+// a member. A refused member stays in the private set, which keeps the time to
+// live that the set had.
+func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64) (members int64, err error) {
+	private := privateName(set, id)
+	for taken := false; ; {
+		n, err := k.drain(ctx, private)
+		members += n
+		if err != nil || taken {
+			return members, err
+		}
+		var gone bool
+		if taken, gone, err = k.takeAway(ctx, set, private); err != nil || gone {
+			return members, err
+		}
+	}
+}
+
+// takeAway renames set to private, or finds that it is gone. It does neither
+// where there may be something under the private name to be drained first:
+// another caller's set, or this one, renamed by an attempt whose answer got
+// lost.
+func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, gone bool, err error) {
+	what, err := k.client.Type(ctx, set).Result()
+	switch {
+	case err != nil:
+		return false, false, k.refusal(ctx, set, err)
+	case what == "none":
+		return false, true, nil
+	case what != "set":
+		return false, false, &Refusal{Key: set, Err: fmt.Errorf("it is a %s and no set", what)}
+	}
+	taken, err = k.client.RenameNX(ctx, set, private).Result()
+	if err == nil {
+		return taken, false, nil
+	}
+	// That the set has gone since is an error without a code of its own.
+	if what, again := k.client.Type(ctx, set).Result(); again == nil && what == "none" {
+		return false, false, nil
+	}
+	return false, false, k.refusal(ctx, set, err)
+}
+
+// drain unlinks the members of a private set, then the set. It keeps to one
+// connection: behind another one there may be another server, where a cursor
+// means nothing.
+func (k *Keyspace) drain(ctx context.Context, private string) (members int64, err error) {
+	node, err := k.master(ctx, private)
+	if err != nil {
+		return 0, err
+	}
+	conn := node.Conn()
+	defer conn.Close()
+	var refused error
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		var names []string
+		names, cursor, err = conn.SScan(ctx, private, cursor, "", scanCount).Result()
+		if err != nil {
+			return members, k.refusal(ctx, private, err)
+		}
+		units := make([]unit, len(names))
+		for i, name := range names {
+			units[i] = newUnit(0, name)
+		}
+		t, err := k.unlink(ctx, units)
+		if err != nil {
+			return members, err
+		}
+		members += int64(len(names))
+		if refused == nil && len(t.refused) > 0 {
+			refused = t.refused[0].refusal()
+		}
+	}
+	if refused != nil || members == 0 { // an empty set doesn't exist
+		return members, refused
+	}
+	if err := k.client.Unlink(ctx, private).Err(); err != nil {
+		return members, k.refusal(ctx, private, err)
+	}
+	return members, nil
+}
+
+// refusal makes a *Refusal or an *Outage of the reply to a command on one key.
+func (k *Keyspace) refusal(ctx context.Context, key string, err error) error {
+	if isRefusal(err) {
+		return &Refusal{Key: key, Err: err}
+	}
+	return k.outage(ctx, err)
+}

@@ -1,0 +1,166 @@
+package keyspace_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/keyspace"
+)
+
+func addMembers(t testing.TB, c redis.UniversalClient, set string, members ...string) {
+	t.Helper()
+	for len(members) > 0 {
+		n := min(len(members), 5000)
+		args := make([]any, n)
+		for i, m := range members[:n] {
+			args[i] = m
+		}
+		if err := c.SAdd(t.Context(), set, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		members = members[n:]
+	}
+}
+
+// Every member goes with its lease, then the set (K7); sets are read in pages.
+func TestTakeSet(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	k := open(t, keyspace.Options{URL: server.URL()})
+	c := k.Client()
+	for id, set := range []string{"tag:shoes", "tag:{7}:x", "tag:}odd{", "{}", "tag:{", "tag:\n*"} {
+		for _, n := range []int{0, 1, 5, 20_000} {
+			members := names(n, "zahraah:prod:product:%d")
+			fill(t, c, members...)
+			fill(t, c, leases(members...)...)
+			fill(t, c, "bystander")
+			addMembers(t, c, set, members...)
+
+			got, err := k.TakeSet(t.Context(), set, uint64(id))
+			if err != nil || got < int64(n) {
+				t.Fatalf("%q: %d members, %v, want %d", set, got, err, n)
+			}
+			if n := c.DBSize(t.Context()).Val(); n != 1 {
+				t.Fatalf("%q: %d keys left, want the bystander alone", set, n)
+			}
+		}
+	}
+	stats := c.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]
+	if _, ok := stats["cmdstat_smembers"]; ok {
+		t.Error("a set was read in one piece")
+	}
+}
+
+// Whatever moment a crash comes at, the next call with the same id finishes.
+func TestTakeSetResumes(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	admin := clientOf(t, server.URL())
+	setUser(t, admin, "worker", "on", ">secret", "~*", "+@all", "-unlink")
+	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	first, second := names(3000, "first:%d"), names(10, "second:%d")
+	fill(t, admin, first...)
+	fill(t, admin, second...)
+	addMembers(t, admin, "tag", first...)
+
+	// It stops right after the rename.
+	_, err := k.TakeSet(t.Context(), "tag", 42)
+	wantOutage(t, err, keyspace.StateNoPerm)
+	private := keyspace.PrivateName("tag", 42)
+	wantLeft(t, admin, []string{"tag", private}, private)
+	// Meanwhile the application begins a new set.
+	addMembers(t, admin, "tag", second...)
+	setUser(t, admin, "worker", "+unlink")
+	// The next one stops in the middle of the members.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for admin.Exists(ctx, first...).Val() == int64(len(first)) && ctx.Err() == nil {
+		}
+		cancel()
+	}()
+	for err = nil; err == nil && ctx.Err() == nil; {
+		_, err = k.TakeSet(ctx, "tag", 42)
+	}
+	if err != nil {
+		wantOutage(t, err, keyspace.StateCanceled)
+	}
+	if _, err := k.TakeSet(t.Context(), "tag", 42); err != nil {
+		t.Fatal(err)
+	}
+	if n := admin.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys left", n)
+	}
+}
+
+// Members that are added all the time don't keep the call from ending: what is
+// added after the rename is another set.
+func TestTakeSetLeavesTheNextSet(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{URL: r.URL})
+	addMembers(t, r.Client, "tag", "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			r.Client.SAdd(ctx, "tag", "b")
+		}
+	}()
+	_, err := k.TakeSet(t.Context(), "tag", 1)
+	cancel()
+	<-stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A name that is no set is its row's fault, and stays as it is.
+func TestTakeSetOfSomethingElse(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{URL: r.URL})
+	fill(t, r.Client, "text", keyspace.PrivateName("tag", 2))
+	_, err := k.TakeSet(t.Context(), "text", 1)
+	wantRefusal(t, err, "text")
+	wantLeft(t, r.Client, []string{"text"}, "text")
+	// Somebody put something else under the private name.
+	_, err = k.TakeSet(t.Context(), "tag", 2)
+	wantRefusal(t, err, keyspace.PrivateName("tag", 2))
+	if n, err := k.TakeSet(t.Context(), "absent", 3); n != 0 || err != nil {
+		t.Errorf("absent: %d, %v", n, err)
+	}
+}
+
+// A member that Redis refuses keeps the private set, for another attempt; it
+// keeps its time to live, so that it can't stay for ever.
+func TestTakeSetRefusedMember(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	admin := clientOf(t, server.URL())
+	setUser(t, admin, "worker", "on", ">secret", "+@all", "~a:*", "~tag", "~unstale:set:*", "~lock:fill:*")
+	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	fill(t, admin, "a:1", "b:1", "a:2")
+	addMembers(t, admin, "tag", "a:1", "b:1", "a:2")
+	admin.Expire(t.Context(), "tag", time.Hour)
+
+	_, err := k.TakeSet(t.Context(), "tag", 1)
+	wantRefusal(t, err, "b:1")
+	private := keyspace.PrivateName("tag", 1)
+	wantLeft(t, admin, []string{"a:1", "b:1", "a:2", "tag", private}, "b:1", private)
+	if ttl := admin.TTL(t.Context(), private).Val(); ttl <= 0 {
+		t.Errorf("private set lives for %v", ttl)
+	}
+	setUser(t, admin, "worker", "~b:*")
+	if _, err := k.TakeSet(t.Context(), "tag", 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := admin.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys left", n)
+	}
+}

@@ -1,0 +1,155 @@
+package keyspace
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Target is one key to unlink.
+type Target struct {
+	Key string
+
+	// Hold, if more than zero, puts a tombstone in the place of the key's
+	// lease for that long, so that nobody can fill the key meanwhile. It is
+	// rounded up to milliseconds. A key that can have no lease is never
+	// filled, and needs none.
+	//
+	// Within one call the longest Hold of a key counts. Over several calls
+	// the last one counts: a target with a shorter Hold or with none ends a
+	// Hold that still runs. So whatever makes the same key stale should ask
+	// for the same Hold.
+	Hold time.Duration
+}
+
+// Unlink removes targets with their leases. It returns the targets that Redis
+// refused, ordered by index. An error is an *Outage: some targets may be gone,
+// nothing may be taken for done, and unlinking all of them again is harmless.
+// It makes one round trip for each 10,000 names or so, and one more if a
+// target has a Hold.
+func (k *Keyspace) Unlink(ctx context.Context, targets []Target) ([]Failure, error) {
+	units := make([]unit, len(targets))
+	for i, t := range targets {
+		units[i] = newUnit(i, t.Key)
+	}
+	refused, err := k.hold(ctx, targets, units)
+	if err != nil {
+		return nil, err
+	}
+	t, err := k.unlink(ctx, units)
+	if err != nil {
+		return nil, err
+	}
+	return failures(append(refused, t.refused...)), nil
+}
+
+// A refusedUnit is a unit that Redis refused, and why.
+type refusedUnit struct {
+	unit
+	err error
+}
+
+func (r refusedUnit) refusal() *Refusal { return &Refusal{Key: r.key, Err: r.err} }
+
+// failures is the first refusal of each index, in order.
+func failures(refused []refusedUnit) []Failure {
+	slices.SortStableFunc(refused, func(a, b refusedUnit) int { return cmp.Compare(a.index, b.index) })
+	var list []Failure
+	for _, r := range refused {
+		if n := len(list); n == 0 || list[n-1].Index != r.index {
+			list = append(list, Failure{Index: r.index, Err: r.refusal()})
+		}
+	}
+	return list
+}
+
+// A tally is what came of unlinking units so far.
+type tally struct {
+	removed int64 // names that existed
+	refused []refusedUnit
+
+	doubtful []unit // of a chunk that was refused as a whole
+	torn     []unit // of a chunk whose slot is moving
+}
+
+// unlink removes units. When it returns an error the tally holds what was done
+// before it.
+func (k *Keyspace) unlink(ctx context.Context, units []unit) (t tally, err error) {
+	if err := k.send(ctx, &t, k.chunks(units)); err != nil {
+		return t, err
+	}
+	// Which units of the refused chunks are at fault shows when each goes alone.
+	if err := k.send(ctx, &t, oneByOne(t.doubtful)); err != nil {
+		return t, err
+	}
+	return t, k.unlinkTorn(ctx, &t)
+}
+
+// send sends chunks, in as many pipelines as it takes.
+func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
+	for len(chunks) > 0 {
+		var round []chunk
+		round, chunks = nextRound(chunks)
+		commands := make([]redis.Cmder, len(round))
+		for i, c := range round {
+			commands[i] = c.command(ctx)
+		}
+		if err := k.exec(ctx, k.client, commands); err != nil {
+			return err
+		}
+		for i, c := range round {
+			if err := t.count(c, commands[i].(*redis.IntCmd)); err != nil {
+				return k.outage(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// count takes in the reply to one chunk. It returns an error that is no key's
+// fault.
+func (t *tally) count(c chunk, reply *redis.IntCmd) error {
+	err := reply.Err()
+	switch {
+	case err == nil:
+		t.removed += reply.Val()
+	case isTorn(c, err):
+		t.torn = append(t.torn, c...)
+	case !isRefusal(err):
+		return err
+	case len(c) == 1:
+		t.refused = append(t.refused, refusedUnit{c[0], err})
+	default:
+		t.doubtful = append(t.doubtful, c...)
+	}
+	return nil
+}
+
+// isTorn says whether a chunk was turned away because its slot is on its way
+// from one node to another, with some of the names here and some there. A name
+// that doesn't exist, as most leases don't, counts as there.
+func isTorn(c chunk, err error) bool {
+	names, _ := c.size()
+	return names > 1 && redis.IsTryAgainError(err)
+}
+
+// unlinkTorn removes torn units name by name, which a slot on its way allows.
+// All leases are gone before the first key is asked for: in one pipeline a
+// lease that is redirected to the other node would arrive after its key, and
+// what a reader stored between the two would stay.
+func (k *Keyspace) unlinkTorn(ctx context.Context, t *tally) error {
+	var leases, keys []unit
+	for _, u := range t.torn {
+		if u.lease != "" {
+			leases = append(leases, unit{index: u.index, key: u.lease})
+		}
+		keys = append(keys, unit{index: u.index, key: u.key})
+	}
+	if err := k.send(ctx, t, oneByOne(leases)); err != nil {
+		return err
+	}
+	return k.send(ctx, t, oneByOne(keys))
+}
