@@ -17,12 +17,17 @@ const module = "module github.com/unstale/unstale"
 // A MissingError says that no usable program of a kind was found, and what to do.
 type MissingError struct {
 	Kind     Kind
+	Folder   string   // where an unpacked one was looked for, empty outside a checkout
 	Rejected []string // programs that were found and why they are of no use
 }
 
 func (e *MissingError) Error() string {
+	folder := e.Folder
+	if folder == "" {
+		folder = ".servers of a checkout (there is none here)"
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "find %s: no %s %s or newer on PATH or in %s", e.Kind, names[e.Kind][0], oldest[e.Kind], folderForPeople())
+	fmt.Fprintf(&b, "find %s: no %s %s or newer on PATH or in %s", e.Kind, names[e.Kind][0], oldest[e.Kind], folder)
 	for _, r := range e.Rejected {
 		fmt.Fprintf(&b, "; %s", r)
 	}
@@ -52,51 +57,76 @@ func (e *MissingError) packages() string {
 
 // Find returns the program of a kind that the Start functions use: the first
 // of FindAll. The error is a *MissingError.
-func Find(kind Kind) (*Program, error) {
-	found, rejected := search(kind)
-	if len(found) == 0 {
-		return nil, &MissingError{Kind: kind, Rejected: rejected}
-	}
-	return found[0], nil
-}
+func Find(kind Kind) (*Program, error) { return everywhere().find(kind) }
 
 // FindAll returns every usable program of a kind: on PATH first, then in the
 // trees below .servers.
 func FindAll(kind Kind) []*Program {
-	found, _ := search(kind)
+	found, _ := everywhere().search(kind)
 	return found
 }
 
-func search(kind Kind) (found []*Program, rejected []string) {
-	consider := func(path, tree string) {
-		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			return
-		}
-		p, err := identify(path, tree)
-		switch {
-		case err != nil:
+// places are where to look for programs.
+type places struct {
+	path   []string // folders of programs that were installed
+	folder string   // of unpacked trees, may be empty
+}
+
+func everywhere() places {
+	folder, _ := Folder()
+	return places{path: pathFolders(), folder: folder}
+}
+
+func (p places) find(kind Kind) (*Program, error) {
+	found, rejected := p.search(kind)
+	if len(found) == 0 {
+		return nil, &MissingError{Kind: kind, Folder: p.folder, Rejected: rejected}
+	}
+	return found[0], nil
+}
+
+func (p places) search(kind Kind) (found []*Program, rejected []string) {
+	consider := func(tree string, path ...string) {
+		program, err := usable(kind, tree, filepath.Join(path...))
+		if err != nil {
 			rejected = append(rejected, err.Error())
-		case p.Kind != kind:
-		case older(p.Version, oldest[kind]):
-			rejected = append(rejected, fmt.Sprintf("%s is %s", path, p.Version))
-		default:
-			found = append(found, p)
+		} else if program != nil {
+			found = append(found, program)
 		}
 	}
-	for _, dir := range pathFolders() {
+	for _, name := range names[kind] {
+		for _, dir := range p.path {
+			consider("", dir, name)
+		}
+	}
+	if p.folder == "" {
+		return found, rejected
+	}
+	for _, tree := range []string{"root", "debian"} {
+		tree = filepath.Join(p.folder, tree)
 		for _, name := range names[kind] {
-			consider(filepath.Join(dir, name), "")
-		}
-	}
-	if folder, ok := Folder(); ok {
-		for _, tree := range []string{"root", "debian"} {
-			for _, name := range names[kind] {
-				consider(filepath.Join(folder, tree, "usr/sbin", name), filepath.Join(folder, tree))
-				consider(filepath.Join(folder, tree, "usr/bin", name), filepath.Join(folder, tree))
-			}
+			consider(tree, tree, "usr/sbin", name)
+			consider(tree, tree, "usr/bin", name)
 		}
 	}
 	return found, rejected
+}
+
+// usable returns the program at path, or nil if there is none of that kind.
+func usable(kind Kind, tree, path string) (*Program, error) {
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return nil, nil
+	}
+	program, err := identify(path, tree)
+	switch {
+	case err != nil:
+		return nil, err
+	case program.Kind != kind:
+		return nil, nil
+	case older(program.Version, oldest[kind]):
+		return nil, fmt.Errorf("%s is %s", path, program.Version)
+	}
+	return program, nil
 }
 
 // pathFolders is PATH and the two folders that hold servers but that a
@@ -137,13 +167,6 @@ func Folder() (path string, ok bool) {
 		}
 		dir = parent
 	}
-}
-
-func folderForPeople() string {
-	if folder, ok := Folder(); ok {
-		return folder
-	}
-	return ".servers of a checkout (none in the working directory or above)"
 }
 
 // treeLoader returns what it takes to run a program of an unpacked tree: the

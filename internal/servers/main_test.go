@@ -1,9 +1,47 @@
 package servers_test
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/unstale/unstale/internal/servers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// parentVariable makes the test binary play a parent that tests kill.
+const parentVariable = "UNSTALE_SERVERS_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(parentVariable); role != "" {
+		beParent(role)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// beParent starts servers, prints their process ids and waits to be killed. In
+// the role "template" it starts a database and ends.
+func beParent(role string) {
+	ctx := context.Background()
+	m, err := servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor()})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if role == "template" {
+		_ = m.Close()
+		os.Exit(0)
+	}
+	r, err := servers.StartRedis(ctx, servers.RedisOptions{})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(m.Pid(), r.Pid())
+	select {}
+}
+
+// flavor is the database that this run of the tests is about.
+func flavor() servers.Kind { return servers.Kind(os.Getenv("UNSTALE_TEST_DB")) }

@@ -52,7 +52,7 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MySQL{&Server{program: program, folder: folder}}
+	m := &MySQL{&Server{program: program, folder: folder, ports: freePort}}
 	m.Server.command = func() *exec.Cmd { return program.command(m.args(o.Args)...) }
 	m.probe = m.ask
 	if err = copyFolder(template, folder.join("data")); err == nil {
@@ -82,7 +82,7 @@ func (o MySQLOptions) program() (*Program, error) {
 		}
 		return nil, err
 	default:
-		return nil, fmt.Errorf("start a database: flavor %q is neither %q nor %q", o.Flavor, KindMySQL, KindMariaDB)
+		return nil, fmt.Errorf("start a database: flavor %q is neither %q nor %q", string(o.Flavor), string(KindMySQL), string(KindMariaDB))
 	}
 }
 

@@ -42,11 +42,15 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 			return nil, err
 		}
 	}
+	return startRedis(ctx, program, o, freePort)
+}
+
+func startRedis(ctx context.Context, program *Program, o RedisOptions, ports func() (int, error)) (*Redis, error) {
 	folder, err := newFolder(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{&Server{program: program, folder: folder}}
+	r := &Redis{&Server{program: program, folder: folder, ports: ports}}
 	r.Server.command = func() *exec.Cmd { return program.command(r.args(o.Args)...) }
 	r.probe = r.ask
 	// Sentinel rewrites its file, so it is made once and not for each run.

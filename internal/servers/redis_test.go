@@ -1,7 +1,14 @@
 package servers_test
 
 import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +30,8 @@ func startRedis(t *testing.T, o servers.RedisOptions) (*servers.Redis, *redis.Cl
 	if err != nil {
 		t.Fatal(err)
 	}
+	options.ReadTimeout = 200 * time.Millisecond
+	options.MaxRetries = -1
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	return r, client
@@ -49,5 +58,163 @@ func TestRedisRestartKeepsDataAndPort(t *testing.T) {
 	}
 	if v, err := client.Get(t.Context(), "k").Result(); err != nil || v != "v" {
 		t.Fatalf("GET = %q, %v after Restart, want v", v, err)
+	}
+}
+
+func TestRedisKeepsNothingByDefault(t *testing.T) {
+	t.Parallel()
+	r, client := startRedis(t, servers.RedisOptions{})
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := client.DBSize(t.Context()).Result(); err != nil || n != 0 {
+		t.Fatalf("DBSIZE = %d, %v after Restart, want 0", n, err)
+	}
+}
+
+func TestRedisVersionIsTheServersOwn(t *testing.T) {
+	t.Parallel()
+	r, client := startRedis(t, servers.RedisOptions{})
+	info, err := client.Info(t.Context(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(info, "redis_version:"+r.Version()+"\r\n") {
+		t.Fatalf("Version() = %q, INFO says %q", r.Version(), info)
+	}
+}
+
+func TestRedisWithPasswordIsReady(t *testing.T) {
+	t.Parallel()
+	r, client := startRedis(t, servers.RedisOptions{Args: []string{"--requirepass", "open sesame"}})
+	if err := client.Ping(t.Context()).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
+		t.Fatalf("PING = %v, want NOAUTH", err)
+	}
+	if r.Version() == "" {
+		t.Fatal("no version")
+	}
+}
+
+func TestRedisReadsConfig(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t, servers.RedisOptions{Config: "maxmemory 77mb\n"})
+	got, err := client.ConfigGet(t.Context(), "maxmemory").Result()
+	if err != nil || got["maxmemory"] != "80740352" {
+		t.Fatalf("maxmemory = %v, %v, want 80740352", got, err)
+	}
+}
+
+func TestPauseFreezesAndResumeThaws(t *testing.T) {
+	t.Parallel()
+	r, client := startRedis(t, servers.RedisOptions{})
+	for range 3 {
+		if err := r.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		var timeout net.Error
+		if err := client.Ping(t.Context()).Err(); !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Fatalf("PING of a paused server = %v, want a timeout", err)
+		}
+		if err := r.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Ping(t.Context()).Err(); err != nil {
+			t.Fatalf("PING after Resume: %v", err)
+		}
+	}
+}
+
+func TestPausedServerCanBeStoppedAndKilled(t *testing.T) {
+	t.Parallel()
+	r, _ := startRedis(t, servers.RedisOptions{})
+	for _, end := range []func() error{func() error { return r.Stop(t.Context()) }, r.Kill} {
+		if err := r.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Pause(); !errors.Is(err, os.ErrProcessDone) {
+			t.Fatalf("Pause of an ended server = %v, want %v", err, os.ErrProcessDone)
+		}
+		if err := r.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCloseRemovesEverything(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, client := startRedis(t, servers.RedisOptions{Dir: dir})
+	for range 2 {
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Ping(t.Context()).Err(); err == nil {
+		t.Fatal("PING works after Close")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Fatalf("left behind: %v, %v", left, err)
+	}
+	if err := r.Restart(t.Context()); !errors.Is(err, servers.ErrClosed) {
+		t.Fatalf("Restart after Close = %v, want ErrClosed", err)
+	}
+}
+
+func TestServerThatDiesAtStartShowsItsLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := servers.StartRedis(t.Context(), servers.RedisOptions{Dir: dir, Args: []string{"--no-such-option", "1"}})
+	if err == nil || !strings.Contains(err.Error(), "start Redis: ") || !strings.Contains(err.Error(), "no-such-option") {
+		t.Fatalf("StartRedis = %v, want what the server printed", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Fatalf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestServerThatNeverAnswersIsBoundByTheContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "silent")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := servers.StartRedis(ctx, servers.RedisOptions{Program: &servers.Program{Kind: servers.KindRedis, Path: path}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("StartRedis = %v, want %v", err, context.DeadlineExceeded)
+	}
+}
+
+func TestRestartWaitsForItsPort(t *testing.T) {
+	t.Parallel()
+	r, client := startRedis(t, servers.RedisOptions{})
+	if err := r.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	thief, err := net.Listen("tcp4", r.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err = r.Restart(ctx)
+	if closed := thief.Close(); closed != nil {
+		t.Fatal(closed)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Restart while somebody has the port = %v, want %v", err, context.DeadlineExceeded)
+	}
+	if err := r.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -31,6 +31,7 @@ type Server struct {
 	folder  *folder
 	command func() *exec.Cmd                                // built anew for each run
 	probe   func(ctx context.Context) (ver string, _ error) // one attempt to talk to the server
+	ports   func() (int, error)                             // chooses a port for a first start
 
 	mu      sync.Mutex // held while the process starts or stops
 	port    int        // set before the server is handed out, then constant
@@ -160,7 +161,7 @@ func (s *Server) first(ctx context.Context) error {
 	defer s.mu.Unlock()
 	var err error
 	for range startTries {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = s.ports(); err != nil {
 			return err
 		}
 		if err = s.run(ctx); err == nil || !s.lostPort(ctx) {

@@ -96,7 +96,7 @@ func makeTemplate(ctx context.Context, p *Program, path string) error {
 	defer os.RemoveAll(work)
 	data := filepath.Join(work, "data")
 	if p.Kind == KindMariaDB {
-		err = errors.New("not yet")
+		err = bootstrapMariaDB(ctx, p, work, data)
 	} else {
 		err = initialiseMySQL(ctx, p, work, data)
 	}

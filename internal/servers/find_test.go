@@ -1,0 +1,112 @@
+package servers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// script writes a program that prints line whatever it is asked.
+func script(t *testing.T, dir, name, line string) {
+	t.Helper()
+	text := fmt.Sprintf("#!/bin/sh\necho '%s'\n", line)
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMissingProgramSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script(t, dir, "mysqld", "mysqld  Ver 5.7.44 for Linux on x86_64 (MySQL Community Server (GPL))")
+	tests := []struct {
+		kind   Kind
+		places places
+		want   string
+	}{
+		{KindMySQL, places{folder: "/checkout/.servers"}, "find MySQL: no mysqld 8.0.20 or newer on PATH or in /checkout/.servers; " +
+			"run scripts/servers in the checkout, which unpacks one there (or install the package mysql-server-core or mysql-server, or set UNSTALE_SERVERS_DIR)"},
+		{KindMySQL, places{path: []string{dir}, folder: "/checkout/.servers"}, "find MySQL: no mysqld 8.0.20 or newer on PATH or in /checkout/.servers; " +
+			dir + "/mysqld is 5.7.44; " +
+			"run scripts/servers in the checkout, which unpacks one there (or install the package mysql-server-core or mysql-server, or set UNSTALE_SERVERS_DIR)"},
+		{KindMariaDB, places{path: []string{dir}}, "find MariaDB: no mariadbd 10.6.0 or newer on PATH or in .servers of a checkout (there is none here); " +
+			"run scripts/servers mariadb in the checkout, which unpacks one there (or install the package mariadb-server-core, or set UNSTALE_SERVERS_DIR)"},
+		{KindRedis, places{}, "find Redis: no redis-server 7.0.0 or newer on PATH or in .servers of a checkout (there is none here); " +
+			"run scripts/servers in the checkout, which unpacks one there (or install the package redis-server, or set UNSTALE_SERVERS_DIR)"},
+	}
+	for _, test := range tests {
+		_, err := test.places.find(test.kind)
+		var missing *MissingError
+		if !errors.As(err, &missing) || err.Error() != test.want {
+			t.Errorf("find(%s):\n got %v\nwant %s", test.kind, err, test.want)
+		}
+	}
+}
+
+func TestProgramOnPathComesFirst(t *testing.T) {
+	t.Parallel()
+	dir, folder := t.TempDir(), t.TempDir()
+	unpacked := filepath.Join(folder, "root", "usr", "sbin")
+	if err := os.MkdirAll(unpacked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script(t, dir, "mysqld", "mysqld  Ver 8.0.46-0ubuntu0.24.04.1 for Linux on x86_64 ((Ubuntu))")
+	script(t, unpacked, "mysqld", "mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))")
+	found, rejected := places{path: []string{dir}, folder: folder}.search(KindMySQL)
+	if len(found) != 2 || len(rejected) != 0 {
+		t.Fatalf("search = %v, %v, want two programs", found, rejected)
+	}
+	if found[0].Short() != "8.0.46" || found[0].Tree != "" {
+		t.Errorf("first is %+v, want the one on PATH", found[0])
+	}
+	if found[1].Short() != "9.7.4" || found[1].Tree != filepath.Join(folder, "root") {
+		t.Errorf("second is %+v, want the unpacked one", found[1])
+	}
+}
+
+func TestMariaDBThatIsCalledMysqldIsMariaDB(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script(t, dir, "mysqld", "mysqld  Ver 10.11.11-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)")
+	here := places{path: []string{dir}}
+	if found, _ := here.search(KindMySQL); len(found) != 0 {
+		t.Errorf("MySQL: %v, want none", found)
+	}
+	if found, _ := here.search(KindMariaDB); len(found) != 1 || found[0].Version != "10.11.11-MariaDB-0+deb12u1" {
+		t.Errorf("MariaDB: %v, want one", found)
+	}
+}
+
+func TestProgramThatCannotRunIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\necho cannot load library >&2\nexit 127\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, rejected := places{path: []string{dir}}.search(KindRedis)
+	want := "run " + dir + "/redis-server --version: exit status 127: cannot load library"
+	if len(rejected) != 1 || rejected[0] != want {
+		t.Fatalf("rejected %q, want %q", rejected, want)
+	}
+}
+
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		a, b string
+		want bool
+	}{
+		{"8.0.19", "8.0.20", true},
+		{"8.0.20-debug", "8.0.20", false},
+		{"8.4.0", "8.0.20", false},
+		{"10.11.11-MariaDB", "10.6.0", false},
+		{"9", "9.0.0", true},
+	}
+	for _, test := range tests {
+		if got := older(test.a, test.b); got != test.want {
+			t.Errorf("older(%s, %s) = %v", test.a, test.b, got)
+		}
+	}
+}
