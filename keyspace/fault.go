@@ -22,7 +22,7 @@ const (
 	StateOOM         = "oom"         // OOM: maxmemory is reached
 	StateClusterDown = "clusterdown" // CLUSTERDOWN
 	StateMoving      = "moving"      // MOVED, ASK or TRYAGAIN that redirections did not settle
-	StateCrossSlot   = "crossslot"   // CROSSSLOT: it is a Cluster, the URL says that it is not
+	StateWrongMode   = "wrongmode"   // MOVED or CROSSSLOT: it is a Cluster, the URL says that it is not
 	StateBusy        = "busy"        // BUSY: a script runs
 	StateAuth        = "auth"        // NOAUTH, WRONGPASS
 	StateNoPerm      = "noperm"      // NOPERM: the user may not run the command, or not use the channel
@@ -43,7 +43,7 @@ var replyStates = map[string]string{
 	"MOVED":       StateMoving,
 	"ASK":         StateMoving,
 	"TRYAGAIN":    StateMoving,
-	"CROSSSLOT":   StateCrossSlot,
+	"CROSSSLOT":   StateWrongMode,
 	"BUSY":        StateBusy,
 	"NOAUTH":      StateAuth,
 	"WRONGPASS":   StateAuth,
@@ -56,7 +56,7 @@ var replyStates = map[string]string{
 var hints = map[string]string{
 	StateAuth:      "check the user and the password of the redis url",
 	StateNoPerm:    "grant the redis user what package keyspace lists",
-	StateCrossSlot: "the server is a cluster: use redis+cluster://",
+	StateWrongMode: "the server is a cluster: use redis+cluster://",
 	StateOOM:       "raise maxmemory or set an eviction policy",
 }
 

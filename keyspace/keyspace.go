@@ -108,10 +108,14 @@ func (k *Keyspace) master(ctx context.Context, key string) (*redis.Client, error
 // the nodes, since the client by itself looks only once a minute: the outage
 // may be a master that another one has replaced.
 func (k *Keyspace) outage(ctx context.Context, err error) *Outage {
-	if k.cluster != nil {
+	o := outage(err)
+	switch {
+	case k.cluster != nil:
 		k.cluster.ReloadState(ctx)
+	case o.State == StateMoving: // somebody redirects who should not
+		o.State = StateWrongMode
 	}
-	return outage(err)
+	return o
 }
 
 // exec sends commands in one pipeline. It returns an error only where no

@@ -208,7 +208,7 @@ func TestOutageStates(t *testing.T) {
 		"BUSY Redis is busy running a script":                keyspace.StateBusy,
 		"MISCONF Redis is configured to save RDB snapshots":  keyspace.StateMisconf,
 		"NOREPLICAS Not enough good replicas to write":       keyspace.StateNoReplicas,
-		"CROSSSLOT Keys in request don't hash to same slot":  keyspace.StateCrossSlot,
+		"CROSSSLOT Keys in request don't hash to same slot":  keyspace.StateWrongMode,
 		"NOAUTH Authentication required":                     keyspace.StateAuth,
 		"ERR max number of clients reached":                  keyspace.StateMaxClients,
 		"ERR unknown command 'unlink'":                       keyspace.StateError,
