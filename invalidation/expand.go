@@ -1,22 +1,181 @@
 package invalidation
 
-import "errors"
+import (
+	"fmt"
+	"slices"
+)
 
-// entity is one compiled entity.
-type entity struct{}
-
-var errNotCompiled = errors.New("the map compiler is not part of this commit")
-
-// Parse reads, checks and compiles a map.
-func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map, error) {
-	return nil, errNotCompiled
+// Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is as good as none.
+// The error is a *RowError: unknown_entity, missing_parameter (also for a lookup without an answer), bad_parameter,
+// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row.
+func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
+	e, err := m.entity(&row)
+	if err != nil {
+		return Plan{}, err
+	}
+	x := expansion{limits: &m.limits, row: &row, answers: answers}
+	if len(e.as) > 0 {
+		return x.expandAll(e)
+	}
+	// The plain case costs no allocation beyond the plan itself.
+	var slotBuf [inlineSlots]value
+	id := [1]string{row.ID}
+	f := frame{entity: e, slots: slotBuf[:]}
+	if len(e.slots) > len(slotBuf) {
+		f.slots = make([]value, len(e.slots))
+	}
+	f.slots[idSlot] = value{list: id[:], state: present}
+	var size planSize
+	if err := x.measure(&f, &size); err != nil {
+		return Plan{}, err
+	}
+	plan := size.newPlan()
+	plan.Repeat, plan.Hold = e.repeat, e.hold
+	if err := x.build(&f, &plan); err != nil {
+		return Plan{}, err
+	}
+	plan.deduplicate()
+	return plan, nil
 }
 
-// Undeclared returns the names of row's parameters that the map does not know for its entity, in the row's order.
-func (m *Map) Undeclared(row Row) []string { return nil }
+// entity returns the entity of row, whose id must not be empty.
+func (m *Map) entity(row *Row) (*entity, error) {
+	e := m.entities[row.Entity]
+	if e == nil {
+		return nil, &RowError{Reason: UnknownEntity, Err: fmt.Errorf("the map has no entity %q", row.Entity)}
+	}
+	if row.ID == "" {
+		return nil, badParam(idName, errEmptyID)
+	}
+	return e, nil
+}
 
-// Needs returns what row still needs from lookups before it can be expanded, without duplicates.
-func (m *Map) Needs(row Row) ([]Need, error) { return nil, errNotCompiled }
+// expandAll expands a row in its own entity and in all that it expands as.
+func (x *expansion) expandAll(e *entity) (Plan, error) {
+	frames, err := x.frames(nil, e, x.row.ID)
+	if err != nil {
+		return Plan{}, err
+	}
+	var size planSize
+	for i := range frames {
+		if err := x.measure(&frames[i], &size); err != nil {
+			return Plan{}, err
+		}
+	}
+	plan := size.newPlan()
+	for i := range frames {
+		if err := x.build(&frames[i], &plan); err != nil {
+			return Plan{}, err
+		}
+		plan.delay(frames[i].entity)
+	}
+	plan.deduplicate()
+	return plan, nil
+}
 
-// Expand returns what row invalidates.
-func (m *Map) Expand(row Row, answers *Answers) (Plan, error) { return Plan{}, errNotCompiled }
+// planSize counts what a plan will hold, before duplicates are removed.
+type planSize struct{ keys, patterns, sets int }
+
+func (s *planSize) newPlan() (p Plan) {
+	if s.keys > 0 {
+		p.Keys = make([]string, 0, s.keys)
+	}
+	if s.patterns > 0 {
+		p.Patterns = make([]string, 0, s.patterns)
+	}
+	if s.sets > 0 {
+		p.Sets = make([]string, 0, s.sets)
+	}
+	return p
+}
+
+// measure resolves what the templates of a frame use and adds up what they expand to.
+func (x *expansion) measure(f *frame, size *planSize) error {
+	if err := x.measureList(f, f.entity.keys, &size.keys, size); err != nil {
+		return err
+	}
+	if err := x.measureList(f, f.entity.patterns, &size.patterns, size); err != nil {
+		return err
+	}
+	return x.measureList(f, f.entity.sets, &size.sets, size)
+}
+
+func (x *expansion) measureList(f *frame, list []template, into *int, size *planSize) error {
+	for i := range list {
+		n, err := x.count(f, &list[i])
+		if err != nil {
+			return err
+		}
+		if *into += n; size.keys+size.patterns+size.sets > x.limits.KeysPerRow {
+			return x.tooMany()
+		}
+	}
+	return nil
+}
+
+// build appends what the templates of a measured frame expand to.
+func (x *expansion) build(f *frame, plan *Plan) (err error) {
+	for i := range f.entity.keys {
+		if plan.Keys, err = x.render(plan.Keys, f, &f.entity.keys[i], nil); err != nil {
+			return err
+		}
+	}
+	for i := range f.entity.patterns {
+		if plan.Patterns, err = x.render(plan.Patterns, f, &f.entity.patterns[i], x.limits); err != nil {
+			return err
+		}
+	}
+	for i := range f.entity.sets {
+		if plan.Sets, err = x.render(plan.Sets, f, &f.entity.sets[i], nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// delay merges the delays of an entity into the plan.
+func (p *Plan) delay(e *entity) {
+	p.Hold = max(p.Hold, e.hold)
+	if len(p.Repeat) == 0 {
+		p.Repeat = e.repeat
+		return
+	}
+	for _, d := range e.repeat {
+		if at, known := slices.BinarySearch(p.Repeat, d); !known {
+			p.Repeat = slices.Insert(slices.Clip(p.Repeat), at, d)
+		}
+	}
+}
+
+func (p *Plan) deduplicate() {
+	p.Keys = deduplicate(p.Keys)
+	p.Patterns = deduplicate(p.Patterns)
+	p.Sets = deduplicate(p.Sets)
+}
+
+// fewEntries is up to where comparing each with each is faster than a map.
+const fewEntries = 16
+
+// deduplicate keeps the first of equal entries, in place.
+func deduplicate(list []string) []string {
+	if len(list) < 2 {
+		return list
+	}
+	kept := list[:0]
+	if len(list) <= fewEntries {
+		for _, s := range list {
+			if !slices.Contains(kept, s) {
+				kept = append(kept, s)
+			}
+		}
+		return kept
+	}
+	seen := make(map[string]struct{}, len(list))
+	for _, s := range list {
+		if _, twice := seen[s]; !twice {
+			seen[s] = struct{}{}
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}

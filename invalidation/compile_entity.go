@@ -1,0 +1,167 @@
+package invalidation
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// An entityCompiler turns an entityPart into an entity.
+type entityCompiler struct {
+	*compiler
+	part   entityPart
+	entity *entity
+	params map[string]*declaredName
+	each   map[string]*declaredName
+	slots  map[string]int
+	links  []link
+	// written are the templates as they were compiled, with their places.
+	written []writtenTemplate
+	// unclear is set where a template could not be read: its names may be used.
+	unclear bool
+	mark    visitMark
+}
+
+// A declaredName is a param or an enumeration of an entity.
+type declaredName struct {
+	at     place
+	values []string // of an enumeration
+	used   bool
+}
+
+// A link is an entry of as whose target is still a name.
+type link struct {
+	target scalar
+	id     template
+}
+
+// A writtenTemplate is a compiled template of one of the lists keys, patterns, sets and tags.
+type writtenTemplate struct {
+	scalar
+	list     string
+	template template
+	segments []segment
+}
+
+func (c *compiler) readEntities() {
+	c.entities = map[string]*entityCompiler{}
+	if !c.doc.hasEntities && !c.partial {
+		c.add(c.doc.at, "", "entities is missing", "write entities: and below it what can change, such as "+exampleEntities)
+	}
+	for _, part := range c.doc.entities {
+		if !isEntityName(part.name.text) {
+			c.add(part.name.at, part.name.text, "an entity cannot have this name",
+				"a name has letters, digits and any of _ - . :, and at most "+strconv.Itoa(maxEntityName)+" bytes")
+		}
+		e := &entityCompiler{compiler: c, part: part, entity: &entity{name: part.name.text}, slots: map[string]int{}}
+		e.slot(idName, slot{})
+		e.readNames()
+		c.entities[part.name.text] = e
+		c.order = append(c.order, e)
+	}
+	for _, e := range c.order {
+		e.readTemplates()
+		e.readDelays()
+	}
+	for _, e := range c.order {
+		e.linkAliases()
+	}
+	for _, e := range c.order {
+		e.findCycle(nil)
+	}
+	for _, e := range c.order {
+		e.finish()
+	}
+}
+
+// slot gives a name its slot.
+func (e *entityCompiler) slot(name string, s slot) int {
+	s.name = name
+	n := len(e.entity.slots)
+	e.slots[name] = n
+	e.entity.slots = append(e.entity.slots, s)
+	return n
+}
+
+// readNames reads the params and the enumerations.
+func (e *entityCompiler) readNames() {
+	e.params, e.each = map[string]*declaredName{}, map[string]*declaredName{}
+	for _, name := range e.part.params {
+		if !e.newName(name, "a param") {
+			continue
+		}
+		if e.params[name.text] != nil {
+			e.add(name.at, name.text, "given twice in params", "remove one of the two")
+			continue
+		}
+		e.params[name.text] = &declaredName{at: name.at}
+		if shared := e.shared[name.text]; shared != nil {
+			shared.used = true
+		}
+	}
+	for _, part := range e.part.each {
+		if !e.newName(part.name, "an enumeration") {
+			continue
+		}
+		if p := e.params[part.name.text]; p != nil {
+			p.used = true
+			e.add(part.name.at, part.name.text, "an enumeration has the name of a param, in line "+strconv.Itoa(p.at.line), "rename one of the two")
+			continue
+		}
+		e.each[part.name.text] = &declaredName{at: part.name.at, values: e.eachValues(part)}
+	}
+}
+
+// readDelays reads repeat and hold.
+func (e *entityCompiler) readDelays() {
+	if len(e.part.repeat) > maxRepeats {
+		s := e.part.repeat[maxRepeats]
+		e.add(s.at, s.text, "repeat has more than "+strconv.Itoa(maxRepeats)+" delays", "remove some: each is one more pass over every row")
+	}
+	seen := map[time.Duration]bool{}
+	for _, s := range e.part.repeat {
+		before := len(e.faults)
+		d := e.duration(s, "repeat", maxRepeat)
+		if len(e.faults) == before && seen[d] {
+			e.add(s.at, s.text, "the same delay twice", "remove one of the two")
+		}
+		if !seen[d] {
+			seen[d] = true
+			e.entity.repeat = append(e.entity.repeat, d)
+		}
+	}
+	slices.Sort(e.entity.repeat)
+	if s := e.part.hold; s.given {
+		e.entity.hold = e.duration(s, "hold", maxHold)
+	}
+}
+
+// finish checks what can only be seen when all entities are linked.
+func (e *entityCompiler) finish() {
+	reachable := e.reachable()
+	names := map[string]struct{}{}
+	hasKeys, whole := false, !e.partial
+	for _, r := range reachable {
+		for name := range r.params {
+			names[name] = struct{}{}
+			if p := e.params[name]; p != nil && r != e {
+				p.used = true
+			}
+		}
+		hasKeys = hasKeys || len(r.entity.keys) > 0
+		whole = whole && !r.unclear
+		r.entity.templates(func(t *template) {
+			for _, n := range t.slots {
+				e.entity.asks = e.entity.asks || r.entity.slots[n].lookup != nil
+			}
+		})
+	}
+	e.entity.declared = slices.Sorted(maps.Keys(names))
+	if whole && e.part.readable && !e.part.filled {
+		e.add(e.part.name.at, e.part.name.text, "the entity invalidates nothing", "give it keys, patterns, sets, tags or as, or remove it")
+	}
+	if whole && e.part.hold.given && !hasKeys {
+		e.add(e.part.hold.at, e.part.hold.text, "hold refuses fills of exact keys, and the entity has none", "give it keys or tags, or remove hold")
+	}
+}

@@ -1,0 +1,232 @@
+package invalidation
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// readTemplates compiles everything that the entity invalidates.
+func (e *entityCompiler) readTemplates() {
+	for _, list := range []struct {
+		name  string
+		parts []scalar
+		into  *[]template
+	}{
+		{"keys", e.part.keys, &e.entity.keys},
+		{"tags", e.part.tags, &e.entity.keys},
+		{"patterns", e.part.patterns, &e.entity.patterns},
+		{"sets", e.part.sets, &e.entity.sets},
+	} {
+		for _, s := range list.parts {
+			if w, ok := e.template(s, list.name); ok {
+				*list.into = append(*list.into, w.template)
+				e.written = append(e.written, w)
+			}
+		}
+	}
+	for _, as := range e.part.as {
+		if !as.value.given {
+			e.links = append(e.links, link{target: as.name})
+			e.unclear = true
+			continue
+		}
+		if w, ok := e.template(as.value, "as"); ok {
+			e.links = append(e.links, link{as.name, w.template})
+			e.checkAliasID(w)
+		}
+	}
+}
+
+// template compiles one text of a list.
+func (e *entityCompiler) template(s scalar, list string) (w writtenTemplate, ok bool) {
+	w = writtenTemplate{scalar: s, list: list}
+	before := len(e.faults)
+	if s.text == "" {
+		e.add(s.at, "", "an empty template in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{id}")+", or remove it")
+		return w, false
+	}
+	if !e.plainText(s) {
+		e.unclear = true
+		return w, false
+	}
+	segments, errs := parseTemplate(s.text)
+	for _, err := range errs {
+		e.unclear = true
+		e.add(s.at, err.text, err.problem, err.cure)
+	}
+	bound := map[string]binding{}
+	for _, segment := range segments {
+		if segment.name == "" {
+			e.checkLiteral(s, segment.text, list)
+		} else if _, known := bound[segment.name]; !known {
+			bound[segment.name] = e.bind(s, segment.name)
+		}
+	}
+	if len(e.faults) > before {
+		return w, false
+	}
+	if list == "tags" {
+		segments = append([]segment{{text: stampPrefix}}, segments...)
+	}
+	w.segments = segments
+	w.template = newTemplate(s.text, segments, bound, list == "patterns")
+	e.checkSize(w)
+	return w, len(e.faults) == before
+}
+
+// checkLiteral checks a literal piece of a template.
+func (e *entityCompiler) checkLiteral(s scalar, text, list string) {
+	if hasControl(text) {
+		e.add(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
+	}
+	switch {
+	case list == "patterns":
+		if _, err := CompileGlob(text); err != nil {
+			e.addGlob(s, err)
+		}
+	case list == "keys" && strings.Contains(text, "*"):
+		e.add(s.at, s.text, "* has no meaning in an exact key", "did you mean patterns?")
+	case list != "as" && strings.Contains(text, "*"):
+		e.add(s.at, s.text, "* has no meaning in "+list+", which name one key each", "did you mean patterns?")
+	}
+}
+
+func (e *entityCompiler) addGlob(s scalar, err error) {
+	if errors.Is(err, errGlobClass) {
+		e.add(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
+		return
+	}
+	e.add(s.at, s.text, "a backslash with no character behind it", `write \\\\ in double quotes for a literal backslash`)
+}
+
+// bind returns what a name in a template stands for.
+func (e *entityCompiler) bind(s scalar, name string) binding {
+	if v := e.vars[name]; v != nil {
+		v.used = true
+		return binding{value: v.value, slot: noSlot}
+	}
+	if each := e.each[name]; each != nil {
+		each.used = true
+		return binding{slot: e.eachSlot(name, each)}
+	}
+	if p := e.params[name]; p != nil {
+		p.used = true
+		return binding{slot: e.paramSlot(name, p)}
+	}
+	if name != idName {
+		e.unknownName(s, name)
+	}
+	return binding{slot: idSlot}
+}
+
+func (e *entityCompiler) eachSlot(name string, each *declaredName) int {
+	if n, known := e.slots[name]; known {
+		return n
+	}
+	return e.slot(name, slot{each: each.values})
+}
+
+func (e *entityCompiler) paramSlot(name string, p *declaredName) int {
+	if n, known := e.slots[name]; known {
+		return n
+	}
+	shared := e.shared[name]
+	if shared == nil {
+		return e.slot(name, slot{})
+	}
+	n := e.slot(name, slot{optional: shared.optional, lookup: shared.lookup})
+	if shared.lookup == nil {
+		return n
+	}
+	var by []int
+	for _, other := range shared.lookup.By {
+		switch declared, of := e.params[other], e.shared[other]; {
+		case other == idName:
+			by = append(by, idSlot)
+		case of != nil && of.lookup != nil || !isName(other) || e.vars[other] != nil:
+			// Reported where the lookup is.
+		case declared == nil:
+			e.add(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which the entity "+e.entity.name+" does not declare",
+				"add "+other+" to the params of "+e.entity.name)
+		default:
+			declared.used = true
+			by = append(by, e.paramSlot(other, declared))
+		}
+	}
+	e.entity.slots[n].by = by
+	return n
+}
+
+// unknownName reports a name that stands for nothing. The name that was probably meant counts as used.
+func (e *entityCompiler) unknownName(s scalar, name string) {
+	if shared := e.shared[name]; shared != nil {
+		shared.used = true
+		e.add(s.at, "{"+name+"}", "the entity "+e.entity.name+" does not name this param", "add "+name+" to the params of "+e.entity.name)
+		return
+	}
+	known := []string{idName}
+	known = slices.AppendSeq(known, maps.Keys(e.params))
+	known = slices.AppendSeq(known, maps.Keys(e.each))
+	known = slices.AppendSeq(known, maps.Keys(e.vars))
+	slices.Sort(known)
+	near := nearest(name, known)
+	if v := e.vars[near]; v != nil {
+		v.used = true
+	}
+	for _, d := range []*declaredName{e.params[near], e.each[near]} {
+		if d != nil {
+			d.used = true
+		}
+	}
+	e.add(s.at, "{"+name+"}", "unknown name",
+		didYouMean(name, known, "add "+name+" to the params of "+e.entity.name+"; known here are "+quoteList(known)))
+}
+
+// checkSize checks what can be said of a template's expansions without a row.
+func (e *entityCompiler) checkSize(w writtenTemplate) {
+	total := 1
+	for _, n := range w.template.slots {
+		s := e.entity.slots[n]
+		if s.each == nil {
+			continue
+		}
+		total = product(total, len(s.each), e.limits.KeysPerRow)
+		if w.list == "patterns" && slices.Contains(s.each, "") {
+			e.add(w.at, "{"+s.name+"}", "an enumeration with an empty value in a pattern", "remove the empty value, or use another enumeration here")
+		}
+	}
+	if total > e.limits.KeysPerRow {
+		e.add(w.at, w.text, "the enumerations make more than "+strconv.Itoa(e.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
+			"enumerate less, or use a pattern or an index set")
+	}
+	if w.list != "patterns" {
+		return
+	}
+	longest := w.template.prefixSize
+	for _, p := range w.template.parts[:w.template.prefixParts] {
+		if p.slot == noSlot {
+			continue
+		}
+		each := e.entity.slots[w.template.slots[p.slot]].each
+		if each == nil {
+			return // as long as the row's value makes it
+		}
+		longest += len(slices.MaxFunc(each, func(a, b string) int { return len(a) - len(b) }))
+	}
+	if longest < e.limits.PatternPrefix {
+		e.add(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(e.limits.PatternPrefix),
+			"start the pattern with more literal text")
+	}
+}
+
+// checkAliasID refuses an id that is looked up: the lookups of the target need it when the first ones are run.
+func (e *entityCompiler) checkAliasID(w writtenTemplate) {
+	for _, n := range w.template.slots {
+		if s := e.entity.slots[n]; s.lookup != nil {
+			e.add(w.at, "{"+s.name+"}", "the id of another entity cannot be looked up", "let the row give it: use a param without a lookup")
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package invalidation
+
+import "go.yaml.in/yaml/v3"
+
+// A document is a map as it is written: decoded, but not understood.
+type document struct {
+	at       place // of its first key
+	version  scalar
+	vars     []namedScalar
+	publish  publishPart
+	lease    scalar
+	limits   limitsPart
+	params   []paramPart
+	entities []entityPart
+	// hasEntities is set where the field is there, though perhaps unreadable.
+	hasVersion, hasEntities bool
+}
+
+type namedScalar struct{ name, value scalar }
+
+type publishPart struct{ channel, format scalar }
+
+type limitsPart struct{ params, keysPerRow, patternPrefix scalar }
+
+// A paramPart is an entry of the shared params.
+type paramPart struct {
+	name     scalar
+	optional scalar
+	lookup   *lookupPart
+}
+
+type lookupPart struct {
+	at  place
+	by  []scalar
+	sql scalar
+	// complete is set where both fields are there, though perhaps unreadable.
+	hasBy, hasSQL bool
+}
+
+type entityPart struct {
+	name   scalar
+	params []scalar
+	each   []eachPart
+	as     []namedScalar
+	keys, patterns, sets, tags,
+	repeat []scalar
+	hold scalar
+	// readable is false where the entity is no mapping.
+	readable bool
+	// filled is set where it has something that invalidates, though perhaps unreadable.
+	filled bool
+}
+
+// An eachPart is a name with a range, or with a list of values.
+type eachPart struct {
+	name   scalar
+	values []scalar
+	span   scalar
+}
+
+const (
+	exampleRoot     = "version: 1, then entities:"
+	exampleVars     = `{app: shop, env: "${APP_ENV:-prod}"}`
+	examplePublish  = `{channel: "cache:invalidate", format: event}`
+	exampleLimits   = "{params: 64KiB, keys_per_row: 10000, pattern_prefix: 8}"
+	exampleParams   = "{category_id: {optional: true}}"
+	exampleLookup   = `{by: [id], sql: "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"}`
+	exampleEntities = `{product: {keys: ["shop:product:{id}"]}}`
+	exampleEntity   = `{keys: ["shop:product:{id}"]}`
+	exampleNames    = "[product_id, category_id]"
+	exampleEach     = "{n: 1..20, sort: [new, price]}"
+	exampleAs       = `{product: "{product_id}"}`
+	exampleTemplate = `["shop:product:{id}"]`
+	exampleRepeat   = "[2s]"
+)
+
+// decodeDocument reads the root node of a map.
+func decodeDocument(d *decoder, root *yaml.Node) *document {
+	doc := &document{at: d.at(root)}
+	d.fields(root, "the map", exampleRoot,
+		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.text(n, "version"), true }},
+		field{"vars", func(n *yaml.Node) { doc.vars = d.namedScalars(n, "vars", exampleVars) }},
+		field{"publish", func(n *yaml.Node) { doc.publish = d.publish(n) }},
+		field{"lease", func(n *yaml.Node) { doc.lease = d.text(n, "lease") }},
+		field{"limits", func(n *yaml.Node) { doc.limits = d.limits(n) }},
+		field{"params", func(n *yaml.Node) { doc.params = d.params(n) }},
+		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
+	)
+	return doc
+}
+
+func (d *decoder) namedScalars(n *yaml.Node, name, example string) []namedScalar {
+	var all []namedScalar
+	entries, _ := d.entries(n, name, example)
+	for _, e := range entries {
+		// A name whose value cannot be read is known all the same.
+		all = append(all, namedScalar{e.key, d.text(e.value, e.key.text)})
+	}
+	return all
+}
+
+func (d *decoder) publish(n *yaml.Node) (p publishPart) {
+	d.fields(n, "publish", examplePublish,
+		field{"channel", func(n *yaml.Node) { p.channel = d.text(n, "channel") }},
+		field{"format", func(n *yaml.Node) { p.format = d.text(n, "format") }},
+	)
+	return p
+}
+
+func (d *decoder) limits(n *yaml.Node) (l limitsPart) {
+	d.fields(n, "limits", exampleLimits,
+		field{"params", func(n *yaml.Node) { l.params = d.text(n, "params") }},
+		field{"keys_per_row", func(n *yaml.Node) { l.keysPerRow = d.text(n, "keys_per_row") }},
+		field{"pattern_prefix", func(n *yaml.Node) { l.patternPrefix = d.text(n, "pattern_prefix") }},
+	)
+	return l
+}
+
+func (d *decoder) params(n *yaml.Node) []paramPart {
+	var all []paramPart
+	entries, _ := d.entries(n, "params", exampleParams)
+	for _, e := range entries {
+		p := paramPart{name: e.key}
+		d.fields(e.value, "the param "+e.key.text, "{optional: true}",
+			field{"lookup", func(n *yaml.Node) { p.lookup = d.lookup(n) }},
+			field{"optional", func(n *yaml.Node) { p.optional = d.text(n, "optional") }},
+		)
+		all = append(all, p)
+	}
+	return all
+}
+
+func (d *decoder) lookup(n *yaml.Node) *lookupPart {
+	l := &lookupPart{at: d.at(n)}
+	if !d.fields(n, "lookup", exampleLookup,
+		field{"by", func(n *yaml.Node) {
+			l.by, l.hasBy = d.list(n, "by", "[id]"), true
+			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+				d.add(d.at(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
+			}
+		}},
+		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.text(n, "sql"), true }},
+	) {
+		l.hasBy, l.hasSQL = true, true
+	}
+	return l
+}
+
+func (d *decoder) entities(n *yaml.Node) []entityPart {
+	var all []entityPart
+	entries, ok := d.entries(n, "entities", exampleEntities)
+	if ok && len(n.Content) == 0 {
+		d.add(d.at(n), "{}", "the map has no entity", "write what can change, such as "+exampleEntities)
+	}
+	for _, e := range entries {
+		all = append(all, d.entity(e))
+	}
+	return all
+}
+
+func (d *decoder) entity(e entry) entityPart {
+	p := entityPart{name: e.key}
+	templates := func(name string, into *[]scalar) field {
+		return field{name, func(n *yaml.Node) {
+			*into = d.list(n, name, exampleTemplate)
+			p.filled = p.filled || n.Kind != yaml.SequenceNode || len(n.Content) > 0
+		}}
+	}
+	p.readable = d.fields(e.value, "the entity "+e.key.text, exampleEntity,
+		field{"params", func(n *yaml.Node) { p.params = d.list(n, "params", exampleNames) }},
+		field{"each", func(n *yaml.Node) { p.each = d.each(n) }},
+		field{"as", func(n *yaml.Node) { p.as, p.filled = d.namedScalars(n, "as", exampleAs), true }},
+		templates("keys", &p.keys),
+		templates("patterns", &p.patterns),
+		templates("sets", &p.sets),
+		templates("tags", &p.tags),
+		field{"repeat", func(n *yaml.Node) { p.repeat = d.list(n, "repeat", exampleRepeat) }},
+		field{"hold", func(n *yaml.Node) { p.hold = d.text(n, "hold") }},
+	)
+	return p
+}
+
+func (d *decoder) each(n *yaml.Node) []eachPart {
+	var all []eachPart
+	entries, _ := d.entries(n, "each", exampleEach)
+	for _, e := range entries {
+		p := eachPart{name: e.key}
+		if e.value.Kind == yaml.SequenceNode {
+			p.values = d.list(e.value, e.key.text, "[new, price]")
+		} else {
+			p.span = d.text(e.value, e.key.text)
+		}
+		all = append(all, p)
+	}
+	return all
+}

@@ -1,0 +1,56 @@
+package invalidation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// fingerprintLength is how many hex digits of the hash name a map.
+const fingerprintLength = 12
+
+// fingerprint hashes all that decides what a row expands to and how it is told: not names of vars, formatting,
+// comments or the order of entities. Texts are quoted, so that no two maps are written alike.
+func (m *Map) fingerprint() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "map 1 %q %q %d %d %d %d\n", m.channel, m.format, m.lease,
+		m.limits.ParamsBytes, m.limits.KeysPerRow, m.limits.PatternPrefix)
+	for _, name := range m.names {
+		m.entities[name].write(h)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:fingerprintLength]
+}
+
+func (e *entity) write(w io.Writer) {
+	fmt.Fprintf(w, "entity %q %q %d %d\n", e.name, e.declared, e.repeat, e.hold)
+	for _, s := range e.slots {
+		fmt.Fprintf(w, "slot %q %q %t %d\n", s.name, s.each, s.optional, s.by)
+		if s.lookup != nil {
+			fmt.Fprintf(w, "lookup %q\n", s.lookup.SQL)
+		}
+	}
+	for _, list := range []struct {
+		name      string
+		templates []template
+	}{{"keys", e.keys}, {"patterns", e.patterns}, {"sets", e.sets}} {
+		for _, t := range list.templates {
+			t.write(w, list.name)
+		}
+	}
+	as := slices.Clone(e.as)
+	slices.SortFunc(as, func(a, b alias) int { return strings.Compare(a.target.name, b.target.name) })
+	for _, a := range as {
+		a.id.write(w, fmt.Sprintf("as %q", a.target.name))
+	}
+}
+
+func (t *template) write(w io.Writer, what string) {
+	fmt.Fprintf(w, "%s %d", what, t.slots)
+	for _, p := range t.parts {
+		fmt.Fprintf(w, " %q %d", p.text, p.slot)
+	}
+	fmt.Fprintln(w)
+}

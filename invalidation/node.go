@@ -1,0 +1,168 @@
+package invalidation
+
+import (
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A scalar is one text of the map with its place. It is what the map says, character by character: 010 stays 010.
+type scalar struct {
+	text string
+	at   place
+	// given is false where the map does not have it, or has something there that was reported already.
+	given bool
+}
+
+// A decoder reads YAML nodes strictly: what it does not expect is a fault.
+type decoder struct {
+	*report
+	source *source
+}
+
+const (
+	problemAlias = "aliases (*) are not supported"
+	cureAlias    = "write the value out where it is needed"
+)
+
+func (d *decoder) at(n *yaml.Node) place { return d.source.place(n.Line, n.Column) }
+
+// usable reports what may stand on no node, and tells whether n can be read any further.
+func (d *decoder) usable(n *yaml.Node) bool {
+	at := d.at(n)
+	if n.Kind == yaml.AliasNode {
+		d.add(at, "*"+n.Value, problemAlias, cureAlias)
+		return false
+	}
+	if n.Anchor != "" {
+		d.add(at, "&"+n.Anchor, "anchors (&) are not supported", cureAlias)
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		d.add(at, n.Tag, "tags (!) are not supported", "remove the tag: every value is taken as it is written")
+	}
+	return !d.source.doubtful[at]
+}
+
+// wrongKind reports that n is not what it should be.
+func (d *decoder) wrongKind(n *yaml.Node, name, want, cure string) {
+	text, is := "", "text"
+	switch {
+	case n.Kind == yaml.MappingNode:
+		is = "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		is = "a list"
+	case n.Value == "":
+		is = "empty"
+	default:
+		text = n.Value
+	}
+	d.add(d.at(n), text, name+" must be "+want+", and it is "+is, cure)
+}
+
+// text reads a scalar. Name is what it is called in a fault.
+func (d *decoder) text(n *yaml.Node, name string) scalar {
+	if !d.usable(n) {
+		return scalar{}
+	}
+	if n.Kind != yaml.ScalarNode {
+		d.wrongKind(n, name, "text", "write one value, in double quotes if it has any of {}[]:#*&!")
+		return scalar{}
+	}
+	return scalar{text: n.Value, at: d.at(n), given: true}
+}
+
+// list reads a list of scalars.
+func (d *decoder) list(n *yaml.Node, name, example string) []scalar {
+	if !d.usable(n) {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		d.wrongKind(n, name, "a list", "write it like "+example)
+		return nil
+	}
+	var all []scalar
+	for _, item := range n.Content {
+		if s := d.text(item, "an entry of "+name); s.given {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// An entry is one key of a mapping and its value.
+type entry struct {
+	key   scalar
+	value *yaml.Node
+}
+
+// entries reads a mapping, and false if n is none. Keys that are given twice or that are no text are left out.
+func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
+	if !d.usable(n) {
+		return nil, false
+	}
+	if n.Kind != yaml.MappingNode {
+		d.wrongKind(n, name, "a mapping", "write it like "+example)
+		return nil, false
+	}
+	var all []entry
+	seen := map[string]place{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if !d.goodKey(key) {
+			continue
+		}
+		first, twice := seen[key.Value]
+		if twice {
+			d.add(d.at(key), key.Value, "given twice in "+name+", first in line "+strconv.Itoa(first.line), "remove one of the two")
+			continue
+		}
+		seen[key.Value] = d.at(key)
+		all = append(all, entry{scalar{key.Value, d.at(key), true}, n.Content[i+1]})
+	}
+	return all, true
+}
+
+func (d *decoder) goodKey(key *yaml.Node) bool {
+	switch {
+	case !d.usable(key):
+		return false
+	case key.Kind != yaml.ScalarNode:
+		d.add(d.at(key), "", "a key must be text, and this is a mapping or a list", "put a template in double quotes; otherwise write a name")
+		return false
+	case key.Tag == "!!merge":
+		d.add(d.at(key), key.Value, "merge keys (<<) are not supported", "write the fields out where they are needed")
+		return false
+	case key.Tag != "!!str" && key.Style&yaml.TaggedStyle == 0:
+		d.add(d.at(key), key.Value, "a key must be text, and YAML reads this as "+strings.TrimPrefix(key.Tag, "!!"), "write a name that starts with a letter")
+		return false
+	}
+	return true
+}
+
+// A field is a field of a mapping, and what reads its value.
+type field struct {
+	name string
+	read func(*yaml.Node)
+}
+
+// fields reads a mapping with known fields. It returns false if n is no mapping.
+func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) bool {
+	all, ok := d.entries(n, name, example)
+	names := make([]string, len(known))
+	for i := range known {
+		names[i] = known[i].name
+	}
+next:
+	for _, e := range all {
+		for _, f := range known {
+			if f.name == e.key.text {
+				f.read(e.value)
+				continue next
+			}
+		}
+		d.add(e.key.at, e.key.text, "unknown field of "+name,
+			didYouMean(e.key.text, names, "the fields are "+quoteList(names)))
+	}
+	return ok
+}

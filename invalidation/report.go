@@ -1,0 +1,103 @@
+package invalidation
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A place is a line and a column of the map, both counted from 1.
+type place struct{ line, column int }
+
+func (p place) before(q place) int {
+	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
+}
+
+// A report collects the faults of one map.
+type report struct {
+	file   string
+	faults []Fault
+}
+
+// add notes one fault. Text is what the map says there.
+func (r *report) add(at place, text, problem, cure string) {
+	r.faults = append(r.faults, Fault{
+		File: r.file, Line: at.line, Column: at.column,
+		Text: text, Problem: problem, Cure: cure,
+	})
+}
+
+// hasLine tells whether a fault of that line is known.
+func (r *report) hasLine(line int) bool {
+	return slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Line == line })
+}
+
+// sorted returns the faults in file order.
+func (r *report) sorted() []Fault {
+	slices.SortStableFunc(r.faults, func(a, b Fault) int {
+		return place{a.Line, a.Column}.before(place{b.Line, b.Column})
+	})
+	return r.faults
+}
+
+// quoteList writes names for a message: "a", "b" and "c".
+func quoteList(names []string) string {
+	var b strings.Builder
+	for i, name := range names {
+		switch {
+		case i > 0 && i == len(names)-1:
+			b.WriteString(" and ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Quote(name))
+	}
+	return b.String()
+}
+
+// nearest returns the known name that is most like name, or "" where none is like it.
+func nearest(name string, known []string) string {
+	best, bestDistance := "", min(2, max(1, len(name)/3))+1
+	for _, candidate := range known {
+		if d := distance(strings.ToLower(name), strings.ToLower(candidate), bestDistance); d < bestDistance {
+			best, bestDistance = candidate, d
+		}
+	}
+	return best
+}
+
+// didYouMean is the cure for an unknown name: the nearest of the known ones, or otherwise.
+func didYouMean(name string, known []string, otherwise string) string {
+	if near := nearest(name, known); near != "" {
+		return "did you mean " + strconv.Quote(near) + "?"
+	}
+	return otherwise
+}
+
+// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b, or returns
+// limit if they are at least that many.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range old {
+		old[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(old[j]+1, row[j-1]+1, old[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+		older, old, row = old, row, older
+	}
+	return min(old[len(b)], limit)
+}

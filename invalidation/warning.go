@@ -1,0 +1,72 @@
+package invalidation
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// warn writes advice about a map without faults.
+func (c *compiler) warn(m *Map, advice *report) {
+	for _, part := range c.doc.params {
+		if part.lookup != nil {
+			c.warnLookup(part.name, advice)
+		}
+	}
+	for _, e := range c.order {
+		for _, w := range e.written {
+			e.warnTemplate(w, advice)
+		}
+		e.warnDelays(advice)
+	}
+}
+
+// warnLookup says what a lookup cannot know.
+func (c *compiler) warnLookup(name scalar, advice *report) {
+	var users []string
+	for _, e := range c.order {
+		for _, s := range e.entity.slots {
+			if s.lookup != nil && s.lookup.Param == name.text {
+				users = append(users, e.entity.name)
+			}
+		}
+	}
+	slices.Sort(users)
+	advice.add(name.at, name.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
+		"on moves and deletes let the row give the old values as well as the new ones")
+}
+
+func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {
+	if w.list == "patterns" {
+		if !w.template.wild {
+			advice.add(w.at, w.text, "a pattern without a wildcard scans all keys for one", "move it to keys")
+		} else {
+			advice.add(w.at, w.text, "a pattern is found by scanning all keys, some time after the row",
+				"if its keys can be counted, list them under keys with each; otherwise give them a tag")
+		}
+	}
+	for _, s := range w.segments {
+		for rest := s.text; s.name == ""; {
+			_, after, open := strings.Cut(rest, "{")
+			name, _, closed := strings.Cut(after, "}")
+			if !open || !closed {
+				break
+			}
+			if rest = after; e.isKnown(name) {
+				advice.add(w.at, w.text, "{{"+name+"}} is the literal text {"+name+"}, not the variable", "write {"+name+"}, or {{{"+name+"}}} for the value in braces")
+			}
+		}
+	}
+}
+
+func (e *entityCompiler) isKnown(name string) bool {
+	return name == idName || e.params[name] != nil || e.each[name] != nil || e.vars[name] != nil
+}
+
+func (e *entityCompiler) warnDelays(advice *report) {
+	for _, s := range e.part.repeat {
+		if d, err := time.ParseDuration(s.text); err == nil && d <= e.entity.hold {
+			advice.add(s.at, s.text, "repeat within hold ("+e.entity.hold.String()+"): nobody can fill before it", "repeat later than hold, or remove it")
+		}
+	}
+}
