@@ -18,6 +18,8 @@ type compiler struct {
 	// partial is set where the document could not be read whole: then nothing is said about what seems to be missing
 	// or unused.
 	partial bool
+	// unread is the text that could not be read at all: a name in it may be declared there.
+	unread string
 
 	limits   Limits
 	vars     map[string]*variable
@@ -178,7 +180,7 @@ func (c *compiler) checkBy(part paramPart) {
 		case other != nil && other.optional:
 			c.add(by.at, by.text, "a lookup cannot be asked by an optional param", "remove optional there, or ask by something else")
 		case !isName(by.text):
-			c.add(by.at, by.text, "no name", "name id, or a param that the row gives")
+			c.add(by.at, by.text, "not a name", "name id, or a param that the row gives")
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (e *entityCompiler) span(s scalar) []string {
 	to, isTo := wholeNumber(last, 1<<30)
 	switch {
 	case !isFrom || !isTo:
-		e.add(s.at, s.text, "no range of whole numbers", cureEach)
+		e.add(s.at, s.text, "not a range of whole numbers", cureEach)
 	case from > to:
 		e.add(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+last+".."+first)
 	case to-from >= maxEach:

@@ -22,7 +22,7 @@ func (e *entityCompiler) linkAliases() {
 	for _, l := range e.links {
 		target := e.entities[l.target.text]
 		if target == nil {
-			if !e.partial {
+			if !strings.Contains(e.unread, l.target.text) {
 				e.add(l.target.at, l.target.text, "unknown entity in as", didYouMean(l.target.text, known, "the entities are "+quoteList(known)))
 			}
 			continue

@@ -70,7 +70,7 @@ func (c *compiler) interpolate(s scalar) string {
 			c.add(s.at, s.text, "${ is not closed", cureEnv)
 			return ""
 		case !isName(name) || strings.Contains(fallback, "${"):
-			c.add(s.at, "${"+inside+"}", "no environment variable", cureEnv)
+			c.add(s.at, "${"+inside+"}", "not an environment variable", cureEnv)
 		}
 		value, set := c.env(name)
 		switch {
@@ -89,7 +89,7 @@ func (c *compiler) publish() (channel string, format Format) {
 	if s := c.doc.publish.channel; s.given && c.plainText(s) {
 		channel = s.text
 		if s.text == "" || len(s.text) > maxChannel || hasControl(s.text) || strings.ContainsAny(s.text, "{}*?[] ") {
-			c.add(s.at, s.text, "no name for a channel: it is taken as it is written, without variables or wildcards",
+			c.add(s.at, s.text, "not a name for a channel: it is taken as it is written, without variables or wildcards",
 				`write a plain name such as "cache:invalidate"`)
 		}
 	}
@@ -121,7 +121,7 @@ func (c *compiler) duration(s scalar, name string, most time.Duration) time.Dura
 		if _, err := strconv.ParseUint(s.text, 10, 64); err == nil {
 			cure = "add the unit, such as " + s.text + "s or " + s.text + "ms"
 		}
-		c.add(s.at, s.text, name+" is no duration", cure)
+		c.add(s.at, s.text, name+" is not a duration", cure)
 	case d < time.Millisecond || d > most || d%time.Millisecond != 0:
 		c.add(s.at, s.text, name+" must be from 1ms to "+shortDuration(most)+", in whole milliseconds", "write a duration in that range, such as 10s")
 	default:
@@ -177,7 +177,7 @@ func (c *compiler) size(s scalar) int {
 	n, ok := wholeNumber(digits, math.MaxInt32)
 	switch {
 	case !ok:
-		c.add(s.at, s.text, "params is no size", "write a number of bytes, or one with KiB or MiB, such as 64KiB")
+		c.add(s.at, s.text, "params is not a size", "write a number of bytes, or one with KiB or MiB, such as 64KiB")
 	case n < 1 || n > maxParamsBytes/unit:
 		c.add(s.at, s.text, "params must be from 1 byte to less than 16MiB", "write a size in that range, such as 64KiB")
 	default:

@@ -162,6 +162,10 @@ func (e *entityCompiler) paramSlot(name string, p *declaredName) int {
 
 // unknownName reports a name that stands for nothing. The name that was probably meant counts as used.
 func (e *entityCompiler) unknownName(s scalar, name string) {
+	if strings.Contains(e.unread, name) {
+		e.unclear = true
+		return
+	}
 	if shared := e.shared[name]; shared != nil {
 		shared.used = true
 		e.add(s.at, "{"+name+"}", "the entity "+e.entity.name+" does not name this param", "add "+name+" to the params of "+e.entity.name)
@@ -182,7 +186,7 @@ func (e *entityCompiler) unknownName(s scalar, name string) {
 		}
 	}
 	e.add(s.at, "{"+name+"}", "unknown name",
-		didYouMean(name, known, "add "+name+" to the params of "+e.entity.name+"; known here are "+quoteList(known)))
+		didYouMean(name, known, "add "+name+" to the params of "+e.entity.name+"; known here: "+quoteList(known)))
 }
 
 // checkSize checks what can be said of a template's expansions without a row.

@@ -77,7 +77,7 @@ const (
 // decodeDocument reads the root node of a map.
 func decodeDocument(d *decoder, root *yaml.Node) *document {
 	doc := &document{at: d.at(root)}
-	d.fields(root, "the map", exampleRoot,
+	isMapping := d.fields(root, "the map", exampleRoot,
 		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.text(n, "version"), true }},
 		field{"vars", func(n *yaml.Node) { doc.vars = d.namedScalars(n, "vars", exampleVars) }},
 		field{"publish", func(n *yaml.Node) { doc.publish = d.publish(n) }},
@@ -86,6 +86,9 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 		field{"params", func(n *yaml.Node) { doc.params = d.params(n) }},
 		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
 	)
+	if !isMapping {
+		doc.hasVersion, doc.hasEntities = true, true
+	}
 	return doc
 }
 
@@ -187,6 +190,9 @@ func (d *decoder) each(n *yaml.Node) []eachPart {
 		p := eachPart{name: e.key}
 		if e.value.Kind == yaml.SequenceNode {
 			p.values = d.list(e.value, e.key.text, "[new, price]")
+			if len(e.value.Content) == 0 {
+				d.add(d.at(e.value), "[]", "the enumeration "+e.key.text+" has no values", "list its values, or remove it")
+			}
 		} else {
 			p.span = d.text(e.value, e.key.text)
 		}

@@ -167,9 +167,12 @@ func (x *expansion) tooMany() error {
 	return &RowError{Reason: TooManyKeys, Err: fmt.Errorf("the row expands to more than %d keys (limits.keys_per_row)", x.limits.KeysPerRow)}
 }
 
+// framesPerKey bounds the frames of a row by its keys. A frame may have no key of its own, so there may be more of them.
+const framesPerKey = 10
+
 // frames returns the frame of an entity and those of all that it expands as, each before its own.
 func (x *expansion) frames(all []frame, e *entity, id string) ([]frame, error) {
-	if len(all) >= x.limits.KeysPerRow {
+	if len(all) >= framesPerKey*x.limits.KeysPerRow {
 		return nil, x.tooMany()
 	}
 	f := frame{entity: e, slots: make([]value, len(e.slots))}
@@ -196,7 +199,7 @@ func (x *expansion) ids(f *frame, a *alias) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n > x.limits.KeysPerRow {
+	if n > x.limits.KeysPerRow { // product stops counting there
 		return nil, x.tooMany()
 	}
 	ids, err := x.render(make([]string, 0, n), f, &a.id, nil)

@@ -110,7 +110,7 @@ func (l *lexer) lone(end int) {
 		return
 	}
 	l.report.add(l.place(l.pos), text, "neither a list entry nor a name with a colon", "add the colon")
-	if strings.ContainsAny(text, " \t:\"'") {
+	if !deeper || strings.ContainsAny(text, " \t:\"'") {
 		l.doubtful[l.place(l.pos)] = true
 	}
 	l.edit(end, end, ":")
@@ -130,7 +130,7 @@ func keyEnd(text string) int {
 func (b *blockState) quotedValue() {
 	l := b.lexer
 	start, at := l.pos-l.start, l.place(l.pos)
-	closed := l.quoted(0)
+	closed := l.quoted("")
 	b.afterNode(start)
 	if !closed || b.value && !b.done || l.ended() {
 		return
@@ -182,8 +182,8 @@ func (l *lexer) startsEntry(offset int) bool {
 }
 
 // quoted goes behind a quoted text. If it is not closed, it is reported, closed in memory at the end of its line, but
-// before the brackets that end the line if depth brackets are open, and false is returned.
-func (l *lexer) quoted(depth int) bool {
+// before those of the awaited closing brackets that end the line, and false is returned.
+func (l *lexer) quoted(brackets string) bool {
 	open := l.pos
 	line, start := l.line, l.start
 	for l.pos++; l.pos < len(l.src); l.pos++ {
@@ -205,15 +205,15 @@ func (l *lexer) quoted(depth int) bool {
 		}
 	}
 	l.pos, l.line, l.start = open, line, start
-	end := l.lineEnd()
-	for end > open+1 && (strings.IndexByte(" \t", l.src[end-1]) >= 0 || depth > 0 && strings.IndexByte("]}", l.src[end-1]) >= 0) {
-		if l.src[end-1] == ']' || l.src[end-1] == '}' {
-			depth--
+	text := strings.TrimRight(l.src[open:l.lineEnd()], " \t")
+	for n := len(brackets); n > 0; n-- {
+		if strings.HasSuffix(text[1:], brackets[:n]) {
+			text = text[:len(text)-n]
+			break
 		}
-		end--
 	}
-	l.report.add(l.place(open), l.src[open:end], "the quote is not closed", "add the closing quote")
+	l.report.add(l.place(open), text, "the quote is not closed", "add the closing quote")
 	l.doubtful[l.place(open)] = true
-	l.quote(end)
+	l.quote(open + len(text))
 	return false
 }

@@ -66,13 +66,13 @@ func (f *flowState) token() {
 		l.pos++
 		return
 	case f.complete:
-		l.report.add(l.place(l.pos), l.src[l.pos:l.plainEnd()], "a comma is missing before this entry", "add the comma")
+		l.report.add(l.place(l.pos), l.src[l.pos:l.valueEnd()], "a comma is missing before this entry", "add the comma")
 		l.edit(l.pos, l.pos, ",")
 		f.complete = false
 	}
 	switch {
 	case c == '"' || c == '\'':
-		l.quoted(len(f.opened))
+		l.quoted(string(f.closers()))
 		f.complete = true
 	case (c == '[' || c == '{') && l.group(l.pos) == 0:
 		f.open()
@@ -115,7 +115,7 @@ func (l *lexer) plainEnd() int {
 		if i+1 < end {
 			next = l.src[i+1]
 		}
-		if i > l.pos && (strings.IndexByte(",[]}", c) >= 0 || c == ':' && isFlowEnd(next) || c == '#' && isBlank(l.src[i-1])) {
+		if i > l.pos && (strings.IndexByte(",[]}", c) >= 0 || c == ':' && (isBlank(next) || strings.IndexByte(",]}", next) >= 0) || c == '#' && isBlank(l.src[i-1])) {
 			break
 		}
 		i++
@@ -130,19 +130,26 @@ func (f *flowState) forgotten() bool {
 	return len(rest)-len(strings.TrimLeft(rest, " ")) <= f.margin && f.startsEntry(f.pos)
 }
 
+// closers are the closing brackets that are awaited, the innermost first.
+func (f *flowState) closers() []byte {
+	var all []byte
+	for i := len(f.opened) - 1; i >= 0; i-- {
+		if f.opened[i].bracket == '{' {
+			all = append(all, '}')
+		} else {
+			all = append(all, ']')
+		}
+	}
+	return all
+}
+
 // closeAll reports the brackets that are still open and closes them behind the last token.
 func (f *flowState) closeAll() {
-	var closing []byte
-	for i := len(f.opened) - 1; i >= 0; i-- {
-		o := f.opened[i]
-		closer := byte(']')
-		if o.bracket == '{' {
-			closer = '}'
-		}
-		f.report.add(o.at, string(o.bracket), "the bracket is not closed", "add the closing "+string(closer))
-		closing = append(closing, closer)
+	closers := f.closers()
+	for i, o := range f.opened {
+		f.report.add(o.at, string(o.bracket), "the bracket is not closed", "add the closing "+string(closers[len(closers)-1-i]))
 	}
-	f.edits = append(f.edits, edit{line: f.endLine, from: f.end, to: f.end, with: string(closing)})
+	f.edits = append(f.edits, edit{line: f.endLine, from: f.end, to: f.end, with: string(closers)})
 }
 
 func isFlowEnd(c byte) bool { return isBlank(c) || strings.IndexByte(",[]{}", c) >= 0 }

@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -146,23 +147,28 @@ type field struct {
 	read func(*yaml.Node)
 }
 
-// fields reads a mapping with known fields. It returns false if n is no mapping.
+// fields reads a mapping with known fields. It returns false if n is no mapping. A misspelt field is reported and then
+// read as the one that was most likely meant, so that the faults inside it are found too.
 func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) bool {
 	all, ok := d.entries(n, name, example)
 	names := make([]string, len(known))
 	for i := range known {
 		names[i] = known[i].name
 	}
-next:
+	given := func(name string) bool {
+		return slices.ContainsFunc(all, func(e entry) bool { return e.key.text == name })
+	}
 	for _, e := range all {
-		for _, f := range known {
-			if f.name == e.key.text {
-				f.read(e.value)
-				continue next
+		meant := e.key.text
+		if !slices.Contains(names, meant) {
+			d.add(e.key.at, meant, "unknown field of "+name, didYouMean(meant, names, "the fields are "+quoteList(names)))
+			if meant = nearest(meant, names); given(meant) {
+				continue
 			}
 		}
-		d.add(e.key.at, e.key.text, "unknown field of "+name,
-			didYouMean(e.key.text, names, "the fields are "+quoteList(names)))
+		if i := slices.Index(names, meant); i >= 0 {
+			known[i].read(e.value)
+		}
 	}
 	return ok
 }

@@ -23,7 +23,7 @@ func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map
 		return nil, Faults(r.sorted())
 	}
 	doc := decodeDocument(&decoder{r, source}, root)
-	c := &compiler{report: r, doc: doc, env: lookupEnv, partial: source.partial}
+	c := &compiler{report: r, doc: doc, env: lookupEnv, partial: source.partial, unread: source.unread.String()}
 	m := c.compile()
 	if len(r.faults) > 0 {
 		return nil, Faults(r.sorted())

@@ -43,7 +43,7 @@ func parseTemplate(source string) (all []segment, errs []templateError) {
 			}
 			name := source[i+1 : i+1+end]
 			if !isName(name) {
-				fail(source[i:i+end+2], "no name", "a name has letters, digits and _, and does not start with a digit; "+cureBraces)
+				fail(source[i:i+end+2], "not a name", "a name has letters, digits and _, and does not start with a digit; "+cureBraces)
 			} else {
 				flush()
 				all = append(all, segment{name: name})

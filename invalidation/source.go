@@ -16,6 +16,8 @@ type source struct {
 	doubtful map[place]bool
 	// partial is set where something could not be read at all: what seems to be missing may only be unread.
 	partial bool
+	// unread is what was left out of the text.
+	unread strings.Builder
 	// tabs is set where the indentation was guessed: a syntax error is then most likely a wrong guess.
 	tabs bool
 }

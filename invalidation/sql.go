@@ -81,8 +81,10 @@ func sqlFaults(sql string, by int) (all []templateError) {
 			marks++
 		case word == ";":
 			fail("a lookup must be one statement without a semicolon", "remove the semicolon and what follows it")
-		case word == "INTO" || word == "LOCK" && next == "IN" || word == "FOR" && (next == "UPDATE" || next == "SHARE"):
-			fail("a lookup must not write or lock", "remove "+strings.TrimSpace(word+" "+next)+" and what belongs to it")
+		case word == "INTO":
+			fail("a lookup must not write", "remove INTO and what belongs to it")
+		case word == "LOCK" && next == "IN" || word == "FOR" && (next == "UPDATE" || next == "SHARE"):
+			fail("a lookup must not lock", "remove "+word+" "+next+" and what belongs to it")
 		}
 	}
 	// A question mark in quotes or in a comment is no placeholder, and yet what runs the lookup might take it for one.

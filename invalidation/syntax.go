@@ -135,11 +135,13 @@ func (s *source) leaveOut(line int) bool {
 	if strings.TrimSpace(lines[line-1]) == "" {
 		return false
 	}
+	s.unread.WriteString(lines[line-1] + "\n")
 	lines[line-1] = ""
 	for i := line; i < len(lines); i++ {
 		if strings.TrimSpace(lines[i]) != "" && indentOf(lines[i]) <= indent {
 			break
 		}
+		s.unread.WriteString(lines[i] + "\n")
 		lines[i] = ""
 	}
 	s.text = strings.Join(lines, "\n")

@@ -1,0 +1,106 @@
+package invalidation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// One file for each rule of the expansion: a map (the shipped one if the file has none), a row, what lookups answer,
+// and what is wanted: needs, then the plan or the error.
+func TestExpand(t *testing.T) {
+	t.Parallel()
+	for _, f := range textFiles(t, "testdata/expand/*.txtar") {
+		t.Run(strings.TrimSuffix(filepath.Base(f.path), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			m := shipped(t)
+			if src, ok := f.section("map.yaml"); ok {
+				m = mustParse(t, src)
+			}
+			var b strings.Builder
+			if err := describe(&b, f, m); err != nil {
+				var row *RowError
+				if !errors.As(err, &row) {
+					t.Errorf("%v is no RowError", err)
+				}
+				fmt.Fprintf(&b, "error %v\n", err)
+			}
+			f.compare(t, b.String())
+		})
+	}
+}
+
+func describe(b *strings.Builder, f textFile, m *Map) error {
+	row, err := fileRow(f)
+	if err != nil {
+		return err
+	}
+	if names := m.Undeclared(row); len(names) > 0 {
+		fmt.Fprintf(b, "undeclared %q\n", names)
+	}
+	needs, err := m.Needs(row)
+	if err != nil {
+		return err
+	}
+	answers, err := fileAnswers(f, needs)
+	if err != nil {
+		return err
+	}
+	for _, n := range needs {
+		fmt.Fprintf(b, "need %s %q\n", n.Lookup.Param, n.By)
+	}
+	plan, err := m.Expand(row, answers)
+	if err != nil {
+		return err
+	}
+	for _, list := range []struct {
+		name  string
+		texts []string
+	}{{"key", plan.Keys}, {"pattern", plan.Patterns}, {"set", plan.Sets}} {
+		for _, text := range list.texts {
+			fmt.Fprintf(b, "%s %q\n", list.name, text)
+		}
+	}
+	for _, d := range plan.Repeat {
+		fmt.Fprintf(b, "repeat %v\n", d)
+	}
+	if plan.Hold > 0 {
+		fmt.Fprintf(b, "hold %v\n", plan.Hold)
+	}
+	return nil
+}
+
+func fileRow(f textFile) (Row, error) {
+	var row struct {
+		Entity, ID string
+		Params     json.RawMessage
+	}
+	text, _ := f.section("row")
+	if err := json.Unmarshal([]byte(text), &row); err != nil {
+		return Row{}, err
+	}
+	params, err := ParseParams(row.Params)
+	return Row{Entity: row.Entity, ID: row.ID, Params: params}, err
+}
+
+// fileAnswers reads the section answers: {"param": {"by,by": ["value"]}}.
+func fileAnswers(f textFile, needs []Need) (*Answers, error) {
+	text, ok := f.section("answers")
+	if !ok {
+		return nil, nil
+	}
+	var found map[string]map[string][]string
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return nil, err
+	}
+	answers := &Answers{}
+	for _, n := range needs {
+		if values, ok := found[n.Lookup.Param][strings.Join(n.By, ",")]; ok {
+			answers.Put(n, values)
+		}
+	}
+	return answers, nil
+}
