@@ -59,6 +59,25 @@ func (e *MissingError) packages() string {
 // of FindAll. The error is a *MissingError.
 func Find(kind Kind) (*Program, error) { return everywhere().find(kind) }
 
+// FindDatabase returns the program that StartMySQL uses for a flavor, which is
+// KindMySQL, KindMariaDB or empty: MySQL if there is one, otherwise MariaDB.
+func FindDatabase(flavor Kind) (*Program, error) {
+	switch flavor {
+	case KindMySQL, KindMariaDB:
+		return Find(flavor)
+	case "":
+		program, err := Find(KindMySQL)
+		if err != nil {
+			if other, otherErr := Find(KindMariaDB); otherErr == nil {
+				return other, nil
+			}
+		}
+		return program, err
+	default:
+		return nil, fmt.Errorf("find a database: flavor %q is neither %q nor %q", string(flavor), string(KindMySQL), string(KindMariaDB))
+	}
+}
+
 // FindAll returns every usable program of a kind: on PATH first, then in the
 // trees below .servers.
 func FindAll(kind Kind) []*Program {

@@ -3,7 +3,6 @@ package servers
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +14,7 @@ import (
 
 // MySQLOptions says how to start a MySQL or MariaDB server.
 type MySQLOptions struct {
-	// Flavor is KindMySQL or KindMariaDB. Empty: MySQL if there is one,
+	// Flavor is KindMySQL or KindMariaDB; empty: MySQL if there is one,
 	// otherwise MariaDB.
 	Flavor Kind
 	// Program beats Flavor and what Find would find.
@@ -40,9 +39,12 @@ type MySQL struct {
 // runs copy it. Without a deadline in ctx it gives up after two minutes. The
 // caller must Close the server.
 func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
-	program, err := o.program()
-	if err != nil {
-		return nil, err
+	program := o.Program
+	if program == nil {
+		var err error
+		if program, err = FindDatabase(o.Flavor); err != nil {
+			return nil, err
+		}
 	}
 	template, err := templateFolder(ctx, program)
 	if err != nil {
@@ -63,27 +65,6 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 		return nil, err
 	}
 	return m, nil
-}
-
-func (o MySQLOptions) program() (*Program, error) {
-	if o.Program != nil {
-		return o.Program, nil
-	}
-	switch o.Flavor {
-	case KindMySQL, KindMariaDB:
-		return Find(o.Flavor)
-	case "":
-		program, err := Find(KindMySQL)
-		if err == nil {
-			return program, nil
-		}
-		if other, otherErr := Find(KindMariaDB); otherErr == nil {
-			return other, nil
-		}
-		return nil, err
-	default:
-		return nil, fmt.Errorf("start a database: flavor %q is neither %q nor %q", string(o.Flavor), string(KindMySQL), string(KindMariaDB))
-	}
 }
 
 // args are the options of a normal run.

@@ -149,7 +149,7 @@ func TestMySQLThatDiesAtStartShowsItsLog(t *testing.T) {
 func TestMySQLRefusesUnknownFlavor(t *testing.T) {
 	t.Parallel()
 	_, err := servers.StartMySQL(t.Context(), servers.MySQLOptions{Flavor: "postgres"})
-	if err == nil || err.Error() != `start a database: flavor "postgres" is neither "mysql" nor "mariadb"` {
+	if err == nil || err.Error() != `find a database: flavor "postgres" is neither "mysql" nor "mariadb"` {
 		t.Fatalf("StartMySQL = %v", err)
 	}
 }

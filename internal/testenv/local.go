@@ -8,18 +8,16 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-var osGetenv = os.Getenv
-
 // OwnMySQL starts a database server for one test that stops, kills or
 // reconfigures it. It is always a local process, of the flavour that
 // UNSTALE_TEST_DB says. args are further options of the server.
 func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	t.Helper()
-	s, err := readSettings(osGetenv)
+	s, err := readSettings(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := servers.StartMySQL(t.Context(), servers.MySQLOptions{Flavor: s.flavor, Args: args})
+	m, err := s.localMySQL(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +26,7 @@ func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 			t.Error(err)
 		}
 	})
-	note(m.Flavor().String(), servers.ShortVersion(m.Version()), fromLocal)
+	run.use(m.Flavor().String(), servers.ShortVersion(m.Version()), fromLocal)
 	return m
 }
 
@@ -37,11 +35,11 @@ func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 // the server.
 func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
-	s, err := readSettings(osGetenv)
+	s, err := readSettings(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.startLocalRedis(t.Context(), args...)
+	r, err := s.localRedis(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +48,37 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 			t.Error(err)
 		}
 	})
-	note(servers.KindRedis.String(), r.Version(), fromLocal)
+	run.use(servers.KindRedis.String(), servers.ShortVersion(r.Version()), fromLocal)
 	return r
 }
 
-// startMySQL starts the server that all tests of the binary share.
-func (s settings) startMySQL(ctx context.Context) (dsn string, from source, err error) {
-	m, err := servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: s.flavor})
+func (s settings) localMySQL(ctx context.Context, args ...string) (*servers.MySQL, error) {
+	return servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: s.flavor, Args: args})
+}
+
+func (s settings) localRedis(ctx context.Context, args ...string) (*servers.Redis, error) {
+	program, err := s.redisProgram()
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	atEnd(func() { _ = m.Close() })
-	return m.DSN(""), fromLocal, nil
+	return servers.StartRedis(ctx, servers.RedisOptions{Program: program, Args: args})
+}
+
+// redisProgram prefers the Redis that was unpacked with MariaDB when MariaDB is
+// asked for, so that the two runs of the tests see two versions of Redis.
+func (s settings) redisProgram() (*servers.Program, error) {
+	program, err := servers.Find(servers.KindRedis)
+	if err != nil || s.flavor != servers.KindMariaDB {
+		return program, err
+	}
+	database, err := servers.Find(servers.KindMariaDB)
+	if err != nil || database.Tree == "" {
+		return program, nil
+	}
+	for _, other := range servers.FindAll(servers.KindRedis) {
+		if other.Tree == database.Tree {
+			return other, nil
+		}
+	}
+	return program, nil
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -32,14 +33,6 @@ type Database struct {
 	Version string       // what SELECT VERSION() says
 }
 
-// mysqlServer is the server that the tests of a binary share.
-type mysqlServer struct {
-	config  *mysql.Config // with no database
-	admin   *sql.DB
-	flavor  servers.Kind
-	version string
-}
-
 // MySQL returns an empty database of the test's own on the server that all
 // tests of the binary share. It is dropped at the end of the test, so a
 // transaction that is still open then is a failure.
@@ -61,26 +54,58 @@ func MySQL(t testing.TB) *Database {
 	return d
 }
 
+// mysqlServer is the server that the tests of a binary share.
+type mysqlServer struct {
+	config  *mysql.Config // names no database
+	admin   *sql.DB
+	flavor  servers.Kind
+	version string
+}
+
 var sharedMySQL = sync.OnceValues(func() (*mysqlServer, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	s, err := readSettings(osGetenv)
+	s, err := readSettings(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	dsn, from, err := s.startMySQL(ctx)
+	server, from, err := s.startMySQL()
 	if err != nil {
 		return nil, err
 	}
-	server, err := connectMySQL(ctx, dsn)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the test database (%s): %w", from, err)
-	}
-	atEnd(func() { _ = server.admin.Close() })
-	note(server.flavor.String(), servers.ShortVersion(server.version), from)
+	shared.add(server.admin.Close)
+	run.use(server.flavor.String(), servers.ShortVersion(server.version), from)
 	return server, nil
 })
 
+func (s settings) startMySQL() (*mysqlServer, source, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	sources, err := s.sources(mysqlVariable, s.mysqlDSN)
+	if err != nil {
+		return nil, "", err
+	}
+	return choose("database", sources, func(from source) (*mysqlServer, error) {
+		switch from {
+		case fromEnv:
+			return connectMySQL(ctx, s.mysqlDSN)
+		case fromDocker:
+			dsn, err := dockerMySQL(ctx, s.mysqlImage)
+			if err != nil {
+				return nil, err
+			}
+			return connectMySQL(ctx, dsn)
+		default:
+			m, err := s.localMySQL(ctx)
+			if err != nil {
+				return nil, err
+			}
+			shared.add(m.Close)
+			return connectMySQL(ctx, m.DSN(""))
+		}
+	}, run.say)
+}
+
+// connectMySQL makes sure that a server answers. The account that dsn names
+// must be allowed to create databases.
 func connectMySQL(ctx context.Context, dsn string) (*mysqlServer, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -100,7 +125,7 @@ func connectMySQL(ctx context.Context, dsn string) (*mysqlServer, error) {
 	server := &mysqlServer{config: config, admin: sql.OpenDB(connector), flavor: servers.KindMySQL}
 	if err := server.admin.QueryRowContext(ctx, "SELECT VERSION()").Scan(&server.version); err != nil {
 		_ = server.admin.Close()
-		return nil, err
+		return nil, fmt.Errorf("connect to %s: %w", config.Addr, err)
 	}
 	if strings.Contains(server.version, "MariaDB") {
 		server.flavor = servers.KindMariaDB

@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"os"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -19,40 +21,82 @@ type RedisServer struct {
 	token string
 }
 
-// Channel returns a channel name that no other test uses. Channels are common
-// to all databases of a Redis server, which other tests may share.
+// Channel returns a channel name that no other test uses. Channels belong to
+// the whole server, which other tests may share.
 func (r *RedisServer) Channel(name string) string { return name + ":" + r.token }
 
-// Redis returns an empty Redis database of the test's own.
+// Redis returns an empty Redis database of the test's own: a server process of
+// its own if servers are local, otherwise a database number of a server that
+// other tests share.
 func Redis(t testing.TB) *RedisServer {
 	t.Helper()
-	url, version, err := redisForTest(t)
+	chosen, err := chooseRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
+	var url, version string
+	if chosen.pool != nil {
+		url, version = chosen.pool.forTest(t), chosen.pool.version
+	} else {
+		r, err := chosen.settings.localRedis(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		url, version = r.URL(), r.Version()
+	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		t.Fatal(fmt.Errorf("read test Redis URL: %w", err))
+		t.Fatal(err)
 	}
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
+	run.use(servers.KindRedis.String(), servers.ShortVersion(version), chosen.from)
 	return &RedisServer{URL: url, Client: client, Version: version, token: token()}
 }
 
-func redisForTest(t testing.TB) (url, version string, err error) {
-	s, err := readSettings(osGetenv)
-	if err != nil {
-		return "", "", err
-	}
-	r, err := s.startLocalRedis(t.Context())
-	if err != nil {
-		return "", "", err
-	}
-	t.Cleanup(func() { _ = r.Close() })
-	note(servers.KindRedis.String(), r.Version(), fromLocal)
-	return r.URL(), r.Version(), nil
+// redisChoice is where the tests of a binary get Redis from.
+type redisChoice struct {
+	settings settings
+	from     source
+	pool     *databasePool // nil if every test starts a server of its own
 }
 
-func (s settings) startLocalRedis(ctx context.Context, args ...string) (*servers.Redis, error) {
-	return servers.StartRedis(ctx, servers.RedisOptions{Args: args})
-}
+var chooseRedis = sync.OnceValues(func() (*redisChoice, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	s, err := readSettings(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := s.sources(redisVariable, s.redisURL)
+	if err != nil {
+		return nil, err
+	}
+	pool, from, err := choose("Redis", sources, func(from source) (*databasePool, error) {
+		switch from {
+		case fromEnv:
+			return newDatabasePool(ctx, s.redisURL)
+		case fromDocker:
+			url, err := dockerRedis(ctx, s.redisImage)
+			if err != nil {
+				return nil, err
+			}
+			return newDatabasePool(ctx, url)
+		default:
+			_, err := s.redisProgram()
+			return nil, err
+		}
+	}, run.say)
+	if err != nil {
+		return nil, fmt.Errorf("choose a Redis: %w", err)
+	}
+	if pool != nil {
+		shared.add(pool.close)
+	}
+	return &redisChoice{settings: s, from: from, pool: pool}, nil
+})

@@ -1,0 +1,208 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// leaseTime is how long a database number stays taken after the process
+	// that took it was killed. It must be longer than any test.
+	leaseTime = 30 * time.Minute
+	// poolWait bounds the wait for a number while other tests have them all.
+	poolWait = 2 * time.Minute
+	// Keys in the database that the URL names; a number follows.
+	leasePrefix = "unstale:test:lease:"
+	dirtyPrefix = "unstale:test:dirty:"
+)
+
+// A databasePool lends out the database numbers of one Redis server, which
+// other test binaries may use at the same time. Who has which number is
+// written in the database that the URL names; that one is never lent. A number
+// is lent only if it is empty or was filled by an earlier test: whatever else
+// lives on the server stays.
+type databasePool struct {
+	url     *url.URL
+	options *redis.Options // of url
+	home    *redis.Client
+	version string
+	count   int // numbers below it exist
+}
+
+func newDatabasePool(ctx context.Context, address string) (*databasePool, error) {
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	p := &databasePool{url: u, options: options, home: redis.NewClient(options)}
+	if err := p.inspect(ctx); err != nil {
+		_ = p.home.Close()
+		return nil, fmt.Errorf("connect to %s: %w", options.Addr, err)
+	}
+	return p, nil
+}
+
+// inspect finds out the server's version and how many databases it has.
+func (p *databasePool) inspect(ctx context.Context) error {
+	info, err := p.home.Info(ctx, "server").Result()
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(info) {
+		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			p.version = strings.TrimSpace(version)
+		}
+	}
+	p.count = 16 // what a server has unless it was told otherwise, and CONFIG may be forbidden
+	if settings, err := p.home.ConfigGet(ctx, "databases").Result(); err == nil {
+		if n, err := strconv.Atoi(settings["databases"]); err == nil {
+			p.count = n
+		}
+	}
+	return nil
+}
+
+func (p *databasePool) close() error { return p.home.Close() }
+
+// forTest lends a number until the end of the test and returns its URL.
+func (p *databasePool) forTest(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), poolWait)
+	defer cancel()
+	owner := token()
+	number, err := p.take(ctx, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := p.give(ctx, number, owner); err != nil {
+			t.Error(err)
+		}
+	})
+	return p.name(number)
+}
+
+// take waits until a number is free, takes it and empties its database.
+func (p *databasePool) take(ctx context.Context, owner string) (int, error) {
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		for number := range p.count {
+			if number == p.options.DB {
+				continue
+			}
+			ok, err := p.try(ctx, number, owner)
+			if ok {
+				return number, nil
+			}
+			if err != nil && ctx.Err() == nil {
+				return 0, err
+			}
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("take a Redis database: all %d of %s are taken or hold other data (what a killed test had is free after %s): %w",
+				p.count-1, p.options.Addr, leaseTime, context.Cause(ctx))
+		}
+	}
+}
+
+// try takes one number, if nobody has it and nothing of others is in it.
+func (p *databasePool) try(ctx context.Context, number int, owner string) (bool, error) {
+	lease, _ := p.marks(number)
+	err := p.home.SetArgs(ctx, lease, owner, redis.SetArgs{Mode: "NX", TTL: leaseTime}).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lease Redis database %d: %w", number, err)
+	}
+	ok, err := p.clear(ctx, number)
+	if err != nil {
+		err = fmt.Errorf("empty Redis database %d: %w", number, err)
+	}
+	if !ok {
+		err = errors.Join(err, p.home.Del(context.WithoutCancel(ctx), lease).Err())
+	}
+	return ok, err
+}
+
+// clear empties a database, unless what is in it is not from a test.
+func (p *databasePool) clear(ctx context.Context, number int) (bool, error) {
+	_, dirty := p.marks(number)
+	client := p.client(number)
+	defer client.Close()
+	size, err := client.DBSize(ctx).Result()
+	if err != nil {
+		return false, err
+	}
+	if size > 0 {
+		ours, err := p.home.Exists(ctx, dirty).Result()
+		if err != nil || ours == 0 {
+			return false, err
+		}
+		if err := client.FlushDB(ctx).Err(); err != nil {
+			return false, err
+		}
+	}
+	if err := p.home.Set(ctx, dirty, "1", 0).Err(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// give empties a database and frees its number.
+func (p *databasePool) give(ctx context.Context, number int, owner string) error {
+	lease, dirty := p.marks(number)
+	now, err := p.home.Get(ctx, lease).Result()
+	if err != nil || now != owner {
+		return fmt.Errorf("free Redis database %d: its lease of %s is gone: %w", number, leaseTime, err)
+	}
+	client := p.client(number)
+	defer client.Close()
+	if err := client.FlushDB(ctx).Err(); err != nil {
+		return fmt.Errorf("empty Redis database %d: %w", number, err)
+	}
+	if err := p.home.Del(ctx, dirty, lease).Err(); err != nil {
+		return fmt.Errorf("free Redis database %d: %w", number, err)
+	}
+	return nil
+}
+
+// marks are the keys in the home database that say who has a number, and that
+// a test has written there.
+func (p *databasePool) marks(number int) (lease, dirty string) {
+	n := strconv.Itoa(number)
+	return leasePrefix + n, dirtyPrefix + n
+}
+
+func (p *databasePool) client(number int) *redis.Client {
+	options := *p.options
+	options.DB = number
+	return redis.NewClient(&options)
+}
+
+// name is the URL of one database of the server.
+func (p *databasePool) name(number int) string {
+	u := *p.url
+	u.Path = "/" + strconv.Itoa(number)
+	query := u.Query()
+	query.Del("db")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
