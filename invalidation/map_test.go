@@ -3,7 +3,12 @@ package invalidation
 import (
 	"os"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // shipped returns the map at the top level, in the environment prod.
@@ -46,6 +51,139 @@ func TestShippedMap(t *testing.T) {
 		got, err := m.Expand(Row{Entity: entity, ID: "42", Params: params}, nil)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, %v\nwant %+v", entity, got, err, c.want)
+		}
+	}
+}
+
+const plainMap = "version: 1\nvars: {app: shop}\nentities:\n  product:\n    keys: [\"{app}:product:{id}\"]\n"
+
+// Formatting, comments, names of vars and the order of entities do not make another map; what keys are made of does.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	base := mustParse(t, plainMap)
+	if len(base.Version()) != fingerprintLength {
+		t.Errorf("version %q", base.Version())
+	}
+	for name, src := range map[string]string{
+		"comments":    "# a comment\n" + strings.ReplaceAll(plainMap, "\n", " # more\n"),
+		"formatting":  "{version: 1, vars: {app: 'shop'}, entities: {product: {keys: ['{app}:product:{id}']}}}",
+		"names":       strings.ReplaceAll(plainMap, "app", "shop_name"),
+		"no var":      strings.ReplaceAll(strings.ReplaceAll(plainMap, "vars: {app: shop}\n", ""), "{app}", "shop"),
+		"environment": strings.ReplaceAll(plainMap, "app: shop", `app: "${APP:-shop}"`),
+		"defaults":    plainMap + "lease: 10s\nlimits: {params: 65536}\npublish: {format: event}\n",
+	} {
+		if got := mustParse(t, src).Version(); got != base.Version() {
+			t.Errorf("%s: version %s, want %s", name, got, base.Version())
+		}
+	}
+	for name, src := range map[string]string{
+		"value":  strings.ReplaceAll(plainMap, "app: shop", "app: shop2"),
+		"key":    strings.ReplaceAll(plainMap, ":product:{id}", ":products:{id}"),
+		"entity": strings.ReplaceAll(plainMap, "  product:", "  products:"),
+		"lease":  plainMap + "lease: 11s\n",
+		"format": plainMap + "publish: {format: array}\n",
+		"limit":  plainMap + "limits: {keys_per_row: 9}\n",
+		"more":   plainMap + "  coupon: {keys: [\"c:{id}\"]}\n",
+		"hold":   plainMap + "    hold: 1s\n",
+		"repeat": plainMap + "    repeat: [1s]\n",
+		"tag":    plainMap + "    tags: [a]\n",
+		"param":  plainMap + "    params: [a]\n    sets: [\"x:{a}\"]\n",
+	} {
+		if got := mustParse(t, src).Version(); got == base.Version() {
+			t.Errorf("%s: the version is the same", name)
+		}
+	}
+	two := "version: 1\nentities:\n  a: {keys: [a]}\n  b: {keys: [b]}\n"
+	owt := "version: 1\nentities:\n  b: {keys: [b]}\n  a: {keys: [a]}\n"
+	if a, b := mustParse(t, two).Version(), mustParse(t, owt).Version(); a != b {
+		t.Errorf("the order of entities makes another map: %s, %s", a, b)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	m := mustParse(t, plainMap)
+	if m.Channel() != "cache:invalidate" || m.Format() != FormatEvent || m.Lease() != 10*time.Second || m.Limits() != (Limits{65536, 10000, 8}) {
+		t.Errorf("defaults: %s %s %v %+v", m.Channel(), m.Format(), m.Lease(), m.Limits())
+	}
+	m = mustParse(t, plainMap+"publish: {channel: x, format: array}\nlease: 1m30s\nlimits: {params: 1 MiB, keys_per_row: 7, pattern_prefix: 1}\n")
+	if m.Channel() != "x" || m.Format() != FormatArray || m.Lease() != 90*time.Second || m.Limits() != (Limits{1 << 20, 7, 1}) {
+		t.Errorf("settings: %s %s %v %+v", m.Channel(), m.Format(), m.Lease(), m.Limits())
+	}
+	m.Entities()[0] = "x"
+	if m.Entities()[0] != "product" {
+		t.Error("a caller can change the map")
+	}
+}
+
+// As in a shell, a default stands in for a variable that is unset or empty.
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	src := "version: 1\nvars: {a: \"${A:-x}\", b: \"-${B}-${A}-\"}\nentities:\n  p: {keys: [\"{a}:{b}:{id}\"]}\n"
+	for _, c := range []struct{ a, want string }{{"1", "1:-2-1-:5"}, {"", "x:-2--:5"}} {
+		env := func(name string) (string, bool) { return map[string]string{"A": c.a, "B": "2"}[name], true }
+		m, err := Parse("map.yaml", []byte(src), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := m.Expand(Row{Entity: "p", ID: "5"}, nil)
+		if err != nil || !slices.Equal(plan.Keys, []string{c.want}) {
+			t.Errorf("A=%q: %v, %v, want %q", c.a, plan.Keys, err, c.want)
+		}
+	}
+}
+
+// A Map is for many goroutines at once.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	m := shipped(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for i := range 200 {
+				id := strconv.Itoa(i)
+				row := Row{Entity: "variant", ID: "1", Params: Params{listParam("product_id", id, id+"0")}}
+				needs, err := m.Needs(row)
+				if err != nil || len(needs) != 2 {
+					t.Error(needs, err)
+					return
+				}
+				var answers Answers
+				for _, n := range needs {
+					answers.Put(n, []string{id})
+				}
+				if plan, err := m.Expand(row, &answers); err != nil || plan.Len() != 3 {
+					t.Error(plan, err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	a, b := &Lookup{}, &Lookup{}
+	var answers Answers
+	if _, ok := answers.Get(Need{Lookup: a, By: []string{"1"}}); ok {
+		t.Error("the zero value knows something")
+	}
+	if _, ok := (*Answers)(nil).Get(Need{Lookup: a}); ok {
+		t.Error("nil knows something")
+	}
+	answers.Put(Need{a, []string{"1", "23"}}, []string{"x"})
+	answers.Put(Need{a, []string{"12", "3"}}, nil)
+	for _, c := range []struct {
+		need  Need
+		want  int
+		known bool
+	}{
+		{Need{a, []string{"1", "23"}}, 1, true}, {Need{a, []string{"12", "3"}}, 0, true},
+		{Need{a, []string{"123", ""}}, 0, false}, {Need{b, []string{"1", "23"}}, 0, false},
+	} {
+		if values, known := answers.Get(c.need); known != c.known || len(values) != c.want {
+			t.Errorf("%v: %v, %v", c.need, values, known)
 		}
 	}
 }

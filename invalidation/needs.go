@@ -10,6 +10,10 @@ func (m *Map) Needs(row Row) ([]Need, error) {
 	if err != nil || !e.asks {
 		return nil, err
 	}
+	return m.needs(e, row)
+}
+
+func (m *Map) needs(e *entity, row Row) ([]Need, error) {
 	x := expansion{limits: &m.limits, row: &row}
 	frames, err := x.frames(nil, e, row.ID)
 	if err != nil {

@@ -3,6 +3,8 @@ package invalidation
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -17,6 +19,9 @@ var (
 
 // manyParams is where finding duplicate names pair by pair becomes slower than a map.
 const manyParams = 16
+
+// manyValues is up to how many values are expected from the look of the text.
+const manyValues = 64
 
 // ParseParams decodes the params column of a row: a JSON object whose values are scalars or lists of scalars. Strings
 // are decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty
@@ -59,9 +64,10 @@ type paramsParser struct {
 	params Params
 	// values back all Param.Values.
 	values []string
-	// seen has every name once there are many; a null is seen, though it is no parameter.
+	// seen has every name once there are many, few has them before that. A null is seen, though it is no parameter.
 	seen  map[string]struct{}
-	names []string
+	few   [manyParams]string
+	names int
 }
 
 func (p *paramsParser) object() error {
@@ -70,6 +76,8 @@ func (p *paramsParser) object() error {
 		p.pos++
 		return nil
 	}
+	p.params = make(Params, 0, min(strings.Count(p.src, ":"), manyParams))
+	p.values = make([]string, 0, min(strings.Count(p.src, ",")+1, manyValues))
 	for {
 		if err := p.member(); err != nil {
 			return err
@@ -120,18 +128,20 @@ func (p *paramsParser) isNew(name string) bool {
 		p.seen[name] = struct{}{}
 		return true
 	}
-	for _, other := range p.names {
-		if other == name {
-			return false
-		}
+	few := p.few[:p.names]
+	if slices.Contains(few, name) {
+		return false
 	}
-	p.names = append(p.names, name)
-	if len(p.names) > manyParams {
-		p.seen = make(map[string]struct{}, 2*len(p.names))
-		for _, other := range p.names {
-			p.seen[other] = struct{}{}
-		}
+	if len(few) < manyParams {
+		p.few[p.names] = name
+		p.names++
+		return true
 	}
+	p.seen = make(map[string]struct{}, 4*manyParams)
+	for _, other := range few {
+		p.seen[other] = struct{}{}
+	}
+	p.seen[name] = struct{}{}
 	return true
 }
 

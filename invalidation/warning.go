@@ -25,15 +25,17 @@ func (c *compiler) warn(m *Map, advice *report) {
 func (c *compiler) warnLookup(name scalar, advice *report) {
 	var users []string
 	for _, e := range c.order {
-		for _, s := range e.entity.slots {
-			if s.lookup != nil && s.lookup.Param == name.text {
-				users = append(users, e.entity.name)
-			}
+		if slices.ContainsFunc(e.reachable(), func(r *entityCompiler) bool { return r.looksUp(name.text) }) {
+			users = append(users, e.entity.name)
 		}
 	}
 	slices.Sort(users)
 	advice.add(name.at, name.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
 		"on moves and deletes let the row give the old values as well as the new ones")
+}
+
+func (e *entityCompiler) looksUp(name string) bool {
+	return slices.ContainsFunc(e.entity.slots, func(s slot) bool { return s.lookup != nil && s.name == name })
 }
 
 func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {

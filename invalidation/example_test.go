@@ -1,0 +1,125 @@
+package invalidation_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+const exampleMap = `
+version: 1
+vars: {app: shop, env: "${APP_ENV:-prod}"}
+params:
+  category_id:
+    lookup:
+      by: [id]
+      sql: "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"
+entities:
+  product:
+    params: [category_id]
+    keys: ["{app}:{env}:product:{id}"]
+    patterns: ["{app}:{env}:category:{category_id}:list:*"]
+`
+
+func noEnvironment(string) (string, bool) { return "", false }
+
+// A row is expanded in three steps: its parameters are decoded, what it does not give is looked up, and the plan is
+// built.
+func Example() {
+	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), noEnvironment)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	params, err := invalidation.ParseParams([]byte(`{"category_id": [7, 9]}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	plan, err := m.Expand(invalidation.Row{Entity: "product", ID: "42", Params: params}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(plan.Keys)
+	fmt.Println(plan.Patterns)
+	// Output:
+	// [shop:prod:product:42]
+	// [shop:prod:category:7:list:* shop:prod:category:9:list:*]
+}
+
+// What a row does not give is asked for, and the answers come from the caller.
+func ExampleMap_Needs() {
+	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), noEnvironment)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	row := invalidation.Row{Entity: "product", ID: "42"}
+	needs, err := m.Needs(row)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var answers invalidation.Answers
+	for _, need := range needs {
+		fmt.Println("needs", need.Lookup.Param, "of", need.By)
+		answers.Put(need, []string{"7"}) // as the database says
+	}
+	plan, err := m.Expand(row, &answers)
+	fmt.Println(plan.Patterns, err)
+	// Output:
+	// needs category_id of [42]
+	// [shop:prod:category:7:list:*] <nil>
+}
+
+// Every fault of a map is reported at once, with its place and its cure.
+func ExampleParse_faults() {
+	_, err := invalidation.Parse("mapping.yaml", []byte(`version: 1
+entities:
+  product:
+    params: [category_id]
+    keys:
+      - {id}:x
+      - "shop:{categoryid}"
+`), noEnvironment)
+	fmt.Println(err)
+	// Output:
+	// mapping.yaml:6:9: "{id}:x": an unquoted template: YAML takes { for the start of a mapping; put the template in double quotes: "{id}:x"
+	// mapping.yaml:7:9: "{categoryid}": unknown name; did you mean "category_id"?
+}
+
+// A coupon called * is not every coupon.
+func ExampleEscape() {
+	glob, err := invalidation.CompileGlob(invalidation.Escape("coupon:*") + ":*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(glob.Match("coupon:*:page"), glob.Match("coupon:SUMMER:page"))
+	// Output: true false
+}
+
+func ExampleLeaseKey() {
+	for _, key := range []string{"shop:product:1", "user:{1000}:cart", "odd}key"} {
+		lease, ok := invalidation.LeaseKey(key)
+		fmt.Println(lease, ok)
+	}
+	// Output:
+	// lock:fill:{shop:product:1} true
+	// lock:fill:user:{1000}:cart true
+	//  false
+}
+
+func ExampleMessage_Append() {
+	m := invalidation.Message{
+		Epoch: "f3a1", Seq: 7, At: time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC),
+		Keys: []string{"shop:product:1"}, Patterns: []string{"shop:list:*"},
+	}
+	fmt.Println(string(m.Append(nil, invalidation.FormatEvent)))
+	fmt.Println(string(m.Append(nil, invalidation.FormatArray)))
+	// Output:
+	// {"v":1,"epoch":"f3a1","seq":7,"at":"2025-03-04T05:06:07.000000Z","keys":["shop:product:1"],"patterns":["shop:list:*"]}
+	// ["shop:product:1","shop:list:*"]
+}

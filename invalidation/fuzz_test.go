@@ -1,0 +1,144 @@
+package invalidation
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// addMaps adds every map of the test data and the shipped one to the corpus.
+func addMaps(f *testing.F) {
+	f.Helper()
+	paths, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(paths) == 0 {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			if file.Name == "map.yaml" {
+				f.Add(file.Data)
+			}
+		}
+	}
+	src, err := os.ReadFile("../mapping.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(src)
+}
+
+// Any bytes are a map or a list of faults, and always the same; a map expands any row within its limits.
+func FuzzParse(f *testing.F) {
+	addMaps(f)
+	env := func(name string) (string, bool) { return name, name != "UNSET" }
+	f.Fuzz(func(t *testing.T, src []byte) {
+		m, err := Parse("map.yaml", src, env)
+		if again, errAgain := Parse("map.yaml", src, env); err != nil {
+			checkFaults(t, src, err)
+			if !reflect.DeepEqual(err, errAgain) {
+				t.Fatalf("parsed twice:\n%v\n%v", err, errAgain)
+			}
+			return
+		} else if errAgain != nil || again.Version() != m.Version() || !reflect.DeepEqual(again.Warnings(), m.Warnings()) {
+			t.Fatal("parsed twice, and not the same")
+		}
+		for _, name := range m.Entities() {
+			checkExpansion(t, m, name)
+		}
+	})
+}
+
+func checkFaults(t *testing.T, src []byte, err error) {
+	t.Helper()
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) == 0 {
+		t.Fatalf("%v are no faults", err)
+	}
+	lines := strings.Count(string(src), "\n") + 1
+	last := place{1, 1}
+	for _, fault := range faults {
+		at := place{fault.Line, fault.Column}
+		if at.before(last) < 0 || fault.Problem == "" || fault.Cure == "" {
+			t.Fatalf("fault out of order or incomplete: %v after %v", fault, last)
+		}
+		// YAML knows more line ends than \n.
+		if fault.Line > lines && !strings.ContainsAny(string(src), "\r\u0085\u2028\u2029") {
+			t.Fatalf("fault behind the last line: %v", fault)
+		}
+		last = at
+	}
+}
+
+func checkExpansion(t *testing.T, m *Map, name string) {
+	t.Helper()
+	row := Row{Entity: name, ID: "*{\n"}
+	for _, declared := range m.entities[name].declared {
+		row.Params = append(row.Params, listParam(declared, "a*b", "7"))
+	}
+	for range 2 {
+		plan, err := m.Expand(row, nil)
+		var fault *RowError
+		if err != nil && !errors.As(err, &fault) {
+			t.Fatalf("%v is no RowError", err)
+		}
+		if plan.Len() > m.Limits().KeysPerRow {
+			t.Fatalf("%d entries", plan.Len())
+		}
+		for _, pattern := range plan.Patterns {
+			if g, err := CompileGlob(pattern); err != nil || len(g.Prefix()) < m.Limits().PatternPrefix {
+				t.Fatalf("pattern %q: %v", pattern, err)
+			}
+		}
+		if needs, err := m.Needs(row); err != nil && !errors.As(err, &fault) || len(needs) > m.Limits().KeysPerRow {
+			t.Fatal(needs, err)
+		}
+		row.Params = nil
+	}
+}
+
+// A template that parses can be written back, and expands as its pieces say.
+func FuzzTemplate(f *testing.F) {
+	for _, s := range []string{"", "a", "{id}", "{{", "}}", "user:{{{id}}}:cart", "{a}{b}", "{", "}", "{}", "{ id}", "{a{b}", "}}}", "{{{", "{id}*", "é{id}"} {
+		f.Add(s, "5")
+	}
+	f.Fuzz(func(t *testing.T, source, id string) {
+		segments, errs := parseTemplate(source)
+		if len(errs) > 0 {
+			return
+		}
+		double := strings.NewReplacer("{", "{{", "}", "}}")
+		var written, expanded strings.Builder
+		onlyID := true
+		for _, s := range segments {
+			if s.name == "" {
+				written.WriteString(double.Replace(s.text))
+				expanded.WriteString(s.text)
+				continue
+			}
+			onlyID = onlyID && s.name == idName
+			written.WriteString("{" + s.name + "}")
+			expanded.WriteString(id)
+		}
+		if written.String() != source {
+			t.Fatalf("%q became %q", source, written.String())
+		}
+		m, err := Parse("map.yaml", []byte("version: 1\nentities: {p: {keys: ["+strconv.QuoteToASCII(source)+"]}}"), nil)
+		if err != nil || id == "" {
+			return
+		}
+		plan, err := m.Expand(Row{Entity: "p", ID: id}, nil)
+		if !onlyID || err != nil || len(plan.Keys) != 1 || plan.Keys[0] != expanded.String() {
+			t.Fatalf("%q with %q: %q, %v, want %q", source, id, plan.Keys, err, expanded.String())
+		}
+	})
+}

@@ -1,0 +1,211 @@
+package invalidation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func scalarParam(name, value string) Param { return Param{Name: name, Values: []string{value}} }
+
+func listParam(name string, values ...string) Param {
+	return Param{Name: name, Values: append([]string{}, values...), List: true}
+}
+
+func TestParseParams(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]Params{
+		``:                                   nil,
+		`null`:                               nil,
+		` {} `:                               nil,
+		`{"a":null}`:                         nil,
+		`{"a":18446744073709551616}`:         {scalarParam("a", "18446744073709551616")},
+		`{"a":1.10,"b":1e400,"c":-0}`:        {scalarParam("a", "1.10"), scalarParam("b", "1e400"), scalarParam("c", "-0")},
+		`{"a":-0.0E+10}`:                     {scalarParam("a", "-0.0E+10")},
+		`{"a":true,"b":false}`:               {scalarParam("a", "true"), scalarParam("b", "false")},
+		`{"a":"true"}`:                       {scalarParam("a", "true")},
+		`{"a":""}`:                           {scalarParam("a", "")},
+		`{"":1}`:                             {scalarParam("", "1")},
+		`{"a":"\u0000\b\f\n\r\t\/\\\""}`:     {scalarParam("a", "\x00\b\f\n\r\t/\\\"")},
+		`{"a":"\u062e\u062D"}`:               {scalarParam("a", "خح")},
+		`{"a":"x\ud83c\udff7y"}`:             {scalarParam("a", "x🏷y")},
+		`{"\u0061":"\ufffd\uffff"}`:          {scalarParam("a", "\ufffd\uffff")},
+		`{"a":"🏷","b":"خصم"}`:                {scalarParam("a", "🏷"), scalarParam("b", "خصم")},
+		`{"a":[]}`:                           {listParam("a")},
+		`{"a":[null]}`:                       {listParam("a")},
+		`{"a":[1,"x",true,null,-1.5],"b":2}`: {listParam("a", "1", "x", "true", "-1.5"), scalarParam("b", "2")},
+		"\t{ \"a\" :\r\n [ 1 , 2 ] , \"b\" : \"\" } ": {listParam("a", "1", "2"), scalarParam("b", "")},
+	} {
+		got, err := ParseParams([]byte(src))
+		if err != nil {
+			t.Errorf("%s: %v", src, err)
+			continue
+		}
+		if fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", want) && len(got)+len(want) > 0 {
+			t.Errorf("%s: got %#v, want %#v", src, got, want)
+		}
+	}
+}
+
+func TestParseParamsRefuses(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]string{
+		` `:                     `bad_parameter: the JSON ends too early`,
+		`[]`:                    `bad_parameter: the parameters must be a JSON object of scalars and lists of scalars`,
+		`"a"`:                   `bad_parameter: the parameters must be a JSON object of scalars and lists of scalars`,
+		`1`:                     `bad_parameter: the parameters must be a JSON object of scalars and lists of scalars`,
+		`nul`:                   `bad_parameter: not JSON: 'n' at byte 0, want a value`,
+		`{`:                     `bad_parameter: the JSON ends too early`,
+		`{"a"`:                  `bad_parameter "a": the JSON ends too early`,
+		`{"a":`:                 `bad_parameter "a": the JSON ends too early`,
+		`{"a":1`:                `bad_parameter: the JSON ends too early`,
+		`{"a":1,}`:              `bad_parameter: not JSON: '}' at byte 7, want "`,
+		`{"a":1}x`:              `bad_parameter: something follows the JSON object`,
+		`{"a":1}{"b":2}`:        `bad_parameter: something follows the JSON object`,
+		`{"a":1 "b":2}`:         `bad_parameter: not JSON: '"' at byte 7, want ,`,
+		`{a:1}`:                 `bad_parameter: not JSON: 'a' at byte 1, want "`,
+		`{"a":1,"a":2}`:         `bad_parameter "a": the name is given twice`,
+		`{"a":1,"\u0061":2}`:    `bad_parameter "a": the name is given twice`,
+		`{"a":null,"a":2}`:      `bad_parameter "a": the name is given twice`,
+		`{"a":{}}`:              `bad_parameter "a": an object is no scalar and no list of scalars`,
+		`{"a":[{}]}`:            `bad_parameter "a": an object is no scalar and no list of scalars`,
+		`{"a":[[1]]}`:           `bad_parameter "a": a list within a list is no scalar`,
+		`{"a":[1,]}`:            `bad_parameter "a": not JSON: ']' at byte 8, want a value`,
+		`{"a":[1 2]}`:           `bad_parameter "a": not JSON: '2' at byte 8, want ,`,
+		`{"a":[1`:               `bad_parameter "a": the JSON ends too early`,
+		`{"a":"\ud800"}`:        `bad_parameter "a": decode value: a lone surrogate (\ud800 to \udfff) is no character`,
+		`{"a":"\ud800\u0041"}`:  `bad_parameter "a": decode value: a lone surrogate (\ud800 to \udfff) is no character`,
+		`{"a":"\udc00\ud800"}`:  `bad_parameter "a": decode value: a lone surrogate (\ud800 to \udfff) is no character`,
+		`{"\ud800":1}`:          `bad_parameter: a lone surrogate (\ud800 to \udfff) is no character`,
+		`{"a":"\x"}`:            `bad_parameter "a": decode value: an unknown escape in a string`,
+		`{"a":"\u12g4"}`:        `bad_parameter "a": decode value: an unknown escape in a string`,
+		`{"a":"\u12`:            `bad_parameter "a": decode value: the JSON ends too early`,
+		`{"a":"`:                `bad_parameter "a": decode value: the JSON ends too early`,
+		`{"a":"\`:               `bad_parameter "a": decode value: the JSON ends too early`,
+		"{\"a\":\"\n\"}":        `bad_parameter "a": decode value: a control character in a string must be escaped`,
+		"{\"a\":\"\\n\x01\"}":   `bad_parameter "a": decode value: a control character in a string must be escaped`,
+		"{\"a\":\"\xff\"}":      `bad_parameter: the parameters are not valid UTF-8`,
+		`{"a":01}`:              `bad_parameter: not JSON: '1' at byte 6, want ,`,
+		`{"a":1.}`:              `bad_parameter "a": decode value: not JSON: '}' at byte 7, want a digit`,
+		`{"a":.5}`:              `bad_parameter "a": not JSON: '.' at byte 5, want a value`,
+		`{"a":1e}`:              `bad_parameter "a": decode value: not JSON: '}' at byte 7, want a digit`,
+		`{"a":-}`:               `bad_parameter "a": decode value: not JSON: '}' at byte 6, want a digit`,
+		`{"a":+1}`:              `bad_parameter "a": not JSON: '+' at byte 5, want a value`,
+		`{"a":NaN}`:             `bad_parameter "a": not JSON: 'N' at byte 5, want a value`,
+		`{"a":tru}`:             `bad_parameter "a": decode value: not JSON: 't' at byte 5, want a value`,
+		"\ufeff{\"a\":1}":       `bad_parameter: the parameters must be a JSON object of scalars and lists of scalars`,
+		`{"category_id":[1,2`:   `bad_parameter "category_id": the JSON ends too early`,
+		"{\"\x00\":1}":          `bad_parameter: a control character in a string must be escaped`,
+		"{\"a\":1}\x00":         `bad_parameter: something follows the JSON object`,
+		"{\"a\":\x00}":          `bad_parameter "a": not JSON: '\x00' at byte 5, want a value`,
+		strings.Repeat("[", 10): `bad_parameter: the parameters must be a JSON object of scalars and lists of scalars`,
+	} {
+		got, err := ParseParams([]byte(src))
+		var row *RowError
+		if !errors.As(err, &row) || row.Reason != BadParameter || err.Error() != want || got != nil {
+			t.Errorf("%q: got %v, %v\nwant %s", src, got, err, want)
+		}
+	}
+}
+
+// Neither depth nor the number of names makes parsing slow or deep.
+func TestParseParamsHostile(t *testing.T) {
+	t.Parallel()
+	const size = 10 << 20
+	var names bytes.Buffer
+	names.WriteString(`{"x":0`)
+	for i := 0; names.Len() < size; i++ {
+		fmt.Fprintf(&names, `,"n%d":0`, i)
+	}
+	names.WriteByte('}')
+	for name, src := range map[string]string{
+		"deep lists":    `{"a":` + strings.Repeat("[", size),
+		"deep objects":  strings.Repeat(`{"a":`, size/5),
+		"one string":    `{"a":"` + strings.Repeat(`\u0041`, size/6) + `"}`,
+		"one number":    `{"a":` + strings.Repeat("1", size) + `}`,
+		"many names":    names.String(),
+		"many values":   `{"a":[` + strings.Repeat("1,", size/2) + `1]}`,
+		"white space":   strings.Repeat(" ", size) + `{}`,
+		"many nothings": `{"a":[` + strings.Repeat("null,", size/5) + `1]}`,
+	} {
+		start := time.Now()
+		_, err := ParseParams([]byte(src))
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("%s: %v", name, took)
+		}
+		if deep := strings.HasPrefix(name, "deep"); deep != (err != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestParamsGet(t *testing.T) {
+	t.Parallel()
+	p := Params{scalarParam("a", "1"), listParam("b")}
+	if got, ok := p.Get("b"); !ok || !got.List {
+		t.Errorf("Get(b) = %v, %v", got, ok)
+	}
+	if _, ok := p.Get("c"); ok {
+		t.Error("Get(c) found something")
+	}
+}
+
+// What both accept means the same to encoding/json and to ParseParams.
+func FuzzParams(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `null`, `{"a":1}`, `{"a":"\ud83c\udff7"}`, `{"a":[1,"x",null,true]}`, `{"a":1.10,"b":-0,"c":1e400}`,
+		`{"a":"\ud800"}`, `{"a":{"b":1}}`, `{"a":1,"a":2}`, `[1]`, "{\"a\":\"\xff\"}", `{"a":"é\/"}`, `{"a" : [ ] }`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		got, err := ParseParams(src)
+		if err != nil {
+			if row := (*RowError)(nil); !errors.As(err, &row) || row.Reason != BadParameter {
+				t.Fatalf("%v is no bad_parameter", err)
+			}
+			return
+		}
+		if len(src) == 0 {
+			return
+		}
+		decoder := json.NewDecoder(bytes.NewReader(src))
+		decoder.UseNumber()
+		var want map[string]any
+		if err := decoder.Decode(&want); err != nil {
+			t.Fatalf("ParseParams accepts what encoding/json refuses: %v", err)
+		}
+		for name, value := range want {
+			if value == nil {
+				delete(want, name)
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+		for _, p := range got {
+			if texts := jsonTexts(want[p.Name]); !reflect.DeepEqual(append([]string{}, p.Values...), texts) {
+				t.Fatalf("%q: got %q, want %q", p.Name, p.Values, texts)
+			}
+		}
+	})
+}
+
+func jsonTexts(value any) []string {
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	texts := []string{}
+	for _, v := range list {
+		if v != nil {
+			texts = append(texts, fmt.Sprint(v))
+		}
+	}
+	return texts
+}

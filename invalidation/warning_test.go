@@ -1,0 +1,19 @@
+package invalidation
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// One file for each kind of advice.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	for _, f := range textFiles(t, "testdata/warn/*.txtar") {
+		t.Run(strings.TrimSuffix(filepath.Base(f.path), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			src, _ := f.section("map.yaml")
+			f.compare(t, Faults(mustParse(t, src).Warnings()).Error())
+		})
+	}
+}
