@@ -13,8 +13,8 @@ import (
 const (
 	// maxSyntaxFaults is after how many syntax errors reading is given up.
 	maxSyntaxFaults = 20
-	// maxProbes is how many lines are tried to find where a syntax error begins.
-	maxProbes = 200
+	// maxProbes is how many lines are tried, over all syntax errors, to find where they begin.
+	maxProbes = 300
 )
 
 const cureSyntax = "check the indentation, the colons, the brackets and the quotes of this line"
@@ -99,13 +99,13 @@ func (s *source) faultyLine(last int) int {
 		}
 	}
 	last = min(max(last, 1), len(ends))
-	for n := last - 1; n > max(0, last-1-maxProbes); n-- {
+	for n := last - 1; n > 0; n-- {
+		if s.probes++; s.probes > maxProbes {
+			return last
+		}
 		if _, _, _, err := parseYAML(s.text[:ends[n]]); err == nil {
 			return n + 1
 		}
-	}
-	if last > maxProbes {
-		return last
 	}
 	return 1
 }
