@@ -48,28 +48,6 @@ type ClaimLimits struct {
 	ParamsBytes int // larger parameters are not fetched: see Row.Oversized
 }
 
-// A queue is a table that rows are claimed from, with its statement.
-type queue struct {
-	name     string
-	claimSQL string
-}
-
-// hot is what applications insert into.
-//
-// Contract: exclusive record locks on the rows that it returns and on no other (READ COMMITTED, primary key,
-// SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the optimizer from a
-// scan in another order. Larger parameters come as NULL with their length.
-var hot = &queue{name: "cache_outbox", claimSQL: `SELECT id, id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at, 0, 0
-FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`}
-
-// delayed holds the rows with a time.
-//
-// Contract: as above, over the index on due_at: it and the primary key are locked for the rows returned.
-var delayed = &queue{name: "cache_outbox_delayed", claimSQL: `SELECT id, first_id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at, attempts, repeated
-FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`}
-
 // A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for
 // concurrent use.
 type Claim struct {

@@ -43,6 +43,12 @@ func IsStatementFault(err error) bool {
 	return true
 }
 
+// IsRefusal says whether the server answers and refuses us for good: a password, a missing database, a statement
+// that it does not accept. Waiting cannot help, an operator can.
+func IsRefusal(err error) bool {
+	return number(err) == errAccessDenied || IsStatementFault(err)
+}
+
 // number is the server's error number, or 0 if err did not come from a server.
 func number(err error) uint16 {
 	var e *mysql.MySQLError

@@ -2,9 +2,9 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -66,8 +66,10 @@ func (c *Claim) settle(ctx context.Context, s Settlement) error {
 	if err := c.requestSweeps(ctx, s.Sweeps); err != nil {
 		return fmt.Errorf("request sweeps: %w", err)
 	}
-	if err := c.repeat(ctx, s.Repeats); err != nil {
-		return fmt.Errorf("repeat: %w", err)
+	for part := range slices.Chunk(s.Repeats, settleChunk) {
+		if err := c.repeat(ctx, part); err != nil {
+			return fmt.Errorf("repeat: %w", err)
+		}
 	}
 	for part := range slices.Chunk(s.Delays, settleChunk) {
 		if err := c.delay(ctx, part); err != nil {
@@ -94,109 +96,57 @@ func (c *Claim) settle(ctx context.Context, s Settlement) error {
 	return nil
 }
 
-// remove deletes rows of the claim.
-//
-// Contract: locks nothing that the claim does not hold. ORDER BY and LIMIT make the server walk the primary
-// key to these ids; without them it may scan, wait for other claims and deadlock. One of our own rows that is
-// missing means that somebody else deleted it, and nothing is settled twice in silence.
+// remove deletes rows of the claim. One of our own rows that is missing means that somebody else deleted it, and
+// nothing is settled twice in silence.
 func (c *Claim) remove(ctx context.Context, ids []uint64) error {
-	query := "DELETE FROM " + c.queue.name + " WHERE id IN (" + list(ids) + ") ORDER BY id LIMIT " + strconv.Itoa(len(ids))
-	res, err := c.tx.ExecContext(ctx, query)
-	if err != nil {
-		return err
+	n, err := c.run(ctx, c.queue.removeSQL, ids)
+	if err == nil && n != int64(len(ids)) {
+		err = fmt.Errorf("%d of %d claimed rows were there; does something else delete from %s?", n, len(ids), c.queue.name)
 	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return err
-	}
-	if n != int64(len(ids)) {
-		return fmt.Errorf("%d of %d claimed rows were there; does something else delete from %s?", n, len(ids), c.queue.name)
-	}
-	return nil
+	return err
 }
 
 // bury copies rows to the dead letters inside the server, so that they stay exactly as they were.
-//
-// Contract: reads rows of the claim (no further lock under READ COMMITTED), appends at most settleChunk rows.
 func (c *Claim) bury(ctx context.Context, deaths []Death, mapVersion string) error {
-	ids := appendIDs(nil, deaths, func(d Death) uint64 { return d.ID })
-	query := `INSERT INTO cache_outbox_dead
-(entity, entity_id, params, trace, created_at, first_id, attempts, repeated, reason, error, map_version)
-SELECT entity, entity_id, params, trace, created_at, ` + c.queue.origin() + ", " + pick(ids) + ", " + pick(ids) + `, ?
-FROM ` + c.queue.name + " WHERE id IN (" + list(ids) + ") ORDER BY id"
-	args := make([]any, 0, 2*len(deaths)+1)
-	for _, d := range deaths {
-		args = append(args, d.Reason)
+	list := make([]disposal, len(deaths))
+	for i, d := range deaths {
+		list[i] = disposal{ID: d.ID, Reason: d.Reason, Error: errorText(d.Error), Map: mapVersion}
 	}
-	for _, d := range deaths {
-		args = append(args, errorText(d.Error))
-	}
-	_, err := c.tx.ExecContext(ctx, query, append(args, mapVersion)...)
+	_, err := c.run(ctx, c.queue.burySQL, list)
 	return err
 }
 
 // delay puts rows off: in place when they are delayed already, otherwise by a copy inside the server.
-//
-// Contract: as bury; the update by primary key touches rows of the claim only.
 func (c *Claim) delay(ctx context.Context, delays []Delay) error {
-	ids := appendIDs(nil, delays, func(d Delay) uint64 { return d.ID })
-	var due, attempts, reasons, errs []any
-	for _, d := range delays {
-		due = append(due, d.After.Microseconds())
-		attempts = append(attempts, d.Attempts)
-		reasons = append(reasons, d.Reason)
-		errs = append(errs, errorText(d.Error))
+	list := make([]disposal, len(delays))
+	for i, d := range delays {
+		list[i] = disposal{ID: d.ID, After: d.After.Microseconds(), Attempts: d.Attempts, Reason: d.Reason, Error: errorText(d.Error)}
 	}
-	dueAt := "UTC_TIMESTAMP(6) + INTERVAL " + pick(ids) + " MICROSECOND"
-	where := " WHERE id IN (" + list(ids) + ") ORDER BY id"
-	query := `INSERT INTO cache_outbox_delayed
-(entity, entity_id, params, trace, created_at, first_id, repeated, due_at, attempts, reason, error)
-SELECT entity, entity_id, params, trace, created_at, id, 0, ` +
-		dueAt + ", " + pick(ids) + ", " + pick(ids) + ", " + pick(ids) + " FROM cache_outbox" + where
-	if c.queue == delayed {
-		query = "UPDATE cache_outbox_delayed SET due_at = " + dueAt + ", attempts = " + pick(ids) +
-			", reason = " + pick(ids) + ", error = " + pick(ids) + where + " LIMIT " + strconv.Itoa(len(ids))
-	}
-	args := append(append(append(due, attempts...), reasons...), errs...)
-	_, err := c.tx.ExecContext(ctx, query, args...)
+	_, err := c.run(ctx, c.queue.delaySQL, list)
 	return err
 }
 
-// repeat schedules copies of rows, one statement for each distinct time.
-//
-// Contract: as bury.
+// repeat schedules copies of rows.
 func (c *Claim) repeat(ctx context.Context, repeats []Repeat) error {
-	byTime := map[time.Duration][]uint64{}
-	for _, r := range repeats {
-		byTime[r.After] = append(byTime[r.After], r.ID)
+	list := make([]disposal, len(repeats))
+	for i, r := range repeats {
+		list[i] = disposal{ID: r.ID, After: r.After.Microseconds()}
 	}
-	for after, all := range byTime {
-		for ids := range slices.Chunk(all, 4*settleChunk) {
-			query := `INSERT INTO cache_outbox_delayed
-(entity, entity_id, params, trace, created_at, due_at, first_id, attempts, repeated)
-SELECT entity, entity_id, params, trace, created_at, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ` + c.queue.first() + `, 0, 1
-FROM ` + c.queue.name + " WHERE id IN (" + list(ids) + ") ORDER BY id"
-			if _, err := c.tx.ExecContext(ctx, query, after.Microseconds()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	_, err := c.run(ctx, c.queue.repeatSQL, list)
+	return err
 }
 
-// origin lists the columns first_id, attempts and repeated as this queue has them.
-func (q *queue) origin() string {
-	if q == hot {
-		return "id, 0, 0"
+// run executes a statement of the claim's queue over a list.
+func (c *Claim) run(ctx context.Context, query string, list any) (affected int64, err error) {
+	text, err := json.Marshal(list)
+	if err != nil {
+		return 0, err
 	}
-	return "first_id, attempts, repeated"
-}
-
-func (q *queue) first() string {
-	if q == hot {
-		return "id"
+	res, err := c.tx.ExecContext(ctx, query, string(text))
+	if err != nil {
+		return 0, err
 	}
-	return "first_id"
+	return res.RowsAffected()
 }
 
 func appendIDs[T any](ids []uint64, items []T, id func(T) uint64) []uint64 {
@@ -204,23 +154,6 @@ func appendIDs[T any](ids []uint64, items []T, id func(T) uint64) []uint64 {
 		ids = append(ids, id(item))
 	}
 	return ids
-}
-
-// list writes ids for IN (...). They are numbers of ours, so nothing of a row's data becomes SQL.
-func list(ids []uint64) string {
-	b := make([]byte, 0, 12*len(ids))
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, id, 10)
-	}
-	return string(b)
-}
-
-// pick is an expression for "the placeholder that belongs to this row".
-func pick(ids []uint64) string {
-	return "ELT(FIELD(id," + list(ids) + ")" + strings.Repeat(",?", len(ids)) + ")"
 }
 
 // errorText keeps an error's head, cut at a character.

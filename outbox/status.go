@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -16,8 +17,11 @@ type Status struct {
 	Delayed   int           // rows in cache_outbox_delayed, counted likewise
 	Overdue   time.Duration // how long the first of them has been due; 0 if none is
 	Sweeps    int           // patterns and sets that wait, counted likewise
-	Dead      map[string]int
-	LastBatch *Batch // nil if the journal is empty
+	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
+	SweepsRefused int
+	SweepError    string
+	Dead          map[string]int
+	LastBatch     *Batch // nil if the journal is empty
 }
 
 // A Batch is the head of a journal row.
@@ -35,6 +39,8 @@ const (
 	countSQL   = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
 	oldestSQL  = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
 	overdueSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, due_at, UTC_TIMESTAMP(6)) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT 1"
+	refusedSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
+	refusalSQL = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
 	deadSQL    = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
 	batchSQL   = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal ORDER BY id DESC LIMIT 1"
 )
@@ -67,6 +73,14 @@ func (s *Store) readStatus(ctx context.Context, st *Status) error {
 			*age = max(0, time.Duration(n)*time.Microsecond)
 		}
 	}
+	if err := s.side.GetContext(ctx, &st.SweepsRefused, refusedSQL, MaxExactCount+1); err != nil {
+		return err
+	}
+	var refusals []string
+	if err := s.side.SelectContext(ctx, &refusals, refusalSQL); err != nil {
+		return err
+	}
+	st.SweepError = strings.Join(refusals, "")
 	var dead []struct {
 		Reason string `db:"reason"`
 		N      int    `db:"n"`

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,13 +59,17 @@ func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 	return out, nil
 }
 
+// Contract: as removeSQL, for cache_outbox_sweeps. Repeating it is harmless.
+var finishSweepsSQL = fmt.Sprintf(removeSQL, "cache_outbox_sweeps")
+
 // FinishSweeps deletes exactly these requests. Repeating it is harmless.
-//
-// Contract: locks these rows by primary key and nothing else, see Claim.remove.
 func (s *Store) FinishSweeps(ctx context.Context, ids []uint64) error {
 	for part := range slices.Chunk(ids, settleChunk) {
-		query := fmt.Sprintf("DELETE FROM cache_outbox_sweeps WHERE id IN (%s) ORDER BY id LIMIT %d", list(part), len(part))
-		if err := s.exec(ctx, query); err != nil {
+		list, err := json.Marshal(part)
+		if err != nil {
+			return fmt.Errorf("finish sweeps: %w", err)
+		}
+		if err := s.exec(ctx, finishSweepsSQL, string(list)); err != nil {
 			return fmt.Errorf("finish sweeps: %w", err)
 		}
 	}
