@@ -208,7 +208,7 @@ func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 		fill(t, c.client, members...)
 		fill(t, c.client, leases(members...)...)
 		addMembers(t, c.client, set, members...)
-		if n, err := k.TakeSet(t.Context(), set, uint64(id)); err != nil || n < int64(len(members)) {
+		if n, err := k.TakeSet(t.Context(), set, uint64(id), unheard); err != nil || n < int64(len(members)) {
 			t.Fatalf("%q: %d members, %v", set, n, err)
 		}
 		wantLeft(t, c.client, slices.Concat(members, leases(members...), []string{set, keyspace.PrivateName(set, uint64(id))}))
@@ -224,6 +224,12 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	do := func(node int, args ...any) {
 		t.Helper()
 		if err := c.direct[node].Do(t.Context(), append([]any{"cluster", "setslot", slot}, args...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A node with other keys of the slot would refuse to give it away.
+	for _, d := range c.direct {
+		if err := d.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,8 +252,8 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 
 	// The slot moves, which the client doesn't know yet.
 	for _, tombstone := range leases(keys[3], keys[13]) {
-		if err := c.client.Unlink(t.Context(), tombstone).Err(); err != nil {
-			t.Fatal(err)
+		if n, err := c.client.Unlink(t.Context(), tombstone).Result(); n != 1 || err != nil {
+			t.Fatal(n, err)
 		}
 	}
 	do(to, "node", c.ids[to])

@@ -77,10 +77,10 @@ func (o Options) Validate() error {
 		faults = append(faults, err)
 	}
 	if o.Timeout < minTimeout || o.Timeout > maxTimeout {
-		faults = append(faults, fmt.Errorf("Timeout is %v: it must be from %v to %v", o.Timeout, minTimeout, maxTimeout))
+		faults = append(faults, fmt.Errorf("option Timeout is %v: it must be from %v to %v", o.Timeout, minTimeout, maxTimeout))
 	}
 	if o.PoolSize < minPoolSize {
-		faults = append(faults, fmt.Errorf("PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))
+		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))
 	}
 	return errors.Join(faults...)
 }
@@ -100,22 +100,22 @@ func (o Options) Redacted() string {
 func (o Options) address() (address, error) {
 	a, err := parseURL(o.URL)
 	if err != nil {
-		return address{}, fmt.Errorf("URL: %w", err)
+		return address{}, fmt.Errorf("option URL: %w", err)
 	}
 	if o.TLS || o.TLSConfig != nil {
 		a.tls = true
 	}
 	if a.skipVerify && !a.tls {
-		return address{}, errors.New("URL: skip_verify is set but TLS is off")
+		return address{}, errors.New("option URL: skip_verify is set but TLS is off")
 	}
 	if o.DB != nil {
 		a.db = *o.DB
 	}
 	if a.db < 0 {
-		return address{}, fmt.Errorf("DB is %d: it must be 0 or more", a.db)
+		return address{}, fmt.Errorf("option DB is %d: it must be 0 or more", a.db)
 	}
 	if a.kind == cluster && a.db != 0 {
-		return address{}, fmt.Errorf("DB is %d: Redis Cluster has only database 0", a.db)
+		return address{}, fmt.Errorf("option DB is %d: Redis Cluster has only database 0", a.db)
 	}
 	return a, nil
 }

@@ -48,8 +48,8 @@ func TestOptionsRedacted(t *testing.T) {
 // Bad options, with the whole text of each error. None shows a password.
 func TestOptionsValidate(t *testing.T) {
 	t.Parallel()
-	const scheme = "URL: it must begin with redis://, rediss://, redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://"
-	const stray = "URL: it has @ or # after the host; in a password write %40 for @, %23 for #, %2F for / and %3F for ?"
+	const scheme = "option URL: it must begin with redis://, rediss://, redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://"
+	const stray = "option URL: it has @ or # after the host; in a password write %40 for @, %23 for #, %2F for / and %3F for ?"
 	for _, c := range []struct {
 		o    keyspace.Options
 		want string
@@ -60,35 +60,35 @@ func TestOptionsValidate(t *testing.T) {
 		{keyspace.Options{URL: "redis://:sec/ret@host"}, stray},
 		{keyspace.Options{URL: "redis://:sec?ret@host"}, stray},
 		{keyspace.Options{URL: "redis://:sec#ret@host"}, stray},
-		{keyspace.Options{URL: "redis://:sec%ret@host"}, "URL: its user or password has a % that is no escape; write %25 for %"},
-		{keyspace.Options{URL: "redis://"}, "URL: host 1 of 1: it is empty"},
-		{keyspace.Options{URL: "redis+cluster://a,,b"}, "URL: host 2 of 3: it is empty"},
-		{keyspace.Options{URL: "redis://a,b"}, "URL: it names several hosts; use redis+cluster:// or redis+sentinel://"},
-		{keyspace.Options{URL: "redis://user:secret"}, "URL: host 1 of 1: its port is no number from 1 to 65535"},
-		{keyspace.Options{URL: "redis://host:0"}, "URL: host 1 of 1: its port is no number from 1 to 65535"},
-		{keyspace.Options{URL: "redis://host:65536"}, "URL: host 1 of 1: its port is no number from 1 to 65535"},
-		{keyspace.Options{URL: "redis://[::1"}, "URL: host 1 of 1: it opens [ and doesn't close it"},
-		{keyspace.Options{URL: "redis://[::1]7000"}, "URL: host 1 of 1: its port is no number from 1 to 65535"},
-		{keyspace.Options{URL: "redis://[host]:7000"}, "URL: host 1 of 1: what stands in [] is no IP address"},
-		{keyspace.Options{URL: "redis://::1"}, "URL: host 1 of 1: it is empty"},
-		{keyspace.Options{URL: "redis://host/shop"}, `URL: its database is "shop": it must be a number, 0 or more`},
-		{keyspace.Options{URL: "redis://host/-1"}, `URL: its database is "-1": it must be a number, 0 or more`},
-		{keyspace.Options{URL: "redis://host/1/2"}, "URL: its path has too many parts"},
-		{keyspace.Options{URL: "redis://host/1?db=1"}, "URL: it gives the database twice, in the path and as an option"},
-		{keyspace.Options{URL: "redis://host?db=1&db=2"}, "URL: it gives the option db twice"},
-		{keyspace.Options{URL: "redis://:secret@host?read_timeout=3s"}, `URL: it has an unknown option "read_timeout"; known are db, skip_verify`},
-		{keyspace.Options{URL: "redis://host?master=shop"}, `URL: it has an unknown option "master"; known are db, skip_verify`},
-		{keyspace.Options{URL: "redis://host?db=%zz"}, "URL: its query can't be read; write %25 for %, %26 for & and %3B for ;"},
-		{keyspace.Options{URL: "rediss://host?skip_verify=maybe"}, `URL: its option skip_verify is "maybe": it must be true or false`},
-		{keyspace.Options{URL: "redis://host?skip_verify=true"}, "URL: skip_verify is set but TLS is off"},
-		{keyspace.Options{URL: "redis+sentinel://host"}, "URL: it names no master; write redis+sentinel://host:port/master"},
-		{keyspace.Options{URL: "redis+sentinel://host?master="}, "URL: it names no master; write redis+sentinel://host:port/master"},
-		{keyspace.Options{URL: "redis+cluster://host/1"}, "DB is 1: Redis Cluster has only database 0"},
-		{keyspace.Options{URL: "redis+cluster://host", DB: number(2)}, "DB is 2: Redis Cluster has only database 0"},
-		{keyspace.Options{URL: "redis://host", DB: number(-1)}, "DB is -1: it must be 0 or more"},
+		{keyspace.Options{URL: "redis://:sec%ret@host"}, "option URL: its user or password has a % that is no escape; write %25 for %"},
+		{keyspace.Options{URL: "redis://"}, "option URL: host 1 of 1: it is empty"},
+		{keyspace.Options{URL: "redis+cluster://a,,b"}, "option URL: host 2 of 3: it is empty"},
+		{keyspace.Options{URL: "redis://a,b"}, "option URL: it names several hosts; use redis+cluster:// or redis+sentinel://"},
+		{keyspace.Options{URL: "redis://user:secret"}, "option URL: host 1 of 1: its port is no number from 1 to 65535"},
+		{keyspace.Options{URL: "redis://host:0"}, "option URL: host 1 of 1: its port is no number from 1 to 65535"},
+		{keyspace.Options{URL: "redis://host:65536"}, "option URL: host 1 of 1: its port is no number from 1 to 65535"},
+		{keyspace.Options{URL: "redis://[::1"}, "option URL: host 1 of 1: it opens [ and doesn't close it"},
+		{keyspace.Options{URL: "redis://[::1]7000"}, "option URL: host 1 of 1: its port is no number from 1 to 65535"},
+		{keyspace.Options{URL: "redis://[host]:7000"}, "option URL: host 1 of 1: what stands in [] is no IP address"},
+		{keyspace.Options{URL: "redis://::1"}, "option URL: host 1 of 1: it is empty"},
+		{keyspace.Options{URL: "redis://host/shop"}, `option URL: its database is "shop": it must be a number, 0 or more`},
+		{keyspace.Options{URL: "redis://host/-1"}, `option URL: its database is "-1": it must be a number, 0 or more`},
+		{keyspace.Options{URL: "redis://host/1/2"}, "option URL: its path has too many parts"},
+		{keyspace.Options{URL: "redis://host/1?db=1"}, "option URL: it gives the database twice, in the path and as an option"},
+		{keyspace.Options{URL: "redis://host?db=1&db=2"}, "option URL: it gives the option db twice"},
+		{keyspace.Options{URL: "redis://:secret@host?read_timeout=3s"}, `option URL: it has an unknown option "read_timeout"; known are db, skip_verify`},
+		{keyspace.Options{URL: "redis://host?master=shop"}, `option URL: it has an unknown option "master"; known are db, skip_verify`},
+		{keyspace.Options{URL: "redis://host?db=%zz"}, "option URL: its query can't be read; write %25 for %, %26 for & and %3B for ;"},
+		{keyspace.Options{URL: "rediss://host?skip_verify=maybe"}, `option URL: its option skip_verify is "maybe": it must be true or false`},
+		{keyspace.Options{URL: "redis://host?skip_verify=true"}, "option URL: skip_verify is set but TLS is off"},
+		{keyspace.Options{URL: "redis+sentinel://host"}, "option URL: it names no master; write redis+sentinel://host:port/master"},
+		{keyspace.Options{URL: "redis+sentinel://host?master="}, "option URL: it names no master; write redis+sentinel://host:port/master"},
+		{keyspace.Options{URL: "redis+cluster://host/1"}, "option DB is 1: Redis Cluster has only database 0"},
+		{keyspace.Options{URL: "redis+cluster://host", DB: number(2)}, "option DB is 2: Redis Cluster has only database 0"},
+		{keyspace.Options{URL: "redis://host", DB: number(-1)}, "option DB is -1: it must be 0 or more"},
 		{keyspace.Options{URL: "redis://host", Timeout: time.Millisecond, PoolSize: 1},
-			"Timeout is 1ms: it must be from 50ms to 5s\nPoolSize is 1: it must be 2 or more"},
-		{keyspace.Options{URL: "redis://host", Timeout: time.Minute}, "Timeout is 1m0s: it must be from 50ms to 5s"},
+			"option Timeout is 1ms: it must be from 50ms to 5s\noption PoolSize is 1: it must be 2 or more"},
+		{keyspace.Options{URL: "redis://host", Timeout: time.Minute}, "option Timeout is 1m0s: it must be from 50ms to 5s"},
 	} {
 		err := c.o.WithDefaults().Validate()
 		if err == nil || err.Error() != c.want {

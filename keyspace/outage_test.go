@@ -30,7 +30,7 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	wantOutage(t, err, keyspace.StateNoPerm)
 	_, err = k.Sweep(t.Context(), []string{"a*"})
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.TakeSet(t.Context(), "tag", 1)
+	_, err = k.TakeSet(t.Context(), "tag", 1, unheard)
 	wantOutage(t, err, keyspace.StateNoPerm)
 }
 
@@ -134,7 +134,7 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	wantOutage(t, err, keyspace.StateNetwork)
 	_, err = k.Sweep(t.Context(), []string{"a*"})
 	wantOutage(t, err, keyspace.StateNetwork)
-	_, err = k.TakeSet(t.Context(), "tag", 1)
+	_, err = k.TakeSet(t.Context(), "tag", 1, unheard)
 	wantOutage(t, err, keyspace.StateNetwork)
 
 	if err := server.Restart(t.Context()); err != nil {

@@ -17,7 +17,8 @@ func privateName(set string, id uint64) string {
 }
 
 // TakeSet unlinks every member of an index set, with its lease, and the set
-// itself. It returns how many members it found, those of an interrupted call
+// itself. It calls gone with each page of members once they are unlinked, so
+// that they can be published; an error of gone ends it. It returns how many members it found, those of an interrupted call
 // included where there was one. A set that doesn't exist has none.
 //
 // The set is first renamed to a private name that derives from id, so that
@@ -31,16 +32,16 @@ func privateName(set string, id uint64) string {
 // The error is an *Outage, or a *Refusal where set is no set or Redis refused
 // a member. A refused member stays in the private set, which keeps the time to
 // live that the set had.
-func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64) (members int64, err error) {
+func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (members int64, err error) {
 	private := privateName(set, id)
 	for taken := false; ; {
-		n, err := k.drain(ctx, private)
+		n, err := k.drain(ctx, private, gone)
 		members += n
 		if err != nil || taken {
 			return members, err
 		}
-		var gone bool
-		if taken, gone, err = k.takeAway(ctx, set, private); err != nil || gone {
+		var absent bool
+		if taken, absent, err = k.takeAway(ctx, set, private); err != nil || absent {
 			return members, err
 		}
 	}
@@ -50,7 +51,7 @@ func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64) (members 
 // where there may be something under the private name to be drained first:
 // another caller's set, or this one, renamed by an attempt whose answer got
 // lost.
-func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, gone bool, err error) {
+func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, absent bool, err error) {
 	what, err := k.client.Type(ctx, set).Result()
 	switch {
 	case err != nil:
@@ -74,7 +75,7 @@ func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, go
 // drain unlinks the members of a private set, then the set. It keeps to one
 // connection: behind another one there may be another server, where a cursor
 // means nothing.
-func (k *Keyspace) drain(ctx context.Context, private string) (members int64, err error) {
+func (k *Keyspace) drain(ctx context.Context, private string, gone func(members []string) error) (members int64, err error) {
 	node, err := k.master(ctx, private)
 	if err != nil {
 		return 0, err
@@ -97,6 +98,11 @@ func (k *Keyspace) drain(ctx context.Context, private string) (members int64, er
 			return members, err
 		}
 		members += int64(len(names))
+		if len(names) > 0 {
+			if err := gone(names); err != nil {
+				return members, err
+			}
+		}
 		if refused == nil && len(t.refused) > 0 {
 			refused = t.refused[0].refusal()
 		}

@@ -40,9 +40,10 @@ func TestTakeSet(t *testing.T) {
 			fill(t, c, "bystander")
 			addMembers(t, c, set, members...)
 
-			got, err := k.TakeSet(t.Context(), set, uint64(id))
-			if err != nil || got < int64(n) {
-				t.Fatalf("%q: %d members, %v, want %d", set, got, err, n)
+			heard := 0
+			got, err := k.TakeSet(t.Context(), set, uint64(id), func(members []string) error { heard += len(members); return nil })
+			if err != nil || got < int64(n) || int64(heard) != got {
+				t.Fatalf("%q: %d members, %d heard of, %v, want %d", set, got, heard, err, n)
 			}
 			if n := c.DBSize(t.Context()).Val(); n != 1 {
 				t.Fatalf("%q: %d keys left, want the bystander alone", set, n)
@@ -68,7 +69,7 @@ func TestTakeSetResumes(t *testing.T) {
 	addMembers(t, admin, "tag", first...)
 
 	// It stops right after the rename.
-	_, err := k.TakeSet(t.Context(), "tag", 42)
+	_, err := k.TakeSet(t.Context(), "tag", 42, unheard)
 	wantOutage(t, err, keyspace.StateNoPerm)
 	private := keyspace.PrivateName("tag", 42)
 	wantLeft(t, admin, []string{"tag", private}, private)
@@ -84,12 +85,12 @@ func TestTakeSetResumes(t *testing.T) {
 		cancel()
 	}()
 	for err = nil; err == nil && ctx.Err() == nil; {
-		_, err = k.TakeSet(ctx, "tag", 42)
+		_, err = k.TakeSet(ctx, "tag", 42, unheard)
 	}
 	if err != nil {
 		wantOutage(t, err, keyspace.StateCanceled)
 	}
-	if _, err := k.TakeSet(t.Context(), "tag", 42); err != nil {
+	if _, err := k.TakeSet(t.Context(), "tag", 42, unheard); err != nil {
 		t.Fatal(err)
 	}
 	if n := admin.DBSize(t.Context()).Val(); n != 0 {
@@ -112,7 +113,7 @@ func TestTakeSetLeavesTheNextSet(t *testing.T) {
 			r.Client.SAdd(ctx, "tag", "b")
 		}
 	}()
-	_, err := k.TakeSet(t.Context(), "tag", 1)
+	_, err := k.TakeSet(t.Context(), "tag", 1, unheard)
 	cancel()
 	<-stopped
 	if err != nil {
@@ -126,13 +127,13 @@ func TestTakeSetOfSomethingElse(t *testing.T) {
 	r := testenv.Redis(t)
 	k := open(t, keyspace.Options{URL: r.URL})
 	fill(t, r.Client, "text", keyspace.PrivateName("tag", 2))
-	_, err := k.TakeSet(t.Context(), "text", 1)
+	_, err := k.TakeSet(t.Context(), "text", 1, unheard)
 	wantRefusal(t, err, "text")
 	wantLeft(t, r.Client, []string{"text"}, "text")
 	// Somebody put something else under the private name.
-	_, err = k.TakeSet(t.Context(), "tag", 2)
+	_, err = k.TakeSet(t.Context(), "tag", 2, unheard)
 	wantRefusal(t, err, keyspace.PrivateName("tag", 2))
-	if n, err := k.TakeSet(t.Context(), "absent", 3); n != 0 || err != nil {
+	if n, err := k.TakeSet(t.Context(), "absent", 3, unheard); n != 0 || err != nil {
 		t.Errorf("absent: %d, %v", n, err)
 	}
 }
@@ -149,7 +150,7 @@ func TestTakeSetRefusedMember(t *testing.T) {
 	addMembers(t, admin, "tag", "a:1", "b:1", "a:2")
 	admin.Expire(t.Context(), "tag", time.Hour)
 
-	_, err := k.TakeSet(t.Context(), "tag", 1)
+	_, err := k.TakeSet(t.Context(), "tag", 1, unheard)
 	wantRefusal(t, err, "b:1")
 	private := keyspace.PrivateName("tag", 1)
 	wantLeft(t, admin, []string{"a:1", "b:1", "a:2", "tag", private}, "b:1", private)
@@ -157,10 +158,13 @@ func TestTakeSetRefusedMember(t *testing.T) {
 		t.Errorf("private set lives for %v", ttl)
 	}
 	setUser(t, admin, "worker", "~b:*")
-	if _, err := k.TakeSet(t.Context(), "tag", 1); err != nil {
+	if _, err := k.TakeSet(t.Context(), "tag", 1, unheard); err != nil {
 		t.Fatal(err)
 	}
 	if n := admin.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys left", n)
 	}
 }
+
+// unheard is for callers that publish nothing.
+func unheard([]string) error { return nil }

@@ -13,7 +13,7 @@ const scanCount = 1000
 // A SweepResult says what a pass found and did, up to its error if it has one.
 type SweepResult struct {
 	Scanned  int64 // names that the scan returned, a name that it returned twice counted twice
-	Unlinked int64 // names that Redis removed, leases included
+	Unlinked int64 // names that Redis removed, leases included; too few where an answer got lost
 
 	// Patterns are the patterns in the order of first appearance.
 	Patterns []PatternResult

@@ -208,7 +208,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := k.Sweep(t.Context(), []string{"shop:2*"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.TakeSet(t.Context(), "tag:a", 1); err != nil {
+	if _, err := k.TakeSet(t.Context(), "tag:a", 1, unheard); err != nil {
 		t.Error(err)
 	}
 	if _, err := k.Publish(t.Context(), "cache:invalidate", invalidation.FormatEvent, []string{"shop:1"}, nil); err != nil {

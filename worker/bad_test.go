@@ -1,0 +1,149 @@
+package worker_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+func readFile(t testing.TB, file string) string {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(src)
+}
+
+const lookupMap = `
+version: 1
+publish: {channel: "cache:invalidate"}
+params:
+  category_id: {lookup: {by: [id], sql: "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"}}
+  broken:      {lookup: {by: [id], sql: "SELECT product_id, category_id FROM no_such_table WHERE product_id IN (?)"}}
+entities:
+  product:
+    params: [category_id]
+    keys: ["shop:product:{id}", "shop:category:{category_id}"]
+  variant:
+    params: [product_id, category_id]
+    as: {product: "{product_id}"}
+  lost:   {params: [broken], keys: ["shop:lost:{broken}"]}
+  wide:   {patterns: ["shop:{id}*"]}
+  page:   {params: [n], keys: ["shop:page:{n}"]}
+`
+
+// Sentence 6: each kind of bad row is buried with its reason, and its neighbours in the batch are carried.
+func TestBadRowsAreBuried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lookupMap+"limits: {params: 64KiB, keys_per_row: 100, pattern_prefix: 8}\n")
+	w.exec("CREATE TABLE product_categories (product_id INT NOT NULL, category_id INT NOT NULL)")
+	w.exec("INSERT INTO product_categories VALUES (1, 7), (42, 9)")
+	w.set("shop:product:1", "shop:product:2", "shop:category:7")
+	w.enqueue(outbox.Invalidation{Entity: "product", ID: "1"})
+	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('planet', 'unknown')")
+	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('page', 'missing')")
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'huge', CONCAT('{"n":"', REPEAT('x', 10 * 1024 * 1024), '"}'))`)
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'array', '[1, 2]')`)
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'nested', '{"n": {"a": 1}}')`)
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'twice', '{"n": 1, "n": 2}')`)
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'null', '{"n": null}')`)
+	w.exec("INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'many', ?)", `{"n": [`+strings.Repeat("1,2,3,4,5,", 30)+`"x"`+strings.Join(texts(100, ",%d"), "")+`]}`)
+	w.exec("INSERT IGNORE INTO cache_outbox (entity, entity_id) VALUES ('product', REPEAT('9', 300))")
+	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '')")
+	w.enqueue(
+		outbox.Invalidation{Entity: "lost", ID: "sql"},
+		outbox.Invalidation{Entity: "product", ID: "042"}, outbox.Invalidation{Entity: "wide", ID: "ab"},
+		outbox.Invalidation{Entity: "product", ID: "2"},
+	)
+	total := w.worker(worker.Config{}).drain(t)
+	if left := w.left(); len(left) != 0 || total.Unlinked != 2 {
+		t.Errorf("left %q, %+v", left, total)
+	}
+	if n := w.count("cache_outbox") + w.count("cache_outbox_delayed"); n != 0 {
+		t.Errorf("%d rows are neither done nor dead", n)
+	}
+	checkDead(t, w, map[string][2]string{
+		"unknown": {"unknown_entity", "planet"}, "missing": {"missing_parameter", "n"}, "null": {"missing_parameter", "n"},
+		"huge": {"params_too_large", "10485768 bytes"}, "array": {"bad_parameter", "object"}, "nested": {"bad_parameter", "n"},
+		"twice": {"bad_parameter", "n"}, "many": {"too_many_keys", "100"}, "": {"bad_parameter", "empty"},
+		strings.Repeat("9", 256): {"bad_parameter", "entity_id fills its column"}, "sql": {"lookup_failed", "no_such_table"},
+		"042": {"lookup_failed", `asked for ["042"]`}, "ab": {"pattern_too_wide", "8"},
+	})
+}
+
+// checkDead compares the dead letters, by entity id, with reason and a part of the error.
+func checkDead(t *testing.T, w *world, want map[string][2]string) {
+	t.Helper()
+	rows, err := w.db.Query("SELECT entity_id, reason, error, map_version FROM cache_outbox_dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	seen := 0
+	for rows.Next() {
+		var id, reason, text, version string
+		if err := rows.Scan(&id, &reason, &text, &version); err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		if reason != want[id][0] || !strings.Contains(text, want[id][1]) || len(version) != 12 {
+			t.Errorf("%.20q: %s, %q, map %s; wanted %q", id, reason, text, version, want[id])
+		}
+	}
+	if seen != len(want) {
+		t.Errorf("%d dead letters, wanted %d", seen, len(want))
+	}
+}
+
+// Lookups: what the row does not say is asked once for the whole batch, in the context of the entity that uses it;
+// what it says, an empty list too, is not asked.
+func TestLookups(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lookupMap)
+	w.exec("CREATE TABLE product_categories (product_id VARCHAR(20) NOT NULL, category_id INT NULL)")
+	w.exec("INSERT INTO product_categories VALUES ('1', 7), ('1', 8), ('3', NULL), ('5', 11), ('v5', 99), ('A', 1)")
+	for _, c := range []string{"1", "7", "8", "9", "11", "99"} {
+		w.set("shop:category:" + c)
+	}
+	w.enqueue(
+		outbox.Invalidation{Entity: "product", ID: "1"},
+		outbox.Invalidation{Entity: "product", ID: "2"},
+		outbox.Invalidation{Entity: "product", ID: "3"},
+		outbox.Invalidation{Entity: "product", ID: "4", Params: map[string]any{"category_id": 9}},
+		outbox.Invalidation{Entity: "product", ID: "A", Params: map[string]any{"category_id": []int{}}},
+		outbox.Invalidation{Entity: "variant", ID: "v5", Params: map[string]any{"product_id": 5}},
+	)
+	w.worker(worker.Config{}).drain(t)
+	if got := strings.Join(w.left(), " "); got != "shop:category:1 shop:category:99" {
+		t.Errorf("left %s", got)
+	}
+	if n := w.count("cache_outbox_dead"); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// A server that compares more loosely than we do ("042" is 42, "a" may be "A") never makes a wrong list of a row:
+// the row that it confused is refused, alone.
+func TestLookupAnswersForAnotherID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lookupMap)
+	w.exec("CREATE TABLE product_categories (product_id VARCHAR(20) NOT NULL, category_id INT NOT NULL) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+	w.exec("INSERT INTO product_categories VALUES ('abc', 7), ('x', 8)")
+	w.set("shop:category:7", "shop:category:8")
+	w.enqueue(
+		outbox.Invalidation{Entity: "product", ID: "abc"}, outbox.Invalidation{Entity: "product", ID: "ABC"},
+		outbox.Invalidation{Entity: "product", ID: "X"}, outbox.Invalidation{Entity: "product", ID: "none"},
+		outbox.Invalidation{Entity: "product", ID: "7"},
+	)
+	total := w.worker(worker.Config{}).drain(t)
+	if left := strings.Join(w.left(), " "); left != "shop:category:8" || total.Unlinked != 3 {
+		t.Errorf("left %s, %+v", left, total)
+	}
+	checkDead(t, w, map[string][2]string{
+		"ABC": {"lookup_failed", `the answer is for ["abc"]`}, "X": {"lookup_failed", `the answer is for ["x"]`},
+	})
+}

@@ -1,0 +1,193 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+)
+
+// A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.
+type change struct {
+	row     *outbox.Row
+	decoded invalidation.Row
+	plan    invalidation.Plan
+	targets []int // indexes into batch.targets, one for each of plan.Keys
+	fault   *invalidation.RowError
+	retry   bool // the fault may pass: delay the row before burying it
+}
+
+// A batch is what one claim becomes: its rows' plans merged, each key once. Not safe for concurrent use.
+type batch struct {
+	m       *invalidation.Map
+	changes []change
+	targets []keyspace.Target
+	index   map[string]int // of a key in targets
+}
+
+// newBatch decodes rows and finds the faults that need neither map nor server.
+func newBatch(m *invalidation.Map, rows []outbox.Row) *batch {
+	b := &batch{m: m, changes: make([]change, len(rows)), index: make(map[string]int, len(rows))}
+	for i := range rows {
+		c := &b.changes[i]
+		c.row = &rows[i]
+		c.decode(m.Limits().ParamsBytes)
+	}
+	return b
+}
+
+func (c *change) decode(paramsLimit int) {
+	switch cut := c.row.Cut(); {
+	case cut != "":
+		c.refuse(invalidation.BadParameter, fmt.Errorf(
+			"%s fills its column, so it was probably cut by a non-strict sql_mode; write at most %d characters of entity and %d of id",
+			cut, outbox.MaxEntity, outbox.MaxID))
+		return
+	case c.row.Oversized() || c.row.ParamsBytes > paramsLimit:
+		c.refuse(invalidation.ParamsTooLarge, fmt.Errorf("%d bytes, limits.params is %d; pass ids, not documents", c.row.ParamsBytes, paramsLimit))
+		return
+	}
+	params, err := invalidation.ParseParams(c.row.Params)
+	if err != nil {
+		c.blame(err)
+		return
+	}
+	c.decoded = invalidation.Row{Entity: c.row.Entity, ID: c.row.EntityID, Params: params}
+}
+
+func (c *change) refuse(reason invalidation.Reason, err error) {
+	c.fault = &invalidation.RowError{Reason: reason, Err: err}
+}
+
+// blame keeps err, which package invalidation returned, as the change's fault.
+func (c *change) blame(err error) {
+	if !errors.As(err, &c.fault) {
+		c.refuse(invalidation.BadParameter, err)
+	}
+}
+
+// expand turns the changes into targets, until there are keyLimit of them; the rows beyond it are dropped
+// from the batch and stay in the table.
+func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault != nil {
+			continue
+		}
+		plan, err := b.m.Expand(c.decoded, answers)
+		if err != nil {
+			c.blame(err)
+			continue
+		}
+		if len(b.targets) > 0 && len(b.targets)+len(plan.Keys) > keyLimit {
+			b.changes = b.changes[:i]
+			return
+		}
+		c.plan = plan
+		c.targets = b.merge(plan)
+	}
+}
+
+// merge adds a plan's keys, each once; the longest hold wins.
+func (b *batch) merge(plan invalidation.Plan) []int {
+	at := make([]int, len(plan.Keys))
+	for i, key := range plan.Keys {
+		n, known := b.index[key]
+		if !known {
+			n = len(b.targets)
+			b.index[key] = n
+			b.targets = append(b.targets, keyspace.Target{Key: key})
+		}
+		b.targets[n].Hold = max(b.targets[n].Hold, plan.Hold)
+		at[i] = n
+	}
+	return at
+}
+
+// blameFailures marks the changes whose keys Redis refused, and returns the keys that are gone.
+func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
+	refused := make(map[int]error, len(failures))
+	for _, f := range failures {
+		refused[f.Index] = f.Err
+	}
+	gone = make([]string, 0, len(b.targets))
+	for i, t := range b.targets {
+		if refused[i] == nil {
+			gone = append(gone, t.Key)
+		}
+	}
+	if len(refused) == 0 {
+		return gone
+	}
+	for i := range b.changes {
+		c := &b.changes[i]
+		for _, n := range c.targets {
+			if err := refused[n]; err != nil {
+				c.refuse(invalidation.RedisRefused, fmt.Errorf("key %q: %w", b.targets[n].Key, err))
+				c.retry = true
+				break
+			}
+		}
+	}
+	return gone
+}
+
+// settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is
+// delayed until its attempts are used up, any other is buried.
+func (b *batch) settlement(cfg Config) outbox.Settlement {
+	s := outbox.Settlement{MapVersion: b.m.Version()}
+	sweeps := map[outbox.Sweep]bool{}
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault != nil {
+			c.settleFault(cfg, &s)
+			continue
+		}
+		s.Done = append(s.Done, c.row.ID)
+		s.Journal = append(s.Journal, c.entry())
+		for _, p := range c.plan.Patterns {
+			sweeps[outbox.Sweep{Kind: outbox.SweepPattern, Name: p}] = true
+		}
+		for _, name := range c.plan.Sets {
+			sweeps[outbox.Sweep{Kind: outbox.SweepSet, Name: name}] = true
+		}
+		if !c.row.Repeated {
+			for _, after := range c.plan.Repeat {
+				s.Repeats = append(s.Repeats, outbox.Repeat{ID: c.row.ID, After: after})
+			}
+		}
+	}
+	for sweep := range sweeps {
+		s.Sweeps = append(s.Sweeps, sweep)
+	}
+	return s
+}
+
+func (c *change) settleFault(cfg Config, s *outbox.Settlement) {
+	reason, text := string(c.fault.Reason), c.fault.Error()
+	attempts := c.row.Attempts + 1
+	if c.retry && attempts < cfg.MaxAttempts {
+		s.Delays = append(s.Delays, outbox.Delay{
+			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
+		})
+		return
+	}
+	s.Deaths = append(s.Deaths, outbox.Death{ID: c.row.ID, Reason: reason, Error: text})
+}
+
+// retryDelay doubles with each attempt and is jittered by a quarter either way.
+func retryDelay(base time.Duration, attempts int) time.Duration {
+	d := base << min(attempts-1, 20)
+	return jitter(min(max(d, base), longestRetry), 0.25)
+}
+
+func (c *change) entry() outbox.Entry {
+	id := c.row.FirstID
+	return outbox.Entry{
+		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
+		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets,
+	}
+}

@@ -1,0 +1,65 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/robfig/cron/v3"
+)
+
+// journalChunk is how many journal rows one statement deletes: small enough to finish in milliseconds.
+const journalChunk = 500
+
+var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+// startCron schedules the maintenance (W3): gauges and the journal's retention. Cron is for maintenance only;
+// the poll loop has a timing of its own.
+func (w *Worker) startCron(ctx context.Context) (*cron.Cron, error) {
+	logger := cronLogger{w.log}
+	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
+	c := cron.New(cron.WithParser(schedules), cron.WithLogger(logger),
+		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))
+	for spec, job := range map[string]func(context.Context){
+		w.cfg.GaugeSchedule:     w.readGauges,
+		w.cfg.RetentionSchedule: w.expireJournal,
+	} {
+		if _, err := c.AddFunc(spec, func() { job(ctx) }); err != nil {
+			return nil, fmt.Errorf("schedule %q: %w", spec, err)
+		}
+	}
+	c.Start()
+	return c, nil
+}
+
+// readGauges sets the gauges from the tables. During an outage the loop says what is wrong, so this says nothing.
+func (w *Worker) readGauges(ctx context.Context) {
+	status, err := w.store.Status(ctx)
+	if err != nil {
+		return
+	}
+	w.metrics.observe(status)
+}
+
+func (w *Worker) expireJournal(ctx context.Context) {
+	n, err := w.store.ExpireJournal(ctx, w.cfg.JournalRetention, journalChunk)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		w.log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
+	case n > 0:
+		w.log.Debug("old journal rows deleted", "rows", n)
+	}
+}
+
+// cronLogger passes cron's errors on; its schedule chatter is for debugging.
+type cronLogger struct{ log *slog.Logger }
+
+// Info implements cron.Logger.
+func (l cronLogger) Info(msg string, keysAndValues ...any) {
+	l.log.Debug("cron: "+msg, keysAndValues...)
+}
+
+// Error implements cron.Logger.
+func (l cronLogger) Error(err error, msg string, keysAndValues ...any) {
+	l.log.Error("cron: "+msg, append(keysAndValues, "error", err)...)
+}

@@ -1,0 +1,32 @@
+// Package worker carries committed rows from MySQL to Redis. It is the only package that joins outbox and
+// keyspace.
+//
+//	             claim                                  settle + COMMIT
+//	waiting ────────────► claimed ─ look up ─ expand ─ UNLINK ─ PUBLISH ────────► gone, in the journal
+//	   ▲                     │                            │
+//	   │   crash, outage     │ a fault of its own         │ Redis refuses a key
+//	   └─────────────────────┤                            ▼
+//	                         ├──────────► dead ◄──── delayed ──due──► claimed
+//	                         └ cannot pass      attempts used up
+//
+// What it promises, in sentences that the tests cite:
+//
+//  1. Delivery is at least once. A committed row ends unlinked, or waits for a reason that someone can see, or
+//     lies among the dead letters with a reason. A crash at any point rolls the claim back.
+//  2. Nothing happens before the commit of the transaction that inserted the row, and nothing without it.
+//  3. A row is settled only after every node has answered the UNLINK of all its keys; the message about them is
+//     published after that and before the row is settled. A repeat of UNLINK is harmless; a message may be
+//     heard twice.
+//  4. Rows have no order. A row that commits late is claimed like any other, whatever its id.
+//  5. No row is settled by two workers. No application's insert waits for a worker.
+//  6. A row's own fault does not stop its neighbours. It is buried with its reason, or, if it may pass, delayed
+//     with a doubling wait and buried when its attempts are used up.
+//  7. An outage of a server is nobody's fault: the worker waits, burns no attempt and goes on by itself.
+//  8. A worker that vanishes without a word frees its rows within the claim timeout.
+//  9. A stop finishes the pass in hand and nothing else, within five seconds.
+//  10. Patterns and index sets are requested in the transaction that settles their row, and carried out after
+//     it; the message about a pattern is published after its sweep.
+//
+// The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked
+// and published again.
+package worker

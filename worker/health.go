@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/unstale/unstale/keyspace"
+)
+
+// stalled is how long the loop may be silent before the process counts as dead: several times the longest pass.
+const stalled = 30 * time.Second
+
+// Health knows whether the worker works and says so in the log, once for each change, and over HTTP:
+//
+//   - /healthz is 200 while the loop turns, outage or not: restart the process if it does not.
+//   - /readyz is 200 while both servers answer, 503 with the reason otherwise.
+//
+// Safe for concurrent use.
+type Health struct {
+	log     *slog.Logger
+	metrics *Metrics
+
+	mu       sync.Mutex
+	turned   time.Time // the loop's last turn; zero before the first
+	since    time.Time // of the outage
+	outage   error     // nil while the servers answer
+	state    string    // of the outage, as logged
+	sweepErr error     // nil while sweeps work
+	started  bool
+}
+
+func newHealth(log *slog.Logger, m *Metrics) *Health {
+	return &Health{log: log, metrics: m, turned: time.Now()}
+}
+
+// up notes a turn of the loop that found both servers well.
+func (h *Health) up() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turned = time.Now()
+	if h.outage != nil {
+		h.log.Info("outage is over, working again", "lasted", time.Since(h.since).Round(time.Millisecond))
+		h.outage = nil
+	}
+	if !h.started {
+		h.started = true
+		h.log.Info("working: mysql and redis answer")
+	}
+	h.metrics.up.Set(1)
+}
+
+// down notes a turn that failed. Only a change of state is logged.
+func (h *Health) down(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turned = time.Now()
+	state := outageState(err)
+	if h.outage == nil || h.state != state {
+		if h.outage == nil {
+			h.since = h.turned
+		}
+		h.log.Warn("outage: rows wait, nothing is lost; trying again", "state", state, "error", err)
+		h.metrics.outages.WithLabelValues(state).Inc()
+	}
+	h.outage, h.state = err, state
+	h.metrics.up.Set(0)
+}
+
+// outageState names a kind of outage in a word or two, for log and metric.
+func outageState(err error) string {
+	var redis *keyspace.Outage
+	if errors.As(err, &redis) {
+		return "redis " + redis.State
+	}
+	return "mysql"
+}
+
+// sweepFailed and sweepDone do the same for the sweeper, which may fail alone.
+func (h *Health) sweepFailed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sweepErr == nil {
+		h.log.Warn("sweeps wait; trying again", "error", err)
+	}
+	h.sweepErr = err
+}
+
+func (h *Health) sweepDone() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sweepErr != nil {
+		h.log.Info("sweeping again")
+	}
+	h.sweepErr = nil
+}
+
+// Alive returns an error if the loop has not turned for half a minute.
+func (h *Health) Alive() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if silent := time.Since(h.turned); silent > stalled {
+		return fmt.Errorf("the loop has not turned for %s", silent.Round(time.Second))
+	}
+	return nil
+}
+
+// Ready returns why the worker does not work at the moment, or nil.
+func (h *Health) Ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.outage != nil:
+		return h.outage
+	case !h.started:
+		return errors.New("the first pass is not over")
+	case h.sweepErr != nil:
+		return h.sweepErr
+	}
+	return nil
+}
+
+// Handler serves /healthz and /readyz.
+func (h *Health) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", answer(h.Alive))
+	mux.HandleFunc("GET /readyz", answer(h.Ready))
+	return mux
+}
+
+func answer(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		reply := struct {
+			OK    bool   `json:"ok"`
+			Error string `json:"error,omitempty"`
+		}{OK: true}
+		status := http.StatusOK
+		if err := check(); err != nil {
+			reply.OK, reply.Error, status = false, err.Error(), http.StatusServiceUnavailable
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(reply) // the client is gone, or it has the answer
+	}
+}

@@ -1,0 +1,204 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
+)
+
+// lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup. A lookup
+// is outside the claim: its own connection, its own time limit, the state after the commit.
+type lookups struct {
+	store   *outbox.Store
+	timeout time.Duration // of one query
+	answers invalidation.Answers
+	faults  map[askKey]*lookupFault
+}
+
+// An askKey is one question: a lookup and its by-values, made comparable.
+type askKey struct {
+	lookup *invalidation.Lookup
+	by     string
+}
+
+// A lookupFault is why a question has no answer.
+type lookupFault struct {
+	err   error
+	retry bool // it may pass: a timeout
+}
+
+// resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage
+// of MySQL.
+func (b *batch) resolve(ctx context.Context, store *outbox.Store, timeout time.Duration) (*invalidation.Answers, error) {
+	l := &lookups{store: store, timeout: timeout, faults: map[askKey]*lookupFault{}}
+	asked := map[*invalidation.Lookup][][]string{}
+	needs := make([][]invalidation.Need, len(b.changes))
+	seen := map[askKey]bool{}
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault != nil {
+			continue
+		}
+		list, err := b.m.Needs(c.decoded)
+		if err != nil {
+			c.blame(err)
+			continue
+		}
+		needs[i] = list
+		for _, n := range list {
+			if key := keyOf(n); !seen[key] {
+				seen[key] = true
+				asked[n.Lookup] = append(asked[n.Lookup], n.By)
+			}
+		}
+	}
+	for lookup, by := range asked {
+		if err := l.ask(ctx, lookup, by); err != nil {
+			return nil, err
+		}
+	}
+	for i := range b.changes {
+		b.changes[i].blameLookups(needs[i], l.faults)
+	}
+	return &l.answers, nil
+}
+
+func (c *change) blameLookups(needs []invalidation.Need, faults map[askKey]*lookupFault) {
+	for _, n := range needs {
+		if f := faults[keyOf(n)]; f != nil {
+			c.fault = &invalidation.RowError{Reason: invalidation.LookupFailed, Param: n.Lookup.Param, Err: f.err}
+			c.retry = f.retry
+			return
+		}
+	}
+}
+
+func keyOf(n invalidation.Need) askKey { return askKey{n.Lookup, joinBy(n.By)} }
+
+// joinBy makes by-values comparable; lengths keep ("a", "b:c") and ("a:b", "c") apart.
+func joinBy(by []string) string {
+	if len(by) == 1 {
+		return by[0]
+	}
+	var b strings.Builder
+	for _, v := range by {
+		fmt.Fprintf(&b, "%d:%s", len(v), v)
+	}
+	return b.String()
+}
+
+// ask puts one query for all of by and files the answers: no row found is an empty list. The server compares
+// with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that
+// was not asked for. Then the row that it belongs to cannot be told, and the question is halved until it can.
+func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
+	found, err := l.query(ctx, lookup, by)
+	if err != nil {
+		return l.fail(ctx, lookup, by, err)
+	}
+	values := make(map[string][]string, len(by))
+	for _, b := range by {
+		values[joinBy(b)] = nil
+	}
+	for _, row := range found {
+		id, value := row[:len(row)-1], row[len(row)-1]
+		key := joinBy(id)
+		if _, asked := values[key]; !asked {
+			return l.foreign(ctx, lookup, by, id)
+		}
+		if !slices.Contains(values[key], value) {
+			values[key] = append(values[key], value)
+		}
+	}
+	var silent [][]string
+	for _, b := range by {
+		got := values[joinBy(b)]
+		if len(got) == 0 && !canonical(b) {
+			silent = append(silent, b)
+			continue
+		}
+		l.answers.Put(invalidation.Need{Lookup: lookup, By: b}, got)
+	}
+	return l.askSilent(ctx, lookup, by, silent)
+}
+
+// askSilent asks again for the ids without an answer that the server may have taken for another id of the
+// same query: alone, that shows as an answer that was not asked for.
+func (l *lookups) askSilent(ctx context.Context, lookup *invalidation.Lookup, by, silent [][]string) error {
+	if len(silent) > 0 && len(silent) < len(by) {
+		return l.ask(ctx, lookup, silent)
+	}
+	for _, b := range silent {
+		l.answers.Put(invalidation.Need{Lookup: lookup, By: b}, nil)
+	}
+	return nil
+}
+
+// foreign handles an answer that was not asked for.
+func (l *lookups) foreign(ctx context.Context, lookup *invalidation.Lookup, by [][]string, got []string) error {
+	if len(by) == 1 {
+		err := fmt.Errorf("asked for %q, the answer is for %q; write the id as the database has it", by[0], got)
+		l.faults[askKey{lookup, joinBy(by[0])}] = &lookupFault{err: err}
+		return nil
+	}
+	half := len(by) / 2
+	if err := l.ask(ctx, lookup, by[:half]); err != nil {
+		return err
+	}
+	return l.ask(ctx, lookup, by[half:])
+}
+
+func (l *lookups) query(ctx context.Context, lookup *invalidation.Lookup, by [][]string) ([][]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	return l.store.Lookup(ctx, lookup.SQL, by)
+}
+
+// fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and
+// from a server that is away (nobody is at fault, the error is returned).
+func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
+	f := &lookupFault{err: err}
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		f.err, f.retry = fmt.Errorf("no answer within %s: %w", l.timeout, err), true
+	case !outbox.IsStatementFault(err):
+		return err
+	}
+	for _, b := range by {
+		l.faults[askKey{lookup, joinBy(b)}] = f
+	}
+	return nil
+}
+
+// canonical says whether every by-value is an integer in the one form in which a server writes it, so that
+// no other text of the same query can equal it and be answered in its place.
+func canonical(by []string) bool {
+	for _, v := range by {
+		digits := strings.TrimPrefix(v, "-")
+		if digits == "" || digits[0] == '0' && v != "0" || strings.Trim(digits, "0123456789") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Expand is what the worker does with a row before it goes to Redis: it asks the store what the row does not
+// say, within timeout a lookup, and expands. The error is an *invalidation.RowError if the row is at fault.
+func Expand(ctx context.Context, m *invalidation.Map, store *outbox.Store, timeout time.Duration, row invalidation.Row) (invalidation.Plan, error) {
+	b := &batch{m: m, changes: []change{{decoded: row}}}
+	answers, err := b.resolve(ctx, store, timeout)
+	if err != nil {
+		return invalidation.Plan{}, err
+	}
+	if f := b.changes[0].fault; f != nil {
+		return invalidation.Plan{}, f
+	}
+	return m.Expand(row, answers)
+}

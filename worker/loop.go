@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"context"
+	"time"
+)
+
+// tickInterval is how often the loop looks at what changes slowly: delayed rows and whether Redis answers.
+const tickInterval = time.Second
+
+// loop polls until ctx ends. It owns the poll's timing and knows nothing else: full pages go on at once, a
+// page with rows is followed by a short wait, empty ones by longer ones up to the idle interval, and an outage
+// by a pause that a wake-up does not cut short.
+func (w *Worker) loop(ctx context.Context) {
+	var (
+		timer   = time.NewTimer(0)
+		wait    = w.cfg.IdleInterval // short waits follow work, and there was none yet
+		outages = 0
+		nextDue time.Time
+	)
+	defer timer.Stop()
+	for {
+		wake := w.wake
+		if outages > 0 {
+			wake = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-wake:
+		}
+		r, err := w.step(ctx, &nextDue)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			outages++
+			w.health.down(err)
+			timer.Reset(outagePause(outages))
+			continue
+		case r.Full:
+			wait = 0
+		case r.Claimed > 0:
+			wait = shortestWait
+		default:
+			wait = min(max(2*wait, shortestWait), w.cfg.IdleInterval)
+		}
+		outages = 0
+		w.health.up()
+		timer.Reset(jitter(wait, 0.1))
+	}
+}
+
+// step does one pass over the hot table, after a plain look whether it has rows, and once a second one over
+// the delayed rows.
+func (w *Worker) step(ctx context.Context, nextDue *time.Time) (Result, error) {
+	r, err := w.passIf(ctx, w.store.Waiting, w.store.Claim)
+	if err != nil {
+		return r, err
+	}
+	if now := time.Now(); now.After(*nextDue) {
+		if err := w.redis.Ping(ctx); err != nil {
+			return r, err
+		}
+		due, err := w.passIf(ctx, w.store.Due, w.store.ClaimDue)
+		if err != nil {
+			return r, err
+		}
+		if !due.Full { // otherwise the next step goes on with them
+			*nextDue = now.Add(tickInterval)
+		}
+		r.add(due)
+		r.Full = r.Full || due.Full
+	}
+	if r.Sweeps > 0 {
+		notify(w.sweepNow)
+	}
+	return r, nil
+}
+
+// passIf runs a pass if look sees rows, so that an empty poll is one plain statement without a transaction.
+func (w *Worker) passIf(ctx context.Context, look func(context.Context) (bool, error), claim claimFunc) (Result, error) {
+	looking, cancel := context.WithTimeout(ctx, w.passLimit)
+	defer cancel()
+	found, err := look(looking)
+	if !found || err != nil {
+		return Result{}, err
+	}
+	return w.pass(ctx, claim)
+}
+
+// notify leaves a signal unless one waits already.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

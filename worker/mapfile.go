@@ -1,0 +1,100 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+// mapInterval is how often the map's file is read. Reading it, rather than watching its folder, sees every
+// way in which a file is replaced: edited in place, renamed over, or a ConfigMap's symbolic link turned.
+const mapInterval = 2 * time.Second
+
+// A MapFile holds the current map and replaces it when its file changes. A broken file leaves the old map in
+// place. Safe for concurrent use.
+type MapFile struct {
+	path    string
+	env     func(string) (string, bool)
+	current atomic.Pointer[invalidation.Map]
+	reload  chan struct{}
+
+	mu   sync.Mutex // guards src
+	src  []byte     // as last read, good or bad
+	fail error      // why it is bad, nil if it is good; guarded by mu
+}
+
+// OpenMapFile reads and compiles the map at path. env resolves ${...}, as os.LookupEnv does. The error of a
+// broken map is invalidation.Faults.
+func OpenMapFile(path string, env func(string) (string, bool)) (*MapFile, error) {
+	f := &MapFile{path: path, env: env, reload: make(chan struct{}, 1)}
+	if _, err := f.read(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Map is the current map.
+func (f *MapFile) Map() *invalidation.Map { return f.current.Load() }
+
+// Reload asks the worker to read the file now, as SIGHUP does. It does not wait.
+func (f *MapFile) Reload() { notify(f.reload) }
+
+// read reads the file and says whether it changed anything. Errors are returned once for each content.
+func (f *MapFile) read() (changed bool, err error) {
+	src, err := os.ReadFile(f.path)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		return false, f.once(nil, fmt.Errorf("read map: %w", err))
+	}
+	if f.current.Load() != nil && f.src != nil && bytes.Equal(src, f.src) {
+		return false, nil
+	}
+	m, err := invalidation.Parse(f.path, src, f.env)
+	if err != nil {
+		return false, f.once(src, err)
+	}
+	old := f.current.Swap(m)
+	f.src, f.fail = src, nil
+	return old == nil || old.Version() != m.Version(), nil
+}
+
+// once remembers a bad content and returns err only if it is news.
+func (f *MapFile) once(src []byte, err error) error {
+	f.src = src
+	if f.fail != nil && f.fail.Error() == err.Error() {
+		return nil
+	}
+	f.fail = err
+	return err
+}
+
+// watch keeps the map current until ctx ends.
+func (f *MapFile) watch(ctx context.Context, log *slog.Logger, metrics *Metrics) {
+	ticker := time.NewTicker(mapInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-f.reload:
+		}
+		changed, err := f.read()
+		switch {
+		case err != nil:
+			metrics.reloads.WithLabelValues("refused").Inc()
+			log.Error("the new map is refused, the old one stays", "file", f.path, "map_version", f.Map().Version(), "error", err)
+		case changed:
+			metrics.reloads.WithLabelValues("loaded").Inc()
+			log.Info("map loaded", "file", f.path, "map_version", f.Map().Version())
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
+)
+
+// Metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards
+// and alerts rely on them. Safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	rows         *prometheus.CounterVec // by outcome
+	buried       *prometheus.CounterVec // by reason
+	keys         prometheus.Counter
+	messages     prometheus.Counter
+	sweeps       prometheus.Counter
+	sweptKeys    prometheus.Counter
+	contention   prometheus.Counter
+	wakes        prometheus.Counter
+	outages      *prometheus.CounterVec // by state
+	reloads      *prometheus.CounterVec // by result
+	up           prometheus.Gauge
+	waiting      prometheus.Gauge
+	oldest       prometheus.Gauge
+	delayed      prometheus.Gauge
+	overdue      prometheus.Gauge
+	sweepQueue   prometheus.Gauge
+	dead         *prometheus.GaugeVec // by reason
+	passSeconds  prometheus.Histogram
+	batchRows    prometheus.Histogram
+	sweepSeconds prometheus.Histogram
+}
+
+func newMetrics(w *Worker) *Metrics {
+	r := prometheus.NewRegistry()
+	m := &Metrics{registry: r}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	counters := func(name, help, label string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help}, []string{label})
+		r.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help})
+		r.MustRegister(g)
+		return g
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "unstale", Name: name, Help: help, Buckets: buckets})
+		r.MustRegister(h)
+		return h
+	}
+	m.rows = counters("rows_total", "Rows carried through a batch, by outcome: unlinked, delayed, dead, repeated.", "outcome")
+	m.buried = counters("rows_dead_total", "Rows buried by this process, by reason.", "reason")
+	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
+	m.messages = counter("messages_published_total", "Messages published about keys.")
+	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
+	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
+	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a pass start again.")
+	m.wakes = counter("wakes_total", "Wake-ups heard.")
+	m.outages = counters("outages_total", "Outages entered, by state.", "state")
+	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
+	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
+	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")
+	m.oldest = gauge("oldest_age_seconds", "Age of the oldest row in cache_outbox.")
+	m.delayed = gauge("rows_delayed", "Rows in cache_outbox_delayed; counts end at 10001.")
+	m.overdue = gauge("overdue_seconds", "How long the first delayed row has been due.")
+	m.sweepQueue = gauge("sweeps_waiting", "Patterns and index sets that wait; counts end at 10001.")
+	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
+	m.passSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",
+		prometheus.ExponentialBuckets(0.0005, 2, 14))
+	m.batchRows = histogram("batch_rows", "Rows of a pass.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
+	m.sweepSeconds = histogram("sweep_seconds", "A pass of the sweeper.", prometheus.ExponentialBuckets(0.001, 4, 10))
+	r.MustRegister(m.dead, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.zero()
+	return m
+}
+
+// zero makes every label known from the start: an alert on a rate never misses the first event.
+func (m *Metrics) zero() {
+	for _, outcome := range []string{"unlinked", "delayed", "dead", "repeated"} {
+		m.rows.WithLabelValues(outcome)
+	}
+	for _, reason := range invalidation.Reasons() {
+		m.buried.WithLabelValues(string(reason))
+		m.dead.WithLabelValues(string(reason))
+	}
+	for _, result := range []string{"loaded", "refused"} {
+		m.reloads.WithLabelValues(result)
+	}
+}
+
+// Handler serves the metrics in the text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// passed counts a pass that claimed rows.
+func (m *Metrics) passed(r Result, s outbox.Settlement) {
+	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
+	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
+	m.rows.WithLabelValues("dead").Add(float64(r.Dead))
+	m.rows.WithLabelValues("repeated").Add(float64(r.Repeats))
+	for _, d := range s.Deaths {
+		m.buried.WithLabelValues(d.Reason).Inc()
+	}
+	m.keys.Add(float64(r.Keys))
+	m.messages.Add(float64(r.Messages))
+	m.passSeconds.Observe(r.Took.Seconds())
+	m.batchRows.Observe(float64(r.Claimed))
+}
+
+// swept counts a finished sweep.
+func (m *Metrics) swept(sweeps int, keys int64) {
+	m.sweeps.Add(float64(sweeps))
+	m.sweptKeys.Add(float64(keys))
+}
+
+// observe sets the gauges.
+func (m *Metrics) observe(s outbox.Status) {
+	m.waiting.Set(float64(s.Waiting))
+	m.oldest.Set(s.OldestAge.Seconds())
+	m.delayed.Set(float64(s.Delayed))
+	m.overdue.Set(s.Overdue.Seconds())
+	m.sweepQueue.Set(float64(s.Sweeps))
+	for _, reason := range invalidation.Reasons() {
+		m.dead.WithLabelValues(string(reason)).Set(float64(s.Dead[string(reason)]))
+	}
+}

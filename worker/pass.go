@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
+)
+
+// A Result says what one pass did. The zero Result means that there was nothing to claim.
+type Result struct {
+	Claimed  int           // rows
+	Full     bool          // the claim was as large as it may be: more rows probably wait
+	Unlinked int           // rows whose keys are gone and that are settled
+	Delayed  int           // rows put off after a failure of their own
+	Dead     int           // rows buried
+	Repeats  int           // repeats scheduled
+	Keys     int           // distinct keys unlinked
+	Messages int           // published
+	Sweeps   int           // patterns and sets requested
+	Took     time.Duration // from the claim to the commit
+}
+
+// contentionTries is how often a pass that met a deadlock or a lock wait timeout is repeated at once.
+const contentionTries = 3
+
+// claimFunc takes rows: Store.Claim or Store.ClaimDue.
+type claimFunc func(context.Context, outbox.ClaimLimits) (*outbox.Claim, error)
+
+// pass claims one batch and carries it through: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
+// nothing for MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own
+// fault never stops its neighbours; an error is an outage of a server, and settles nothing.
+//
+// The pass finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
+func (w *Worker) pass(ctx context.Context, claim claimFunc) (Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
+	defer cancel()
+	for try := 1; ; try++ {
+		r, err := w.tryPass(ctx, claim)
+		if err == nil || !outbox.IsContention(err) {
+			return r, err
+		}
+		w.metrics.contention.Inc()
+		if try > contentionTries {
+			return Result{}, fmt.Errorf("%d tries: %w", try, err)
+		}
+	}
+}
+
+func (w *Worker) tryPass(ctx context.Context, claim claimFunc) (Result, error) {
+	began := time.Now()
+	m := w.maps.Map()
+	c, err := claim(ctx, outbox.ClaimLimits{
+		Rows: w.cfg.BatchRows, Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes,
+	})
+	if c == nil || err != nil {
+		return Result{}, err
+	}
+	r, settlement, err := w.apply(ctx, m, c.Rows)
+	if err != nil {
+		return Result{}, errors.Join(err, c.Release())
+	}
+	if err := c.Settle(ctx, settlement); err != nil {
+		return Result{}, err
+	}
+	r.Full = r.Claimed >= w.cfg.BatchRows || r.Claimed < len(c.Rows)
+	r.Took = time.Since(began)
+	w.metrics.passed(r, settlement)
+	return r, nil
+}
+
+// apply carries rows to Redis and says what becomes of them.
+func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.Row) (Result, outbox.Settlement, error) {
+	b := newBatch(m, rows)
+	answers, err := b.resolve(ctx, w.store, w.cfg.LookupTimeout)
+	if err != nil {
+		return Result{}, outbox.Settlement{}, err
+	}
+	b.expand(answers, w.cfg.BatchKeys)
+	failures, err := w.redis.Unlink(ctx, b.targets)
+	if err != nil {
+		return Result{}, outbox.Settlement{}, fmt.Errorf("unlink keys: %w", err)
+	}
+	gone := b.blameFailures(failures)
+	messages, err := w.redis.Publish(ctx, m.Channel(), m.Format(), gone, nil)
+	if err != nil {
+		return Result{}, outbox.Settlement{}, fmt.Errorf("publish keys: %w", err)
+	}
+	s := b.settlement(w.cfg)
+	return Result{
+		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Deaths),
+		Repeats: len(s.Repeats), Keys: len(gone), Messages: messages, Sweeps: len(s.Sweeps),
+	}, s, nil
+}

@@ -1,0 +1,20 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/keyspace"
+)
+
+// Redis is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
+type Redis interface {
+	Ping(ctx context.Context) error
+	Unlink(ctx context.Context, targets []keyspace.Target) ([]keyspace.Failure, error)
+	Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error)
+	Sweep(ctx context.Context, patterns []string) (keyspace.SweepResult, error)
+	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (members int64, err error)
+	Listen(ctx context.Context, channel string, heard func())
+}
+
+var _ Redis = (*keyspace.Keyspace)(nil)

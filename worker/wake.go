@@ -1,0 +1,12 @@
+package worker
+
+import "context"
+
+// listen turns messages on the wake channel into polls. A message is only a hint that somebody committed: what
+// is lost, or comes while Redis is away, is found by polling.
+func (w *Worker) listen(ctx context.Context) {
+	w.redis.Listen(ctx, w.cfg.WakeChannel, func() {
+		w.metrics.wakes.Inc()
+		notify(w.wake)
+	})
+}
