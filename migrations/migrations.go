@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pressly/goose/v3"
 )
@@ -48,6 +49,52 @@ func Up(ctx context.Context, db *sql.DB) ([]*goose.MigrationResult, error) {
 		return done, fmt.Errorf("migrate up: %w", err)
 	}
 	return done, nil
+}
+
+// ErrRows says that a migration was not taken back, because its table has rows.
+var ErrRows = errors.New("has rows, which would be lost; let the worker empty it first, or force it")
+
+// Down takes back the last migration and returns it, or nil if none is applied. Unless force is set, a table
+// with rows stays: the error wraps [ErrRows].
+func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, error) {
+	p, err := Provider(db)
+	if err != nil {
+		return nil, err
+	}
+	have, err := version(ctx, db)
+	if err != nil || have == 0 {
+		return nil, err
+	}
+	if !force {
+		if err := refuseRows(ctx, db, p, have); err != nil {
+			return nil, err
+		}
+	}
+	done, err := p.Down(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("migrate down: %w", err)
+	}
+	return done, nil
+}
+
+// refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed.
+func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int64) error {
+	for _, source := range p.ListSources() {
+		if source.Version != version {
+			continue
+		}
+		_, noun, _ := strings.Cut(strings.TrimSuffix(source.Path, ".sql"), "_")
+		table := strings.TrimSuffix("cache_outbox_"+noun, "_outbox")
+		var found bool
+		// Contract: no lock, one row.
+		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+")").Scan(&found); err != nil {
+			return fmt.Errorf("look for rows in %s: %w", table, err)
+		}
+		if found {
+			return fmt.Errorf("migrate down: table %s %w", table, ErrRows)
+		}
+	}
+	return nil
 }
 
 // Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of
