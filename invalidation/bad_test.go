@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -109,6 +110,8 @@ func TestBadBytes(t *testing.T) {
 			`m.yaml:5:3: "\xff": not valid UTF-8; save the file as UTF-8`},
 		"control character": {strings.Replace(good, "p:{id}", "p:\x01{id}", 1),
 			"m.yaml:4:15: \"\\x01\": a control character, which YAML does not allow; remove it, or write it as an escape (such as \"\\n\") in double quotes"},
+		"enumeration of 10,001 values": {strings.Replace(good, "keys: [\"p:", "each: {n: ["+numbers(10_001)+"]}\n    keys: [\"p{n}:", 1),
+			`m.yaml:4:58906: "10000": more than 10000 values; use a pattern, or an index set`},
 		"nothing": {"",
 			`m.yaml:1:1: the map is empty; write version: 1, then entities:`},
 		"only a byte order mark": {"\ufeff",
@@ -131,6 +134,15 @@ func TestBadBytes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// numbers writes 0, 1, 2 and so on, n of them.
+func numbers(n int) string {
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = strconv.Itoa(i)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func mustParse(t testing.TB, src string) *Map {

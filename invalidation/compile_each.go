@@ -32,7 +32,7 @@ func (e *entityCompiler) eachValues(part eachPart) []string {
 		}
 		if len(all) > maxEach {
 			e.add(s.at, s.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
-			return all
+			return all[:maxEach]
 		}
 	}
 	return all

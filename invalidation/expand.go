@@ -116,19 +116,15 @@ func (x *expansion) measureList(f *frame, list []template, into *int, size *plan
 // build appends what the templates of a measured frame expand to.
 func (x *expansion) build(f *frame, plan *Plan) (err error) {
 	for i := range f.entity.keys {
-		if plan.Keys, err = x.render(plan.Keys, f, &f.entity.keys[i], nil); err != nil {
-			return err
-		}
+		plan.Keys = renderExact(plan.Keys, f, &f.entity.keys[i])
 	}
 	for i := range f.entity.patterns {
-		if plan.Patterns, err = x.render(plan.Patterns, f, &f.entity.patterns[i], x.limits); err != nil {
+		if plan.Patterns, err = renderPatterns(plan.Patterns, f, &f.entity.patterns[i], x.limits.PatternPrefix); err != nil {
 			return err
 		}
 	}
 	for i := range f.entity.sets {
-		if plan.Sets, err = x.render(plan.Sets, f, &f.entity.sets[i], nil); err != nil {
-			return err
-		}
+		plan.Sets = renderExact(plan.Sets, f, &f.entity.sets[i])
 	}
 	return nil
 }

@@ -202,11 +202,11 @@ func (x *expansion) ids(f *frame, a *alias) ([]string, error) {
 	if n > x.limits.KeysPerRow { // product stops counting there
 		return nil, x.tooMany()
 	}
-	ids, err := x.render(make([]string, 0, n), f, &a.id, nil)
+	ids := renderExact(make([]string, 0, n), f, &a.id)
 	for _, id := range ids {
 		if id == "" {
 			return nil, badParam(f.entity.slots[a.id.slots[0]].name, fmt.Errorf("%w: it is the id of %q", errEmptyID, a.target.name))
 		}
 	}
-	return ids, err
+	return ids, nil
 }

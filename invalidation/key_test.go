@@ -66,3 +66,10 @@ func FuzzLeaseKey(f *testing.F) {
 		}
 	})
 }
+
+func TestStampKey(t *testing.T) {
+	t.Parallel()
+	if got := StampKey("product:1"); got != "stamp:product:1" {
+		t.Errorf("StampKey: %q", got)
+	}
+}

@@ -113,10 +113,29 @@ func TestParseParamsRefuses(t *testing.T) {
 	}
 }
 
+// Names are compared however many there are.
+func TestParseParamsDuplicates(t *testing.T) {
+	t.Parallel()
+	for n := 1; n < 3*manyParams; n++ {
+		src := `{"x0":0`
+		for i := 1; i < n; i++ {
+			src += fmt.Sprintf(`,"x%d":%d`, i, i)
+		}
+		if p, err := ParseParams([]byte(src + "}")); err != nil || len(p) != n {
+			t.Errorf("%d names: %d, %v", n, len(p), err)
+		}
+		for _, twice := range []int{0, n / 2, n - 1} {
+			if _, err := ParseParams([]byte(fmt.Sprintf(`%s,"x%d":0}`, src, twice))); err == nil {
+				t.Errorf("%d names: x%d given twice", n, twice)
+			}
+		}
+	}
+}
+
 // Neither depth nor the number of names makes parsing slow or deep.
 func TestParseParamsHostile(t *testing.T) {
 	t.Parallel()
-	const size = 10 << 20
+	const size = 2 << 20
 	var names bytes.Buffer
 	names.WriteString(`{"x":0`)
 	for i := 0; names.Len() < size; i++ {

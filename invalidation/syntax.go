@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxSyntaxFaults is after how many syntax errors reading is given up.
-	maxSyntaxFaults = 20
+	maxSyntaxFaults = 100
 	// maxProbes is how many lines are tried, over all syntax errors, to find where they begin.
 	maxProbes = 300
 )

@@ -8,8 +8,6 @@ type template struct {
 	parts  []part
 	// slots are the distinct slots that the parts use, in order of first use.
 	slots []int
-	// size is the length of the literal parts.
-	size int
 	// Of a pattern: wild tells whether it has a wildcard, prefixSize is the length of the unescaped literal text before
 	// the first one, and the slots that lie before it are among the first prefixParts parts.
 	wild                    bool
@@ -57,7 +55,6 @@ func newTemplate(source string, segments []segment, bound map[string]binding, pa
 }
 
 func (t *template) addLiteral(text string) {
-	t.size += len(text)
 	if n := len(t.parts); n > 0 && t.parts[n-1].slot == noSlot {
 		t.parts[n-1].text += text
 		return
