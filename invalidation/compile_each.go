@@ -1,7 +1,6 @@
 package invalidation
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,14 +19,16 @@ func (e *entityCompiler) eachValues(part eachPart) []string {
 		return e.span(part.span)
 	}
 	var all []string
+	seen := map[string]bool{}
 	for _, s := range part.values {
 		switch {
 		case !e.plainText(s):
-		case slices.Contains(all, s.text):
+		case seen[s.text]:
 			e.add(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
 		case strings.Contains(s.text, "..") && isSpan(s.text):
 			e.add(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
 		default:
+			seen[s.text] = true
 			all = append(all, s.text)
 		}
 		if len(all) > maxEach {

@@ -99,7 +99,7 @@ func (l *lexer) lone(end int) {
 			break
 		}
 	}
-	deeper := next != "" && len(next)-len(rest) >= l.pos-l.start && l.startsEntry(len(l.src)-len(next))
+	deeper := next != "" && len(next)-len(rest) >= l.pos-l.start && l.startsEntry(len(l.src)-len(next), len(next))
 	if l.awaits && !deeper {
 		return
 	}
@@ -130,7 +130,7 @@ func keyEnd(text string) int {
 func (b *blockState) quotedValue() {
 	l := b.lexer
 	start, at := l.pos-l.start, l.place(l.pos)
-	closed := l.quoted("")
+	closed := l.quoted("", b.parent)
 	b.afterNode(start)
 	if !closed || b.value && !b.done || l.ended() {
 		return
@@ -172,18 +172,20 @@ func (b *blockState) skipDeeper() {
 // entryLine matches a line that starts an entry of a block mapping or list.
 var entryLine = regexp.MustCompile(`^[ \t]*(- |-?[ \t]*[A-Za-z_][A-Za-z0-9_.-]*:([ \t\r\n]|$))`)
 
-// startsEntry tells whether the line at offset starts an entry: a quote or bracket still open there was forgotten.
-func (l *lexer) startsEntry(offset int) bool {
+// startsEntry tells whether the line at offset starts an entry no deeper than margin: a quote or bracket that belongs to
+// something at that column and is still open there was forgotten.
+func (l *lexer) startsEntry(offset, margin int) bool {
 	line := l.src[offset:]
 	if i := strings.IndexByte(line, '\n'); i >= 0 {
 		line = line[:i]
 	}
-	return entryLine.MatchString(line)
+	return indentOf(line) <= margin && entryLine.MatchString(line)
 }
 
-// quoted goes behind a quoted text. If it is not closed, it is reported, closed in memory at the end of its line, but
-// before those of the awaited closing brackets that end the line, and false is returned.
-func (l *lexer) quoted(brackets string) bool {
+// quoted goes behind a quoted text, which belongs to something at column margin. If it is not closed, it is reported,
+// closed in memory at the end of its line, but before those of the awaited closing brackets that end the line, and
+// false is returned.
+func (l *lexer) quoted(brackets string, margin int) bool {
 	open := l.pos
 	line, start := l.line, l.start
 	for l.pos++; l.pos < len(l.src); l.pos++ {
@@ -199,7 +201,7 @@ func (l *lexer) quoted(brackets string) bool {
 		if l.at(0) == '\n' {
 			l.line++
 			l.start = l.pos + 1
-			if l.startsEntry(l.start) {
+			if l.startsEntry(l.start, margin) {
 				break
 			}
 		}

@@ -15,7 +15,7 @@ func (l *lexer) flow() bool {
 			return false
 		case l.ended():
 			l.nextLine()
-			if f.forgotten() {
+			if l.startsEntry(l.pos, f.margin) {
 				f.closeAll()
 				return false
 			}
@@ -72,7 +72,7 @@ func (f *flowState) token() {
 	}
 	switch {
 	case c == '"' || c == '\'':
-		l.quoted(string(f.closers()))
+		l.quoted(string(f.closers()), f.margin)
 		f.complete = true
 	case (c == '[' || c == '{') && l.group(l.pos) == 0:
 		f.open()
@@ -122,12 +122,6 @@ func (l *lexer) plainEnd() int {
 	}
 	i = max(i, l.pos+1)
 	return l.pos + max(1, len(strings.TrimRight(l.src[l.pos:i], " \t\r")))
-}
-
-// forgotten tells whether the line at pos starts an entry no deeper than the bracket's own line.
-func (f *flowState) forgotten() bool {
-	rest := f.src[f.pos:]
-	return len(rest)-len(strings.TrimLeft(rest, " ")) <= f.margin && f.startsEntry(f.pos)
 }
 
 // closers are the closing brackets that are awaited, the innermost first.
