@@ -5,14 +5,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
 // script writes a program that prints line whatever it is asked.
 func script(t *testing.T, dir, name, line string) {
 	t.Helper()
-	text := fmt.Sprintf("#!/bin/sh\necho '%s'\n", line)
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+	program(t, filepath.Join(dir, name), fmt.Sprintf("echo '%s'", line))
+}
+
+// program writes a shell script. Nothing may be forked meanwhile: the child
+// would hold the file open for writing, and running it would fail.
+func program(t *testing.T, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -82,9 +91,7 @@ func TestMariaDBThatIsCalledMysqldIsMariaDB(t *testing.T) {
 func TestProgramThatCannotRunIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\necho cannot load library >&2\nexit 127\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	program(t, filepath.Join(dir, "redis-server"), "echo cannot load library >&2\nexit 127")
 	_, rejected := places{path: []string{dir}}.search(KindRedis)
 	want := "run " + dir + "/redis-server --version: exit status 127: cannot load library"
 	if len(rejected) != 1 || rejected[0] != want {

@@ -19,7 +19,8 @@ import (
 func parent(t *testing.T, role, folder string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), parentVariable+"="+role, servers.FolderVariable+"="+folder)
+	// What a killed parent leaves behind goes with the test.
+	cmd.Env = append(os.Environ(), parentVariable+"="+role, servers.FolderVariable+"="+folder, "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	return cmd
 }

@@ -132,7 +132,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	for {
 		err := s.run(ctx)
-		if err == nil || !s.lostPort(ctx) {
+		if err == nil || !s.lostPort() {
 			return err
 		}
 		if err := pause(ctx, 10*probeInterval); err != nil {
@@ -164,7 +164,7 @@ func (s *Server) first(ctx context.Context) error {
 		if s.port, err = s.ports(); err != nil {
 			return err
 		}
-		if err = s.run(ctx); err == nil || !s.lostPort(ctx) {
+		if err = s.run(ctx); err == nil || !s.lostPort() {
 			return err
 		}
 	}
@@ -197,8 +197,8 @@ func (s *Server) run(ctx context.Context) error {
 }
 
 // lostPort says whether the latest run ended because somebody else has the port.
-func (s *Server) lostPort(ctx context.Context) bool {
-	return ctx.Err() == nil && s.child != nil && !s.child.alive() && portTaken(s.port)
+func (s *Server) lostPort() bool {
+	return s.child != nil && !s.child.alive() && portTaken(s.port)
 }
 
 // pause waits for d, or returns why ctx ended.

@@ -1,8 +1,12 @@
 package servers
 
 import (
+	"context"
+	"errors"
 	"net"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestFirstStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
@@ -30,5 +34,17 @@ func TestFirstStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
 	defer r.Close()
 	if tries != 2 || r.Addr() == taken.Addr().String() {
 		t.Fatalf("%d tries, address %s", tries, r.Addr())
+	}
+}
+
+func TestServerThatNeverAnswersIsBoundByTheContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "silent")
+	program(t, path, "exec sleep 1000")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := StartRedis(ctx, RedisOptions{Program: &Program{Kind: KindRedis, Path: path}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("StartRedis = %v, want %v", err, context.DeadlineExceeded)
 	}
 }
