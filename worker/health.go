@@ -44,7 +44,7 @@ func (h *Health) up() {
 	defer h.mu.Unlock()
 	h.turned = time.Now()
 	if h.outage != nil {
-		h.log.Info("outage is over, working again", "lasted", time.Since(h.since).Round(time.Millisecond))
+		h.log.Info("outage is over, working again", "lasted", time.Since(h.since).Round(time.Millisecond).String())
 		h.outage = nil
 	}
 	if !h.started {
