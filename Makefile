@@ -1,0 +1,41 @@
+# Everything a person does with this repository. 'make' alone prints the list.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run the main job on real servers; DEMO=serve keeps it running to play with
+	@DEMO='$(DEMO)' scripts/demo
+
+.PHONY: test
+test: ## Run all tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
+	@scripts/test
+
+.PHONY: test-mariadb
+test-mariadb: ## Run all tests on MariaDB
+	@UNSTALE_TEST_DB=mariadb scripts/test
+
+.PHONY: lint
+lint: ## Check formatting, go vet, staticcheck and that go.mod is tidy
+	@scripts/lint
+
+.PHONY: build
+build: ## Build bin/unstale
+	@go build -trimpath -o bin/unstale ./cmd/unstale
+	@echo "built bin/unstale"
+
+.PHONY: servers
+servers: ## Unpack server programs below .servers/ (demo and test do it by themselves)
+	@scripts/servers
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (default 5m) each
+	@scripts/fuzz $(or $(FUZZTIME),5m)
+
+.PHONY: clean
+clean: ## Remove what was built and unpacked
+	rm -rf bin .servers

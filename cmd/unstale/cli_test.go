@@ -1,0 +1,164 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// Flag over environment over default, and one name for both.
+func TestFlagBeatsVariable(t *testing.T) {
+	t.Parallel()
+	bad := map[string]string{"MYSQL_DSN": "user:secret@tcp(env:1)/"}
+	if r := call(t, bad, "status"); r.code != exitUsage || !strings.Contains(r.err, "names no database") || strings.Contains(r.err, "secret") {
+		t.Errorf("variable: %+v", r)
+	}
+	if r := call(t, bad, "status", "--mysql-dsn", "garbage"); r.code != exitUsage || !strings.Contains(r.err, "mysql dsn: ") || strings.Contains(r.err, "names no database") {
+		t.Errorf("flag: %+v", r)
+	}
+	r := call(t, map[string]string{"UNSTALE_BATCH_ROWS": "many"}, "run")
+	if r.code != exitUsage || !strings.Contains(r.err, "variable UNSTALE_BATCH_ROWS: ") {
+		t.Errorf("bad variable: %+v", r)
+	}
+	for flag, name := range map[string]string{"mysql-dsn": "MYSQL_DSN", "redis-db-cache": "REDIS_DB_CACHE", "redis-tls": "REDIS_TLS", "map": "UNSTALE_MAP", "redis-timeout": "UNSTALE_REDIS_TIMEOUT"} {
+		if envName(flag) != name {
+			t.Errorf("%s: %s", flag, envName(flag))
+		}
+	}
+}
+
+// Wrong usage is 2, a refusal is 1, and every command's help shows an example.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"nope"}, {"--nope"}, {"run", "x"}, {"run", "--batch-rows", "0"}, {"run"}, {"migrate", "sideways"}, {"enqueue", "product"},
+		{"map", "check"}, {"map", "nope"}, {"run", "--redis-url", "http://x", "--mysql-dsn", "u@/d"}, {"run", "--log-format", "xml"},
+		{"run", "--redis-url", "redis://x", "--redis-db-cache", "1", "--redis-db-state", "1"},
+		{"enqueue", "product", "1", "--at", "tomorrow", "--mysql-dsn", "u@/d"}, {"run", "--idle-interval", "5"},
+	} {
+		if r := call(t, nil, args...); r.code != exitUsage || !strings.Contains(r.err, "--help") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"enqueue"}, {"status"}, {"demo"}} {
+		r := call(t, nil, append(args, "--help")...)
+		if r.code != exitDone || !strings.Contains(r.out, "Example") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	if r := call(t, nil, "version"); r.code != exitDone || !strings.HasPrefix(r.out, "unstale ") {
+		t.Errorf("version: %+v", r)
+	}
+}
+
+// migrate, enqueue and status on a real server.
+func TestMigrateEnqueueStatus(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	vars := map[string]string{"MYSQL_DSN": env.DSN}
+	must := func(args ...string) result {
+		t.Helper()
+		r := call(t, vars, args...)
+		if r.code != exitDone {
+			t.Fatalf("%q: %+v", args, r)
+		}
+		return r
+	}
+	if r := call(t, vars, "status"); r.code != exitFail || !strings.Contains(r.err, "unstale migrate up") {
+		t.Errorf("status without tables: %+v", r)
+	}
+	if r := call(t, vars, "enqueue", "product", "1"); r.code != exitFail || !strings.Contains(r.err, "unstale migrate up") {
+		t.Errorf("enqueue without tables: %+v", r)
+	}
+	if r := must("migrate", "up"); strings.Count(r.out, "applied ") != 5 {
+		t.Errorf("%+v", r)
+	}
+	if r := must("migrate", "up"); r.out != "nothing to apply: the schema is up to date\n" {
+		t.Errorf("%+v", r)
+	}
+	must("enqueue", "product", "42", "--param", "category_id=7", "--param", "category_id=9,1", "--param", "x=a=b")
+	must("enqueue", "--at", "+10m", "--trace", "t1", "coupon", "--", "-x")
+	must("enqueue", "coupon", "y", "--dry-run")
+	if r := call(t, vars, "enqueue", "product", ""); r.code != exitFail || !strings.Contains(r.err, "id: is empty") {
+		t.Errorf("empty id: %+v", r)
+	}
+	var params string
+	if err := env.DB.QueryRow("SELECT params FROM cache_outbox").Scan(&params); err != nil || params != `{"category_id":["7","9,1"],"x":"a=b"}` {
+		t.Errorf("params %s, %v", params, err)
+	}
+	var due time.Time
+	if err := env.DB.QueryRow("SELECT due_at FROM cache_outbox_delayed WHERE entity_id = '-x' AND trace = 't1'").Scan(&due); err != nil || time.Until(due) < 9*time.Minute || time.Until(due) > 11*time.Minute {
+		t.Errorf("due %s, %v", due, err)
+	}
+	checkStatus(t, env.DB, must)
+	if r := call(t, vars, "migrate", "down"); r.code != exitDone { // the sweeps' table is empty
+		t.Errorf("%+v", r)
+	}
+	must("migrate", "down")
+	must("migrate", "down")
+	if r := call(t, vars, "migrate", "down"); r.code != exitFail || !strings.Contains(r.err, "cache_outbox_delayed has rows") {
+		t.Errorf("down over rows: %+v", r)
+	}
+	must("migrate", "down", "--force")
+	if r := must("migrate", "status"); strings.Count(r.out, "pending") != 4 || strings.Count(r.out, "applied") != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func checkStatus(t *testing.T, db *sql.DB, must func(...string) result) {
+	t.Helper()
+	var object map[string]any
+	if err := json.Unmarshal([]byte(must("status", "--json").out), &object); err != nil {
+		t.Fatal(err)
+	}
+	if object["waiting"] != 1.0 || object["delayed"] != 1.0 || object["dead"] != 0.0 || object["sweeps"] != 0.0 || object["last_batch"] != nil {
+		t.Errorf("status %v", object)
+	}
+	// Beyond 10,000 the count ends.
+	rows := strings.Repeat(",('product','1')", 999)
+	for range 10 {
+		if _, err := db.Exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('product','1')" + rows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := must("status"); !strings.Contains(r.out, "waiting      >10000\n") {
+		t.Errorf("%s", r.out)
+	}
+	if err := json.Unmarshal([]byte(must("status", "--json").out), &object); err != nil || object["waiting"] != ">10000" {
+		t.Errorf("%v: status %v", err, object["waiting"])
+	}
+}
+
+func TestParseAt(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for at, want := range map[string]string{
+		"": "0001-01-01T00:00:00Z", "+10m": "2026-01-02T03:14:05Z", "+0s": "2026-01-02T03:04:05Z", "2027-01-01T00:00:00+03:00": "2026-12-31T21:00:00Z",
+	} {
+		if got, err := parseAt(at, now); err != nil || got.UTC().Format(time.RFC3339) != want {
+			t.Errorf("%q: %s, %v", at, got, err)
+		}
+	}
+	for _, at := range []string{"10m", "+", "+-1s", "now", "2027-01-01"} {
+		if got, err := parseAt(at, now); err == nil {
+			t.Errorf("%q: %s", at, got)
+		}
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]string{"a:عربي": "a:عربي", "a\nb": `"a\nb"`, "\x1b[31m": `"\x1b[31m"`, "\u009b": `"\u009b"`} {
+		if got := printable(s); got != want {
+			t.Errorf("%q: %s", s, got)
+		}
+	}
+	if fmt.Sprintf("%v %v", bounded(10_000), bounded(10_001)) != "10000 >10000" {
+		t.Error(bounded(10_000), bounded(10_001))
+	}
+}

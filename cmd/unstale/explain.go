@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/worker"
+)
+
+// explainCommand is "unstale map explain".
+type explainCommand struct {
+	mysql   mysqlFlags
+	mapFile string
+	entity  string
+	id      string
+	pairs   *[]string
+	timeout time.Duration
+	json    bool
+}
+
+func newMapExplain(p process) *cobra.Command {
+	e := &explainCommand{}
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Show what a row would invalidate, without a server",
+		Long: `Show what a row would invalidate. No server is needed, unless the map looks a parameter up and
+it is not given: with --mysql-dsn the lookup is run, otherwise the missing parameter is named.`,
+		Example: `  unstale map explain --map mapping.yaml --entity product --id 42 --param category_id=7 --param category_id=9
+  unstale map explain --entity coupon --id SUMMER --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), p) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&e.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&e.entity, "entity", "", "the row's entity (required)")
+	flags.StringVar(&e.id, "id", "", "the row's id (required)")
+	flags.BoolVar(&e.json, "json", false, "print one JSON object")
+	flags.DurationVar(&e.timeout, "lookup-timeout", worker.Config{}.WithDefaults().LookupTimeout, "for one lookup of the map")
+	e.pairs = addParams(flags)
+	e.mysql.add(flags)
+	showEnv(flags, "entity", "id", "param", "json")
+	return cmd
+}
+
+// An explanation is what explain prints as JSON. The lists are always there.
+type explanation struct {
+	Entity     string   `json:"entity"`
+	ID         string   `json:"id"`
+	MapVersion string   `json:"map_version"`
+	Keys       []string `json:"keys"`
+	Patterns   []string `json:"patterns"`
+	Sets       []string `json:"sets"`
+	Repeat     []string `json:"repeat"`
+	Hold       string   `json:"hold,omitempty"`
+	Ignored    []string `json:"ignored_params"`
+}
+
+func (e *explainCommand) run(ctx context.Context, p process) error {
+	if e.entity == "" || e.id == "" {
+		return usageError{errors.New("--entity and --id are required")}
+	}
+	params, err := parseParams(*e.pairs)
+	if err != nil {
+		return err
+	}
+	m, err := loadMap(p, e.mapFile)
+	if err != nil {
+		return err
+	}
+	row := invalidation.Row{Entity: e.entity, ID: e.id, Params: params}
+	plan, err := e.expand(ctx, m, row)
+	if err != nil {
+		return fmt.Errorf("the map refuses this row: %w", err)
+	}
+	out := explanation{
+		Entity: e.entity, ID: e.id, MapVersion: m.Version(),
+		Keys: sorted(plan.Keys), Patterns: sorted(plan.Patterns), Sets: sorted(plan.Sets),
+		Repeat: []string{}, Ignored: sorted(m.Undeclared(row)),
+	}
+	for _, d := range plan.Repeat {
+		out.Repeat = append(out.Repeat, d.String())
+	}
+	if plan.Hold > 0 {
+		out.Hold = plan.Hold.String()
+	}
+	if e.json {
+		return printJSON(p.Out, out)
+	}
+	out.print(p)
+	return nil
+}
+
+// expand runs lookups only where a server is given.
+func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (invalidation.Plan, error) {
+	if e.mysql.dsn == "" {
+		return m.Expand(row, nil)
+	}
+	store, err := e.mysql.open("explain", 0)
+	if err != nil {
+		return invalidation.Plan{}, err
+	}
+	plan, err := worker.Expand(ctx, m, store, e.timeout, row)
+	return plan, errors.Join(err, store.Close())
+}
+
+func sorted(list []string) []string {
+	out := append([]string{}, list...)
+	slices.Sort(out)
+	return out
+}
+
+func (x explanation) print(p process) {
+	for _, part := range []struct {
+		name string
+		list []string
+	}{{"key", x.Keys}, {"pattern", x.Patterns}, {"set", x.Sets}, {"repeat", x.Repeat}} {
+		for _, s := range part.list {
+			fmt.Fprintf(p.Out, "%-8s %s\n", part.name, printable(s))
+		}
+	}
+	if x.Hold != "" {
+		fmt.Fprintf(p.Out, "%-8s %s\n", "hold", x.Hold)
+	}
+	if len(x.Keys)+len(x.Patterns)+len(x.Sets) == 0 {
+		fmt.Fprintln(p.Out, "nothing: this row invalidates no key")
+	}
+	for _, name := range x.Ignored {
+		fmt.Fprintf(p.Out, "ignored  parameter %s is not declared for %s\n", printable(name), x.Entity)
+	}
+}
+
+// printable keeps a terminal safe from what a key may hold; --json shows the exact bytes.
+func printable(s string) string {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\uFFFD' {
+			return fmt.Sprintf("%q", s)
+		}
+	}
+	return s
+}

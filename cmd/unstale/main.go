@@ -1,0 +1,119 @@
+// Command unstale keeps Redis honest with MySQL: it carries committed invalidation rows to Redis, migrates the
+// outbox, checks and explains maps, and shows what waits.
+//
+// Exit codes: 0 done, 1 refused or failed, 2 wrong usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal has its default effect: it ends the process at once
+	code := execute(ctx, process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv})
+	stop()
+	os.Exit(code)
+}
+
+// A process is what a command sees of the world, so that tests can be one.
+type process struct {
+	Args []string
+	Out  io.Writer
+	Err  io.Writer
+	Env  func(string) (string, bool)
+}
+
+// Exit codes.
+const (
+	exitDone  = 0
+	exitFail  = 1
+	exitUsage = 2
+)
+
+// A usageError says that the command line, or a variable that stands in for a flag, is wrong.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// execute runs the command line and returns its exit code. Errors are printed here and nowhere else.
+func execute(ctx context.Context, p process) int {
+	root := newRoot(p)
+	root.SetArgs(p.Args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage):
+		fmt.Fprintf(p.Err, "unstale: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
+		return exitUsage
+	default:
+		fmt.Fprintf(p.Err, "unstale: %v\n", err)
+		return exitFail
+	}
+}
+
+func newRoot(p process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "unstale",
+		Short: "Keep Redis honest with MySQL",
+		Long: `unstale keeps Redis honest with MySQL. An application inserts an invalidation row in the
+same transaction as its write; "unstale run" claims committed rows, expands them through
+mapping.yaml into keys, UNLINKs the keys and publishes them.
+
+Every flag has an environment variable, shown beside it. A flag beats its variable, the
+variable beats the default.`,
+		Example: `  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'
+  unstale map check mapping.yaml
+  unstale run --map mapping.yaml`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return applyEnv(cmd.Flags(), p.Env)
+		},
+	}
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newEnqueue(p), newStatus(p), newDemo(p), newVersion(p))
+	return root
+}
+
+// noArgs and exactArgs are cobra's rules as usage errors.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unknown argument %q for %q", args[0], cmd.CommandPath())}
+	}
+	return nil
+}
+
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usageError{fmt.Errorf("%q takes %d arguments (%v), got %d", cmd.CommandPath(), len(names), names, len(args))}
+		}
+		return nil
+	}
+}
+
+// group is a command that only holds others.
+func group(use, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}

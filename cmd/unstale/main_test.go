@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// childVariable makes the test binary be unstale itself: tests that kill processes need a real one, and this one
+// is built with the race detector when they are.
+const childVariable = "UNSTALE_TEST_BE_UNSTALE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		main()
+		return
+	}
+	testenv.Main(m)
+}
+
+// A result is what a command said and its exit code.
+type result struct {
+	code     int
+	out, err string
+}
+
+// call runs a command line in this process. env is all of its environment.
+func call(t testing.TB, env map[string]string, args ...string) result {
+	t.Helper()
+	var out, err bytes.Buffer
+	code := execute(t.Context(), process{
+		Args: args, Out: &out, Err: &err,
+		Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	})
+	return result{code, out.String(), err.String()}
+}
+
+// child prepares a command line as a process of its own, with only env in its environment.
+func child(ctx context.Context, env map[string]string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = []string{childVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+func newMap(p process) *cobra.Command {
+	return group("map", "Check, explain and describe maps", newMapCheck(p), newMapExplain(p), newMapSchema(p))
+}
+
+func loadMap(p process, file string) (*invalidation.Map, error) {
+	src, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read map: %w", err)
+	}
+	return invalidation.Parse(file, src, p.Env)
+}
+
+func newMapCheck(p process) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a map: every fault with its place and cure, or a summary",
+		Example: `  unstale map check mapping.yaml
+  APP_ENV=staging unstale map check mapping.yaml --json`,
+		Args: exactArgs("FILE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			m, err := loadMap(p, args[0])
+			var faults invalidation.Faults
+			if err != nil && !errors.As(err, &faults) {
+				return err
+			}
+			if asJSON {
+				return errors.Join(printJSON(p.Out, checkObject(m, faults)), faultCount(args[0], faults))
+			}
+			for _, f := range faults {
+				fmt.Fprintln(p.Err, f)
+			}
+			if len(faults) == 0 {
+				printCheck(p, args[0], m)
+			}
+			return faultCount(args[0], faults)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+func faultCount(file string, faults invalidation.Faults) error {
+	switch len(faults) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s: 1 fault", file)
+	}
+	return fmt.Errorf("%s: %d faults", file, len(faults))
+}
+
+// A place is a fault or an advice in JSON.
+type place struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Text    string `json:"text"`
+	Problem string `json:"problem"`
+	Cure    string `json:"cure"`
+}
+
+func places(faults []invalidation.Fault) []place {
+	out := make([]place, len(faults))
+	for i, f := range faults {
+		out[i] = place(f)
+	}
+	return out
+}
+
+func checkObject(m *invalidation.Map, faults invalidation.Faults) any {
+	out := struct {
+		OK       bool     `json:"ok"`
+		Version  string   `json:"version,omitempty"`
+		Channel  string   `json:"channel,omitempty"`
+		Format   string   `json:"format,omitempty"`
+		Lease    string   `json:"lease,omitempty"`
+		Entities []string `json:"entities,omitempty"`
+		Faults   []place  `json:"faults"`
+		Advice   []place  `json:"advice"`
+	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}}
+	if out.OK {
+		out.Version, out.Channel, out.Format, out.Lease = m.Version(), m.Channel(), string(m.Format()), m.Lease().String()
+		out.Entities, out.Advice = m.Entities(), places(m.Warnings())
+	}
+	return out
+}
+
+func printCheck(p process, file string, m *invalidation.Map) {
+	limits := m.Limits()
+	fmt.Fprintf(p.Out, "%s is good: version %s, %d entities\n", file, m.Version(), len(m.Entities()))
+	fmt.Fprintf(p.Out, "  entities  %s\n", strings.Join(m.Entities(), ", "))
+	fmt.Fprintf(p.Out, "  publish   %s, format %s\n", m.Channel(), m.Format())
+	fmt.Fprintf(p.Out, "  lease     %s\n", m.Lease())
+	fmt.Fprintf(p.Out, "  limits    %d bytes of parameters, %d keys a row, %d bytes of literal prefix in a pattern\n",
+		limits.ParamsBytes, limits.KeysPerRow, limits.PatternPrefix)
+	for _, w := range m.Warnings() {
+		fmt.Fprintf(p.Out, "advice: %s\n", w)
+	}
+}
+
+func newMapSchema(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of maps, for editors",
+		Example: "  unstale map schema > mapping.schema.json",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := p.Out.Write(invalidation.Schema())
+			return err
+		},
+	}
+}

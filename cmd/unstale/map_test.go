@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+const shippedMap = "../../mapping.yaml"
+
+func writeFile(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "map.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestMapCheck(t *testing.T) {
+	t.Parallel()
+	good := call(t, nil, "map", "check", shippedMap)
+	if good.code != exitDone || !strings.Contains(good.out, "is good: version ") || good.err != "" {
+		t.Errorf("the shipped map: %+v", good)
+	}
+	bad := writeFile(t, "version: 1\nentities:\n  product:\n    keys:\n      - {app}:x\n      - \"y:{nope}\"\n  coupon: {keys: [\"c:*\"]}\n")
+	r := call(t, nil, "map", "check", bad)
+	if r.code != exitFail || r.out != "" {
+		t.Errorf("a bad map: %+v", r)
+	}
+	for _, place := range []string{bad + ":5:9: ", bad + ":6:", bad + ":7:", "double quotes", "4 faults"} {
+		if !strings.Contains(r.err, place) {
+			t.Errorf("%s is not in:\n%s", place, r.err)
+		}
+	}
+	var object struct {
+		OK     bool
+		Faults []place
+	}
+	r = call(t, nil, "map", "check", bad, "--json")
+	if err := json.Unmarshal([]byte(r.out), &object); err != nil || r.code != exitFail || object.OK || len(object.Faults) != 4 || object.Faults[0].Line != 5 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	if r := call(t, nil, "map", "check", "no/such/file"); r.code != exitFail || !strings.Contains(r.err, "no/such/file") {
+		t.Errorf("a missing file: %+v", r)
+	}
+}
+
+// explain shows what a row would invalidate without a server; the object always has its lists.
+func TestMapExplain(t *testing.T) {
+	t.Parallel()
+	r := call(t, nil, "map", "explain", "--map", shippedMap, "--entity", "product", "--id", "42",
+		"--param", "category_id=9,1", "--param", "category_id=7", "--param", "colour=red", "--json")
+	var got map[string]any
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.code != exitDone {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for name, want := range map[string]any{
+		"keys":     []any{"zahraah:prod:product:42"},
+		"patterns": []any{"zahraah:prod:category:7:list:*", "zahraah:prod:category:9,1:list:*"},
+		"sets":     []any{}, "repeat": []any{}, "ignored_params": []any{"colour"},
+	} {
+		if !reflect.DeepEqual(got[name], want) {
+			t.Errorf("%s: %v, wanted %v", name, got[name], want)
+		}
+	}
+	full := writeFile(t, `
+version: 1
+entities:
+  page:
+    keys: ["b:{id}", "a:{id}"]
+    tags: ["t:{id}"]
+    sets: ["tag:{id}"]
+    repeat: [2s, 500ms]
+    hold: 2s
+`)
+	r = call(t, nil, "map", "explain", "--map", full, "--entity", "page", "--id", "x", "--json")
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.code != exitDone {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for name, want := range map[string]any{
+		"keys": []any{"a:x", "b:x", "stamp:t:x"}, "patterns": []any{}, "sets": []any{"tag:x"}, "repeat": []any{"500ms", "2s"}, "hold": "2s",
+	} {
+		if !reflect.DeepEqual(got[name], want) {
+			t.Errorf("%s: %v, wanted %v", name, got[name], want)
+		}
+	}
+}
+
+// A row that the map refuses: exit 1 and the reason. A lookup that is not given: run on a server, or named.
+func TestMapExplainRefuses(t *testing.T) {
+	t.Parallel()
+	lookup := writeFile(t, `
+version: 1
+params:
+  category_id: {lookup: {by: [id], sql: "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"}}
+entities:
+  product: {params: [category_id], keys: ["shop:category:{category_id}"]}
+`)
+	for want, args := range map[string][]string{
+		"unknown_entity":                  {"--map", lookup, "--entity", "planet", "--id", "1"},
+		`missing_parameter "category_id"`: {"--map", lookup, "--entity", "product", "--id", "1"},
+	} {
+		r := call(t, nil, append([]string{"map", "explain"}, args...)...)
+		if r.code != exitFail || !strings.Contains(r.err, want) || r.out != "" {
+			t.Errorf("wanted %s: %+v", want, r)
+		}
+	}
+	for _, args := range [][]string{{"--entity", "product"}, {"--entity", "product", "--id", "1", "--param", "novalue"}, {"--nope"}, {"x"}} {
+		if r := call(t, nil, append([]string{"map", "explain", "--map", lookup}, args...)...); r.code != exitUsage {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	env := testenv.MySQL(t)
+	for _, stmt := range []string{
+		"CREATE TABLE product_categories (product_id INT NOT NULL, category_id INT NOT NULL)",
+		"INSERT INTO product_categories VALUES (1, 7), (1, 8), (2, 9)",
+	} {
+		if _, err := env.DB.Exec(stmt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := call(t, map[string]string{"MYSQL_DSN": env.DSN}, "map", "explain", "--map", lookup, "--entity", "product", "--id", "1")
+	if want := "key      shop:category:7\nkey      shop:category:8\n"; r.code != exitDone || r.out != want {
+		t.Errorf("with a server: %+v", r)
+	}
+}
+
+func TestMapSchema(t *testing.T) {
+	t.Parallel()
+	r := call(t, nil, "map", "schema")
+	if r.code != exitDone || !json.Valid([]byte(r.out)) {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/outbox"
+)
+
+const thingMap = "version: 1\nentities: {thing: {keys: [\"shop:thing:{id}\"]}}\n"
+
+// A world has a migrated database, a Redis process that can be frozen, and a map.
+type world struct {
+	t      testing.TB
+	db     *sql.DB
+	server *servers.Redis
+	redis  *redis.Client
+	env    map[string]string // of the children
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "map.yaml")
+	if err := os.WriteFile(file, []byte(thingMap), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return &world{t: t, db: env.DB, server: server, redis: client, env: map[string]string{
+		"MYSQL_DSN": env.DSN, "REDIS_URL": server.URL(), "UNSTALE_MAP": file, "UNSTALE_LISTEN": "-",
+	}}
+}
+
+// fill enqueues rows and sets their keys.
+func (w *world) fill(n int) {
+	w.t.Helper()
+	invs := make([]outbox.Invalidation, n)
+	pipe := w.redis.Pipeline()
+	for i := range invs {
+		invs[i] = outbox.Invalidation{Entity: "thing", ID: fmt.Sprint(i + 1)}
+		pipe.Set(w.t.Context(), "shop:thing:"+invs[i].ID, "old", time.Hour)
+	}
+	if _, err := pipe.Exec(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	err := outbox.InTx(w.t.Context(), w.db, func(tx *sql.Tx) error { return outbox.Enqueue(w.t.Context(), tx, invs...) })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) count(query string) (n int) {
+	w.t.Helper()
+	if err := w.db.QueryRow("SELECT COUNT(*) FROM " + query).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// claimed says that rows are there and all of them are held.
+func (w *world) claimed() bool {
+	w.t.Helper()
+	tx, err := w.db.BeginTx(w.t.Context(), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	err = tx.QueryRow("SELECT id FROM cache_outbox ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED").Scan(new(uint64))
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		w.t.Fatal(err)
+	}
+	return err != nil
+}
+
+// checkDone: every key is gone, no row is left, and each was settled once.
+func (w *world) checkDone(rows int) {
+	w.t.Helper()
+	if keys, left := w.redis.DBSize(w.t.Context()).Val(), w.count("cache_outbox"); keys != 0 || left != 0 {
+		w.t.Errorf("%d keys and %d rows left", keys, left)
+	}
+	settled := w.settled()
+	if len(settled) != rows {
+		w.t.Errorf("%d of %d rows in the journal", len(settled), rows)
+	}
+	for id, n := range settled {
+		if n != 1 {
+			w.t.Errorf("row %d was settled %d times", id, n)
+		}
+	}
+}
+
+// settled counts the journal's entries of each row.
+func (w *world) settled() map[uint64]int {
+	w.t.Helper()
+	rows, err := w.db.Query("SELECT body FROM cache_outbox_journal")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	settled := map[uint64]int{}
+	for rows.Next() {
+		var body []byte
+		if err := rows.Scan(&body); err != nil {
+			w.t.Fatal(err)
+		}
+		entries, err := outbox.DecodeEntries(body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range entries {
+			settled[e.ID]++
+		}
+	}
+	return settled
+}
+
+// A running is an "unstale run" in a process of its own.
+type running struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	log  *syncBuffer
+	over chan struct{} // closed when the process has ended
+}
+
+func (w *world) start(args ...string) *running {
+	w.t.Helper()
+	r := &running{t: w.t, log: &syncBuffer{}, over: make(chan struct{})}
+	r.cmd = child(context.Background(), maps.Clone(w.env), append([]string{"run"}, args...)...)
+	r.cmd.Stderr = r.log
+	if err := r.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() { _ = r.cmd.Wait(); close(r.over) }() // ProcessState tells how it ended
+	w.t.Cleanup(func() {
+		_ = r.cmd.Process.Signal(syscall.SIGCONT)
+		_ = r.cmd.Process.Kill()
+		<-r.over
+		if w.t.Failed() {
+			w.t.Logf("%v said:\n%s", r.cmd.Args[1:], r.log)
+		}
+	})
+	return r
+}
+
+func (r *running) signal(s os.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// end waits for the process and returns how it ended.
+func (r *running) end() *os.ProcessState {
+	r.t.Helper()
+	select {
+	case <-r.over:
+	case <-time.After(patience):
+		r.t.Fatalf("the process does not end:\n%s", r.log)
+	}
+	return r.cmd.ProcessState
+}
+
+func (r *running) wantExit(code int) {
+	r.t.Helper()
+	if got := r.end().ExitCode(); got != code {
+		r.t.Errorf("exit code %d, wanted %d", got, code)
+	}
+}
+
+// patience bounds waits for what must happen; it is never waited out when all is well.
+const patience = 60 * time.Second
+
+// until waits for a condition that the process brings about, and fails when the process ends before.
+func (r *running) until(what string, condition func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-r.over:
+			if condition() { // the end is what it waited for
+				return
+			}
+			r.t.Fatalf("%s: the process ended with %s", what, r.cmd.ProcessState)
+		case <-deadline.C:
+			r.t.Fatalf("%s: not within %s", what, patience)
+		case <-tick.C:
+		}
+	}
+}
+
+// A syncBuffer takes what a process says while the test reads it.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (b *syncBuffer) has(part string) bool { return strings.Contains(b.String(), part) }

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// slowRedis lets a worker hang in UNLINK on a frozen Redis for longer than a pass may take.
+var slowRedis = []string{"--redis-timeout", "5s"}
+
+// Sentence 1: a worker that is killed in mid-batch loses nothing; another one finishes.
+func TestKilledInMidBatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const rows = 500
+	w.fill(rows)
+	if err := w.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	victim := w.start(slowRedis...)
+	victim.until("the worker holds the rows", w.claimed)
+	victim.signal(syscall.SIGKILL)
+	if state := victim.end(); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("ended with %s", state)
+	}
+	if err := w.server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.count("cache_outbox"); n != rows {
+		t.Fatalf("%d rows after the kill", n)
+	}
+	w.start("--once").wantExit(exitDone)
+	w.checkDone(rows)
+}
+
+// Sentence 9: SIGTERM ends a working worker with exit code 0 and nothing half done: what is settled is gone from
+// Redis, what is not is untouched.
+func TestTerminatedAtWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const rows = 20_000
+	w.fill(rows)
+	r := w.start("--batch-rows", "50")
+	r.until("a batch is settled", func() bool { return w.count("cache_outbox_journal") > 0 })
+	r.signal(syscall.SIGTERM)
+	r.wantExit(exitDone)
+	if !r.log.has("stopped, nothing is half done") {
+		t.Errorf("log:\n%s", r.log)
+	}
+	settled, left := len(w.settled()), w.count("cache_outbox")
+	if settled+left != rows || settled == rows {
+		t.Errorf("%d settled, %d left of %d", settled, left, rows)
+	}
+	if keys := w.redis.DBSize(t.Context()).Val(); int(keys) != left {
+		t.Errorf("%d keys for %d rows", keys, left)
+	}
+	w.start("--once").wantExit(exitDone)
+	w.checkDone(rows)
+}
+
+// A second signal ends the process at once, whatever it waits for.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(10)
+	if err := w.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(append(slowRedis, "--claim-timeout", "60s")...)
+	r.until("the worker holds the rows", w.claimed)
+	r.signal(syscall.SIGTERM)
+	r.until("the second signal ends it", func() bool { // once the first has been dealt with
+		return r.cmd.Process.Signal(syscall.SIGTERM) != nil
+	})
+	if state := r.end(); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("ended with %s", state)
+	}
+	if err := w.server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	w.start("--once").wantExit(exitDone)
+	w.checkDone(10)
+}
+
+// Sentence 8: the rows of a worker that is frozen in mid-claim are free within the claim timeout; when it thaws it
+// settles nothing that it has lost, and goes on.
+func TestFrozenInMidClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const rows = 100
+	w.fill(rows)
+	if err := w.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := w.start(append(slowRedis, "--claim-timeout", "5s")...)
+	for { // a pass gives up before the claim times out, so it may let go just before it freezes
+		frozen.until("the worker holds the rows", w.claimed)
+		frozen.signal(syscall.SIGSTOP)
+		if w.claimed() {
+			break
+		}
+		frozen.signal(syscall.SIGCONT)
+	}
+	frozen.until("the server throws the frozen worker out", func() bool { return !w.claimed() })
+	if err := w.server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	w.start("--once").wantExit(exitDone)
+	w.checkDone(rows)
+	frozen.signal(syscall.SIGCONT)
+	w.fill(1)
+	frozen.until("the thawed worker works", func() bool { return w.count("cache_outbox") == 0 })
+	frozen.signal(syscall.SIGTERM)
+	frozen.wantExit(exitDone)
+	w.checkDone(rows + 1)
+}
+
+// A broken map at start: exit 1 with every fault, and no row is touched.
+func TestBrokenMapAtStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(3)
+	w.env["UNSTALE_MAP"] = writeFile(t, "version: 1\nentities:\n  thing: {keys: [\"shop:{nope}\"]}\n  coupon: {keys: [\"c:*\"], what: 1}\n")
+	r := w.start()
+	r.wantExit(exitFail)
+	for _, part := range []string{"3 faults, no row was touched", ":3:", "nope", ":4:", "did you mean patterns?", "what"} {
+		if !r.log.has(part) {
+			t.Errorf("%q is not in:\n%s", part, r.log)
+		}
+	}
+	if rows, keys := w.count("cache_outbox"), w.redis.DBSize(t.Context()).Val(); rows != 3 || keys != 3 {
+		t.Errorf("%d rows, %d keys", rows, keys)
+	}
+}
+
+// SIGHUP reads the map again. A broken one leaves the old in place with one error line, and a good one replaces it.
+func TestReloadBySignal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	r.until("the worker works", func() bool { return r.log.has("working") })
+	replace := func(text string) {
+		file := w.env["UNSTALE_MAP"]
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+		r.signal(syscall.SIGHUP)
+	}
+	replace("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
+	r.until("the broken map is refused", func() bool { return r.log.has("the new map is refused, the old one stays") })
+	w.fill(1)
+	r.until("the old map works", func() bool { return w.redis.DBSize(t.Context()).Val() == 0 })
+	replace(strings.Replace(thingMap, "shop:thing", "shop:new", 1))
+	r.until("the good map is loaded", func() bool { return r.log.has("map loaded") })
+	r.signal(syscall.SIGTERM)
+	r.wantExit(exitDone)
+	if n := strings.Count(r.log.String(), "refused"); n != 1 {
+		t.Errorf("refused %d times:\n%s", n, r.log)
+	}
+}
+
+// What waiting cannot cure ends "run" with exit code 1 and says what to do; so does an outage with --once.
+func TestRunRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bare := testenv.MySQL(t)
+	cfg, err := mysql.ParseDSN(bare.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.DBName = "no_such_database"
+	w.fill(1)
+	for want, change := range map[string][]string{
+		"run `unstale migrate up`":       {"--mysql-dsn", bare.DSN},
+		"no_such_database":               {"--mysql-dsn", cfg.FormatDSN()},
+		"redis outage":                   {"--once", "--redis-url", "redis://127.0.0.1:1"},
+		"reach mysql":                    {"--once", "--mysql-dsn", "u:secret@tcp(127.0.0.1:1)/d"},
+		"choose another address":         {"--listen", "256.0.0.1:1"},
+		"no such file":                   {"--map", "no/such/map.yaml"},
+		"batch rows 0: wanted 1 to":      {"--batch-rows", "0"},
+		"must begin with redis://":       {"--redis-url", "http://user:secret@x"},
+		"names no database":              {"--mysql-dsn", "u:secret@tcp(127.0.0.1:1)/"},
+		"must be from 50ms":              {"--redis-timeout", "1ms"},
+		`log-level "loud": wanted`:       {"--log-level", "loud"},
+		"unknown argument \"x\"":         {"x"},
+		"claim timeout 1s: wanted whole": {"--claim-timeout", "1s"},
+	} {
+		r := w.start(change...)
+		if code := r.end().ExitCode(); code != exitFail && code != exitUsage || !r.log.has(want) || r.log.has("secret") {
+			t.Errorf("%q: exit code %d, wanted %q in:\n%s", change, code, want, r.log)
+		}
+	}
+	if w.count("cache_outbox") != 1 {
+		t.Error("the row is gone")
+	}
+}
+
+// The log is JSON where no terminal is, shows the settings without the secrets, and the port answers.
+func TestSettingsAndPort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if err := w.redis.ConfigSet(t.Context(), "requirepass", "hush-hush").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.env["REDIS_URL"] = "redis://:hush-hush@" + w.server.Addr() + "/3"
+	r := w.start("--listen", "127.0.0.1:0")
+	r.until("the worker works", func() bool { return r.log.has("working") })
+	var settings map[string]any
+	first, _, _ := strings.Cut(r.log.String(), "\n")
+	if err := json.Unmarshal([]byte(first), &settings); err != nil || settings["batch_rows"] != 1000.0 || settings["entities"] != 1.0 {
+		t.Errorf("%v in %s", err, first)
+	}
+	if r.log.has("hush-hush") {
+		t.Errorf("the log has the password:\n%s", r.log)
+	}
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	var line string
+	for _, l := range strings.Split(r.log.String(), "\n") {
+		if strings.Contains(l, "serving metrics") {
+			line = address.FindString(l)
+		}
+	}
+	for path, want := range map[string]string{"/metrics": "unstale_up 1", "/healthz": `{"ok":true}`, "/readyz": `{"ok":true}`, "/nope": "404"} {
+		if body := get(t, "http://"+line+path); !strings.Contains(body, want) {
+			t.Errorf("%s: %.200s", path, body)
+		}
+	}
+	r.signal(syscall.SIGINT)
+	r.wantExit(exitDone)
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	reply, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return fmt.Sprintf("%d %s", reply.StatusCode, body)
+}
+
+// A worker that starts before MySQL waits for it.
+func TestStartsBeforeMySQL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := testenv.OwnMySQL(t)
+	if err := own.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.env["MYSQL_DSN"] = own.DSN("shop")
+	r := w.start()
+	r.until("the worker waits", func() bool { return r.log.has("mysql does not answer yet, waiting") })
+	if err := own.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.wantExit(exitFail) // it is there now, and has no such database
+	if !r.log.has("Unknown database 'shop'") {
+		t.Errorf("log:\n%s", r.log)
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+func newStatus(p process) *cobra.Command {
+	var (
+		f      mysqlFlags
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what waits, what is delayed, what is dead and what was done last",
+		Example: `  unstale status
+  unstale status --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, err := f.open("status", 0)
+			if err != nil {
+				return err
+			}
+			status, err := store.Status(cmd.Context())
+			if err = errors.Join(orSchema(cmd.Context(), store, err), store.Close()); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(p.Out, statusObject(status))
+			}
+			printStatus(p, status)
+			return nil
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+// bounded is a count that is exact to outbox.MaxExactCount.
+func bounded(n int) any {
+	if n > outbox.MaxExactCount {
+		return fmt.Sprintf(">%d", outbox.MaxExactCount)
+	}
+	return n
+}
+
+func statusObject(s outbox.Status) any {
+	type batch struct {
+		ID         uint64    `json:"id"`
+		Worker     string    `json:"worker"`
+		SettledAt  time.Time `json:"settled_at"`
+		Rows       int       `json:"rows"`
+		MapVersion string    `json:"map_version"`
+	}
+	out := struct {
+		Waiting          any            `json:"waiting"`
+		OldestAgeSeconds float64        `json:"oldest_age_seconds"`
+		Delayed          any            `json:"delayed"`
+		OverdueSeconds   float64        `json:"overdue_seconds"`
+		Dead             int            `json:"dead"`
+		DeadByReason     map[string]int `json:"dead_by_reason"`
+		Sweeps           any            `json:"sweeps"`
+		SweepsRefused    any            `json:"sweeps_refused"`
+		SweepError       string         `json:"sweep_error,omitempty"`
+		LastBatch        *batch         `json:"last_batch"`
+	}{
+		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
+		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
+		SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
+	}
+	if b := s.LastBatch; b != nil {
+		out.LastBatch = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
+	}
+	return out
+}
+
+func deadTotal(s outbox.Status) (n int) {
+	for _, k := range s.Dead {
+		n += k
+	}
+	return n
+}
+
+func printStatus(p process, s outbox.Status) {
+	line := func(name string, value any, notes ...string) {
+		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
+	}
+	line("waiting", bounded(s.Waiting))
+	line("oldest age", s.OldestAge.Round(time.Millisecond))
+	overdue := []string{}
+	if s.Overdue > 0 {
+		overdue = append(overdue, "the first has been due for "+s.Overdue.Round(time.Millisecond).String())
+	}
+	line("delayed", bounded(s.Delayed), overdue...)
+	reasons := []string{}
+	for reason, n := range s.Dead {
+		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, n))
+	}
+	sort.Strings(reasons)
+	line("dead", deadTotal(s), reasons...)
+	refused := []string{}
+	if s.SweepsRefused > 0 {
+		refused = append(refused, fmt.Sprintf("%v refused by Redis, the last: %s", bounded(s.SweepsRefused), s.SweepError))
+	}
+	line("sweeps", bounded(s.Sweeps), refused...)
+	if b := s.LastBatch; b != nil {
+		line("last batch", fmt.Sprintf("%d rows", b.Rows), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
+	} else {
+		line("last batch", "none in the journal")
+	}
+}

@@ -1,0 +1,193 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// A Demo is a shop at work on real servers. Its methods belong to one goroutine.
+type Demo struct {
+	cfg      Config
+	steps    steps
+	place    *place
+	maps     *worker.MapFile
+	names    names
+	shop     shop
+	cache    *cache
+	listener *listener
+	store    *outbox.Store // the worker's
+	versions [2]string     // of the database and of Redis
+	ended    chan error    // what the worker's Run returned, when it did
+	cleanups []func(context.Context) error
+}
+
+// Start starts or reaches the servers, sets up the shop and starts the worker. The caller must Close the demo.
+// The error of a broken map is invalidation.Faults, that of a missing program *servers.MissingError.
+func Start(ctx context.Context, cfg Config) (*Demo, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	p, err := newPlace(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &Demo{cfg: cfg, steps: steps{cfg.Steps}, place: p, names: newNames(p.env)}
+	for _, step := range []func(context.Context) error{
+		d.readMap, d.startMySQL, d.startRedis, d.openShop, d.checkMap, d.openCache, d.startWorker,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return d, nil
+}
+
+// closeLimit bounds everything that Close does.
+const closeLimit = 20 * time.Second
+
+// Close stops the worker and removes what the demo made, last things first. It may be called twice.
+func (d *Demo) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	var errs []error
+	for _, clean := range slices.Backward(d.cleanups) {
+		errs = append(errs, clean(ctx))
+	}
+	d.cleanups = nil
+	return errors.Join(errs...)
+}
+
+// atClose registers a clean-up.
+func (d *Demo) atClose(clean func(context.Context) error) { d.cleanups = append(d.cleanups, clean) }
+
+// readMap comes first: a broken map needs no server to be refused.
+func (d *Demo) readMap(context.Context) (err error) {
+	d.maps, err = worker.OpenMapFile(d.cfg.MapFile, d.place.lookup(d.cfg.Env))
+	return err
+}
+
+func (d *Demo) startMySQL(ctx context.Context) error {
+	if d.cfg.MySQLDSN != "" {
+		return nil
+	}
+	program, err := findDatabase(d.cfg.Flavor)
+	if err != nil {
+		return err
+	}
+	return d.steps.run(fmt.Sprintf("starting %s %s", program.Kind, program.Short()), func() (string, error) {
+		if err := d.place.startMySQL(ctx, program); err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return d.place.privateMySQL.Close() })
+		return "", nil
+	})
+}
+
+func (d *Demo) startRedis(ctx context.Context) error {
+	if d.cfg.RedisURL != "" {
+		return nil
+	}
+	program, err := servers.Find(servers.KindRedis)
+	if err != nil {
+		return err
+	}
+	return d.steps.run(fmt.Sprintf("starting %s %s", program.Kind, program.Short()), func() (string, error) {
+		if err := d.place.startRedis(ctx, program); err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return d.place.privateRedis.Close() })
+		return "", nil
+	})
+}
+
+// openShop makes the database, with the outbox's tables and the shop's.
+func (d *Demo) openShop(ctx context.Context) error {
+	return d.steps.run("creating the database "+d.place.database+" with the outbox and a shop", func() (string, error) {
+		if err := d.place.createDatabase(ctx); err != nil {
+			return "", err
+		}
+		if d.cfg.MySQLDSN != "" {
+			d.atClose(d.place.dropDatabase)
+		}
+		store, err := outbox.Open(outbox.StoreConfig{DSN: d.place.mysql.FormatDSN(), Worker: "demo"})
+		if err != nil {
+			return "", err
+		}
+		d.store = store
+		d.atClose(func(context.Context) error { return store.Close() })
+		done, err := migrations.Up(ctx, store.DB())
+		if err != nil {
+			return "", err
+		}
+		if err := store.Check(ctx); err != nil {
+			return "", err
+		}
+		db, err := open(d.place.mysql)
+		if err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return db.Close() })
+		d.shop = shop{db}
+		if d.versions[0], err = databaseVersion(ctx, db); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d migrations", len(done)), d.shop.create(ctx)
+	})
+}
+
+// openCache subscribes, and fills Redis the way the shop's readers do.
+func (d *Demo) openCache(ctx context.Context) error {
+	return d.steps.run("filling Redis as the shop's readers do", func() (string, error) {
+		k, err := keyspace.Open(keyspace.Options{URL: d.place.redisURL, Timeout: answerLimit})
+		if err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return k.Close() })
+		d.versions[1] = redisVersion(ctx, k.Client())
+		d.cache = &cache{shop: d.shop, redis: k.Client(), names: d.names}
+		if d.cfg.RedisURL != "" {
+			d.atClose(d.cache.clear)
+		}
+		if d.listener, err = listen(ctx, k.Client(), d.maps.Map().Channel(), d.place.channel); err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return d.listener.close() })
+		filled, err := d.cache.fill(ctx, false)
+		return fmt.Sprintf("%d keys", filled), err
+	})
+}
+
+// startWorker runs the worker as "unstale run" does, with its default settings.
+func (d *Demo) startWorker(ctx context.Context) error {
+	name := fmt.Sprintf("starting the worker with %s, version %s", d.cfg.MapFile, d.maps.Map().Version())
+	return d.steps.run(name, func() (string, error) {
+		k, err := keyspace.Open(keyspace.Options{URL: d.place.redisURL})
+		if err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return k.Close() })
+		w, err := worker.New(worker.Config{}, worker.Deps{Store: d.store, Redis: k, Maps: d.maps, Log: d.cfg.Log})
+		if err != nil {
+			return "", err
+		}
+		working, stop := context.WithCancel(context.WithoutCancel(ctx))
+		d.ended = make(chan error, 1)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			d.ended <- w.Run(working)
+		}()
+		d.atClose(func(context.Context) error { stop(); <-gone; return nil })
+		return "", nil
+	})
+}

@@ -1,0 +1,27 @@
+package demo
+
+import (
+	"strings"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// Database is the name of the demo's own database.
+func (d *Demo) Database() string { return d.place.database }
+
+// PrivateRedis is the demo's own Redis.
+func (d *Demo) PrivateRedis() *servers.Redis { return d.place.privateRedis }
+
+// PrivateMySQL is the demo's own database server.
+func (d *Demo) PrivateMySQL() *servers.MySQL { return d.place.privateMySQL }
+
+// GuideOn is what Serve would say first on given servers.
+func GuideOn(cfg Config) (string, error) {
+	p, err := newPlace(cfg)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = newGuide(p, "unstale", "mapping.yaml", "cache:invalidate").write(&b)
+	return b.String(), err
+}

@@ -1,0 +1,144 @@
+package demo_test
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/unstale/unstale/internal/demo"
+)
+
+// A map that forgets a key: the demo names what stayed, what was not heard, and the stale value.
+func TestNamesWhatStayed(t *testing.T) {
+	t.Parallel()
+	_, cfg := givenServers(t)
+	cfg.MapFile = changedMap(t, "    keys: [\"{app}:{env}:home\"]\n", "")
+	r := play(t, start(t, cfg))
+	checkFaults(t, r,
+		"category 9 is renamed: home is still there, and should be gone",
+		"category 9 is renamed: the subscriber heard nothing of home",
+		"at the end home holds what MySQL no longer says",
+	)
+	var table bytes.Buffer
+	if err := r.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(table.String()), " ")
+	for _, want := range []string{" home 1 1 STAYED NOTHING ", " WRONG: category 9 is renamed: " + r.Prefix + "home is still there"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table lacks %q:\n%s", want, &table)
+		}
+	}
+}
+
+// A map that makes too much stale: a key and a pattern of somebody else, one of them of the change that rolled back.
+func TestNamesWhatShouldHaveStayed(t *testing.T) {
+	t.Parallel()
+	_, cfg := givenServers(t)
+	cfg.MapFile = changedMap(t, "    keys: [\"{app}:{env}:home\"]\n    patterns: [\"{app}:{env}:category:{id}:list:*\"]",
+		"    keys: [\"{app}:{env}:home\", \"{app}:{env}:product:45\"]\n    patterns: [\"{app}:{env}:category:{id}:list:*\", \"{app}:{env}:coupon:SUMMER1*\"]")
+	checkFaults(t, play(t, start(t, cfg)),
+		"product 45 changes price: ROLLBACK: the subscriber heard product:45, which was not to be heard",
+		"category 9 is renamed: the subscriber heard coupon:SUMMER1*, which was not to be heard",
+		"product 45 changes price: ROLLBACK: product:45 is gone, and should have stayed",
+		"category 9 is renamed: coupon:SUMMER10 is gone, and should have stayed",
+		"category 9 is renamed: coupon:SUMMER100 is gone, and should have stayed",
+	)
+}
+
+// A row that the worker buries: its reason comes first.
+func TestNamesWhatTheWorkerBuried(t *testing.T) {
+	t.Parallel()
+	g, cfg := givenServers(t)
+	d := start(t, cfg)
+	if _, err := g.mysql.DB.Exec("INSERT INTO " + d.Database() + ".cache_outbox (entity, entity_id) VALUES ('planet', '9')"); err != nil {
+		t.Fatal(err)
+	}
+	r := play(t, d)
+	if len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], "product 42 changes price: the worker buried the row planet 9: unknown_entity: ") {
+		t.Errorf("faults: %q", r.Faults)
+	}
+}
+
+// Somebody else deletes a key that no change makes stale.
+func TestNamesANeighbourThatWasDeleted(t *testing.T) {
+	t.Parallel()
+	g, cfg := givenServers(t)
+	d := start(t, cfg)
+	found, err := g.redis.Client.Keys(t.Context(), "zahraah:demo_*:coupon:WELCOME").Result()
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	stop := make(chan struct{})
+	var deleting sync.WaitGroup
+	deleting.Go(func() { // each change fills it again; deleting goes on, so that it is gone when it is looked for
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				g.redis.Client.Del(t.Context(), found[0])
+			}
+		}
+	})
+	r := play(t, d)
+	close(stop)
+	deleting.Wait()
+	if len(r.Faults) == 0 || r.OK {
+		t.Fatal("nobody noticed")
+	}
+	for _, f := range r.Faults {
+		if !strings.HasSuffix(f, ": "+found[0]+" is gone, and should have stayed") {
+			t.Errorf("fault: %s", f)
+		}
+	}
+}
+
+// Somebody else changes a cached value: it is found at the end.
+func TestNamesAStaleValue(t *testing.T) {
+	t.Parallel()
+	g, cfg := givenServers(t)
+	d := start(t, cfg)
+	found, err := g.redis.Client.Keys(t.Context(), "zahraah:demo_*:coupon:WELCOME").Result()
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if err := g.redis.Client.SetArgs(t.Context(), found[0], "{}", keepTTL).Err(); err != nil {
+		t.Fatal(err)
+	}
+	checkFaults(t, play(t, d), "at the end coupon:WELCOME holds what MySQL no longer says")
+}
+
+// Redis goes away in the middle: an error, soon, and a report of what was played.
+func TestEndsWhenRedisIsGone(t *testing.T) {
+	t.Parallel()
+	d := start(t, demo.Config{Flavor: flavor(), MapFile: shippedMap})
+	if err := d.PrivateRedis().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Play(t.Context())
+	if err == nil || r.OK {
+		t.Errorf("ok is %v, error %v", r.OK, err)
+	}
+}
+
+// Ended from outside before the first change: an error, a report, and Close removes everything all the same.
+func TestEndsWhenItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	g, cfg := givenServers(t)
+	d := start(t, cfg)
+	r, err := d.Play(cancelled(t))
+	if err == nil || r.OK || len(r.Changes) != 1 || r.Changes[0].Judged {
+		t.Errorf("error %v, report %+v", err, r)
+	}
+	if err := r.WriteTable(&bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.redis.Client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
