@@ -48,12 +48,14 @@ type Options struct {
 	// Timeout bounds each of dialling, writing and reading; a pipeline counts
 	// as one command. Zero means 200ms. Less than 50ms would take the fork of
 	// a snapshot for an outage; more than 5s would let one command use up the
-	// time that the caller has for a whole batch. One retry may double it.
+	// time that the caller has for a whole batch. One retry may double it, and
+	// two redirections or retries in Cluster may make it threefold.
 	Timeout time.Duration
 
 	// PoolSize is the number of connections, for each node of a Cluster. Zero
 	// means 8, the least is 2: a sweep holds one connection and unlinks on
-	// another.
+	// another. Each has buffers of 128 KiB. After as many dials have failed,
+	// the client only tries once a second, and a recovery shows that late.
 	PoolSize int
 }
 
@@ -145,6 +147,10 @@ const (
 	// maxRedirects bounds a Cluster's retries and redirections together: one
 	// MOVED and one ASK during a slot migration, or one of them and a retry.
 	maxRedirects = 2
+	// onePool turns off the second pool, of large buffers, that go-redis keeps
+	// for pipelines: here nearly everything is one, so the only pool has them.
+	onePool    = -1
+	bufferSize = 64 << 10
 )
 
 // client builds the client without dialling.
@@ -166,7 +172,8 @@ func (o Options) singleClient(a address) *redis.Client {
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            maxRetries, DialerRetries: dialerRetries,
-		PoolSize: o.PoolSize, PipelinePoolSize: o.PoolSize,
+		PoolSize: o.PoolSize, PipelinePoolSize: onePool,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
@@ -179,7 +186,8 @@ func (o Options) clusterClient(a address) *redis.ClusterClient {
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		ContextTimeoutEnabled: true,
 		MaxRedirects:          maxRedirects, DialerRetries: dialerRetries,
-		PoolSize: o.PoolSize, PipelinePoolSize: o.PoolSize,
+		PoolSize: o.PoolSize, PipelinePoolSize: onePool,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
@@ -194,7 +202,8 @@ func (o Options) sentinelClient(a address) *redis.Client {
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            maxRetries, DialerRetries: dialerRetries,
-		PoolSize: o.PoolSize, PipelinePoolSize: o.PoolSize,
+		PoolSize: o.PoolSize, PipelinePoolSize: onePool,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		DisableIdentity: true,
 	})
 }

@@ -2,6 +2,7 @@ package keyspace_test
 
 import (
 	"crypto/tls"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,32 @@ func TestOptionsReachTheClient(t *testing.T) {
 	if len(c.Addrs) != 2 || c.Password != "secret" || !c.TLSConfig.InsecureSkipVerify || c.ReadOnly {
 		t.Errorf("%+v", c)
 	}
+}
+
+// Any user and password reach the client as they are, if they are escaped as
+// URLs want it; none of them gets into a log; and no text makes reading fail
+// in another way than by an error.
+func FuzzURL(f *testing.F) {
+	f.Add("user", "pa:ss/w?r#d@%", "redis+cluster://a,b:1?db=0")
+	f.Add("", "secret", "redis+sentinel://[::1]:7000,b/shop/4?sentinel_password=x")
+	f.Add("u", "", "rediss://u:p@h:1/2?skip_verify=true")
+	f.Fuzz(func(t *testing.T, user, password, raw string) {
+		_ = keyspace.Options{URL: raw}.WithDefaults().Validate()
+		_ = keyspace.Options{URL: raw}.Redacted()
+
+		o := keyspace.Options{URL: "redis://" + url.UserPassword(user, password).String() + "@host"}
+		k, err := keyspace.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		client := k.Client().(*redis.Client).Options()
+		if client.Username != user || client.Password != password {
+			t.Errorf("%q and %q became %q and %q", user, password, client.Username, client.Password)
+		}
+		other := keyspace.Options{URL: "redis://" + url.UserPassword(user, "other").String() + "@host"}
+		if password != "" && o.Redacted() != other.Redacted() {
+			t.Errorf("%s shows the password", o.Redacted())
+		}
+	})
 }

@@ -115,6 +115,7 @@ func TestOutageLoading(t *testing.T) {
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
 	mustUnlink(t, k, targets("some:key:1"))
 }
 
@@ -140,6 +141,8 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	// After many failed dials go-redis tries only once a second.
+	eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
 	fill(t, k.Client(), "a")
 	mustUnlink(t, k, targets("a"))
 	wantLeft(t, k.Client(), []string{"a"})

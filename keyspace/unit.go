@@ -34,11 +34,12 @@ func newUnit(index int, key string) unit {
 	return unit{index: index, key: key, lease: lease}
 }
 
-func (u unit) names() int {
+// size counts names and bytes.
+func (u unit) size() (names, bytes int) {
 	if u.lease == "" {
-		return 1
+		return 1, len(u.key)
 	}
-	return 2
+	return 2, len(u.lease) + len(u.key)
 }
 
 // A chunk is the units of one UNLINK, in Cluster all of one slot.
@@ -60,8 +61,8 @@ func (c chunk) command(ctx context.Context) *redis.IntCmd {
 // size counts names and bytes.
 func (c chunk) size() (names, bytes int) {
 	for _, u := range c {
-		names += u.names()
-		bytes += len(u.lease) + len(u.key)
+		n, b := u.size()
+		names, bytes = names+n, bytes+b
 	}
 	return names, bytes
 }
@@ -94,15 +95,17 @@ func (k *Keyspace) chunks(units []unit) []chunk {
 	return chunks
 }
 
-// cut appends chunks of at most chunkNames names.
+// cut appends chunks of at most chunkNames names and roundBytes bytes, and of
+// one unit at least.
 func cut(chunks []chunk, units []unit) []chunk {
-	start, names := 0, 0
+	start, names, bytes := 0, 0, 0
 	for i, u := range units {
-		if names+u.names() > chunkNames {
+		n, b := u.size()
+		if i > start && (names+n > chunkNames || bytes+b > roundBytes) {
 			chunks = append(chunks, units[start:i])
-			start, names = i, 0
+			start, names, bytes = i, 0, 0
 		}
-		names += u.names()
+		names, bytes = names+n, bytes+b
 	}
 	if start < len(units) {
 		chunks = append(chunks, units[start:])
