@@ -56,3 +56,7 @@ func (e *RowError) Error() string {
 
 // Unwrap returns the cause.
 func (e *RowError) Unwrap() error { return e.Err }
+
+func badParam(name string, err error) *RowError {
+	return &RowError{Reason: BadParameter, Param: name, Err: err}
+}

@@ -1,5 +1,11 @@
 package invalidation
 
+import (
+	"errors"
+
+	"github.com/unstale/unstale/invalidation/params"
+)
+
 // A Row is what an application wrote: one change of one thing.
 type Row struct {
 	// Entity names an entity of the map.
@@ -10,25 +16,18 @@ type Row struct {
 	Params Params
 }
 
-// A Param is one parameter of a row.
-type Param struct {
-	Name string
-	// Values are text, exactly as written: JSON numbers keep their source text. A scalar has one value, a list any
-	// number, zero included.
-	Values []string
-	// List tells a list of one from a scalar.
-	List bool
-}
+type (
+	// A Param is one parameter of a row: see [params.Param].
+	Param = params.Param
+	// Params are the decoded parameters of a row, in the order written. Names are unique.
+	Params = params.Params
+)
 
-// Params are the decoded parameters of a row, in the order written. Names are unique.
-type Params []Param
-
-// Get returns the parameter called name.
-func (p Params) Get(name string) (Param, bool) {
-	for i := range p {
-		if p[i].Name == name {
-			return p[i], true
-		}
+// ParseParams decodes the params column of a row, as [params.Parse] does. The error is a *RowError with BadParameter.
+func ParseParams(src []byte) (Params, error) {
+	decoded, err := params.Parse(src)
+	if fault := (*params.Error)(nil); errors.As(err, &fault) {
+		return nil, badParam(fault.Name, fault.Err)
 	}
-	return Param{}, false
+	return decoded, err
 }

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/invalidation/params"
 )
 
 // A FieldError says which field of which invalidation cannot be written, and what would do.
@@ -116,10 +117,15 @@ func rawText(raw json.RawMessage) (string, *FieldError) {
 	if len(raw) > MaxParams { // before reading all of it
 		return string(raw), nil
 	}
-	if _, err := invalidation.ParseParams(raw); err != nil {
-		return "", &FieldError{Field: "params", Problem: err.Error()}
+	_, err := params.Parse(raw)
+	if err == nil {
+		return string(raw), nil
 	}
-	return string(raw), nil
+	refusal := &FieldError{Field: "params", Problem: err.Error()}
+	if fault := (*params.Error)(nil); errors.As(err, &fault) && fault.Name != "" {
+		refusal.Field, refusal.Problem = "params."+clip(fault.Name), fault.Err.Error()
+	}
+	return "", refusal
 }
 
 func appendName(b *strings.Builder, name string) *FieldError {

@@ -1,4 +1,4 @@
-package invalidation
+package params
 
 import (
 	"errors"
@@ -16,10 +16,10 @@ type scanner struct {
 }
 
 var (
-	errJSONEnd       = errors.New("the JSON ends too early")
-	errJSONSurrogate = errors.New("a lone surrogate (\\ud800 to \\udfff) is no character")
-	errJSONControl   = errors.New("a control character in a string must be escaped")
-	errJSONEscape    = errors.New("an unknown escape in a string")
+	errEnd       = errors.New("the JSON ends too early")
+	errSurrogate = errors.New("a lone surrogate (\\ud800 to \\udfff) is no character")
+	errControl   = errors.New("a control character in a string must be escaped")
+	errEscape    = errors.New("an unknown escape in a string")
 )
 
 // peek skips white space and returns the next byte, or 0 at the end.
@@ -46,7 +46,7 @@ func (s *scanner) expect(c byte) error {
 
 func (s *scanner) unexpected(want string) error {
 	if s.peek(); s.pos == len(s.src) {
-		return errJSONEnd
+		return errEnd
 	}
 	r, _ := utf8.DecodeRuneInString(s.src[s.pos:])
 	return fmt.Errorf("not JSON: %q at byte %d, want %s", r, s.pos, want)
@@ -112,11 +112,11 @@ func (s *scanner) text() (string, error) {
 		case c == '\\':
 			return s.escapedText(start)
 		case c < 0x20:
-			return "", errJSONControl
+			return "", errControl
 		}
 		s.pos++
 	}
-	return "", errJSONEnd
+	return "", errEnd
 }
 
 // escapedText consumes the rest of a string that began at start, from its first escape on.
@@ -129,7 +129,7 @@ func (s *scanner) escapedText(start int) (string, error) {
 		case c == '"':
 			return string(buf), nil
 		case c < 0x20:
-			return "", errJSONControl
+			return "", errControl
 		case c != '\\':
 			buf = append(buf, c)
 			continue
@@ -140,13 +140,13 @@ func (s *scanner) escapedText(start int) (string, error) {
 		}
 		buf = utf8.AppendRune(buf, r)
 	}
-	return "", errJSONEnd
+	return "", errEnd
 }
 
 // escape consumes what follows a backslash.
 func (s *scanner) escape() (rune, error) {
 	if s.pos == len(s.src) {
-		return 0, errJSONEnd
+		return 0, errEnd
 	}
 	c := s.src[s.pos]
 	s.pos++
@@ -166,7 +166,7 @@ func (s *scanner) escape() (rune, error) {
 	case 'u':
 		return s.codePoint()
 	}
-	return 0, errJSONEscape
+	return 0, errEscape
 }
 
 // codePoint consumes what follows \u: one code point, perhaps written as a pair of surrogates.
@@ -176,7 +176,7 @@ func (s *scanner) codePoint() (rune, error) {
 		return high, err
 	}
 	if !strings.HasPrefix(s.src[s.pos:], `\u`) {
-		return 0, errJSONSurrogate
+		return 0, errSurrogate
 	}
 	s.pos += 2
 	low, err := s.hex4()
@@ -185,14 +185,14 @@ func (s *scanner) codePoint() (rune, error) {
 	}
 	r := utf16.DecodeRune(high, low)
 	if r == utf8.RuneError {
-		return 0, errJSONSurrogate
+		return 0, errSurrogate
 	}
 	return r, nil
 }
 
 func (s *scanner) hex4() (rune, error) {
 	if s.pos+4 > len(s.src) {
-		return 0, errJSONEnd
+		return 0, errEnd
 	}
 	var r rune
 	for _, c := range []byte(s.src[s.pos : s.pos+4]) {
@@ -202,7 +202,7 @@ func (s *scanner) hex4() (rune, error) {
 		case c|0x20 >= 'a' && c|0x20 <= 'f':
 			r = r<<4 | rune(c|0x20-'a'+10)
 		default:
-			return 0, errJSONEscape
+			return 0, errEscape
 		}
 	}
 	s.pos += 4

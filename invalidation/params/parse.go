@@ -1,4 +1,4 @@
-package invalidation
+package params
 
 import (
 	"errors"
@@ -9,74 +9,70 @@ import (
 )
 
 var (
-	errParamsObject    = errors.New("the parameters must be a JSON object of scalars and lists of scalars")
-	errParamsUTF8      = errors.New("the parameters are not valid UTF-8")
-	errParamsTrailing  = errors.New("something follows the JSON object")
-	errParamsDuplicate = errors.New("the name is given twice")
-	errParamsObjectIn  = errors.New("an object is no scalar and no list of scalars")
-	errParamsListIn    = errors.New("a list within a list is no scalar")
+	errNoObject  = errors.New("the parameters must be a JSON object of scalars and lists of scalars")
+	errUTF8      = errors.New("the parameters are not valid UTF-8")
+	errTrailing  = errors.New("something follows the JSON object")
+	errDuplicate = errors.New("the name is given twice")
+	errObjectIn  = errors.New("an object is no scalar and no list of scalars")
+	errListIn    = errors.New("a list within a list is no scalar")
 )
 
-// manyParams is where finding duplicate names pair by pair becomes slower than a map.
-const manyParams = 16
+// manyNames is where finding duplicate names pair by pair becomes slower than a map.
+const manyNames = 16
 
 // manyValues is up to how many values are expected from the look of the text.
 const manyValues = 64
 
-// ParseParams decodes the params column of a row: a JSON object whose values are scalars or lists of scalars. Strings
-// are decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty
-// src and null are no parameters at all. The error is a *RowError with BadParameter. The values share one copy of
-// src. The time is proportional to len(src), however deep the input nests.
-func ParseParams(src []byte) (Params, error) {
+// Parse decodes the params column of a row: a JSON object whose values are scalars or lists of scalars. Strings are
+// decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src
+// and null are no parameters at all. The error is an *Error. The values share one copy of src. The time is
+// proportional to len(src), however deep the input nests.
+func Parse(src []byte) (Params, error) {
 	if len(src) == 0 {
 		return nil, nil
 	}
 	if !utf8.Valid(src) {
-		return nil, badParam("", errParamsUTF8)
+		return nil, &Error{Err: errUTF8}
 	}
-	p := paramsParser{scanner: scanner{src: string(src)}}
+	p := parser{scanner: scanner{src: string(src)}}
 	switch p.peek() {
 	case 'n':
 		if err := p.word("null"); err != nil {
-			return nil, badParam("", err)
+			return nil, &Error{Err: err}
 		}
 	case '{':
 		if err := p.object(); err != nil {
 			return nil, err
 		}
 	case 0:
-		return nil, badParam("", errJSONEnd)
+		return nil, &Error{Err: errEnd}
 	default:
-		return nil, badParam("", errParamsObject)
+		return nil, &Error{Err: errNoObject}
 	}
 	if p.peek(); p.pos < len(p.src) {
-		return nil, badParam("", errParamsTrailing)
+		return nil, &Error{Err: errTrailing}
 	}
 	return p.params, nil
 }
 
-func badParam(name string, err error) *RowError {
-	return &RowError{Reason: BadParameter, Param: name, Err: err}
-}
-
-type paramsParser struct {
+type parser struct {
 	scanner
 	params Params
 	// values back all Param.Values.
 	values []string
 	// seen has every name once there are many, few has them before that. A null is seen, though it is no parameter.
 	seen  map[string]struct{}
-	few   [manyParams]string
+	few   [manyNames]string
 	names int
 }
 
-func (p *paramsParser) object() error {
+func (p *parser) object() error {
 	p.pos++
 	if p.peek() == '}' {
 		p.pos++
 		return nil
 	}
-	p.params = make(Params, 0, min(strings.Count(p.src, ":"), manyParams))
+	p.params = make(Params, 0, min(strings.Count(p.src, ":"), manyNames))
 	p.values = make([]string, 0, min(strings.Count(p.src, ",")+1, manyValues))
 	for {
 		if err := p.member(); err != nil {
@@ -87,21 +83,21 @@ func (p *paramsParser) object() error {
 			return nil
 		}
 		if err := p.expect(','); err != nil {
-			return badParam("", err)
+			return &Error{Err: err}
 		}
 	}
 }
 
-func (p *paramsParser) member() error {
+func (p *parser) member() error {
 	name, err := p.text()
 	if err != nil {
-		return badParam("", err)
+		return &Error{Err: err}
 	}
 	if !p.isNew(name) {
-		return badParam(name, errParamsDuplicate)
+		return &Error{Name: name, Err: errDuplicate}
 	}
 	if err := p.expect(':'); err != nil {
-		return badParam(name, err)
+		return &Error{Name: name, Err: err}
 	}
 	start := len(p.values)
 	list := p.peek() == '['
@@ -111,7 +107,7 @@ func (p *paramsParser) member() error {
 		err = p.scalar()
 	}
 	if err != nil {
-		return badParam(name, err)
+		return &Error{Name: name, Err: err}
 	}
 	if end := len(p.values); list || end > start {
 		p.params = append(p.params, Param{Name: name, Values: p.values[start:end:end], List: list})
@@ -120,7 +116,7 @@ func (p *paramsParser) member() error {
 }
 
 // isNew notes name and tells whether it is new.
-func (p *paramsParser) isNew(name string) bool {
+func (p *parser) isNew(name string) bool {
 	if p.seen != nil {
 		if _, ok := p.seen[name]; ok {
 			return false
@@ -132,12 +128,12 @@ func (p *paramsParser) isNew(name string) bool {
 	if slices.Contains(few, name) {
 		return false
 	}
-	if len(few) < manyParams {
+	if len(few) < manyNames {
 		p.few[p.names] = name
 		p.names++
 		return true
 	}
-	p.seen = make(map[string]struct{}, 4*manyParams)
+	p.seen = make(map[string]struct{}, 4*manyNames)
 	for _, other := range few {
 		p.seen[other] = struct{}{}
 	}
@@ -145,7 +141,7 @@ func (p *paramsParser) isNew(name string) bool {
 	return true
 }
 
-func (p *paramsParser) list() error {
+func (p *parser) list() error {
 	p.pos++
 	if p.peek() == ']' {
 		p.pos++
@@ -153,7 +149,7 @@ func (p *paramsParser) list() error {
 	}
 	for {
 		if p.peek() == '[' {
-			return errParamsListIn
+			return errListIn
 		}
 		if err := p.scalar(); err != nil {
 			return err
@@ -169,7 +165,7 @@ func (p *paramsParser) list() error {
 }
 
 // scalar appends one value, or none for null.
-func (p *paramsParser) scalar() error {
+func (p *parser) scalar() error {
 	var value string
 	var err error
 	switch c := p.peek(); {
@@ -184,7 +180,7 @@ func (p *paramsParser) scalar() error {
 	case c == 'n':
 		return p.word("null")
 	case c == '{':
-		return errParamsObjectIn
+		return errObjectIn
 	default:
 		return p.unexpected("a value")
 	}

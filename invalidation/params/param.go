@@ -1,0 +1,24 @@
+package params
+
+// A Param is one parameter of a row.
+type Param struct {
+	Name string
+	// Values are text, exactly as written: JSON numbers keep their source text. A scalar has one value, a list any
+	// number, zero included.
+	Values []string
+	// List tells a list of one from a scalar.
+	List bool
+}
+
+// Params are the decoded parameters of a row, in the order written. Names are unique.
+type Params []Param
+
+// Get returns the parameter called name.
+func (p Params) Get(name string) (Param, bool) {
+	for i := range p {
+		if p[i].Name == name {
+			return p[i], true
+		}
+	}
+	return Param{}, false
+}
