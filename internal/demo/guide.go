@@ -81,7 +81,7 @@ func (d *Demo) writeGuide(w io.Writer, program string) error {
 func newGuide(p *place, program, mapFile, channel string) guide {
 	g := guide{
 		Unstale: program, Map: mapFile, Env: p.env, Prefix: string(newNames(p.env)), Channel: channel,
-		Statements: []string{guideUpdate + "ROLLBACK", guideUpdate + "COMMIT"}, Refill: refillInterval.String(),
+		Statements: []string{guideUpdate + "ROLLBACK;", guideUpdate + "COMMIT;"}, Refill: refillInterval.String(),
 	}
 	g.addMySQL(p)
 	g.addRedis(p)
