@@ -22,6 +22,9 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
+// defaultListen is a loopback address: the metrics are nobody's business unless somebody says so.
+const defaultListen = "127.0.0.1:9117"
+
 // runCommand is "unstale run".
 type runCommand struct {
 	mysql  mysqlFlags
@@ -63,7 +66,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	d := r.worker
 	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&r.name, "worker", defaultName(), "this worker's name in the journal, at most 64 bytes")
-	flags.StringVar(&r.listen, "listen", "127.0.0.1:9117", "address for /metrics, /healthz and /readyz; - turns it off")
+	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")
 	flags.BoolVar(&r.once, "once", false, "carry what is there and exit")
 	flags.DurationVar(&r.claimTimeout, "claim-timeout", 10*time.Second, "the server frees the rows of a vanished worker after this, whole seconds")
 	flags.IntVar(&r.worker.BatchRows, "batch-rows", d.BatchRows, "rows of one claim at most")
