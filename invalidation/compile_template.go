@@ -33,8 +33,9 @@ func (e *entityCompiler) readTemplates() {
 			e.unclear = true
 			continue
 		}
-		if w, ok := e.template(as.value, "as"); ok {
-			e.links = append(e.links, link{as.name, w.template})
+		w, ok := e.template(as.value, "as")
+		e.links = append(e.links, link{as.name, w.template}) // a bad template does not hide an unknown entity
+		if ok {
 			e.checkAliasID(w)
 		}
 	}

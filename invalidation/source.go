@@ -41,17 +41,19 @@ func readSource(src []byte, r *report) *source {
 	return s
 }
 
-// mendCharacters reports and replaces bytes that YAML does not allow.
+// mendCharacters reports and replaces bytes that YAML does not allow. The first one of a line is reported: a file in
+// another encoding, or one that is no text, has a great many, and one cure.
 func (s *source) mendCharacters(text string, r *report) string {
 	if strings.IndexFunc(text, isForbidden) < 0 {
 		return text
 	}
 	var b strings.Builder
-	at := place{1, 0}
+	at, reported := place{1, 0}, 0
 	for i, c := range text {
 		at.column++
 		_, size := utf8.DecodeRuneInString(text[i:])
 		switch {
+		case (c == utf8.RuneError && size == 1 || isForbidden(c) && c != utf8.RuneError) && reported == at.line:
 		case c == utf8.RuneError && size == 1:
 			r.add(at, text[i:i+1], "not valid UTF-8", "save the file as UTF-8")
 		case isForbidden(c) && c != utf8.RuneError:
@@ -63,7 +65,7 @@ func (s *source) mendCharacters(text string, r *report) string {
 			}
 			continue
 		}
-		s.partial = true
+		s.partial, reported = true, at.line
 		b.WriteByte('_')
 	}
 	return b.String()
