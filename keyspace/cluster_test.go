@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +46,8 @@ func startCluster(t *testing.T) *testCluster {
 	var addrs []string
 	for i := range size {
 		bus := busPort(t)
-		node := testenv.OwnRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", strconv.Itoa(bus))
+		node := testenv.OwnRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", strconv.Itoa(bus),
+			"--cluster-config-file", filepath.Join(nodesFolder(t), "nodes.conf"))
 		direct := clientOf(t, node.URL())
 		first := (16384*i + size - 1) / size
 		last := (16384*(i+1)+size-1)/size - 1
@@ -74,6 +77,19 @@ func startCluster(t *testing.T) *testCluster {
 	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { _ = c.client.Close() })
 	return c
+}
+
+// nodesFolder is a folder for the file that a node keeps of its cluster, in
+// memory where the system has such a place: a node answers nobody while it
+// waits for that file to reach a disk, which on a busy one takes seconds.
+func nodesFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "unstale-cluster-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // busPort is a free port for the cluster bus, outside of the ranges that the

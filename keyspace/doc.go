@@ -24,8 +24,8 @@
 // unlink or a sweep: the order is the caller's.
 //
 // The Redis user needs UNLINK and PUBLISH; SET for holds; SCAN for sweeps;
-// TYPE, RENAMENX and SSCAN for index sets; PING; in Cluster CLUSTER SLOTS; on a
-// numbered database SELECT. None of these is @admin or @dangerous. Its key
+// TYPE, RENAMENX and SSCAN for index sets; SUBSCRIBE to listen; PING; in
+// Cluster CLUSTER SLOTS; on a numbered database SELECT. None of these is @admin or @dangerous. Its key
 // patterns have to cover the keys, their leases (lock:fill:*) and
 // unstale:set:*.
 package keyspace

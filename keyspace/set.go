@@ -1,7 +1,9 @@
 package keyspace
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -17,9 +19,11 @@ func privateName(set string, id uint64) string {
 }
 
 // TakeSet unlinks every member of an index set, with its lease, and the set
-// itself. It calls gone with each page of members once they are unlinked, so
-// that they can be published; an error of gone ends it. It returns how many members it found, those of an interrupted call
-// included where there was one. A set that doesn't exist has none.
+// itself. It calls gone with the members of each page once they are unlinked,
+// so that they can be published; an error of gone ends the call, and the next
+// one starts the members over. It returns how many members it found, those of
+// an interrupted call included where there was one. A set that doesn't exist
+// has none.
 //
 // The set is first renamed to a private name that derives from id, so that
 // members which are added meanwhile go to a new set and none is lost. The
@@ -29,8 +33,8 @@ func privateName(set string, id uint64) string {
 // in pages, however large it is. Ids of different callers may collide: their
 // sets are taken apart one after the other.
 //
-// The error is an *Outage, or a *Refusal where set is no set or Redis refused
-// a member. A refused member stays in the private set, which keeps the time to
+// The error is an *Outage, gone's own, or a *Refusal where set is no set or
+// Redis refused a member. A refused member stays in the private set, which keeps the time to
 // live that the set had.
 func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (members int64, err error) {
 	private := privateName(set, id)
@@ -89,22 +93,19 @@ func (k *Keyspace) drain(ctx context.Context, private string, gone func(members 
 		if err != nil {
 			return members, k.refusal(ctx, private, err)
 		}
-		units := make([]unit, len(names))
-		for i, name := range names {
-			units[i] = newUnit(0, name)
-		}
-		t, err := k.unlink(ctx, units)
-		if err != nil {
+		members += int64(len(names))
+		unlinked, err := k.unlinkMembers(ctx, names)
+		var refusal *Refusal
+		switch {
+		case errors.As(err, &refusal):
+			refused = cmp.Or(refused, err)
+		case err != nil:
 			return members, err
 		}
-		members += int64(len(names))
-		if len(names) > 0 {
-			if err := gone(names); err != nil {
+		if len(unlinked) > 0 {
+			if err := gone(unlinked); err != nil {
 				return members, err
 			}
-		}
-		if refused == nil && len(t.refused) > 0 {
-			refused = t.refused[0].refusal()
 		}
 	}
 	if refused != nil || members == 0 { // an empty set doesn't exist
@@ -114,6 +115,28 @@ func (k *Keyspace) drain(ctx context.Context, private string, gone func(members 
 		return members, k.refusal(ctx, private, err)
 	}
 	return members, nil
+}
+
+// unlinkMembers unlinks members with their leases and returns those that are
+// gone. The error is an *Outage, or the *Refusal of the first of the others.
+func (k *Keyspace) unlinkMembers(ctx context.Context, names []string) (unlinked []string, err error) {
+	units := make([]unit, len(names))
+	for i, name := range names {
+		units[i] = newUnit(i, name)
+	}
+	t, err := k.unlink(ctx, units)
+	if err != nil || len(t.refused) == 0 {
+		return names, err
+	}
+	failed := failures(t.refused)
+	for i, next := 0, 0; i < len(names); i++ {
+		if next < len(failed) && failed[next].Index == i {
+			next++
+			continue
+		}
+		unlinked = append(unlinked, names[i])
+	}
+	return unlinked, failed[0].Err
 }
 
 // refusal makes a *Refusal or an *Outage of the reply to a command on one key.

@@ -2,6 +2,8 @@ package keyspace_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,8 +152,12 @@ func TestTakeSetRefusedMember(t *testing.T) {
 	addMembers(t, admin, "tag", "a:1", "b:1", "a:2")
 	admin.Expire(t.Context(), "tag", time.Hour)
 
-	_, err := k.TakeSet(t.Context(), "tag", 1, unheard)
+	var heard []string
+	_, err := k.TakeSet(t.Context(), "tag", 1, func(members []string) error { heard = append(heard, members...); return nil })
 	wantRefusal(t, err, "b:1")
+	if slices.Sort(heard); !slices.Equal(heard, []string{"a:1", "a:2"}) {
+		t.Errorf("heard of %q, want those that are gone", heard)
+	}
 	private := keyspace.PrivateName("tag", 1)
 	wantLeft(t, admin, []string{"a:1", "b:1", "a:2", "tag", private}, "b:1", private)
 	if ttl := admin.TTL(t.Context(), private).Val(); ttl <= 0 {
@@ -163,6 +169,23 @@ func TestTakeSetRefusedMember(t *testing.T) {
 	}
 	if n := admin.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys left", n)
+	}
+}
+
+// Members that could not be announced are announced by the next call.
+func TestTakeSetUnannounced(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{URL: r.URL})
+	addMembers(t, r.Client, "tag", "a", "b")
+	deaf := errors.New("nobody listens")
+	if _, err := k.TakeSet(t.Context(), "tag", 1, func([]string) error { return deaf }); !errors.Is(err, deaf) {
+		t.Fatalf("got error %v", err)
+	}
+	var heard []string
+	_, err := k.TakeSet(t.Context(), "tag", 1, func(members []string) error { heard = append(heard, members...); return nil })
+	if err != nil || len(heard) != 2 {
+		t.Errorf("heard of %q, %v", heard, err)
 	}
 }
 

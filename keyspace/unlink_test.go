@@ -192,7 +192,7 @@ func TestLeastPrivilege(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
-		"+unlink", "+publish", "+set", "+scan", "+type", "+renamenx", "+sscan", "+ping", "+select",
+		"+unlink", "+publish", "+subscribe", "+set", "+scan", "+type", "+renamenx", "+sscan", "+ping", "+select",
 		"~shop:*", "~tag:*", "~lock:fill:*", "~unstale:set:*", "&cache:invalidate")
 	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr() + "/3"})
 	admin = clientOf(t, "redis://"+server.Addr()+"/3")
