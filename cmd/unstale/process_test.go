@@ -113,26 +113,33 @@ func (w *world) checkDone(rows int) {
 // settled counts the journal's entries of each row.
 func (w *world) settled() map[uint64]int {
 	w.t.Helper()
+	settled := map[uint64]int{}
+	for _, e := range w.entries() {
+		settled[e.ID]++
+	}
+	return settled
+}
+
+// entries are all of the journal's.
+func (w *world) entries() (entries []outbox.Entry) {
+	w.t.Helper()
 	rows, err := w.db.Query("SELECT body FROM cache_outbox_journal")
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer rows.Close()
-	settled := map[uint64]int{}
 	for rows.Next() {
 		var body []byte
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		entries, err := outbox.DecodeEntries(body)
+		batch, err := outbox.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		for _, e := range entries {
-			settled[e.ID]++
-		}
+		entries = append(entries, batch...)
 	}
-	return settled
+	return entries
 }
 
 // A running is an "unstale run" in a process of its own.
