@@ -15,6 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var rooms = map[string][]string{
 	"cmd/unstale":            {"internal/demo", "internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
 	"internal/demo":          {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
+	"internal/docs":          {},
 	"internal/servers":       {},
 	"internal/testenv":       {"internal/servers"},
 	"internal/testenv/which": {"internal/testenv"},

@@ -1,0 +1,184 @@
+package docs
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A service is what docker-compose.yml says about one.
+type service struct {
+	Image       string
+	Build       string
+	Command     []string
+	Environment map[string]string
+	Ports       []string
+	Healthcheck struct{ Test []string }
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	Restart     string
+	ReadOnly    bool `yaml:"read_only"`
+}
+
+func services(t testing.TB) map[string]service {
+	t.Helper()
+	var file struct{ Services map[string]service }
+	if err := yaml.Unmarshal([]byte(read(t, "docker-compose.yml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.Services
+}
+
+// docker compose up --wait needs a health check of all that stays, and somebody who waits for what ends.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	all := services(t)
+	var names []string
+	for name, s := range all {
+		names = append(names, name)
+		oneShot := s.Restart == "no"
+		if oneShot == (len(s.Healthcheck.Test) > 0) {
+			t.Errorf("%s: one-shot %v, health check %q", name, oneShot, s.Healthcheck.Test)
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:$") {
+				t.Errorf("%s: port %s is open to the network, or cannot be changed", name, port)
+			}
+		}
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"migrate", "mysql", "redis", "worker"}) {
+		t.Fatalf("services %q", names)
+	}
+	for _, c := range []struct{ name, on, condition string }{
+		{"migrate", "mysql", "service_healthy"},
+		{"worker", "migrate", "service_completed_successfully"},
+		{"worker", "redis", "service_healthy"},
+	} {
+		if got := all[c.name].DependsOn[c.on].Condition; got != c.condition {
+			t.Errorf("%s waits for %s with %q, wanted %q", c.name, c.on, got, c.condition)
+		}
+	}
+	// What tests use where Docker answers, and what scripts/demo asks for.
+	if all["mysql"].Image != "mysql:8.4" || all["redis"].Image != "redis:8" {
+		t.Errorf("images %s and %s", all["mysql"].Image, all["redis"].Image)
+	}
+	if all["mysql"].Environment["MYSQL_ROOT_PASSWORD"] == "" {
+		t.Error("scripts/demo reads MYSQL_ROOT_PASSWORD from the mysql container")
+	}
+	if a, b := all["migrate"], all["worker"]; a.Image != b.Image || a.Build != "." || b.Build != "." || !a.ReadOnly || !b.ReadOnly {
+		t.Errorf("migrate and worker differ: %+v, %+v", a, b)
+	}
+	redis := strings.Join(all["redis"].Command, " ")
+	for _, setting := range []string{"--maxmemory $", "--maxmemory-policy allkeys-lru", "--appendonly no"} {
+		if !strings.Contains(redis, setting) {
+			t.Errorf("redis is no cache: %s lacks %s", redis, setting)
+		}
+	}
+}
+
+// Every secret is a variable with a default for local use.
+func TestComposeSecrets(t *testing.T) {
+	t.Parallel()
+	for name, s := range services(t) {
+		for variable, value := range s.Environment {
+			secret := strings.Contains(variable, "PASSWORD") || strings.Contains(variable, "AUTH") ||
+				variable == "MYSQL_DSN" || variable == "REDIS_URL"
+			if secret && !strings.Contains(value, "PASSWORD:-") {
+				t.Errorf("%s: %s is %q", name, variable, value)
+			}
+		}
+	}
+}
+
+// testComposeCommands asks the program whether it has what the services and the image call.
+func testComposeCommands(t *testing.T, program string) {
+	knows := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), program, append(args, "--help")...).CombinedOutput()
+		if err != nil {
+			t.Errorf("unstale %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	all := services(t)
+	probe := all["worker"].Healthcheck.Test
+	if len(probe) < 3 || probe[0] != "CMD" || probe[1] != "/unstale" {
+		t.Fatalf("the image has no shell, but the health check is %q", probe)
+	}
+	knows(probe[2:]...)
+	for _, name := range []string{"migrate", "worker"} {
+		help := knows(all[name].Command...)
+		for variable := range all[name].Environment {
+			if variable != "APP_ENV" && !strings.Contains(help, "["+variable+"]") { // APP_ENV is the map's
+				t.Errorf("%s: unstale does not read %s", name, variable)
+			}
+		}
+	}
+	help := knows("run")
+	for _, match := range regexp.MustCompile(`(UNSTALE_[A-Z_]+)=`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
+		if !strings.Contains(help, "["+match[1]+"]") {
+			t.Errorf("Dockerfile: unstale does not read %s", match[1])
+		}
+	}
+}
+
+// The image is minimal, runs as nobody in particular, and is built by the Go version of go.mod.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	file := read(t, "Dockerfile")
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))[1]
+	stages := regexp.MustCompile(`(?m)^FROM (?:--\S+ )?(\S+)`).FindAllStringSubmatch(file, -1)
+	if len(stages) != 2 || stages[0][1] != "golang:"+version+"-bookworm" || stages[1][1] != "scratch" {
+		t.Errorf("stages %q", stages)
+	}
+	last := file[strings.LastIndex(file, "\nFROM "):]
+	for _, line := range []string{"USER 65532:65532", "EXPOSE 9117", `ENTRYPOINT ["/unstale"]`} {
+		if !strings.Contains(last, "\n"+line+"\n") {
+			t.Errorf("the last stage lacks %s", line)
+		}
+	}
+	if !strings.Contains(file, "-trimpath") || !strings.Contains(file, "-X main.version=") {
+		t.Error("the binary has paths of the build, or no version")
+	}
+	for _, name := range []string{"docs/operations.md", "README.md", "docker-compose.yml"} {
+		if text := read(t, name); strings.Contains(text, "/etc/unstale") && !strings.Contains(last, "UNSTALE_MAP=/etc/unstale/mapping.yaml") {
+			t.Errorf("%s and the image differ in where the map is", name)
+		}
+	}
+}
+
+// What is built from is in the image's context: .dockerignore leaves everything out but what it names.
+func TestBuildContext(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		`{{$d := .Dir}}{{if not .Standard}}{{with .Module}}{{if .Main}}{{range $.EmbedFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}`, "./cmd/unstale")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	embedded := strings.Fields(strings.ReplaceAll(string(out), checkout(t)+"/", ""))
+	if len(embedded) == 0 {
+		t.Fatal("go list tells of no embedded files")
+	}
+	ignore := strings.Split(read(t, ".dockerignore"), "\n")
+	for _, file := range append(embedded, "go.mod", "go.sum", "main.go") {
+		named := slices.ContainsFunc(ignore, func(line string) bool {
+			pattern, exception := strings.CutPrefix(line, "!")
+			return exception && matches(pattern, file)
+		})
+		if !named {
+			t.Errorf(".dockerignore keeps %s out of the image's context", file)
+		}
+	}
+}
+
+// matches knows as much of .dockerignore's patterns as ours use: a star within a name, two in front for any folder.
+func matches(pattern, file string) bool {
+	text := regexp.QuoteMeta(pattern)
+	text = strings.ReplaceAll(text, `\*\*/`, `(.*/)?`)
+	text = strings.ReplaceAll(text, `\*`, `[^/]*`)
+	return regexp.MustCompile("^" + text + "$").MatchString(file)
+}

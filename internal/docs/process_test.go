@@ -1,0 +1,118 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process is a running worker.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	log  *buffer
+	over chan struct{} // closed when it has ended
+}
+
+func start(t *testing.T, program, dsn, redisURL string) *process {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	if err := os.WriteFile(file, []byte(everything), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &process{t: t, log: &buffer{}, over: make(chan struct{})}
+	w.cmd = exec.CommandContext(context.Background(), program, "run", "--map", file, "--listen", "127.0.0.1:0")
+	w.cmd.Env, w.cmd.Stderr = []string{"MYSQL_DSN=" + dsn, "REDIS_URL=" + redisURL}, w.log
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = w.cmd.Wait(); close(w.over) }() // ProcessState tells how it ended
+	t.Cleanup(func() {
+		_ = w.cmd.Process.Kill()
+		<-w.over
+		if t.Failed() {
+			t.Logf("the worker said:\n%s", w.log)
+		}
+	})
+	return w
+}
+
+// until waits for what must happen.
+func (w *process) until(what string, condition func() bool) {
+	w.t.Helper()
+	deadline, tick := time.NewTimer(time.Minute), time.NewTicker(5*time.Millisecond)
+	defer deadline.Stop()
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-w.over:
+			w.t.Fatalf("%s: it ended with %s", what, w.cmd.ProcessState)
+		case <-deadline.C:
+			w.t.Fatalf("%s: not within a minute", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// get returns the status and the body of a path.
+func (w *process) get(path string) string {
+	w.t.Helper()
+	address := regexp.MustCompile(`"address":"([^"]+)"`).FindStringSubmatch(w.log.String())
+	if address == nil {
+		return ""
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	reply, err := client.Get("http://" + address[1] + path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", reply.StatusCode, body)
+}
+
+// stop ends the worker as a deployment does.
+func (w *process) stop() {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	<-w.over
+	if code := w.cmd.ProcessState.ExitCode(); code != 0 {
+		w.t.Errorf("exit code %d", code)
+	}
+}
+
+// A buffer takes what a process says while the test reads it.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (b *buffer) has(part string) bool { return strings.Contains(b.String(), part) }

@@ -1,0 +1,171 @@
+package docs
+
+import (
+	"database/sql"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+const page = "docs/operations.md"
+
+// everything uses all that a map can, so that the worker needs every right that it may ever need.
+const everything = `version: 1
+params:
+  category_id:
+    lookup: {by: [id], sql: "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"}
+entities:
+  product:
+    params: [category_id]
+    keys: ["zahraah:product:{id}"]
+    patterns: ["zahraah:category:{category_id}:*"]
+    sets: ["tag:{id}"]
+    tags: ["product-{id}"]
+    repeat: [2ms]
+    hold: 1ms
+`
+
+// testWorker runs the program under the accounts of docs/operations.md and nothing more (S1): migrations down and up,
+// an application's rows, a worker that does everything, its metrics, and dead letters that are put back.
+func testWorker(t *testing.T, program string) {
+	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
+	as := func(user, password string) string { return dsn(t, server.TCPDSN("shop"), user, password) }
+	client := redis.NewClient(&redis.Options{Addr: cache.Addr()})
+	defer client.Close()
+
+	admin := open(t, server.DSN(""))
+	run(t, admin, "CREATE DATABASE shop", "CREATE TABLE shop.product_categories (product_id INT, category_id INT)",
+		"INSERT INTO shop.product_categories VALUES (42, 7)", "CREATE USER 'shop'@'%' IDENTIFIED BY 'change me 4'")
+	run(t, admin, statements(onlyBlock(t, page, "sql", "CREATE USER 'unstale_migrate'"))...)
+	for _, verb := range []string{"up", "down", "up"} {
+		call(t, program, as("unstale_migrate", "change me 1"), "migrate", verb)
+	}
+	run(t, admin, statements(onlyBlock(t, page, "sql", "CREATE USER 'unstale'@"))...)
+	run(t, admin, statements(onlyBlock(t, page, "sql", "TO 'shop'@"))...)
+
+	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
+	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
+	if err := client.Do(t.Context(), words(onlyBlock(t, page, "redis", "ACL SETUSER").text)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
+	shop := open(t, server.DSN("shop"))
+	testInvalidation(t, w, shop, open(t, as("shop", "change me 4")), client)
+	testMetrics(t, w.get("/metrics"))
+	w.stop()
+
+	call(t, program, as("unstale", "change me 2"), "status")
+	want(t, shop, "SELECT GROUP_CONCAT(reason) FROM cache_outbox_dead", "unknown_entity")
+	for _, part := range []string{"FROM cache_outbox_dead ORDER BY", "FROM cache_outbox_sweeps WHERE", "START TRANSACTION"} {
+		run(t, shop, statements(onlyBlock(t, page, "sql", part))...)
+	}
+	want(t, shop, "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM cache_outbox_dead), entity, entity_id) FROM cache_outbox", "0 unknown 1")
+}
+
+// testInvalidation lets an application insert rows, and sees keys, patterns, sets, tags and repeats done.
+func testInvalidation(t *testing.T, w *process, shop, application *sql.DB, client *redis.Client) {
+	t.Helper()
+	stale := []string{"zahraah:product:42", "zahraah:category:7:list", "zahraah:member", "stamp:product-42"}
+	for _, key := range append(stale, "zahraah:product:421") {
+		if err := client.Set(t.Context(), key, "old", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.SAdd(t.Context(), "tag:42", "zahraah:member").Err(); err != nil {
+		t.Fatal(err)
+	}
+	run(t, application,
+		"INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '42'), ('unknown', '1')",
+		"INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', '43', UTC_TIMESTAMP())")
+	w.until("it listens", func() bool { return client.Publish(t.Context(), "cache:outbox:wake", "").Val() > 0 })
+	w.until("it hears", func() bool { return !strings.Contains(w.get("/metrics"), "\nunstale_wakes_total 0\n") })
+	const waiting = `SELECT (SELECT COUNT(*) FROM cache_outbox) + (SELECT COUNT(*) FROM cache_outbox_delayed) +
+		(SELECT COUNT(*) FROM cache_outbox_sweeps)`
+	w.until("all is done", func() bool { // 42 and 43, each with its repeat
+		return value(t, shop, waiting) == "0" && value(t, shop, "SELECT SUM(row_count) FROM cache_outbox_journal") == "4"
+	})
+	if n := client.Exists(t.Context(), append(stale, "tag:42")...).Val(); n != 0 {
+		t.Errorf("%d stale keys left", n)
+	}
+	if client.Exists(t.Context(), "zahraah:product:421").Val() != 1 {
+		t.Error("a neighbour is gone")
+	}
+}
+
+// testMetrics compares the page's table with what a worker serves.
+func testMetrics(t *testing.T, served string) {
+	t.Helper()
+	got := map[string]string{}
+	for _, match := range regexp.MustCompile(`(?m)^# TYPE (unstale_\w+) (\w+)$`).FindAllStringSubmatch(served, -1) {
+		got[match[1]] = match[2]
+	}
+	for _, row := range table(t, page, "metric") {
+		name, label, labelled := strings.Cut(strings.TrimSuffix(row[0], "}"), "{")
+		if got[name] != row[1] {
+			t.Errorf("%s has %s as %q, the worker as %q", page, name, row[1], got[name])
+		}
+		if labelled != strings.Contains(served, "\n"+name+"{") && row[1] != "histogram" || labelled && !strings.Contains(served, "\n"+name+"{"+label+"=") {
+			t.Errorf("%s has %s with the label %q, the worker has not", page, name, label)
+		}
+		delete(got, name)
+	}
+	for name := range got {
+		t.Errorf("%s does not explain %s", page, name)
+	}
+}
+
+// call runs a command to its end.
+func call(t *testing.T, program, dsn string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = []string{"MYSQL_DSN=" + dsn}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("unstale %q: %v\n%s", args, err, out)
+	}
+}
+
+// dsn is base for another account.
+func dsn(t *testing.T, base, user, password string) string {
+	t.Helper()
+	c, err := mysql.ParseDSN(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.User, c.Passwd = user, password
+	return c.FormatDSN()
+}
+
+func open(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// value is the one value that a query gives, "" for none.
+func value(t testing.TB, db *sql.DB, query string) string {
+	t.Helper()
+	var v sql.NullString
+	if err := db.QueryRowContext(t.Context(), query).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return v.String
+}
+
+// words splits a Redis command at spaces.
+func words(text string) (list []any) {
+	for _, word := range strings.Fields(text) {
+		list = append(list, word)
+	}
+	return list
+}
