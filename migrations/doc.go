@@ -4,5 +4,5 @@
 //	goose -dir migrations -table cache_outbox_version mysql "$MYSQL_DSN" up
 //
 // Every migration is one idempotent DDL statement, because MySQL commits around DDL: a run that was cut off
-// is repaired by running it again. Replicas that start together take turns (see [Provider]).
+// is repaired by running it again. Replicas that start together take turns (see [Up]).
 package migrations

@@ -21,15 +21,11 @@ const VersionTable = "cache_outbox_version"
 // ErrSchema says that the database's schema is not the one that this binary was built for.
 var ErrSchema = errors.New("schema does not match this binary")
 
-// Provider returns goose's provider over the embedded files. Its verbs take turns with those of other
-// processes through a MySQL user lock, which the server frees the moment its holder is gone. (Goose's own
-// table locker would make the others wait out a lease after a crash, and needs equal clocks and time zones.)
-//
-// The provider keeps one connection of db while a verb runs; it does not close db.
+// Provider returns goose's provider over the embedded files, for reading. [Up] and [Down] change the schema: they take
+// turns with other processes, the provider's own verbs do not. It does not close db.
 func Provider(db *sql.DB) (*goose.Provider, error) {
 	p, err := goose.NewProvider(goose.DialectMySQL, db, files,
 		goose.WithTableName(VersionTable),
-		goose.WithSessionLocker(turn{}),
 		goose.WithDisableGlobalRegistry(true),
 	)
 	if err != nil {
@@ -44,7 +40,11 @@ func Up(ctx context.Context, db *sql.DB) ([]*goose.MigrationResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := p.Up(ctx)
+	var done []*goose.MigrationResult
+	err = inTurn(ctx, db, func() (err error) {
+		done, err = p.Up(ctx)
+		return err
+	})
 	if err != nil {
 		return done, fmt.Errorf("migrate up: %w", err)
 	}
@@ -61,16 +61,20 @@ func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, 
 	if err != nil {
 		return nil, err
 	}
-	have, err := version(ctx, db)
-	if err != nil || have == 0 {
-		return nil, err
-	}
-	if !force {
-		if err := refuseRows(ctx, db, p, have); err != nil {
-			return nil, err
+	var done *goose.MigrationResult
+	err = inTurn(ctx, db, func() error {
+		have, err := version(ctx, db)
+		if err != nil || have == 0 {
+			return err
 		}
-	}
-	done, err := p.Down(ctx)
+		if !force {
+			if err := refuseRows(ctx, db, p, have); err != nil {
+				return err
+			}
+		}
+		done, err = p.Down(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("migrate down: %w", err)
 	}
@@ -91,7 +95,7 @@ func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int6
 			return fmt.Errorf("look for rows in %s: %w", table, err)
 		}
 		if found {
-			return fmt.Errorf("migrate down: table %s %w", table, ErrRows)
+			return fmt.Errorf("table %s %w", table, ErrRows)
 		}
 	}
 	return nil

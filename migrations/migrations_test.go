@@ -47,12 +47,8 @@ func TestUpCheckDown(t *testing.T) {
 	if n := countTables(t, db); n != len(tables) {
 		t.Errorf("%d tables after up", n)
 	}
-	p, err := migrations.Provider(db)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for left := len(tables) - 1; left >= 0; left-- {
-		if _, err := p.Down(ctx); err != nil {
+		if _, err := migrations.Down(ctx, db, false); err != nil {
 			t.Fatal(err)
 		}
 		if n := countTables(t, db); n != left {
@@ -135,5 +131,24 @@ func TestUpAfterACutRun(t *testing.T) {
 	done, err := migrations.Up(ctx, db)
 	if err != nil || len(done) != 3 {
 		t.Fatalf("applied %d, %v", len(done), err)
+	}
+}
+
+// A run that died between making goose's version table and writing its first row is repaired as well.
+func TestUpAfterAnEmptyVersionTable(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DELETE FROM " + migrations.VersionTable); err != nil {
+		t.Fatal(err)
+	}
+	done, err := migrations.Up(ctx, db)
+	if err != nil || len(done) != len(tables) {
+		t.Fatalf("applied %d, %v", len(done), err)
+	}
+	if err := migrations.Check(ctx, db); err != nil {
+		t.Error(err)
 	}
 }
