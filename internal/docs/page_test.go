@@ -140,6 +140,28 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// docs/operations.md knows every state of an outage of Redis that a log can have.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, row := range table(t, "docs/operations.md", "redis") {
+		for _, word := range strings.Split(row[0], ", ") {
+			known[word] = true
+		}
+	}
+	states := regexp.MustCompile(`(?m)^\tState\w+ += "(\w+)"`).FindAllStringSubmatch(read(t, "keyspace/fault.go"), -1)
+	for _, match := range states {
+		ours := match[1] == "canceled" || match[1] == "closed" // the worker stops; nobody hears of it
+		if !ours && !known[match[1]] {
+			t.Errorf("docs/operations.md does not know the state %s", match[1])
+		}
+		delete(known, match[1])
+	}
+	for word := range known {
+		t.Errorf("docs/operations.md knows a state %s, package keyspace does not", word)
+	}
+}
+
 // The states have the words of worker/doc.go, and the same picture.
 func TestStates(t *testing.T) {
 	t.Parallel()
