@@ -12,8 +12,14 @@ import (
 const enginesSQL = `SELECT table_name AS table_name, engine AS engine FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name LIKE 'cache\_outbox%' AND engine <> 'InnoDB'`
 
-// Check looks for settings of the server under which claims would not work, and names the cure. It expects
-// the schema to be there (see package migrations).
+// A SettingError is a setting of the server under which claims would not work, with its cure.
+type SettingError string
+
+// Error implements error.
+func (e SettingError) Error() string { return string(e) }
+
+// Check looks for settings of the server under which claims would not work, and returns a SettingError for each. It
+// expects the schema to be there (see package migrations).
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
@@ -28,7 +34,7 @@ func (s *Store) checkBinlog(ctx context.Context) error {
 	}
 	format, err := s.variable(ctx, "@@GLOBAL.binlog_format")
 	if err == nil && strings.EqualFold(format, "STATEMENT") {
-		err = errors.New("binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED on the server")
+		err = SettingError("binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED on the server")
 	}
 	return err
 }
@@ -42,7 +48,7 @@ func (s *Store) checkEngines(ctx context.Context) error {
 		return fmt.Errorf("check table engines: %w", err)
 	}
 	for _, t := range tables {
-		return fmt.Errorf("table %s uses engine %s, which has no transactions; run ALTER TABLE %s ENGINE = InnoDB", t.Name, t.Engine, t.Name)
+		return SettingError(fmt.Sprintf("table %s uses engine %s, which has no transactions; run ALTER TABLE %s ENGINE = InnoDB", t.Name, t.Engine, t.Name))
 	}
 	return nil
 }
@@ -52,7 +58,7 @@ func (s *Store) checkEngines(ctx context.Context) error {
 func (s *Store) checkAutoInc(ctx context.Context) error {
 	mode, err := s.variable(ctx, "@@GLOBAL.innodb_autoinc_lock_mode")
 	if err == nil && mode == "0" {
-		err = errors.New("innodb_autoinc_lock_mode is 0, with which inserts wait for each other; set it to 2 (or 1) in the server's configuration")
+		err = SettingError("innodb_autoinc_lock_mode is 0, with which inserts wait for each other; set it to 2 (or 1) in the server's configuration")
 	}
 	return err
 }

@@ -44,9 +44,10 @@ func IsStatementFault(err error) bool {
 }
 
 // IsRefusal says whether the server answers and refuses us for good: a password, a missing database, a statement
-// that it does not accept. Waiting cannot help, an operator can.
+// that it does not accept, a setting that does not fit. Waiting cannot help, an operator can.
 func IsRefusal(err error) bool {
-	return number(err) == errAccessDenied || IsStatementFault(err)
+	var setting SettingError
+	return number(err) == errAccessDenied || errors.As(err, &setting) || IsStatementFault(err)
 }
 
 // number is the server's error number, or 0 if err did not come from a server.
