@@ -27,6 +27,10 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		testComposeCommands(t, program)
 	})
+	t.Run("refusals", func(t *testing.T) {
+		t.Parallel()
+		testRefusals(t, program)
+	})
 	t.Run("worker", func(t *testing.T) {
 		t.Parallel()
 		testWorker(t, program)
