@@ -1,6 +1,7 @@
 package keyspace_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -129,7 +130,7 @@ var oddKeys = []string{"{}", "a}b", "}{", "{a", "a{}b", "a{{b}}c", "user:{1000}:
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	k := open(t, keyspace.Options{URL: c.url()})
+	k := open(t, keyspace.Options{URL: c.url(), BeaconTTL: time.Hour})
 	t.Run("Slot", func(t *testing.T) {
 		for _, key := range append(names(200, "key:%d"), oddKeys...) {
 			if want := c.direct[0].ClusterKeySlot(t.Context(), key).Val(); int64(keyspace.Slot(key)) != want {
@@ -224,8 +225,8 @@ func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 		fill(t, c.client, members...)
 		fill(t, c.client, leases(members...)...)
 		addMembers(t, c.client, set, members...)
-		if n, err := k.TakeSet(t.Context(), set, uint64(id), unheard); err != nil || n < int64(len(members)) {
-			t.Fatalf("%q: %d members, %v", set, n, err)
+		if n, err := k.TakeSet(t.Context(), set, uint64(id), unheard); err != nil || n.Members < int64(len(members)) {
+			t.Fatalf("%q: %d members, %v", set, n.Members, err)
 		}
 		wantLeft(t, c.client, slices.Concat(members, leases(members...), []string{set, keyspace.PrivateName(set, uint64(id))}))
 	}
@@ -248,6 +249,9 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 		if err := d.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := k.Beat(t.Context()); !errors.As(err, new(*keyspace.Loss)) {
+		t.Errorf("flushing all nodes is taken for %v", err)
 	}
 	// Keys stand at the old node, as do some of the leases; the others are
 	// taken at the new one. Of the last ten there is neither.

@@ -11,21 +11,23 @@
 //  2. Every reply is checked. A call that returns no error and no failure has
 //     had an answer from Redis for every name that it was given.
 //  3. An error is an outage: an *Outage, the fault of Redis, of the network, of
-//     the configuration or of the caller's context. Nothing is then known to be
-//     done, everything may be, and repeating the call is harmless.
+//     the configuration or of the caller's context; or a *Loss. Nothing is then
+//     known to be done, everything may be, and repeating the call is harmless.
 //  4. What Redis refuses for the sake of one key is that key's fault: a
 //     *Refusal, by target or by pattern. Its neighbours are done all the same.
 //  5. Names are bytes. Nothing is trimmed, quoted or normalised, and in Cluster
 //     a slot is computed from the bytes that are sent.
 //  6. No command crosses slots, and no pass reads a replica.
+//  7. With beacons, an UNLINK that Redis acknowledged and has lost is noticed:
+//     by the next call as a *Loss, and by any process through Survived.
 //
 // What it doesn't do: it doesn't decide what is stale, doesn't remember what
 // it did, doesn't wait out an outage, and publishes nothing by itself after an
 // unlink or a sweep: the order is the caller's.
 //
-// The Redis user needs UNLINK and PUBLISH; SET for holds; SCAN for sweeps;
+// The Redis user needs UNLINK and PUBLISH; GET and SET for beacons, SET for holds; SCAN for sweeps;
 // TYPE, RENAMENX and SSCAN for index sets; SUBSCRIBE to listen; PING; in
 // Cluster CLUSTER SLOTS; on a numbered database SELECT. None of these is @admin or @dangerous. Its key
-// patterns have to cover the keys, their leases (lock:fill:*) and
-// unstale:set:*.
+// patterns have to cover the keys, their leases (lock:fill:*),
+// unstale:set:* and unstale:beacon:*.
 package keyspace

@@ -6,3 +6,6 @@ var (
 	PrivateName = privateName
 	Slot        = slot
 )
+
+// JudgeBeacon is what Survived makes of the texts of a beacon's two keys.
+func JudgeBeacon(a, b string) uint64 { return survived(parseValue(a), parseValue(b)) }

@@ -21,6 +21,9 @@ type Keyspace struct {
 	closeErr  error
 
 	publisher publisher
+
+	// The beacons of Unlink, and of Sweep and TakeSet.
+	unlinks, sweeps lane
 }
 
 // Open makes a Keyspace of options, to which defaults are applied. It doesn't
@@ -36,6 +39,7 @@ func Open(o Options) (*Keyspace, error) {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
 	k := &Keyspace{client: o.client(a)}
+	k.unlinks.ttl, k.sweeps.ttl = o.BeaconTTL, o.BeaconTTL
 	k.cluster, _ = k.client.(*redis.ClusterClient)
 	return k, nil
 }

@@ -133,9 +133,9 @@ func names(n int, format string) []string {
 
 func mustUnlink(t testing.TB, k *keyspace.Keyspace, targets []keyspace.Target) {
 	t.Helper()
-	failures, err := k.Unlink(t.Context(), targets)
-	if err != nil || len(failures) > 0 {
-		t.Fatalf("Unlink: %v, failures %v", err, failures)
+	done, err := k.Unlink(t.Context(), targets)
+	if err != nil || len(done.Failures) > 0 {
+		t.Fatalf("Unlink: %v, failures %v", err, done.Failures)
 	}
 }
 

@@ -52,6 +52,12 @@ type Options struct {
 	// two redirections or retries in Cluster may make it threefold.
 	Timeout time.Duration
 
+	// BeaconTTL is how long Redis keeps the beacons that tell whether it lost
+	// what it had acknowledged: see Survived. It must exceed the time for which
+	// the caller remembers what it unlinked. Zero: no beacons are written, and
+	// no loss is noticed.
+	BeaconTTL time.Duration
+
 	// PoolSize is the number of connections, for each node of a Cluster. Zero
 	// means 8, the least is 2: a sweep holds one connection and unlinks on
 	// another. Each has buffers of 128 KiB. After as many dials have failed,
@@ -80,6 +86,9 @@ func (o Options) Validate() error {
 	}
 	if o.Timeout < minTimeout || o.Timeout > maxTimeout {
 		faults = append(faults, fmt.Errorf("option Timeout is %v: it must be from %v to %v", o.Timeout, minTimeout, maxTimeout))
+	}
+	if o.BeaconTTL != 0 && o.BeaconTTL < time.Second {
+		faults = append(faults, fmt.Errorf("option BeaconTTL is %v: it must be 0, or 1s or more", o.BeaconTTL))
 	}
 	if o.PoolSize < minPoolSize {
 		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))

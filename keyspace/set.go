@@ -21,9 +21,9 @@ func privateName(set string, id uint64) string {
 // TakeSet unlinks every member of an index set, with its lease, and the set
 // itself. It calls gone with the members of each page once they are unlinked,
 // so that they can be published; an error of gone ends the call, and the next
-// one starts the members over. It returns how many members it found, those of
-// an interrupted call included where there was one. A set that doesn't exist
-// has none.
+// one starts the members over. It counts the members that it found, those of an
+// interrupted call included where there was one. A set that doesn't exist has
+// none.
 //
 // The set is first renamed to a private name that derives from id, so that
 // members which are added meanwhile go to a new set and none is lost. The
@@ -33,13 +33,31 @@ func privateName(set string, id uint64) string {
 // in pages, however large it is. Ids of different callers may collide: their
 // sets are taken apart one after the other.
 //
-// The error is an *Outage, gone's own, or a *Refusal where set is no set or
-// Redis refused a member. A refused member stays in the private set, which keeps the time to
+// The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is no set
+// or Redis refused a member. A refused member stays in the private set, which keeps the time to
 // live that the set had.
-func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (members int64, err error) {
-	private := privateName(set, id)
+func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
+	t := tally{lane: &k.sweeps}
+	err := t.send(ctx, k, nil)
+	var members int64
+	if err == nil {
+		members, err = k.takeSet(ctx, &t, set, privateName(set, id), gone)
+	}
+	if err == nil {
+		err = t.send(ctx, k, nil)
+	}
+	return TakenSet{members, t.beat}, err
+}
+
+// TakenSet says what came of TakeSet.
+type TakenSet struct {
+	Members int64
+	Beat    Beat // the place after the last member: see Survived
+}
+
+func (k *Keyspace) takeSet(ctx context.Context, t *tally, set, private string, gone func(members []string) error) (members int64, err error) {
 	for taken := false; ; {
-		n, err := k.drain(ctx, private, gone)
+		n, err := k.drain(ctx, t, private, gone)
 		members += n
 		if err != nil || taken {
 			return members, err
@@ -79,7 +97,7 @@ func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, ab
 // drain unlinks the members of a private set, then the set. It keeps to one
 // connection: behind another one there may be another server, where a cursor
 // means nothing.
-func (k *Keyspace) drain(ctx context.Context, private string, gone func(members []string) error) (members int64, err error) {
+func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone func(members []string) error) (members int64, err error) {
 	node, err := k.master(ctx, private)
 	if err != nil {
 		return 0, err
@@ -94,7 +112,7 @@ func (k *Keyspace) drain(ctx context.Context, private string, gone func(members 
 			return members, k.refusal(ctx, private, err)
 		}
 		members += int64(len(names))
-		unlinked, err := k.unlinkMembers(ctx, names)
+		unlinked, err := k.unlinkMembers(ctx, t, names)
 		var refusal *Refusal
 		switch {
 		case errors.As(err, &refusal):
@@ -118,13 +136,14 @@ func (k *Keyspace) drain(ctx context.Context, private string, gone func(members 
 }
 
 // unlinkMembers unlinks members with their leases and returns those that are
-// gone. The error is an *Outage, or the *Refusal of the first of the others.
-func (k *Keyspace) unlinkMembers(ctx context.Context, names []string) (unlinked []string, err error) {
+// gone. The error is an *Outage, a *Loss, or the *Refusal of the first of the
+// others.
+func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []string) (unlinked []string, err error) {
 	units := make([]unit, len(names))
 	for i, name := range names {
 		units[i] = newUnit(i, name)
 	}
-	t, err := k.unlink(ctx, units)
+	t, err := k.unlinkPage(ctx, pass, units)
 	if err != nil || len(t.refused) == 0 {
 		return names, err
 	}

@@ -44,8 +44,8 @@ func TestTakeSet(t *testing.T) {
 
 			heard := 0
 			got, err := k.TakeSet(t.Context(), set, uint64(id), func(members []string) error { heard += len(members); return nil })
-			if err != nil || got < int64(n) || int64(heard) != got {
-				t.Fatalf("%q: %d members, %d heard of, %v, want %d", set, got, heard, err, n)
+			if err != nil || got.Members < int64(n) || int64(heard) != got.Members {
+				t.Fatalf("%q: %d members, %d heard of, %v, want %d", set, got.Members, heard, err, n)
 			}
 			if n := c.DBSize(t.Context()).Val(); n != 1 {
 				t.Fatalf("%q: %d keys left, want the bystander alone", set, n)
@@ -135,8 +135,8 @@ func TestTakeSetOfSomethingElse(t *testing.T) {
 	// Somebody put something else under the private name.
 	_, err = k.TakeSet(t.Context(), "tag", 2, unheard)
 	wantRefusal(t, err, keyspace.PrivateName("tag", 2))
-	if n, err := k.TakeSet(t.Context(), "absent", 3, unheard); n != 0 || err != nil {
-		t.Errorf("absent: %d, %v", n, err)
+	if n, err := k.TakeSet(t.Context(), "absent", 3, unheard); n.Members != 0 || err != nil {
+		t.Errorf("absent: %d, %v", n.Members, err)
 	}
 }
 

@@ -15,6 +15,9 @@ type SweepResult struct {
 	Scanned  int64 // names that the scan returned, a name that it returned twice counted twice
 	Unlinked int64 // names that Redis removed, leases included; too few where an answer got lost
 
+	// Beat is the place at the pass' end: see Survived.
+	Beat Beat
+
 	// Patterns are the patterns in the order of first appearance.
 	Patterns []PatternResult
 }
@@ -39,8 +42,8 @@ type PatternResult struct {
 // may miss: sweep again when the longest lease has run out. It publishes
 // nothing.
 //
-// The error is an *Outage; the pass is then to be made again from the start,
-// which is harmless. That includes a lost connection: the server behind the
+// The error is an *Outage or a *Loss; the pass is then to be made again from
+// the start, which is harmless. That includes a lost connection: the server behind the
 // next one may be another, where a cursor means nothing.
 func (k *Keyspace) Sweep(ctx context.Context, patterns []string) (SweepResult, error) {
 	var result SweepResult
@@ -59,16 +62,22 @@ func (k *Keyspace) Sweep(ctx context.Context, patterns []string) (SweepResult, e
 	if err != nil {
 		return result, err
 	}
+	t := tally{lane: &k.sweeps}
+	if err := t.send(ctx, k, nil); err != nil { // the pass' first beat
+		return result, err
+	}
 	for _, master := range masters {
-		if err := k.sweepNode(ctx, master, m, &result); err != nil {
+		if err := k.sweepNode(ctx, master, m, &t, &result); err != nil {
 			return result, err
 		}
 	}
-	return result, nil
+	err = t.send(ctx, k, nil)
+	result.Beat = t.beat
+	return result, err
 }
 
 // sweepNode makes the pass over one master. It keeps to one connection.
-func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m matcher, result *SweepResult) error {
+func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m matcher, pass *tally, result *SweepResult) error {
 	conn := master.Conn()
 	defer conn.Close()
 	var cursor uint64
@@ -80,7 +89,7 @@ func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m matche
 		if err != nil {
 			return k.outage(ctx, err)
 		}
-		if err := k.sweepPage(ctx, names, m, result); err != nil {
+		if err := k.sweepPage(ctx, names, m, pass, result); err != nil {
 			return err
 		}
 		if next == 0 {
@@ -91,7 +100,7 @@ func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m matche
 }
 
 // sweepPage unlinks what matches of one page of a scan.
-func (k *Keyspace) sweepPage(ctx context.Context, names []string, m matcher, result *SweepResult) error {
+func (k *Keyspace) sweepPage(ctx context.Context, names []string, m matcher, pass *tally, result *SweepResult) error {
 	result.Scanned += int64(len(names))
 	var units []unit
 	taken := map[string]bool{}
@@ -102,7 +111,7 @@ func (k *Keyspace) sweepPage(ctx context.Context, names []string, m matcher, res
 			result.Patterns[u.index].Matched++
 		}
 	}
-	t, err := k.unlink(ctx, units)
+	t, err := k.unlinkPage(ctx, pass, units)
 	result.Unlinked += t.removed
 	for _, r := range t.refused {
 		if p := &result.Patterns[r.index]; p.Err == nil {
@@ -110,4 +119,13 @@ func (k *Keyspace) sweepPage(ctx context.Context, names []string, m matcher, res
 		}
 	}
 	return err
+}
+
+// unlinkPage unlinks what one page of a pass found.
+func (k *Keyspace) unlinkPage(ctx context.Context, pass *tally, units []unit) (tally, error) {
+	t, err := k.unlink(ctx, pass.lane, units)
+	if err == nil {
+		err = pass.follow(t.beat)
+	}
+	return t, err
 }

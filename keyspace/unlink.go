@@ -25,25 +25,33 @@ type Target struct {
 	Hold time.Duration
 }
 
-// Unlink removes targets with their leases. It returns the targets that Redis
-// refused, ordered by index. An error is an *Outage: some targets may be gone,
-// nothing may be taken for done, and unlinking all of them again is harmless.
-// It makes one round trip for each 10,000 names or so, and one more if a
-// target has a Hold.
-func (k *Keyspace) Unlink(ctx context.Context, targets []Target) ([]Failure, error) {
+// Unlinked says what came of Unlink.
+type Unlinked struct {
+	// Failures are the targets that Redis refused, ordered by index.
+	Failures []Failure
+	// Beat is the place after the last name: see Survived. It is zero where
+	// there was nothing to unlink.
+	Beat Beat
+}
+
+// Unlink removes targets with their leases. An error is an *Outage or a *Loss:
+// some targets may be gone, nothing may be taken for done, and unlinking all of
+// them again is harmless. It makes one round trip for each 10,000 names or so,
+// and one more if a target has a Hold.
+func (k *Keyspace) Unlink(ctx context.Context, targets []Target) (Unlinked, error) {
 	units := make([]unit, len(targets))
 	for i, t := range targets {
 		units[i] = newUnit(i, t.Key)
 	}
 	refused, err := k.hold(ctx, targets, units)
 	if err != nil {
-		return nil, err
+		return Unlinked{}, err
 	}
-	t, err := k.unlink(ctx, units)
+	t, err := k.unlink(ctx, &k.unlinks, units)
 	if err != nil {
-		return nil, err
+		return Unlinked{}, err
 	}
-	return failures(append(refused, t.refused...)), nil
+	return Unlinked{failures(append(refused, t.refused...)), t.beat}, nil
 }
 
 // A refusedUnit is a unit that Redis refused, and why.
@@ -71,13 +79,17 @@ type tally struct {
 	removed int64 // names that existed
 	refused []refusedUnit
 
+	lane *lane
+	beat Beat // the last one, if there was any
+
 	doubtful []unit // of a chunk that was refused as a whole
 	torn     []unit // of a chunk whose slot is moving
 }
 
-// unlink removes units. When it returns an error the tally holds what was done
-// before it.
-func (k *Keyspace) unlink(ctx context.Context, units []unit) (t tally, err error) {
+// unlink removes units, as beats of lane. When it returns an error the tally
+// holds what was done before it.
+func (k *Keyspace) unlink(ctx context.Context, l *lane, units []unit) (t tally, err error) {
+	t.lane = l
 	if err := k.send(ctx, &t, k.chunks(units)); err != nil {
 		return t, err
 	}
@@ -97,7 +109,7 @@ func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
 		for i, c := range round {
 			commands[i] = c.command(ctx)
 		}
-		if err := k.exec(ctx, k.client, commands); err != nil {
+		if err := t.send(ctx, k, commands); err != nil {
 			return err
 		}
 		for i, c := range round {
@@ -106,6 +118,28 @@ func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
 			}
 		}
 	}
+	return nil
+}
+
+// send sends one pipeline. All of a tally's pipelines belong to one epoch:
+// another one means that the lane has had a Loss, and some may be lost.
+func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) error {
+	b, err := k.beat(ctx, t.lane, commands)
+	if err != nil {
+		return err
+	}
+	return t.follow(b)
+}
+
+// follow takes in a beat. The zero Beat, of nothing to unlink, changes nothing.
+func (t *tally) follow(b Beat) error {
+	switch {
+	case b.Epoch == "":
+		return nil
+	case t.beat.Epoch != "" && t.beat.Epoch != b.Epoch:
+		return &Loss{t.beat}
+	}
+	t.beat = b
 	return nil
 }
 

@@ -158,10 +158,11 @@ func TestUnlinkRefusedKey(t *testing.T) {
 
 	all := targets(keys...)
 	all[1500].Hold, all[7].Hold = time.Minute, time.Minute
-	failures, err := k.Unlink(t.Context(), all)
+	done, err := k.Unlink(t.Context(), all)
 	if err != nil {
 		t.Fatal(err)
 	}
+	failures := done.Failures
 	if len(failures) != 2 || failures[0].Index != 3 || failures[1].Index != 1500 {
 		t.Fatalf("failures %v, want 3 and 1500", failures)
 	}
@@ -192,9 +193,9 @@ func TestLeastPrivilege(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
-		"+unlink", "+publish", "+subscribe", "+set", "+scan", "+type", "+renamenx", "+sscan", "+ping", "+select",
-		"~shop:*", "~tag:*", "~lock:fill:*", "~unstale:set:*", "&cache:invalidate")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr() + "/3"})
+		"+unlink", "+publish", "+subscribe", "+set", "+get", "+scan", "+type", "+renamenx", "+sscan", "+ping", "+select",
+		"~shop:*", "~tag:*", "~lock:fill:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
+	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr() + "/3", BeaconTTL: time.Hour})
 	admin = clientOf(t, "redis://"+server.Addr()+"/3")
 	fill(t, admin, "shop:1", "shop:2", "shop:3")
 	if err := admin.SAdd(t.Context(), "tag:a", "shop:3").Err(); err != nil {
@@ -202,6 +203,12 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 
 	if err := k.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := k.Beat(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.Survived(t.Context(), []string{"an epoch"}); err != nil {
 		t.Error(err)
 	}
 	mustUnlink(t, k, []keyspace.Target{{Key: "shop:1", Hold: time.Minute}})

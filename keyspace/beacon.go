@@ -1,0 +1,336 @@
+package keyspace
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A beacon tells later whether Redis still has what it acknowledged.
+//
+// Every pipeline that unlinks is a beat: it begins with reading the beacon and
+// ends with writing its own number into it. Replication and persistence keep
+// the order of writes, and a pipeline goes over one connection to one server,
+// so a server that has the number has everything before it. After a failover
+// to a replica that lagged, or a restart from an old snapshot, the number is
+// missing, and what is there instead says how far the server's memory goes.
+//
+// A beacon has two keys, which beats write in turn, and each value names its
+// predecessor: "7 6" in one and "6 5" in the other. A beat that was written
+// before anybody looked so doesn't hide the gap before it ("7 6" beside
+// "4 3"), and a crash between the two hides nothing either. GET and SET are all
+// that it takes, which a user of least privilege has.
+//
+// Not covered: in Cluster a name that is redirected (MOVED, ASK) is unlinked
+// after its node's beat. It is lost unseen only if that very node also fails
+// over before its next beat.
+
+// beaconPrefix begins the names of beacons: the prefix, in Cluster a hash tag
+// for each master, the epoch, and the number of the key.
+const beaconPrefix = "unstale:beacon:"
+
+// A Beat is a place in the order of what one epoch has had acknowledged. The
+// zero Beat is that of a Keyspace without beacons.
+type Beat struct {
+	Epoch string // random; another one after each loss
+	N     uint64 // from 1; not every number is used
+}
+
+// A Loss says that Redis does not have any more what it had acknowledged: it
+// failed over to a replica that lagged, or came back with older data, or with
+// none. Ask Survived how far its memory goes, unlink again what came after
+// that, and repeat the call that returned the Loss.
+type Loss struct {
+	Beat Beat // the last one that Redis had acknowledged
+}
+
+func (l *Loss) Error() string {
+	return fmt.Sprintf("redis has lost what it acknowledged: beat %d of epoch %s", l.Beat.N, l.Beat.Epoch)
+}
+
+// A lane is one beacon with the pipelines that write it, which go one after
+// the other. Unlink and Sweep have lanes of their own, so that neither waits
+// for the other.
+type lane struct {
+	ttl time.Duration // of the keys; 0: no beacon at all
+
+	mu    sync.Mutex // held during a beat
+	epoch string     // empty before the first beat
+	tried uint64     // the number of the last beat, acknowledged or not
+	acked uint64     // of the last one that every master acknowledged
+	marks map[string]mark
+}
+
+// A mark is what a lane knows of one master.
+type mark struct {
+	acked uint64 // the last number that the master acknowledged
+	slot  int    // the key that holds it; the next beat writes the other one
+}
+
+// A value is what one key of a beacon holds. The zero value is a missing key.
+type value struct{ n, before uint64 }
+
+func (v value) String() string { return fmt.Sprintf("%d %d", v.n, v.before) }
+
+// parseValue reads a value; whatever is none counts as missing.
+func parseValue(text string) value {
+	n, before, _ := strings.Cut(text, " ")
+	var v value
+	var err, also error
+	v.n, err = strconv.ParseUint(n, 10, 64)
+	v.before, also = strconv.ParseUint(before, 10, 64)
+	if err != nil || also != nil || v.before >= v.n {
+		return value{}
+	}
+	return v
+}
+
+// survived is the last number up to which nothing is missing, 0 if there is
+// none, given both keys of a beacon.
+func survived(a, b value) uint64 {
+	if b.n > a.n {
+		a, b = b, a
+	}
+	if b.n < a.before {
+		return b.n
+	}
+	return a.n
+}
+
+// beaconKey names one of the two keys of a beacon.
+func beaconKey(tag, epoch string, slot int) string {
+	if tag != "" {
+		tag = "{" + tag + "}:"
+	}
+	return beaconPrefix + tag + epoch + ":" + strconv.Itoa(slot)
+}
+
+// tags are the hash tags of the beacons' names, one for each master; outside
+// of Cluster there is one and it is empty. A master that is replaced by its
+// replica keeps its tag. One whose slots move may get another, under which its
+// beacon starts anew.
+func (k *Keyspace) tags(ctx context.Context) ([]string, error) {
+	if k.cluster == nil {
+		return []string{""}, nil
+	}
+	masters, err := k.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var tags []string
+	found := map[*redis.Client]bool{}
+	for i := 0; len(found) < len(masters) && i < slotCount; i++ {
+		tag := strconv.Itoa(i)
+		m, err := k.master(ctx, tag)
+		if err != nil {
+			return nil, err
+		}
+		if !found[m] {
+			found[m] = true
+			tags = append(tags, tag)
+		}
+	}
+	return tags, nil
+}
+
+// A glance is the beacon's part of one pipeline for one master: two GETs before
+// everything else, and a SET after it.
+type glance struct {
+	tag string
+	get [2]*redis.StringCmd
+	set *redis.StatusCmd
+}
+
+// beat sends commands in one pipeline, as exec does, within a beat of every
+// master, and returns the beat. Its error is an *Outage, or a *Loss, after
+// which the lane is in a new epoch. Where a command carries an error that the
+// caller has yet to find, the beat counts nonetheless.
+func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (Beat, error) {
+	if l.ttl == 0 {
+		return Beat{}, k.exec(ctx, k.client, commands)
+	}
+	tags, err := k.tags(ctx)
+	if err != nil {
+		return Beat{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.epoch == "" {
+		l.begin()
+	}
+	l.tried++
+	glances := make([]glance, len(tags))
+	all := make([]redis.Cmder, 0, len(commands)+3*len(tags))
+	for i, tag := range tags {
+		glances[i] = l.glance(ctx, tag)
+		all = append(all, glances[i].get[0], glances[i].get[1])
+	}
+	all = append(all, commands...)
+	for _, g := range glances {
+		all = append(all, g.set)
+	}
+	if err := k.exec(ctx, k.client, all); err != nil {
+		return Beat{}, err
+	}
+	return l.take(ctx, k, glances)
+}
+
+// begin starts an epoch.
+func (l *lane) begin() {
+	l.epoch, l.tried, l.acked, l.marks = rand.Text(), 0, 0, map[string]mark{}
+}
+
+func (l *lane) glance(ctx context.Context, tag string) glance {
+	m := l.marks[tag]
+	g := glance{tag: tag}
+	for slot := range g.get {
+		g.get[slot] = redis.NewStringCmd(ctx, "get", beaconKey(tag, l.epoch, slot))
+	}
+	g.set = redis.NewStatusCmd(ctx, "set", beaconKey(tag, l.epoch, 1-m.slot),
+		value{l.tried, m.acked}.String(), "px", l.ttl.Milliseconds())
+	return g
+}
+
+// take reads the answers. A master must still have the number that it
+// acknowledged last: nothing has overwritten it since.
+func (l *lane) take(ctx context.Context, k *Keyspace, glances []glance) (Beat, error) {
+	lost := false
+	for _, g := range glances {
+		seen, err := k.glanced(ctx, g.get)
+		if err == nil && g.set.Err() != nil {
+			err = k.outage(ctx, g.set.Err())
+		}
+		if err != nil {
+			return Beat{}, err
+		}
+		m := l.marks[g.tag]
+		lost = lost || seen[m.slot].n != m.acked && m.acked > 0
+	}
+	if lost {
+		loss := &Loss{Beat{l.epoch, l.acked}}
+		l.begin()
+		return Beat{}, loss
+	}
+	for _, g := range glances {
+		l.marks[g.tag] = mark{l.tried, 1 - l.marks[g.tag].slot}
+	}
+	l.acked = l.tried
+	return Beat{l.epoch, l.acked}, nil
+}
+
+// glanced reads both keys of a beacon.
+func (k *Keyspace) glanced(ctx context.Context, get [2]*redis.StringCmd) (seen [2]value, err error) {
+	for i, c := range get {
+		text, err := c.Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return seen, k.outage(ctx, err)
+		}
+		seen[i] = parseValue(text)
+	}
+	return seen, nil
+}
+
+// Beat asks Redis, and in Cluster every master, for a sign of life and looks
+// whether it still has what Unlink had acknowledged. It renews the beacon's
+// time to live. The error is an *Outage or a *Loss. Without beacons it is Ping.
+func (k *Keyspace) Beat(ctx context.Context) error {
+	if k.unlinks.ttl == 0 {
+		return k.Ping(ctx)
+	}
+	_, err := k.beat(ctx, &k.unlinks, nil)
+	return err
+}
+
+// Everything is what Survived says of an epoch in a Redis that holds no data:
+// nothing stale can be in it.
+const Everything = math.MaxUint64
+
+// Survived says for each epoch, of this or of other processes, up to which beat
+// Redis still has what it acknowledged; in Cluster it is the master with the
+// shortest memory that counts. It may be one beat too few after a Loss, whose
+// own pipeline wrote over one of the two keys. 0 means that nothing is known to
+// be left, since the beacon is gone. The error is an *Outage.
+func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
+	beats := make(map[string]uint64, len(epochs))
+	tags, err := k.tags(ctx)
+	if err != nil || len(epochs) == 0 {
+		return beats, err
+	}
+	for _, epoch := range epochs {
+		beats[epoch] = Everything
+	}
+	for _, tag := range tags {
+		if err := k.survivedOn(ctx, tag, epochs, beats); err != nil {
+			return nil, err
+		}
+	}
+	return beats, nil
+}
+
+// survivedOn lowers beats to what the master with the tag has.
+func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, beats map[string]uint64) error {
+	gets := make([][2]*redis.StringCmd, len(epochs))
+	commands := make([]redis.Cmder, 0, 2*len(epochs))
+	for i, epoch := range epochs {
+		for slot := range gets[i] {
+			gets[i][slot] = redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, slot))
+			commands = append(commands, gets[i][slot])
+		}
+	}
+	if err := k.exec(ctx, k.client, commands); err != nil {
+		return err
+	}
+	var gone []string
+	for i, epoch := range epochs {
+		seen, err := k.glanced(ctx, gets[i])
+		if err != nil {
+			return err
+		}
+		n := survived(seen[0], seen[1])
+		if n == 0 {
+			gone = append(gone, epoch)
+			continue
+		}
+		beats[epoch] = min(beats[epoch], n)
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	empty, err := k.empty(ctx, tag)
+	for _, epoch := range gone {
+		if !empty {
+			beats[epoch] = 0
+		}
+	}
+	return err
+}
+
+// empty says whether a master has no key but beacons.
+func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
+	master, err := k.master(ctx, tag)
+	if err != nil {
+		return false, err
+	}
+	conn := master.Conn()
+	defer conn.Close()
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		var names []string
+		if names, cursor, err = conn.Scan(ctx, cursor, "", scanCount).Result(); err != nil {
+			return false, k.outage(ctx, err)
+		}
+		for _, name := range names {
+			if !strings.HasPrefix(name, beaconPrefix) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
