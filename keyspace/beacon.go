@@ -239,14 +239,13 @@ func (k *Keyspace) glanced(ctx context.Context, get [2]*redis.StringCmd) (seen [
 }
 
 // Beat asks Redis, and in Cluster every master, for a sign of life and looks
-// whether it still has what Unlink had acknowledged. It renews the beacon's
+// whether it still has what it acknowledged to Unlink. It renews the beacon's
 // time to live. The error is an *Outage or a *Loss. Without beacons it is Ping.
-func (k *Keyspace) Beat(ctx context.Context) error {
+func (k *Keyspace) Beat(ctx context.Context) (Beat, error) {
 	if k.unlinks.ttl == 0 {
-		return k.Ping(ctx)
+		return Beat{}, k.Ping(ctx)
 	}
-	_, err := k.beat(ctx, &k.unlinks, nil)
-	return err
+	return k.beat(ctx, &k.unlinks, nil)
 }
 
 // Everything is what Survived says of an epoch in a Redis that holds no data:

@@ -121,7 +121,7 @@ func TestSnapshotAtEveryBeat(t *testing.T) {
 		}
 		restart(t, server)
 		wantSurvived(t, open(t, keyspace.Options{URL: server.URL()}), lost.Epoch, kept.N)
-		wantLoss(t, lost, func() error { return k.Beat(t.Context()) })
+		wantLoss(t, lost, func() error { _, err := k.Beat(t.Context()); return err })
 		wantSurvivedSince(t, k, lost.Epoch, before.N, kept.N)
 	}
 }
@@ -133,7 +133,7 @@ func TestEmptyServerIsNoticed(t *testing.T) {
 	k, server, c := beaconed(t)
 	lost := done(t, k, "a")
 	restart(t, server)
-	wantLoss(t, lost, func() error { return k.Beat(t.Context()) })
+	wantLoss(t, lost, func() error { _, err := k.Beat(t.Context()); return err })
 	wantSurvived(t, k, lost.Epoch, keyspace.Everything)
 	fill(t, c, "b")
 	wantSurvived(t, k, lost.Epoch, 0)
@@ -171,7 +171,7 @@ func TestNoBeacons(t *testing.T) {
 	if b := done(t, k, "a"); b != (keyspace.Beat{}) {
 		t.Errorf("beat %v", b)
 	}
-	if err := k.Beat(t.Context()); err != nil {
+	if _, err := k.Beat(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := k.Client().DBSize(t.Context()).Val(); n != 0 {

@@ -81,7 +81,8 @@ func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, 
 	return done, nil
 }
 
-// refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed.
+// refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that
+// makes no table takes no row with it.
 func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int64) error {
 	for _, source := range p.ListSources() {
 		if source.Version != version {
@@ -89,7 +90,10 @@ func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int6
 		}
 		_, noun, _ := strings.Cut(strings.TrimSuffix(source.Path, ".sql"), "_")
 		table := strings.TrimSuffix("cache_outbox_"+noun, "_outbox")
-		var found bool
+		var made, found bool
+		if err := db.QueryRowContext(ctx, tableSQL, table).Scan(&made); err != nil || !made {
+			return err
+		}
 		// Contract: no lock, one row.
 		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+")").Scan(&found); err != nil {
 			return fmt.Errorf("look for rows in %s: %w", table, err)
@@ -128,11 +132,11 @@ const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + VersionTable + 
 
 // Contract: no lock, the dictionary of the current schema alone.
 const tableSQL = `SELECT COUNT(*) FROM information_schema.tables
-WHERE table_schema = DATABASE() AND table_name = '` + VersionTable + `'`
+WHERE table_schema = DATABASE() AND table_name = ?`
 
 func version(ctx context.Context, db *sql.DB) (int64, error) {
 	var n int64
-	if err := db.QueryRowContext(ctx, tableSQL).Scan(&n); err != nil {
+	if err := db.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil {
 		return 0, fmt.Errorf("read schema version: %w", err)
 	}
 	if n == 0 {

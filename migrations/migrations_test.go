@@ -12,6 +12,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
+const files = 6
+
 var tables = []string{
 	"cache_outbox", "cache_outbox_delayed", "cache_outbox_dead", "cache_outbox_journal", "cache_outbox_sweeps",
 }
@@ -32,10 +34,10 @@ func TestUpCheckDown(t *testing.T) {
 	t.Parallel()
 	ctx, db := context.Background(), testenv.MySQL(t).DB
 	err := migrations.Check(ctx, db)
-	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 5; run `unstale migrate up`") {
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 6; run `unstale migrate up`") {
 		t.Errorf("check of an empty database: %v", err)
 	}
-	for want := 5; want >= 0; want -= 5 { // 5 applied at first, none the second time
+	for want := files; want >= 0; want -= files { // all applied at first, none the second time
 		done, err := migrations.Up(ctx, db)
 		if err != nil || len(done) != want {
 			t.Fatalf("up applied %d, %v; wanted %d", len(done), err, want)
@@ -47,12 +49,12 @@ func TestUpCheckDown(t *testing.T) {
 	if n := countTables(t, db); n != len(tables) {
 		t.Errorf("%d tables after up", n)
 	}
-	for left := len(tables) - 1; left >= 0; left-- {
+	for left := files - 1; left >= 0; left-- {
 		if _, err := migrations.Down(ctx, db, false); err != nil {
 			t.Fatal(err)
 		}
-		if n := countTables(t, db); n != left {
-			t.Errorf("%d tables, wanted %d", n, left)
+		if n := countTables(t, db); n != min(left, len(tables)) { // the last ones change a table
+			t.Errorf("%d tables after %d migrations", n, left)
 		}
 	}
 	if _, err := migrations.Up(ctx, db); err != nil {
@@ -71,7 +73,7 @@ func TestCheckOfANewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := migrations.Check(ctx, db)
-	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 5; deploy the newer binary") {
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 6; deploy the newer binary") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -110,8 +112,8 @@ func TestReplicasTakeTurns(t *testing.T) {
 	for _, n := range applied {
 		total += n
 	}
-	if total != len(tables) {
-		t.Errorf("applied %v, wanted %d in all", applied, len(tables))
+	if total != files {
+		t.Errorf("applied %v, wanted %d in all", applied, files)
 	}
 	if err := migrations.Check(ctx, env.DB); err != nil {
 		t.Error(err)
@@ -129,7 +131,7 @@ func TestUpAfterACutRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := migrations.Up(ctx, db)
-	if err != nil || len(done) != 3 {
+	if err != nil || len(done) != files-2 {
 		t.Fatalf("applied %d, %v", len(done), err)
 	}
 }
@@ -145,7 +147,7 @@ func TestUpAfterAnEmptyVersionTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := migrations.Up(ctx, db)
-	if err != nil || len(done) != len(tables) {
+	if err != nil || len(done) != files {
 		t.Fatalf("applied %d, %v", len(done), err)
 	}
 	if err := migrations.Check(ctx, db); err != nil {

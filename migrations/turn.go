@@ -36,7 +36,7 @@ const mendSQL = "INSERT INTO " + VersionTable + " (version_id, is_applied) SELEC
 // the first row, without which goose refuses every verb.
 func mendVersionTable(ctx context.Context, conn *sql.Conn) error {
 	var n int
-	if err := conn.QueryRowContext(ctx, tableSQL).Scan(&n); err != nil || n == 0 {
+	if err := conn.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil || n == 0 {
 		return err
 	}
 	if _, err := conn.ExecContext(ctx, mendSQL); err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// An Entry is what the journal keeps of one settled row.
+// An Entry is what the journal keeps of one settled row, or of one finished sweep: see IsSweep.
 type Entry struct {
-	ID       uint64 // in cache_outbox, where the row began; 0 if it never was there
-	Entity   string
+	ID       uint64 // in cache_outbox, where the row began; 0 if it never was there; of a sweep, its own
+	Entity   string // empty for a sweep
 	EntityID string
 	Trace    string
 	Keys     []string
@@ -18,18 +18,23 @@ type Entry struct {
 }
 
 // Contract: appends one row; takes no lock that another insert waits for.
-const journalSQL = "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES (?,?,?,?,?)"
+const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
+VALUES (?,?,?,?,?,?,?)`
+
+// IsSweep says that the entry is about a finished sweep and not about a row, which has an entity.
+func (e *Entry) IsSweep() bool { return e.Entity == "" }
 
 // journal writes one row for the batch, in the claim's transaction.
-func (c *Claim) journal(ctx context.Context, entries []Entry, mapVersion string) error {
-	if len(entries) == 0 {
+func (c *Claim) journal(ctx context.Context, s Settlement) error {
+	if len(s.Journal) == 0 {
 		return nil
 	}
-	body, err := EncodeEntries(entries)
+	body, err := EncodeEntries(s.Journal)
 	if err != nil {
 		return err
 	}
-	_, err = c.tx.ExecContext(ctx, journalSQL, c.store.cfg.Worker, len(entries), mapVersion, hashes(entries), body)
+	_, err = c.tx.ExecContext(ctx, journalSQL, c.store.cfg.Worker, len(s.Journal), s.MapVersion,
+		s.Beat.Epoch, s.Beat.N, hashes(s.Journal), body)
 	return err
 }
 

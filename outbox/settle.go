@@ -17,6 +17,7 @@ type Settlement struct {
 	Repeats []Repeat // once more later, whatever else becomes of the row
 	Sweeps  []Sweep  // work that outlives the batch
 	Journal []Entry  // what was unlinked, one entry a row; none, no journal row
+	Beat    Beat     // after which all of it was unlinked, for the journal
 	// MapVersion of the map that decided all this, for the dead letters and the journal.
 	MapVersion string
 }
@@ -85,7 +86,7 @@ func (c *Claim) settle(ctx context.Context, s Settlement) error {
 		}
 		gone = appendIDs(gone, part, func(d Death) uint64 { return d.ID })
 	}
-	if err := c.journal(ctx, s.Journal, s.MapVersion); err != nil {
+	if err := c.journal(ctx, s); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
 	for part := range slices.Chunk(gone, 4*settleChunk) {

@@ -34,7 +34,7 @@ type Batch struct {
 }
 
 // Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead
-// letters' count all of the index on reason, which only operators let grow.
+// letters' count all of the index on reason, which only operators let grow, the last batch's the sweeps since then.
 const (
 	countSQL   = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
 	oldestSQL  = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
@@ -42,7 +42,7 @@ const (
 	refusedSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
 	refusalSQL = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
 	deadSQL    = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
-	batchSQL   = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal ORDER BY id DESC LIMIT 1"
+	batchSQL   = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
 )
 
 // Status reads a Status.

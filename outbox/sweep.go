@@ -62,18 +62,51 @@ func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 // Contract: as removeSQL, for cache_outbox_sweeps. Repeating it is harmless.
 var finishSweepsSQL = fmt.Sprintf(removeSQL, "cache_outbox_sweeps")
 
-// FinishSweeps deletes exactly these requests. Repeating it is harmless.
-func (s *Store) FinishSweeps(ctx context.Context, ids []uint64) error {
-	for part := range slices.Chunk(ids, settleChunk) {
-		list, err := json.Marshal(part)
-		if err != nil {
-			return fmt.Errorf("finish sweeps: %w", err)
-		}
-		if err := s.exec(ctx, finishSweepsSQL, string(list)); err != nil {
+// FinishSweeps deletes exactly these requests and notes in the journal, with the beat after which all was unlinked, that
+// they were carried out: a batch of no rows, since their rows have been settled. Both or none. Repeating it is harmless.
+func (s *Store) FinishSweeps(ctx context.Context, sweeps []Sweep, beat Beat, mapVersion string) error {
+	for part := range slices.Chunk(sweeps, settleChunk) {
+		if err := s.finishSweeps(ctx, part, beat, mapVersion); err != nil {
 			return fmt.Errorf("finish sweeps: %w", err)
 		}
 	}
 	return nil
+}
+
+func (s *Store) finishSweeps(ctx context.Context, sweeps []Sweep, beat Beat, mapVersion string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	ids, entries := make([]uint64, len(sweeps)), make([]Entry, len(sweeps))
+	for i, w := range sweeps {
+		ids[i], entries[i] = w.ID, w.entry()
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	body, err := EncodeEntries(entries)
+	if err != nil {
+		return err
+	}
+	tx, err := s.side.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if _, err := tx.ExecContext(ctx, finishSweepsSQL, string(list)); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, journalSQL, s.cfg.Worker, 0, mapVersion, beat.Epoch, beat.N, "", body); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (w *Sweep) entry() Entry {
+	if w.Kind == SweepSet {
+		return Entry{ID: w.ID, Sets: []string{w.Name}}
+	}
+	return Entry{ID: w.ID, Patterns: []string{w.Name}}
 }
 
 // Contract: locks one row by primary key. Repeating it counts another attempt.

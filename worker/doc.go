@@ -26,6 +26,9 @@
 //  9. A stop finishes the pass in hand and nothing else, within five seconds.
 //  10. Patterns and index sets are requested in the transaction that settles their row, and carried out after
 //     it; the message about a pattern is published after its sweep.
+//  11. What Redis acknowledged and then lost (a failover to a replica that lagged, a restart from an old snapshot) is
+//     unlinked again from the journal before another row is settled, also when it was lost while no worker ran. The
+//     journal's retention bounds how far back that goes.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked
 // and published again.

@@ -54,6 +54,19 @@ func (h *Health) up() {
 	h.metrics.up.Set(1)
 }
 
+// turn notes that the loop is at work on something long.
+func (h *Health) turn() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turned = time.Now()
+}
+
+// lost notes that Redis has lost something. What comes of it is told by heal.
+func (h *Health) lost(err error) {
+	h.turn()
+	h.log.Warn("redis went back in time; it is compared with the journal before another row is settled", "error", err)
+}
+
 // down notes a turn that failed. Only a change of state is logged.
 func (h *Health) down(err error) {
 	h.mu.Lock()

@@ -2,10 +2,14 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/unstale/unstale/keyspace"
 )
 
-// tickInterval is how often the loop looks at what changes slowly: delayed rows and whether Redis answers.
+// tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis answers and still has
+// what it acknowledged.
 const tickInterval = time.Second
 
 // loop polls until ctx ends. It owns the poll's timing and knows nothing else: full pages go on at once, a
@@ -16,7 +20,7 @@ func (w *Worker) loop(ctx context.Context) {
 		timer   = time.NewTimer(0)
 		wait    = w.cfg.IdleInterval // short waits follow work, and there was none yet
 		outages = 0
-		nextDue time.Time
+		clock   = clock{unsure: true}
 	)
 	defer timer.Stop()
 	for {
@@ -30,10 +34,15 @@ func (w *Worker) loop(ctx context.Context) {
 		case <-timer.C:
 		case <-wake:
 		}
-		r, err := w.step(ctx, &nextDue)
+		r, err := w.step(ctx, &clock)
 		switch {
 		case ctx.Err() != nil:
 			return
+		case isLoss(err):
+			w.health.lost(err)
+			clock.unsure = true
+			timer.Reset(0)
+			continue
 		case err != nil:
 			outages++
 			w.health.down(err)
@@ -52,15 +61,28 @@ func (w *Worker) loop(ctx context.Context) {
 	}
 }
 
-// step does one pass over the hot table, after a plain look whether it has rows, and once a second one over
-// the delayed rows.
-func (w *Worker) step(ctx context.Context, nextDue *time.Time) (Result, error) {
+// A clock says when step looks at what changes slowly.
+type clock struct {
+	unsure     bool // whether Redis has what was settled: nothing may be settled before heal has said so
+	tick, heal time.Time
+}
+
+// step does one pass over the hot table, after a plain look whether it has rows, and once a second one over the delayed
+// rows.
+func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
+	if w.lossSeen.Swap(false) || next.unsure {
+		next.unsure = true
+		if err := w.heal(ctx); err != nil {
+			return Result{}, err
+		}
+		next.unsure = false
+	}
 	r, err := w.passIf(ctx, w.store.Waiting, w.store.Claim)
 	if err != nil {
 		return r, err
 	}
-	if now := time.Now(); now.After(*nextDue) {
-		if err := w.redis.Ping(ctx); err != nil {
+	if now := time.Now(); now.After(next.tick) {
+		if err := w.look(ctx, now, next); err != nil {
 			return r, err
 		}
 		due, err := w.passIf(ctx, w.store.Due, w.store.ClaimDue)
@@ -68,7 +90,7 @@ func (w *Worker) step(ctx context.Context, nextDue *time.Time) (Result, error) {
 			return r, err
 		}
 		if !due.Full { // otherwise the next step goes on with them
-			*nextDue = now.Add(tickInterval)
+			next.tick = now.Add(tickInterval)
 		}
 		r.add(due)
 		r.Full = r.Full || due.Full
@@ -77,6 +99,17 @@ func (w *Worker) step(ctx context.Context, nextDue *time.Time) (Result, error) {
 		notify(w.sweepNow)
 	}
 	return r, nil
+}
+
+// look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
+// has what others had, who may have died before they could ask.
+func (w *Worker) look(ctx context.Context, now time.Time, next *clock) error {
+	if now.After(next.heal) {
+		next.heal = now.Add(jitter(healInterval, 0.1))
+		return w.heal(ctx)
+	}
+	_, err := w.redis.Beat(ctx)
+	return err
 }
 
 // passIf runs a pass if look sees rows, so that an empty poll is one plain statement without a transaction.
@@ -96,4 +129,10 @@ func notify(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// isLoss says whether Redis has lost what it had acknowledged, which heal cures.
+func isLoss(err error) bool {
+	var loss *keyspace.Loss
+	return errors.As(err, &loss)
 }

@@ -25,6 +25,9 @@ type Metrics struct {
 	contention   prometheus.Counter
 	wakes        prometheus.Counter
 	outages      *prometheus.CounterVec // by state
+	replays      prometheus.Counter
+	replayed     prometheus.Counter
+	replayedKeys prometheus.Counter
 	reloads      *prometheus.CounterVec // by result
 	up           prometheus.Gauge
 	waiting      prometheus.Gauge
@@ -70,6 +73,9 @@ func newMetrics(w *Worker) *Metrics {
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a pass start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.outages = counters("outages_total", "Outages entered, by state.", "state")
+	m.replays = counter("replays_total", "Times that Redis was found to have lost unlinks that it had acknowledged.")
+	m.replayed = counter("replayed_batches_total", "Batches of the journal that were unlinked again.")
+	m.replayedKeys = counter("replayed_keys_total", "Keys that were unlinked again.")
 	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
 	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
 	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")

@@ -80,16 +80,17 @@ func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.R
 		return Result{}, outbox.Settlement{}, err
 	}
 	b.expand(answers, w.cfg.BatchKeys)
-	failures, err := w.redis.Unlink(ctx, b.targets)
+	done, err := w.redis.Unlink(ctx, b.targets)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, fmt.Errorf("unlink keys: %w", err)
 	}
-	gone := b.blameFailures(failures)
+	gone := b.blameFailures(done.Failures)
 	messages, err := w.redis.Publish(ctx, m.Channel(), m.Format(), gone, nil)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, fmt.Errorf("publish keys: %w", err)
 	}
 	s := b.settlement(w.cfg)
+	s.Beat = outbox.Beat(done.Beat)
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Deaths),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: messages, Sweeps: len(s.Sweeps),

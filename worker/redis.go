@@ -9,11 +9,12 @@ import (
 
 // Redis is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
 type Redis interface {
-	Ping(ctx context.Context) error
-	Unlink(ctx context.Context, targets []keyspace.Target) ([]keyspace.Failure, error)
+	Beat(ctx context.Context) (keyspace.Beat, error)
+	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
+	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
 	Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error)
 	Sweep(ctx context.Context, patterns []string) (keyspace.SweepResult, error)
-	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (members int64, err error)
+	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
 	Listen(ctx context.Context, channel string, heard func())
 }
 

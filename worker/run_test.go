@@ -210,14 +210,14 @@ type refusing struct {
 	key string
 }
 
-func (r refusing) Unlink(ctx context.Context, targets []keyspace.Target) ([]keyspace.Failure, error) {
-	failures, err := r.Redis.Unlink(ctx, targets)
+func (r refusing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
+	done, err := r.Redis.Unlink(ctx, targets)
 	for i, target := range targets {
 		if target.Key == r.key {
-			failures = append(failures, keyspace.Failure{Index: i, Err: errors.New("NOPERM")})
+			done.Failures = append(done.Failures, keyspace.Failure{Index: i, Err: errors.New("NOPERM")})
 		}
 	}
-	return failures, err
+	return done, err
 }
 
 // Sentence 6: a key that Redis refuses delays its row, and buries it when its attempts are used up.
@@ -247,9 +247,9 @@ type failing struct {
 	down *atomic.Bool
 }
 
-func (f failing) Unlink(ctx context.Context, targets []keyspace.Target) ([]keyspace.Failure, error) {
+func (f failing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
 	if f.down.Load() {
-		return nil, &keyspace.Outage{State: "loading", Err: errors.New("LOADING")}
+		return keyspace.Unlinked{}, &keyspace.Outage{State: "loading", Err: errors.New("LOADING")}
 	}
 	return f.Redis.Unlink(ctx, targets)
 }
@@ -318,7 +318,7 @@ type holding struct {
 	once           atomic.Bool
 }
 
-func (h *holding) Unlink(ctx context.Context, targets []keyspace.Target) ([]keyspace.Failure, error) {
+func (h *holding) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
 	if !h.once.Swap(true) {
 		close(h.entered)
 		<-h.leave

@@ -32,6 +32,11 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case isLoss(err):
+			w.lossSeen.Store(true)
+			notify(w.wake)
+			timer.Reset(0) // the pass begins anew
+			continue
 		case err != nil:
 			outages++
 			w.health.sweepFailed(err)
@@ -100,10 +105,12 @@ func (w *Worker) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (do
 	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
 	}
-	var finished []uint64
+	var finished []outbox.Sweep
 	for _, p := range result.Patterns {
 		if p.Err == nil {
-			finished = append(finished, ids[p.Pattern]...)
+			for _, id := range ids[p.Pattern] {
+				finished = append(finished, outbox.Sweep{ID: id, Kind: outbox.SweepPattern, Name: p.Pattern})
+			}
 			continue
 		}
 		for _, id := range ids[p.Pattern] {
@@ -113,7 +120,7 @@ func (w *Worker) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (do
 		}
 	}
 	w.metrics.swept(len(patterns), result.Unlinked)
-	return done, w.store.FinishSweeps(ctx, finished)
+	return done, w.store.FinishSweeps(ctx, finished, outbox.Beat(result.Beat), m.Version())
 }
 
 // refusedDelay is the wait after Redis refused a pattern or a set, such as a key that is not a set. Nobody but an
@@ -135,14 +142,14 @@ func (w *Worker) sweepSets(ctx context.Context, requests []outbox.Sweep) (done i
 		if r.Kind != outbox.SweepSet {
 			continue
 		}
-		members, err := w.redis.TakeSet(ctx, r.Name, r.ID, publish)
+		taken, err := w.redis.TakeSet(ctx, r.Name, r.ID, publish)
 		var refusal *keyspace.Refusal
 		switch {
 		case errors.As(err, &refusal):
 			err = w.putOff(ctx, r.ID, r.Name, refusal)
 		case err == nil:
-			w.metrics.swept(1, members)
-			err = w.store.FinishSweeps(ctx, []uint64{r.ID})
+			w.metrics.swept(1, taken.Members)
+			err = w.store.FinishSweeps(ctx, []outbox.Sweep{r}, outbox.Beat(taken.Beat), m.Version())
 		}
 		if err != nil {
 			return done, fmt.Errorf("sweep set %q: %w", r.Name, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,6 +28,7 @@ type Worker struct {
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
+	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
 }
 
 // Deps are what a Worker works with. All are required but Log.
@@ -95,6 +97,9 @@ func (w *Worker) Run(ctx context.Context) error {
 // Rows that other workers hold are theirs. An outage ends it with an error.
 func (w *Worker) Drain(ctx context.Context) (Result, error) {
 	var total Result
+	if err := w.heal(ctx); err != nil {
+		return total, fmt.Errorf("drain: %w", err)
+	}
 	for _, claim := range []claimFunc{w.store.Claim, w.store.ClaimDue} {
 		for {
 			if ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
@@ -55,6 +56,16 @@ func newWorld(t testing.TB, mapText string) *world {
 	return w
 }
 
+// onOwnRedis puts a Redis process of its own in the place of the world's, which can be killed and restarted.
+func (w *world) onOwnRedis() *servers.Redis {
+	w.t.Helper()
+	server := testenv.OwnRedis(w.t)
+	w.url = server.URL()
+	w.redis = redis.NewClient(&redis.Options{Addr: server.Addr()})
+	w.t.Cleanup(func() { _ = w.redis.Close() })
+	return server
+}
+
 func (w *world) writeMap(text string) {
 	w.t.Helper()
 	text = strings.ReplaceAll(text, "cache:invalidate", w.channel)
@@ -87,7 +98,7 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = store.Close() })
-	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: time.Second})
+	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: time.Second, BeaconTTL: time.Hour})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -176,12 +187,14 @@ func (w *world) set(keys ...string) {
 	}
 }
 
-// left lists the keys that are in Redis, sorted.
+// left lists the keys that are in Redis, sorted, beacons left out.
 func (w *world) left() []string {
 	w.t.Helper()
 	keys := []string{}
 	for it := w.redis.Scan(w.t.Context(), 0, "", 10_000).Iterator(); it.Next(w.t.Context()); {
-		keys = append(keys, it.Val())
+		if !strings.HasPrefix(it.Val(), "unstale:beacon:") {
+			keys = append(keys, it.Val())
+		}
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)

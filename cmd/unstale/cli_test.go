@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
 )
 
 // Flag over environment over default, and one name for both.
@@ -75,7 +76,12 @@ func TestMigrateEnqueueStatus(t *testing.T) {
 	if r := call(t, vars, "enqueue", "product", "1"); r.code != exitFail || !strings.Contains(r.err, "unstale migrate up") {
 		t.Errorf("enqueue without tables: %+v", r)
 	}
-	if r := must("migrate", "up"); strings.Count(r.out, "applied ") != 5 {
+	p, err := migrations.Provider(env.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := len(p.ListSources())
+	if r := must("migrate", "up"); strings.Count(r.out, "applied ") != files {
 		t.Errorf("%+v", r)
 	}
 	if r := must("migrate", "up"); r.out != "nothing to apply: the schema is up to date\n" {
@@ -96,16 +102,14 @@ func TestMigrateEnqueueStatus(t *testing.T) {
 		t.Errorf("due %s, %v", due, err)
 	}
 	checkStatus(t, env.DB, must)
-	if r := call(t, vars, "migrate", "down"); r.code != exitDone { // the sweeps' table is empty
-		t.Errorf("%+v", r)
+	for range files - 2 { // their tables are empty
+		must("migrate", "down")
 	}
-	must("migrate", "down")
-	must("migrate", "down")
 	if r := call(t, vars, "migrate", "down"); r.code != exitFail || !strings.Contains(r.err, "cache_outbox_delayed has rows") {
 		t.Errorf("down over rows: %+v", r)
 	}
 	must("migrate", "down", "--force")
-	if r := must("migrate", "status"); strings.Count(r.out, "pending") != 4 || strings.Count(r.out, "applied") != 1 {
+	if r := must("migrate", "status"); strings.Count(r.out, "pending") != files-1 || strings.Count(r.out, "applied") != 1 {
 		t.Errorf("%+v", r)
 	}
 }

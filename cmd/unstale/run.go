@@ -111,6 +111,7 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 		return err
 	}
 	defer func() { _ = store.Close() }() // the process ends
+	options.BeaconTTL = 2 * r.worker.JournalRetention
 	redis, err := keyspace.Open(options)
 	if err != nil {
 		return err

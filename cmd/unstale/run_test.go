@@ -19,17 +19,26 @@ import (
 // slowRedis lets a worker hang in UNLINK on a frozen Redis for longer than a pass may take.
 var slowRedis = []string{"--redis-timeout", "5s"}
 
+// startHolding starts a worker that holds rows in mid-batch: Redis freezes once the worker has found it well.
+func (w *world) startHolding(rows int, args ...string) *running {
+	w.t.Helper()
+	w.setKeys(rows)
+	r := w.start(append(args, slowRedis...)...)
+	r.until("the worker works", func() bool { return r.log.has("working: mysql and redis answer") })
+	if err := w.server.Pause(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.enqueue(rows)
+	r.until("the worker holds the rows", w.claimed)
+	return r
+}
+
 // Sentence 1: a worker that is killed in mid-batch loses nothing; another one finishes.
 func TestKilledInMidBatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const rows = 500
-	w.fill(rows)
-	if err := w.server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	victim := w.start(slowRedis...)
-	victim.until("the worker holds the rows", w.claimed)
+	victim := w.startHolding(rows)
 	victim.signal(syscall.SIGKILL)
 	if state := victim.end(); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("ended with %s", state)
@@ -62,7 +71,7 @@ func TestTerminatedAtWork(t *testing.T) {
 	if settled+left != rows || settled == rows {
 		t.Errorf("%d settled, %d left of %d", settled, left, rows)
 	}
-	if keys := w.redis.DBSize(t.Context()).Val(); int(keys) != left {
+	if keys := w.keys(); keys != left {
 		t.Errorf("%d keys for %d rows", keys, left)
 	}
 	w.start("--once").wantExit(exitDone)
@@ -73,12 +82,7 @@ func TestTerminatedAtWork(t *testing.T) {
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.fill(10)
-	if err := w.server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	r := w.start(append(slowRedis, "--claim-timeout", "60s")...)
-	r.until("the worker holds the rows", w.claimed)
+	r := w.startHolding(10, "--claim-timeout", "60s")
 	r.signal(syscall.SIGTERM)
 	r.until("the second signal ends it", func() bool { // once the first has been dealt with
 		return r.cmd.Process.Signal(syscall.SIGTERM) != nil
@@ -99,11 +103,7 @@ func TestFrozenInMidClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const rows = 100
-	w.fill(rows)
-	if err := w.server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	frozen := w.start(append(slowRedis, "--claim-timeout", "5s")...)
+	frozen := w.startHolding(rows, "--claim-timeout", "5s")
 	for { // a pass gives up before the claim times out, so it may let go just before it freezes
 		frozen.until("the worker holds the rows", w.claimed)
 		frozen.signal(syscall.SIGSTOP)
@@ -139,7 +139,7 @@ func TestBrokenMapAtStart(t *testing.T) {
 			t.Errorf("%q is not in:\n%s", part, r.log)
 		}
 	}
-	if rows, keys := w.count("cache_outbox"), w.redis.DBSize(t.Context()).Val(); rows != 3 || keys != 3 {
+	if rows, keys := w.count("cache_outbox"), w.keys(); rows != 3 || keys != 3 {
 		t.Errorf("%d rows, %d keys", rows, keys)
 	}
 }
@@ -163,7 +163,7 @@ func TestReloadBySignal(t *testing.T) {
 	replace("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
 	r.until("the broken map is refused", func() bool { return r.log.has("the new map is refused, the old one stays") })
 	w.fill(1)
-	r.until("the old map works", func() bool { return w.redis.DBSize(t.Context()).Val() == 0 })
+	r.until("the old map works", func() bool { return w.keys() == 0 })
 	replace(strings.Replace(thingMap, "shop:thing", "shop:new", 1))
 	r.until("the good map is loaded", func() bool { return r.log.has("map loaded") })
 	r.signal(syscall.SIGTERM)

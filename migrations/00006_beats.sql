@@ -1,0 +1,23 @@
+-- Which beat of which epoch a batch ends with: what a Redis that has that beat still has. See keyspace.Survived.
+-- The index finds the last beat of each epoch, and the batches after a given one.
+--
+-- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
+
+-- +goose Up
+SET @ddl = IF((SELECT COUNT(*) FROM information_schema.columns
+  WHERE table_schema = DATABASE() AND table_name = 'cache_outbox_journal' AND column_name = 'beat') > 0, 'DO 0',
+  'ALTER TABLE cache_outbox_journal
+    ADD COLUMN epoch VARCHAR(26) NOT NULL DEFAULT '''' COMMENT ''empty: not protected by a beacon'',
+    ADD COLUMN beat BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    ADD KEY beats (epoch, beat)');
+PREPARE ddl FROM @ddl;
+EXECUTE ddl;
+DEALLOCATE PREPARE ddl;
+
+-- +goose Down
+SET @ddl = IF((SELECT COUNT(*) FROM information_schema.columns
+  WHERE table_schema = DATABASE() AND table_name = 'cache_outbox_journal' AND column_name = 'beat') = 0, 'DO 0',
+  'ALTER TABLE cache_outbox_journal DROP KEY beats, DROP COLUMN epoch, DROP COLUMN beat');
+PREPARE ddl FROM @ddl;
+EXECUTE ddl;
+DEALLOCATE PREPARE ddl;

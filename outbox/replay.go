@@ -1,0 +1,166 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Replay is a claim of journalled batches that Redis has lost: one open transaction that holds them, so that workers
+// share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
+type Replay struct {
+	Batches []JournalBatch
+	tx      *sql.Tx
+}
+
+// A JournalBatch is one batch of the journal.
+type JournalBatch struct {
+	ID      uint64
+	Entries []Entry
+}
+
+const (
+	replayBatches = 200    // a claim
+	replayRows    = 2_000  // a claim, but one batch always fits
+	replayKeys    = 50_000 // likewise
+)
+
+// Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
+// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The body is fetched apart, by primary key, without
+// a further lock.
+const (
+	claimReplaySQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
+WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
+	replayBodySQL = "SELECT body FROM cache_outbox_journal WHERE id = ?"
+)
+
+// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, nil if there are none. Its ctx
+// must outlive the claim: when it ends, the batches are released.
+func (s *Store) ClaimReplay(ctx context.Context, after Beat) (*Replay, error) {
+	tx, err := s.claims.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("begin replay: %w", err)
+	}
+	r := &Replay{tx: tx}
+	if err := r.fetch(ctx, after); err != nil {
+		return nil, errors.Join(fmt.Errorf("claim batches to replay: %w", err), r.Release())
+	}
+	if len(r.Batches) == 0 {
+		return nil, r.Release()
+	}
+	return r, nil
+}
+
+// Release gives the batches back.
+func (r *Replay) Release() error {
+	if err := r.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("release batches: %w", err)
+	}
+	return nil
+}
+
+func (r *Replay) fetch(ctx context.Context, after Beat) error {
+	ids, err := r.claim(ctx, after)
+	keys := 0
+	for _, id := range ids {
+		var body []byte
+		if err := r.tx.QueryRowContext(ctx, replayBodySQL, id).Scan(&body); err != nil {
+			return err
+		}
+		entries, err := DecodeEntries(body)
+		if err != nil {
+			return fmt.Errorf("batch %d: %w; delete that row of cache_outbox_journal to go on without it", id, err)
+		}
+		for i := range entries {
+			keys += len(entries[i].Keys)
+		}
+		if len(r.Batches) > 0 && keys > replayKeys {
+			return nil // the rest is released with the claim's end
+		}
+		r.Batches = append(r.Batches, JournalBatch{id, entries})
+	}
+	return err
+}
+
+// claim locks batches and returns the ids of those that fit.
+func (r *Replay) claim(ctx context.Context, after Beat) (ids []uint64, err error) {
+	rows, err := r.tx.QueryContext(ctx, claimReplaySQL, after.Epoch, after.N, replayBatches)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	for total := 0; rows.Next(); {
+		var id uint64
+		var n int
+		if err := rows.Scan(&id, &n); err != nil {
+			return nil, err
+		}
+		if total += n; len(ids) == 0 || total <= replayRows {
+			ids = append(ids, id)
+		}
+	}
+	return ids, rows.Err()
+}
+
+// Contract: exclusive locks on the rows listed, which the claim holds already, found by primary key. Repeating it
+// changes nothing.
+var moveBeatSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+SET o.epoch = ?, o.beat = ?`
+
+// Contract: appends rows, or none where the id is there: the request still waits. No lock that another insert waits for.
+const renewSweepSQL = "INSERT IGNORE INTO cache_outbox_sweeps (id, kind, name) VALUES "
+
+// Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, and
+// commits.
+func (r *Replay) Settle(ctx context.Context, beat Beat) error {
+	if err := r.settle(ctx, beat); err != nil {
+		_ = r.tx.Rollback() // err says why; the server rolls back in any case
+		return fmt.Errorf("settle replay: %w", err)
+	}
+	if err := r.tx.Commit(); err != nil {
+		return fmt.Errorf("settle replay: commit: %w", err)
+	}
+	return nil
+}
+
+func (r *Replay) settle(ctx context.Context, beat Beat) error {
+	ids := make([]uint64, len(r.Batches))
+	for i, b := range r.Batches {
+		ids[i] = b.ID
+		for j := range b.Entries {
+			if err := r.renewSweeps(ctx, &b.Entries[j]); err != nil {
+				return fmt.Errorf("request sweeps: %w", err)
+			}
+		}
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	_, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), beat.Epoch, beat.N)
+	return err
+}
+
+// renewSweeps asks again for the sweep that an entry is about, under its old id: an index set that was being taken
+// apart is found by it.
+func (r *Replay) renewSweeps(ctx context.Context, e *Entry) error {
+	if !e.IsSweep() {
+		return nil
+	}
+	var args []any
+	for _, p := range e.Patterns {
+		args = append(args, e.ID, string(SweepPattern), []byte(p))
+	}
+	for _, s := range e.Sets {
+		args = append(args, e.ID, string(SweepSet), []byte(s))
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	_, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(args)/3-1)+"(?,?,?)", args...)
+	return err
+}

@@ -1,0 +1,208 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+)
+
+const (
+	healInterval   = 5 * time.Second       // between two looks at all epochs
+	replayPause    = 50 * time.Millisecond // while other workers replay what is left
+	replayProgress = 5 * time.Second       // between two lines in the log
+)
+
+// heal compares the journal with Redis' beacons, of all workers that the journal knows, and unlinks again what Redis has
+// lost. When it returns nil, Redis has everything that was settled before the call. What a worker settles meanwhile has
+// a beat of its own, and is judged by the next call.
+//
+// Each batch that was replayed becomes one of this worker's epoch, in the transaction that holds it: workers share a
+// replay, and one that dies on the way leaves the rest.
+func (w *Worker) heal(ctx context.Context) error {
+	var p replayLog
+	for {
+		losses, err := w.losses(ctx)
+		if err != nil || len(losses) == 0 {
+			if err == nil {
+				p.over(w)
+			}
+			return err
+		}
+		p.begin(w)
+		busy := true
+		for _, survived := range losses {
+			replayed, err := w.replay(ctx, survived, &p)
+			if err != nil {
+				return err
+			}
+			busy = busy && !replayed
+		}
+		if busy { // others hold what is left
+			if err := sleep(ctx, replayPause); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// losses lists, for each epoch of which Redis has lost something, the last beat that it still has. Epochs of a Redis
+// without data have lost nothing that could be stale: their batches are adopted.
+func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
+	now, err := w.redis.Beat(ctx)
+	if err != nil || now == (keyspace.Beat{}) {
+		return nil, err
+	}
+	last, err := w.store.LastBeats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	epochs := make([]string, len(last))
+	for i, b := range last {
+		epochs[i] = b.Epoch
+	}
+	survived, err := w.redis.Survived(ctx, epochs)
+	if err != nil {
+		return nil, err
+	}
+	var losses []outbox.Beat
+	var emptied []string
+	for _, b := range last {
+		switch n := survived[b.Epoch]; {
+		case n == keyspace.Everything:
+			emptied = append(emptied, b.Epoch)
+		case n < b.N:
+			losses = append(losses, outbox.Beat{Epoch: b.Epoch, N: n})
+		}
+	}
+	if len(emptied) == 0 {
+		return losses, nil
+	}
+	// Written after the look: should Redis find older data again, this beat will be missing.
+	if now, err = w.redis.Beat(ctx); err != nil {
+		return nil, err
+	}
+	for _, epoch := range emptied {
+		n, err := w.store.Adopt(ctx, epoch, outbox.Beat(now))
+		if err != nil {
+			return nil, err
+		}
+		w.log.Info("redis holds no data, so nothing is stale", "epoch", epoch, "batches", n)
+	}
+	return losses, nil
+}
+
+// replay unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
+func (w *Worker) replay(ctx context.Context, after outbox.Beat, p *replayLog) (some bool, err error) {
+	for {
+		if ctx.Err() != nil {
+			return some, ctx.Err()
+		}
+		n, err := w.replayOnce(ctx, after, p)
+		if n == 0 || err != nil {
+			return some, err
+		}
+		some = true
+	}
+}
+
+// replayOnce replays one claim of batches, and finishes it even when ctx ends.
+func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog) (batches int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
+	defer cancel()
+	r, err := w.store.ClaimReplay(ctx, after)
+	if r == nil || err != nil {
+		return 0, err
+	}
+	beat, keys, err := w.unlinkAgain(ctx, r)
+	if err != nil {
+		return 0, errors.Join(err, r.Release())
+	}
+	if err := r.Settle(ctx, beat); err != nil {
+		return 0, err
+	}
+	p.did(w, len(r.Batches), keys)
+	return len(r.Batches), nil
+}
+
+// unlinkAgain unlinks and publishes the keys of batches. Batches without keys are protected by a beat of their own.
+func (w *Worker) unlinkAgain(ctx context.Context, r *outbox.Replay) (outbox.Beat, int, error) {
+	var targets []keyspace.Target
+	var keys []string
+	seen := map[string]bool{}
+	for _, b := range r.Batches {
+		for i := range b.Entries {
+			for _, key := range b.Entries[i].Keys {
+				if !seen[key] {
+					seen[key] = true
+					keys, targets = append(keys, key), append(targets, keyspace.Target{Key: key})
+				}
+			}
+		}
+	}
+	done, err := w.redis.Unlink(ctx, targets)
+	if err != nil {
+		return outbox.Beat{}, 0, fmt.Errorf("unlink keys again: %w", err)
+	}
+	for _, f := range done.Failures { // their rows were settled once, so the right was taken away since
+		w.log.Error("redis refuses a key of a replay; it may be stale", "error", f.Err)
+	}
+	if len(targets) == 0 {
+		if done.Beat, err = w.redis.Beat(ctx); err != nil {
+			return outbox.Beat{}, 0, err
+		}
+	}
+	m := w.maps.Map()
+	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), keys, nil); err != nil {
+		return outbox.Beat{}, 0, fmt.Errorf("publish keys again: %w", err)
+	}
+	return outbox.Beat(done.Beat), len(keys), nil
+}
+
+// A replayLog tells what a replay does, in the log and in the metrics.
+type replayLog struct {
+	began, said   time.Time
+	batches, keys int
+}
+
+func (p *replayLog) begin(w *Worker) {
+	if !p.began.IsZero() {
+		return
+	}
+	p.began, p.said = time.Now(), time.Now()
+	w.metrics.replays.Inc()
+	w.log.Warn("redis lost unlinks that it had acknowledged; they are replayed before another row is settled")
+}
+
+func (p *replayLog) did(w *Worker, batches, keys int) {
+	p.batches, p.keys = p.batches+batches, p.keys+keys
+	w.metrics.replayed.Add(float64(batches))
+	w.metrics.replayedKeys.Add(float64(keys))
+	w.health.turn()
+	if time.Since(p.said) >= replayProgress {
+		p.said = time.Now()
+		w.log.Info("replaying", "batches", p.batches, "keys", p.keys)
+	}
+}
+
+func (p *replayLog) over(w *Worker) {
+	if !p.began.IsZero() {
+		w.log.Info("replayed, redis has everything again", "batches", p.batches, "keys", p.keys,
+			"took", time.Since(p.began).Round(time.Millisecond).String())
+	}
+}
+
+// sleep waits for d, or returns why ctx ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,240 @@
+package worker_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// aWorldInTime is a world whose Redis can go back in time.
+func aWorldInTime(t *testing.T) (*world, *past) {
+	t.Helper()
+	w := newWorld(t, plainMap)
+	return w, &past{w, w.onOwnRedis()}
+}
+
+type past struct {
+	w      *world
+	server *servers.Redis
+}
+
+// remember makes the state to which goBack returns. Without it that is an empty Redis.
+func (p *past) remember() {
+	p.w.t.Helper()
+	if err := p.w.redis.Save(p.w.t.Context()).Err(); err != nil {
+		p.w.t.Fatal(err)
+	}
+}
+
+func (p *past) goBack() {
+	p.w.t.Helper()
+	if err := p.server.Kill(); err != nil {
+		p.w.t.Fatal(err)
+	}
+	if err := p.server.Restart(p.w.t.Context()); err != nil {
+		p.w.t.Fatal(err)
+	}
+	until(p.w.t, "redis answers", func() bool { return p.w.redis.Ping(p.w.t.Context()).Err() == nil })
+}
+
+func wantLeft(t *testing.T, w *world, want ...string) {
+	t.Helper()
+	if got := w.left(); strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%q are left, wanted %q", got, want)
+	}
+}
+
+// replayed is how many batches a worker says that it unlinked again.
+func replayed(t *testing.T, r *running) int {
+	return int(metric(t, r, "unstale_replayed_batches_total"))
+}
+
+// Sentence 11: a worker notices by itself that Redis came back with old data, and unlinks again what it had unlinked.
+func TestRedisGoesBackInTime(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set(texts(6, "shop:thing:%d")...)
+	r := w.worker(worker.Config{BatchRows: 1})
+	r.start(t)
+	w.enqueue(things(1)...)
+	until(t, "the first key goes", func() bool { return len(w.left()) == 5 })
+	past.remember()
+	w.enqueue(things(4)[1:]...)
+	until(t, "the keys go", func() bool { return len(w.left()) == 2 })
+	past.goBack()
+	wantLeft(t, w, texts(6, "shop:thing:%d")[1:]...)
+	until(t, "what was unlinked is gone again", func() bool { return len(w.left()) == 2 })
+	wantLeft(t, w, "shop:thing:5", "shop:thing:6")
+	until(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
+	if n := replayed(t, r); n < 3 || n > 4 { // the beat before the loss may be overwritten by the one that notices it
+		t.Errorf("%d batches were replayed, 3 were lost", n)
+	}
+	w.enqueue(things(5)[4:]...)
+	until(t, "the worker goes on", func() bool { return len(w.left()) == 1 })
+}
+
+// Sentence 11: what was lost while no worker ran is found at the start, before a row is settled.
+func TestLossWhileNobodyRan(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set(texts(3, "shop:thing:%d")...)
+	past.remember()
+	w.enqueue(things(2)...)
+	w.worker(worker.Config{}).drain(t)
+	wantLeft(t, w, "shop:thing:3")
+	past.goBack()
+	w.enqueue(things(3)[2:]...)
+	var seen []string
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis {
+		return watching{real, func(targets []keyspace.Target) {
+			for _, target := range targets {
+				seen = append(seen, target.Key)
+			}
+		}}
+	})
+	r.drain(t)
+	wantLeft(t, w)
+	if got := strings.Join(seen, " "); got != "shop:thing:1 shop:thing:2 shop:thing:3" {
+		t.Errorf("unlinked %s", got)
+	}
+	again := w.worker(worker.Config{})
+	again.drain(t)
+	if n := replayed(t, again); n != 0 {
+		t.Errorf("%d batches were replayed a second time", n)
+	}
+}
+
+// watching shows what is unlinked.
+type watching struct {
+	worker.Redis
+	look func([]keyspace.Target)
+}
+
+func (w watching) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
+	w.look(targets)
+	return w.Redis.Unlink(ctx, targets)
+}
+
+// Workers that find the same loss share its replay: no batch is replayed twice.
+func TestReplayIsShared(t *testing.T) {
+	t.Parallel()
+	const rows = 60
+	w, past := aWorldInTime(t)
+	w.set(texts(rows, "shop:thing:%d")...)
+	past.remember()
+	w.enqueue(things(rows)...)
+	w.worker(worker.Config{BatchRows: 1}).drain(t)
+	past.goBack()
+	workers := []*running{w.worker(worker.Config{}), w.worker(worker.Config{}), w.worker(worker.Config{})}
+	for _, r := range workers {
+		r.start(t)
+	}
+	until(t, "all keys are gone", func() bool { return len(w.left()) == 0 })
+	total := 0
+	for _, r := range workers {
+		until(t, "the worker works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+		total += replayed(t, r)
+	}
+	if total != rows {
+		t.Errorf("%d batches were replayed, %d were lost", total, rows)
+	}
+}
+
+// A Redis that comes back without data holds nothing stale, then and later.
+func TestEmptyRedisIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.enqueue(things(20)...)
+	w.worker(worker.Config{BatchRows: 1}).drain(t)
+	past.goBack()
+	for range 2 {
+		r := w.worker(worker.Config{})
+		r.drain(t)
+		if n := replayed(t, r); n != 0 {
+			t.Errorf("%d batches were replayed", n)
+		}
+		w.set("shop:thing:1") // filled again, and not stale
+	}
+	wantLeft(t, w, "shop:thing:1")
+}
+
+// Patterns and index sets that were swept are swept again, the set under the id that its private name was made of.
+func TestLostSweepsAreSweptAgain(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	fill := func() {
+		w.set("shop:list:7:p1", "shop:member", "shop:list:8:p1")
+		if err := w.redis.SAdd(t.Context(), "tag:7", "shop:member").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.writeMap(sweepMap)
+	fill()
+	past.remember()
+	w.enqueue(outbox.Invalidation{Entity: "shelf", ID: "7"})
+	w.worker(worker.Config{}).drain(t)
+	wantLeft(t, w, "shop:list:8:p1")
+	past.goBack()
+	w.worker(worker.Config{}).drain(t)
+	wantLeft(t, w, "shop:list:8:p1")
+	if n := w.count("cache_outbox_sweeps"); n != 0 {
+		t.Errorf("%d sweeps wait", n)
+	}
+}
+
+const sweepMap = `
+version: 1
+publish: {channel: "cache:invalidate"}
+entities:
+  shelf:
+    patterns: ["shop:list:{id}:*"]
+    sets: ["tag:{id}"]
+`
+
+// A replay that is cut off by an outage leaves what it did not finish, and goes on.
+func TestReplayIsCutOff(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set(texts(9, "shop:thing:%d")...)
+	past.remember()
+	w.enqueue(things(9)...)
+	w.worker(worker.Config{BatchRows: 1}).drain(t)
+	past.goBack()
+	down := &atomic.Bool{}
+	down.Store(true)
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return failing{real, down} })
+	r.start(t)
+	until(t, "the outage is noticed", func() bool { return r.log.count("state=\"redis loading\"") == 1 })
+	if n := len(w.left()); n != 9 {
+		t.Errorf("%d keys are left of 9", n)
+	}
+	down.Store(false)
+	until(t, "the keys go", func() bool { return len(w.left()) == 0 })
+}
+
+// metric is the value of one of the worker's figures.
+func metric(t *testing.T, r *running, name string) float64 {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	r.Metrics().Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(rec.Body.String()) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return 0
+}
