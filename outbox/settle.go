@@ -64,7 +64,7 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 
 func (c *Claim) settle(ctx context.Context, s Settlement) error {
 	gone := append([]uint64(nil), s.Done...)
-	if err := c.requestSweeps(ctx, s.Sweeps); err != nil {
+	if err := requestSweeps(ctx, c.tx, s.Sweeps); err != nil {
 		return fmt.Errorf("request sweeps: %w", err)
 	}
 	for part := range slices.Chunk(s.Repeats, settleChunk) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
 // SweepKind says what a Sweep removes.
@@ -26,18 +28,27 @@ type Sweep struct {
 	RequestedAt time.Time `db:"requested_at"` // set when read; UTC, the database's clock
 }
 
-// Contract: appends at most settleChunk rows a statement, in the claim's transaction; no lock that another
-// insert waits for.
+// Contract: appends at most settleChunk rows a statement; no lock that another insert waits for.
 const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name) VALUES "
 
-func (c *Claim) requestSweeps(ctx context.Context, sweeps []Sweep) error {
+// RequestSweeps asks for sweeps that no row asks for. Asking again makes them run again.
+func (s *Store) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	if err := requestSweeps(ctx, s.side, sweeps); err != nil {
+		return fmt.Errorf("request sweeps: %w", err)
+	}
+	return nil
+}
+
+func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) error {
 	for part := range slices.Chunk(sweeps, settleChunk) {
 		args := make([]any, 0, 2*len(part))
 		for _, s := range part {
 			args = append(args, string(s.Kind), []byte(s.Name))
 		}
 		query := requestSweepSQL + strings.Repeat("(?,?),", len(part)-1) + "(?,?)"
-		if _, err := c.tx.ExecContext(ctx, query, args...); err != nil {
+		if _, err := db.ExecContext(ctx, query, args...); err != nil {
 			return err
 		}
 	}

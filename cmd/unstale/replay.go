@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// replayCommand is "unstale replay".
+type replayCommand struct {
+	mysql   mysqlFlags
+	redis   redisFlags
+	mapFile string
+	query   outbox.JournalQuery
+	all     bool
+	dryRun  bool
+	json    bool
+}
+
+func newReplay(p process) *cobra.Command {
+	r := &replayCommand{}
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Unlink again what the journal says was unlinked",
+		Long: `Unlink and publish again what the journal says was unlinked, oldest first. Workers replay by
+themselves what they see that Redis has lost; this is for what they cannot know, such as a
+snapshot restored by hand or a cache that was filled from an old database. It is harmless:
+at worst a reader loads something once more. Patterns and index sets are requested again,
+and swept by the workers.`,
+		Example: `  unstale replay --since 10m --dry-run
+  unstale replay --since 10m
+  unstale replay --since 24h --entity product --id 42`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), p) },
+	}
+	flags := cmd.Flags()
+	r.mysql.add(flags)
+	r.redis.add(flags)
+	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages")
+	flags.DurationVar(&r.query.Since, "since", 0, "batches settled within this time")
+	flags.BoolVar(&r.all, "all", false, "the whole journal")
+	flags.StringVar(&r.query.Entity, "entity", "", "only rows of this entity")
+	flags.StringVar(&r.query.EntityID, "id", "", "only rows with this id; needs --entity")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "count, do nothing")
+	flags.BoolVar(&r.json, "json", false, "print one JSON object")
+	showEnv(flags, "since", "all", "entity", "id", "dry-run", "json")
+	return cmd
+}
+
+func (r *replayCommand) check() error {
+	switch {
+	case r.query.Since < 0:
+		return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 10m", r.query.Since)}
+	case (r.query.Since == 0) != r.all:
+		return usageError{errors.New("how much? give either --since, such as --since 10m, or --all")}
+	case r.query.EntityID != "" && r.query.Entity == "":
+		return usageError{errors.New("--id needs --entity")}
+	}
+	return nil
+}
+
+func (r *replayCommand) run(ctx context.Context, p process) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	options, err := r.redis.options()
+	if err != nil {
+		return err
+	}
+	maps, err := worker.OpenMapFile(r.mapFile, p.Env)
+	if err != nil {
+		return mapError(err)
+	}
+	store, err := r.mysql.open("replay", 0)
+	if err != nil {
+		return err
+	}
+	redis, err := keyspace.Open(options) // without beacons: the journal has its batches already
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	job := worker.Rerun{Store: store, Redis: redis, Map: maps.Map(), Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	result, err := job.Run(ctx)
+	err = errors.Join(orSchema(ctx, store, err), redis.Close(), store.Close())
+	return r.report(p, result, err)
+}
+
+// progressInterval is the time between two lines of progress.
+const progressInterval = 2 * time.Second
+
+// progress tells on the error stream how far a long replay is.
+func (r *replayCommand) progress(p process) func(worker.RerunResult) {
+	said := time.Now()
+	return func(result worker.RerunResult) {
+		if time.Since(said) >= progressInterval {
+			said = time.Now()
+			fmt.Fprintf(p.Err, "%d batches, %d keys\n", result.Batches, result.Keys)
+		}
+	}
+}
+
+// report says what was done, also when it did not come to its end.
+func (r *replayCommand) report(p process, result worker.RerunResult, err error) error {
+	if r.json {
+		err = errors.Join(printJSON(p.Out, struct {
+			DryRun bool `json:"dry_run"`
+			worker.RerunResult
+		}{r.dryRun, result}), err)
+	} else {
+		would := ""
+		if r.dryRun {
+			would = "would have "
+		}
+		fmt.Fprintf(p.Out, "%sunlinked %d keys of %d rows in %d batches, %srequested %d sweeps\n",
+			would, result.Keys, result.Rows, result.Batches, would, result.Sweeps)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("replay is not complete, run it again: %w", err)
+	case result.Refused > 0:
+		return fmt.Errorf("redis refuses %d keys; give its account the right to them and run it again", result.Refused)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+)
+
+// A Rerun unlinks again, on request, what the journal says was unlinked. A worker heals what it notices by itself; this is
+// for what it cannot know, such as a snapshot that somebody restored by hand.
+type Rerun struct {
+	Store *outbox.Store
+	Redis Redis
+	Map   *invalidation.Map // for channel and format of the messages
+	Query outbox.JournalQuery
+	// DryRun: everything is counted and nothing is done.
+	DryRun bool
+	// Progress, if set, is called after each part.
+	Progress func(RerunResult)
+}
+
+// A RerunResult counts what a Rerun did, or would do.
+type RerunResult struct {
+	Batches  int `json:"batches"`
+	Rows     int `json:"rows"`
+	Keys     int `json:"keys"`     // a key that many batches name may count more than once
+	Sweeps   int `json:"sweeps"`   // patterns and index sets; workers carry them out
+	Refused  int `json:"refused"`  // keys that Redis refuses
+	Messages int `json:"messages"` // published
+}
+
+// rerunKeys is how many keys are unlinked and published together.
+const rerunKeys = 10_000
+
+// Run reads the journal from the oldest batch on. It holds some ten thousand keys at a time. After an error, and when ctx
+// ends, the result says how far it came; running it again is harmless.
+func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
+	part := rerunPart{Rerun: r, seen: map[string]bool{}, sweeps: map[outbox.Sweep]bool{}}
+	err := r.Store.ReadJournal(ctx, r.Query, func(_ outbox.Batch, entries []outbox.Entry) error {
+		part.result.Batches++
+		for i := range entries {
+			part.add(&entries[i])
+			if len(part.keys) >= rerunKeys {
+				if err := part.flush(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		return ctx.Err()
+	})
+	if err == nil {
+		err = part.flush(ctx)
+	}
+	return part.result, err
+}
+
+// A rerunPart collects keys until they are flushed.
+type rerunPart struct {
+	*Rerun
+	keys   []string
+	seen   map[string]bool
+	wanted []outbox.Sweep
+	sweeps map[outbox.Sweep]bool // of the whole run
+	result RerunResult
+}
+
+func (p *rerunPart) add(e *outbox.Entry) {
+	if !e.IsSweep() {
+		p.result.Rows++
+	}
+	for _, key := range e.Keys {
+		if !p.seen[key] {
+			p.seen[key] = true
+			p.keys = append(p.keys, key)
+		}
+	}
+	for _, pattern := range e.Patterns {
+		p.sweep(outbox.Sweep{Kind: outbox.SweepPattern, Name: pattern})
+	}
+	for _, set := range e.Sets {
+		p.sweep(outbox.Sweep{Kind: outbox.SweepSet, Name: set})
+	}
+}
+
+func (p *rerunPart) sweep(s outbox.Sweep) {
+	if !p.sweeps[s] {
+		p.sweeps[s] = true
+		p.wanted = append(p.wanted, s)
+	}
+}
+
+// flush unlinks and publishes the keys, and asks for the sweeps.
+func (p *rerunPart) flush(ctx context.Context) error {
+	if !p.DryRun {
+		if err := p.unlink(ctx); err != nil {
+			return err
+		}
+		if err := p.Store.RequestSweeps(ctx, p.wanted); err != nil {
+			return err
+		}
+	}
+	p.result.Keys += len(p.keys)
+	p.result.Sweeps += len(p.wanted)
+	p.keys, p.wanted = p.keys[:0], p.wanted[:0]
+	clear(p.seen)
+	if p.Progress != nil {
+		p.Progress(p.result)
+	}
+	return nil
+}
+
+func (p *rerunPart) unlink(ctx context.Context) error {
+	targets := make([]keyspace.Target, len(p.keys))
+	for i, key := range p.keys {
+		targets[i].Key = key
+	}
+	done, err := p.Redis.Unlink(ctx, targets)
+	if err != nil {
+		return fmt.Errorf("unlink keys again: %w", err)
+	}
+	p.result.Refused += len(done.Failures)
+	n, err := p.Redis.Publish(ctx, p.Map.Channel(), p.Map.Format(), p.keys, nil)
+	p.result.Messages += n
+	if err != nil {
+		return fmt.Errorf("publish keys again: %w", err)
+	}
+	return nil
+}
