@@ -19,6 +19,10 @@ test: ## Run all tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
 test-mariadb: ## Run all tests on MariaDB
 	@UNSTALE_TEST_DB=mariadb scripts/test
 
+.PHONY: chaos
+chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000' shortens it
+	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
+
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck and that go.mod is tidy
 	@scripts/lint

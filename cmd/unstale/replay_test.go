@@ -49,10 +49,10 @@ func TestReplayRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for want, args := range map[string][]string{
-		"give either --since":         {},
-		"give either --since, such":   {"--since", "1m", "--all"},
-		"wanted a time that has":      {"--since", "-1m"},
-		"--id needs --entity":         {"--all", "--id", "7"},
+		"give either --since":          {},
+		"give either --since, such":    {"--since", "1m", "--all"},
+		"wanted a time that has":       {"--since", "-1m"},
+		"--id needs --entity":          {"--all", "--id", "7"},
 		"unknown argument \"product\"": {"product"},
 	} {
 		if r := call(t, w.env, append([]string{"replay"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {

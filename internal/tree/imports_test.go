@@ -14,6 +14,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one. Only tests use internal/testenv. Only worker joins outbox and keyspace; only the program and its demo import worker.
 var rooms = map[string][]string{
 	"cmd/unstale":            {"internal/demo", "internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
+	"internal/chaos":         {"internal/servers"},
+	"internal/chaos/chaos":   {"internal/chaos"},
 	"internal/demo":          {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
 	"internal/docs":          {},
 	"internal/servers":       {},
@@ -64,6 +66,8 @@ var strangers = map[string][]string{
 	// What every application links that enqueues.
 	"outbox": {"github.com/redis/go-redis", "go.yaml.in/yaml", "github.com/pressly/goose", "github.com/prometheus", "github.com/spf13"},
 	"worker": {"github.com/spf13", "github.com/pressly/goose"},
+	// The judge shares nothing with what it judges, not even through a test helper.
+	"internal/chaos": {module + "/worker", module + "/outbox", module + "/keyspace", module + "/invalidation", module + "/internal/testenv", "testing"},
 	// The program links it for its demo.
 	"internal/servers": {"github.com/redis/go-redis", "testing"},
 }
@@ -84,7 +88,7 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
 		"testing", module + "/internal/testenv", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
-		"github.com/moby", "github.com/docker", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
+		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/internal/chaos", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
 	}
 	deps := list(t, "./cmd/unstale")[0].Deps
 	for _, dep := range deps {

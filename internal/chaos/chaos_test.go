@@ -1,0 +1,48 @@
+package chaos_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/unstale/unstale/internal/chaos"
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// Links that swallow bytes end with goroutines of the proxy's library that nobody stops.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
+}
+
+// The short form of the fault suite: every fault once, with the program as it is built for release.
+func TestNothingIsLost(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "unstale")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/unstale").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	report, err := chaos.Run(ctx, chaos.Config{
+		Binary: binary, Flavor: servers.Kind(os.Getenv("UNSTALE_TEST_DB")), Round: 15 * time.Second, Writers: 6, Progress: t.Output(),
+	})
+	if report != nil {
+		t.Logf("\n%s", report)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Lost) > 0 {
+		t.Errorf("repeat it with: make chaos SEED=%d", report.Seed)
+	}
+	if report.Proven() == 0 || report.Replays == 0 {
+		t.Errorf("%d transactions proven, %d replays: nothing was tested", report.Proven(), report.Replays)
+	}
+}

@@ -1,0 +1,69 @@
+package chaos
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// Config says what to run. The zero value of a field means its default.
+type Config struct {
+	// Binary is the program under test. Required.
+	Binary string
+	// Seed decides the schedule. Zero: a random one, which the report names.
+	Seed uint64
+	// Flavor of the database; empty: MySQL if there is one, otherwise MariaDB.
+	Flavor servers.Kind
+	// Workers run side by side. Default 3.
+	Workers int
+	// Writers write transactions side by side. Default 12.
+	Writers int
+	// Decks is how often every fault of the deck happens, at least. Default 1.
+	Decks int
+	// Proven is how many transactions must be proven before the end. Default 1.
+	Proven int
+	// Kills is how many workers must have been killed before the end. Default 1.
+	Kills int
+	// Round is how long the shop writes between two verdicts. Default 20 s.
+	Round time.Duration
+	// Patience is how long a verdict waits for what the workers still have to do. Default 60 s.
+	Patience time.Duration
+	// Progress takes a line every few seconds. Nil: none.
+	Progress io.Writer
+}
+
+// WithDefaults returns a copy in which zero values are replaced.
+func (c Config) WithDefaults() Config {
+	orDefault(&c.Workers, 3)
+	orDefault(&c.Writers, 12)
+	orDefault(&c.Decks, 1)
+	orDefault(&c.Proven, 1)
+	orDefault(&c.Kills, 1)
+	orDefault(&c.Round, 20*time.Second)
+	orDefault(&c.Patience, time.Minute)
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return c
+}
+
+func orDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// Validate names the field at fault.
+func (c Config) Validate() error {
+	switch {
+	case c.Binary == "":
+		return fmt.Errorf("binary: name the program under test")
+	case c.Workers < 1, c.Writers < 1, c.Decks < 1, c.Proven < 1, c.Kills < 1:
+		return fmt.Errorf("workers, writers, decks, proven and kills must be 1 or more")
+	case c.Round < time.Second, c.Patience < time.Second:
+		return fmt.Errorf("round %s, patience %s: wanted a second or more", c.Round, c.Patience)
+	}
+	return nil
+}

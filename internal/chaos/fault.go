@@ -1,0 +1,198 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A fault breaks something, holds it broken and mends it.
+type fault struct {
+	name        string
+	least, most time.Duration // of the hold
+	play        func(ctx context.Context, s *stage, hold time.Duration) error
+}
+
+// faults are the deck: each happens once a deck.
+var faults = []fault{
+	{"mysql killed", 0, time.Second, killMySQL},
+	{"mysql killed", 0, 2 * time.Second, killMySQL},
+	{"mysql cut", 0, time.Second, onMySQL(func(l *link) error { l.close(); return nil }, (*link).open)},
+	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*link).swallow, nil)},
+	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *link) error { return l.slow(300) }, nil)},
+	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *link) error { return l.tear(700) }, nil)},
+	{"table locked", time.Second, 3 * time.Second, lockTable},
+	{"redis killed, empty", 0, time.Second, killRedis(empty)},
+	{"redis killed, fresh snapshot", 0, time.Second, killRedis(fresh)},
+	{"redis killed, old snapshot", 500 * time.Millisecond, 3 * time.Second, killRedis(old)},
+	{"redis failed over, lagging", 300 * time.Millisecond, 2 * time.Second, failOver(false)},
+	{"redis failed over, lagging, old master at work", 300 * time.Millisecond, 2 * time.Second, failOver(true)},
+	{"redis cut", 0, time.Second, onRedis(func(l *link) error { l.close(); return nil }, (*link).open)},
+	{"redis swallowed", time.Second, 3 * time.Second, onRedis((*link).swallow, nil)},
+	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *link) error { return l.slow(250) }, nil)},
+	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *link) error { return l.tear(300) }, nil)},
+	{"redis full", time.Second, 2 * time.Second, fillRedis},
+}
+
+// onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.
+func onMySQL(disturb, mend func(*link) error) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		return onLink(ctx, s.toMySQL, hold, disturb, mend)
+	}
+}
+
+func onRedis(disturb, mend func(*link) error) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		return onLink(ctx, s.toRedis, hold, disturb, mend)
+	}
+}
+
+func onLink(ctx context.Context, l *link, hold time.Duration, disturb, mend func(*link) error) error {
+	if err := disturb(l); err != nil {
+		return err
+	}
+	if err := pause(ctx, hold); err != nil {
+		return err
+	}
+	if mend != nil {
+		return mend(l)
+	}
+	return l.heal(ctx)
+}
+
+func killMySQL(ctx context.Context, s *stage, hold time.Duration) error {
+	if err := s.mysql.Kill(); err != nil {
+		return err
+	}
+	if err := pause(ctx, hold); err != nil {
+		return err
+	}
+	return s.mysql.Restart(ctx)
+}
+
+// lockTable keeps everybody, the shop included, away from the outbox.
+func lockTable(ctx context.Context, s *stage, hold time.Duration) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 60; LOCK TABLES cache_outbox WRITE"); err != nil {
+		return err
+	}
+	if err := pause(ctx, hold); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "UNLOCK TABLES")
+	return err
+}
+
+// What a killed Redis comes back with.
+const (
+	empty = iota
+	fresh // everything that was set before the kill
+	old   // what was set before the hold
+)
+
+func killRedis(data int) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		master, _ := s.roles()
+		var kept time.Time // what was set before survives
+		if data != empty {
+			kept = time.Now()
+			if err := master.client.Save(ctx).Err(); err != nil {
+				return fmt.Errorf("save: %w", err)
+			}
+		}
+		if data == old {
+			if err := pause(ctx, hold); err != nil {
+				return err
+			}
+		}
+		if err := master.Kill(); err != nil {
+			return err
+		}
+		if data == empty {
+			if err := master.forget(); err != nil {
+				return err
+			}
+		}
+		if data != old {
+			if err := pause(ctx, hold); err != nil {
+				return err
+			}
+		}
+		if err := master.Restart(ctx); err != nil {
+			return err
+		}
+		s.lost(kept)
+		return nil
+	}
+}
+
+// failOver makes a replica that lags by hold the master. With split, the workers go on with the old master for a while,
+// as clients do until they hear of the failover.
+func failOver(split bool) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		kept, err := s.synced(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.toMaster.swallow(); err != nil {
+			return err
+		}
+		if err := pause(ctx, hold); err != nil {
+			return err
+		}
+		was, is := s.roles()
+		if !split {
+			if err := was.Kill(); err != nil {
+				return err
+			}
+		}
+		if err := is.client.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
+			return fmt.Errorf("promote: %w", err)
+		}
+		s.swap()
+		s.lost(kept)
+		if split {
+			if err := pause(ctx, hold/2); err != nil {
+				return err
+			}
+		}
+		if err := s.toRedis.point(is.Addr()); err != nil {
+			return err
+		}
+		return s.demote(ctx, was, is)
+	}
+}
+
+// demote brings the old master back as an empty replica of the new one.
+func (s *stage) demote(ctx context.Context, was, is *node) error {
+	if err := was.Kill(); err != nil {
+		return err
+	}
+	s.toMaster.proxy.Toxics.ResetToxics(ctx)
+	if err := s.toMaster.point(is.Addr()); err != nil {
+		return err
+	}
+	if err := was.forget(); err != nil {
+		return err
+	}
+	if err := was.Restart(ctx); err != nil {
+		return err
+	}
+	return s.follow(ctx, was)
+}
+
+// fillRedis makes Redis refuse writes for want of memory.
+func fillRedis(ctx context.Context, s *stage, hold time.Duration) error {
+	master, _ := s.roles()
+	if err := master.client.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		return err
+	}
+	if err := pause(ctx, hold); err != nil {
+		return err
+	}
+	return master.client.ConfigSet(ctx, "maxmemory", "0").Err()
+}

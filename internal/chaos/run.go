@@ -1,0 +1,143 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// Run plays rounds until everything that cfg asks for has happened, something is lost, or ctx ends, which ends the round
+// in order. The error is what kept it from a verdict; a verdict that finds faults is in the report.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Seed == 0 {
+		cfg.Seed = 1 + rand.Uint64N(1<<32)
+	}
+	fmt.Fprintf(cfg.Progress, "chaos: seed %d\n", cfg.Seed)
+	redis.SetLogger(silence{}) // errors are expected
+	dir, err := os.MkdirTemp("", "unstale-chaos-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	lasting := context.WithoutCancel(ctx)
+	s, err := newStage(lasting, cfg.Flavor)
+	if err != nil {
+		return nil, fmt.Errorf("set the stage: %w", err)
+	}
+	defer func() { _ = s.close() }() // private servers
+	c, err := newCrew(cfg.Binary, dir, s.workerEnv())
+	if err != nil {
+		return nil, err
+	}
+	defer c.dismiss()
+	if _, err := c.call(lasting, "migrate", "up"); err != nil {
+		return nil, err
+	}
+	p := &play{cfg: cfg, stage: s, crew: c, shop: newShop(s), began: time.Now()}
+	p.schedule = newSchedule(cfg.Seed, s, c, &p.counts)
+	p.report = Report{Seed: cfg.Seed, Servers: fmt.Sprintf("%s %s and Redis %s",
+		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis[0].Version())}
+	for range cfg.Workers {
+		if err := c.hire(100); err != nil {
+			return nil, err
+		}
+	}
+	err = p.rounds(ctx)
+	return p.sum(), err
+}
+
+// A play is one run.
+type play struct {
+	cfg      Config
+	stage    *stage
+	crew     *crew
+	shop     *shop
+	schedule *schedule
+	counts   counts
+	began    time.Time
+	report   Report
+}
+
+func (p *play) rounds(ctx context.Context) error {
+	for ctx.Err() == nil && len(p.report.Lost) == 0 && !p.enough() {
+		if err := p.round(ctx); err != nil {
+			return err
+		}
+		r := p.sum()
+		fmt.Fprintf(p.cfg.Progress, "chaos: %s: %d transactions, %d proven, %d unproven, %d workers killed, %d faults, %d replays, %d lost\n",
+			r.Took.Round(time.Second), r.Transactions, r.Proven(), r.Unproven, r.WorkerKills, total(r.Faults), r.Replays, len(r.Lost))
+	}
+	return nil
+}
+
+// enough says whether all that was asked for has happened.
+func (p *play) enough() bool {
+	played := p.counts.played()
+	for _, f := range faults {
+		if played[f.name] < p.cfg.Decks {
+			return false
+		}
+	}
+	return p.report.Proven() >= p.cfg.Proven && int(p.counts.WorkerKills.Load()) >= p.cfg.Kills
+}
+
+// round lets the shop write while things break, mends everything, and judges.
+func (p *play) round(ctx context.Context) error {
+	breaking, stop := context.WithTimeout(ctx, p.cfg.Round)
+	defer stop()
+	var streams errgroup.Group
+	streams.Go(func() error { defer stop(); return p.schedule.disturbWorkers(breaking) })
+	streams.Go(func() error { defer stop(); return p.schedule.disturbServers(breaking) })
+	p.shop.write(breaking, p.cfg.Seed+uint64(p.report.Rounds), p.cfg.Writers)
+	if err := streams.Wait(); err != nil {
+		return err
+	}
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*p.cfg.Patience)
+	defer cancel()
+	txs := p.shop.notes.take()
+	j := judge{stage: p.stage, crew: p.crew, patience: p.cfg.Patience}
+	v, err := j.judge(lasting, txs, p.stage.takeLosses())
+	p.report.Rounds++
+	p.report.Transactions += len(txs)
+	p.report.Committed += v.committed
+	p.report.RolledBack += v.rolledBack
+	p.report.Unproven += v.unproven
+	p.report.Dead += v.dead
+	p.report.Lost = append(p.report.Lost, v.faults...)
+	return errors.Join(err, p.crew.alive())
+}
+
+// sum brings the report up to date.
+func (p *play) sum() *Report {
+	r := p.report
+	r.Took = time.Since(p.began)
+	r.WorkerKills, r.WorkerStops, r.WorkerFreezes = int(p.counts.WorkerKills.Load()), int(p.counts.WorkerStops.Load()), int(p.counts.WorkerFreezes.Load())
+	r.Faults = p.counts.played()
+	r.Replays = p.crew.said("redis has everything again")
+	return &r
+}
+
+func total(m map[string]int) (n int) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+// silence is a log that nobody reads.
+type silence struct{}
+
+// Printf implements the client library's logger.
+func (silence) Printf(context.Context, string, ...any) {}

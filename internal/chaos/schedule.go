@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+)
+
+// A schedule draws faults. Two streams run side by side, one that disturbs workers and one that disturbs everything
+// else; each has random numbers of its own, so that the order of its faults follows from the seed alone.
+type schedule struct {
+	stage *stage
+	crew  *crew
+	count *counts
+
+	onWorkers, onServers *rand.Rand
+	deck                 []fault // what is left of the present one
+	decks                int     // that were begun
+	holds                float64 // factor on how long faults last
+}
+
+func newSchedule(seed uint64, s *stage, c *crew, n *counts) *schedule {
+	return &schedule{
+		stage: s, crew: c, count: n, holds: 1,
+		onWorkers: rand.New(rand.NewPCG(seed, 1)), onServers: rand.New(rand.NewPCG(seed, 2)),
+	}
+}
+
+// between draws a duration.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+// disturbWorkers kills, stops and freezes workers until ctx ends, and brings each back or another in its place.
+func (s *schedule) disturbWorkers(ctx context.Context) error {
+	for {
+		gap, dice, who := between(s.onWorkers, 200*time.Millisecond, 1500*time.Millisecond), s.onWorkers.IntN(10), s.onWorkers.IntN(1000)
+		rows := []int{1, 20, 100, 1000}[s.onWorkers.IntN(4)]
+		freeze := between(s.onWorkers, claimTimeout/2, claimTimeout*3/2)
+		if pause(ctx, gap) != nil {
+			return nil
+		}
+		m := s.crew.pick(who)
+		if m == nil {
+			return fmt.Errorf("there is no worker left")
+		}
+		if err := s.disturb(ctx, m, dice, freeze, rows); err != nil {
+			return err
+		}
+	}
+}
+
+// disturb does one thing to a worker, to its end even when ctx ends.
+func (s *schedule) disturb(ctx context.Context, m *member, dice int, freeze time.Duration, rows int) error {
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	switch {
+	case dice < 8:
+		s.count.WorkerKills.Add(1)
+		if err := m.signal(lasting, syscall.SIGKILL, true); err != nil {
+			return err
+		}
+		return s.crew.hire(rows)
+	case dice < 9:
+		s.count.WorkerStops.Add(1)
+		if err := m.signal(lasting, syscall.SIGTERM, true); err != nil {
+			return fmt.Errorf("stop a worker: %w", err)
+		}
+		if code := m.cmd.ProcessState.ExitCode(); code != 0 {
+			return fmt.Errorf("a worker that was told to stop ended with %d; its log ends with:\n%s", code, tail(m.log))
+		}
+		return s.crew.hire(rows)
+	default:
+		s.count.WorkerFreezes.Add(1)
+		if err := m.signal(lasting, syscall.SIGSTOP, false); err != nil {
+			return err
+		}
+		_ = pause(ctx, freeze) // a round that ends thaws it early
+		s.crew.back(m)
+		return m.signal(lasting, syscall.SIGCONT, false)
+	}
+}
+
+// disturbServers plays fault after fault until ctx ends, every kind once a deck.
+func (s *schedule) disturbServers(ctx context.Context) error {
+	for {
+		if len(s.deck) == 0 {
+			s.deck = append(s.deck, faults...)
+			s.onServers.Shuffle(len(s.deck), func(i, j int) { s.deck[i], s.deck[j] = s.deck[j], s.deck[i] })
+			s.decks++
+		}
+		next, gap := s.deck[0], between(s.onServers, 100*time.Millisecond, 800*time.Millisecond)
+		hold := between(s.onServers, next.least, next.most)
+		if pause(ctx, gap) != nil {
+			return nil
+		}
+		s.deck = s.deck[1:]
+		// To its end, whatever ctx says: nothing stays half broken.
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		err := next.play(lasting, s.stage, hold)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", next.name, err)
+		}
+		s.count.fault(next.name)
+	}
+}

@@ -1,0 +1,240 @@
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// A stage holds the servers and the links through which the workers reach them. The shop reaches them directly.
+type stage struct {
+	mysql *servers.MySQL
+	db    *sql.DB // of the shop and the judge
+	redis [2]*node
+
+	toMySQL, toRedis *link // of the workers
+	toMaster         *link // of the replica
+
+	mu     sync.Mutex
+	master int      // index into redis
+	losses []window // since the last verdict
+}
+
+// A node is one Redis server.
+type node struct {
+	*servers.Redis
+	client *redis.Client
+}
+
+// A window is a time in which Redis lost what was set: whatever was not set before it or after it may be gone.
+type window struct{ from, to time.Time }
+
+const database = "chaos"
+
+// Durability is left to the operating system, which survives a killed process: the suite kills no machine.
+var mysqlArgs = []string{"--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=256M"}
+
+func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
+	s = &stage{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+			s = nil
+		}
+	}()
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: mysqlArgs}); err != nil {
+		return s, err
+	}
+	if err := s.prepare(ctx); err != nil {
+		return s, err
+	}
+	for i := range s.redis {
+		if s.redis[i], err = newNode(ctx); err != nil {
+			return s, err
+		}
+	}
+	if s.toMySQL, err = newLink("mysql", s.mysql.Addr()); err != nil {
+		return s, err
+	}
+	if s.toRedis, err = newLink("redis", s.redis[0].Addr()); err != nil {
+		return s, err
+	}
+	if s.toMaster, err = newLink("replication", s.redis[0].Addr()); err != nil {
+		return s, err
+	}
+	return s, s.follow(ctx, s.redis[1])
+}
+
+func newNode(ctx context.Context) (*node, error) {
+	r, err := servers.StartRedis(ctx, servers.RedisOptions{
+		Args: []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &node{r, redis.NewClient(&redis.Options{
+		Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second, PoolSize: 64,
+	})}, nil
+}
+
+// prepare makes the database, the ledger and the workers' account.
+func (s *stage) prepare(ctx context.Context) error {
+	admin, err := sql.Open("mysql", s.mysql.DSN(""))
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	for _, stmt := range []string{
+		"CREATE DATABASE " + database,
+		"CREATE TABLE " + database + ".chaos_ledger (tx BIGINT UNSIGNED NOT NULL PRIMARY KEY) ENGINE = InnoDB",
+		"CREATE USER 'unstale'@'%' IDENTIFIED BY 'chaos'",
+		"GRANT ALL ON " + database + ".* TO 'unstale'@'%'",
+	} {
+		if _, err := admin.ExecContext(ctx, stmt); err != nil {
+			return fmt.Errorf("prepare mysql: %w", err)
+		}
+	}
+	cfg, err := mysql.ParseDSN(s.mysql.DSN(database))
+	if err != nil {
+		return err
+	}
+	cfg.MultiStatements = true // one round trip for a whole transaction
+	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 2*time.Second, 30*time.Second, 30*time.Second
+	cfg.Logger = &mysql.NopLogger{} // errors are expected
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return err
+	}
+	s.db = sql.OpenDB(connector)
+	return nil
+}
+
+func (s *stage) close() error {
+	var errs []error
+	for _, l := range []*link{s.toMySQL, s.toRedis, s.toMaster} {
+		if l != nil {
+			l.close()
+		}
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	for _, n := range s.redis {
+		if n != nil {
+			errs = append(errs, n.client.Close(), n.Close())
+		}
+	}
+	if s.mysql != nil {
+		errs = append(errs, s.mysql.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// workerEnv is how a worker reaches the stage.
+func (s *stage) workerEnv() []string {
+	return []string{
+		"MYSQL_DSN=unstale:chaos@tcp(" + s.toMySQL.addr() + ")/" + database,
+		"REDIS_URL=redis://" + s.toRedis.addr() + "/0",
+	}
+}
+
+// cache is the client of the present master.
+func (s *stage) cache() *redis.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redis[s.master].client
+}
+
+// roles are the present master and its replica.
+func (s *stage) roles() (master, replica *node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redis[s.master], s.redis[1-s.master]
+}
+
+// swap makes the replica the master for the shop.
+func (s *stage) swap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.master = 1 - s.master
+}
+
+// lost notes that what was set from a moment until now may be gone.
+func (s *stage) lost(from time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = append(s.losses, window{from, time.Now()})
+}
+
+// takeLosses returns the windows since the last call.
+func (s *stage) takeLosses() []window {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.losses
+	s.losses = nil
+	return w
+}
+
+// follow makes a node a replica of the master, through the link.
+func (s *stage) follow(ctx context.Context, replica *node) error {
+	host, port, _ := strings.Cut(s.toMaster.addr(), ":")
+	if err := replica.client.Do(ctx, "replicaof", host, port).Err(); err != nil {
+		return fmt.Errorf("make a replica: %w", err)
+	}
+	return nil
+}
+
+// synced waits until the replica has everything that was written before the call, and returns when it began.
+func (s *stage) synced(ctx context.Context) (time.Time, error) {
+	master, replica := s.roles()
+	for {
+		began := time.Now()
+		info, err := replica.client.InfoMap(ctx, "replication").Result()
+		if err == nil && info["Replication"]["master_link_status"] == "up" {
+			pipe := master.client.Pipeline() // WAIT is about the writes of its own connection
+			pipe.Set(ctx, "chaos:marker", strconv.FormatInt(began.UnixNano(), 10), 0)
+			wait := pipe.Do(ctx, "wait", 1, 1000)
+			if _, err = pipe.Exec(ctx); err == nil {
+				if n, err := wait.Int(); err == nil && n >= 1 {
+					return began, nil
+				}
+			}
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return began, fmt.Errorf("wait for the replica: %w", err)
+		}
+	}
+}
+
+// forget removes the snapshot from which a node would start.
+func (n *node) forget() error {
+	err := os.Remove(filepath.Join(filepath.Dir(n.Socket()), "dump.rdb"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// pause waits for d, or returns why ctx ended.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
