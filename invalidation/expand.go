@@ -7,7 +7,8 @@ import (
 
 // Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is as good as none.
 // The error is a *RowError: unknown_entity, missing_parameter (also for a lookup without an answer), bad_parameter,
-// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row.
+// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row, or to
+// more than 16 MiB.
 func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	e, err := m.entity(&row)
 	if err != nil {
@@ -73,8 +74,12 @@ func (x *expansion) expandAll(e *entity) (Plan, error) {
 	return plan, nil
 }
 
+// maxRowBytes bounds the texts that one row expands to. A long value beside a long list would otherwise make hundreds of
+// megabytes out of 64 KiB of parameters, which no journal and no packet could hold.
+const maxRowBytes = 16 << 20
+
 // planSize counts what a plan will hold, before duplicates are removed.
-type planSize struct{ keys, patterns, sets int }
+type planSize struct{ keys, patterns, sets, bytes int }
 
 func (s *planSize) newPlan() (p Plan) {
 	if s.keys > 0 {
@@ -108,6 +113,9 @@ func (x *expansion) measureList(f *frame, list []template, into *int, size *plan
 		}
 		if *into += n; size.keys+size.patterns+size.sets > x.limits.KeysPerRow {
 			return x.tooMany()
+		}
+		if size.bytes += f.bytes(&list[i], n); size.bytes > maxRowBytes {
+			return &RowError{Reason: TooManyKeys, Err: fmt.Errorf("the keys of the row have more than %d bytes together", maxRowBytes)}
 		}
 	}
 	return nil

@@ -155,6 +155,28 @@ func (x *expansion) count(f *frame, t *template) (int, error) {
 	return total, nil
 }
 
+// bytes returns how many bytes the n texts of a measured template have together, before anything is escaped. It does not
+// overflow: n is within limits.keys_per_row, and so is each value within limits.params.
+func (f *frame) bytes(t *template, n int) int {
+	if n == 0 {
+		return 0
+	}
+	total := 0
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.slot == noSlot {
+			total += n * len(p.text)
+			continue
+		}
+		list, sum := f.slots[t.slots[p.slot]].list, 0
+		for _, v := range list {
+			sum += len(v)
+		}
+		total += n / len(list) * sum
+	}
+	return total
+}
+
 // product returns a*b, or limit+1 if it is more than limit. It does not overflow.
 func product(a, b, limit int) int {
 	if b > 0 && a > limit/b {

@@ -61,6 +61,7 @@ func (c StoreConfig) driver() (*mysql.Config, error) {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.InterpolateParams = true // one round trip a statement; safe with utf8mb4
 	cfg.MultiStatements = false
+	cfg.MaxAllowedPacket = 0        // ask the server, so that what it would not take is an error and not a lost connection
 	cfg.Logger = &mysql.NopLogger{} // errors are returned; the loop logs them once
 	if cfg.Timeout == 0 {
 		cfg.Timeout = c.StatementTimeout

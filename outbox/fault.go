@@ -11,6 +11,8 @@ const (
 	errConCount        = 1040 // ER_CON_COUNT_ERROR
 	errAccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
 	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
+	errUnknown         = 1105 // ER_UNKNOWN_ERROR
+	errPacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
 	errUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	errTooManyUserConn = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	errLockTimeout     = 1205 // ER_LOCK_WAIT_TIMEOUT
@@ -28,6 +30,13 @@ const (
 func IsContention(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == errLockTimeout
+}
+
+var errTooLarge = errors.New("larger than max_allowed_packet")
+
+// IsTooLarge says whether a statement did not fit max_allowed_packet: a smaller batch may.
+func IsTooLarge(err error) bool {
+	return errors.Is(err, errTooLarge) || errors.Is(err, mysql.ErrPktTooLarge) || number(err) == errPacketTooLarge
 }
 
 // IsStatementFault says whether the server is well and refuses the statement itself, such as an unknown

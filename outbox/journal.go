@@ -33,7 +33,7 @@ func (c *Claim) journal(ctx context.Context, s Settlement) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.tx.ExecContext(ctx, journalSQL, c.store.cfg.Worker, len(s.Journal), s.MapVersion,
+	_, err = c.exec(ctx, journalSQL, len(body), c.store.cfg.Worker, len(s.Journal), s.MapVersion,
 		s.Beat.Epoch, s.Beat.N, hashes(s.Journal), body)
 	return err
 }

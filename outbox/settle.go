@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -143,11 +144,28 @@ func (c *Claim) run(ctx context.Context, query string, list any) (affected int64
 	if err != nil {
 		return 0, err
 	}
-	res, err := c.tx.ExecContext(ctx, query, string(text))
+	res, err := c.exec(ctx, query, len(text), string(text))
 	if err != nil {
 		return 0, err
 	}
 	return res.RowsAffected()
+}
+
+// Contract: no lock.
+const packetSQL = "SELECT @@SESSION.max_allowed_packet"
+
+// exec executes a statement whose largest argument has that many bytes. An argument that is larger than a packet has no
+// error number of its own, so the server is asked for its limit.
+func (c *Claim) exec(ctx context.Context, query string, largest int, args ...any) (sql.Result, error) {
+	res, err := c.tx.ExecContext(ctx, query, args...)
+	if number(err) != errUnknown {
+		return res, err
+	}
+	var limit int
+	if asked := c.tx.QueryRowContext(ctx, packetSQL).Scan(&limit); asked == nil && largest >= limit {
+		err = fmt.Errorf("%w (%d bytes): %w", errTooLarge, limit, err)
+	}
+	return nil, err
 }
 
 func appendIDs[T any](ids []uint64, items []T, id func(T) uint64) []uint64 {

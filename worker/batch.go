@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/unstale/unstale/invalidation"
@@ -16,6 +18,7 @@ type change struct {
 	decoded invalidation.Row
 	plan    invalidation.Plan
 	targets []int // indexes into batch.targets, one for each of plan.Keys
+	end     int   // of the targets of this change and of all before it
 	fault   *invalidation.RowError
 	retry   bool // the fault may pass: delay the row before burying it
 }
@@ -69,11 +72,16 @@ func (c *change) blame(err error) {
 	}
 }
 
+// batchTexts bounds the bytes of all keys, patterns and sets of a batch, which the journal keeps together.
+const batchTexts = 64 << 20
+
 // expand turns the changes into targets, until there are keyLimit of them; the rows beyond it are dropped
 // from the batch and stay in the table.
 func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
+	texts := 0
 	for i := range b.changes {
 		c := &b.changes[i]
+		c.end = len(b.targets)
 		if c.fault != nil {
 			continue
 		}
@@ -82,13 +90,25 @@ func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
 			c.blame(err)
 			continue
 		}
-		if len(b.targets) > 0 && len(b.targets)+len(plan.Keys) > keyLimit {
+		texts += size(plan)
+		if len(b.targets) > 0 && (len(b.targets)+len(plan.Keys) > keyLimit || texts > batchTexts) {
 			b.changes = b.changes[:i]
 			return
 		}
 		c.plan = plan
 		c.targets = b.merge(plan)
+		c.end = len(b.targets)
 	}
+}
+
+// size counts the bytes of a plan's texts.
+func size(p invalidation.Plan) (bytes int) {
+	for _, list := range [...][]string{p.Keys, p.Patterns, p.Sets} {
+		for _, text := range list {
+			bytes += len(text)
+		}
+	}
+	return bytes
 }
 
 // merge adds a plan's keys, each once; the longest hold wins.
@@ -105,6 +125,58 @@ func (b *batch) merge(plan invalidation.Plan) []int {
 		at[i] = n
 	}
 	return at
+}
+
+// partKeys is how many keys go to Redis before the clock is looked at.
+const partKeys = 10_000
+
+// unlink unlinks the targets. When half of the time that ctx leaves is over, what is not unlinked yet is dropped from the
+// batch and stays in the table: so a batch that is too large for its deadline makes progress.
+func (b *batch) unlink(ctx context.Context, redis Redis) (done keyspace.Unlinked, err error) {
+	deadline, _ := ctx.Deadline()
+	half := time.Now().Add(time.Until(deadline) / 2)
+	for from := 0; from < len(b.targets); {
+		to := b.partEnd(from)
+		part, err := redis.Unlink(ctx, b.targets[from:to])
+		switch {
+		case err != nil:
+			return done, err
+		case from > 0 && part.Beat.Epoch != done.Beat.Epoch: // what was unlinked before may be lost
+			return done, &keyspace.Loss{Beat: done.Beat}
+		}
+		for _, f := range part.Failures {
+			done.Failures = append(done.Failures, keyspace.Failure{Index: from + f.Index, Err: f.Err})
+		}
+		done.Beat, from = part.Beat, to
+		if from < len(b.targets) && time.Now().After(half) {
+			b.cut(from)
+		}
+	}
+	return done, nil
+}
+
+// partEnd is where a part that begins at from ends: after a change, so that each is in one part or in earlier ones.
+func (b *batch) partEnd(from int) int {
+	for i := range b.changes {
+		if end := b.changes[i].end; end >= from+partKeys {
+			return end
+		}
+	}
+	return len(b.targets)
+}
+
+// cut drops the changes that have a target beyond n.
+func (b *batch) cut(n int) {
+	b.targets = b.targets[:n]
+	b.changes = b.changes[:sort.Search(len(b.changes), func(i int) bool { return b.changes[i].end > n })]
+}
+
+// refuseJournal buries the batch's only change, whose entry the journal cannot take.
+func (b *batch) refuseJournal() {
+	if c := &b.changes[0]; c.fault == nil {
+		c.refuse(invalidation.TooManyKeys, errors.New(
+			"its keys were unlinked, but its entry in the journal or its sweeps are larger than max_allowed_packet; raise that, then retry"))
+	}
 }
 
 // blameFailures marks the changes whose keys Redis refused, and returns the keys that are gone.

@@ -29,6 +29,8 @@
 //  11. What Redis acknowledged and then lost (a failover to a replica that lagged, a restart from an old snapshot) is
 //     unlinked again from the journal before another row is settled, also when it was lost while no worker ran. The
 //     journal's retention bounds how far back that goes.
+//  12. A batch that is too large for its deadline, for max_allowed_packet or for the journal is cut, down to a single row,
+//     and makes progress. A row that is too large alone is buried.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked
 // and published again.

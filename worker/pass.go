@@ -38,49 +38,63 @@ type claimFunc func(context.Context, outbox.ClaimLimits) (*outbox.Claim, error)
 func (w *Worker) pass(ctx context.Context, claim claimFunc) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
 	defer cancel()
-	for try := 1; ; try++ {
-		r, err := w.tryPass(ctx, claim)
-		if err == nil || !outbox.IsContention(err) {
+	alone := false
+	for try := 1; ; {
+		r, err := w.tryPass(ctx, claim, alone)
+		switch {
+		case err == nil:
+			w.size.grow()
+			return r, nil
+		case outbox.IsTooLarge(err) && !alone:
+			alone = !w.size.halve()
+			continue
+		case ctx.Err() != nil: // it took too long
+			w.size.halve()
+			return r, err
+		case !outbox.IsContention(err):
 			return r, err
 		}
 		w.metrics.contention.Inc()
-		if try > contentionTries {
-			return Result{}, fmt.Errorf("%d tries: %w", try, err)
+		if try++; try > contentionTries {
+			return Result{}, fmt.Errorf("%d tries: %w", contentionTries, err)
 		}
 	}
 }
 
-func (w *Worker) tryPass(ctx context.Context, claim claimFunc) (Result, error) {
+// tryPass makes one attempt. A row that is alone and still too large for the journal is buried.
+func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
 	began := time.Now()
 	m := w.maps.Map()
 	c, err := claim(ctx, outbox.ClaimLimits{
-		Rows: w.cfg.BatchRows, Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes,
+		Rows: w.size.now, Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes,
 	})
 	if c == nil || err != nil {
 		return Result{}, err
 	}
-	r, settlement, err := w.apply(ctx, m, c.Rows)
-	if err != nil {
-		return Result{}, errors.Join(err, c.Release())
+	r, settlement, err := w.apply(ctx, m, c.Rows, alone)
+	if err == nil {
+		err = c.Settle(ctx, settlement)
+	} else {
+		err = errors.Join(err, c.Release())
 	}
-	if err := c.Settle(ctx, settlement); err != nil {
+	if err != nil {
 		return Result{}, err
 	}
-	r.Full = r.Claimed >= w.cfg.BatchRows || r.Claimed < len(c.Rows)
+	r.Full = r.Claimed >= w.size.now || r.Claimed < len(c.Rows)
 	r.Took = time.Since(began)
 	w.metrics.passed(r, settlement)
 	return r, nil
 }
 
 // apply carries rows to Redis and says what becomes of them.
-func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.Row) (Result, outbox.Settlement, error) {
+func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.Row, alone bool) (Result, outbox.Settlement, error) {
 	b := newBatch(m, rows)
 	answers, err := b.resolve(ctx, w.store, w.cfg.LookupTimeout)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, err
 	}
 	b.expand(answers, w.cfg.BatchKeys)
-	done, err := w.redis.Unlink(ctx, b.targets)
+	done, err := b.unlink(ctx, w.redis)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, fmt.Errorf("unlink keys: %w", err)
 	}
@@ -88,6 +102,9 @@ func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.R
 	messages, err := w.redis.Publish(ctx, m.Channel(), m.Format(), gone, nil)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, fmt.Errorf("publish keys: %w", err)
+	}
+	if alone {
+		b.refuseJournal()
 	}
 	s := b.settlement(w.cfg)
 	s.Beat = outbox.Beat(done.Beat)

@@ -25,6 +25,7 @@ type Worker struct {
 	metrics   *Metrics
 	health    *Health
 	passLimit time.Duration // of one pass, from the claim to the commit
+	size      batchSize     // of the next claim
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
@@ -54,6 +55,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, store: deps.Store, redis: deps.Redis, maps: deps.Maps, log: deps.Log,
 		passLimit: passLimit(deps.Store.ClaimTimeout()),
+		size:      newBatchSize(cfg.BatchRows),
 		wake:      make(chan struct{}, 1),
 		sweepNow:  make(chan struct{}, 1),
 	}

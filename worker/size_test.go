@@ -1,0 +1,127 @@
+package worker_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// onOwnMySQL puts a server with options of its own in the place of the world's.
+func (w *world) onOwnMySQL(args ...string) {
+	w.t.Helper()
+	own := testenv.OwnMySQL(w.t, args...)
+	admin, err := sql.Open("mysql", own.DSN(""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.ExecContext(w.t.Context(), "CREATE DATABASE shop"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.dsn = own.DSN("shop")
+	if w.db, err = sql.Open("mysql", w.dsn); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = w.db.Close() })
+	if _, err := migrations.Up(w.t.Context(), w.db); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+const noteMap = `
+version: 1
+publish: {channel: "cache:invalidate"}
+limits: {keys_per_row: 100000}
+entities:
+  note: {params: [text, n], keys: ["shop:{text}:{id}:{n}"]}
+`
+
+// notes are rows of many keys that do not compress, so that the journal's packet is large.
+func notes(n, keys int) []outbox.Invalidation {
+	invs := make([]outbox.Invalidation, n)
+	for i := range invs {
+		list := make([]string, keys)
+		for k := range list {
+			list[k] = fmt.Sprintf("%x", uint64(i*keys+k+1)*0x9e3779b97f4a7c15)
+		}
+		invs[i] = outbox.Invalidation{Entity: "note", ID: fmt.Sprint(i + 1), Params: map[string]any{"text": "t", "n": list}}
+	}
+	return invs
+}
+
+// Sentence 12: a batch whose journal entry is larger than max_allowed_packet is cut until it fits, and a row that is too
+// large alone is buried with a reason. Nothing stands still.
+func TestBatchLargerThanAPacket(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, noteMap)
+	w.onOwnMySQL("--max-allowed-packet=65536")
+	for i, inv := range notes(40, 500) { // one by one: the server takes no larger packet
+		if i == 20 { // among them one that is too large alone
+			w.exec("INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('note', 'large', ?)", largeParams())
+		}
+		w.enqueue(inv)
+	}
+	w.enqueue(notes(10, 1)...)
+	r := w.worker(worker.Config{BatchRows: 100})
+	total := r.drain(t)
+	if total.Unlinked != 50 || total.Dead != 1 {
+		t.Errorf("%+v", total)
+	}
+	checkDead(t, w, map[string][2]string{"large": {"too_many_keys",
+		"its keys were unlinked, but its entry in the journal or its sweeps are larger than max_allowed_packet; raise that, then retry"}})
+	if n := w.count("cache_outbox_journal"); n < 4 {
+		t.Errorf("40 large rows in %d batches", n)
+	}
+}
+
+// largeParams fit a packet, and make forty thousand keys whose journal entry does not.
+func largeParams() string {
+	texts, numbers := make([]string, 40), make([]string, 1000)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("\"%x\"", uint64(i+1)*0xc2b2ae3d27d4eb4f)
+	}
+	for i := range numbers {
+		numbers[i] = fmt.Sprintf("\"%x\"", uint64(i+1)*0x9e3779b97f4a7c15)
+	}
+	return `{"text":[` + strings.Join(texts, ",") + `],"n":[` + strings.Join(numbers, ",") + `]}`
+}
+
+// dawdling takes its time for each part.
+type dawdling struct {
+	worker.Redis
+	pause time.Duration
+	parts *int
+}
+
+func (d dawdling) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
+	*d.parts++
+	time.Sleep(d.pause) // a Redis that is slow, not a test that waits
+	return d.Redis.Unlink(ctx, targets)
+}
+
+// Sentence 12: a batch that is too large for its deadline settles what it has unlinked by half of it and releases the rest.
+func TestBatchLargerThanItsDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, noteMap)
+	w.enqueue(notes(8, 2_500)...) // 20,000 keys, two parts
+	w.enqueue(notes(8, 2_500)...) // the same keys again, none new
+	w.enqueue(notes(16, 2_500)[8:]...)
+	parts := 0
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return dawdling{real, 1100 * time.Millisecond, &parts} })
+	total := r.drain(t)
+	if total.Unlinked != 24 || total.Dead != 0 {
+		t.Errorf("%+v", total)
+	}
+	if n := w.count("cache_outbox_journal"); n != 2 || parts != 4 {
+		t.Errorf("%d batches, %d parts", n, parts)
+	}
+}
