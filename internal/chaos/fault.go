@@ -99,9 +99,9 @@ func killRedis(data int) func(context.Context, *stage, time.Duration) error {
 		master, _ := s.roles()
 		var kept time.Time // what was set before survives
 		if data != empty {
-			kept = time.Now()
-			if err := master.client.Save(ctx).Err(); err != nil {
-				return fmt.Errorf("save: %w", err)
+			var err error
+			if kept, err = master.save(ctx); err != nil {
+				return err
 			}
 		}
 		if data == old {

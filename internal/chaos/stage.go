@@ -218,6 +218,20 @@ func (s *stage) synced(ctx context.Context) (time.Time, error) {
 	}
 }
 
+// save writes a snapshot and returns when it was begun. While a replica is being filled there is no saving.
+func (n *node) save(ctx context.Context) (time.Time, error) {
+	for {
+		began := time.Now()
+		err := n.client.Save(ctx).Err()
+		if err == nil {
+			return began, nil
+		}
+		if stopped := pause(ctx, 20*time.Millisecond); stopped != nil {
+			return began, fmt.Errorf("save: %w; last: %w", stopped, err)
+		}
+	}
+}
+
 // forget removes the snapshot from which a node would start.
 func (n *node) forget() error {
 	err := os.Remove(filepath.Join(filepath.Dir(n.Socket()), "dump.rdb"))
