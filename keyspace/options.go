@@ -60,8 +60,7 @@ type Options struct {
 
 	// PoolSize is the number of connections, for each node of a Cluster. Zero
 	// means 8, the least is 2: a sweep holds one connection and unlinks on
-	// another. Each has buffers of 128 KiB. After as many dials have failed,
-	// the client only tries once a second, and a recovery shows that late.
+	// another. Each has buffers of 128 KiB.
 	PoolSize int
 }
 
@@ -177,7 +176,7 @@ func (o Options) client(a address) redis.UniversalClient {
 func (o Options) singleClient(a address) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: a.hosts[0], Username: a.username, Password: a.password, DB: a.db,
-		TLSConfig:   o.tlsConfig(a),
+		TLSConfig: o.tlsConfig(a), Dialer: dialer(o.Timeout, o.tlsConfig(a)),
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            maxRetries, DialerRetries: dialerRetries,
@@ -191,7 +190,7 @@ func (o Options) singleClient(a address) *redis.Client {
 func (o Options) clusterClient(a address) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: a.hosts, Username: a.username, Password: a.password,
-		TLSConfig:   o.tlsConfig(a),
+		TLSConfig: o.tlsConfig(a), Dialer: dialer(o.Timeout, o.tlsConfig(a)),
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		ContextTimeoutEnabled: true,
 		MaxRedirects:          maxRedirects, DialerRetries: dialerRetries,
@@ -207,7 +206,7 @@ func (o Options) sentinelClient(a address) *redis.Client {
 		MasterName: a.master, SentinelAddrs: a.hosts,
 		SentinelUsername: a.sentinelUsername, SentinelPassword: a.sentinelPassword,
 		Username: a.username, Password: a.password, DB: a.db,
-		TLSConfig:   o.tlsConfig(a),
+		TLSConfig: o.tlsConfig(a), Dialer: dialer(o.Timeout, o.tlsConfig(a)),
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            maxRetries, DialerRetries: dialerRetries,

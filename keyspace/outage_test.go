@@ -141,11 +141,29 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// After many failed dials go-redis tries only once a second.
 	eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
 	fill(t, k.Client(), "a")
 	mustUnlink(t, k, targets("a"))
 	wantLeft(t, k.Client(), []string{"a"})
+}
+
+// However often dialling failed, the first call after a recovery succeeds.
+func TestFirstCallAfterRecovery(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	k := open(t, keyspace.Options{URL: server.URL()})
+	mustUnlink(t, k, targets("a"))
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		_, err := k.Unlink(t.Context(), targets("a"))
+		wantOutage(t, err, keyspace.StateNetwork)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustUnlink(t, k, targets("a"))
 }
 
 // A server that stands still costs two timeouts, and no more (O2).

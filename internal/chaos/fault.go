@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/unstale/unstale/internal/proxy"
 )
 
 // A fault breaks something, holds it broken and mends it.
@@ -17,37 +19,37 @@ type fault struct {
 var faults = []fault{
 	{"mysql killed", 0, time.Second, killMySQL},
 	{"mysql killed", 0, 2 * time.Second, killMySQL},
-	{"mysql cut", 0, time.Second, onMySQL(func(l *link) error { l.close(); return nil }, (*link).open)},
-	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*link).swallow, nil)},
-	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *link) error { return l.slow(300) }, nil)},
-	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *link) error { return l.tear(700) }, nil)},
+	{"mysql cut", 0, time.Second, onMySQL(func(l *proxy.Link) error { l.Close(); return nil }, (*proxy.Link).Open)},
+	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*proxy.Link).Swallow, nil)},
+	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Slow(300) }, nil)},
+	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Tear(700) }, nil)},
 	{"table locked", time.Second, 3 * time.Second, lockTable},
 	{"redis killed, empty", 0, time.Second, killRedis(empty)},
 	{"redis killed, fresh snapshot", 0, time.Second, killRedis(fresh)},
 	{"redis killed, old snapshot", 500 * time.Millisecond, 3 * time.Second, killRedis(old)},
 	{"redis failed over, lagging", 300 * time.Millisecond, 2 * time.Second, failOver(false)},
 	{"redis failed over, lagging, old master at work", 300 * time.Millisecond, 2 * time.Second, failOver(true)},
-	{"redis cut", 0, time.Second, onRedis(func(l *link) error { l.close(); return nil }, (*link).open)},
-	{"redis swallowed", time.Second, 3 * time.Second, onRedis((*link).swallow, nil)},
-	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *link) error { return l.slow(250) }, nil)},
-	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *link) error { return l.tear(300) }, nil)},
+	{"redis cut", 0, time.Second, onRedis(func(l *proxy.Link) error { l.Close(); return nil }, (*proxy.Link).Open)},
+	{"redis swallowed", time.Second, 3 * time.Second, onRedis((*proxy.Link).Swallow, nil)},
+	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *proxy.Link) error { return l.Slow(250) }, nil)},
+	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *proxy.Link) error { return l.Tear(300) }, nil)},
 	{"redis full", time.Second, 2 * time.Second, fillRedis},
 }
 
 // onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.
-func onMySQL(disturb, mend func(*link) error) func(context.Context, *stage, time.Duration) error {
+func onMySQL(disturb, mend func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
 	return func(ctx context.Context, s *stage, hold time.Duration) error {
 		return onLink(ctx, s.toMySQL, hold, disturb, mend)
 	}
 }
 
-func onRedis(disturb, mend func(*link) error) func(context.Context, *stage, time.Duration) error {
+func onRedis(disturb, mend func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
 	return func(ctx context.Context, s *stage, hold time.Duration) error {
 		return onLink(ctx, s.toRedis, hold, disturb, mend)
 	}
 }
 
-func onLink(ctx context.Context, l *link, hold time.Duration, disturb, mend func(*link) error) error {
+func onLink(ctx context.Context, l *proxy.Link, hold time.Duration, disturb, mend func(*proxy.Link) error) error {
 	if err := disturb(l); err != nil {
 		return err
 	}
@@ -57,7 +59,7 @@ func onLink(ctx context.Context, l *link, hold time.Duration, disturb, mend func
 	if mend != nil {
 		return mend(l)
 	}
-	return l.heal(ctx)
+	return l.Heal(ctx)
 }
 
 func killMySQL(ctx context.Context, s *stage, hold time.Duration) error {
@@ -138,7 +140,7 @@ func failOver(split bool) func(context.Context, *stage, time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if err := s.toMaster.swallow(); err != nil {
+		if err := s.toMaster.Swallow(); err != nil {
 			return err
 		}
 		if err := pause(ctx, hold); err != nil {
@@ -160,7 +162,7 @@ func failOver(split bool) func(context.Context, *stage, time.Duration) error {
 				return err
 			}
 		}
-		if err := s.toRedis.point(is.Addr()); err != nil {
+		if err := s.toRedis.Point(is.Addr()); err != nil {
 			return err
 		}
 		return s.demote(ctx, was, is)
@@ -172,8 +174,8 @@ func (s *stage) demote(ctx context.Context, was, is *node) error {
 	if err := was.Kill(); err != nil {
 		return err
 	}
-	s.toMaster.proxy.Toxics.ResetToxics(ctx)
-	if err := s.toMaster.point(is.Addr()); err != nil {
+	s.toMaster.Calm(ctx)
+	if err := s.toMaster.Point(is.Addr()); err != nil {
 		return err
 	}
 	if err := was.forget(); err != nil {

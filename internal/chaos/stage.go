@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -24,8 +25,8 @@ type stage struct {
 	db    *sql.DB // of the shop and the judge
 	redis [2]*node
 
-	toMySQL, toRedis *link // of the workers
-	toMaster         *link // of the replica
+	toMySQL, toRedis *proxy.Link // of the workers
+	toMaster         *proxy.Link // of the replica
 
 	mu     sync.Mutex
 	master int      // index into redis
@@ -65,13 +66,13 @@ func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
 			return s, err
 		}
 	}
-	if s.toMySQL, err = newLink("mysql", s.mysql.Addr()); err != nil {
+	if s.toMySQL, err = proxy.New("mysql", s.mysql.Addr()); err != nil {
 		return s, err
 	}
-	if s.toRedis, err = newLink("redis", s.redis[0].Addr()); err != nil {
+	if s.toRedis, err = proxy.New("redis", s.redis[0].Addr()); err != nil {
 		return s, err
 	}
-	if s.toMaster, err = newLink("replication", s.redis[0].Addr()); err != nil {
+	if s.toMaster, err = proxy.New("replication", s.redis[0].Addr()); err != nil {
 		return s, err
 	}
 	return s, s.follow(ctx, s.redis[1])
@@ -123,9 +124,9 @@ func (s *stage) prepare(ctx context.Context) error {
 
 func (s *stage) close() error {
 	var errs []error
-	for _, l := range []*link{s.toMySQL, s.toRedis, s.toMaster} {
+	for _, l := range []*proxy.Link{s.toMySQL, s.toRedis, s.toMaster} {
 		if l != nil {
-			l.close()
+			l.Close()
 		}
 	}
 	if s.db != nil {
@@ -145,8 +146,8 @@ func (s *stage) close() error {
 // workerEnv is how a worker reaches the stage.
 func (s *stage) workerEnv() []string {
 	return []string{
-		"MYSQL_DSN=unstale:chaos@tcp(" + s.toMySQL.addr() + ")/" + database,
-		"REDIS_URL=redis://" + s.toRedis.addr() + "/0",
+		"MYSQL_DSN=unstale:chaos@tcp(" + s.toMySQL.Addr() + ")/" + database,
+		"REDIS_URL=redis://" + s.toRedis.Addr() + "/0",
 	}
 }
 
@@ -189,7 +190,7 @@ func (s *stage) takeLosses() []window {
 
 // follow makes a node a replica of the master, through the link.
 func (s *stage) follow(ctx context.Context, replica *node) error {
-	host, port, _ := strings.Cut(s.toMaster.addr(), ":")
+	host, port, _ := strings.Cut(s.toMaster.Addr(), ":")
 	if err := replica.client.Do(ctx, "replicaof", host, port).Err(); err != nil {
 		return fmt.Errorf("make a replica: %w", err)
 	}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+// A frail is a world whose servers, and the worker's links to them, can be broken.
+type frail struct {
+	*world
+	mysql            *servers.MySQL
+	admin            *sql.DB // root, directly
+	toMySQL, toRedis *proxy.Link
+}
+
+func newLink(t testing.TB, name, upstream string) *proxy.Link {
+	t.Helper()
+	l, err := proxy.New(name, upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+func newFrail(t testing.TB) *frail {
+	t.Helper()
+	w := newWorld(t)
+	f := &frail{world: w, mysql: testenv.OwnMySQL(t), toRedis: newLink(t, "redis", w.server.Addr())}
+	f.toMySQL = newLink(t, "mysql", f.mysql.Addr())
+	var err error
+	if f.admin, err = sql.Open("mysql", f.mysql.DSN("")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.admin.Close() })
+	f.do("CREATE DATABASE shop", "CREATE USER 'unstale'@'%' IDENTIFIED BY 'secret'", "GRANT ALL ON shop.* TO 'unstale'@'%'")
+	if w.db, err = sql.Open("mysql", f.mysql.DSN("shop")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.db.Close() })
+	if _, err := migrations.Up(t.Context(), w.db); err != nil {
+		t.Fatal(err)
+	}
+	w.env["MYSQL_DSN"] = "unstale:secret@tcp(" + f.toMySQL.Addr() + ")/shop"
+	w.env["REDIS_URL"] = "redis://" + f.toRedis.Addr() + "/0"
+	w.env["UNSTALE_LISTEN"] = "127.0.0.1:0"
+	return f
+}
+
+// do runs statements as root.
+func (f *frail) do(statements ...string) {
+	f.t.Helper()
+	for _, s := range statements {
+		if _, err := f.admin.ExecContext(context.WithoutCancel(f.t.Context()), s); err != nil {
+			f.t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// redisDo runs a command on the worker's Redis, directly.
+func (f *frail) redisDo(args ...any) {
+	f.t.Helper()
+	if err := f.redis.Do(f.t.Context(), args...).Err(); err != nil {
+		f.t.Fatalf("%q: %v", args, err)
+	}
+}
+
+func (f *frail) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// An outage is one way to break a server, and to mend it.
+type outage struct {
+	state        string // in the log
+	breakIt, fix func(f *frail)
+}
+
+var outages = map[string]outage{
+	"redis refuses": {"redis network", func(f *frail) { f.toRedis.Close() }, func(f *frail) { f.must(f.toRedis.Open()) }},
+	"redis resets":  {"redis network", func(f *frail) { f.must(f.toRedis.Reset()) }, func(f *frail) { f.must(f.toRedis.Heal(f.t.Context())) }},
+	"redis is a black hole": {"redis timeout", func(f *frail) { f.must(f.toRedis.Swallow()) },
+		func(f *frail) { f.must(f.toRedis.Heal(f.t.Context())) }},
+	"redis is slow":      {"redis timeout", func(f *frail) { f.must(f.toRedis.Slow(400)) }, func(f *frail) { f.must(f.toRedis.Heal(f.t.Context())) }},
+	"redis stands still": {"redis timeout", func(f *frail) { f.must(f.server.Pause()) }, func(f *frail) { f.must(f.server.Resume()) }},
+	"redis is full": {"redis oom", func(f *frail) { f.redisDo("config", "set", "maxmemory", "1") },
+		func(f *frail) { f.redisDo("config", "set", "maxmemory", "0") }},
+	"redis is a replica": {"redis readonly", func(f *frail) { f.redisDo("replicaof", "127.0.0.1", "1") },
+		func(f *frail) { f.redisDo("replicaof", "no", "one") }},
+	"redis' master is down": {"redis masterdown", func(f *frail) {
+		f.redisDo("config", "set", "replica-serve-stale-data", "no")
+		f.redisDo("replicaof", "127.0.0.1", "1")
+	}, func(f *frail) { f.redisDo("replicaof", "no", "one") }},
+	"redis may not be written": {"redis noperm", func(f *frail) { f.redisDo("acl", "setuser", "default", "-set") },
+		func(f *frail) { f.redisDo("acl", "setuser", "default", "+set") }},
+	"mysql refuses": {"mysql", func(f *frail) { f.toMySQL.Close() }, func(f *frail) { f.must(f.toMySQL.Open()) }},
+	"mysql resets":  {"mysql", func(f *frail) { f.must(f.toMySQL.Reset()) }, func(f *frail) { f.must(f.toMySQL.Heal(f.t.Context())) }},
+	"mysql is a black hole": {"mysql", func(f *frail) { f.must(f.toMySQL.Swallow()) },
+		func(f *frail) { f.must(f.toMySQL.Heal(f.t.Context())) }},
+	"mysql is slow":      {"mysql", func(f *frail) { f.must(f.toMySQL.Slow(6000)) }, func(f *frail) { f.must(f.toMySQL.Heal(f.t.Context())) }},
+	"mysql stands still": {"mysql", func(f *frail) { f.must(f.mysql.Pause()) }, func(f *frail) { f.must(f.mysql.Resume()) }},
+	"mysql is read-only": {"mysql", func(f *frail) { f.do("SET GLOBAL read_only = 1") }, func(f *frail) { f.do("SET GLOBAL read_only = 0") }},
+	"mysql has too many connections": {"mysql", func(f *frail) {
+		f.do("SET GLOBAL max_connections = 10")
+		for f.killSessions() > 0 { // and take their places
+			for {
+				conn, err := f.db.Conn(f.t.Context())
+				if err != nil {
+					break
+				}
+				f.t.Cleanup(func() { _ = conn.Close() })
+			}
+		}
+	}, func(f *frail) { f.do("SET GLOBAL max_connections = 200") }},
+}
+
+// killSessions ends all of the worker's sessions and says how many there were.
+func (f *frail) killSessions() (n int) {
+	f.t.Helper()
+	rows, err := f.admin.QueryContext(f.t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'unstale'")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		f.must(rows.Scan(&id))
+		_, _ = f.admin.ExecContext(f.t.Context(), fmt.Sprint("KILL CONNECTION ", id)) // it may be gone already
+		n++
+	}
+	f.must(rows.Err())
+	return n
+}
+
+// ready is the status of /readyz.
+func (r *running) ready() int {
+	for line := range strings.Lines(r.log.String()) {
+		if _, rest, found := strings.Cut(line, `"serving metrics and health","address":"`); found {
+			address, _, _ := strings.Cut(rest, `"`)
+			response, err := http.Get("http://" + address + "/readyz")
+			if err != nil {
+				return 0
+			}
+			_ = response.Body.Close()
+			return response.StatusCode
+		}
+	}
+	return 0
+}
+
+// Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, burns no attempt, and goes
+// on by itself.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	for name, o := range outages {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFrail(t)
+			if name == "mysql is read-only" && f.mysql.Flavor() == servers.KindMySQL {
+				o.breakIt = func(f *frail) { f.do("SET GLOBAL super_read_only = 0", "SET GLOBAL read_only = 1") }
+			}
+			r := f.start()
+			r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
+			f.setKeys(3)
+			o.breakIt(f)
+			if !strings.HasPrefix(name, "mysql") { // otherwise it waits for the beat
+				f.enqueue(3)
+			} else if name == "mysql is read-only" {
+				f.enqueue(3) // as root
+			}
+			r.until("the outage shows", func() bool { return r.log.has(`"state":"` + o.state + `"`) })
+			if got := r.ready(); got != http.StatusServiceUnavailable {
+				t.Errorf("/readyz is %d during the outage", got)
+			}
+			o.fix(f)
+			mended := time.Now()
+			r.until("the outage is over", func() bool { return r.log.has("outage is over") })
+			t.Logf("%s: at work %s after it was mended", name, time.Since(mended).Round(time.Millisecond))
+			if strings.HasPrefix(name, "mysql") && name != "mysql is read-only" {
+				f.enqueue(3)
+			}
+			r.until("the keys go", func() bool { return f.keys() == 0 && f.count("cache_outbox") == 0 })
+			if got := r.ready(); got != http.StatusOK {
+				t.Errorf("/readyz is %d after the outage", got)
+			}
+			if n := f.count("cache_outbox_delayed") + f.count("cache_outbox_dead"); n != 0 {
+				t.Errorf("%d rows were taken to be at fault", n)
+			}
+			for line, want := range map[string]int{"outage: rows wait": 1, "outage is over": 1} {
+				if n := strings.Count(r.log.String(), line); n != want {
+					t.Errorf("%d lines %q, wanted %d:\n%s", n, line, want, r.log)
+				}
+			}
+		})
+	}
+}
+
+// A killed session is no outage, or a short one: the worker goes on, and settles nothing twice.
+func TestKilledSessions(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t)
+	r := f.start("--batch-rows", "10")
+	r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
+	f.fill(2000)
+	for range 5 {
+		settled := f.count("cache_outbox_journal")
+		f.killSessions()
+		r.until("a batch is settled", func() bool {
+			return f.count("cache_outbox_journal") > settled || f.count("cache_outbox") == 0
+		})
+	}
+	r.until("all rows are settled", func() bool { return f.count("cache_outbox") == 0 })
+	f.checkDone(2000)
+	if n := f.count("cache_outbox_delayed") + f.count("cache_outbox_dead"); n != 0 {
+		t.Errorf("%d rows were taken to be at fault", n)
+	}
+}

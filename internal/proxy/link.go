@@ -1,0 +1,90 @@
+// Package proxy puts a network connection between a program and a server that can be disturbed: for tests and for the
+// fault suite.
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+)
+
+// A Link is a network connection that can be disturbed. Not safe for concurrent use.
+type Link struct {
+	proxy  *toxiproxy.Proxy
+	listen string
+}
+
+// New starts a link to an address, such as 127.0.0.1:6379. The caller must Close it.
+func New(name, upstream string) (*Link, error) {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	l := &Link{proxy: toxiproxy.NewProxy(server, name, "127.0.0.1:0", upstream)}
+	if err := l.proxy.Start(); err != nil {
+		return nil, fmt.Errorf("start link %s: %w", name, err)
+	}
+	l.listen = l.proxy.Listen // stays the same over restarts
+	return l, nil
+}
+
+// Addr is where clients connect. It stays the same.
+func (l *Link) Addr() string { return l.listen }
+
+// Cut ends all connections; new ones are accepted.
+func (l *Link) Cut() error {
+	l.proxy.Stop()
+	return l.proxy.Start()
+}
+
+// Close ends all connections and refuses new ones.
+func (l *Link) Close() { l.proxy.Stop() }
+
+// Open accepts connections again.
+func (l *Link) Open() error { return l.proxy.Start() }
+
+// Point leads the link elsewhere.
+func (l *Link) Point(upstream string) error {
+	l.proxy.Stop()
+	l.proxy.Upstream = upstream
+	return l.proxy.Start()
+}
+
+// Swallow drops every byte in both directions; connections stay.
+func (l *Link) Swallow() error {
+	return l.add(`{"name":"down","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`,
+		`{"name":"up","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)
+}
+
+// Slow delays every answer.
+func (l *Link) Slow(milliseconds int) error {
+	return l.add(fmt.Sprintf(`{"name":"down","type":"latency","stream":"downstream","attributes":{"latency":%d,"jitter":50}}`, milliseconds))
+}
+
+// Tear lets answers through in small pieces and then resets the connection.
+func (l *Link) Tear(bytes int) error {
+	return l.add(fmt.Sprintf(`{"name":"down","type":"limit_data","stream":"downstream","attributes":{"bytes":%d}}`, bytes))
+}
+
+// Calm ends every disturbance; connections stay closed or open.
+func (l *Link) Calm(ctx context.Context) { l.proxy.Toxics.ResetToxics(ctx) }
+
+// Reset resets every connection when it is used, and each new one.
+func (l *Link) Reset() error {
+	return l.add(`{"name":"down","type":"reset_peer","stream":"downstream","attributes":{"timeout":0}}`)
+}
+
+func (l *Link) add(toxics ...string) error {
+	for _, t := range toxics {
+		if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(t)); err != nil {
+			return fmt.Errorf("disturb link: %w", err)
+		}
+	}
+	return nil
+}
+
+// Heal ends every disturbance, and every connection: some have lost bytes.
+func (l *Link) Heal(ctx context.Context) error {
+	l.Calm(ctx)
+	return l.Cut()
+}

@@ -1,0 +1,43 @@
+package keyspace
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+)
+
+// dialer connects within a time, with TLS unless config is nil.
+//
+// A dial that fails gives a connection whose every use fails with the reason.
+// The client library would otherwise count failed dials and, once they are as
+// many as its pool is large, try only once a second, so that a recovery would
+// show that late. How often to try is the caller's business.
+func dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: timeout}
+	dial := plain.DialContext
+	if config != nil {
+		dial = (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout) // TLS' handshake included
+		defer cancel()
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return stillborn{err}, nil
+		}
+		return conn, nil
+	}
+}
+
+// A stillborn is the connection of a dial that failed.
+type stillborn struct{ err error }
+
+func (s stillborn) Read([]byte) (int, error)         { return 0, s.err }
+func (s stillborn) Write([]byte) (int, error)        { return 0, s.err }
+func (s stillborn) Close() error                     { return nil }
+func (s stillborn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (s stillborn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (s stillborn) SetDeadline(time.Time) error      { return nil }
+func (s stillborn) SetReadDeadline(time.Time) error  { return nil }
+func (s stillborn) SetWriteDeadline(time.Time) error { return nil }
