@@ -11,6 +11,7 @@ const (
 	errConCount        = 1040 // ER_CON_COUNT_ERROR
 	errAccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
 	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
+	errDuplicate       = 1062 // ER_DUP_ENTRY
 	errUnknown         = 1105 // ER_UNKNOWN_ERROR
 	errPacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
 	errUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
@@ -31,6 +32,9 @@ func IsContention(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == errLockTimeout
 }
+
+// isTaken says whether a row with the id exists.
+func isTaken(err error) bool { return number(err) == errDuplicate }
 
 var errTooLarge = errors.New("larger than max_allowed_packet")
 

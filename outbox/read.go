@@ -128,3 +128,20 @@ func (s *Store) readBatch(ctx context.Context, id uint64) (*Batch, []Entry, erro
 	}
 	return &found[0].Batch, entries, nil
 }
+
+// Contract: no lock, one entry of the index on settled_at.
+const journalStartSQL = "SELECT settled_at FROM cache_outbox_journal FORCE INDEX (settled) ORDER BY settled_at LIMIT 1"
+
+// JournalStart is when the oldest batch of the journal was settled, nil if there is none.
+func (s *Store) JournalStart(ctx context.Context) (*time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	var found []time.Time
+	if err := s.side.SelectContext(ctx, &found, journalStartSQL); err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return &found[0], nil
+}

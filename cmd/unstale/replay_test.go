@@ -68,3 +68,42 @@ func TestReplayRefuses(t *testing.T) {
 		t.Errorf("without Redis: %+v", r)
 	}
 }
+
+// history tells when, in which batch and with which keys.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	history := func(args ...string) result { return call(t, w.env, append([]string{"history"}, args...)...) }
+	if r := history("--entity", "thing"); r.code != exitDone || r.out != "nothing: the journal is empty\n" {
+		t.Errorf("%+v", r)
+	}
+	w.fill(30)
+	w.start("--once", "--batch-rows", "10", "--worker", "a worker").wantExit(exitDone)
+	w.enqueue(9)
+	w.start("--once").wantExit(exitDone)
+	r := history("--entity", "thing", "--id", "7", "--since", "1h")
+	lines := strings.Split(r.out, "\n")
+	if r.code != exitDone || len(lines) != 5 || !strings.Contains(lines[0], "  row 7  thing 7  worker a worker  map ") ||
+		lines[1] != "  key      shop:thing:7" || !strings.Contains(lines[2], "row 37  thing 7") {
+		t.Errorf("%+v", r)
+	}
+	if r := history("--entity", "thing", "--limit", "3"); !strings.HasPrefix(r.out, "36 older ones are left out") || strings.Count(r.out, "key ") != 3 || !strings.Contains(r.out, "thing 9 ") {
+		t.Errorf("%+v", r)
+	}
+	if r := history("--entity", "other"); r.code != exitDone || !strings.HasPrefix(r.out, "nothing; the journal begins at 20") {
+		t.Errorf("%+v", r)
+	}
+	var found struct {
+		Total int
+		Found []settlement
+	}
+	r = history("--entity", "thing", "--id", "30", "--json")
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil || found.Total != 1 || found.Found[0].Keys[0] != "shop:thing:30" || found.Found[0].Batch == 0 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	for want, args := range map[string][]string{"of what?": {}, "--limit 0": {"--entity", "x", "--limit", "0"}, "--since -1s": {"--entity", "x", "--since", "-1s"}} {
+		if r := history(args...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}

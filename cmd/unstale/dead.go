@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
+)
+
+func newDead(p process) *cobra.Command {
+	return group("dead", "List, show, retry or discard dead letters",
+		newDeadList(p), newDeadShow(p),
+		newDeadBulk(p, deadVerb{
+			name: "retry", done: "retried",
+			short: "Put dead letters back exactly as they were",
+			long: `Put dead letters back exactly as they were: same id, parameters, trace and time, in the table
+where they died. Mend what their reason says first; what is refused again is buried again.`,
+			example: `  unstale dead retry --reason unknown_entity --dry-run
+  unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
+  unstale dead retry 17 18`,
+			run: (*outbox.Store).RetryDead,
+		}),
+		newDeadBulk(p, deadVerb{
+			name: "discard", done: "discarded",
+			short: "Delete dead letters for good",
+			long: `Delete dead letters for good. What was stale when a row died may still be stale: see
+"unstale map explain" for its keys.`,
+			example: `  unstale dead discard --older-than 720h --dry-run
+  unstale dead discard --older-than 720h
+  unstale dead discard 17`,
+			run: (*outbox.Store).DiscardDead,
+		}),
+	)
+}
+
+// deadFlags choose dead letters.
+type deadFlags struct {
+	mysqlFlags
+	query outbox.DeadQuery
+	json  bool
+}
+
+// filterFlags are the flags of a filter, which belong to one call.
+var filterFlags = []string{"entity", "reason", "map-version", "older-than", "newer-than"}
+
+func (f *deadFlags) add(flags *pflag.FlagSet) {
+	f.mysqlFlags.add(flags)
+	flags.StringVar(&f.query.Entity, "entity", "", "only rows of this entity")
+	flags.StringVar(&f.query.Reason, "reason", "", "only rows that died for this reason")
+	flags.StringVar(&f.query.MapVersion, "map-version", "", "only rows that this version of the map refused")
+	flags.DurationVar(&f.query.OlderThan, "older-than", 0, "only rows that died longer ago, such as 24h")
+	flags.DurationVar(&f.query.NewerThan, "newer-than", 0, "only rows that died since, such as 1h")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object")
+}
+
+// check refuses what would choose nothing, or something else than was meant.
+func (f *deadFlags) check() error {
+	reasons := invalidation.Reasons()
+	if r := f.query.Reason; r != "" && !slices.Contains(reasons, invalidation.Reason(r)) {
+		return usageError{fmt.Errorf("--reason %q: there is no such reason; the reasons are %v", r, reasons)}
+	}
+	if f.query.OlderThan < 0 || f.query.NewerThan < 0 {
+		return usageError{errors.New("--older-than and --newer-than want a time that has passed, such as 24h")}
+	}
+	return nil
+}
+
+// filtered says whether any field of the filter is set.
+func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
+	return slices.ContainsFunc(filterFlags, func(name string) bool { return flags.Changed(name) })
+}
+
+// with runs do on the store.
+func (f *deadFlags) with(ctx context.Context, do func(*outbox.Store) error) error {
+	store, err := f.open("dead", 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(orSchema(ctx, store, do(store)), store.Close())
+}
+
+func newDeadList(p process) *cobra.Command {
+	f := deadFlags{}
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, newest first",
+		Example: `  unstale dead list
+  unstale dead list --reason unknown_entity --newer-than 1h --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			if limit < 1 {
+				return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
+			}
+			return f.with(cmd.Context(), func(s *outbox.Store) error { return f.list(cmd.Context(), p, s, limit) })
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 20, "at most this many")
+	showEnv(cmd.Flags(), append([]string{"json", "limit"}, filterFlags...)...)
+	return cmd
+}
+
+func (f *deadFlags) list(ctx context.Context, p process, s *outbox.Store, limit int) error {
+	letters, err := s.DeadLetters(ctx, f.query, limit)
+	if err != nil {
+		return err
+	}
+	total, err := s.CountDead(ctx, f.query)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		list := make([]letter, len(letters))
+		for i := range letters {
+			list[i] = letterObject(&letters[i])
+		}
+		return printJSON(p.Out, struct {
+			Total int      `json:"total"`
+			Dead  []letter `json:"dead"`
+		}{total, list})
+	}
+	for i := range letters {
+		l := &letters[i]
+		fmt.Fprintf(p.Out, "%-8d %s  %-17s %s %s: %s\n", l.ID, l.DiedAt.Format(time.RFC3339), l.Reason,
+			printable(l.Entity), printable(l.EntityID), printable(l.Error))
+	}
+	if more := total - len(letters); more > 0 {
+		fmt.Fprintf(p.Out, "and %d more; see --limit\n", more)
+	}
+	if total == 0 {
+		fmt.Fprintln(p.Out, "no dead letters")
+	}
+	return nil
+}
+
+// A letter is a dead letter as an object; texts are exact.
+type letter struct {
+	ID         uint64    `json:"id"`
+	Entity     string    `json:"entity"`
+	EntityID   string    `json:"entity_id"`
+	Params     *string   `json:"params"` // the text as written, which need not be well-formed for our parser
+	Trace      string    `json:"trace"`
+	Reason     string    `json:"reason"`
+	Error      string    `json:"error"`
+	MapVersion string    `json:"map_version"`
+	CreatedAt  time.Time `json:"created_at"`
+	DiedAt     time.Time `json:"died_at"`
+	FirstID    uint64    `json:"first_id"`
+	Attempts   int       `json:"attempts"`
+	Repeated   bool      `json:"repeated"`
+}
+
+func letterObject(l *outbox.DeadLetter) letter {
+	return letter{l.ID, l.Entity, l.EntityID, l.Params, l.Trace, l.Reason, l.Error, l.MapVersion, l.CreatedAt, l.DiedAt,
+		l.FirstID, l.Attempts, l.Repeated}
+}
+
+func newDeadShow(p process) *cobra.Command {
+	f := deadFlags{}
+	cmd := &cobra.Command{
+		Use:     "show ID",
+		Short:   "Show everything about a dead letter",
+		Example: "  unstale dead show 17",
+		Args:    exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args)
+			if err != nil {
+				return err
+			}
+			f.query.IDs = ids
+			return f.with(cmd.Context(), func(s *outbox.Store) error { return f.show(cmd.Context(), p, s) })
+		},
+	}
+	f.mysqlFlags.add(cmd.Flags())
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+func (f *deadFlags) show(ctx context.Context, p process, s *outbox.Store) error {
+	letters, err := s.DeadLetters(ctx, f.query, 1)
+	if err != nil {
+		return err
+	}
+	if len(letters) == 0 {
+		return fmt.Errorf("there is no dead letter %d", f.query.IDs[0])
+	}
+	l := letterObject(&letters[0])
+	if f.json {
+		return printJSON(p.Out, l)
+	}
+	params := "none"
+	if l.Params != nil {
+		params = printable(*l.Params)
+	}
+	for _, line := range [][2]string{
+		{"id", fmt.Sprint(l.ID)}, {"entity", printable(l.Entity)}, {"entity id", printable(l.EntityID)}, {"params", params},
+		{"trace", printable(l.Trace)}, {"reason", l.Reason}, {"error", printable(l.Error)}, {"map", l.MapVersion},
+		{"created at", l.CreatedAt.Format(time.RFC3339Nano)}, {"died at", l.DiedAt.Format(time.RFC3339Nano)},
+		{"first id", fmt.Sprint(l.FirstID)}, {"attempts", fmt.Sprint(l.Attempts)}, {"repeat", fmt.Sprint(l.Repeated)},
+	} {
+		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %s", line[0], line[1]), " "))
+	}
+	return nil
+}
+
+// parseIDs reads the ids of rows.
+func parseIDs(args []string) ([]uint64, error) {
+	ids := make([]uint64, len(args))
+	for i, arg := range args {
+		id, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil || id == 0 {
+			return nil, usageError{fmt.Errorf("%q is no id; \"unstale dead list\" shows them", arg)}
+		}
+		ids[i] = id
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+// A deadVerb does something with many dead letters.
+type deadVerb struct {
+	name, done           string
+	short, long, example string
+	run                  func(*outbox.Store, context.Context, outbox.DeadQuery, func(total int)) ([]uint64, error)
+}
+
+// deadBulk is "unstale dead retry" and "unstale dead discard".
+type deadBulk struct {
+	deadFlags
+	verb   deadVerb
+	all    bool
+	dryRun bool
+}
+
+func newDeadBulk(p process, verb deadVerb) *cobra.Command {
+	b := &deadBulk{verb: verb}
+	cmd := &cobra.Command{
+		Use: verb.name + " [ID...]", Short: verb.short, Long: verb.long, Example: verb.example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := b.choose(cmd, args); err != nil {
+				return err
+			}
+			return b.with(cmd.Context(), func(s *outbox.Store) error { return b.do(cmd.Context(), p, s) })
+		},
+	}
+	flags := cmd.Flags()
+	b.add(flags)
+	flags.BoolVar(&b.all, "all", false, "all dead letters")
+	flags.BoolVar(&b.dryRun, "dry-run", false, "count, do nothing")
+	showEnv(flags, append([]string{"all", "dry-run", "json"}, filterFlags...)...)
+	return cmd
+}
+
+// choose refuses a call that does not say which letters it is about.
+func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	ids, err := parseIDs(args)
+	if err != nil {
+		return err
+	}
+	b.query.IDs = ids
+	switch filtered := b.filtered(cmd.Flags()); {
+	case b.all && (len(ids) > 0 || filtered):
+		return usageError{errors.New("--all and a choice; give one of them")}
+	case !b.all && len(ids) == 0 && !filtered:
+		return usageError{errors.New("which ones? give ids, a filter such as --reason unknown_entity, or --all")}
+	}
+	return nil
+}
+
+func (b *deadBulk) do(ctx context.Context, p process, s *outbox.Store) error {
+	var done []uint64
+	var err error
+	if b.dryRun {
+		return b.count(ctx, p, s)
+	}
+	said := time.Now()
+	done, err = b.verb.run(s, ctx, b.query, func(total int) {
+		if time.Since(said) >= progressInterval {
+			said = time.Now()
+			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
+		}
+	})
+	if err := errors.Join(b.report(p, len(done)), err); err != nil {
+		return err
+	}
+	return b.missing(done)
+}
+
+// count says how many there are.
+func (b *deadBulk) count(ctx context.Context, p process, s *outbox.Store) error {
+	n, err := s.CountDead(ctx, b.query)
+	if err != nil {
+		return err
+	}
+	if err := b.report(p, n); err != nil || n == len(b.query.IDs) {
+		return err
+	}
+	letters, err := s.DeadLetters(ctx, outbox.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
+	if err != nil || len(b.query.IDs) == 0 {
+		return err
+	}
+	var there []uint64
+	for i := range letters {
+		there = append(there, letters[i].ID)
+	}
+	return b.missing(there)
+}
+
+func (b *deadBulk) report(p process, n int) error {
+	if b.json {
+		return printJSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
+	}
+	would := ""
+	if b.dryRun {
+		would = "would have "
+	}
+	_, err := fmt.Fprintf(p.Out, "%s%s %d dead letters\n", would, b.verb.done, n)
+	return err
+}
+
+// missing is an error about ids that were asked for and are not there, or that the filter leaves out.
+func (b *deadBulk) missing(done []uint64) error {
+	var missing []uint64
+	for _, id := range b.query.IDs {
+		if !slices.Contains(done, id) {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("there is no such dead letter: %d", missing)
+	}
+	return nil
+}

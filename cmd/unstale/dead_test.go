@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// buryThings makes dead letters of rows that no map knows.
+func (w *world) buryThings(n int) {
+	w.t.Helper()
+	for i := range n {
+		if _, err := w.db.Exec("INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES ('nonsense', ?, ?, 't')",
+			fmt.Sprint("x", i+1), `{"a": 1.10}`); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.start("--once").wantExit(exitDone)
+}
+
+// Dead letters are listed, shown, retried with a map that knows them, and discarded.
+func TestDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.buryThings(3)
+	dead := func(args ...string) result { return call(t, w.env, append([]string{"dead"}, args...)...) }
+	r := dead("list", "--limit", "2")
+	if lines := strings.Split(r.out, "\n"); r.code != exitDone || len(lines) != 4 || lines[2] != "and 1 more; see --limit" ||
+		!strings.HasSuffix(lines[0], `unknown_entity    nonsense x3: unknown_entity: the map has no entity "nonsense"`) {
+		t.Errorf("list: %+v", r)
+	}
+	var list struct {
+		Total int
+		Dead  []letter
+	}
+	if err := json.Unmarshal([]byte(dead("list", "--json").out), &list); err != nil || list.Total != 3 || len(list.Dead) != 3 || *list.Dead[0].Params != `{"a": 1.10}` {
+		t.Fatalf("%v: %+v", err, list)
+	}
+	first := fmt.Sprint(list.Dead[2].ID)
+	if r := dead("show", first); r.code != exitDone || !strings.Contains(r.out, "entity id    x1\nparams       {\"a\": 1.10}\ntrace        t\nreason       unknown_entity\n") {
+		t.Errorf("show: %+v", r)
+	}
+	if r := dead("show", "999"); r.code != exitFail || !strings.Contains(r.err, "there is no dead letter 999") {
+		t.Errorf("show of nothing: %+v", r)
+	}
+	for want, args := range map[string][]string{
+		"would have retried 3 dead letters\n":   {"retry", "--all", "--dry-run"},
+		"would have retried 0 dead letters\n":   {"retry", "--older-than", "1h", "--dry-run"},
+		"would have discarded 1 dead letters\n": {"discard", first, "--dry-run"},
+	} {
+		if r := dead(args...); r.code != exitDone || r.out != want {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	if r := dead("discard", first, "999", "--dry-run"); r.code != exitFail || !strings.Contains(r.err, "there is no such dead letter: [999]") {
+		t.Errorf("dry run with an unknown id: %+v", r)
+	}
+	if n := w.count("cache_outbox_dead"); n != 3 {
+		t.Fatalf("a dry run left %d", n)
+	}
+	if r := dead("discard", first, "999"); r.code != exitFail || r.out != "discarded 1 dead letters\n" || !strings.Contains(r.err, "[999]") {
+		t.Errorf("discard: %+v", r)
+	}
+	if r := dead("retry", "--reason", "unknown_entity", "--json"); r.code != exitDone || !strings.Contains(r.out, `"retried": 2`) {
+		t.Errorf("retry: %+v", r)
+	}
+	if back, left := w.count("cache_outbox WHERE trace = 't'"), w.count("cache_outbox_dead"); back != 2 || left != 0 {
+		t.Errorf("%d back, %d left", back, left)
+	}
+	if r := dead("list"); r.out != "no dead letters\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A bulk verb wants to be told what it is about.
+func TestDeadRefuses(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"which ones? give ids":         {"retry"},
+		"which ones? give ids, a":      {"discard", "--dry-run"},
+		"--all and a choice":           {"discard", "--all", "--entity", "x"},
+		"--all and a choice; give one": {"retry", "--all", "7"},
+		"there is no such reason":      {"retry", "--reason", "boredom"},
+		"is no id":                     {"discard", "x"},
+		"want a time that has passed":  {"discard", "--older-than", "-1h"},
+		"--limit 0":                    {"list", "--limit", "0"},
+	} {
+		r := call(t, map[string]string{"MYSQL_DSN": "u@tcp(127.0.0.1:1)/d"}, append([]string{"dead"}, args...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
