@@ -138,22 +138,32 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 	return nil
 }
 
-// Contract for both: no lock (a consistent read), one row of the index named. A row that another worker holds
+// Contract for both: no lock (a consistent read), one row of the index named, the pause by primary key. A row that another worker holds
 // counts: the claim that follows will not get it.
 const (
 	waitingSQL = "SELECT EXISTS (SELECT 1 FROM cache_outbox FORCE INDEX (PRIMARY))"
-	dueSQL     = "SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6))"
+	signsSQL   = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
+EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
 )
 
 // Waiting says in one plain statement whether cache_outbox has a row.
-func (s *Store) Waiting(ctx context.Context) (bool, error) { return s.exists(ctx, waitingSQL) }
-
-// Due says in one plain statement whether a delayed row's time has come.
-func (s *Store) Due(ctx context.Context) (bool, error) { return s.exists(ctx, dueSQL) }
-
-func (s *Store) exists(ctx context.Context, query string) (found bool, err error) {
-	if err := s.claims.QueryRowContext(ctx, query).Scan(&found); err != nil {
+func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
+	if err := s.claims.QueryRowContext(ctx, waitingSQL).Scan(&found); err != nil {
 		return false, fmt.Errorf("poll outbox: %w", err)
 	}
 	return found, nil
+}
+
+// Signs say in one plain statement what changes slowly.
+type Signs struct {
+	Due    bool // a delayed row's time has come
+	Paused bool // see Pause
+}
+
+// Signs reads the signs.
+func (s *Store) Signs(ctx context.Context) (signs Signs, err error) {
+	if err := s.claims.QueryRowContext(ctx, signsSQL).Scan(&signs.Due, &signs.Paused); err != nil {
+		return Signs{}, fmt.Errorf("poll outbox: %w", err)
+	}
+	return signs, nil
 }

@@ -22,6 +22,7 @@ type Status struct {
 	SweepError    string
 	Dead          map[string]int
 	LastBatch     *Batch // nil if the journal is empty
+	Pause         *Pause // nil unless all workers are paused
 }
 
 // A Batch is the head of a journal row.
@@ -50,7 +51,11 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	st := Status{Dead: map[string]int{}}
-	if err := s.readStatus(ctx, &st); err != nil {
+	err := s.readStatus(ctx, &st)
+	if err == nil {
+		st.Pause, err = s.Paused(ctx)
+	}
+	if err != nil {
 		return Status{}, fmt.Errorf("read status: %w", err)
 	}
 	return st, nil

@@ -285,8 +285,8 @@ func checkDelayed(t *testing.T, db *sql.DB, s *outbox.Store) {
 	if err := db.QueryRow("SELECT first_id, attempts FROM cache_outbox_dead WHERE entity_id = 'later'").Scan(&first, &attempts); err != nil || first != 2 || attempts != 4 {
 		t.Errorf("buried with first id %d, %d attempts: %v", first, attempts, err)
 	}
-	if found, err := s.Due(t.Context()); found || err != nil { // the repeat waits for an hour
-		t.Errorf("due: %v, %v", found, err)
+	if signs, err := s.Signs(t.Context()); signs.Due || err != nil { // the repeat waits for an hour
+		t.Errorf("%+v, %v", signs, err)
 	}
 }
 

@@ -31,6 +31,8 @@
 //     journal's retention bounds how far back that goes.
 //  12. A batch that is too large for its deadline, for max_allowed_packet or for the journal is cut, down to a single row,
 //     and makes progress. A row that is too large alone is buried.
+//  13. A pause keeps every worker from claiming and sweeping, also those that start meanwhile, until an operator ends it or
+//     its time is over. What was in hand is finished, rows wait.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked
 // and published again.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
 )
 
 // stalled is how long the loop may be silent before the process counts as dead: several times the longest pass.
@@ -32,6 +33,7 @@ type Health struct {
 	state    string    // of the outage, as logged
 	sweepErr error     // nil while sweeps work
 	started  bool
+	resting  bool // an operator has paused all workers: no fault, and readiness does not tell
 }
 
 func newHealth(log *slog.Logger, m *Metrics) *Health {
@@ -59,6 +61,23 @@ func (h *Health) turn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turned = time.Now()
+}
+
+// rest notes whether an operator has paused the workers. Only a change is logged.
+func (h *Health) rest(resting bool, p *outbox.Pause) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case resting && !h.resting && p != nil:
+		h.log.Warn("paused: rows wait until 'unstale resume'", "pause", p.String())
+	case !resting && h.resting:
+		h.log.Info("the pause is over, working again")
+	}
+	h.resting = resting
+	h.metrics.paused.Set(0)
+	if resting {
+		h.metrics.paused.Set(1)
+	}
 }
 
 // lost notes that Redis has lost something. What comes of it is told by heal.
@@ -127,6 +146,8 @@ func (h *Health) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
+	case h.resting: // it is wanted
+		return nil
 	case h.outage != nil:
 		return h.outage
 	case !h.started:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
 )
 
 // tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis answers and still has
@@ -56,7 +57,11 @@ func (w *Worker) loop(ctx context.Context) {
 			wait = min(max(2*wait, shortestWait), w.cfg.IdleInterval)
 		}
 		outages = 0
-		w.health.up()
+		if clock.paused {
+			w.health.turn()
+		} else {
+			w.health.up()
+		}
 		timer.Reset(jitter(wait, 0.1))
 	}
 }
@@ -64,12 +69,28 @@ func (w *Worker) loop(ctx context.Context) {
 // A clock says when step looks at what changes slowly.
 type clock struct {
 	unsure     bool // whether Redis has what was settled: nothing may be settled before heal has said so
+	paused     bool // by an operator, as of the last tick
 	tick, heal time.Time
 }
 
 // step does one pass over the hot table, after a plain look whether it has rows, and once a second one over the delayed
-// rows.
+// rows. While an operator has the workers paused it only looks whether that is over.
 func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
+	now := time.Now()
+	ticked := now.After(next.tick)
+	var signs outbox.Signs
+	if ticked {
+		var err error
+		if signs, err = w.signs(ctx, next); err != nil {
+			return Result{}, err
+		}
+	}
+	if next.paused {
+		if ticked {
+			next.tick = now.Add(tickInterval)
+		}
+		return Result{}, nil
+	}
 	if w.lossSeen.Swap(false) || next.unsure {
 		next.unsure = true
 		if err := w.heal(ctx); err != nil {
@@ -77,28 +98,54 @@ func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		next.unsure = false
 	}
-	r, err := w.passIf(ctx, w.store.Waiting, w.store.Claim)
-	if err != nil {
+	r, err := w.passIf(ctx)
+	if err != nil || !ticked {
+		return w.sweepsOf(r), err
+	}
+	if err := w.look(ctx, now, next); err != nil {
 		return r, err
 	}
-	if now := time.Now(); now.After(next.tick) {
-		if err := w.look(ctx, now, next); err != nil {
-			return r, err
-		}
-		due, err := w.passIf(ctx, w.store.Due, w.store.ClaimDue)
+	if signs.Due {
+		due, err := w.pass(ctx, w.store.ClaimDue)
 		if err != nil {
 			return r, err
 		}
-		if !due.Full { // otherwise the next step goes on with them
-			next.tick = now.Add(tickInterval)
-		}
 		r.add(due)
-		r.Full = r.Full || due.Full
+		if due.Full { // the next step goes on with them
+			r.Full = true
+			return w.sweepsOf(r), nil
+		}
 	}
+	next.tick = now.Add(tickInterval)
+	return w.sweepsOf(r), nil
+}
+
+// sweepsOf wakes the sweeper if a pass requested sweeps.
+func (w *Worker) sweepsOf(r Result) Result {
 	if r.Sweeps > 0 {
 		notify(w.sweepNow)
 	}
-	return r, nil
+	return r
+}
+
+// signs looks at what changes slowly in MySQL, a pause among it.
+func (w *Worker) signs(ctx context.Context, next *clock) (outbox.Signs, error) {
+	looking, cancel := context.WithTimeout(ctx, w.passLimit)
+	defer cancel()
+	signs, err := w.store.Signs(looking)
+	if err != nil {
+		return signs, err
+	}
+	var p *outbox.Pause
+	if signs.Paused && !next.paused { // who and why, for the log
+		if p, err = w.store.Paused(looking); err != nil {
+			return signs, err
+		}
+	}
+	w.resting.Store(signs.Paused)
+	w.health.rest(signs.Paused, p)
+	next.paused = signs.Paused
+	return signs, nil
 }
 
 // look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
@@ -112,15 +159,16 @@ func (w *Worker) look(ctx context.Context, now time.Time, next *clock) error {
 	return err
 }
 
-// passIf runs a pass if look sees rows, so that an empty poll is one plain statement without a transaction.
-func (w *Worker) passIf(ctx context.Context, look func(context.Context) (bool, error), claim claimFunc) (Result, error) {
+// passIf runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
+// transaction.
+func (w *Worker) passIf(ctx context.Context) (Result, error) {
 	looking, cancel := context.WithTimeout(ctx, w.passLimit)
 	defer cancel()
-	found, err := look(looking)
+	found, err := w.store.Waiting(looking)
 	if !found || err != nil {
 		return Result{}, err
 	}
-	return w.pass(ctx, claim)
+	return w.pass(ctx, w.store.Claim)
 }
 
 // notify leaves a signal unless one waits already.

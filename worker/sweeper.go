@@ -28,6 +28,10 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		case <-timer.C:
 		case <-w.sweepNow:
 		}
+		if w.resting.Load() {
+			timer.Reset(jitter(tickInterval/4, 0.1))
+			continue
+		}
 		n, err := w.sweep(ctx)
 		switch {
 		case ctx.Err() != nil:

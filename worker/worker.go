@@ -30,6 +30,7 @@ type Worker struct {
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
 	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
+	resting  atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
 }
 
 // Deps are what a Worker works with. All are required but Log.
@@ -59,6 +60,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		wake:      make(chan struct{}, 1),
 		sweepNow:  make(chan struct{}, 1),
 	}
+	w.resting.Store(true) // until the loop has looked
 	w.metrics = newMetrics(w)
 	w.health = newHealth(deps.Log, w.metrics)
 	return w, nil
@@ -99,6 +101,13 @@ func (w *Worker) Run(ctx context.Context) error {
 // Rows that other workers hold are theirs. An outage ends it with an error.
 func (w *Worker) Drain(ctx context.Context) (Result, error) {
 	var total Result
+	pause, err := w.store.Paused(ctx)
+	if err != nil {
+		return total, fmt.Errorf("drain: %w", err)
+	}
+	if pause != nil {
+		return total, fmt.Errorf("drain: all workers are paused %s; see 'unstale resume'", pause)
+	}
 	if err := w.heal(ctx); err != nil {
 		return total, fmt.Errorf("drain: %w", err)
 	}

@@ -46,7 +46,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
-	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"enqueue"}, {"replay"}, {"history"}, {"dead", "list"}, {"dead", "show"}, {"dead", "retry"}, {"dead", "discard"}, {"status"}, {"demo"}} {
+	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"enqueue"}, {"replay"}, {"history"}, {"dead", "list"}, {"dead", "show"}, {"dead", "retry"}, {"dead", "discard"}, {"pause"}, {"resume"}, {"status"}, {"demo"}} {
 		r := call(t, nil, append(args, "--help")...)
 		if r.code != exitDone || !strings.Contains(r.out, "Example") {
 			t.Errorf("%q: %+v", args, r)

@@ -72,11 +72,13 @@ func statusObject(s outbox.Status) any {
 		SweepsRefused    any            `json:"sweeps_refused"`
 		SweepError       string         `json:"sweep_error,omitempty"`
 		LastBatch        *batch         `json:"last_batch"`
+		Pause            *pause         `json:"pause"`
 	}{
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 	}
+	out.Pause = pauseObject(s.Pause)
 	if b := s.LastBatch; b != nil {
 		out.LastBatch = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
 	}
@@ -93,6 +95,9 @@ func deadTotal(s outbox.Status) (n int) {
 func printStatus(p process, s outbox.Status) {
 	line := func(name string, value any, notes ...string) {
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
+	}
+	if s.Pause != nil {
+		line("paused", printable(s.Pause.String()))
 	}
 	line("waiting", bounded(s.Waiting))
 	line("oldest age", s.OldestAge.Round(time.Millisecond))

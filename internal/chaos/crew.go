@@ -140,6 +140,18 @@ func (c *crew) alive() error {
 	return errors.Join(errs...)
 }
 
+// tails are the ends of the logs of the living.
+func (c *crew) tails() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b strings.Builder
+	for _, m := range c.members {
+		state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid)) // it may be gone
+		fmt.Fprintf(&b, "  %s, %.40s:\n%s\n", filepath.Base(m.log), state, tail(m.log))
+	}
+	return b.String()
+}
+
 // dismiss kills everybody.
 func (c *crew) dismiss() {
 	for m := c.pick(0); m != nil; m = c.pick(0) {

@@ -28,7 +28,7 @@ func (j *judge) judge(ctx context.Context, txs []transaction, losses []window) (
 	var v verdict
 	if left, err := j.waitForNothing(ctx); err != nil || left != "" {
 		if left != "" {
-			v.faults = append(v.faults, fmt.Sprintf("rows wait after %s of peace: %s", j.patience, left))
+			v.faults = append(v.faults, fmt.Sprintf("rows wait after %s of peace: %s\n%s", j.patience, left, j.scene(ctx)))
 		}
 		return v, err
 	}
@@ -62,6 +62,26 @@ func (j *judge) waitForNothing(ctx context.Context) (left string, err error) {
 			return "", err
 		}
 	}
+}
+
+// scene tells what the servers and the workers are at, where nothing moves.
+func (j *judge) scene(ctx context.Context) string {
+	var b strings.Builder
+	rows, err := j.stage.db.QueryContext(ctx, "SELECT COALESCE(user, ''), command, time, COALESCE(state, ''), COALESCE(LEFT(info, 120), '') FROM information_schema.processlist")
+	if err == nil {
+		defer rows.Close()
+		for rows.Next() {
+			var who, command, state, info string
+			var seconds int
+			if rows.Scan(&who, &command, &seconds, &state, &info) == nil {
+				fmt.Fprintf(&b, "  mysql: %s %s %d s %s %s\n", who, command, seconds, state, info)
+			}
+		}
+	}
+	for i, n := range j.stage.redis {
+		fmt.Fprintf(&b, "  redis %d: role %v\n", i, n.client.Do(ctx, "role").Val())
+	}
+	return b.String() + j.crew.tails()
 }
 
 // ledger is which transactions committed.

@@ -66,6 +66,8 @@ func testWorker(t *testing.T, program string) {
 	call(t, program, operator, "status")
 	call(t, program, operator, "history", "--entity", "product", "--id", "42")
 	call(t, program, operator, "dead", "list")
+	call(t, program, operator, "pause")
+	call(t, program, operator, "resume")
 	want(t, shop, "SELECT GROUP_CONCAT(reason) FROM cache_outbox_dead", "unknown_entity")
 	run(t, shop, statements(onlyBlock(t, page, "sql", "FROM cache_outbox_sweeps WHERE"))...)
 	call(t, program, operator, "dead", "retry", "--reason", "unknown_entity")

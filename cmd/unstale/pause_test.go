@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Sentence 13: a pause keeps all workers, also those that start meanwhile, from claiming; rows wait and go on after it.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["UNSTALE_LISTEN"] = "127.0.0.1:0"
+	workers := []*running{w.start(), w.start()}
+	for _, r := range workers {
+		r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
+	}
+	if r := call(t, w.env, "pause", "--reason", "moving redis"); r.code != exitDone || r.out != "all workers pause until 'unstale resume'\n" {
+		t.Fatalf("%+v", r)
+	}
+	for _, r := range workers {
+		r.until("the worker pauses", func() bool { return r.log.has("paused: rows wait") && r.log.has("moving redis") })
+	}
+	w.fill(5)
+	workers[0].signal(syscall.SIGKILL)
+	workers[0].end()
+	late := w.start()
+	late.until("a worker that starts pauses", func() bool { return late.log.has("paused: rows wait") })
+	if got := late.ready(); got != http.StatusOK {
+		t.Errorf("/readyz is %d during the pause", got)
+	}
+	once := w.start("--once")
+	once.wantExit(exitFail)
+	if !once.log.has("all workers are paused since") {
+		t.Errorf("log:\n%s", once.log)
+	}
+	if rows, keys := w.count("cache_outbox"), w.keys(); rows != 5 || keys != 5 {
+		t.Errorf("%d rows, %d keys during the pause", rows, keys)
+	}
+	var status struct{ Pause *pause }
+	r := call(t, w.env, "status", "--json")
+	if err := json.Unmarshal([]byte(r.out), &status); err != nil || status.Pause == nil || status.Pause.Reason != "moving redis" || status.Pause.EndsAt != nil {
+		t.Errorf("%v: %+v", err, r)
+	}
+	if r := call(t, w.env, "status"); !strings.HasPrefix(r.out, "paused       since 20") || !strings.Contains(r.out, ": moving redis\nwaiting      5\n") {
+		t.Errorf("%+v", r)
+	}
+	if r := call(t, w.env, "resume"); r.code != exitDone || !strings.HasPrefix(r.out, "all workers go on; they were paused since") {
+		t.Errorf("%+v", r)
+	}
+	late.until("the rows go", func() bool { return w.count("cache_outbox") == 0 && w.keys() == 0 })
+	late.until("the log says so", func() bool { return late.log.has("the pause is over") })
+	if r := call(t, w.env, "resume"); r.code != exitDone || r.out != "nothing was paused\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A pause with an end ends by itself, by the database's clock.
+func TestPauseEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if r := call(t, w.env, "pause", "--for", "3s"); r.code != exitDone || r.out != "all workers pause for 3s\n" {
+		t.Fatalf("%+v", r)
+	}
+	r := w.start()
+	r.until("the worker pauses", func() bool { return r.log.has("paused: rows wait") })
+	w.fill(5)
+	r.until("the rows go", func() bool { return w.count("cache_outbox") == 0 && w.keys() == 0 })
+	if w.count("cache_outbox_control WHERE ends_at > UTC_TIMESTAMP(6)") != 0 {
+		t.Error("the rows went before the end")
+	}
+	if r := call(t, w.env, "pause", "--for", "-3s"); r.code != exitUsage {
+		t.Errorf("%+v", r)
+	}
+}
