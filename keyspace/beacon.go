@@ -60,7 +60,8 @@ func (l *Loss) Error() string {
 // the other. Unlink and Sweep have lanes of their own, so that neither waits
 // for the other.
 type lane struct {
-	ttl time.Duration // of the keys; 0: no beacon at all
+	ttl  time.Duration // of the keys; 0: no beacon at all
+	wait waitOption
 
 	mu    sync.Mutex // held during a beat
 	epoch string     // empty before the first beat
@@ -177,10 +178,15 @@ func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (B
 	for _, g := range glances {
 		all = append(all, g.set)
 	}
+	waits := l.wait.append(ctx, k, &all)
 	if err := k.exec(ctx, k.client, all); err != nil {
 		return Beat{}, err
 	}
-	return l.take(ctx, k, glances)
+	b, err := l.take(ctx, k, glances)
+	if err == nil {
+		err = k.waited(ctx, l.wait, waits, glances)
+	}
+	return b, err
 }
 
 // begin starts an epoch.

@@ -148,6 +148,7 @@ func TestCluster(t *testing.T) {
 		_, err := one.Unlink(t.Context(), targets(names(10, "key:%d")...))
 		wantOutage(t, err, keyspace.StateWrongMode)
 	})
+	t.Run("Wait", func(t *testing.T) { testClusterWait(t, c) })
 	t.Run("MasterLost", func(t *testing.T) { testClusterMasterLost(t, c) })
 }
 

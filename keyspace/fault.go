@@ -28,7 +28,7 @@ const (
 	StateNoPerm      = "noperm"      // NOPERM: the user may not run the command, or not use the channel
 	StateMaxClients  = "maxclients"  // max number of clients reached
 	StateMisconf     = "misconf"     // MISCONF: Redis can't persist and refuses writes
-	StateNoReplicas  = "noreplicas"  // NOREPLICAS
+	StateNoReplicas  = "noreplicas"  // NOREPLICAS, or too few have acknowledged: see Options.WaitReplicas
 	StateError       = "error"       // any other error reply
 )
 

@@ -39,7 +39,9 @@ func Open(o Options) (*Keyspace, error) {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
 	k := &Keyspace{client: o.client(a)}
-	k.unlinks.ttl, k.sweeps.ttl = o.BeaconTTL, o.BeaconTTL
+	wait := waitOption{o.WaitReplicas, o.Timeout / 2}
+	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}
+	k.sweeps = lane{ttl: o.BeaconTTL, wait: wait}
 	k.cluster, _ = k.client.(*redis.ClusterClient)
 	return k, nil
 }

@@ -58,6 +58,12 @@ type Options struct {
 	// no loss is noticed.
 	BeaconTTL time.Duration
 
+	// WaitReplicas makes every pipeline of Unlink and Sweep wait until so many
+	// replicas of each master it went to have acknowledged it (WAIT), for half
+	// of Timeout at most; fewer are an *Outage. It makes a loss less likely,
+	// and doesn't exclude it. 0, the default, to 10; it needs BeaconTTL.
+	WaitReplicas int
+
 	// PoolSize is the number of connections, for each node of a Cluster. Zero
 	// means 8, the least is 2: a sweep holds one connection and unlinks on
 	// another. Each has buffers of 128 KiB.
@@ -88,6 +94,12 @@ func (o Options) Validate() error {
 	}
 	if o.BeaconTTL != 0 && o.BeaconTTL < time.Second {
 		faults = append(faults, fmt.Errorf("option BeaconTTL is %v: it must be 0, or 1s or more", o.BeaconTTL))
+	}
+	switch {
+	case o.WaitReplicas < 0 || o.WaitReplicas > maxWaitReplicas:
+		faults = append(faults, fmt.Errorf("option WaitReplicas is %d: it must be from 0 to %d", o.WaitReplicas, maxWaitReplicas))
+	case o.WaitReplicas > 0 && o.BeaconTTL == 0:
+		faults = append(faults, errors.New("option WaitReplicas is set and BeaconTTL isn't: WAIT goes with the beacon"))
 	}
 	if o.PoolSize < minPoolSize {
 		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
@@ -224,6 +226,28 @@ func TestKilledSessions(t *testing.T) {
 	r.until("all rows are settled", func() bool { return f.count("cache_outbox") == 0 })
 	f.checkDone(2000)
 	if n := f.count("cache_outbox_delayed") + f.count("cache_outbox_dead"); n != 0 {
+		t.Errorf("%d rows were taken to be at fault", n)
+	}
+}
+
+// With --redis-wait a row waits until a replica has its UNLINK.
+func TestRedisWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(3)
+	r := w.start("--redis-wait", "1")
+	r.until("the outage shows", func() bool { return r.log.has(`"state":"redis noreplicas"`) })
+	if n := w.count("cache_outbox"); n != 3 {
+		t.Errorf("%d rows wait for a replica, wanted 3", n)
+	}
+	replica := testenv.OwnRedis(t)
+	follower := redis.NewClient(&redis.Options{Addr: replica.Addr()})
+	t.Cleanup(func() { _ = follower.Close() })
+	if err := follower.Do(t.Context(), "replicaof", "127.0.0.1", w.server.Port()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the rows go", func() bool { return w.count("cache_outbox") == 0 && w.keys() == 0 })
+	if n := w.count("cache_outbox_delayed") + w.count("cache_outbox_dead"); n != 0 {
 		t.Errorf("%d rows were taken to be at fault", n)
 	}
 }

@@ -63,6 +63,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	r.mysql.add(flags)
 	r.redis.add(flags)
 	r.logs.add(flags)
+	flags.IntVar(&r.redis.wait, "redis-wait", 0, "replicas that must have acknowledged a batch before it is settled (WAIT)")
 	d := r.worker
 	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&r.name, "worker", defaultName(), "this worker's name in the journal, at most 64 bytes")
@@ -98,6 +99,7 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 		return usageError{err}
 	}
 	keyspace.SetClientLog(log)
+	r.redis.beaconTTL = 2 * r.worker.JournalRetention // longer than anything that the journal knows
 	options, err := r.redis.options()
 	if err != nil {
 		return err
@@ -111,7 +113,6 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 		return err
 	}
 	defer func() { _ = store.Close() }() // the process ends
-	options.BeaconTTL = 2 * r.worker.JournalRetention
 	redis, err := keyspace.Open(options)
 	if err != nil {
 		return err
