@@ -11,15 +11,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/unstale/unstale/internal/chaos"
+	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// Links that swallow bytes end with goroutines of the proxy's library that nobody stops.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
-		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
-		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
+	var known []goleak.Option
+	for _, function := range proxy.Leaks {
+		known = append(known, goleak.IgnoreAnyFunction(function))
+	}
+	goleak.VerifyTestMain(m, known...)
 }
 
 // The short form of the fault suite: every fault once, with the program as it is built for release.

@@ -88,3 +88,15 @@ func (l *Link) Heal(ctx context.Context) error {
 	l.Calm(ctx)
 	return l.Cut()
 }
+
+// Throttle lets answers through at that many kilobytes a second.
+func (l *Link) Throttle(kilobytes int) error {
+	return l.add(fmt.Sprintf(`{"name":"down","type":"bandwidth","stream":"downstream","attributes":{"rate":%d}}`, kilobytes))
+}
+
+// Leaks are functions of the library whose goroutines may stay for ever, after a disturbance that held bytes back.
+var Leaks = []string{
+	"github.com/Shopify/toxiproxy/v2.(*ToxicLink).read",
+	"github.com/Shopify/toxiproxy/v2.(*ToxicLink).write",
+	"github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run",
+}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/unstale/unstale/internal/proxy"
 )
 
 // Main runs the tests of a package, then stops the servers that they shared,
@@ -19,7 +21,11 @@ func Main(m *testing.M) {
 		run.say("%s", summary)
 	}
 	if code == 0 {
-		if err := goleak.Find(dockerLeaks()...); err != nil {
+		known := dockerLeaks()
+		for _, function := range proxy.Leaks {
+			known = append(known, goleak.IgnoreAnyFunction(function))
+		}
+		if err := goleak.Find(known...); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines left after the tests:", err)
 			code = 1
 		}

@@ -20,7 +20,7 @@ var rooms = map[string][]string{
 	"internal/docs":          {},
 	"internal/proxy":         {},
 	"internal/servers":       {},
-	"internal/testenv":       {"internal/servers"},
+	"internal/testenv":       {"internal/proxy", "internal/servers"},
 	"internal/testenv/which": {"internal/testenv"},
 	"internal/tree":          {},
 	"invalidation":           {"invalidation/params"},
