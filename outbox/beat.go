@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Beat is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each batch,
@@ -22,24 +23,47 @@ const lastBeatSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (b
 WHERE epoch < ? ORDER BY epoch DESC, beat DESC LIMIT 1`
 
 // LastBeats lists the last beat of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
-// would read the whole index whenever the statistics are behind. Two epochs a process that worked within the journal's
-// retention are usual.
+// would read the whole index whenever the statistics are behind. There are two epochs for each process that worked within
+// the journal's retention.
 func (s *Store) LastBeats(ctx context.Context) ([]Beat, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
-	defer cancel()
 	var beats []Beat
 	for bound := highEpoch; ; {
-		var b Beat
-		err := s.side.GetContext(ctx, &b, lastBeatSQL, bound)
-		switch {
-		case errors.Is(err, sql.ErrNoRows) || err == nil && b.Epoch == "":
-			return beats, nil
-		case err != nil:
+		b, err := s.lastBeat(ctx, bound)
+		if err != nil {
 			return nil, fmt.Errorf("list last beats: %w", err)
+		}
+		if b.Epoch == "" {
+			return beats, nil
 		}
 		beats = append(beats, b)
 		bound = b.Epoch
 	}
+}
+
+// lastBeat is the last beat of the next epoch below a bound, the zero Beat if there is none.
+func (s *Store) lastBeat(ctx context.Context, bound string) (b Beat, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	err = s.side.GetContext(ctx, &b, lastBeatSQL, bound)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Beat{}, nil
+	}
+	return b, err
+}
+
+// Contract: no lock (a consistent read), the entries of the index on settled_at since a time, and their rows.
+const recentBeatsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
+WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch <> '' GROUP BY epoch`
+
+// RecentBeats lists the last beat of each epoch that settled, replayed or adopted a batch within a time. Each leaves a row
+// that is dated when it was written, before the commit, so that time should exceed the longest transaction.
+func (s *Store) RecentBeats(ctx context.Context, since time.Duration) (beats []Beat, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	if err := s.side.SelectContext(ctx, &beats, recentBeatsSQL, since.Microseconds()); err != nil {
+		return nil, fmt.Errorf("list recent beats: %w", err)
+	}
+	return beats, nil
 }
 
 // Contract: exclusive locks on at most LIMIT rows of one epoch, found by the index on (epoch, beat), for as long as the
@@ -51,19 +75,32 @@ const adoptSQL = `UPDATE cache_outbox_journal FORCE INDEX (beats) SET epoch = ?,
 func (s *Store) Adopt(ctx context.Context, epoch string, by Beat) (adopted int64, err error) {
 	for {
 		n, err := s.adopt(ctx, epoch, by)
-		adopted += n
-		if err != nil || n < settleChunk {
-			return adopted, err
+		if err != nil {
+			return adopted, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)
+		}
+		if adopted += n; n < settleChunk {
+			return adopted, nil
 		}
 	}
 }
 
-func (s *Store) adopt(ctx context.Context, epoch string, by Beat) (int64, error) {
+func (s *Store) adopt(ctx context.Context, epoch string, by Beat) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	res, err := s.claims.ExecContext(ctx, adoptSQL, by.Epoch, by.N, epoch, settleChunk)
+	tx, err := s.claims.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)
+		return 0, err
 	}
-	return res.RowsAffected()
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	res, err := tx.ExecContext(ctx, adoptSQL, by.Epoch, by.N, epoch, settleChunk)
+	if err != nil {
+		return 0, err
+	}
+	if n, err = res.RowsAffected(); err != nil || n == 0 {
+		return 0, err
+	}
+	if err := s.noteBeat(ctx, tx, by); err != nil {
+		return 0, err
+	}
+	return n, tx.Commit()
 }

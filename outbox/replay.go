@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,7 @@ import (
 // share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
 type Replay struct {
 	Batches []JournalBatch
+	store   *Store
 	tx      *sql.Tx
 }
 
@@ -22,10 +24,12 @@ type JournalBatch struct {
 	Entries []Entry
 }
 
+// MaxReplay is how many batches one claim takes at most. It also ends at replayEntries rows and sweeps, and at replayKeys
+// keys, but one batch always fits.
 const (
-	replayBatches = 200    // a claim
-	replayRows    = 2_000  // a claim, but one batch always fits
-	replayKeys    = 50_000 // likewise
+	MaxReplay     = 200
+	replayEntries = 2_000
+	replayKeys    = 50_000
 )
 
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
@@ -37,15 +41,15 @@ WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
 	replayBodySQL = "SELECT body FROM cache_outbox_journal WHERE id = ?"
 )
 
-// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, nil if there are none. Its ctx
-// must outlive the claim: when it ends, the batches are released.
-func (s *Store) ClaimReplay(ctx context.Context, after Beat) (*Replay, error) {
+// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, nil if there are
+// none. Its ctx must outlive the claim: when it ends, the batches are released.
+func (s *Store) ClaimReplay(ctx context.Context, after Beat, limit int) (*Replay, error) {
 	tx, err := s.claims.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("begin replay: %w", err)
 	}
-	r := &Replay{tx: tx}
-	if err := r.fetch(ctx, after); err != nil {
+	r := &Replay{store: s, tx: tx}
+	if err := r.fetch(ctx, after, limit); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim batches to replay: %w", err), r.Release())
 	}
 	if len(r.Batches) == 0 {
@@ -62,9 +66,9 @@ func (r *Replay) Release() error {
 	return nil
 }
 
-func (r *Replay) fetch(ctx context.Context, after Beat) error {
-	ids, err := r.claim(ctx, after)
-	keys := 0
+func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
+	ids, err := r.claim(ctx, after, limit)
+	all, keys := 0, 0
 	for _, id := range ids {
 		var body []byte
 		if err := r.tx.QueryRowContext(ctx, replayBodySQL, id).Scan(&body); err != nil {
@@ -74,10 +78,11 @@ func (r *Replay) fetch(ctx context.Context, after Beat) error {
 		if err != nil {
 			return fmt.Errorf("batch %d: %w; delete that row of cache_outbox_journal to go on without it", id, err)
 		}
+		all += len(entries)
 		for i := range entries {
 			keys += len(entries[i].Keys)
 		}
-		if len(r.Batches) > 0 && keys > replayKeys {
+		if len(r.Batches) > 0 && (keys > replayKeys || all > replayEntries) {
 			return nil // the rest is released with the claim's end
 		}
 		r.Batches = append(r.Batches, JournalBatch{id, entries})
@@ -86,8 +91,8 @@ func (r *Replay) fetch(ctx context.Context, after Beat) error {
 }
 
 // claim locks batches and returns the ids of those that fit.
-func (r *Replay) claim(ctx context.Context, after Beat) (ids []uint64, err error) {
-	rows, err := r.tx.QueryContext(ctx, claimReplaySQL, after.Epoch, after.N, replayBatches)
+func (r *Replay) claim(ctx context.Context, after Beat, limit int) (ids []uint64, err error) {
+	rows, err := r.tx.QueryContext(ctx, claimReplaySQL, after.Epoch, after.N, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +103,7 @@ func (r *Replay) claim(ctx context.Context, after Beat) (ids []uint64, err error
 		if err := rows.Scan(&id, &n); err != nil {
 			return nil, err
 		}
-		if total += n; len(ids) == 0 || total <= replayRows {
+		if total += n; len(ids) == 0 || total <= replayEntries {
 			ids = append(ids, id)
 		}
 	}
@@ -131,36 +136,61 @@ func (r *Replay) settle(ctx context.Context, beat Beat) error {
 	ids := make([]uint64, len(r.Batches))
 	for i, b := range r.Batches {
 		ids[i] = b.ID
-		for j := range b.Entries {
-			if err := r.renewSweeps(ctx, &b.Entries[j]); err != nil {
-				return fmt.Errorf("request sweeps: %w", err)
-			}
-		}
+	}
+	if err := r.renewSweeps(ctx); err != nil {
+		return fmt.Errorf("request sweeps: %w", err)
 	}
 	list, err := json.Marshal(ids)
 	if err != nil {
 		return err
 	}
-	_, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), beat.Epoch, beat.N)
+	if _, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), beat.Epoch, beat.N); err != nil {
+		return err
+	}
+	return r.store.noteBeat(ctx, r.tx, beat)
+}
+
+// noteBeat journals a batch of nothing, by which others hear that older batches have become those of a beat: see
+// RecentBeats.
+func (s *Store) noteBeat(ctx context.Context, tx *sql.Tx, beat Beat) error {
+	body, err := EncodeEntries(nil)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, journalSQL, s.cfg.Worker, 0, "", beat.Epoch, beat.N, "", body)
 	return err
 }
 
-// renewSweeps asks again for the sweep that an entry is about, under its old id: an index set that was being taken
-// apart is found by it.
-func (r *Replay) renewSweeps(ctx context.Context, e *Entry) error {
-	if !e.IsSweep() {
-		return nil
+// renewSweeps asks again for the sweeps that the batches finished: each pattern once, each index set under its old id,
+// because one that was being taken apart is found by it.
+func (r *Replay) renewSweeps(ctx context.Context) error {
+	var sweeps []Sweep
+	seen := map[string]bool{}
+	for _, b := range r.Batches {
+		for i := range b.Entries {
+			e := &b.Entries[i]
+			if !e.IsSweep() {
+				continue
+			}
+			for _, p := range e.Patterns {
+				if !seen[p] {
+					seen[p] = true
+					sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepPattern, Name: p})
+				}
+			}
+			for _, s := range e.Sets {
+				sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepSet, Name: s})
+			}
+		}
 	}
-	var args []any
-	for _, p := range e.Patterns {
-		args = append(args, e.ID, string(SweepPattern), []byte(p))
+	for part := range slices.Chunk(sweeps, settleChunk) {
+		args := make([]any, 0, 3*len(part))
+		for _, w := range part {
+			args = append(args, w.ID, string(w.Kind), []byte(w.Name))
+		}
+		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(part)-1)+"(?,?,?)", args...); err != nil {
+			return err
+		}
 	}
-	for _, s := range e.Sets {
-		args = append(args, e.ID, string(SweepSet), []byte(s))
-	}
-	if len(args) == 0 {
-		return nil
-	}
-	_, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(args)/3-1)+"(?,?,?)", args...)
-	return err
+	return nil
 }

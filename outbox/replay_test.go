@@ -25,7 +25,7 @@ func journalled(t *testing.T, s *outbox.Store, db *sql.DB, beats ...outbox.Beat)
 // claimReplay claims what it can and returns the keys.
 func claimReplay(t *testing.T, s *outbox.Store, after outbox.Beat) (r *outbox.Replay, keys []string) {
 	t.Helper()
-	r, err := s.ClaimReplay(t.Context(), after)
+	r, err := s.ClaimReplay(t.Context(), after, outbox.MaxReplay)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestReplayOfADamagedBatch(t *testing.T) {
 	if _, err := env.DB.Exec("UPDATE cache_outbox_journal SET body = 'x'"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.ClaimReplay(t.Context(), beat("A", 0))
+	_, err := s.ClaimReplay(t.Context(), beat("A", 0), 1)
 	want := "claim batches to replay: batch 1: journal body is damaged: unknown format; delete that row of cache_outbox_journal to go on without it"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v", err)

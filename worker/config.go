@@ -28,7 +28,8 @@ type Config struct {
 	// JournalRetention is how long the journal is kept. At least 1 min. Default 24 h.
 	JournalRetention time.Duration
 	// GaugeSchedule and RetentionSchedule are cron specs (robfig/cron, five fields or "@every"), for reading
-	// the gauges and for deleting old journal rows. Defaults "@every 10s" and "@every 5m".
+	// the gauges and for deleting old journal rows. Defaults "@every 10s" and "*/5 * * * *": by the clock, so that
+	// processes that live for less than five minutes do it too.
 	GaugeSchedule     string
 	RetentionSchedule string
 	// WakeChannel is where applications may PUBLISH after a commit to be served at once. It is only a hint.
@@ -53,7 +54,7 @@ func (c Config) WithDefaults() Config {
 	orInt(&c.RetryDelay, time.Second)
 	orInt(&c.JournalRetention, 24*time.Hour)
 	orText(&c.GaugeSchedule, "@every 10s")
-	orText(&c.RetentionSchedule, "@every 5m")
+	orText(&c.RetentionSchedule, "*/5 * * * *")
 	orText(&c.WakeChannel, "cache:outbox:wake")
 	return c
 }

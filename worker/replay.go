@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/unstale/unstale/keyspace"
@@ -23,7 +25,7 @@ const (
 // Each batch that was replayed becomes one of this worker's epoch, in the transaction that holds it: workers share a
 // replay, and one that dies on the way leaves the rest.
 func (w *Worker) heal(ctx context.Context) error {
-	var p replayLog
+	p := &w.progress // of the whole replay, over the outages in it
 	for {
 		losses, err := w.losses(ctx)
 		if err != nil || len(losses) == 0 {
@@ -35,7 +37,7 @@ func (w *Worker) heal(ctx context.Context) error {
 		p.begin(w)
 		busy := true
 		for _, survived := range losses {
-			replayed, err := w.replay(ctx, survived, &p)
+			replayed, err := w.replay(ctx, survived, p)
 			if err != nil {
 				return err
 			}
@@ -56,30 +58,12 @@ func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
 	if err != nil || now == (keyspace.Beat{}) {
 		return nil, err
 	}
-	last, err := w.store.LastBeats(ctx)
-	if err != nil {
-		return nil, err
+	losses, emptied, err := w.compare(ctx, w.ledger.recent)
+	if err == nil && len(losses)+len(emptied) > 0 { // the whole truth
+		losses, emptied, err = w.compare(ctx, w.ledger.all)
 	}
-	epochs := make([]string, len(last))
-	for i, b := range last {
-		epochs[i] = b.Epoch
-	}
-	survived, err := w.redis.Survived(ctx, epochs)
-	if err != nil {
-		return nil, err
-	}
-	var losses []outbox.Beat
-	var emptied []string
-	for _, b := range last {
-		switch n := survived[b.Epoch]; {
-		case n == keyspace.Everything:
-			emptied = append(emptied, b.Epoch)
-		case n < b.N:
-			losses = append(losses, outbox.Beat{Epoch: b.Epoch, N: n})
-		}
-	}
-	if len(emptied) == 0 {
-		return losses, nil
+	if err != nil || len(emptied) == 0 {
+		return losses, err
 	}
 	// Written after the look: should Redis find older data again, this beat will be missing.
 	if now, err = w.redis.Beat(ctx); err != nil {
@@ -90,9 +74,32 @@ func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.log.Info("redis holds no data, so nothing is stale", "epoch", epoch, "batches", n)
+		w.ledger.forget(epoch)
+		w.log.Debug("redis holds no data, so nothing is stale", "epoch", epoch, "batches", n)
 	}
+	w.log.Info("redis holds no data, so nothing is stale", "epochs", len(emptied))
 	return losses, nil
+}
+
+// compare asks Redis how much it has of each epoch that list lists.
+func (w *Worker) compare(ctx context.Context, list func(context.Context, *outbox.Store) (map[string]uint64, error)) (losses []outbox.Beat, emptied []string, err error) {
+	last, err := list(ctx, w.store)
+	if err != nil {
+		return nil, nil, err
+	}
+	survived, err := w.redis.Survived(ctx, slices.Collect(maps.Keys(last)))
+	if err != nil {
+		return nil, nil, err
+	}
+	for epoch, beat := range last {
+		switch n := survived[epoch]; {
+		case n == keyspace.Everything:
+			emptied = append(emptied, epoch)
+		case n < beat:
+			losses = append(losses, outbox.Beat{Epoch: epoch, N: n})
+		}
+	}
+	return losses, emptied, nil
 }
 
 // replay unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
@@ -113,17 +120,23 @@ func (w *Worker) replay(ctx context.Context, after outbox.Beat, p *replayLog) (s
 func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog) (batches int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
 	defer cancel()
-	r, err := w.store.ClaimReplay(ctx, after)
+	r, err := w.store.ClaimReplay(ctx, after, w.replays.now)
 	if r == nil || err != nil {
 		return 0, err
 	}
 	beat, keys, err := w.unlinkAgain(ctx, r)
-	if err != nil {
-		return 0, errors.Join(err, r.Release())
+	if err == nil {
+		err = r.Settle(ctx, beat)
+	} else {
+		err = errors.Join(err, r.Release())
 	}
-	if err := r.Settle(ctx, beat); err != nil {
+	if err != nil {
+		if ctx.Err() != nil { // it took too long
+			w.replays.halve()
+		}
 		return 0, err
 	}
+	w.replays.grow()
 	p.did(w, len(r.Batches), keys)
 	return len(r.Batches), nil
 }
@@ -190,6 +203,7 @@ func (p *replayLog) did(w *Worker, batches, keys int) {
 
 func (p *replayLog) over(w *Worker) {
 	if !p.began.IsZero() {
+		defer func() { *p = replayLog{} }()
 		w.log.Info("replayed, redis has everything again", "batches", p.batches, "keys", p.keys,
 			"took", time.Since(p.began).Round(time.Millisecond).String())
 	}

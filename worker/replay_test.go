@@ -238,3 +238,28 @@ func metric(t *testing.T, r *running, name string) float64 {
 	t.Fatalf("there is no %s", name)
 	return 0
 }
+
+// Sweeps by the thousand hold a replay up no more than keys do.
+func TestReplayOfManySweeps(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.writeMap("version: 1\npublish: {channel: \"cache:invalidate\"}\nentities: {shelf: {patterns: [\"shop:list:{id}:*\"]}}\n")
+	invs := make([]outbox.Invalidation, 3000)
+	for i := range invs {
+		invs[i] = outbox.Invalidation{Entity: "shelf", ID: strconv.Itoa(i)}
+	}
+	w.set("shop:list:7:p1")
+	past.remember()
+	for range 3 {
+		w.enqueue(invs...)
+		w.worker(worker.Config{}).drain(t)
+	}
+	wantLeft(t, w)
+	past.goBack()
+	r := w.worker(worker.Config{})
+	r.drain(t)
+	wantLeft(t, w)
+	if n := w.count("cache_outbox_sweeps"); n != 0 {
+		t.Errorf("%d sweeps wait", n)
+	}
+}

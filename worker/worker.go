@@ -26,6 +26,9 @@ type Worker struct {
 	health    *Health
 	passLimit time.Duration // of one pass, from the claim to the commit
 	size      batchSize     // of the next claim
+	replays   batchSize     // of the next claim of journalled batches
+	ledger    ledger        // of what the journal says that Redis has
+	progress  replayLog
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
@@ -57,6 +60,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		cfg: cfg, store: deps.Store, redis: deps.Redis, maps: deps.Maps, log: deps.Log,
 		passLimit: passLimit(deps.Store.ClaimTimeout()),
 		size:      newBatchSize(cfg.BatchRows),
+		replays:   newBatchSize(outbox.MaxReplay),
 		wake:      make(chan struct{}, 1),
 		sweepNow:  make(chan struct{}, 1),
 	}
