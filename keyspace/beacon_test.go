@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -223,4 +224,21 @@ func TestVerdictOnEveryHistory(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whatever stands in the keys of a beacon, the verdict is a number that stood there, or none.
+func FuzzBeacon(f *testing.F) {
+	for _, seed := range [][2]string{{"7 6", "6 5"}, {"7 6", "4 3"}, {"", "1 0"}, {"18446744073709551615 1", "x"}, {"5 5", "-1 0"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		n := keyspace.JudgeBeacon(a, b)
+		if n != keyspace.JudgeBeacon(b, a) {
+			t.Errorf("%q and %q: the order counts", a, b)
+		}
+		digits := fmt.Sprint(n)
+		if n != 0 && !strings.Contains(a, digits) && !strings.Contains(b, digits) {
+			t.Errorf("%q and %q: %d stands nowhere", a, b, n)
+		}
+	})
 }
