@@ -118,7 +118,7 @@ func FuzzGlob(f *testing.F) {
 			t.Fatalf("Escape(%q) matches %q", key, pattern)
 		}
 		g, err := CompileGlob(pattern)
-		if err != nil || len(pattern) > 24 || len(key) > 24 {
+		if err != nil || len(pattern) > 24 || len(key) > 24 || strings.Count(pattern, "*") > 6 {
 			return // the naive matcher would take too long
 		}
 		if got, want := g.Match(key), naiveMatch(pattern, key); got != want {

@@ -98,7 +98,7 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = store.Close() })
-	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: time.Second, BeaconTTL: time.Hour})
+	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
 	if err != nil {
 		w.t.Fatal(err)
 	}
