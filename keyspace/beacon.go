@@ -318,7 +318,8 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 	return err
 }
 
-// empty says whether a master has no key but beacons.
+// empty says whether a master has no key but beacons. A user who may not SCAN
+// can't know, and takes it for no.
 func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 	master, err := k.master(ctx, tag)
 	if err != nil {
@@ -328,7 +329,11 @@ func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 	defer conn.Close()
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var names []string
-		if names, cursor, err = conn.Scan(ctx, cursor, "", scanCount).Result(); err != nil {
+		names, cursor, err = conn.Scan(ctx, cursor, "", scanCount).Result()
+		switch {
+		case redis.IsPermissionError(err):
+			return false, nil
+		case err != nil:
 			return false, k.outage(ctx, err)
 		}
 		for _, name := range names {

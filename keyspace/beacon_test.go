@@ -140,6 +140,22 @@ func TestEmptyServerIsNoticed(t *testing.T) {
 	wantSurvived(t, k, lost.Epoch, 0)
 }
 
+// GET and SET are all that beacons need. Who may not SCAN takes an empty server for one that has lost its memory.
+func TestBeaconWithGetAndSetAlone(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	setUser(t, clientOf(t, server.URL()), "worker", "on", ">secret", "-@all", "+get", "+set", "+unlink", "~*")
+	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr(), BeaconTTL: time.Hour})
+	b := done(t, k, "a")
+	if _, err := k.Beat(t.Context()); err != nil {
+		t.Error(err)
+	}
+	got, err := k.Survived(t.Context(), []string{b.Epoch, "never heard of"})
+	if err != nil || got[b.Epoch] <= b.N || got["never heard of"] != 0 {
+		t.Errorf("survived: %v, %v", got, err)
+	}
+}
+
 // A sweep and an index set are protected like single keys.
 func TestLostSweepIsNoticed(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -122,6 +123,50 @@ type watching struct {
 func (w watching) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
 	w.look(targets)
 	return w.Redis.Unlink(ctx, targets)
+}
+
+// A batch that is under way while Redis goes back in time: its keys are gone, Redis forgets that, and then it is settled.
+// Another worker finds it, also if this one dies at that.
+func TestLossWhileABatchIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set(texts(3, "shop:thing:%d")...)
+	past.remember()
+	w.enqueue(things(3)...)
+	first := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis {
+		return meanwhile{real, func() {
+			wantLeft(t, w)
+			past.goBack()
+		}}
+	})
+	first.drain(t)
+	wantLeft(t, w, texts(3, "shop:thing:%d")...)
+	if n := w.count("cache_outbox"); n != 0 {
+		t.Errorf("%d rows wait: the test has lost its point", n)
+	}
+	second := w.worker(worker.Config{})
+	second.drain(t)
+	wantLeft(t, w)
+	if n := replayed(t, second); n != 1 {
+		t.Errorf("%d batches were replayed", n)
+	}
+}
+
+// meanwhile does something between UNLINK and settlement.
+type meanwhile struct {
+	worker.Redis
+	do func()
+}
+
+func (m meanwhile) Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (int, error) {
+	m.do()
+	// The message goes over a connection that the old server has taken with it, or over a new one.
+	for {
+		n, err := m.Redis.Publish(ctx, channel, f, keys, patterns)
+		if err == nil || ctx.Err() != nil {
+			return n, err
+		}
+	}
 }
 
 // Workers that find the same loss share its replay: no batch is replayed twice.
