@@ -1,0 +1,112 @@
+package keyspace
+
+import (
+	"context"
+	"math"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Everything is what Survived says of an epoch in a Redis that holds no data:
+// nothing stale can be in it.
+const Everything = math.MaxUint64
+
+// Survived says for each epoch, of this or of other processes, up to which beat
+// Redis still has what it acknowledged; in Cluster it is the master with the
+// shortest memory that counts. It may be one beat too few after a Loss, whose
+// own pipeline wrote over one of the two keys. 0 means that nothing is known to
+// be left, since the beacon is gone. The error is an *Outage.
+func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
+	beats := make(map[string]uint64, len(epochs))
+	tags, err := k.tags(ctx)
+	if err != nil || len(epochs) == 0 {
+		return beats, err
+	}
+	for _, epoch := range epochs {
+		beats[epoch] = Everything
+	}
+	for _, tag := range tags {
+		if err := k.survivedOn(ctx, tag, epochs, beats); err != nil {
+			return nil, err
+		}
+	}
+	return beats, nil
+}
+
+// survivedOn lowers beats to what the master with the tag has.
+func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, beats map[string]uint64) error {
+	gets := make([][2]*redis.StringCmd, len(epochs))
+	commands := make([]redis.Cmder, 0, 2*len(epochs))
+	for i, epoch := range epochs {
+		for slot := range gets[i] {
+			gets[i][slot] = redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, slot))
+			commands = append(commands, gets[i][slot])
+		}
+	}
+	if err := k.exec(ctx, k.client, commands); err != nil {
+		return err
+	}
+	var gone []string
+	for i, epoch := range epochs {
+		seen, err := k.glanced(ctx, gets[i])
+		if err != nil {
+			return err
+		}
+		n := survived(seen[0], seen[1])
+		if n == 0 {
+			gone = append(gone, epoch)
+			continue
+		}
+		beats[epoch] = min(beats[epoch], n)
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	empty, err := k.empty(ctx, tag)
+	for _, epoch := range gone {
+		if !empty {
+			beats[epoch] = 0
+		}
+	}
+	return err
+}
+
+// empty says whether a master has no key but beacons. A user who may not SCAN
+// can't know, and takes it for no.
+func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
+	master, err := k.master(ctx, tag)
+	if err != nil {
+		return false, err
+	}
+	conn := master.Conn()
+	defer conn.Close()
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		var names []string
+		names, cursor, err = conn.Scan(ctx, cursor, "", scanCount).Result()
+		switch {
+		case redis.IsPermissionError(err):
+			return false, nil
+		case err != nil:
+			return false, k.outage(ctx, err)
+		}
+		for _, name := range names {
+			if !strings.HasPrefix(name, beaconPrefix) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// survived is the last number up to which nothing is missing, 0 if there is
+// none, given both keys of a beacon.
+func survived(a, b value) uint64 {
+	if b.n > a.n {
+		a, b = b, a
+	}
+	if b.n < a.before {
+		return b.n
+	}
+	return a.n
+}
