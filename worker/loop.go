@@ -99,25 +99,31 @@ func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 		next.unsure = false
 	}
 	r, err := w.passIf(ctx)
-	if err != nil || !ticked {
-		return w.sweepsOf(r), err
+	if err == nil && ticked {
+		err = w.tick(ctx, now, signs, next, &r)
 	}
+	return w.sweepsOf(r), err
+}
+
+// tick is the part of a step that comes once a second.
+func (w *Worker) tick(ctx context.Context, now time.Time, signs outbox.Signs, next *clock, r *Result) error {
 	if err := w.look(ctx, now, next); err != nil {
-		return r, err
+		return err
 	}
 	if signs.Due {
 		due, err := w.pass(ctx, w.store.ClaimDue)
 		if err != nil {
-			return r, err
+			return err
 		}
+		full := r.Full || due.Full
 		r.add(due)
+		r.Full = full
 		if due.Full { // the next step goes on with them
-			r.Full = true
-			return w.sweepsOf(r), nil
+			return nil
 		}
 	}
 	next.tick = now.Add(tickInterval)
-	return w.sweepsOf(r), nil
+	return nil
 }
 
 // sweepsOf wakes the sweeper if a pass requested sweeps.
