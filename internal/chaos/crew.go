@@ -39,10 +39,9 @@ type crew struct {
 
 // A member is one "unstale run".
 type member struct {
-	cmd    *exec.Cmd
-	log    string
-	ended  chan struct{} // closed when the process is gone
-	wanted bool          // it was told to end; guarded by crew.mu
+	cmd   *exec.Cmd
+	log   string
+	ended chan struct{} // closed when the process is gone
 }
 
 func newCrew(binary, dir string, env []string) (*crew, error) {
