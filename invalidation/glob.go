@@ -125,6 +125,25 @@ func (g Glob) Prefix() string {
 	return first.text
 }
 
+// Infix returns the longest literal text behind the first * or ?, unescaped: whatever matches contains it, behind
+// Prefix.
+func (g Glob) Infix() string {
+	longest := ""
+	for i, r := range g.runs {
+		literal := 0 // where the stretch begins
+		for at := range len(r.text) + 1 {
+			if at < len(r.text) && (r.any == nil || !r.any[at]) {
+				continue
+			}
+			if stretch := r.text[literal:at]; len(stretch) > len(longest) && i+literal > 0 {
+				longest = stretch
+			}
+			literal = at + 1
+		}
+	}
+	return longest
+}
+
 func (r run) startsIn(key string) bool {
 	if r.any == nil {
 		return strings.HasPrefix(key, r.text)

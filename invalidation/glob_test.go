@@ -105,6 +105,19 @@ func naiveMatch(pattern, key string) bool {
 	return naiveMatch(pattern[1:], key[1:])
 }
 
+func TestGlobInfix(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"": "", "*": "", "abc": "", "abc*": "", "a*bc*d": "bc", "a*b*cd": "cd", "a?b": "b", "?ab": "ab", "a?bc?d*e": "bc",
+		"a??b": "b", `a*\*b?c`: "*b", "a*bc?": "bc", "*ab*cd*": "ab",
+	} {
+		g, err := CompileGlob(pattern)
+		if err != nil || g.Infix() != want {
+			t.Errorf("infix of %q is %q, %v, want %q", pattern, g.Infix(), err, want)
+		}
+	}
+}
+
 func FuzzGlob(f *testing.F) {
 	for _, s := range [][2]string{{"a*b", "acb"}, {`\*`, "*"}, {"?*?", "ab"}, {"**a**", "ba"}, {`\[x]*`, "[x]y"}, {"*a?b*c", "aab-xxc"}, {"", ""}} {
 		f.Add(s[0], s[1])
@@ -126,6 +139,9 @@ func FuzzGlob(f *testing.F) {
 		}
 		if g.Match(key) && !strings.HasPrefix(key, g.Prefix()) {
 			t.Fatalf("%q matches %q without its prefix %q", pattern, key, g.Prefix())
+		}
+		if g.Match(key) && !strings.Contains(key[len(g.Prefix()):], g.Infix()) {
+			t.Fatalf("%q matches %q without its infix %q", pattern, key, g.Infix())
 		}
 	})
 }

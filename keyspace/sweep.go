@@ -55,7 +55,7 @@ func (k *Keyspace) Sweep(ctx context.Context, patterns []string) (SweepResult, e
 		}
 	}
 	m := compile(result.Patterns)
-	if len(m.globs) == 0 {
+	if m.good == 0 {
 		return result, nil
 	}
 	masters, err := k.masters(ctx)
@@ -77,7 +77,7 @@ func (k *Keyspace) Sweep(ctx context.Context, patterns []string) (SweepResult, e
 }
 
 // sweepNode makes the pass over one master. It keeps to one connection.
-func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m matcher, pass *tally, result *SweepResult) error {
+func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m *matcher, pass *tally, result *SweepResult) error {
 	conn := master.Conn()
 	defer conn.Close()
 	var cursor uint64
@@ -100,7 +100,7 @@ func (k *Keyspace) sweepNode(ctx context.Context, master *redis.Client, m matche
 }
 
 // sweepPage unlinks what matches of one page of a scan.
-func (k *Keyspace) sweepPage(ctx context.Context, names []string, m matcher, pass *tally, result *SweepResult) error {
+func (k *Keyspace) sweepPage(ctx context.Context, names []string, m *matcher, pass *tally, result *SweepResult) error {
 	result.Scanned += int64(len(names))
 	var units []unit
 	taken := map[string]bool{}
