@@ -86,7 +86,7 @@ func newNode(ctx context.Context) (*node, error) {
 		return nil, err
 	}
 	return &node{r, redis.NewClient(&redis.Options{
-		Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second, PoolSize: 64,
+		Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolSize: 64,
 	})}, nil
 }
 
