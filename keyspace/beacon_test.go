@@ -165,7 +165,7 @@ func TestLostSweepIsNoticed(t *testing.T) {
 	if err := c.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	swept, err := k.Sweep(t.Context(), []string{"list:*"})
+	swept, err := k.Sweep(t.Context(), []string{"list:*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestLostSweepIsNoticed(t *testing.T) {
 	}
 	restart(t, server)
 	wantSurvived(t, k, swept.Beat.Epoch, 0)
-	wantLoss(t, taken.Beat, func() error { _, err := k.Sweep(t.Context(), []string{"list:*"}); return err })
+	wantLoss(t, taken.Beat, func() error { _, err := k.Sweep(t.Context(), []string{"list:*"}, nil); return err })
 }
 
 // Without beacons nothing is written and nothing is noticed.

@@ -65,13 +65,13 @@ func BenchmarkUnlink(b *testing.B) {
 func BenchmarkSweep(b *testing.B) {
 	const size = 100_000
 	server := testenv.OwnRedis(b)
-	k := open(b, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour})
+	k := open(b, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour, SweepShare: 1})
 	fill(b, k.Client(), names(size, "zahraah:prod:customer:%d")...)
 	patterns := sweepPatterns()
 	var ours, bare time.Duration
 	for b.Loop() {
 		start := time.Now()
-		if _, err := k.Sweep(b.Context(), patterns); err != nil {
+		if _, err := k.Sweep(b.Context(), patterns, nil); err != nil {
 			b.Fatal(err)
 		}
 		ours += time.Since(start)

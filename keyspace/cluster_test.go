@@ -3,115 +3,32 @@ package keyspace_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 )
 
 // A testCluster is three masters, each with a third of the slots.
-type testCluster struct {
-	nodes  []*servers.Redis
-	direct []*redis.Client // one for each node
-	ids    []string
-	client *redis.ClusterClient
-}
-
-func (c *testCluster) url() string {
-	var hosts []string
-	for _, n := range c.nodes {
-		hosts = append(hosts, n.Addr())
-	}
-	return "redis+cluster://" + strings.Join(hosts, ",")
-}
+type testCluster struct{ *testenv.Cluster }
 
 // owner is the node that a key belongs to while no slot has moved.
-func (c *testCluster) owner(key string) int { return int(keyspace.Slot(key)) * len(c.nodes) / 16384 }
+func (c *testCluster) owner(key string) int { return int(keyspace.Slot(key)) * 3 / 16384 }
 
-func startCluster(t *testing.T) *testCluster {
+func startCluster(t *testing.T, replicas bool) *testCluster {
 	t.Helper()
-	const size = 3
-	c := &testCluster{}
-	var addrs []string
-	for i := range size {
-		bus := busPort(t)
-		node := testenv.OwnRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", strconv.Itoa(bus),
-			"--cluster-config-file", filepath.Join(nodesFolder(t), "nodes.conf"))
-		direct := clientOf(t, node.URL())
-		first := (16384*i + size - 1) / size
-		last := (16384*(i+1)+size-1)/size - 1
-		for _, command := range [][]any{
-			{"cluster", "addslotsrange", first, last},
-			{"cluster", "set-config-epoch", i + 1},
-		} {
-			if err := direct.Do(t.Context(), command...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if i > 0 {
-			if err := c.direct[0].Do(t.Context(), "cluster", "meet", "127.0.0.1", node.Port(), bus).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.nodes, c.direct = append(c.nodes, node), append(c.direct, direct)
-		c.ids = append(c.ids, direct.Do(t.Context(), "cluster", "myid").Val().(string))
-		addrs = append(addrs, node.Addr())
-	}
-	for _, direct := range c.direct {
-		eventually(t, "the cluster to form", func() bool {
-			info := direct.ClusterInfo(t.Context()).Val()
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_size:3")
-		})
-	}
-	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { _ = c.client.Close() })
-	return c
-}
-
-// nodesFolder is a folder for the file that a node keeps of its cluster, in
-// memory where the system has such a place: a node answers nobody while it
-// waits for that file to reach a disk, which on a busy one takes seconds.
-func nodesFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "unstale-cluster-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-// busPort is a free port for the cluster bus, outside of the ranges that the
-// kernel and package servers take ports from.
-func busPort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 11000 + rand.IntN(8000)
-		if l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port for the cluster bus")
-	return 0
+	return &testCluster{testenv.OwnCluster(t, 3, replicas)}
 }
 
 // errorsSeen counts the error replies of a kind that all nodes have given.
 func (c *testCluster) errorsSeen(t *testing.T, kind string) (n int) {
 	t.Helper()
-	for _, d := range c.direct {
+	for _, d := range c.Direct {
 		stat := d.InfoMap(t.Context(), "errorstats").Val()["Errorstats"]["errorstat_"+kind]
 		if count, ok := strings.CutPrefix(stat, "count="); ok {
 			i, err := strconv.Atoi(count)
@@ -129,11 +46,11 @@ var oddKeys = []string{"{}", "a}b", "}{", "{a", "a{}b", "a{{b}}c", "user:{1000}:
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
-	k := open(t, keyspace.Options{URL: c.url(), BeaconTTL: time.Hour})
+	c := startCluster(t, false)
+	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour})
 	t.Run("Slot", func(t *testing.T) {
 		for _, key := range append(names(200, "key:%d"), oddKeys...) {
-			if want := c.direct[0].ClusterKeySlot(t.Context(), key).Val(); int64(keyspace.Slot(key)) != want {
+			if want := c.Direct[0].ClusterKeySlot(t.Context(), key).Val(); int64(keyspace.Slot(key)) != want {
 				t.Errorf("%q is in slot %d, want %d", key, keyspace.Slot(key), want)
 			}
 		}
@@ -144,7 +61,7 @@ func TestCluster(t *testing.T) {
 	t.Run("TakeSet", func(t *testing.T) { testClusterTakeSet(t, c, k) })
 	t.Run("MovingSlot", func(t *testing.T) { testClusterMovingSlot(t, c, k) })
 	t.Run("WrongMode", func(t *testing.T) {
-		one := open(t, keyspace.Options{URL: c.nodes[0].URL()})
+		one := open(t, keyspace.Options{URL: c.Nodes[0].URL()})
 		_, err := one.Unlink(t.Context(), targets(names(10, "key:%d")...))
 		wantOutage(t, err, keyspace.StateWrongMode)
 	})
@@ -159,17 +76,17 @@ func testClusterUnlink(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 	keys := append(names(5000, "zahraah:prod:product:%d"), names(1200, "user:{7}:%d")...)
 	keys = append(keys, oddKeys...)
-	fill(t, c.client, keys...)
-	fill(t, c.client, leases(keys...)...)
-	fill(t, c.client, "bystander")
+	fill(t, c.Client, keys...)
+	fill(t, c.Client, leases(keys...)...)
+	fill(t, c.Client, "bystander")
 	crossed, moved := c.errorsSeen(t, "CROSSSLOT"), c.errorsSeen(t, "MOVED")
 
 	all := targets(keys...)
 	all[0].Hold, all[1].Hold, all[6000].Hold = time.Minute, time.Minute, time.Minute
 	mustUnlink(t, k, all)
-	wantLeft(t, c.client, keys)
-	wantLeft(t, c.client, leases(keys...), leases(keys[0], keys[1], keys[6000])...)
-	wantLeft(t, c.client, []string{"bystander"}, "bystander")
+	wantLeft(t, c.Client, keys)
+	wantLeft(t, c.Client, leases(keys...), leases(keys[0], keys[1], keys[6000])...)
+	wantLeft(t, c.Client, []string{"bystander"}, "bystander")
 	if c.errorsSeen(t, "CROSSSLOT") != crossed || c.errorsSeen(t, "MOVED") != moved {
 		t.Error("a command crossed slots or went to the wrong node")
 	}
@@ -178,7 +95,7 @@ func testClusterUnlink(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 // Subscribers on every node hear one epoch in order.
 func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	var hears []func() string
-	for _, d := range c.direct {
+	for _, d := range c.Direct {
 		hears = append(hears, subscribe(t, d, "cache:invalidate"))
 	}
 	keys := names(5000, "key:%d")
@@ -206,14 +123,14 @@ func testClusterSweep(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	keys := append(names(6000, "sweep:a:%d"), "sweep:a:{7}", "sweep:a:}x")
 	staying := names(3000, "sweep:b:%d")
 	for _, list := range [][]string{keys, leases(keys...), leases("sweep:a:absent"), staying, leases(staying...)} {
-		fill(t, c.client, list...)
+		fill(t, c.Client, list...)
 	}
-	got, err := k.Sweep(t.Context(), []string{"sweep:a:*", "nothing:*"})
+	got, err := k.Sweep(t.Context(), []string{"sweep:a:*", "nothing:*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantLeft(t, c.client, slices.Concat(keys, leases(keys...), leases("sweep:a:absent")))
-	wantLeft(t, c.client, append(staying, leases(staying...)...), append(staying, leases(staying...)...)...)
+	wantLeft(t, c.Client, slices.Concat(keys, leases(keys...), leases("sweep:a:absent")))
+	wantLeft(t, c.Client, append(staying, leases(staying...)...), append(staying, leases(staying...)...)...)
 	if want := int64(len(keys) + len(leases(keys...)) + 1); got.Unlinked != want {
 		t.Errorf("%+v, want %d unlinked", got, want)
 	}
@@ -223,13 +140,13 @@ func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	for id, set := range append(oddKeys, "tag:shoes") {
 		members := append(names(1500, "zahraah:prod:product:%d"), oddKeys[:3]...)
 		members = slices.DeleteFunc(members, func(m string) bool { return m == set })
-		fill(t, c.client, members...)
-		fill(t, c.client, leases(members...)...)
-		addMembers(t, c.client, set, members...)
+		fill(t, c.Client, members...)
+		fill(t, c.Client, leases(members...)...)
+		addMembers(t, c.Client, set, members...)
 		if n, err := k.TakeSet(t.Context(), set, uint64(id), unheard); err != nil || n.Members < int64(len(members)) {
 			t.Fatalf("%q: %d members, %v", set, n.Members, err)
 		}
-		wantLeft(t, c.client, slices.Concat(members, leases(members...), []string{set, keyspace.PrivateName(set, uint64(id))}))
+		wantLeft(t, c.Client, slices.Concat(members, leases(members...), []string{set, keyspace.PrivateName(set, uint64(id))}))
 	}
 }
 
@@ -237,16 +154,16 @@ func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	keys := names(40, "user:{moving}:%d")
 	from := c.owner(keys[0])
-	to := (from + 1) % len(c.nodes)
+	to := (from + 1) % len(c.Nodes)
 	slot := int(keyspace.Slot(keys[0]))
 	do := func(node int, args ...any) {
 		t.Helper()
-		if err := c.direct[node].Do(t.Context(), append([]any{"cluster", "setslot", slot}, args...)...).Err(); err != nil {
+		if err := c.Direct[node].Do(t.Context(), append([]any{"cluster", "setslot", slot}, args...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A node with other keys of the slot would refuse to give it away.
-	for _, d := range c.direct {
+	for _, d := range c.Direct {
 		if err := d.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -256,37 +173,38 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 	// Keys stand at the old node, as do some of the leases; the others are
 	// taken at the new one. Of the last ten there is neither.
-	fill(t, c.client, keys[:30]...)
-	fill(t, c.client, leases(keys[:10]...)...)
-	do(to, "importing", c.ids[from])
-	do(from, "migrating", c.ids[to])
-	fill(t, c.client, leases(keys[10:20]...)...)
+	fill(t, c.Client, keys[:30]...)
+	fill(t, c.Client, leases(keys[:10]...)...)
+	do(to, "importing", c.IDs[from])
+	do(from, "migrating", c.IDs[to])
+	fill(t, c.Client, leases(keys[10:20]...)...)
 
 	all := targets(append(keys, "elsewhere")...)
 	all[3].Hold, all[13].Hold = time.Minute, time.Minute
 	mustUnlink(t, k, all)
-	wantLeft(t, c.client, keys)
-	wantLeft(t, c.client, leases(keys...), leases(keys[3], keys[13])...)
+	wantLeft(t, c.Client, keys)
+	wantLeft(t, c.Client, leases(keys...), leases(keys[3], keys[13])...)
 	if c.errorsSeen(t, "TRYAGAIN") == 0 {
 		t.Error("nothing was torn: the test has lost its point")
 	}
 
 	// The slot moves, which the client doesn't know yet.
 	for _, tombstone := range leases(keys[3], keys[13]) {
-		if n, err := c.client.Unlink(t.Context(), tombstone).Result(); n != 1 || err != nil {
+		if n, err := c.Client.Unlink(t.Context(), tombstone).Result(); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	do(to, "node", c.ids[to])
-	do(from, "node", c.ids[to])
-	fill(t, c.client, keys...)
+	do(to, "node", c.IDs[to])
+	do(from, "node", c.IDs[to])
+	fill(t, c.Client, keys...)
 	mustUnlink(t, k, targets(keys...))
-	wantLeft(t, c.client, keys)
+	wantLeft(t, c.Client, keys)
 }
 
 // A master that is gone without a replica is an outage for its keys.
 func testClusterMasterLost(t *testing.T, c *testCluster) {
-	k := open(t, keyspace.Options{URL: c.url(), Timeout: 200 * time.Millisecond})
+	k := open(t, keyspace.Options{URL: c.URL(), Timeout: 200 * time.Millisecond})
+	k.BeImpatient()
 	here, there := "", ""
 	for i := 0; here == "" || there == ""; i++ {
 		if key := fmt.Sprintf("lost:%d", i); c.owner(key) == 0 {
@@ -295,17 +213,17 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 			here = key
 		}
 	}
-	fill(t, c.client, here, there)
-	if err := c.nodes[0].Kill(); err != nil {
+	fill(t, c.Client, here, there)
+	if err := c.Nodes[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := k.Unlink(t.Context(), targets(here, there))
 	wantOutage(t, err, keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown)
 	wantOutage(t, k.Ping(t.Context()), keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown)
-	_, err = k.Sweep(t.Context(), []string{"lost:*"})
+	_, err = k.Sweep(t.Context(), []string{"lost:*"}, nil)
 	wantOutage(t, err, keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown)
 
-	if err := c.nodes[0].Restart(t.Context()); err != nil {
+	if err := c.Nodes[0].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets(here, there)); return err == nil })

@@ -3,9 +3,11 @@ package keyspace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,6 +21,11 @@ type Keyspace struct {
 
 	closeOnce sync.Once
 	closeErr  error
+
+	failsOver  bool    // Sentinel says where the master is
+	sweepShare float64 // of Redis' time, for passes
+	watchEvery time.Duration
+	patience   time.Duration // of a pass, for a failover
 
 	publisher publisher
 
@@ -38,7 +45,7 @@ func Open(o Options) (*Keyspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
-	k := &Keyspace{client: o.client(a)}
+	k := &Keyspace{client: o.client(a), failsOver: a.kind == sentinel, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
 	wait := waitOption{o.WaitReplicas, o.Timeout / 2}
 	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}
 	k.sweeps = lane{ttl: o.BeaconTTL, wait: wait}
@@ -122,6 +129,15 @@ func (k *Keyspace) outage(ctx context.Context, err error) *Outage {
 		o.State = StateWrongMode
 	}
 	return o
+}
+
+// outageOrLoss makes an *Outage of err unless it is a *Loss.
+func (k *Keyspace) outageOrLoss(ctx context.Context, err error) error {
+	var loss *Loss
+	if errors.As(err, &loss) {
+		return loss
+	}
+	return k.outage(ctx, err)
 }
 
 // exec sends commands in one pipeline. It returns an error only where no

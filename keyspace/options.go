@@ -15,6 +15,9 @@ const (
 	minTimeout     = 50 * time.Millisecond
 	maxTimeout     = 5 * time.Second
 
+	defaultSweepShare = 0.25
+	minSweepShare     = 0.01
+
 	defaultPoolSize = 8
 	minPoolSize     = 2
 )
@@ -64,9 +67,14 @@ type Options struct {
 	// and doesn't exclude it. 0, the default, to 10; it needs BeaconTTL.
 	WaitReplicas int
 
+	// SweepShare is the share of Redis' time that a pass of Sweep may take, from
+	// 0.01 to 1, which means all of it: as fast as Redis answers. Zero means
+	// 0.25. A short pass is over before it can be slowed down.
+	SweepShare float64
+
 	// PoolSize is the number of connections, for each node of a Cluster. Zero
-	// means 8, the least is 2: a sweep holds one connection and unlinks on
-	// another. Each has buffers of 128 KiB.
+	// means 8, the least is 2: taking a set apart holds one connection and
+	// unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.
 	PoolSize int
 }
 
@@ -74,6 +82,9 @@ type Options struct {
 func (o Options) WithDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
+	}
+	if o.SweepShare == 0 {
+		o.SweepShare = defaultSweepShare
 	}
 	if o.PoolSize == 0 {
 		o.PoolSize = defaultPoolSize
@@ -100,6 +111,9 @@ func (o Options) Validate() error {
 		faults = append(faults, fmt.Errorf("option WaitReplicas is %d: it must be from 0 to %d", o.WaitReplicas, maxWaitReplicas))
 	case o.WaitReplicas > 0 && o.BeaconTTL == 0:
 		faults = append(faults, errors.New("option WaitReplicas is set and BeaconTTL isn't: WAIT goes with the beacon"))
+	}
+	if !(o.SweepShare >= minSweepShare && o.SweepShare <= 1) { // NaN is neither
+		faults = append(faults, fmt.Errorf("option SweepShare is %v: it must be from %v to 1", o.SweepShare, minSweepShare))
 	}
 	if o.PoolSize < minPoolSize {
 		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))

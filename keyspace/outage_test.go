@@ -28,7 +28,7 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	wantOutage(t, err, keyspace.StateNoPerm)
 	_, err = k.Publish(t.Context(), "cache:invalidate", invalidation.FormatEvent, []string{"a"}, nil)
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.Sweep(t.Context(), []string{"a*"})
+	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateNoPerm)
 	_, err = k.TakeSet(t.Context(), "tag", 1, unheard)
 	wantOutage(t, err, keyspace.StateNoPerm)
@@ -89,7 +89,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "MASTERDOWN", func() bool { return redis.IsMasterDownError(c.Get(t.Context(), "a").Err()) })
-	_, err = k.Sweep(t.Context(), []string{"a*"})
+	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateMasterDown)
 }
 
@@ -133,7 +133,7 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	wantOutage(t, err, keyspace.StateNetwork)
 	_, err = k.Publish(t.Context(), "c", invalidation.FormatEvent, []string{"a"}, nil)
 	wantOutage(t, err, keyspace.StateNetwork)
-	_, err = k.Sweep(t.Context(), []string{"a*"})
+	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateNetwork)
 	_, err = k.TakeSet(t.Context(), "tag", 1, unheard)
 	wantOutage(t, err, keyspace.StateNetwork)

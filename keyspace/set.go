@@ -143,7 +143,10 @@ func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []strin
 	for i, name := range names {
 		units[i] = newUnit(i, name)
 	}
-	t, err := k.unlinkPage(ctx, pass, units)
+	t, err := k.unlink(ctx, pass.lane, units)
+	if err == nil {
+		err = pass.follow(t.beat)
+	}
 	if err != nil || len(t.refused) == 0 {
 		return names, err
 	}

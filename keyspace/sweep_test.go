@@ -57,7 +57,7 @@ func TestSweep(t *testing.T) {
 	fill(t, r.Client, leases(absent...)...)
 	fill(t, r.Client, leases("bystander:absent")...)
 
-	got, err := k.Sweep(t.Context(), append(patterns, patterns[0], patterns[3]))
+	got, err := k.Sweep(t.Context(), append(patterns, patterns[0], patterns[3]), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestSweepRefusals(t *testing.T) {
 	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
 	fill(t, admin, "a:1", "a:2", "b:1", "b:2", "c:1")
 
-	got, err := k.Sweep(t.Context(), []string{"a:*", "b:*", "c:[1]", "c:*"})
+	got, err := k.Sweep(t.Context(), []string{"a:*", "b:*", "c:[1]", "c:*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestSweepNothing(t *testing.T) {
 	k := open(t, keyspace.Options{URL: r.URL})
 	fill(t, r.Client, "a")
 	for _, patterns := range [][]string{nil, {"["}} {
-		if got, err := k.Sweep(t.Context(), patterns); err != nil || got.Scanned != 0 || len(got.Patterns) != len(patterns) {
+		if got, err := k.Sweep(t.Context(), patterns, nil); err != nil || got.Scanned != 0 || len(got.Patterns) != len(patterns) {
 			t.Errorf("%q: %+v, %v", patterns, got, err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestSweepInterrupted(t *testing.T) {
 		done := make(chan outcome, 1)
 		start := admin.DBSize(t.Context()).Val()
 		go func() {
-			got, err := k.Sweep(ctx, []string{"a:*"})
+			got, err := k.Sweep(ctx, []string{"a:*"}, nil)
 			done <- outcome{got, err}
 		}()
 		eventually(t, "the pass to begin", func() bool { return admin.DBSize(t.Context()).Val() < start })
@@ -165,7 +165,7 @@ func TestSweepInterrupted(t *testing.T) {
 			t.Errorf("%s: %+v, but %d are gone", c.what, got.SweepResult, gone)
 		}
 	}
-	if _, err := k.Sweep(t.Context(), []string{"a:*"}); err != nil {
+	if _, err := k.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := admin.DBSize(t.Context()).Val(); n != 0 {
@@ -180,7 +180,7 @@ func TestSweepInPages(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{URL: server.URL()})
 	fill(t, k.Client(), names(20_000, "a:%d")...)
-	if _, err := k.Sweep(t.Context(), []string{"a:*"}); err != nil {
+	if _, err := k.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	stats := k.Client().InfoMap(t.Context(), "commandstats").Val()["Commandstats"]

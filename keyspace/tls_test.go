@@ -25,7 +25,7 @@ import (
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, authorities := certificate(t)
-	port := strconv.Itoa(busPort(t))
+	port := strconv.Itoa(testenv.BusPort(t))
 	testenv.OwnRedis(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
 	addr := net.JoinHostPort("127.0.0.1", port)
 	trust := &tls.Config{RootCAs: authorities}

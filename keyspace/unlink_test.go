@@ -212,7 +212,7 @@ func TestLeastPrivilege(t *testing.T) {
 		t.Error(err)
 	}
 	mustUnlink(t, k, []keyspace.Target{{Key: "shop:1", Hold: time.Minute}})
-	if _, err := k.Sweep(t.Context(), []string{"shop:2*"}); err != nil {
+	if _, err := k.Sweep(t.Context(), []string{"shop:2*"}, nil); err != nil {
 		t.Error(err)
 	}
 	if _, err := k.TakeSet(t.Context(), "tag:a", 1, unheard); err != nil {

@@ -38,7 +38,7 @@ func TestWaitForReplica(t *testing.T) {
 
 // In Cluster each master waits for replicas of its own: here there are none.
 func testClusterWait(t *testing.T, c *testCluster) {
-	k := open(t, keyspace.Options{URL: c.url(), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
+	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
 	_, err := k.Unlink(t.Context(), targets(names(10, "key:%d")...))
 	wantOutage(t, err, keyspace.StateNoReplicas)
 }

@@ -13,7 +13,7 @@ type Redis interface {
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
 	Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error)
-	Sweep(ctx context.Context, patterns []string) (keyspace.SweepResult, error)
+	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
 	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
 	Listen(ctx context.Context, channel string, heard func())
 }

@@ -101,7 +101,7 @@ func (w *Worker) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (do
 	if len(patterns) == 0 {
 		return 0, nil
 	}
-	result, err := w.redis.Sweep(ctx, patterns)
+	result, err := w.redis.Sweep(ctx, patterns, nil)
 	if err != nil {
 		return 0, fmt.Errorf("sweep %d patterns: %w", len(patterns), err)
 	}

@@ -64,6 +64,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	r.redis.add(flags)
 	r.logs.add(flags)
 	flags.IntVar(&r.redis.wait, "redis-wait", 0, "replicas that must have acknowledged a batch before it is settled (WAIT)")
+	flags.Float64Var(&r.redis.share, "sweep-share", 0.25, "share of Redis' time that a pass over the keyspace may take; 1: all of it")
 	d := r.worker
 	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&r.name, "worker", defaultName(), "this worker's name in the journal, at most 64 bytes")

@@ -110,7 +110,8 @@ type redisFlags struct {
 	cache   int
 	state   int
 	timeout time.Duration
-	wait    int // replicas; only workers wait
+	wait    int     // replicas; only workers wait
+	share   float64 // of Redis' time, for sweeps; only workers sweep
 
 	beaconTTL time.Duration // no flag: what the journal's retention asks for
 }
@@ -129,7 +130,7 @@ func (f *redisFlags) options() (keyspace.Options, error) {
 	if f.url == "" {
 		return keyspace.Options{}, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
 	}
-	o := keyspace.Options{URL: f.url, TLS: f.tls, Timeout: f.timeout, BeaconTTL: f.beaconTTL, WaitReplicas: f.wait}
+	o := keyspace.Options{URL: f.url, TLS: f.tls, Timeout: f.timeout, BeaconTTL: f.beaconTTL, WaitReplicas: f.wait, SweepShare: f.share}
 	if f.cache != unsetDB {
 		o.DB = &f.cache
 	}

@@ -1,0 +1,163 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// clusterSlots is the number of hash slots of a Redis Cluster.
+const clusterSlots = 16384
+
+// A Cluster is a Redis Cluster of one test's own: masters, each with an equal
+// share of the slots, and as many replicas or none. All are local processes,
+// with a node timeout of two seconds.
+type Cluster struct {
+	Nodes  []*servers.Redis // the masters, then the replica of each
+	Direct []*redis.Client  // one for each node
+	IDs    []string         // of the nodes
+	Client *redis.ClusterClient
+
+	masters int
+}
+
+// URL is the cluster's address for package keyspace.
+func (c *Cluster) URL() string {
+	hosts := make([]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		hosts[i] = n.Addr()
+	}
+	return "redis+cluster://" + strings.Join(hosts, ",")
+}
+
+// First is the first slot of a master, as long as none has moved.
+func (c *Cluster) First(master int) int { return (clusterSlots*master + c.masters - 1) / c.masters }
+
+// OwnCluster starts a cluster and returns when all its nodes agree that it is
+// well. args are further options of each node.
+func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{masters: masters}
+	nodes := masters
+	if replicas {
+		nodes *= 2
+	}
+	var addrs []string
+	for i := range nodes {
+		bus := BusPort(t)
+		node := OwnRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+			"--cluster-port", strconv.Itoa(bus), "--cluster-config-file", filepath.Join(NodesFolder(t), "nodes.conf"),
+			"--repl-diskless-sync-delay", "0"}, args...)...)
+		options, err := redis.ParseURL(node.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct := redis.NewClient(options)
+		t.Cleanup(func() { _ = direct.Close() })
+		if err := c.introduce(t.Context(), direct, i, bus, node.Port()); err != nil {
+			t.Fatal(err)
+		}
+		c.Nodes, c.Direct = append(c.Nodes, node), append(c.Direct, direct)
+		c.IDs = append(c.IDs, direct.Do(t.Context(), "cluster", "myid").Val().(string))
+		addrs = append(addrs, node.Addr())
+	}
+	known := fmt.Sprintf("cluster_known_nodes:%d\r", nodes)
+	for i, direct := range c.Direct {
+		if i >= masters {
+			await(t, "a replica to be accepted", func() bool {
+				return direct.Do(t.Context(), "cluster", "replicate", c.IDs[i-masters]).Err() == nil
+			})
+		}
+		await(t, "the cluster to form", func() bool {
+			info := direct.ClusterInfo(t.Context()).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, known)
+		})
+	}
+	for _, direct := range c.Direct {
+		await(t, "replication", func() bool {
+			nodes := direct.ClusterNodes(t.Context()).Val()
+			info := direct.InfoMap(t.Context(), "replication").Val()["Replication"]
+			return strings.Count(nodes, "slave ") == len(c.Nodes)-masters && (info["role"] == "master" || info["master_link_status"] == "up")
+		})
+	}
+	c.Client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { _ = c.Client.Close() })
+	return c
+}
+
+// introduce gives a node its slots, if it is a master, and makes the first one
+// known to it.
+func (c *Cluster) introduce(ctx context.Context, direct *redis.Client, i, bus, port int) error {
+	if i < c.masters {
+		for _, command := range [][]any{
+			{"cluster", "addslotsrange", c.First(i), c.First(i+1) - 1},
+			{"cluster", "set-config-epoch", i + 1},
+		} {
+			if err := direct.Do(ctx, command...).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	if i == 0 {
+		return nil
+	}
+	return c.Direct[0].Do(ctx, "cluster", "meet", "127.0.0.1", port, bus).Err()
+}
+
+// NodesFolder is a folder for the file that a node keeps of its cluster, in
+// memory where the system has such a place: a node answers nobody while it
+// waits for that file to reach a disk, which on a busy one takes seconds.
+func NodesFolder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "unstale-cluster-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// BusPort is a free port for the cluster bus, outside of the ranges that the
+// kernel and package servers take ports from.
+func BusPort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 11000 + rand.IntN(8000)
+		if l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port for the cluster bus")
+	return 0
+}
+
+// await asks again until it is told true or a minute is over.
+func await(t testing.TB, what string, ask func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for tick := time.NewTicker(5 * time.Millisecond); ; {
+		if ask() {
+			tick.Stop()
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			t.Fatalf("%s: not in time", what)
+		}
+	}
+}

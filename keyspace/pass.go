@@ -1,0 +1,139 @@
+package keyspace
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// failoverPatience is how long a pass waits for a master's successor: longer
+	// than a Cluster takes to elect one at its default node timeout of 15 s.
+	failoverPatience = 30 * time.Second
+	failoverPause    = 200 * time.Millisecond
+)
+
+// A pass is one Sweep under way.
+type pass struct {
+	keyspace *Keyspace
+	matcher  *matcher
+	watch    func(Progress)
+
+	mu      sync.Mutex // of what follows: masters are scanned side by side
+	tally   tally      // for its beats alone
+	result  SweepResult
+	watched time.Time // when watch was last called
+}
+
+func newPass(k *Keyspace, patterns []string, watch func(Progress)) *pass {
+	p := &pass{keyspace: k, watch: watch, tally: tally{lane: &k.sweeps}}
+	seen := map[string]bool{}
+	for _, text := range patterns {
+		if !seen[text] {
+			seen[text] = true
+			p.result.Patterns = append(p.result.Patterns, PatternResult{Pattern: text})
+		}
+	}
+	p.matcher = compile(p.result.Patterns)
+	return p
+}
+
+// run scans whatever there is to scan.
+func (p *pass) run(ctx context.Context) error {
+	switch {
+	case p.keyspace.cluster != nil:
+		return p.cluster(ctx)
+	case p.keyspace.failsOver:
+		return p.sentinel(ctx)
+	}
+	return p.scan(ctx, p.keyspace.client.(*redis.Client).Options())
+}
+
+// sentinel scans the master, and its successor from the start where it fails
+// over meanwhile.
+func (p *pass) sentinel(ctx context.Context) error {
+	options := p.keyspace.client.(*redis.Client).Options()
+	for patience := p.keyspace.newPatience(); ; p.again(1) {
+		err := p.scan(ctx, options)
+		if err == nil {
+			return nil
+		}
+		if err := patience.wait(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// beat writes the pass' beacon.
+func (p *pass) beat(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tally.send(ctx, p.keyspace, nil)
+}
+
+// unlink removes units that a scan found.
+func (p *pass) unlink(ctx context.Context, units []unit) error {
+	t, err := p.keyspace.unlink(ctx, &p.keyspace.sweeps, units)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result.Unlinked += t.removed
+	for _, u := range units {
+		p.result.Patterns[u.index].Matched++
+	}
+	for _, r := range t.refused {
+		if of := &p.result.Patterns[r.index]; of.Err == nil {
+			of.Err = r.refusal()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return p.tally.follow(t.beat)
+}
+
+// expect notes how many names a scan will meet.
+func (p *pass) expect(names int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result.Total += names
+}
+
+// scanned notes names that a scan has met.
+func (p *pass) scanned(names int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result.Scanned += int64(names)
+	if p.watch != nil && time.Since(p.watched) >= p.keyspace.watchEvery {
+		p.watch(p.result.Progress)
+		p.watched = time.Now()
+	}
+}
+
+// again notes that masters are scanned once more.
+func (p *pass) again(masters int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result.Again += masters
+}
+
+// A patience waits for a failover, and not for what no failover cures.
+type patience struct{ ends time.Time }
+
+func (k *Keyspace) newPatience() patience { return patience{time.Now().Add(k.patience)} }
+
+// wait waits a little after an error, or returns it.
+func (p patience) wait(ctx context.Context, err error) error {
+	if !mayFailOver(err) || time.Now().After(p.ends) {
+		return err
+	}
+	timer := time.NewTimer(failoverPause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return outage(ctx.Err())
+	case <-timer.C:
+		return nil
+	}
+}
