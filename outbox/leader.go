@@ -3,65 +3,76 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 )
 
-// A Lead is a role that one process holds at a time, such as the sweeper's. It is a MySQL user lock, so the
-// server frees it the moment the holder's connection is gone, and after a minute if the holder is frozen:
-// see Held. Not safe for concurrent use.
-type Lead struct {
-	conn *sql.Conn
-	role string
-}
+// A Lead is the right to sweep, which one process has at a time: the lock on a row of cache_outbox_sweeper, held by a
+// transaction that does nothing else. The server frees it the moment the holder's connection is gone, and after a
+// minute if the holder is frozen: see Held. The transaction has no snapshot (READ COMMITTED), so it does not keep the
+// server from purging. Not safe for concurrent use.
+type Lead struct{ tx *sql.Tx }
 
-// Contract for all: no row lock; never waits. The name carries the schema, because user locks are
-// global to the server, and is hashed, because their names end at 64 characters.
+// Contract for all: an exclusive lock on one row by primary key that is never written, or none; never waits, but for
+// makeLeadSQL, which runs only where the row is missing.
 const (
-	takeLeadSQL  = "SELECT GET_LOCK(CONCAT('unstale.', ?, '.', LEFT(SHA2(DATABASE(), 256), 32)), 0)"
-	holdLeadSQL  = "SELECT IS_USED_LOCK(CONCAT('unstale.', ?, '.', LEFT(SHA2(DATABASE(), 256), 32))) = CONNECTION_ID()"
+	takeLeadSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead' FOR UPDATE SKIP LOCKED"
+	haveLeadSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead'"
+	makeLeadSQL  = "INSERT IGNORE INTO cache_outbox_sweeper (name, worker) VALUES ('lead', '')"
 	leadLimitSQL = "SET SESSION wait_timeout = 60"
-	dropLeadSQL  = "SELECT RELEASE_LOCK(CONCAT('unstale.', ?, '.', LEFT(SHA2(DATABASE(), 256), 32)))"
+	holdLeadSQL  = "DO 0"
 )
 
-// TryLead takes the role, or returns nil if another process has it.
-func (s *Store) TryLead(ctx context.Context, role string) (*Lead, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+// TryLead takes the lead, or returns nil if another process has it.
+func (s *Store) TryLead(ctx context.Context) (*Lead, error) {
+	lead, err := s.tryLead(ctx)
+	if lead == nil && err == nil {
+		// Somebody has it, unless there is none yet.
+		row := ""
+		if err = s.side.GetContext(ctx, &row, haveLeadSQL); errors.Is(err, sql.ErrNoRows) {
+			if err = s.exec(ctx, makeLeadSQL); err == nil {
+				lead, err = s.tryLead(ctx)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the lead of sweeps: %w", err)
+	}
+	return lead, nil
+}
+
+func (s *Store) tryLead(ctx context.Context) (*Lead, error) {
+	limited, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	conn, err := s.side.DB.Conn(ctx)
+	// The transaction outlives both contexts: a lead ends with Drop, or with the connection.
+	tx, err := s.side.DB.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
-		return nil, fmt.Errorf("take the lead of %s: %w", role, err)
+		return nil, err
 	}
-	if _, err := conn.ExecContext(ctx, leadLimitSQL); err != nil {
-		return nil, errors.Join(fmt.Errorf("take the lead of %s: %w", role, err), conn.Close())
+	row := ""
+	if _, err = tx.ExecContext(limited, leadLimitSQL); err == nil {
+		err = tx.QueryRowContext(limited, takeLeadSQL).Scan(&row)
 	}
-	var got sql.NullBool
-	if err := conn.QueryRowContext(ctx, takeLeadSQL, role).Scan(&got); err != nil {
-		return nil, errors.Join(fmt.Errorf("take the lead of %s: %w", role, err), conn.Close())
+	if err != nil {
+		_ = tx.Rollback() // err says why; the server rolls back in any case
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, nil
+		}
+		return nil, err
 	}
-	if !got.Bool {
-		return nil, conn.Close()
-	}
-	return &Lead{conn: conn, role: role}, nil
+	return &Lead{tx}, nil
 }
 
-// Held says whether the role is still ours. Ask at least every 30 s: the question keeps the server from
-// taking the holder for frozen.
-func (l *Lead) Held(ctx context.Context) bool {
-	var mine sql.NullBool
-	err := l.conn.QueryRowContext(ctx, holdLeadSQL, l.role).Scan(&mine)
-	return err == nil && mine.Bool
+// Held says whether the lead is still ours. Ask at least every 30 s: the question keeps the server from taking the
+// holder for frozen. The error is that of the connection, with which the lead is lost.
+func (l *Lead) Held(ctx context.Context) error {
+	if _, err := l.tx.ExecContext(ctx, holdLeadSQL); err != nil {
+		return fmt.Errorf("lost the lead of sweeps: %w", err)
+	}
+	return nil
 }
 
-// Drop gives the role up. Should the server not answer, the connection is closed, which frees it as well.
-func (l *Lead) Drop(ctx context.Context) error {
-	var freed sql.NullBool
-	err := l.conn.QueryRowContext(ctx, dropLeadSQL, l.role).Scan(&freed)
-	if err != nil {
-		_ = l.conn.Raw(func(any) error { return driver.ErrBadConn }) // out of the pool, so that the lock cannot linger
-		_ = l.conn.Close()
-		return fmt.Errorf("drop the lead of %s: %w", l.role, err)
-	}
-	return l.conn.Close()
+// Drop gives the lead up. Where the server does not answer the connection is closed, which frees it as well.
+func (l *Lead) Drop() {
+	_ = l.tx.Rollback() // there is nothing to lose
 }

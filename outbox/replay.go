@@ -116,8 +116,11 @@ var moveBeatSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH 
 STRAIGHT_JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
 SET o.epoch = ?, o.beat = ?`
 
-// Contract: appends rows, or none where the id is there: the request still waits. No lock that another insert waits for.
-const renewSweepSQL = "INSERT IGNORE INTO cache_outbox_sweeps (id, kind, name) VALUES "
+// Contract: appends rows, or makes those due whose id is there: exclusive locks on these. Repeating it changes nothing.
+const (
+	renewSweepSQL = "INSERT INTO cache_outbox_sweeps (id, kind, name) VALUES "
+	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
+)
 
 // Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, and
 // commits.
@@ -188,7 +191,7 @@ func (r *Replay) renewSweeps(ctx context.Context) error {
 		for _, w := range part {
 			args = append(args, w.ID, string(w.Kind), []byte(w.Name))
 		}
-		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(part)-1)+"(?,?,?)", args...); err != nil {
+		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(part)-1)+"(?,?,?)"+hurrySweepSQL, args...); err != nil {
 			return err
 		}
 	}

@@ -94,7 +94,7 @@ func TestReplayRenewsSweeps(t *testing.T) {
 	if err != nil || len(before) != 2 {
 		t.Fatal(before, err)
 	}
-	if err := s.FinishSweeps(t.Context(), before, beat("S", 5), "map"); err != nil {
+	if err := s.FinishSweeps(t.Context(), outbox.Swept{Finished: before, Beat: beat("S", 5), MapVersion: "map"}); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(t, env.DB, "cache_outbox_sweeps"); n != 0 {

@@ -17,6 +17,8 @@ type Status struct {
 	Delayed   int           // rows in cache_outbox_delayed, counted likewise
 	Overdue   time.Duration // how long the first of them has been due; 0 if none is
 	Sweeps    int           // patterns and sets that wait, counted likewise
+	Settling  int           // those among them that were swept once and wait for the settling pass, counted likewise
+	Pass      *SweepPass    // nil unless a pass over the keyspace is under way
 	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
 	SweepsRefused int
 	SweepError    string
@@ -37,13 +39,14 @@ type Batch struct {
 // Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead
 // letters' count all of the index on reason, which only operators let grow, the last batch's the sweeps since then.
 const (
-	countSQL   = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
-	oldestSQL  = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
-	overdueSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, due_at, UTC_TIMESTAMP(6)) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT 1"
-	refusedSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
-	refusalSQL = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
-	deadSQL    = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
-	batchSQL   = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
+	countSQL    = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
+	oldestSQL   = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
+	overdueSQL  = "SELECT TIMESTAMPDIFF(MICROSECOND, due_at, UTC_TIMESTAMP(6)) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT 1"
+	settlingSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE swept_at IS NOT NULL LIMIT ?) AS counted"
+	refusedSQL  = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
+	refusalSQL  = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
+	deadSQL     = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
+	batchSQL    = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
 )
 
 // Status reads a Status.
@@ -54,6 +57,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	err := s.readStatus(ctx, &st)
 	if err == nil {
 		st.Pause, err = s.Paused(ctx)
+	}
+	if err == nil {
+		st.Pass, err = s.pass(ctx)
 	}
 	if err != nil {
 		return Status{}, fmt.Errorf("read status: %w", err)
@@ -79,6 +85,9 @@ func (s *Store) readStatus(ctx context.Context, st *Status) error {
 		}
 	}
 	if err := s.side.GetContext(ctx, &st.SweepsRefused, refusedSQL, MaxExactCount+1); err != nil {
+		return err
+	}
+	if err := s.side.GetContext(ctx, &st.Settling, settlingSQL, MaxExactCount+1); err != nil {
 		return err
 	}
 	var refusals []string

@@ -346,27 +346,123 @@ func TestStatusCheckAndJournal(t *testing.T) {
 	}
 }
 
-// One process at a time has a role, and loses it with its connection.
+// One process at a time has the lead, and loses it with its connection.
 func TestLead(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	one, two := openStore(t, env.DSN), openStore(t, env.DSN)
-	lead, err := one.TryLead(t.Context(), "sweeper")
-	if err != nil || lead == nil || !lead.Held(t.Context()) {
-		t.Fatalf("take: %v, %v", lead, err)
-	}
-	if other, err := two.TryLead(t.Context(), "sweeper"); other != nil || err != nil {
-		t.Errorf("taken twice: %v, %v", other, err)
-	}
-	if err := lead.Drop(t.Context()); err != nil {
+	if _, err := env.DB.Exec("DELETE FROM cache_outbox_sweeper"); err != nil { // as a copy of the schema alone would have it
 		t.Fatal(err)
 	}
-	lead, err = two.TryLead(t.Context(), "sweeper")
+	lead, err := one.TryLead(t.Context())
+	if err != nil || lead == nil || lead.Held(t.Context()) != nil {
+		t.Fatalf("take: %v, %v", lead, err)
+	}
+	if other, err := two.TryLead(t.Context()); other != nil || err != nil {
+		t.Errorf("taken twice: %v, %v", other, err)
+	}
+	lead.Drop()
+	lead, err = two.TryLead(t.Context())
 	if err != nil || lead == nil {
 		t.Fatalf("take what was dropped: %v, %v", lead, err)
 	}
-	if err := lead.Drop(t.Context()); err != nil {
+	var id int
+	if err := env.DB.QueryRow(`SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx AS t
+JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()`).Scan(&id); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := env.DB.Exec(fmt.Sprintf("KILL %d", id)); err != nil {
+		t.Fatal(err)
+	}
+	for free := false; !free; { // the server rolls back in its own time; go test has a limit
+		other, err := one.TryLead(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free = other != nil; free {
+			other.Drop()
+		}
+	}
+	if err := lead.Held(t.Context()); err == nil {
+		t.Error("the lead of a connection that was killed is held")
+	}
+	lead.Drop()
+}
+
+// A request that is kept for its settling pass comes again when the time since it was made has passed, and not before.
+func TestSettlingSweeps(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	if err := s.RequestSweeps(t.Context(), []outbox.Sweep{{Kind: outbox.SweepPattern, Name: "a*"}, {Kind: outbox.SweepPattern, Name: "b*"}}); err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := s.Sweeps(t.Context(), 10)
+	if err != nil || len(waiting) != 2 || waiting[0].Age() < 0 {
+		t.Fatal(waiting, err)
+	}
+	swept := outbox.Swept{Finished: waiting[:1], Settling: waiting[1:], SettleAfter: time.Hour, Beat: beat("S", 1), MapVersion: "m"}
+	if err := s.FinishSweeps(t.Context(), swept); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := s.Sweeps(t.Context(), 10); len(now) != 0 || err != nil {
+		t.Fatal(now, err)
+	}
+	if st, err := s.Status(t.Context()); err != nil || st.Sweeps != 1 || st.Settling != 1 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if n := count(t, env.DB, "cache_outbox_journal"); n != 2 {
+		t.Errorf("%d batches in the journal", n)
+	}
+	if _, err := env.DB.Exec("UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL 1 HOUR, not_before = not_before - INTERVAL 1 HOUR"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Sweeps(t.Context(), 10)
+	if err != nil || len(again) != 1 || again[0].Name != "b*" || again[0].Age() < time.Hour {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// Status tells of a pass as long as its process does.
+func TestSweepPass(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	status := func() *outbox.SweepPass {
+		t.Helper()
+		st, err := s.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Pass
+	}
+	if p := status(); p != nil {
+		t.Errorf("there is a pass: %+v", p)
+	}
+	note := func(p outbox.SweepPass) {
+		t.Helper()
+		if err := s.NotePass(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(outbox.SweepPass{Patterns: 7})
+	note(outbox.SweepPass{Patterns: 7, Scanned: 250, Total: 1000, Unlinked: 3, ForMicros: 10_000_000})
+	p := status()
+	if p == nil || p.Patterns != 7 || p.Scanned != 250 || p.Unlinked != 3 || p.Worker == "" || p.For() < 10*time.Second {
+		t.Fatalf("%+v", p)
+	}
+	if left, ok := p.Left(); !ok || left < 30*time.Second || left > time.Minute {
+		t.Errorf("%v left, %v", left, ok)
+	}
+	if _, err := env.DB.Exec("UPDATE cache_outbox_sweeper SET noted_at = noted_at - INTERVAL 1 MINUTE"); err != nil {
+		t.Fatal(err)
+	}
+	if p := status(); p != nil {
+		t.Errorf("a pass that is silent: %+v", p)
+	}
+	note(outbox.SweepPass{Patterns: 7})
+	if err := s.PassOver(t.Context()); err != nil || status() != nil {
+		t.Errorf("a pass that is over: %+v, %v", status(), err)
 	}
 }
 

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -26,7 +27,12 @@ type Sweep struct {
 	Kind        SweepKind `db:"kind"`
 	Name        string    `db:"name"`         // the pattern or the set, byte for byte
 	RequestedAt time.Time `db:"requested_at"` // set when read; UTC, the database's clock
+
+	AgeMicros int64 `db:"age"` // set when read: see Age
 }
+
+// Age is how old the request was when it was read, by the database's clock.
+func (s *Sweep) Age() time.Duration { return time.Duration(s.AgeMicros) * time.Microsecond }
 
 // Contract: appends at most settleChunk rows a statement; no lock that another insert waits for.
 const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name) VALUES "
@@ -56,7 +62,8 @@ func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) e
 }
 
 // Contract: no lock (a consistent read), at most LIMIT rows of the primary key, oldest first.
-const sweepsSQL = `SELECT id, kind, name, requested_at FROM cache_outbox_sweeps
+const sweepsSQL = `SELECT id, kind, name, requested_at, TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) AS age
+FROM cache_outbox_sweeps
 WHERE not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?`
 
 // Sweeps lists the oldest requests that are not put off, at most limit. It locks nothing: what is requested meanwhile comes next.
@@ -73,18 +80,47 @@ func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 // Contract: as removeSQL, for cache_outbox_sweeps. Repeating it is harmless.
 var finishSweepsSQL = fmt.Sprintf(removeSQL, "cache_outbox_sweeps")
 
-// FinishSweeps deletes exactly these requests and notes in the journal, with the beat after which all was unlinked, that
-// they were carried out: a batch of no rows, since their rows have been settled. Both or none. Repeating it is harmless.
-func (s *Store) FinishSweeps(ctx context.Context, sweeps []Sweep, beat Beat, mapVersion string) error {
-	for part := range slices.Chunk(sweeps, settleChunk) {
-		if err := s.finishSweeps(ctx, part, beat, mapVersion); err != nil {
+// Contract: exclusive locks on the rows listed, found by primary key. Repeating it changes swept_at alone.
+const settleSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+SET o.swept_at = UTC_TIMESTAMP(6), o.not_before = o.requested_at + INTERVAL ? MICROSECOND, o.attempts = 0, o.error = NULL`
+
+// Swept says what comes of requests that were carried out.
+type Swept struct {
+	Finished []Sweep // these are deleted
+	Settling []Sweep // these come again, when SettleAfter has passed since their request
+
+	SettleAfter time.Duration
+	Beat        Beat // after which all was unlinked
+	MapVersion  string
+}
+
+// FinishSweeps deletes or keeps exactly these requests and notes in the journal that they were carried out: batches of
+// no rows, since their rows have been settled. Repeating it is harmless; after an error some may be noted and others not.
+func (s *Store) FinishSweeps(ctx context.Context, swept Swept) error {
+	finish := func(tx *sql.Tx, ids string) error {
+		_, err := tx.ExecContext(ctx, finishSweepsSQL, ids)
+		return err
+	}
+	settle := func(tx *sql.Tx, ids string) error {
+		_, err := tx.ExecContext(ctx, settleSweepsSQL, ids, swept.SettleAfter.Microseconds())
+		return err
+	}
+	for part := range slices.Chunk(swept.Finished, settleChunk) {
+		if err := s.noteSwept(ctx, part, swept, finish); err != nil {
 			return fmt.Errorf("finish sweeps: %w", err)
+		}
+	}
+	for part := range slices.Chunk(swept.Settling, settleChunk) {
+		if err := s.noteSwept(ctx, part, swept, settle); err != nil {
+			return fmt.Errorf("keep sweeps for their settling pass: %w", err)
 		}
 	}
 	return nil
 }
 
-func (s *Store) finishSweeps(ctx context.Context, sweeps []Sweep, beat Beat, mapVersion string) error {
+// noteSwept does something with requests and notes in the journal that they were carried out, both or neither.
+func (s *Store) noteSwept(ctx context.Context, sweeps []Sweep, swept Swept, do func(tx *sql.Tx, ids string) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	ids, entries := make([]uint64, len(sweeps)), make([]Entry, len(sweeps))
@@ -104,10 +140,10 @@ func (s *Store) finishSweeps(ctx context.Context, sweeps []Sweep, beat Beat, map
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	if _, err := tx.ExecContext(ctx, finishSweepsSQL, string(list)); err != nil {
+	if err := do(tx, string(list)); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, journalSQL, s.cfg.Worker, 0, mapVersion, beat.Epoch, beat.N, "", body); err != nil {
+	if _, err := tx.ExecContext(ctx, journalSQL, s.cfg.Worker, 0, swept.MapVersion, swept.Beat.Epoch, swept.Beat.N, "", body); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 )
 
-const (
-	sweeperRole = "sweeper" // one worker sweeps at a time
-	sweepLimit  = 10_000    // requests a pass
-)
+// sweepLimit is how many requests one pass carries out.
+const sweepLimit = 10_000
 
 // sweepLoop carries out the sweeps that passes requested, in passes of its own, outside any claim: at once
 // when this worker requested some, and once a second for those of others.
@@ -57,24 +56,24 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 }
 
 // sweep takes the requests that wait and carries them out together: one pass over the keyspace for all
-// patterns, then the sets. It returns how many it finished; 0 also when another worker is at it. A request that
+// patterns, then the sets. It returns how many it carried out; 0 also when another worker is at it. A request that
 // arrives meanwhile waits for the next pass, because one made after a key was passed must see it again.
 func (w *Worker) sweep(ctx context.Context) (done int, err error) {
 	waiting, err := w.store.Sweeps(ctx, 1)
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
-	lead, err := w.store.TryLead(ctx, sweeperRole)
+	lead, err := w.store.TryLead(ctx) // one worker sweeps at a time
 	if err != nil || lead == nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, lead.Drop(context.WithoutCancel(ctx))) }()
+	defer lead.Drop()
 	requests, err := w.store.Sweeps(ctx, sweepLimit)
 	if err != nil || len(requests) == 0 {
 		return 0, err
 	}
 	began := time.Now()
-	patterns, err := w.sweepPatterns(ctx, requests)
+	patterns, err := w.sweepPatterns(ctx, lead, requests)
 	if err != nil {
 		return 0, err
 	}
@@ -84,24 +83,24 @@ func (w *Worker) sweep(ctx context.Context) (done int, err error) {
 }
 
 // sweepPatterns makes one pass for all patterns and publishes them. A request whose pattern Redis refuses, or
-// one of whose keys it refuses, waits; the others are finished.
-func (w *Worker) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
+// one of whose keys it refuses, waits; the others are finished, or kept for their settling pass.
+func (w *Worker) sweepPatterns(ctx context.Context, lead *outbox.Lead, requests []outbox.Sweep) (done int, err error) {
 	var patterns []string
-	ids := map[string][]uint64{}
+	asked := map[string][]outbox.Sweep{}
 	for _, r := range requests {
 		if r.Kind != outbox.SweepPattern {
 			continue
 		}
-		if ids[r.Name] == nil {
+		if asked[r.Name] == nil {
 			patterns = append(patterns, r.Name)
 		}
-		ids[r.Name] = append(ids[r.Name], r.ID)
+		asked[r.Name] = append(asked[r.Name], r)
 		done++
 	}
 	if len(patterns) == 0 {
 		return 0, nil
 	}
-	result, err := w.redis.Sweep(ctx, patterns, nil)
+	result, err := w.watchedSweep(ctx, lead, patterns)
 	if err != nil {
 		return 0, fmt.Errorf("sweep %d patterns: %w", len(patterns), err)
 	}
@@ -109,22 +108,35 @@ func (w *Worker) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (do
 	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
 	}
-	var finished []outbox.Sweep
+	var swept []outbox.Sweep
 	for _, p := range result.Patterns {
 		if p.Err == nil {
-			for _, id := range ids[p.Pattern] {
-				finished = append(finished, outbox.Sweep{ID: id, Kind: outbox.SweepPattern, Name: p.Pattern})
-			}
+			swept = append(swept, asked[p.Pattern]...)
 			continue
 		}
-		for _, id := range ids[p.Pattern] {
-			if err := w.putOff(ctx, id, p.Pattern, p.Err); err != nil {
+		for _, r := range asked[p.Pattern] {
+			if err := w.putOff(ctx, r.ID, p.Pattern, p.Err); err != nil {
 				return 0, err
 			}
 		}
 	}
 	w.metrics.swept(len(patterns), result.Unlinked)
-	return done, w.store.FinishSweeps(ctx, finished, outbox.Beat(result.Beat), m.Version())
+	return done, w.finishSweeps(ctx, m, swept, result.Beat)
+}
+
+// finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the
+// request was made may have stored it behind the pass' back, which the next pass finds if it begins when every lease
+// of that time has run out. A pass that began as late as that was the settling one.
+func (w *Worker) finishSweeps(ctx context.Context, m *invalidation.Map, requests []outbox.Sweep, beat keyspace.Beat) error {
+	swept := outbox.Swept{SettleAfter: m.Lease(), Beat: outbox.Beat(beat), MapVersion: m.Version()}
+	for _, r := range requests {
+		if r.Age() < m.Lease() {
+			swept.Settling = append(swept.Settling, r)
+		} else {
+			swept.Finished = append(swept.Finished, r)
+		}
+	}
+	return w.store.FinishSweeps(ctx, swept)
 }
 
 // refusedDelay is the wait after Redis refused a pattern or a set, such as a key that is not a set. Nobody but an
@@ -153,7 +165,7 @@ func (w *Worker) sweepSets(ctx context.Context, requests []outbox.Sweep) (done i
 			err = w.putOff(ctx, r.ID, r.Name, refusal)
 		case err == nil:
 			w.metrics.swept(1, taken.Members)
-			err = w.store.FinishSweeps(ctx, []outbox.Sweep{r}, outbox.Beat(taken.Beat), m.Version())
+			err = w.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat)
 		}
 		if err != nil {
 			return done, fmt.Errorf("sweep set %q: %w", r.Name, err)

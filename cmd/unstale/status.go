@@ -69,20 +69,62 @@ func statusObject(s outbox.Status) any {
 		Dead             int            `json:"dead"`
 		DeadByReason     map[string]int `json:"dead_by_reason"`
 		Sweeps           any            `json:"sweeps"`
+		SweepsSettling   any            `json:"sweeps_settling"`
 		SweepsRefused    any            `json:"sweeps_refused"`
 		SweepError       string         `json:"sweep_error,omitempty"`
+		SweepPass        *sweepPass     `json:"sweep_pass"`
 		LastBatch        *batch         `json:"last_batch"`
 		Pause            *pause         `json:"pause"`
 	}{
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
-		SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
+		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
+		SweepPass: sweepPassObject(s.Pass),
 	}
 	out.Pause = pauseObject(s.Pause)
 	if b := s.LastBatch; b != nil {
 		out.LastBatch = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
 	}
 	return out
+}
+
+// A sweepPass is a pass over the keyspace that is under way, in JSON.
+type sweepPass struct {
+	Worker      string   `json:"worker"`
+	Patterns    int      `json:"patterns"`
+	Scanned     int64    `json:"scanned"`
+	Total       *int64   `json:"total"` // null: not known
+	Unlinked    int64    `json:"unlinked"`
+	ForSeconds  float64  `json:"for_seconds"`
+	LeftSeconds *float64 `json:"left_seconds"` // null: not known
+}
+
+func sweepPassObject(p *outbox.SweepPass) *sweepPass {
+	if p == nil {
+		return nil
+	}
+	out := &sweepPass{Worker: p.Worker, Patterns: p.Patterns, Scanned: p.Scanned, Unlinked: p.Unlinked, ForSeconds: p.For().Seconds()}
+	if p.Total > 0 {
+		out.Total = &p.Total
+	}
+	if left, ok := p.Left(); ok {
+		seconds := left.Seconds()
+		out.LeftSeconds = &seconds
+	}
+	return out
+}
+
+// sweepPassText says the same in a line.
+func sweepPassText(p *outbox.SweepPass) string {
+	text := fmt.Sprintf("%d names scanned", p.Scanned)
+	if p.Total > 0 {
+		text = fmt.Sprintf("%d of %d names scanned", p.Scanned, p.Total)
+	}
+	text += fmt.Sprintf(" for %d patterns in %s, %d unlinked", p.Patterns, p.For().Round(time.Second), p.Unlinked)
+	if left, ok := p.Left(); ok {
+		text += fmt.Sprintf(", about %s left", left.Round(time.Second))
+	}
+	return text + ", by worker " + p.Worker
 }
 
 func deadTotal(s outbox.Status) (n int) {
@@ -112,11 +154,17 @@ func printStatus(p process, s outbox.Status) {
 	}
 	sort.Strings(reasons)
 	line("dead", deadTotal(s), reasons...)
-	refused := []string{}
-	if s.SweepsRefused > 0 {
-		refused = append(refused, fmt.Sprintf("%v refused by Redis, the last: %s", bounded(s.SweepsRefused), s.SweepError))
+	sweeps := []string{}
+	if s.Settling > 0 {
+		sweeps = append(sweeps, fmt.Sprintf("%v of them swept once, and settling", bounded(s.Settling)))
 	}
-	line("sweeps", bounded(s.Sweeps), refused...)
+	if s.SweepsRefused > 0 {
+		sweeps = append(sweeps, fmt.Sprintf("%v refused by Redis, the last: %s", bounded(s.SweepsRefused), s.SweepError))
+	}
+	line("sweeps", bounded(s.Sweeps), sweeps...)
+	if s.Pass != nil {
+		line("sweeping", printable(sweepPassText(s.Pass)))
+	}
 	if b := s.LastBatch; b != nil {
 		line("last batch", fmt.Sprintf("%d rows", b.Rows), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
 	} else {

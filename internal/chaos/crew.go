@@ -17,6 +17,7 @@ import (
 const (
 	claimTimeout = 3 * time.Second // of the workers: what a frozen one costs
 	workerMap    = `version: 1
+lease: 1s # the shortest time until a sweep is settled, for which the judge has to wait
 entities:
   thing: {keys: ["chaos:thing:{id}"]}
   many:  {params: [n], keys: ["chaos:thing:{id}", "chaos:part:{id}:{n}"]}
