@@ -65,7 +65,7 @@ type lane struct {
 	mu    sync.Mutex // held during a beat
 	epoch string     // empty before the first beat
 	tried uint64     // the number of the last beat, acknowledged or not
-	acked uint64     // of the last one that every master acknowledged
+	acked uint64     // of the last one that every master that was not away acknowledged
 	marks map[string]mark
 }
 
@@ -101,51 +101,25 @@ func beaconKey(tag, epoch string, slot int) string {
 	return beaconPrefix + tag + epoch + ":" + strconv.Itoa(slot)
 }
 
-// tags are the hash tags of the beacons' names, one for each master; outside
-// of Cluster there is one and it is empty. A master that is replaced by its
-// replica keeps its tag. One whose slots move may get another, under which its
-// beacon starts anew.
-func (k *Keyspace) tags(ctx context.Context) ([]string, error) {
-	if k.cluster == nil {
-		return []string{""}, nil
-	}
-	masters, err := k.masters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var tags []string
-	found := map[*redis.Client]bool{}
-	for i := 0; len(found) < len(masters) && i < slotCount; i++ {
-		tag := strconv.Itoa(i)
-		m, err := k.master(ctx, tag)
-		if err != nil {
-			return nil, err
-		}
-		if !found[m] {
-			found[m] = true
-			tags = append(tags, tag)
-		}
-	}
-	return tags, nil
-}
-
 // A glance is the beacon's part of one pipeline for one master: two GETs before
 // everything else, and a SET after it.
 type glance struct {
-	tag string
+	shard
 	get [2]*redis.StringCmd
 	set *redis.StatusCmd
 }
 
 // beat sends commands in one pipeline, as exec does, within a beat of every
-// master, and returns the beat. Its error is an *Outage, or a *Loss, after
-// which the lane is in a new epoch. Where a command carries an error that the
-// caller has yet to find, the beat counts nonetheless.
+// master that is not away, and returns the beat. Its error is an *Outage, or a
+// *Loss, after which the lane is in a new epoch. Where a command carries an
+// error that the caller has yet to find, the beat counts nonetheless. So it
+// does where a master is away: what the caller has there is not acknowledged,
+// and its beacon stays behind, which at worst makes others unlink once more.
 func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (Beat, error) {
 	if l.ttl == 0 {
 		return Beat{}, k.exec(ctx, k.client, commands)
 	}
-	tags, err := k.tags(ctx)
+	present, err := k.present(ctx)
 	if err != nil {
 		return Beat{}, err
 	}
@@ -155,10 +129,10 @@ func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (B
 		l.begin()
 	}
 	l.tried++
-	glances := make([]glance, len(tags))
-	all := make([]redis.Cmder, 0, len(commands)+3*len(tags))
-	for i, tag := range tags {
-		glances[i] = l.glance(ctx, tag)
+	glances := make([]glance, len(present))
+	all := make([]redis.Cmder, 0, len(commands)+3*len(present))
+	for i, s := range present {
+		glances[i] = l.glance(ctx, s)
 		all = append(all, glances[i].get[0], glances[i].get[1])
 	}
 	all = append(all, commands...)
@@ -169,9 +143,9 @@ func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (B
 	if err := k.exec(ctx, k.client, all); err != nil {
 		return Beat{}, err
 	}
-	b, err := l.take(ctx, k, glances)
+	b, answered, err := l.take(ctx, k, glances)
 	if err == nil {
-		err = k.waited(ctx, l.wait, waits, glances)
+		err = k.waited(ctx, l.wait, waits, answered)
 	}
 	return b, err
 }
@@ -181,42 +155,75 @@ func (l *lane) begin() {
 	l.epoch, l.tried, l.acked, l.marks = rand.Text(), 0, 0, map[string]mark{}
 }
 
-func (l *lane) glance(ctx context.Context, tag string) glance {
-	m := l.marks[tag]
-	g := glance{tag: tag}
+func (l *lane) glance(ctx context.Context, s shard) glance {
+	m := l.marks[s.tag]
+	g := glance{shard: s}
 	for slot := range g.get {
-		g.get[slot] = redis.NewStringCmd(ctx, "get", beaconKey(tag, l.epoch, slot))
+		g.get[slot] = redis.NewStringCmd(ctx, "get", beaconKey(s.tag, l.epoch, slot))
 	}
-	g.set = redis.NewStatusCmd(ctx, "set", beaconKey(tag, l.epoch, 1-m.slot),
+	g.set = redis.NewStatusCmd(ctx, "set", beaconKey(s.tag, l.epoch, 1-m.slot),
 		value{l.tried, m.acked}.String(), "px", l.ttl.Milliseconds())
 	return g
 }
 
-// take reads the answers. A master must still have the number that it
-// acknowledged last: nothing has overwritten it since.
-func (l *lane) take(ctx context.Context, k *Keyspace, glances []glance) (Beat, error) {
+// take reads the answers, and says which of the glances had one. A master must
+// still have the number that it acknowledged last: nothing has overwritten it
+// since. Masters that did not answer are away, unless none did.
+func (l *lane) take(ctx context.Context, k *Keyspace, glances []glance) (b Beat, answered []glance, err error) {
 	lost := false
+	gone := map[string]*Outage{}
+	k.leaveLate(ctx, glances)
 	for _, g := range glances {
 		seen, err := k.glanced(ctx, g.get)
 		if err == nil && g.set.Err() != nil {
 			err = k.outage(ctx, g.set.Err())
 		}
 		if err != nil {
-			return Beat{}, err
+			o := k.shardOutage(ctx, err)
+			if o == nil || len(gone) == len(glances)-1 {
+				return Beat{}, nil, err
+			}
+			gone[g.addr] = o
+			continue
 		}
+		answered = append(answered, g)
 		m := l.marks[g.tag]
 		lost = lost || seen[m.slot].n != m.acked && m.acked > 0
+	}
+	for addr, o := range gone {
+		k.leave(addr, o)
 	}
 	if lost {
 		loss := &Loss{Beat{l.epoch, l.acked}}
 		l.begin()
-		return Beat{}, loss
+		return Beat{}, nil, loss
 	}
-	for _, g := range glances {
+	for _, g := range answered {
 		l.marks[g.tag] = mark{l.tried, 1 - l.marks[g.tag].slot}
 	}
 	l.acked = l.tried
-	return Beat{l.epoch, l.acked}, nil
+	return Beat{l.epoch, l.acked}, answered, nil
+}
+
+// leaveLate notes the masters that kept a pipeline until the caller's deadline.
+// The client library then gives the caller's error to all commands that have
+// none, also to those that were answered.
+func (k *Keyspace) leaveLate(ctx context.Context, glances []glance) {
+	if k.cluster == nil || ctx.Err() != context.DeadlineExceeded {
+		return
+	}
+	var late []string
+	for _, g := range glances {
+		if err := g.set.Err(); err != nil && err != context.DeadlineExceeded {
+			late = append(late, g.addr)
+		}
+	}
+	if len(late) == len(glances) {
+		return
+	}
+	for _, addr := range late {
+		k.leave(addr, &Outage{Err: ctx.Err(), State: StateTimeout})
+	}
 }
 
 // glanced reads both keys of a beacon.
@@ -233,10 +240,15 @@ func (k *Keyspace) glanced(ctx context.Context, get [2]*redis.StringCmd) (seen [
 
 // Beat asks Redis, and in Cluster every master, for a sign of life and looks
 // whether it still has what it acknowledged to Unlink. It renews the beacon's
-// time to live. The error is an *Outage or a *Loss. Without beacons it is Ping.
+// time to live. The error is an *Outage or a *Loss; in Cluster a master that is
+// away is one where no other answers either, see Away. Without beacons it is
+// Ping.
 func (k *Keyspace) Beat(ctx context.Context) (Beat, error) {
 	if k.unlinks.ttl == 0 {
 		return Beat{}, k.Ping(ctx)
+	}
+	if err := k.lookForAway(ctx); err != nil {
+		return Beat{}, err
 	}
 	return k.beat(ctx, &k.unlinks, nil)
 }

@@ -201,30 +201,120 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	wantLeft(t, c.Client, keys)
 }
 
-// A master that is gone without a replica is an outage for its keys.
+// A master that is gone without a replica is an outage for its keys, and as soon
+// as the nodes agree that it is gone for all keys, since they are to cover all
+// slots.
 func testClusterMasterLost(t *testing.T, c *testCluster) {
 	k := open(t, keyspace.Options{URL: c.URL(), Timeout: 200 * time.Millisecond})
 	k.BeImpatient()
-	here, there := "", ""
-	for i := 0; here == "" || there == ""; i++ {
-		if key := fmt.Sprintf("lost:%d", i); c.owner(key) == 0 {
-			there = key
-		} else {
-			here = key
-		}
-	}
+	tags := c.tags()
+	there, here := "lost:{"+tags[0]+"}", "lost:{"+tags[1]+"}"
 	fill(t, c.Client, here, there)
 	if err := c.Nodes[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := k.Unlink(t.Context(), targets(here, there))
-	wantOutage(t, err, keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown)
-	wantOutage(t, k.Ping(t.Context()), keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown)
-	_, err = k.Sweep(t.Context(), []string{"lost:*"}, nil)
-	wantOutage(t, err, keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown)
+	away := []string{keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown}
+	if done, err := k.Unlink(t.Context(), targets(here, there)); err != nil {
+		wantOutage(t, err, away...)
+	} else {
+		wantAway(t, done.Failures, 1)
+	}
+	wantOutage(t, k.Ping(t.Context()), away...)
+	_, err := k.Sweep(t.Context(), []string{"lost:*"}, nil)
+	wantOutage(t, err, away...)
+	eventually(t, "the nodes' agreement", func() bool {
+		done, err := k.Unlink(t.Context(), targets(here))
+		return err != nil || len(done.Failures) > 0
+	})
 
 	if err := c.Nodes[0].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets(here, there)); return err == nil })
+	eventually(t, "recovery", func() bool {
+		_, beatErr := k.Beat(t.Context())
+		done, err := k.Unlink(t.Context(), targets(here, there))
+		return beatErr == nil && err == nil && len(done.Failures) == 0
+	})
+}
+
+// wantAway checks that the targets with the given indices, and no others,
+// failed by their master's outage.
+func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
+	t.Helper()
+	var got []int
+	for _, f := range failures {
+		got = append(got, f.Index)
+		if !errors.As(f.Err, new(*keyspace.Outage)) {
+			t.Errorf("target %d failed by %v, want an outage", f.Index, f.Err)
+		}
+	}
+	if !slices.Equal(got, indices) {
+		t.Fatalf("targets %v failed, want %v", got, indices)
+	}
+}
+
+// One master that is away delays what has to do with its keys, and nothing
+// else: not the other keys, not their beacons, and no message.
+func TestClusterShardAway(t *testing.T) {
+	t.Parallel()
+	c := &testCluster{testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")}
+	k := open(t, keyspace.Options{URL: c.URL(), Timeout: time.Second, BeaconTTL: time.Hour})
+	tags := c.tags()
+	channel := "channel:{" + tags[0] + "}" // the messages' way is lost, too
+	keys := []string{"a:{" + tags[0] + "}", "a:{" + tags[1] + "}", "a:{" + tags[2] + "}", "b:{" + tags[0] + "}"}
+	all := targets(keys...)
+	all[0].Hold, all[1].Hold = time.Minute, time.Minute
+	fill(t, c.Client, keys...)
+	mustUnlink(t, k, targets("x:{"+tags[0]+"}", "x:{"+tags[1]+"}", "x:{"+tags[2]+"}"))
+	heard := subscribe(t, c.Direct[1], channel)
+
+	if err := c.Nodes[0].Pause(); err != nil { // answers nobody, and refuses nothing
+		t.Fatal(err)
+	}
+	for range 3 {
+		done, err := k.Unlink(t.Context(), all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantAway(t, done.Failures, 0, 3)
+		if done.Beat == (keyspace.Beat{}) {
+			t.Error("it is no beat")
+		}
+		if _, err := k.Beat(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	wantLeft(t, c.Client, keys[1:3])
+	if got := fmt.Sprint(k.Away()); got != "["+c.Nodes[0].Addr()+"]" {
+		t.Errorf("away are %s", got)
+	}
+	if n, err := k.Publish(t.Context(), channel, invalidation.FormatEvent, keys[1:3], nil); n != 1 || err != nil {
+		t.Errorf("%d messages, %v", n, err)
+	}
+	if m := decode(t, heard()); len(m.Keys) != 2 {
+		t.Errorf("heard %+v", m)
+	}
+	beat, err := k.Beat(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := k.Survived(t.Context(), []string{beat.Epoch}); err != nil || n[beat.Epoch] != beat.N {
+		t.Errorf("survived %v of %d, %v", n, beat.N, err)
+	}
+
+	if err := c.Nodes[0].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the master's return", func() bool {
+		if beat, err = k.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(k.Away()) == 0
+	})
+	mustUnlink(t, k, all)
+	wantLeft(t, c.Client, keys)
+	// Its beacon has caught up, so nobody takes its absence for a loss.
+	if n, err := k.Survived(t.Context(), []string{beat.Epoch}); err != nil || n[beat.Epoch] < beat.N {
+		t.Errorf("survived %v of %d, %v", n, beat.N, err)
+	}
 }

@@ -89,10 +89,10 @@ func (r *Refusal) Error() string { return fmt.Sprintf("redis refuses %q: %v", r.
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// A Failure is the Refusal of one target of Unlink.
+// A Failure says why one target of Unlink is not unlinked.
 type Failure struct {
 	Index int   // of the target
-	Err   error // a *Refusal
+	Err   error // a *Refusal, or in Cluster the *Outage of the target's master
 }
 
 // isRefusal says whether an error reply concerns one key. It is asked only of

@@ -15,7 +15,8 @@ const HoldToken = "unstale:hold"
 
 // hold writes the tombstones that targets ask for, and takes the lease out of
 // each unit whose tombstone stands, so that unlinking spares it. A unit whose
-// tombstone was refused keeps its lease: its key is stale all the same.
+// tombstone was refused keeps its lease: its key is stale all the same. So does
+// one whose master is away, which unlinking will meet as well.
 //
 // The tombstones stand before the first key is unlinked. They don't share its
 // pipeline, since in Cluster a tombstone that is redirected would arrive after
@@ -32,7 +33,14 @@ func (k *Keyspace) hold(ctx context.Context, targets []Target, units []unit) ([]
 	}
 	var held []*unit
 	for i := range units {
-		if u := &units[i]; u.lease != "" && longest[u.key] > 0 {
+		u := &units[i]
+		if u.lease == "" || longest[u.key] == 0 {
+			continue
+		}
+		switch away, err := k.awayFor(ctx, u.key); {
+		case err != nil:
+			return nil, err
+		case away == nil:
 			held = append(held, u)
 		}
 	}
@@ -54,7 +62,13 @@ func (k *Keyspace) hold(ctx context.Context, targets []Target, units []unit) ([]
 			case isRefusal(err):
 				refused = append(refused, refusedUnit{*u, err})
 			default:
-				return nil, k.outage(ctx, err)
+				o := k.shardOutage(ctx, err)
+				if o == nil {
+					return nil, k.outage(ctx, err)
+				}
+				if err := k.leaveFor(ctx, u.key, o); err != nil {
+					return nil, err
+				}
 			}
 		}
 		held = held[n:]

@@ -27,6 +27,7 @@ type Keyspace struct {
 	watchEvery time.Duration
 	patience   time.Duration // of a pass, for a failover
 
+	shards    shards
 	publisher publisher
 
 	// The beacons of Unlink, and of Sweep and TakeSet.
@@ -46,6 +47,7 @@ func Open(o Options) (*Keyspace, error) {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
 	k := &Keyspace{client: o.client(a), failsOver: a.kind == sentinel, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
+	k.shards.life = awayLife + 3*o.Timeout
 	wait := waitOption{o.WaitReplicas, o.Timeout / 2}
 	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}
 	k.sweeps = lane{ttl: o.BeaconTTL, wait: wait}
@@ -125,6 +127,9 @@ func (k *Keyspace) outage(ctx context.Context, err error) *Outage {
 	switch {
 	case k.cluster != nil:
 		k.cluster.ReloadState(ctx)
+		k.shards.mu.Lock()
+		k.shards.read = time.Time{}
+		k.shards.mu.Unlock()
 	case o.State == StateMoving: // somebody redirects who should not
 		o.State = StateWrongMode
 	}

@@ -84,8 +84,11 @@ func (p *pass) unlink(ctx context.Context, units []unit) error {
 	}
 	for _, r := range t.refused {
 		if of := &p.result.Patterns[r.index]; of.Err == nil {
-			of.Err = r.refusal()
+			of.Err = r.failure()
 		}
+	}
+	if err == nil && len(t.away) > 0 {
+		err = t.away[0].err
 	}
 	if err != nil {
 		return err
@@ -119,13 +122,22 @@ func (p *pass) again(masters int) {
 }
 
 // A patience waits for a failover, and not for what no failover cures.
-type patience struct{ ends time.Time }
+type patience struct {
+	limit time.Duration
+	since time.Time // of the first of the errors that came one after the other
+}
 
-func (k *Keyspace) newPatience() patience { return patience{time.Now().Add(k.patience)} }
+func (k *Keyspace) newPatience() *patience { return &patience{limit: k.patience} }
+
+// calm notes that something went well.
+func (p *patience) calm() { p.since = time.Time{} }
 
 // wait waits a little after an error, or returns it.
-func (p patience) wait(ctx context.Context, err error) error {
-	if !mayFailOver(err) || time.Now().After(p.ends) {
+func (p *patience) wait(ctx context.Context, err error) error {
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if !mayFailOver(err) || time.Since(p.since) >= p.limit {
 		return err
 	}
 	timer := time.NewTimer(failoverPause)

@@ -29,25 +29,26 @@ type publisher struct {
 // an answer got lost, a message may be heard twice with the same number, or
 // again with another number. A number is never used for different contents, so
 // whoever misses one has missed something. In Cluster all messages go through
-// the channel's master; when that becomes another node, a new epoch begins,
+// the channel's master, or another one while that is away; when it becomes another node, a new epoch begins,
 // since messages of two nodes may overtake each other.
 func (k *Keyspace) Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error) {
 	if len(keys)+len(patterns) == 0 {
 		return 0, nil
 	}
-	node, err := k.master(ctx, channel)
-	if err != nil {
-		return 0, err
-	}
 	p := &k.publisher
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pin(node.Options().Addr)
 	for len(keys)+len(patterns) > 0 {
+		node, err := k.crier(ctx, channel)
+		if err != nil {
+			return messages, err
+		}
+		p.pin(node.Options().Addr)
+		moreKeys, morePatterns := keys, patterns
 		var commands []redis.Cmder
-		for size := 0; size < roundBytes && len(keys)+len(patterns) > 0; {
+		for size := 0; size < roundBytes && len(moreKeys)+len(morePatterns) > 0; {
 			var m invalidation.Message
-			m, keys, patterns = p.next(keys, patterns)
+			m, moreKeys, morePatterns = p.next(moreKeys, morePatterns)
 			text := m.Append(nil, f)
 			size += len(text)
 			commands = append(commands, redis.NewIntCmd(ctx, "publish", channel, text))
@@ -55,14 +56,54 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f invalidation.F
 		if err := k.exec(ctx, node, commands); err != nil {
 			return messages, err
 		}
-		for _, c := range commands {
-			if c.Err() != nil {
-				return messages, k.outage(ctx, c.Err())
-			}
-			messages++
+		switch again, err := k.heard(ctx, node, commands); {
+		case err != nil:
+			return messages, err
+		case again: // in another epoch, since what this one has heard is not known
+			continue
 		}
+		messages += len(commands)
+		keys, patterns = moreKeys, morePatterns
 	}
 	return messages, nil
+}
+
+// heard checks the replies to messages that went through a node, and says
+// whether they are to be sent again through another one.
+func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []redis.Cmder) (again bool, err error) {
+	for _, c := range commands {
+		err := c.Err()
+		if err == nil {
+			continue
+		}
+		o := k.shardOutage(ctx, err)
+		if o == nil {
+			return false, k.outage(ctx, err)
+		}
+		k.leave(node.Options().Addr, o)
+		if present, err := k.present(ctx); err != nil || len(present) == 0 || k.isAway(present[0].addr) {
+			return false, o
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// crier is the node that messages go through: the channel's master, or another
+// one while that is away. Subscribers hear them at every node.
+func (k *Keyspace) crier(ctx context.Context, channel string) (*redis.Client, error) {
+	away, err := k.awayFor(ctx, channel)
+	switch {
+	case err != nil:
+		return nil, err
+	case away == nil:
+		return k.master(ctx, channel)
+	}
+	present, err := k.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return k.master(ctx, present[0].tag)
 }
 
 // pin begins a new epoch where the node is not the one of the last message.

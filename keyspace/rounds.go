@@ -31,13 +31,17 @@ func (p *pass) cluster(ctx context.Context) error {
 	for id := range before.masters {
 		due[id] = true
 	}
-	for round := 1; len(due) > 0; round++ {
-		if round > maxRounds {
-			return &Outage{State: StateMoving, Err: fmt.Errorf("slots were still moving in round %d of a pass", maxRounds)}
-		}
+	for rounds := 0; len(due) > 0; {
 		failed, err := p.round(ctx, before, due)
 		if err != nil {
 			return err
+		}
+		if len(failed) == 0 {
+			patience.calm()
+			rounds++
+		}
+		if rounds > maxRounds {
+			return &Outage{State: StateMoving, Err: fmt.Errorf("slots were still moving after %d rounds of a pass", maxRounds)}
 		}
 		for _, err := range failed {
 			if err := patience.wait(ctx, err); err != nil {
@@ -67,7 +71,7 @@ func (p *pass) cluster(ctx context.Context) error {
 }
 
 // layout asks until every master answers.
-func (p *pass) layout(ctx context.Context, patience patience) (*layout, error) {
+func (p *pass) layout(ctx context.Context, patience *patience) (*layout, error) {
 	for {
 		l, err := p.keyspace.layout(ctx)
 		if err == nil {

@@ -147,6 +147,9 @@ func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []strin
 	if err == nil {
 		err = pass.follow(t.beat)
 	}
+	if err == nil && len(t.away) > 0 {
+		err = t.away[0].err
+	}
 	if err != nil || len(t.refused) == 0 {
 		return names, err
 	}

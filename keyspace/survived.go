@@ -14,22 +14,29 @@ const Everything = math.MaxUint64
 
 // Survived says for each epoch, of this or of other processes, up to which beat
 // Redis still has what it acknowledged; in Cluster it is the master with the
-// shortest memory that counts. It may be one beat too few after a Loss, whose
+// shortest memory that counts, of those that are not away. It may be one beat too few after a Loss, whose
 // own pipeline wrote over one of the two keys. 0 means that nothing is known to
 // be left, since the beacon is gone. The error is an *Outage.
 func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
 	beats := make(map[string]uint64, len(epochs))
-	tags, err := k.tags(ctx)
+	present, err := k.present(ctx)
 	if err != nil || len(epochs) == 0 {
 		return beats, err
 	}
 	for _, epoch := range epochs {
 		beats[epoch] = Everything
 	}
-	for _, tag := range tags {
-		if err := k.survivedOn(ctx, tag, epochs, beats); err != nil {
+	gone := 0
+	for _, s := range present {
+		err := k.survivedOn(ctx, s.tag, epochs, beats)
+		if err == nil {
+			continue
+		}
+		o := k.shardOutage(ctx, err)
+		if gone++; o == nil || gone == len(present) {
 			return nil, err
 		}
+		k.leave(s.addr, o)
 	}
 	return beats, nil
 }

@@ -27,14 +27,17 @@ type Target struct {
 
 // Unlinked says what came of Unlink.
 type Unlinked struct {
-	// Failures are the targets that Redis refused, ordered by index.
+	// Failures are the targets that Redis refused, and in Cluster those whose
+	// master is away, ordered by index.
 	Failures []Failure
 	// Beat is the place after the last name: see Survived. It is zero where
 	// there was nothing to unlink.
 	Beat Beat
 }
 
-// Unlink removes targets with their leases. An error is an *Outage or a *Loss:
+// Unlink removes targets with their leases. In Cluster a master that is away is
+// the failure of its targets, while the others are unlinked. An error is an
+// *Outage or a *Loss:
 // some targets may be gone, nothing may be taken for done, and unlinking all of
 // them again is harmless. It makes one round trip for each 10,000 names or so,
 // and one more if a target has a Hold.
@@ -48,27 +51,36 @@ func (k *Keyspace) Unlink(ctx context.Context, targets []Target) (Unlinked, erro
 		return Unlinked{}, err
 	}
 	t, err := k.unlink(ctx, &k.unlinks, units)
+	if err == nil && len(t.away) > 0 && k.allAway() {
+		err = t.away[0].err
+	}
 	if err != nil {
 		return Unlinked{}, err
 	}
-	return Unlinked{failures(append(refused, t.refused...)), t.beat}, nil
+	return Unlinked{failures(slices.Concat(refused, t.refused, t.away)), t.beat}, nil
 }
 
-// A refusedUnit is a unit that Redis refused, and why.
+// A refusedUnit is a unit that Redis refused, or whose master is away, and why.
 type refusedUnit struct {
 	unit
-	err error
+	err error // an error reply, or an *Outage
 }
 
-func (r refusedUnit) refusal() *Refusal { return &Refusal{Key: r.key, Err: r.err} }
+// failure is a *Refusal or an *Outage.
+func (r refusedUnit) failure() error {
+	if isOutage(r.err) {
+		return r.err
+	}
+	return &Refusal{Key: r.key, Err: r.err}
+}
 
-// failures is the first refusal of each index, in order.
+// failures is the first failure of each index, in order.
 func failures(refused []refusedUnit) []Failure {
 	slices.SortStableFunc(refused, func(a, b refusedUnit) int { return cmp.Compare(a.index, b.index) })
 	var list []Failure
 	for _, r := range refused {
 		if n := len(list); n == 0 || list[n-1].Index != r.index {
-			list = append(list, Failure{Index: r.index, Err: r.refusal()})
+			list = append(list, Failure{Index: r.index, Err: r.failure()})
 		}
 	}
 	return list
@@ -78,6 +90,7 @@ func failures(refused []refusedUnit) []Failure {
 type tally struct {
 	removed int64 // names that existed
 	refused []refusedUnit
+	away    []refusedUnit // their master is away
 
 	lane *lane
 	beat Beat // the last one, if there was any
@@ -105,6 +118,10 @@ func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
 	for len(chunks) > 0 {
 		var round []chunk
 		round, chunks = nextRound(chunks)
+		round, err := k.spare(ctx, t, round)
+		if err != nil {
+			return err
+		}
 		commands := make([]redis.Cmder, len(round))
 		for i, c := range round {
 			commands[i] = c.command(ctx)
@@ -113,12 +130,47 @@ func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
 			return err
 		}
 		for i, c := range round {
-			if err := t.count(c, commands[i].(*redis.IntCmd)); err != nil {
+			err := t.count(c, commands[i].(*redis.IntCmd))
+			if err == nil {
+				continue
+			}
+			o := k.shardOutage(ctx, err)
+			if o == nil {
 				return k.outage(ctx, err)
 			}
+			if err := k.leaveFor(ctx, c[0].key, o); err != nil {
+				return err
+			}
+			t.leave(c, o)
 		}
 	}
 	return nil
+}
+
+// spare leaves out the chunks whose master is away.
+func (k *Keyspace) spare(ctx context.Context, t *tally, chunks []chunk) ([]chunk, error) {
+	if len(k.Away()) == 0 {
+		return chunks, nil
+	}
+	var present []chunk
+	for _, c := range chunks {
+		switch away, err := k.awayFor(ctx, c[0].key); {
+		case err != nil:
+			return nil, err
+		case away != nil:
+			t.leave(c, away)
+		default:
+			present = append(present, c)
+		}
+	}
+	return present, nil
+}
+
+// leave notes that the master of a chunk is away.
+func (t *tally) leave(c chunk, o *Outage) {
+	for _, u := range c {
+		t.away = append(t.away, refusedUnit{u, o})
+	}
 }
 
 // send sends one pipeline. All of a tally's pipelines belong to one epoch:

@@ -20,7 +20,8 @@ type change struct {
 	targets []int // indexes into batch.targets, one for each of plan.Keys
 	end     int   // of the targets of this change and of all before it
 	fault   *invalidation.RowError
-	retry   bool // the fault may pass: delay the row before burying it
+	retry   bool  // the fault may pass: delay the row before burying it
+	away    error // the outage of the shard that has one of the keys: delay the row, for nobody's fault
 }
 
 // A batch is what one claim becomes: its rows' plans merged, each key once. Not safe for concurrent use.
@@ -179,7 +180,8 @@ func (b *batch) refuseJournal() {
 	}
 }
 
-// blameFailures marks the changes whose keys Redis refused, and returns the keys that are gone.
+// blameFailures marks the changes whose keys Redis refused or could not be asked about, and returns the keys that are
+// gone.
 func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 	refused := make(map[int]error, len(failures))
 	for _, f := range failures {
@@ -197,7 +199,10 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 	for i := range b.changes {
 		c := &b.changes[i]
 		for _, n := range c.targets {
-			if err := refused[n]; err != nil {
+			if err := refused[n]; isOutage(err) {
+				c.away = fmt.Errorf("key %q: %w", b.targets[n].Key, err)
+				break
+			} else if err != nil {
 				c.refuse(invalidation.RedisRefused, fmt.Errorf("key %q: %w", b.targets[n].Key, err))
 				c.retry = true
 				break
@@ -214,7 +219,13 @@ func (b *batch) settlement(cfg Config) outbox.Settlement {
 	sweeps := map[outbox.Sweep]bool{}
 	for i := range b.changes {
 		c := &b.changes[i]
-		if c.fault != nil {
+		switch {
+		case c.away != nil:
+			s.Delays = append(s.Delays, outbox.Delay{
+				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: awayReason, Error: c.away.Error(),
+			})
+			continue
+		case c.fault != nil:
 			c.settleFault(cfg, &s)
 			continue
 		}
@@ -248,6 +259,15 @@ func (c *change) settleFault(cfg Config, s *outbox.Settlement) {
 		return
 	}
 	s.Deaths = append(s.Deaths, outbox.Death{ID: c.row.ID, Reason: reason, Error: text})
+}
+
+// awayReason is why a row is delayed whose shard is away.
+const awayReason = "redis_away"
+
+// awayDelay grows with the time that a row has waited, so that rows by the thousand do not keep MySQL busy, and stays
+// short enough to be over soon after the shard is back.
+func awayDelay(age time.Duration) time.Duration {
+	return jitter(min(max(age/4, time.Second), 5*time.Second), 0.25)
 }
 
 // retryDelay doubles with each attempt and is jittered by a quarter either way.

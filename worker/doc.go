@@ -36,6 +36,7 @@
 //  14. A pattern or a set is swept once at once, together with all others that wait, and once more when every lease that
 //     a reader may have held at the request has run out: what such a reader stores behind the first pass' back does not
 //     stay. One worker sweeps at a time; the right to it is a row in MySQL that a crash frees.
+//  15. In Redis Cluster a master that is away delays the rows with keys there, for nobody's fault, and no others.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked
 // and published again.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,7 @@ type Health struct {
 	outage   error     // nil while the servers answer
 	state    string    // of the outage, as logged
 	sweepErr error     // nil while sweeps work
+	missing  []string  // masters of a Redis Cluster that are away
 	started  bool
 	resting  bool // an operator has paused all workers: no fault, and readiness does not tell
 }
@@ -78,6 +81,23 @@ func (h *Health) rest(resting bool, p *outbox.Pause) {
 	if resting {
 		h.metrics.paused.Set(1)
 	}
+}
+
+// away notes which masters of a Redis Cluster are away, and says whether that has changed.
+func (h *Health) away(masters []string) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if slices.Equal(masters, h.missing) {
+		return false
+	}
+	if len(masters) > 0 {
+		h.log.Warn("part of redis is away: rows with keys there wait, the others go on", "masters", strings.Join(masters, ","))
+	} else {
+		h.log.Info("all of redis is back")
+	}
+	h.missing = masters
+	h.metrics.away.Set(float64(len(masters)))
+	return true
 }
 
 // lost notes that Redis has lost something. What comes of it is told by heal.

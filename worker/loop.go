@@ -155,14 +155,23 @@ func (w *Worker) signs(ctx context.Context, next *clock) (outbox.Signs, error) {
 }
 
 // look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
-// has what others had, who may have died before they could ask.
-func (w *Worker) look(ctx context.Context, now time.Time, next *clock) error {
+// has what others had, who may have died before they could ask. A shard that is back is looked at when the workers
+// have had time to write their beacons there.
+func (w *Worker) look(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
 		next.heal = now.Add(jitter(healInterval, 0.1))
-		return w.heal(ctx)
+		err = w.heal(ctx)
+	} else {
+		_, err = w.redis.Beat(ctx)
 	}
-	_, err := w.redis.Beat(ctx)
-	return err
+	if err != nil {
+		return err
+	}
+	away := w.redis.Away()
+	if w.health.away(away) && len(away) == 0 {
+		next.heal = now.Add(2 * tickInterval)
+	}
+	return nil
 }
 
 // passIf runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
@@ -183,6 +192,12 @@ func notify(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// isOutage says whether err is an outage of Redis.
+func isOutage(err error) bool {
+	var outage *keyspace.Outage
+	return errors.As(err, &outage)
 }
 
 // isLoss says whether Redis has lost what it had acknowledged, which heal cures.

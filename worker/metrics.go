@@ -31,6 +31,7 @@ type Metrics struct {
 	reloads      *prometheus.CounterVec // by result
 	up           prometheus.Gauge
 	paused       prometheus.Gauge
+	away         prometheus.Gauge
 	waiting      prometheus.Gauge
 	oldest       prometheus.Gauge
 	delayed      prometheus.Gauge
@@ -80,6 +81,7 @@ func newMetrics(w *Worker) *Metrics {
 	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
 	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
 	m.paused = gauge("paused", "1 while an operator has all workers paused.")
+	m.away = gauge("redis_masters_away", "Masters of a Redis Cluster that do not answer; rows with keys there wait.")
 	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")
 	m.oldest = gauge("oldest_age_seconds", "Age of the oldest row in cache_outbox.")
 	m.delayed = gauge("rows_delayed", "Rows in cache_outbox_delayed; counts end at 10001.")

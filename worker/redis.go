@@ -10,6 +10,7 @@ import (
 // Redis is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
 type Redis interface {
 	Beat(ctx context.Context) (keyspace.Beat, error)
+	Away() []string
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
 	Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error)

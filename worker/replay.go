@@ -160,7 +160,11 @@ func (w *Worker) unlinkAgain(ctx context.Context, r *outbox.Replay) (outbox.Beat
 	if err != nil {
 		return outbox.Beat{}, 0, fmt.Errorf("unlink keys again: %w", err)
 	}
-	for _, f := range done.Failures { // their rows were settled once, so the right was taken away since
+	for _, f := range done.Failures {
+		if isOutage(f.Err) { // of the shard that has the key, which cannot be left out
+			return outbox.Beat{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
+		}
+		// Its row was settled once, so the right was taken away since.
 		w.log.Error("redis refuses a key of a replay; it may be stale", "error", f.Err)
 	}
 	if len(targets) == 0 {

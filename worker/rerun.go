@@ -121,6 +121,11 @@ func (p *rerunPart) unlink(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("unlink keys again: %w", err)
 	}
+	for _, f := range done.Failures {
+		if isOutage(f.Err) {
+			return fmt.Errorf("unlink keys again: %w", f.Err)
+		}
+	}
 	p.result.Refused += len(done.Failures)
 	n, err := p.Redis.Publish(ctx, p.Map.Channel(), p.Map.Format(), p.keys, nil)
 	p.result.Messages += n

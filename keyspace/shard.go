@@ -1,0 +1,235 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// shardsLife is how long the list of shards is remembered: asking costs a round
+// trip. It is asked for anew after an outage.
+const shardsLife = time.Second
+
+// awayLife is how long a master that did not answer counts as away, beyond the
+// time that three commands may take to find that out again. Beat, called once a
+// second, finds out sooner that it is back, or that it is still away, and waits
+// for awayPing at most.
+const (
+	awayLife = 2 * time.Second
+	awayPing = 500 * time.Millisecond
+)
+
+// A shard is a master of a Cluster. Outside of Cluster there is one, whose
+// fields are empty.
+type shard struct {
+	tag  string // a hash tag whose slot the master has
+	addr string
+}
+
+// shards are the masters, and which of them are away: one that does not answer
+// concerns the keys that it has, and no others.
+type shards struct {
+	mu   sync.Mutex
+	list []shard
+	read time.Time
+	away map[string]absence // by address
+	life time.Duration      // of an absence
+}
+
+// An absence says why a master is away, and since when nobody has asked it.
+type absence struct {
+	*Outage
+	noted time.Time
+}
+
+// of is why a master is away, or nil. The caller holds the lock.
+func (s *shards) of(addr string) *Outage {
+	if a, ok := s.away[addr]; ok && time.Since(a.noted) < s.life {
+		return a.Outage
+	}
+	return nil
+}
+
+// shards lists the masters of a Cluster with their hash tags. A master that is
+// replaced by its replica keeps its tag. One whose slots move may get another,
+// under which its beacon starts anew.
+func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
+	if k.cluster == nil {
+		return []shard{{}}, nil
+	}
+	k.shards.mu.Lock()
+	list, read := k.shards.list, k.shards.read
+	k.shards.mu.Unlock()
+	if time.Since(read) < shardsLife {
+		return list, nil
+	}
+	masters, err := k.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = nil
+	found := map[*redis.Client]bool{}
+	for i := 0; len(found) < len(masters) && i < slotCount; i++ {
+		tag := strconv.Itoa(i)
+		m, err := k.master(ctx, tag)
+		if err != nil {
+			return nil, err
+		}
+		if !found[m] {
+			found[m] = true
+			list = append(list, shard{tag, m.Options().Addr})
+		}
+	}
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	k.shards.list, k.shards.read = list, time.Now()
+	return list, nil
+}
+
+// present are the shards that are not away; all of them, if none is left.
+func (k *Keyspace) present(ctx context.Context) ([]shard, error) {
+	list, err := k.listShards(ctx)
+	if err != nil || k.cluster == nil {
+		return list, err
+	}
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	if len(k.shards.away) == 0 {
+		return list, nil
+	}
+	var present []shard
+	for _, s := range list {
+		if k.shards.of(s.addr) == nil {
+			present = append(present, s)
+		}
+	}
+	if len(present) == 0 {
+		return list, nil
+	}
+	return present, nil
+}
+
+// Away lists the masters of a Cluster that did not answer last, by address.
+// What concerns their keys fails at once; Beat looks whether they are back.
+func (k *Keyspace) Away() []string {
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	var list []string
+	for addr := range k.shards.away {
+		if k.shards.of(addr) != nil {
+			list = append(list, addr)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (k *Keyspace) isAway(addr string) bool {
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	return k.shards.of(addr) != nil
+}
+
+// leave notes that a master is away.
+func (k *Keyspace) leave(addr string, o *Outage) {
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	if k.shards.away == nil {
+		k.shards.away = map[string]absence{}
+	}
+	k.shards.away[addr] = absence{o, time.Now()}
+}
+
+// leaveFor notes that the master of a key is away.
+func (k *Keyspace) leaveFor(ctx context.Context, key string, o *Outage) error {
+	m, err := k.master(ctx, key)
+	if err == nil {
+		k.leave(m.Options().Addr, o)
+	}
+	return err
+}
+
+// awayFor is why a key's master is away, or nil.
+func (k *Keyspace) awayFor(ctx context.Context, key string) (*Outage, error) {
+	k.shards.mu.Lock()
+	some := len(k.shards.away) > 0
+	k.shards.mu.Unlock()
+	if !some {
+		return nil, nil
+	}
+	m, err := k.master(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	return k.shards.of(m.Options().Addr), nil
+}
+
+// lookForAway asks the masters that are away for a sign of life, and forgets
+// those that are no masters any more.
+func (k *Keyspace) lookForAway(ctx context.Context) error {
+	if len(k.Away()) == 0 {
+		return nil
+	}
+	masters, err := k.masters(ctx)
+	if err != nil {
+		return err
+	}
+	still := map[string]absence{}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for _, m := range masters {
+		if !k.isAway(m.Options().Addr) {
+			continue
+		}
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, awayPing)
+			defer cancel()
+			if err := m.Ping(ctx).Err(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				still[m.Options().Addr] = absence{outage(err), time.Now()}
+			}
+		})
+	}
+	group.Wait()
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	k.shards.away, k.shards.read = still, time.Time{}
+	return nil
+}
+
+// shardOutage is the Outage that err is of one master of a Cluster, or nil
+// where it is no error of one master alone. One that kept the caller until its
+// deadline counts, so that it doesn't do so again.
+func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
+	if k.cluster == nil || errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	o := k.outage(ctx, err)
+	switch o.State {
+	case StateNetwork, StateTimeout, StateLoading, StateReadOnly, StateMasterDown, StateClusterDown, StateMoving,
+		StateOOM, StateBusy, StateMaxClients, StateMisconf, StateNoReplicas:
+		return o
+	}
+	return nil
+}
+
+// allAway says whether no master is left, of those that were there last.
+func (k *Keyspace) allAway() bool {
+	k.shards.mu.Lock()
+	defer k.shards.mu.Unlock()
+	return !slices.ContainsFunc(k.shards.list, func(s shard) bool { return k.shards.of(s.addr) == nil })
+}
+
+// isOutage says whether err is an *Outage.
+func isOutage(err error) bool {
+	var o *Outage
+	return errors.As(err, &o)
+}

@@ -1,0 +1,83 @@
+package worker_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// Sentence 15: a shard that is away delays the rows with keys there, for nobody's fault, and no other row.
+func TestShardAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	c := testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")
+	w.url = c.URL()
+	r := w.worker(worker.Config{})
+	const n = 60
+	keys := texts(n, "shop:thing:%d")
+	there := map[string]bool{} // on the first master
+	for _, key := range keys {
+		slot, err := c.Direct[0].ClusterKeySlot(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		there[key] = int(slot) < c.First(1)
+		if err := c.Client.Set(t.Context(), key, "old", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() (list []string) {
+		for _, key := range keys {
+			if found, err := c.Client.Exists(t.Context(), key).Result(); err != nil || found > 0 {
+				list = append(list, key)
+			}
+		}
+		return list
+	}
+	r.start(t)
+	until(t, "the first beat", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+
+	if err := c.Nodes[0].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	w.enqueue(things(n)...)
+	until(t, "the other rows are settled", func() bool { return w.count("cache_outbox") == 0 })
+	waiting := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !there[key] })
+	if got := w.count("cache_outbox_delayed WHERE attempts = 0 AND reason = 'redis_away' AND error LIKE 'key \"shop:thing:%'"); got != len(waiting) {
+		t.Errorf("%d rows wait, wanted %d", got, len(waiting))
+	}
+	until(t, "it is said", func() bool { return r.log.count("part of redis is away") == 1 })
+	for i, key := range keys {
+		if there[key] {
+			continue
+		}
+		if found, err := c.Client.Exists(t.Context(), key).Result(); found != 0 || err != nil {
+			t.Errorf("%d: %s: %d, %v", i, key, found, err)
+		}
+	}
+	// What comes meanwhile goes on.
+	w.enqueue(outbox.Invalidation{Entity: "thing", ID: "again"})
+	until(t, "a new row leaves the outbox", func() bool { return w.count("cache_outbox") == 0 })
+
+	if err := c.Nodes[0].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all rows are settled", func() bool { return w.count("cache_outbox_delayed") == 0 })
+	if got := left(); len(got) > 0 {
+		t.Errorf("left: %q", got)
+	}
+	until(t, "it is said", func() bool { return r.log.count("all of redis is back") == 1 })
+	if dead := w.count("cache_outbox_dead"); dead != 0 {
+		t.Errorf("%d dead letters", dead)
+	}
+	if got := replayed(t, r); got != 0 {
+		t.Errorf("%d batches were replayed", got)
+	}
+	if got := fmt.Sprint(r.redis.Away()); got != "[]" {
+		t.Errorf("away: %s", got)
+	}
+}
