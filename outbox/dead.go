@@ -102,60 +102,82 @@ func (s *Store) RetryDead(ctx context.Context, q DeadQuery, did func(total int))
 
 // DiscardDead deletes the dead letters that q chooses, as RetryDead puts them back.
 func (s *Store) DiscardDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
-	return s.eachDead(ctx, "discard", q, did, func(context.Context, *sql.Tx, []uint64) error { return nil })
+	return s.eachDead(ctx, "discard", q, did, func(_ context.Context, _ *sql.Tx, ids []uint64) ([]uint64, error) { return ids, nil })
 }
 
 // eachDead runs do over the chosen letters and deletes them, chunk by chunk.
 func (s *Store) eachDead(ctx context.Context, verb string, q DeadQuery, did func(total int),
-	do func(context.Context, *sql.Tx, []uint64) error) (done []uint64, err error) {
+	do deadFunc) (done []uint64, err error) {
 	_, last, err := s.countDead(ctx, q)
 	if err != nil {
 		return nil, err
 	}
+	var left []uint64
 	for from := uint64(0); from < last; {
-		ids, err := s.deadPart(ctx, q, from, last, do)
+		ids, gone, err := s.deadPart(ctx, q, from, last, do)
 		if err != nil {
 			return done, fmt.Errorf("%s dead letters: %w", verb, err)
 		}
 		if len(ids) == 0 {
 			break
 		}
-		from, done = ids[len(ids)-1], append(done, ids...)
+		from, done = ids[len(ids)-1], append(done, gone...)
+		for _, id := range ids {
+			if !slices.Contains(gone, id) {
+				left = append(left, id)
+			}
+		}
 		did(len(done))
 		if ctx.Err() != nil {
 			return done, ctx.Err()
 		}
 	}
+	if len(left) > 0 {
+		return done, &NotJSONError{left}
+	}
 	return done, nil
 }
 
+// A NotJSONError says that dead letters can't go back, since the tables that they came from take no parameters that are
+// no JSON. A server whose checks were off for a while has let them in.
+type NotJSONError struct{ IDs []uint64 }
+
+// Error implements error.
+func (e *NotJSONError) Error() string {
+	return fmt.Sprintf("the parameters of dead letters %d are no JSON, so that no table takes them; "+
+		"correct them with UPDATE cache_outbox_dead SET params = ..., or discard them", e.IDs)
+}
+
+// A deadFunc does something with letters that the transaction has locked, and returns those that may be deleted.
+type deadFunc func(ctx context.Context, tx *sql.Tx, ids []uint64) (gone []uint64, err error)
+
 // deadPart does one chunk in a transaction of its own, which it finishes even when ctx ends.
-func (s *Store) deadPart(ctx context.Context, q DeadQuery, from, last uint64, do func(context.Context, *sql.Tx, []uint64) error) (ids []uint64, err error) {
+func (s *Store) deadPart(ctx context.Context, q DeadQuery, from, last uint64, do deadFunc) (ids, gone []uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StatementTimeout)
 	defer cancel()
 	tx, err := s.side.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	if ids, err = lockDead(ctx, tx, q, from, last); err != nil || len(ids) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := do(ctx, tx, ids); err != nil {
-		return nil, err
+	if gone, err = do(ctx, tx, ids); err != nil {
+		return nil, nil, err
 	}
-	list, err := json.Marshal(ids)
+	list, err := json.Marshal(gone)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	res, err := tx.ExecContext(ctx, removeDeadSQL, string(list))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if n, err := res.RowsAffected(); err != nil || n != int64(len(ids)) {
-		return nil, errors.Join(err, fmt.Errorf("%d of %d locked rows were deleted", n, len(ids)))
+	if n, err := res.RowsAffected(); err != nil || n != int64(len(gone)) {
+		return nil, nil, errors.Join(err, fmt.Errorf("%d of %d locked rows were deleted", n, len(gone)))
 	}
-	return ids, tx.Commit()
+	return ids, gone, tx.Commit()
 }
 
 func lockDead(ctx context.Context, tx *sql.Tx, q DeadQuery, from, last uint64) (ids []uint64, err error) {
@@ -193,8 +215,29 @@ var (
 		"SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, UTC_TIMESTAMP(6), o.first_id, o.repeated " + listedDead + "NOT (" + hotDead + ")"
 )
 
-// putBack copies letters to where they died, inside the server, so that they stay exactly as they were.
-func putBack(ctx context.Context, tx *sql.Tx, ids []uint64) error {
+// putBack copies letters to where they died, inside the server, so that they stay exactly as they were. It returns those
+// that the tables take.
+func putBack(ctx context.Context, tx *sql.Tx, ids []uint64) (gone []uint64, err error) {
+	err = putBackAll(ctx, tx, ids)
+	if !isNotJSON(err) {
+		return ids, err
+	}
+	for i := range ids { // which one it is shows when each goes alone
+		switch err := putBackAll(ctx, tx, ids[i:i+1]); {
+		case err == nil:
+			gone = append(gone, ids[i])
+		case !isNotJSON(err):
+			return nil, err
+		}
+	}
+	return gone, nil
+}
+
+// putBackAll puts back all letters or, where parameters are no JSON, none.
+func putBackAll(ctx context.Context, tx *sql.Tx, ids []uint64) error {
+	if _, err := tx.ExecContext(ctx, "SAVEPOINT letters"); err != nil {
+		return err
+	}
 	err := putBackHot(ctx, tx, ids)
 	if isTaken(err) { // one of the ids; which one shows when each goes alone
 		for i := range ids {
@@ -202,14 +245,19 @@ func putBack(ctx context.Context, tx *sql.Tx, ids []uint64) error {
 				err = execListed(ctx, tx, hotAnewSQL, ids[i:i+1])
 			}
 			if err != nil {
-				return err
+				break
 			}
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = execListed(ctx, tx, delayedAsItWasSQL, ids)
 	}
-	return execListed(ctx, tx, delayedAsItWasSQL, ids)
+	if isNotJSON(err) {
+		if _, undo := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT letters"); undo != nil {
+			return undo
+		}
+	}
+	return err
 }
 
 // putBackHot is undone by the server if an id is taken: a statement that fails has no effect.

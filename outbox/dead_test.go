@@ -115,6 +115,35 @@ func TestRetryWhenTheIDIsTaken(t *testing.T) {
 }
 
 // The filter, each field and together.
+// What no table takes stays, by name, and its neighbours go back, whichever table they came from.
+func TestRetryOfWhatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	enqueue(t, env.DB, products(5)...)
+	bury(t, s, false, "unknown_entity")
+	for _, stmt := range []string{
+		"UPDATE cache_outbox_dead SET params = '{\"a\":' WHERE entity_id IN ('1', '3')",
+		"UPDATE cache_outbox_dead SET attempts = 1 WHERE entity_id IN ('3', '4')", // these were delayed
+	} {
+		if _, err := env.DB.Exec(stmt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := deadIDs(t, s, outbox.DeadQuery{})
+	done, err := s.RetryDead(t.Context(), outbox.DeadQuery{}, nobody)
+	var bad *outbox.NotJSONError
+	if !errors.As(err, &bad) || len(bad.IDs) != 2 || len(done) != 3 {
+		t.Errorf("of %v, %v went back: %v", left, done, err)
+	}
+	if got := fmt.Sprint(deadIDs(t, s, outbox.DeadQuery{})); got != "[3 1]" {
+		t.Errorf("%s are left", got)
+	}
+	if hot, delayed := dump(t, env.DB, "entity_id", "cache_outbox"), dump(t, env.DB, "entity_id", "cache_outbox_delayed"); hot != "2;5" || delayed != "4" {
+		t.Errorf("%s and %s are back", hot, delayed)
+	}
+}
+
 func TestDeadQuery(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

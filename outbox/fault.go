@@ -23,6 +23,8 @@ const (
 	errInterrupted     = 1317 // ER_QUERY_INTERRUPTED
 	errReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
 	errNewAbort        = 3169 // ER_SESSION_WAS_KILLED
+	errCheckMySQL      = 3819 // ER_CHECK_CONSTRAINT_VIOLATED
+	errCheckMariaDB    = 4025 // ER_CONSTRAINT_FAILED
 	errIdle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT
 )
 
@@ -31,6 +33,12 @@ const (
 func IsContention(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == errLockTimeout
+}
+
+// isNotJSON says whether a statement was refused for parameters that are no JSON (3819 on MySQL, 4025 on MariaDB).
+func isNotJSON(err error) bool {
+	n := number(err)
+	return n == errCheckMySQL || n == errCheckMariaDB
 }
 
 // isTaken says whether a row with the id exists.

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -81,7 +82,8 @@ func (s *Store) readStatus(ctx context.Context, st *Status) error {
 			return err
 		}
 		for _, n := range micros {
-			*age = max(0, time.Duration(n)*time.Microsecond)
+			// Plain SQL may write any time: what lies ahead has no age, and what a Duration can't hold is cut.
+			*age = time.Duration(min(max(n, 0), math.MaxInt64/1000)) * time.Microsecond
 		}
 	}
 	if err := s.side.GetContext(ctx, &st.SweepsRefused, refusedSQL, MaxExactCount+1); err != nil {

@@ -309,6 +309,35 @@ func TestSettleRollsBack(t *testing.T) {
 	}
 }
 
+// Times that plain SQL wrote may be centuries away in both directions.
+func TestStatusOfAbsurdTimes(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	for _, c := range []struct {
+		created, due string
+		old, overdue bool
+	}{
+		{"9999-12-31 23:59:59.999999", "9999-12-31 23:59:59.999999", false, false},
+		{"1026-01-01 00:00:00", "1026-01-01 00:00:00", true, true},
+	} {
+		for _, stmt := range []string{
+			"DELETE FROM cache_outbox", "DELETE FROM cache_outbox_delayed",
+			"INSERT INTO cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', '" + c.created + "')",
+			"INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', '1', '" + c.due + "')",
+		} {
+			if _, err := env.DB.Exec(stmt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		st, err := s.Status(t.Context())
+		const century = 100 * 365 * 24 * time.Hour
+		if err != nil || st.OldestAge > century != c.old || st.Overdue > century != c.overdue || st.OldestAge < 0 || st.Overdue < 0 {
+			t.Errorf("%+v: %+v, %v", c, st, err)
+		}
+	}
+}
+
 func TestStatusCheckAndJournal(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

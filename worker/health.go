@@ -106,6 +106,9 @@ func (h *Health) lost(err error) {
 	h.log.Warn("redis went back in time; it is compared with the journal before another row is settled", "error", err)
 }
 
+// Wait notes that the worker can't begin yet, since MySQL does not answer. Only a change of state is logged.
+func (h *Health) Wait(err error) { h.down(err) }
+
 // down notes a turn that failed. Only a change of state is logged.
 func (h *Health) down(err error) {
 	h.mu.Lock()

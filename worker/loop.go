@@ -41,6 +41,7 @@ func (w *Worker) loop(ctx context.Context) {
 			return
 		case isLoss(err):
 			w.health.lost(err)
+			w.progress.noticed = true
 			clock.unsure = true
 			timer.Reset(0)
 			continue

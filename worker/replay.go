@@ -183,6 +183,7 @@ func (w *Worker) unlinkAgain(ctx context.Context, r *outbox.Replay) (outbox.Beat
 type replayLog struct {
 	began, said   time.Time
 	batches, keys int
+	noticed       bool // the log says that something may be missing
 }
 
 func (p *replayLog) begin(w *Worker) {
@@ -206,8 +207,11 @@ func (p *replayLog) did(w *Worker, batches, keys int) {
 }
 
 func (p *replayLog) over(w *Worker) {
-	if !p.began.IsZero() {
-		defer func() { *p = replayLog{} }()
+	defer func() { *p = replayLog{} }()
+	switch {
+	case p.began.IsZero() && p.noticed:
+		w.log.Info("compared, redis has everything again: other workers have replayed what was missing")
+	case !p.began.IsZero():
 		w.log.Info("replayed, redis has everything again", "batches", p.batches, "keys", p.keys,
 			"took", time.Since(p.began).Round(time.Millisecond).String())
 	}

@@ -40,7 +40,7 @@ const rerunKeys = 10_000
 func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
 	part := rerunPart{Rerun: r, seen: map[string]bool{}, sweeps: map[outbox.Sweep]bool{}}
 	err := r.Store.ReadJournal(ctx, r.Query, func(_ outbox.Batch, entries []outbox.Entry) error {
-		part.result.Batches++
+		part.batches++
 		for i := range entries {
 			part.add(&entries[i])
 			if len(part.keys) >= rerunKeys {
@@ -65,11 +65,13 @@ type rerunPart struct {
 	wanted []outbox.Sweep
 	sweeps map[outbox.Sweep]bool // of the whole run
 	result RerunResult
+
+	batches, rows int // read since the last flush
 }
 
 func (p *rerunPart) add(e *outbox.Entry) {
 	if !e.IsSweep() {
-		p.result.Rows++
+		p.rows++
 	}
 	for _, key := range e.Keys {
 		if !p.seen[key] {
@@ -102,6 +104,9 @@ func (p *rerunPart) flush(ctx context.Context) error {
 			return err
 		}
 	}
+	p.result.Batches += p.batches
+	p.result.Rows += p.rows
+	p.batches, p.rows = 0, 0
 	p.result.Keys += len(p.keys)
 	p.result.Sweeps += len(p.wanted)
 	p.keys, p.wanted = p.keys[:0], p.wanted[:0]

@@ -29,6 +29,7 @@ type Worker struct {
 	replays   batchSize     // of the next claim of journalled batches
 	ledger    ledger        // of what the journal says that Redis has
 	progress  replayLog
+	burials   burials
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise

@@ -63,7 +63,10 @@ func (f *deadFlags) add(flags *pflag.FlagSet) {
 }
 
 // check refuses what would choose nothing, or something else than was meant.
-func (f *deadFlags) check() error {
+func (f *deadFlags) check(flags *pflag.FlagSet) error {
+	if err := refuseEmpty(flags, filterFlags...); err != nil {
+		return err
+	}
 	reasons := invalidation.Reasons()
 	if r := f.query.Reason; r != "" && !slices.Contains(reasons, invalidation.Reason(r)) {
 		return usageError{fmt.Errorf("--reason %q: there is no such reason; the reasons are %v", r, reasons)}
@@ -98,7 +101,7 @@ func newDeadList(p process) *cobra.Command {
   unstale dead list --reason unknown_entity --newer-than 1h --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
+			if err := f.check(cmd.Flags()); err != nil {
 				return err
 			}
 			if limit < 1 {

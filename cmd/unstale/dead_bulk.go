@@ -48,7 +48,7 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 
 // choose refuses a call that does not say which letters it is about.
 func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
-	if err := b.check(); err != nil {
+	if err := b.check(cmd.Flags()); err != nil {
 		return err
 	}
 	ids, err := parseIDs(args)
@@ -78,7 +78,7 @@ func (b *deadBulk) do(ctx context.Context, p process, s *outbox.Store) error {
 			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
 		}
 	})
-	if err := errors.Join(b.report(p, len(done)), err); err != nil {
+	if err := errors.Join(b.report(p, len(done)), err); err != nil { // what was done is told in any case
 		return err
 	}
 	return b.missing(done)

@@ -85,6 +85,11 @@ func TestDeadRefuses(t *testing.T) {
 		"is no id":                     {"discard", "x"},
 		"want a time that has passed":  {"discard", "--older-than", "-1h"},
 		"--limit 0":                    {"list", "--limit", "0"},
+		"--entity is empty":            {"discard", "--entity", ""}, // as by a variable that is not set
+		"--reason is empty":            {"retry", "--reason", "", "--dry-run"},
+		"--map-version is empty":       {"list", "--map-version", ""},
+		"--newer-than is 0":            {"discard", "--newer-than", "0s"},
+		"--older-than is 0":            {"discard", "--older-than", "0"},
 	} {
 		r := call(t, map[string]string{"MYSQL_DSN": "u@tcp(127.0.0.1:1)/d"}, append([]string{"dead"}, args...)...)
 		if r.code != exitUsage || !strings.Contains(r.err, want) {

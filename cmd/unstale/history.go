@@ -32,7 +32,12 @@ workers. A repeat that the map asks for shows as well.`,
 		Example: `  unstale history --entity product --id 42
   unstale history --entity product --since 10m --json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return h.run(cmd.Context(), p) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "entity", "id", "since"); err != nil {
+				return err
+			}
+			return h.run(cmd.Context(), p)
+		},
 	}
 	flags := cmd.Flags()
 	h.add(flags)

@@ -17,11 +17,22 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal has its default effect: it ends the process at once
-	code := execute(ctx, process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv})
-	stop()
-	os.Exit(code)
+	os.Exit(execute(stoppable(), process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv}))
+}
+
+// stoppable is a context that the first SIGINT or SIGTERM ends. The second one ends the process at once, with the exit
+// code that a shell gives to a process that a signal ended. Its default effect would not do: there is none for process 1
+// of a container, nor for SIGINT in a job that a script runs in the background.
+func stoppable() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		os.Exit(128 + int((<-signals).(syscall.Signal)))
+	}()
+	return ctx
 }
 
 // A process is what a command sees of the world, so that tests can be one.

@@ -12,6 +12,9 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
+// maxReason is how many bytes a pause's reason may have.
+const maxReason = 500
+
 func newPause(p process) *cobra.Command {
 	var (
 		f      mysqlFlags
@@ -28,6 +31,12 @@ reason and end.`,
   unstale resume`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "for"); err != nil {
+				return err
+			}
+			if len(reason) > maxReason {
+				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it stands in a line of the log", len(reason), maxReason)}
+			}
 			if lasts < 0 {
 				return usageError{fmt.Errorf("--for %s: wanted a time such as 30m", lasts)}
 			}

@@ -71,7 +71,9 @@ func TestPauseEnds(t *testing.T) {
 	if w.count("cache_outbox_control WHERE ends_at > UTC_TIMESTAMP(6)") != 0 {
 		t.Error("the rows went before the end")
 	}
-	if r := call(t, w.env, "pause", "--for", "-3s"); r.code != exitUsage {
-		t.Errorf("%+v", r)
+	for _, args := range [][]string{{"--for", "-3s"}, {"--for", "0s"}, {"--reason", strings.Repeat("long ", 200)}} {
+		if r := call(t, w.env, append([]string{"pause"}, args...)...); r.code != exitUsage {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }

@@ -38,7 +38,12 @@ and swept by the workers.`,
   unstale replay --since 10m
   unstale replay --since 24h --entity product --id 42`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), p) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(refuseEmpty(cmd.Flags(), "since", "entity", "id"), r.check()); err != nil {
+				return err
+			}
+			return r.run(cmd.Context(), p)
+		},
 	}
 	flags := cmd.Flags()
 	r.mysql.add(flags)
@@ -67,9 +72,6 @@ func (r *replayCommand) check() error {
 }
 
 func (r *replayCommand) run(ctx context.Context, p process) error {
-	if err := r.check(); err != nil {
-		return err
-	}
 	options, err := r.redis.options()
 	if err != nil {
 		return err

@@ -53,6 +53,9 @@ func TestReplayRefuses(t *testing.T) {
 		"give either --since, such":    {"--since", "1m", "--all"},
 		"wanted a time that has":       {"--since", "-1m"},
 		"--id needs --entity":          {"--all", "--id", "7"},
+		"--entity is empty":            {"--since", "1m", "--entity", ""},
+		"--id is empty":                {"--since", "1m", "--entity", "thing", "--id", ""},
+		"--since is 0":                 {"--since", "0s"},
 		"unknown argument \"product\"": {"product"},
 	} {
 		if r := call(t, w.env, append([]string{"replay"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
@@ -64,7 +67,8 @@ func TestReplayRefuses(t *testing.T) {
 	if err := w.server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if r := call(t, w.env, "replay", "--all"); r.code != exitFail || !strings.Contains(r.err, "replay is not complete, run it again") {
+	if r := call(t, w.env, "replay", "--all"); r.code != exitFail || !strings.Contains(r.err, "replay is not complete, run it again") ||
+		!strings.HasPrefix(r.out, "unlinked 0 keys of 0 rows in 0 batches") {
 		t.Errorf("without Redis: %+v", r)
 	}
 }

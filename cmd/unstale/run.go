@@ -120,20 +120,17 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 	}
 	defer func() { _ = redis.Close() }() // the process ends
 	r.logSettings(log, options, maps.Map())
-	if err := r.await(ctx, log, store); err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped while it waited
-		}
-		return err
-	}
 	w, err := worker.New(r.worker, worker.Deps{Store: store, Redis: redis, Maps: maps, Log: log})
 	if err != nil {
 		return err
 	}
-	if r.once {
-		return r.drain(ctx, log, w)
+	if !r.once {
+		return r.work(ctx, log, w, store, maps)
 	}
-	return r.work(ctx, log, w, maps)
+	if err := check(ctx, store); err != nil {
+		return err
+	}
+	return r.drain(ctx, log, w)
 }
 
 // mapError puts every fault of a map on a line of its own.
@@ -160,17 +157,14 @@ func (r *runCommand) logSettings(log *slog.Logger, redis keyspace.Options, m *in
 const awaitPause = 500 * time.Millisecond
 
 // await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that does not
-// fit, a password. With --once it does not wait.
-func (r *runCommand) await(ctx context.Context, log *slog.Logger, store *outbox.Store) error {
-	for said := false; ; {
+// fit, a password.
+func (r *runCommand) await(ctx context.Context, health *worker.Health, store *outbox.Store) error {
+	for {
 		err := check(ctx, store)
-		if err == nil || r.once || errors.Is(err, migrations.ErrSchema) || outbox.IsRefusal(err) {
+		if err == nil || errors.Is(err, migrations.ErrSchema) || outbox.IsRefusal(err) {
 			return err
 		}
-		if !said {
-			said = true
-			log.Warn("mysql does not answer yet, waiting", "error", err)
-		}
+		health.Wait(err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -191,12 +185,15 @@ func check(ctx context.Context, store *outbox.Store) error {
 
 func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Worker) error {
 	total, err := w.Drain(ctx)
+	if err != nil && total == (worker.Result{}) {
+		return err // nothing to tell
+	}
 	log.Info("drained", "rows", total.Claimed, "unlinked", total.Unlinked, "delayed", total.Delayed, "dead", total.Dead,
 		"keys", total.Keys, "messages", total.Messages, "sweeps", total.Sweeps)
 	return err
 }
 
-func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, maps *worker.MapFile) error {
+func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, store *outbox.Store, maps *worker.MapFile) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -220,8 +217,14 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 	defer context.AfterFunc(ctx, func() {
 		log.Info("stopping: the pass in hand is finished; a second signal ends the process at once")
 	})()
-	if err := w.Run(ctx); err != nil {
+	switch err := r.await(ctx, w.Health(), store); {
+	case ctx.Err() != nil: // stopped while it waited
+	case err != nil:
 		return err
+	default:
+		if err := w.Run(ctx); err != nil {
+			return err
+		}
 	}
 	log.Info("stopped, nothing is half done")
 	return nil

@@ -87,9 +87,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	r.until("the second signal ends it", func() bool { // once the first has been dealt with
 		return r.cmd.Process.Signal(syscall.SIGTERM) != nil
 	})
-	if state := r.end(); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-		t.Errorf("ended with %s", state)
-	}
+	r.wantExit(128 + int(syscall.SIGTERM))
 	if err := w.server.Resume(); err != nil {
 		t.Fatal(err)
 	}
@@ -227,15 +225,8 @@ func TestSettingsAndPort(t *testing.T) {
 	if r.log.has("hush-hush") {
 		t.Errorf("the log has the password:\n%s", r.log)
 	}
-	address := regexp.MustCompile(`127\.0\.0\.1:\d+`)
-	var line string
-	for _, l := range strings.Split(r.log.String(), "\n") {
-		if strings.Contains(l, "serving metrics") {
-			line = address.FindString(l)
-		}
-	}
 	for path, want := range map[string]string{"/metrics": "unstale_up 1", "/healthz": `{"ok":true}`, "/readyz": `{"ok":true}`, "/nope": "404"} {
-		if body := get(t, "http://"+line+path); !strings.Contains(body, want) {
+		if body := r.get(t, path); !strings.Contains(body, want) {
 			t.Errorf("%s: %.200s", path, body)
 		}
 	}
@@ -243,9 +234,19 @@ func TestSettingsAndPort(t *testing.T) {
 	r.wantExit(exitDone)
 }
 
-func get(t *testing.T, url string) string {
+// address is where a worker serves, as its log says.
+var address = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
+// get asks a worker over HTTP.
+func (r *running) get(t *testing.T, path string) string {
 	t.Helper()
-	reply, err := http.Get(url)
+	var line string
+	for _, l := range strings.Split(r.log.String(), "\n") {
+		if strings.Contains(l, "serving metrics") {
+			line = address.FindString(l)
+		}
+	}
+	reply, err := http.Get("http://" + line + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func get(t *testing.T, url string) string {
 	return fmt.Sprintf("%d %s", reply.StatusCode, body)
 }
 
-// A worker that starts before MySQL waits for it.
+// A worker that starts before MySQL waits for it, alive and not ready.
 func TestStartsBeforeMySQL(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -267,8 +268,14 @@ func TestStartsBeforeMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.env["MYSQL_DSN"] = own.DSN("shop")
-	r := w.start()
-	r.until("the worker waits", func() bool { return r.log.has("mysql does not answer yet, waiting") })
+	r := w.start("--listen", "127.0.0.1:0")
+	r.until("the worker waits", func() bool { return r.log.has("outage: rows wait, nothing is lost; trying again") })
+	if got := r.get(t, "/healthz"); !strings.HasPrefix(got, "200 ") {
+		t.Errorf("/healthz: %s", got)
+	}
+	if got := r.get(t, "/readyz"); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "connect") {
+		t.Errorf("/readyz: %s", got)
+	}
 	if err := own.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

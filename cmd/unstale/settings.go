@@ -46,6 +46,24 @@ func showEnv(flags *pflag.FlagSet, perCall ...string) {
 	})
 }
 
+// refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in a script: they would
+// choose everything.
+func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		if !f.Changed {
+			continue
+		}
+		switch f.Value.String() {
+		case "":
+			return usageError{fmt.Errorf("--%s is empty; give it a value, or leave it out", name)}
+		case "0s":
+			return usageError{fmt.Errorf("--%s is 0; give it a time such as 10m, or leave it out", name)}
+		}
+	}
+	return nil
+}
+
 // applyEnv gives each flag that was not set the value of its variable. An empty variable counts as unset.
 func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	var errs []error
@@ -126,6 +144,10 @@ func (f *redisFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.timeout, "redis-timeout", 200*time.Millisecond, "for one Redis command")
 }
 
+// optionFlags names the flags that options come from.
+var optionFlags = strings.NewReplacer("option URL", "--redis-url", "option Timeout", "--redis-timeout", "option DB", "--redis-db-cache",
+	"option WaitReplicas", "--redis-wait", "option SweepShare", "--sweep-share")
+
 func (f *redisFlags) options() (keyspace.Options, error) {
 	if f.url == "" {
 		return keyspace.Options{}, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
@@ -138,7 +160,7 @@ func (f *redisFlags) options() (keyspace.Options, error) {
 		return o, usageError{fmt.Errorf("redis-db-cache and redis-db-state are both %d; what expires and what must stay need databases of their own", f.cache)}
 	}
 	if err := o.WithDefaults().Validate(); err != nil {
-		return o, usageError{err}
+		return o, usageError{errors.New(optionFlags.Replace(err.Error()))}
 	}
 	return o, nil
 }
