@@ -57,6 +57,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("Unlink", func(t *testing.T) { testClusterUnlink(t, c, k) })
 	t.Run("Publish", func(t *testing.T) { testClusterPublish(t, c, k) })
+	t.Run("PublishSharded", func(t *testing.T) { testClusterPublishSharded(t, c) })
 	t.Run("Sweep", func(t *testing.T) { testClusterSweep(t, c, k) })
 	t.Run("TakeSet", func(t *testing.T) { testClusterTakeSet(t, c, k) })
 	t.Run("MovingSlot", func(t *testing.T) { testClusterMovingSlot(t, c, k) })
@@ -116,6 +117,37 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 	if len(epochs) != 1 {
 		t.Errorf("%d epochs", len(epochs))
+	}
+}
+
+// With sharded Pub/Sub a message stays in the shard of the channel's slot, and
+// finds its way when the slot has moved.
+func testClusterPublishSharded(t *testing.T, c *testCluster) {
+	k := open(t, keyspace.Options{URL: c.URL(), ShardedPubSub: true})
+	sub := c.Client.SSubscribe(t.Context(), "cache:{sharded}")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	plain := subscribe(t, c.Direct[0], "cache:{sharded}")
+	for _, keys := range [][]string{{"a"}, {"b", "c"}} {
+		if n, err := k.Publish(t.Context(), "cache:{sharded}", invalidation.FormatEvent, keys, nil); n != 1 || err != nil {
+			t.Fatalf("%d messages, %v", n, err)
+		}
+		text, err := sub.ReceiveMessage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := decode(t, text.Payload); !slices.Equal(m.Keys, keys) {
+			t.Errorf("heard %q", m.Keys)
+		}
+	}
+	// A plain subscriber has heard nothing: this is the first that it hears.
+	if err := c.Direct[0].Publish(t.Context(), "cache:{sharded}", `["first"]`).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if m := decode(t, plain()); !slices.Equal(m.Keys, []string{"first"}) {
+		t.Errorf("a plain subscriber heard %q", m.Keys)
 	}
 }
 

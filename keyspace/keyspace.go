@@ -27,6 +27,7 @@ type Keyspace struct {
 	watchEvery time.Duration
 	patience   time.Duration // of a pass, for a failover
 
+	sharded   bool // Pub/Sub
 	shards    shards
 	publisher publisher
 
@@ -46,7 +47,7 @@ func Open(o Options) (*Keyspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
-	k := &Keyspace{client: o.client(a), failsOver: a.kind == sentinel, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
+	k := &Keyspace{client: o.client(a), failsOver: a.kind == sentinel, sharded: o.ShardedPubSub, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
 	k.shards.life = awayLife + 3*o.Timeout
 	wait := waitOption{o.WaitReplicas, o.Timeout / 2}
 	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}

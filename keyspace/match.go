@@ -1,6 +1,10 @@
 package keyspace
 
-import "github.com/unstale/unstale/invalidation"
+import (
+	"slices"
+
+	"github.com/unstale/unstale/invalidation"
+)
 
 const (
 	// maxFiled is how many bytes of a literal text tell patterns apart. It
@@ -74,13 +78,31 @@ func (m *matcher) newDrawer(alike []int) (d drawer) {
 // match is the index of the first pattern that name matches, or -1.
 func (m *matcher) match(name string) int {
 	best := -1
-	try := func(globs []int) {
+	m.candidates(name, func(globs []int) {
 		for _, i := range globs {
 			if (best < 0 || i < best) && m.globs[i].Match(name) {
 				best = i
 			}
 		}
-	}
+	})
+	return best
+}
+
+// all are the indices of all patterns that name matches.
+func (m *matcher) all(name string) (found []int) {
+	m.candidates(name, func(globs []int) {
+		for _, i := range globs {
+			if !slices.Contains(found, i) && m.globs[i].Match(name) {
+				found = append(found, i)
+			}
+		}
+	})
+	return found
+}
+
+// candidates calls try with the globs that name may match, some of them more
+// than once.
+func (m *matcher) candidates(name string, try func(globs []int)) {
 	for node, at := int32(0), 0; ; at++ {
 		if list := m.prefixes.nodes[node].list; list != 0 {
 			d := m.drawers[list]
@@ -90,10 +112,10 @@ func (m *matcher) match(name string) int {
 			}
 		}
 		if at == len(name) {
-			return best
+			return
 		}
 		if node = m.prefixes.step(node, name[at]); node == 0 {
-			return best
+			return
 		}
 	}
 }

@@ -72,6 +72,12 @@ type Options struct {
 	// 0.25. A short pass is over before it can be slowed down.
 	SweepShare float64
 
+	// ShardedPubSub makes Publish use SPUBLISH, for subscribers that use
+	// SSUBSCRIBE (Redis 7): a message then goes to the shard that has the
+	// channel's slot and no further. While that shard is away nobody is told,
+	// which is an *Outage.
+	ShardedPubSub bool
+
 	// PoolSize is the number of connections, for each node of a Cluster. Zero
 	// means 8, the least is 2: taking a set apart holds one connection and
 	// unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.

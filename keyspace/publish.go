@@ -19,7 +19,8 @@ type publisher struct {
 	node  string     // the address that the epoch is pinned to
 }
 
-// Publish announces keys and patterns on channel, keys first, in messages of
+// Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with
+// Options.ShardedPubSub), keys first, in messages of
 // at most invalidation.MaxEntries entries, and returns how many messages Redis
 // has confirmed. Nothing to announce is no message. An error is an *Outage;
 // the announcement is then to be made again.
@@ -51,9 +52,9 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f invalidation.F
 			m, moreKeys, morePatterns = p.next(moreKeys, morePatterns)
 			text := m.Append(nil, f)
 			size += len(text)
-			commands = append(commands, redis.NewIntCmd(ctx, "publish", channel, text))
+			commands = append(commands, redis.NewIntCmd(ctx, k.publishCommand(), channel, text))
 		}
-		if err := k.exec(ctx, node, commands); err != nil {
+		if err := k.exec(ctx, k.publishClient(node), commands); err != nil {
 			return messages, err
 		}
 		switch again, err := k.heard(ctx, node, commands); {
@@ -77,7 +78,7 @@ func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []red
 			continue
 		}
 		o := k.shardOutage(ctx, err)
-		if o == nil {
+		if o == nil || k.sharded {
 			return false, k.outage(ctx, err)
 		}
 		k.leave(node.Options().Addr, o)
@@ -89,6 +90,22 @@ func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []red
 	return false, nil
 }
 
+func (k *Keyspace) publishCommand() string {
+	if k.sharded {
+		return "spublish"
+	}
+	return "publish"
+}
+
+// publishClient is the node's client, or where the node must be the one that
+// has the channel's slot a client that follows the slot.
+func (k *Keyspace) publishClient(node *redis.Client) redis.UniversalClient {
+	if k.sharded {
+		return k.client
+	}
+	return node
+}
+
 // crier is the node that messages go through: the channel's master, or another
 // one while that is away. Subscribers hear them at every node.
 func (k *Keyspace) crier(ctx context.Context, channel string) (*redis.Client, error) {
@@ -98,6 +115,8 @@ func (k *Keyspace) crier(ctx context.Context, channel string) (*redis.Client, er
 		return nil, err
 	case away == nil:
 		return k.master(ctx, channel)
+	case k.sharded:
+		return nil, away
 	}
 	present, err := k.present(ctx)
 	if err != nil {

@@ -24,33 +24,53 @@ func loadMap(p process, file string) (*invalidation.Map, error) {
 }
 
 func newMapCheck(p process) *cobra.Command {
-	var asJSON bool
+	var (
+		asJSON bool
+		sample int64
+		redis  redisFlags
+	)
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a map: every fault with its place and cure, or a summary",
+		Long: `Check a map: every fault with its place and cure, or a summary with advice. With --redis-url
+it also looks at a sample of the keys that are there, without changing any, and says how many
+each pattern matches, whatever a row gives for its variables.`,
 		Example: `  unstale map check mapping.yaml
+  unstale map check mapping.yaml --redis-url redis://cache:6379/0
   APP_ENV=staging unstale map check mapping.yaml --json`,
 		Args: exactArgs("FILE"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := loadMap(p, args[0])
 			var faults invalidation.Faults
 			if err != nil && !errors.As(err, &faults) {
 				return err
 			}
+			if sample < 1 {
+				return usageError{fmt.Errorf("--sample %d: wanted 1 or more", sample)}
+			}
+			var found *estimate
+			if redis.url != "" && len(faults) == 0 {
+				if found, err = estimatePatterns(cmd.Context(), redis, m, sample); err != nil {
+					return err
+				}
+			}
 			if asJSON {
-				return errors.Join(printJSON(p.Out, checkObject(m, faults)), faultCount(args[0], faults))
+				return errors.Join(printJSON(p.Out, checkObject(m, faults, found)), faultCount(args[0], faults))
 			}
 			for _, f := range faults {
 				fmt.Fprintln(p.Err, f)
 			}
 			if len(faults) == 0 {
 				printCheck(p, args[0], m)
+				found.print(p)
 			}
 			return faultCount(args[0], faults)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
+	cmd.Flags().Int64Var(&sample, "sample", 100_000, "how many keys to look at")
+	redis.add(cmd.Flags())
+	showEnv(cmd.Flags(), "json", "sample", "redis-url") // a check asks a server only where the call says so
 	return cmd
 }
 
@@ -82,7 +102,7 @@ func places(faults []invalidation.Fault) []place {
 	return out
 }
 
-func checkObject(m *invalidation.Map, faults invalidation.Faults) any {
+func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimate) any {
 	out := struct {
 		OK       bool     `json:"ok"`
 		Version  string   `json:"version,omitempty"`
@@ -92,10 +112,13 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults) any {
 		Entities []string `json:"entities,omitempty"`
 		Faults   []place  `json:"faults"`
 		Advice   []place  `json:"advice"`
+
+		Keyspace *estimate `json:"keyspace,omitempty"`
 	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}}
 	if out.OK {
 		out.Version, out.Channel, out.Format, out.Lease = m.Version(), m.Channel(), string(m.Format()), m.Lease().String()
 		out.Entities, out.Advice = m.Entities(), places(m.Warnings())
+		out.Keyspace = found
 	}
 	return out
 }

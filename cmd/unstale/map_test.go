@@ -51,6 +51,43 @@ func TestMapCheck(t *testing.T) {
 	}
 }
 
+// With --redis-url, and only where the call says so, a check counts what the patterns match today.
+func TestMapCheckEstimates(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	for _, key := range []string{"zahraah:prod:category:7:list:1", "zahraah:prod:category:7:list:2", "other", "another"} {
+		if err := r.Client.Set(t.Context(), key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := call(t, nil, "map", "check", shippedMap, "--redis-url", r.URL)
+	if got.code != exitDone || !strings.Contains(got.out, "keyspace: 4 keys, 4 of them looked at\n") ||
+		!strings.Contains(got.out, "  2 keys (50 %)  category  {app}:{env}:category:{id}:list:*\n") {
+		t.Errorf("%+v", got)
+	}
+	var object struct {
+		OK       bool
+		Keyspace struct {
+			Keys     int64
+			Patterns []struct {
+				Entity, Pattern, Glob string
+				Matched               int64
+			}
+		}
+	}
+	got = call(t, nil, "map", "check", shippedMap, "--redis-url", r.URL, "--json")
+	if err := json.Unmarshal([]byte(got.out), &object); err != nil || object.Keyspace.Keys != 4 || len(object.Keyspace.Patterns) == 0 ||
+		object.Keyspace.Patterns[0].Matched != 2 || object.Keyspace.Patterns[0].Glob != "zahraah:prod:category:*:list:*" {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if got := call(t, map[string]string{"REDIS_URL": "redis://127.0.0.1:1"}, "map", "check", shippedMap); got.code != exitDone || strings.Contains(got.out, "keyspace") {
+		t.Errorf("it asked a server by itself: %+v", got)
+	}
+	if got := call(t, nil, "map", "check", shippedMap, "--redis-url", "redis://127.0.0.1:1"); got.code != exitFail || !strings.Contains(got.err, "estimate what the patterns match") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // explain shows what a row would invalidate without a server; the object always has its lists.
 func TestMapExplain(t *testing.T) {
 	t.Parallel()

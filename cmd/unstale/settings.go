@@ -129,6 +129,7 @@ type redisFlags struct {
 	state   int
 	timeout time.Duration
 	wait    int     // replicas; only workers wait
+	sharded bool    // Pub/Sub
 	share   float64 // of Redis' time, for sweeps; only workers sweep
 
 	beaconTTL time.Duration // no flag: what the journal's retention asks for
@@ -141,6 +142,7 @@ func (f *redisFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS whatever the URL says")
 	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache; beats the URL's (-1: the URL's)")
 	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks; never touched here, only refused if it is also the cache's (-1: none)")
+	flags.BoolVar(&f.sharded, "redis-sharded-pubsub", false, "publish with SPUBLISH, for subscribers that use SSUBSCRIBE")
 	flags.DurationVar(&f.timeout, "redis-timeout", 200*time.Millisecond, "for one Redis command")
 }
 
@@ -152,7 +154,7 @@ func (f *redisFlags) options() (keyspace.Options, error) {
 	if f.url == "" {
 		return keyspace.Options{}, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
 	}
-	o := keyspace.Options{URL: f.url, TLS: f.tls, Timeout: f.timeout, BeaconTTL: f.beaconTTL, WaitReplicas: f.wait, SweepShare: f.share}
+	o := keyspace.Options{URL: f.url, TLS: f.tls, Timeout: f.timeout, BeaconTTL: f.beaconTTL, WaitReplicas: f.wait, SweepShare: f.share, ShardedPubSub: f.sharded}
 	if f.cache != unsetDB {
 		o.DB = &f.cache
 	}
