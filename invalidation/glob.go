@@ -10,6 +10,9 @@ import (
 type Glob struct {
 	// runs are the pieces between the stars: one run means no star at all.
 	runs []run
+	// some is set where the empty key does not match although nothing but stars would have to: to Redis only the
+	// empty pattern and a single star match it.
+	some bool
 }
 
 // A run is a piece of a glob without a star.
@@ -80,6 +83,7 @@ func CompileGlob(pattern string) (Glob, error) {
 		text, wild = append(text, c), append(wild, isAny)
 	}
 	flush()
+	g.some = len(pattern) > 1
 	return g, nil
 }
 
@@ -87,6 +91,9 @@ func CompileGlob(pattern string) (Glob, error) {
 func (g Glob) Match(key string) bool {
 	if len(g.runs) == 0 {
 		return key == ""
+	}
+	if key == "" && g.some {
+		return false
 	}
 	first, last := g.runs[0], g.runs[len(g.runs)-1]
 	if !first.startsIn(key) {

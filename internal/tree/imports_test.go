@@ -13,7 +13,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rooms are all packages and what each may import of ours. One that is not here has no place in the plan yet: give it
 // one. Only tests use internal/testenv. Only worker joins outbox and keyspace; only the program and its demo import worker.
 var rooms = map[string][]string{
-	"cmd/unstale":            {"internal/demo", "internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
+	"cmd/unstale":            {"internal/bench", "internal/demo", "internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
+	"internal/bench":         {"internal/servers", "keyspace"},
 	"internal/chaos":         {"internal/proxy", "internal/servers"},
 	"internal/chaos/chaos":   {"internal/chaos"},
 	"internal/demo":          {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/bench"
+	"github.com/unstale/unstale/keyspace"
+)
+
+func newBench(p process) *cobra.Command {
+	var (
+		cfg    bench.Config
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "bench MODE",
+		Short: "Measure beside a floor, on private servers",
+		Long: `Measure beside a floor: the shortest hand-written loop that does the same work, on the same
+servers, in the same run. Both take turns, and the medians and their ratio (ours/floor) are
+reported. Modes:
+
+  ` + strings.Join(bench.Modes(), "\n  ") + `
+
+Private servers are started and removed. With --redis-url a Redis that runs already is used,
+whose database must be empty; the variable REDIS_URL is not read.`,
+		Example: `  unstale bench sweep
+  unstale bench sweep --runs 9 --json`,
+		Args: exactArgs("MODE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keyspace.SetClientLog(nil)
+			if !asJSON {
+				cfg.Progress = p.Err
+			}
+			return runBench(cmd.Context(), p, args[0], cfg, asJSON)
+		},
+	}
+	cmd.Flags().IntVar(&cfg.Runs, "runs", 5, "how often ours and the floor take turns")
+	cmd.Flags().StringVar(&cfg.RedisURL, "redis-url", "", "use this Redis, whose database must be empty; never read from REDIS_URL")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "runs", "redis-url", "json")
+	return cmd
+}
+
+func runBench(ctx context.Context, p process, mode string, cfg bench.Config, asJSON bool) error {
+	if !slices.Contains(bench.Names(), mode) {
+		return usageError{fmt.Errorf("there is no mode %q; the modes are %s", mode, strings.Join(bench.Names(), ", "))}
+	}
+	if cfg.Runs < 1 {
+		return usageError{fmt.Errorf("--runs %d: wanted 1 or more", cfg.Runs)}
+	}
+	r, err := bench.Run(ctx, mode, cfg)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(p.Out, r)
+	}
+	fmt.Fprintf(p.Out, "%s: ours %.4g %s, floor %.4g %s, ratio %.3g (medians of %d)\n", r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, r.Runs)
+	for _, name := range slices.Sorted(maps.Keys(r.Details)) {
+		fmt.Fprintf(p.Out, "  %-34s %v\n", name, r.Details[name])
+	}
+	m := r.Machine
+	fmt.Fprintf(p.Out, "  on %s, %d cores, %s, %s, %s\n", m.CPU, m.Cores, m.System, m.Go, strings.Join(m.Servers, ", "))
+	return nil
+}

@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Config says how to measure. The zero value of a field means its default.
+type Config struct {
+	// RedisURL is a Redis to measure on, whose database must be empty and is left empty. Empty: a private one.
+	RedisURL string
+	// Runs is how often ours and the floor take turns. 1 to 100. Default 5.
+	Runs int
+	// Scale divides the amount of work, for tests. Figures of a scale other than 1 say nothing. Default 1.
+	Scale int
+	// Progress is told what is going on. Nil: nobody.
+	Progress io.Writer
+}
+
+// WithDefaults returns a copy in which zero values are replaced.
+func (c Config) WithDefaults() Config {
+	if c.Runs == 0 {
+		c.Runs = 5
+	}
+	if c.Scale == 0 {
+		c.Scale = 1
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return c
+}
+
+// Validate names the field, its value and the rule that it breaks.
+func (c Config) Validate() error {
+	if c.Runs < 1 || c.Runs > 100 {
+		return fmt.Errorf("runs %d: wanted 1 to 100", c.Runs)
+	}
+	if c.Scale < 1 || c.Scale > 1000 {
+		return fmt.Errorf("scale %d: wanted 1 to 1000", c.Scale)
+	}
+	return nil
+}
+
+// A Report is what a mode has measured.
+type Report struct {
+	Mode    string         `json:"mode"`
+	Ours    float64        `json:"ours"`  // median
+	Floor   float64        `json:"floor"` // median
+	Ratio   float64        `json:"ratio"` // ours/floor
+	Unit    string         `json:"unit"`
+	Runs    int            `json:"runs"`
+	Machine Machine        `json:"machine"`
+	Details map[string]any `json:"details"`
+}
+
+// A mode measures one thing.
+type mode struct {
+	about string
+	run   func(context.Context, Config) (*Report, error)
+}
+
+var modes = map[string]mode{
+	"sweep": {"one pass over a million keys for many patterns, beside a bare SCAN of them", sweep},
+}
+
+// Modes lists the modes, each with what it measures.
+func Modes() []string {
+	var list []string
+	for _, name := range Names() {
+		list = append(list, fmt.Sprintf("%-8s %s", name, modes[name].about))
+	}
+	return list
+}
+
+// Names lists the names of the modes.
+func Names() []string { return slices.Sorted(maps.Keys(modes)) }
+
+// Run measures. An unknown mode is an error that lists the known ones.
+func Run(ctx context.Context, name string, cfg Config) (*Report, error) {
+	m, ok := modes[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no mode %q; the modes are %s", name, strings.Join(Names(), ", "))
+	}
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r, err := m.run(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("bench %s: %w", name, err)
+	}
+	r.Mode, r.Runs, r.Ratio = name, cfg.Runs, r.Ours/r.Floor
+	return r, nil
+}
+
+// timed is how many seconds do takes.
+func timed(do func() error) (float64, error) {
+	began := time.Now()
+	err := do()
+	return time.Since(began).Seconds(), err
+}
+
+// median of at least one figure.
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}

@@ -1,0 +1,61 @@
+package bench
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// Each mode runs to its end at a small scale and reports what it promises. What it measures is not judged.
+func TestModes(t *testing.T) {
+	t.Parallel()
+	for name := range modes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Run(t.Context(), name, Config{RedisURL: testenv.Redis(t).URL, Runs: 1, Scale: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Mode != name || r.Ours <= 0 || r.Floor <= 0 || r.Ratio != r.Ours/r.Floor || r.Unit == "" || r.Runs != 1 || r.Machine.Cores == 0 {
+				t.Errorf("%s", text)
+			}
+		})
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	if _, err := Run(t.Context(), "nonsense", Config{}); err == nil || !strings.Contains(err.Error(), "the modes are ") {
+		t.Error(err)
+	}
+	if _, err := Run(t.Context(), "sweep", Config{Runs: -1}); err == nil || !strings.Contains(err.Error(), "runs -1") {
+		t.Error(err)
+	}
+	r := testenv.Redis(t)
+	if err := r.Client.Set(t.Context(), "somebody's", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), "sweep", Config{RedisURL: r.URL}); err == nil || !strings.Contains(err.Error(), "the database has 1 keys") {
+		t.Error(err)
+	}
+	if n := r.Client.DBSize(t.Context()).Val(); n != 1 {
+		t.Errorf("%d keys are left of somebody's", n)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	for want, list := range map[float64][]float64{2: {3, 1, 2}, 1.5: {2, 1}, 7: {7}} {
+		if got := median(list); got != want {
+			t.Errorf("median of %v is %v", list, got)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// A cache is the Redis that is measured on, and a plain client to it.
+type cache struct {
+	*redis.Client
+	url     string
+	version string
+	private *servers.Redis // nil: a given one
+	ours    bool           // it was empty, so everything in it is ours
+}
+
+func openCache(ctx context.Context, url string) (*cache, error) {
+	c := &cache{url: url}
+	if url == "" {
+		r, err := servers.StartRedis(ctx, servers.RedisOptions{})
+		if err != nil {
+			return nil, err
+		}
+		c.private, c.url = r, r.URL()
+	}
+	options, err := redis.ParseURL(c.url)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("redis url: %w; wanted a single server, redis://host:port/db", err), c.close())
+	}
+	options.MaxRetries = -1
+	c.Client = redis.NewClient(options)
+	size, err := c.DBSize(ctx).Result()
+	if err == nil && size > 0 {
+		err = fmt.Errorf("the database has %d keys; give an empty one, which this may fill and empty", size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	c.ours = true
+	c.version = c.InfoMap(ctx, "server").Val()["Server"]["redis_version"]
+	return c, nil
+}
+
+// close removes what was written, and ends a private server.
+func (c *cache) close() error {
+	var err error
+	if c.Client != nil {
+		if c.ours && c.private == nil {
+			err = c.FlushDB(context.Background()).Err()
+		}
+		err = errors.Join(err, c.Client.Close())
+	}
+	if c.private != nil {
+		err = errors.Join(err, c.private.Close())
+	}
+	return err
+}
+
+// fill stores a short value under each of n names.
+func (c *cache) fill(ctx context.Context, n int, name func(i int) string) error {
+	const part = 5000
+	for from := 0; from < n; from += part {
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := from; i < min(from+part, n); i++ {
+				p.Set(ctx, name(i), "value", 0)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan is a bare pass over all names.
+func (c *cache) scan(ctx context.Context) error {
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		var err error
+		if _, cursor, err = c.Scan(ctx, cursor, "", 1000).Result(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slowest is the longest of each command in the slow log, in microseconds.
+func (c *cache) slowest(ctx context.Context) (map[string]int64, error) {
+	entries, err := c.SlowLogGet(ctx, -1).Result()
+	longest := map[string]int64{}
+	for _, e := range entries {
+		if len(e.Args) > 0 {
+			name := strings.ToLower(e.Args[0])
+			longest[name] = max(longest[name], e.Duration.Microseconds())
+		}
+	}
+	return longest, err
+}
+
+// slowLog begins a new slow log of what takes longer.
+func (c *cache) slowLog(ctx context.Context, micros int) error {
+	for name, value := range map[string]int{"slowlog-log-slower-than": micros, "slowlog-max-len": 20_000} {
+		if err := c.ConfigSet(ctx, name, fmt.Sprint(value)).Err(); err != nil {
+			return err
+		}
+	}
+	return c.Do(ctx, "slowlog", "reset").Err()
+}

@@ -1,0 +1,266 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/unstale/unstale/keyspace"
+)
+
+// The keyspace of the mode sweep: products, and lists, which are one in a hundred. There is one list for each of ten
+// thousand categories, so that 10, 1,000 or 10,000 patterns can match exactly all of them.
+const (
+	sweepKeys  = 1_000_000
+	sweepLists = 10_000
+)
+
+func productName(i int) string { return fmt.Sprintf("zahraah:prod:product:%d", i) }
+func listName(i int) string    { return fmt.Sprintf("zahraah:prod:category:%04d:list:newest", i) }
+
+// listPatterns are patterns of so many digits, 10 to the power of which match all lists.
+func listPatterns(digits int) []string {
+	n := 1
+	for range digits {
+		n *= 10
+	}
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("zahraah:prod:category:%0*d*:list:*", digits, i)
+	}
+	return list
+}
+
+// A sweeping is the mode under way.
+type sweeping struct {
+	cfg   Config
+	redis *cache
+	fast  *keyspace.Keyspace // without a budget
+	lists int
+	keys  int
+}
+
+// sweep measures passes over the keyspace, in seconds.
+func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
+	c, err := openCache(ctx, cfg.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	s := &sweeping{cfg: cfg, redis: c, lists: sweepLists / cfg.Scale, keys: sweepKeys / cfg.Scale}
+	s.fast, err = keyspace.Open(keyspace.Options{URL: c.url, SweepShare: 1, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.fast.Close()) }()
+
+	fmt.Fprintf(cfg.Progress, "filling %d keys\n", s.keys)
+	if err := c.fill(ctx, s.keys-s.lists, productName); err != nil {
+		return nil, err
+	}
+	r = &Report{Unit: "s", Machine: thisMachine("Redis " + c.version), Details: map[string]any{
+		"keys": s.keys, "matching": s.lists, "patterns": 1000,
+	}}
+	for _, part := range []func(context.Context, *Report) error{s.passes, s.naive, s.budget, s.set} {
+		if err := part(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// passes measures the pass for 1,000 patterns beside a bare SCAN, and for 10 and for 10,000.
+func (s *sweeping) passes(ctx context.Context, r *Report) error {
+	var floor []float64
+	ours := map[int][]float64{}
+	memory := 0.0
+	for run := range s.cfg.Runs {
+		fmt.Fprintf(s.cfg.Progress, "passes %d of %d\n", run+1, s.cfg.Runs)
+		for _, digits := range []int{3, 1, 4} {
+			if err := s.redis.fill(ctx, s.lists, listName); err != nil {
+				return err
+			}
+			if digits == 3 {
+				took, err := timed(func() error { return s.redis.scan(ctx) })
+				if err != nil {
+					return err
+				}
+				floor = append(floor, took)
+			}
+			patterns := listPatterns(digits)
+			watch := watchMemory()
+			took, err := timed(func() error { return s.pass(ctx, s.fast, patterns) })
+			memory = max(memory, watch.end())
+			if err != nil {
+				return err
+			}
+			ours[digits] = append(ours[digits], took)
+		}
+	}
+	r.Ours, r.Floor = median(ours[3]), median(floor)
+	r.Details["seconds_10_patterns"], r.Details["seconds_10000_patterns"] = median(ours[1]), median(ours[4])
+	r.Details["ratio_10000_to_10_patterns"] = median(ours[4]) / median(ours[1])
+	r.Details["memory_mb"] = memory
+	return nil
+}
+
+// pass makes one and looks whether it found everything.
+func (s *sweeping) pass(ctx context.Context, k *keyspace.Keyspace, patterns []string) error {
+	result, err := k.Sweep(ctx, patterns, nil)
+	if err == nil && result.Unlinked != int64(s.lists) {
+		err = fmt.Errorf("a pass unlinked %d of %d keys", result.Unlinked, s.lists)
+	}
+	return err
+}
+
+// naive measures what ten patterns cost that are scanned for one after the other.
+func (s *sweeping) naive(ctx context.Context, r *Report) error {
+	fmt.Fprintln(s.cfg.Progress, "ten patterns, a SCAN each")
+	if err := s.redis.fill(ctx, s.lists, listName); err != nil {
+		return err
+	}
+	took, err := timed(func() error {
+		for _, pattern := range listPatterns(1) {
+			if err := s.scanFor(ctx, pattern); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.Details["seconds_naive_10_patterns"] = took
+	return err
+}
+
+func (s *sweeping) scanFor(ctx context.Context, pattern string) error {
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		var names []string
+		var err error
+		if names, cursor, err = s.redis.Scan(ctx, cursor, pattern, 1000).Result(); err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			if err := s.redis.Unlink(ctx, names...).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// budget measures what another client notices of a pass at the default share of Redis' time.
+func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
+	fmt.Fprintln(s.cfg.Progress, "a pass at the default budget, and another client's GETs")
+	k, err := keyspace.Open(keyspace.Options{URL: s.redis.url, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	if err := s.redis.fill(ctx, s.lists, listName); err != nil {
+		return err
+	}
+	idle, err := s.gets(ctx, func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(3 * time.Second / time.Duration(s.cfg.Scale)):
+			return nil
+		}
+	})
+	if err != nil {
+		return err
+	}
+	logged := s.redis.slowLog(ctx, 50) == nil // else the account may not
+	var took float64
+	busy, err := s.gets(ctx, func(ctx context.Context) error {
+		var err error
+		took, err = timed(func() error { return s.pass(ctx, k, listPatterns(3)) })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.Details["budget_seconds"] = took
+	r.Details["get_idle_us"], r.Details["get_during_pass_us"] = idle, busy
+	if logged {
+		longest, err := s.redis.slowest(ctx)
+		if err != nil {
+			return err
+		}
+		r.Details["budget_longest_us"] = longest
+	}
+	return nil
+}
+
+// Percentiles of a client's round trips, in microseconds.
+type percentiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	N   int     `json:"n"`
+}
+
+// gets asks for a key every millisecond while something runs.
+func (s *sweeping) gets(ctx context.Context, while func(context.Context) error) (percentiles, error) {
+	over := make(chan error, 1)
+	go func() { over <- while(ctx) }()
+	var took []float64
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-over:
+			slices.Sort(took)
+			if len(took) == 0 {
+				return percentiles{}, err
+			}
+			return percentiles{P50: took[len(took)/2], P99: took[len(took)*99/100], N: len(took)}, err
+		case <-ticker.C:
+		}
+		began := time.Now()
+		if err := s.redis.Get(ctx, productName(7)).Err(); err != nil {
+			return percentiles{}, errors.Join(err, <-over)
+		}
+		took = append(took, float64(time.Since(began).Nanoseconds())/1e3)
+	}
+}
+
+// set measures what the slow log sees of an index set with a million members, most of which are keys.
+func (s *sweeping) set(ctx context.Context, r *Report) error {
+	members := s.keys
+	fmt.Fprintf(s.cfg.Progress, "an index set of %d members\n", members)
+	const part = 5000
+	for from := 0; from < members; from += part {
+		names := make([]any, 0, part)
+		for i := from; i < min(from+part, members); i++ {
+			names = append(names, productName(i))
+		}
+		if err := s.redis.SAdd(ctx, "tag:all", names...).Err(); err != nil {
+			return err
+		}
+	}
+	logged := s.redis.slowLog(ctx, 5000) == nil
+	watch := watchMemory()
+	taken := int64(0)
+	took, err := timed(func() error {
+		t, err := s.fast.TakeSet(ctx, "tag:all", 1, func([]string) error { return nil })
+		taken = t.Members
+		return err
+	})
+	r.Details["set_memory_mb"] = watch.end()
+	if err != nil {
+		return err
+	}
+	if taken < int64(members) {
+		return fmt.Errorf("took %d of %d members", taken, members)
+	}
+	r.Details["set_members"], r.Details["set_seconds"] = members, took
+	if logged {
+		longest, err := s.redis.slowest(ctx)
+		if err != nil {
+			return err
+		}
+		r.Details["set_longest_us_over_5_ms"] = longest
+	}
+	return nil
+}
