@@ -105,16 +105,28 @@ func (w *Worker) Run(ctx context.Context) error {
 // Drain carries what is there now, due rows and sweeps included, and returns when nothing is left to claim.
 // Rows that other workers hold are theirs. An outage ends it with an error.
 func (w *Worker) Drain(ctx context.Context) (Result, error) {
+	total, err := w.DrainRows(ctx)
+	for swept := 1; swept > 0 && err == nil; {
+		swept, err = w.sweep(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("drain: %w", err)
+	}
+	return total, err
+}
+
+// DrainRows is Drain without the sweeps that the rows ask for, which wait.
+func (w *Worker) DrainRows(ctx context.Context) (Result, error) {
 	var total Result
 	pause, err := w.store.Paused(ctx)
 	if err != nil {
-		return total, fmt.Errorf("drain: %w", err)
+		return total, err
 	}
 	if pause != nil {
-		return total, fmt.Errorf("drain: all workers are paused %s; see 'unstale resume'", pause)
+		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
 	}
 	if err := w.heal(ctx); err != nil {
-		return total, fmt.Errorf("drain: %w", err)
+		return total, err
 	}
 	for _, claim := range []claimFunc{w.store.Claim, w.store.ClaimDue} {
 		for {
@@ -124,22 +136,14 @@ func (w *Worker) Drain(ctx context.Context) (Result, error) {
 			r, err := w.pass(ctx, claim)
 			total.add(r)
 			if err != nil {
-				return total, fmt.Errorf("drain: %w", err)
+				return total, err
 			}
 			if r.Claimed == 0 {
 				break
 			}
 		}
 	}
-	for {
-		n, err := w.sweep(ctx)
-		if err != nil {
-			return total, fmt.Errorf("drain: %w", err)
-		}
-		if n == 0 {
-			return total, nil
-		}
-	}
+	return total, nil
 }
 
 func (r *Result) add(o Result) {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -15,8 +17,9 @@ import (
 
 func newBench(p process) *cobra.Command {
 	var (
-		cfg    bench.Config
-		asJSON bool
+		cfg     bench.Config
+		asJSON  bool
+		mapFile string
 	)
 	cmd := &cobra.Command{
 		Use:   "bench MODE",
@@ -27,13 +30,19 @@ reported. Modes:
 
   ` + strings.Join(bench.Modes(), "\n  ") + `
 
-Private servers are started and removed. With --redis-url a Redis that runs already is used,
-whose database must be empty; the variable REDIS_URL is not read.`,
+Private servers are started and removed. With --redis-url and --mysql-dsn servers that run
+already are used: a Redis whose database is empty, and a MySQL in a database of its own. The
+variables REDIS_URL and MYSQL_DSN are not read: they may name a system that somebody needs.`,
 		Example: `  unstale bench sweep
   unstale bench sweep --runs 9 --json`,
 		Args: exactArgs("MODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyspace.SetClientLog(nil)
+			src, err := os.ReadFile(mapFile)
+			if err != nil && (!errors.Is(err, os.ErrNotExist) || cmd.Flags().Changed("map")) {
+				return fmt.Errorf("read map: %w", err)
+			}
+			cfg.Map = string(src)
 			if !asJSON {
 				cfg.Progress = p.Err
 			}
@@ -42,8 +51,11 @@ whose database must be empty; the variable REDIS_URL is not read.`,
 	}
 	cmd.Flags().IntVar(&cfg.Runs, "runs", 5, "how often ours and the floor take turns")
 	cmd.Flags().StringVar(&cfg.RedisURL, "redis-url", "", "use this Redis, whose database must be empty; never read from REDIS_URL")
+	cmd.Flags().StringVar(&cfg.MySQLDSN, "mysql-dsn", "", "use this MySQL, in a database that is made and dropped; never read from MYSQL_DSN")
+	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "a map with the entities of the one that ships; without it rows of one kind are measured alone")
+	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain: workers side by side")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "runs", "redis-url", "json")
+	showEnv(cmd.Flags(), "runs", "redis-url", "mysql-dsn", "map", "workers", "json")
 	return cmd
 }
 

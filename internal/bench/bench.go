@@ -14,6 +14,13 @@ import (
 type Config struct {
 	// RedisURL is a Redis to measure on, whose database must be empty and is left empty. Empty: a private one.
 	RedisURL string
+	// MySQLDSN is a MySQL to measure on, in a database that is made and dropped. Empty: a private one.
+	MySQLDSN string
+	// Map is the text of a map with the entities of the one that ships, for the modes that draw rows of all kinds. Empty:
+	// they are left out.
+	Map string
+	// Workers is how many workers drain side by side. 1 to 64. Default 1.
+	Workers int
 	// Runs is how often ours and the floor take turns. 1 to 100. Default 5.
 	Runs int
 	// Scale divides the amount of work, for tests. Figures of a scale other than 1 say nothing. Default 1.
@@ -26,6 +33,9 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Runs == 0 {
 		c.Runs = 5
+	}
+	if c.Workers == 0 {
+		c.Workers = 1
 	}
 	if c.Scale == 0 {
 		c.Scale = 1
@@ -40,6 +50,9 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	if c.Runs < 1 || c.Runs > 100 {
 		return fmt.Errorf("runs %d: wanted 1 to 100", c.Runs)
+	}
+	if c.Workers < 1 || c.Workers > 64 {
+		return fmt.Errorf("workers %d: wanted 1 to 64", c.Workers)
 	}
 	if c.Scale < 1 || c.Scale > 1000 {
 		return fmt.Errorf("scale %d: wanted 1 to 1000", c.Scale)
@@ -66,7 +79,11 @@ type mode struct {
 }
 
 var modes = map[string]mode{
-	"sweep": {"one pass over a million keys for many patterns, beside a bare SCAN of them", sweep},
+	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},
+	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},
+	"expand":  {"rows per second through a compiled map, beside the concatenation of the key", expand},
+	"unlink":  {"keys per second through keyspace, beside a raw pipeline", unlink},
+	"sweep":   {"one pass over a million keys for many patterns, beside a bare SCAN of them", sweep},
 }
 
 // Modes lists the modes, each with what it measures.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -16,7 +17,13 @@ func TestModes(t *testing.T) {
 	for name := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := Run(t.Context(), name, Config{RedisURL: testenv.Redis(t).URL, Runs: 1, Scale: 100})
+			src, err := os.ReadFile("../../mapping.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := Run(t.Context(), name, Config{
+				RedisURL: testenv.Redis(t).URL, MySQLDSN: testenv.MySQL(t).DSN, Map: string(src), Workers: 2, Runs: 1, Scale: 100,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one. Only tests use internal/testenv. Only worker joins outbox and keyspace; only the program and its demo import worker.
 var rooms = map[string][]string{
 	"cmd/unstale":            {"internal/bench", "internal/demo", "internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
-	"internal/bench":         {"internal/servers", "keyspace"},
+	"internal/bench":         {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
 	"internal/chaos":         {"internal/proxy", "internal/servers"},
 	"internal/chaos/chaos":   {"internal/chaos"},
 	"internal/demo":          {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+const enqueueTransactions = 1000 // of each kind in a run
+
+// enqueue measures what an application's transaction costs: one UPDATE alone, with a bare INSERT of a row, and with
+// Enqueue.
+func enqueue(ctx context.Context, cfg Config) (r *Report, err error) {
+	s, err := openShop(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.products(ctx); err != nil {
+		return nil, err
+	}
+	update := func(tx *sql.Tx, i int) error {
+		_, err := tx.ExecContext(ctx, "UPDATE products SET price_cents = ? WHERE id = ?", i, i%1000+1)
+		return err
+	}
+	kinds := []func(*sql.Tx, int) error{
+		update,
+		func(tx *sql.Tx, i int) error {
+			if err := update(tx, i); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO cache_outbox (entity, entity_id, params) VALUES (?, ?, ?)", "product", fmt.Sprint(i), `{"category_id":[7,9]}`)
+			return err
+		},
+		func(tx *sql.Tx, i int) error {
+			if err := update(tx, i); err != nil {
+				return err
+			}
+			return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: fmt.Sprint(i), Params: map[string]any{"category_id": []int{7, 9}}})
+		},
+	}
+	n := max(enqueueTransactions/cfg.Scale, 10)
+	took := make([][]float64, len(kinds))
+	for run := range cfg.Runs {
+		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
+		sum := make([]float64, len(kinds))
+		for i := range n { // in turns, transaction by transaction: a disk has moods
+			for kind, do := range kinds {
+				seconds, err := timed(func() error {
+					return outbox.InTx(ctx, s.db, func(tx *sql.Tx) error { return do(tx, i) })
+				})
+				if err != nil {
+					return nil, err
+				}
+				sum[kind] += seconds
+			}
+		}
+		for kind := range kinds {
+			took[kind] = append(took[kind], 1e6*sum[kind]/float64(n))
+		}
+	}
+	alone := median(took[0])
+	r = &Report{Ours: median(took[2]), Floor: median(took[1]), Unit: "us", Machine: s.machine(), Details: map[string]any{
+		"transactions": n, "us_update_alone": alone,
+	}}
+	return r, nil
+}
+
+// products makes a table that an application may own.
+func (s *shop) products(ctx context.Context) error {
+	for _, stmt := range []string{
+		"CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)",
+		"INSERT INTO products SELECT n, 100 FROM (WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) SELECT n FROM numbers) AS list",
+	} {
+		if _, err := s.db.ExecContext(ctx, stmt); err != nil {
+			return err
+		}
+	}
+	return nil
+}

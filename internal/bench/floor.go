@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
+)
+
+// floorBatch is how many rows the floor claims, as many as ours.
+const floorBatch = 1000
+
+// floorDrain is the shortest loop that does to coupons what a worker does: it claims the same rows, unlinks the same keys
+// with their leases, publishes the same bytes, writes the same journal row, deletes and commits. It has no map, no faults,
+// no limits, no beacon, no deadline, and one round trip to Redis, whose order it trusts.
+func (s *shop) floorDrain(ctx context.Context) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for seq := uint64(1); ; seq++ {
+		n, err := s.floorPass(ctx, conn, seq)
+		if n == 0 || err != nil {
+			return err
+		}
+	}
+}
+
+func (s *shop) floorPass(ctx context.Context, conn *sql.Conn, seq uint64) (n int, err error) {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	entries, ids, err := floorClaim(ctx, tx)
+	if len(entries) == 0 || err != nil {
+		return 0, err
+	}
+	if err := s.floorApply(ctx, entries, seq); err != nil {
+		return 0, err
+	}
+	body, err := outbox.EncodeEntries(entries)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
+VALUES ('floor', ?, '', '', 0, ?, ?)`, len(entries), make([]byte, 4*len(entries)), body); err != nil {
+		return 0, err
+	}
+	if _, err := tx.ExecContext(ctx, "DELETE FROM cache_outbox WHERE id IN ("+ids+")"); err != nil {
+		return 0, err
+	}
+	return len(entries), tx.Commit()
+}
+
+func floorClaim(ctx context.Context, tx *sql.Tx) (entries []outbox.Entry, ids string, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, entity, entity_id, trace FROM cache_outbox ORDER BY id LIMIT "+
+		strconv.Itoa(floorBatch)+" FOR UPDATE SKIP LOCKED")
+	if err != nil {
+		return nil, "", err
+	}
+	defer rows.Close()
+	var list strings.Builder
+	for rows.Next() {
+		var e outbox.Entry
+		if err := rows.Scan(&e.ID, &e.Entity, &e.EntityID, &e.Trace); err != nil {
+			return nil, "", err
+		}
+		e.Keys = []string{"zahraah:prod:coupon:" + e.EntityID}
+		entries = append(entries, e)
+		if list.Len() > 0 {
+			list.WriteByte(',')
+		}
+		list.WriteString(strconv.FormatUint(e.ID, 10))
+	}
+	return entries, list.String(), rows.Err()
+}
+
+func (s *shop) floorApply(ctx context.Context, entries []outbox.Entry, seq uint64) error {
+	const part = 250 // keys of one UNLINK
+	replies, err := s.Pipelined(ctx, func(p redis.Pipeliner) error {
+		keys := make([]string, 0, len(entries))
+		for from := 0; from < len(entries); from += part {
+			names := make([]string, 0, 2*part)
+			for _, e := range entries[from:min(from+part, len(entries))] {
+				names = append(names, "lock:fill:{"+e.Keys[0]+"}", e.Keys[0])
+				keys = append(keys, e.Keys[0])
+			}
+			p.Unlink(ctx, names...)
+		}
+		m := invalidation.Message{Epoch: "FLOORFLOORFLOORFLOORFLOORF", Seq: seq, At: time.Now().UTC(), Keys: keys}
+		p.Publish(ctx, "cache:invalidate", m.Append(nil, invalidation.FormatEvent))
+		return nil
+	})
+	errs := []error{err}
+	for _, r := range replies {
+		errs = append(errs, r.Err())
+	}
+	return errors.Join(errs...)
+}

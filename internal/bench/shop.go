@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// A shop is a database with an outbox, beside a cache: private servers, or on given ones a database of its own.
+type shop struct {
+	*cache
+	db      *sql.DB
+	dsn     string
+	version string
+	private *servers.MySQL // nil: a given one
+	name    string         // of the database
+	folder  string         // for maps
+}
+
+func openShop(ctx context.Context, cfg Config) (*shop, error) {
+	s := &shop{name: "unstale_bench_" + strings.ToLower(rand.Text()[:8])}
+	err := s.open(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *shop) open(ctx context.Context, cfg Config) (err error) {
+	if s.cache, err = openCache(ctx, cfg.RedisURL); err != nil {
+		return err
+	}
+	if s.folder, err = os.MkdirTemp("", "unstale-bench-"); err != nil {
+		return err
+	}
+	given := cfg.MySQLDSN
+	if given == "" {
+		if s.private, err = servers.StartMySQL(ctx, servers.MySQLOptions{}); err != nil {
+			return err
+		}
+		given = s.private.DSN("")
+	}
+	dsn, err := mysql.ParseDSN(given)
+	if err != nil {
+		return fmt.Errorf("mysql dsn: %w; wanted user:password@tcp(host:3306)/", err)
+	}
+	dsn.DBName, dsn.Logger, dsn.InterpolateParams = "", &mysql.NopLogger{}, true
+	if err := s.onServer(ctx, dsn, "CREATE DATABASE "+s.name+" CHARACTER SET utf8mb4"); err != nil {
+		return err
+	}
+	dsn.DBName, dsn.ParseTime, dsn.Loc = s.name, true, time.UTC
+	s.dsn = dsn.FormatDSN()
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return err
+	}
+	s.db = sql.OpenDB(connector)
+	if err := s.db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&s.version); err != nil {
+		return err
+	}
+	_, err = migrations.Up(ctx, s.db)
+	return err
+}
+
+// onServer executes a statement without a database.
+func (s *shop) onServer(ctx context.Context, dsn *mysql.Config, stmt string) error {
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	_, err = db.ExecContext(ctx, stmt)
+	return errors.Join(err, db.Close())
+}
+
+// machine names the servers too.
+func (s *shop) machine() Machine {
+	return thisMachine("MySQL "+s.version, "Redis "+s.cache.version)
+}
+
+// close removes what was made, and ends private servers.
+func (s *shop) close() error {
+	var errs []error
+	if s.db != nil {
+		if s.private == nil {
+			_, err := s.db.ExecContext(context.Background(), "DROP DATABASE "+s.name)
+			errs = append(errs, err)
+		}
+		errs = append(errs, s.db.Close())
+	}
+	if s.private != nil {
+		errs = append(errs, s.private.Close())
+	}
+	if s.cache != nil {
+		errs = append(errs, s.cache.close())
+	}
+	if s.folder != "" {
+		errs = append(errs, os.RemoveAll(s.folder))
+	}
+	return errors.Join(errs...)
+}
+
+// enqueue inserts n rows as plain SQL does, and empties the journal.
+func (s *shop) enqueue(ctx context.Context, n int, row func(i int) (entity, id string, params any)) error {
+	const part = 2000
+	for from := 0; from < n; from += part {
+		to := min(from+part, n)
+		args := make([]any, 0, 3*part)
+		for i := from; i < to; i++ {
+			entity, id, params := row(i)
+			args = append(args, entity, id, params)
+		}
+		stmt := "INSERT INTO cache_outbox (entity, entity_id, params) VALUES " + strings.Repeat("(?,?,?),", to-from-1) + "(?,?,?)"
+		if _, err := s.db.ExecContext(ctx, stmt, args...); err != nil {
+			return err
+		}
+	}
+	_, err := s.db.ExecContext(ctx, "TRUNCATE TABLE cache_outbox_journal")
+	return err
+}
+
+// coupon is a row of one exact key.
+func coupon(i int) (entity, id string, params any) { return "coupon", fmt.Sprintf("code-%07d", i), nil }
+
+// couponMap knows coupons alone.
+const couponMap = "version: 1\nentities: {coupon: {keys: [\"zahraah:prod:coupon:{id}\"]}}\n"
+
+// A hand is one worker with what it works with.
+type hand struct {
+	*worker.Worker
+	store *outbox.Store
+	redis *keyspace.Keyspace
+}
+
+// hire makes a worker with a map.
+func (s *shop) hire(name, mapText string, cfg worker.Config) (*hand, error) {
+	file := filepath.Join(s.folder, name+".yaml")
+	if err := os.WriteFile(file, []byte(mapText), 0o600); err != nil {
+		return nil, err
+	}
+	maps, err := worker.OpenMapFile(file, func(string) (string, bool) { return "", false })
+	if err != nil {
+		return nil, err
+	}
+	h := &hand{}
+	if h.store, err = outbox.Open(outbox.StoreConfig{DSN: s.dsn, Worker: name}); err != nil {
+		return nil, err
+	}
+	// As unstale run sets it up.
+	h.redis, err = keyspace.Open(keyspace.Options{URL: s.url, Timeout: time.Second, BeaconTTL: 48 * time.Hour})
+	if err != nil {
+		return nil, errors.Join(err, h.store.Close())
+	}
+	h.Worker, err = worker.New(cfg, worker.Deps{Store: h.store, Redis: h.redis, Maps: maps, Log: silence})
+	if err != nil {
+		return nil, errors.Join(err, h.dismiss())
+	}
+	return h, nil
+}
+
+func (h *hand) dismiss() error { return errors.Join(h.redis.Close(), h.store.Close()) }
