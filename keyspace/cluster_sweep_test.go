@@ -2,7 +2,6 @@ package keyspace_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -111,45 +110,11 @@ func TestSweepMigration(t *testing.T) {
 			c := startCluster(t, false)
 			k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, SweepShare: 1})
 			tag := c.tags()[0]
-			result := sweepMeanwhile(t, c, k, func() { c.migrate(t, tag, 0, 1, arrives) })
+			result := sweepMeanwhile(t, c, k, func() { c.Migrate(t, int(keyspace.Slot(tag)), 0, 1, arrives) })
 			if result.Again == 0 {
 				t.Error("nothing was scanned again: the test has lost its point")
 			}
 		})
-	}
-}
-
-// migrate moves the keys of a slot, and then the slot if it arrives.
-func (c *testCluster) migrate(t *testing.T, tag string, from, to int, arrives bool) {
-	t.Helper()
-	slot := int(keyspace.Slot(tag))
-	do := func(node int, args ...any) any {
-		t.Helper()
-		reply, err := c.Direct[node].Do(t.Context(), args...).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			t.Fatal(err)
-		}
-		return reply
-	}
-	do(to, "cluster", "setslot", slot, "importing", c.IDs[from])
-	do(from, "cluster", "setslot", slot, "migrating", c.IDs[to])
-	for {
-		found, err := c.Direct[from].ClusterGetKeysInSlot(t.Context(), slot, 2000).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(found) == 0 {
-			break
-		}
-		args := []any{"migrate", "127.0.0.1", c.Nodes[to].Port(), "", 0, 60_000, "replace", "keys"}
-		for _, key := range found {
-			args = append(args, key)
-		}
-		do(from, args...)
-	}
-	if arrives {
-		do(to, "cluster", "setslot", slot, "node", c.IDs[to])
-		do(from, "cluster", "setslot", slot, "node", c.IDs[to])
 	}
 }
 

@@ -65,6 +65,8 @@ func TestCluster(t *testing.T) {
 		one := open(t, keyspace.Options{URL: c.Nodes[0].URL()})
 		_, err := one.Unlink(t.Context(), targets(names(10, "key:%d")...))
 		wantOutage(t, err, keyspace.StateWrongMode)
+		_, err = one.Estimate(t.Context(), []string{"a*"}, 10)
+		wantOutage(t, err, keyspace.StateWrongMode)
 	})
 	t.Run("Wait", func(t *testing.T) { testClusterWait(t, c) })
 	t.Run("MasterLost", func(t *testing.T) { testClusterMasterLost(t, c) })

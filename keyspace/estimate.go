@@ -34,6 +34,9 @@ func (k *Keyspace) Estimate(ctx context.Context, patterns []string, sample int64
 	}
 	e := Estimate{Matched: make([]int64, len(patterns))}
 	masters, err := k.masters(ctx)
+	if err == nil {
+		err = k.expectSingle(ctx)
+	}
 	if err != nil {
 		return e, err
 	}
@@ -43,6 +46,29 @@ func (k *Keyspace) Estimate(ctx context.Context, patterns []string, sample int64
 		}
 	}
 	return e, nil
+}
+
+// expectSingle finds a node of a Cluster behind a URL that knows of none: it
+// redirects whoever asks for keys of all slots, and answers a SCAN as if its
+// own were all.
+func (k *Keyspace) expectSingle(ctx context.Context) error {
+	if k.cluster != nil {
+		return nil
+	}
+	const some = 20 // of which a node with half of the slots has all once in a million times
+	commands := make([]redis.Cmder, some)
+	for i := range commands {
+		commands[i] = redis.NewStringCmd(ctx, "get", fmt.Sprint(beaconPrefix, i))
+	}
+	if err := k.exec(ctx, k.client, commands); err != nil {
+		return err
+	}
+	for _, c := range commands {
+		if o := outage(c.Err()); c.Err() != nil && o.State == StateMoving {
+			return k.outage(ctx, o)
+		}
+	}
+	return nil
 }
 
 // estimate adds what one master has.

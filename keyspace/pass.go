@@ -79,9 +79,6 @@ func (p *pass) unlink(ctx context.Context, units []unit) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Unlinked += t.removed
-	for _, u := range units {
-		p.result.Patterns[u.index].Matched++
-	}
 	for _, r := range t.refused {
 		if of := &p.result.Patterns[r.index]; of.Err == nil {
 			of.Err = r.failure()
@@ -92,6 +89,9 @@ func (p *pass) unlink(ctx context.Context, units []unit) error {
 	}
 	if err != nil {
 		return err
+	}
+	for _, u := range units {
+		p.result.Patterns[u.index].Matched++
 	}
 	return p.tally.follow(t.beat)
 }

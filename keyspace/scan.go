@@ -18,6 +18,9 @@ const (
 	// again by its lease: more than pages can be under way between the goroutine
 	// that scans and the one that unlinks.
 	memory = 3
+	// scanPatience is how long an answer may take. A pass holds nothing up, so it
+	// sits out a fork or a slow command rather than begin again.
+	scanPatience = 5 * time.Second
 )
 
 // A scan is the pass over one master.
@@ -26,6 +29,8 @@ type scan struct {
 	pace  *pace
 	watch stopwatch
 	rtt   time.Duration
+	size  int64 // names that it expects to meet
+	met   int64 // names that it has met
 
 	found []unit
 	taken [memory]map[string]bool // keys of this batch and of those before it
@@ -42,6 +47,7 @@ func (p *pass) scan(ctx context.Context, options *redis.Options) error {
 	defer client.Close()
 	conn := client.Conn()
 	defer conn.Close()
+	defer context.AfterFunc(ctx, s.watch.interrupt)()
 	if err := s.begin(ctx, conn); err != nil {
 		return p.keyspace.outage(ctx, err)
 	}
@@ -53,7 +59,12 @@ func (p *pass) scan(ctx context.Context, options *redis.Options) error {
 		return s.read(both, conn, pages)
 	})
 	group.Go(func() error { return s.take(both, pages) })
-	if err := group.Wait(); err != nil {
+	err := group.Wait()
+	p.expect(s.met - s.size) // what it expected and has not met, it will not
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
 		return p.keyspace.outageOrLoss(ctx, err)
 	}
 	return s.end(ctx, client, started)
@@ -63,6 +74,7 @@ func (p *pass) scan(ctx context.Context, options *redis.Options) error {
 func (s *scan) client(options *redis.Options) *redis.Client {
 	o := *options
 	o.PoolSize, o.PipelinePoolSize, o.MinIdleConns = 2, onePool, 0
+	o.ReadTimeout = max(o.ReadTimeout, scanPatience)
 	o.MaxRetries = -1 // no command twice, and none over another connection
 	o.Dialer = s.watch.dialer(options.Dialer)
 	return redis.NewClient(&o)
@@ -83,6 +95,7 @@ func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 	if err != nil && !redis.IsPermissionError(err) {
 		return err
 	}
+	s.size = size
 	s.pass.expect(size)
 	return nil
 }
@@ -111,6 +124,7 @@ func (s *scan) read(ctx context.Context, conn *redis.Conn, pages chan<- []string
 // take unlinks what matches of the pages.
 func (s *scan) take(ctx context.Context, pages <-chan []string) error {
 	for names := range pages {
+		s.met += int64(len(names))
 		s.pass.scanned(len(names))
 		for _, name := range names {
 			if u, ok := s.pass.matcher.unit(name); ok {
@@ -146,9 +160,15 @@ func (s *scan) flush(ctx context.Context) error {
 	if len(s.found) == 0 {
 		return nil
 	}
-	began := time.Now()
-	err := s.pass.unlink(ctx, s.found)
-	s.pace.spent(max(time.Since(began)-s.rtt, 0))
+	var err error
+	for patience := (&patience{limit: scanPatience}); ; { // unlinking again is harmless
+		began := time.Now()
+		err = s.pass.unlink(ctx, s.found)
+		s.pace.spent(max(time.Since(began)-s.rtt, 0))
+		if err == nil || patience.wait(ctx, err) != nil {
+			break
+		}
+	}
 	s.found = s.found[:0]
 	copy(s.taken[1:], s.taken[:])
 	s.taken[0] = map[string]bool{}

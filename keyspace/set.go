@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // setPrefix begins the private names of sets that are being taken apart.
@@ -30,7 +31,7 @@ func privateName(set string, id uint64) string {
 // caller must have noted set and id where a crash can't take them, and call
 // again with the same ones until it has succeeded: what is left under the
 // private name is then finished before the set is looked for again. It is read
-// in pages, however large it is. Ids of different callers may collide: their
+// in pages, however large it is, within Options.SweepShare of Redis' time. Ids of different callers may collide: their
 // sets are taken apart one after the other.
 //
 // The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is no set
@@ -105,14 +106,19 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 	conn := node.Conn()
 	defer conn.Close()
 	var refused error
+	pace := newPace(k.sweepShare)
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var names []string
-		names, cursor, err = conn.SScan(ctx, private, cursor, "", scanCount).Result()
+		began := time.Now()
+		names, cursor, err = conn.SScan(ctx, private, cursor, "", pace.count()).Result()
 		if err != nil {
 			return members, k.refusal(ctx, private, err)
 		}
+		pace.scanned(time.Since(began)) // with the time on the wire: too gentle rather than too hard
 		members += int64(len(names))
+		began = time.Now()
 		unlinked, err := k.unlinkMembers(ctx, t, names)
+		pace.spent(time.Since(began))
 		var refusal *Refusal
 		switch {
 		case errors.As(err, &refusal):
@@ -124,6 +130,9 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 			if err := gone(unlinked); err != nil {
 				return members, err
 			}
+		}
+		if err := pace.rest(ctx); err != nil {
+			return members, k.outage(ctx, err)
 		}
 	}
 	if refused != nil || members == 0 { // an empty set doesn't exist

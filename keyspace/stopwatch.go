@@ -15,6 +15,7 @@ type stopwatch struct {
 	asked  atomic.Int64 // nanoseconds since start, of the last write
 	took   atomic.Int64 // nanoseconds, of the last answer
 	remote atomic.Value // string: whom the last dial reached
+	conn   atomic.Pointer[timedConn]
 }
 
 var stopwatchStart = time.Now()
@@ -38,7 +39,17 @@ func (s *stopwatch) dialer(dial dialFunc) dialFunc {
 			return nil, err
 		}
 		s.remote.Store(conn.RemoteAddr().String())
-		return &timedConn{Conn: conn, watch: s}, nil
+		timed := &timedConn{Conn: conn, watch: s}
+		s.conn.Store(timed)
+		return timed, nil
+	}
+}
+
+// interrupt makes the last connection fail at once, which the client library
+// does only for a deadline.
+func (s *stopwatch) interrupt() {
+	if c := s.conn.Load(); c != nil {
+		_ = c.Close() // whoever reads gets the error
 	}
 }
 

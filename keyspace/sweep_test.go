@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -189,5 +190,33 @@ func TestSweepInPages(t *testing.T) {
 		if _, err := fmt.Sscanf(stats["cmdstat_"+command], "calls=%d,", &calls); err != nil || calls < 20 {
 			t.Errorf("%s: %q, want 20 calls or more", command, stats["cmdstat_"+command])
 		}
+	}
+}
+
+// A Redis that is silent for longer than Timeout, as during a fork, doesn't cost
+// a pass what it has done.
+func TestSweepSitsOutAStall(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	k := open(t, keyspace.Options{URL: server.URL(), Timeout: 50 * time.Millisecond, BeaconTTL: time.Hour})
+	k.WatchEveryPage()
+	fill(t, clientOf(t, server.URL()), names(20_000, "a:%d")...)
+	stalled := false
+	watch := func(p keyspace.Progress) {
+		if stalled || p.Scanned < 5000 {
+			return
+		}
+		stalled = true
+		if err := server.Pause(); err != nil {
+			t.Error(err)
+		}
+		time.AfterFunc(300*time.Millisecond, func() { _ = server.Resume() })
+	}
+	got, err := k.Sweep(t.Context(), []string{"a:*"}, watch)
+	if err != nil || got.Scanned > 30_000 || !stalled {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if n := clientOf(t, server.URL()).Keys(t.Context(), "a:*").Val(); len(n) != 0 {
+		t.Errorf("%d keys left", len(n))
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // A Lead is the right to sweep, which one process has at a time: the lock on a row of cache_outbox_sweeper, held by a
-// transaction that does nothing else. The server frees it the moment the holder's connection is gone, and after a
-// minute if the holder is frozen: see Held. The transaction has no snapshot (READ COMMITTED), so it does not keep the
+// transaction that does nothing else. The server frees it the moment the holder's connection is gone, and after ten
+// seconds if the holder is frozen: see Held. The transaction has no snapshot (READ COMMITTED), so it does not keep the
 // server from purging. Not safe for concurrent use.
 type Lead struct{ tx *sql.Tx }
 
@@ -19,7 +19,7 @@ const (
 	takeLeadSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead' FOR UPDATE SKIP LOCKED"
 	haveLeadSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead'"
 	makeLeadSQL  = "INSERT IGNORE INTO cache_outbox_sweeper (name, worker) VALUES ('lead', '')"
-	leadLimitSQL = "SET SESSION wait_timeout = 60"
+	leadLimitSQL = "SET SESSION wait_timeout = 10"
 	holdLeadSQL  = "DO 0"
 )
 
@@ -63,7 +63,7 @@ func (s *Store) tryLead(ctx context.Context) (*Lead, error) {
 	return &Lead{tx}, nil
 }
 
-// Held says whether the lead is still ours. Ask at least every 30 s: the question keeps the server from taking the
+// Held says whether the lead is still ours. Ask at least every 5 s: the question keeps the server from taking the
 // holder for frozen. The error is that of the connection, with which the lead is lost.
 func (l *Lead) Held(ctx context.Context) error {
 	if _, err := l.tx.ExecContext(ctx, holdLeadSQL); err != nil {

@@ -41,7 +41,7 @@ func Open(cfg StoreConfig) (*Store, error) {
 	side := sql.OpenDB(connector)
 	side.SetMaxOpenConns(4)
 	side.SetMaxIdleConns(2)
-	side.SetConnMaxIdleTime(30 * time.Second) // below what a Lead leaves as wait_timeout
+	side.SetConnMaxIdleTime(5 * time.Second) // below what a Lead leaves as wait_timeout
 	return &Store{cfg: cfg, claims: claims, side: sqlx.NewDb(side, "mysql")}, nil
 }
 

@@ -22,9 +22,12 @@ type SweepPass struct {
 // For is how long the pass has been under way.
 func (p *SweepPass) For() time.Duration { return time.Duration(p.ForMicros) * time.Microsecond }
 
+// firstEstimate is how long a pass must last before its rate says something.
+const firstEstimate = 5 * time.Second
+
 // Left is how long the pass will take from now on if it goes on as it did. It returns false where nobody knows.
 func (p *SweepPass) Left() (time.Duration, bool) {
-	if p.Total == 0 || p.Scanned == 0 {
+	if p.Total == 0 || p.Scanned == 0 || p.For() < firstEstimate {
 		return 0, false
 	}
 	left := float64(p.For()) * float64(max(p.Total-p.Scanned, 0)) / float64(p.Scanned)

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -56,7 +55,11 @@ func TestClusterInMidRun(t *testing.T) {
 	}
 	until(t, "the failover", func() bool { return role(ctx, c.Direct[4]) == "master" })
 	until(t, "batches", settled(20))
-	moveSlot(t, c, 5, 3, c.First(2)+7)
+	from := 2
+	if role(t.Context(), c.Direct[from]) != "master" {
+		from = 5 // its replica
+	}
+	c.Migrate(t, c.First(2)+7, from, 3, true)
 	until(t, "batches", settled(20))
 	stop()
 	group.Wait()
@@ -103,36 +106,4 @@ func role(ctx context.Context, c *redis.Client) string {
 	}
 	name, _ := reply[0].(string)
 	return name
-}
-
-// moveSlot moves a slot and its keys from one master to another.
-func moveSlot(t *testing.T, c *testenv.Cluster, from, to, slot int) {
-	t.Helper()
-	if role(t.Context(), c.Direct[from]) != "master" {
-		from -= 3 // it has not been replaced
-	}
-	do := func(node int, args ...any) {
-		t.Helper()
-		if err := c.Direct[node].Do(t.Context(), args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
-			t.Fatal(err)
-		}
-	}
-	do(to, "cluster", "setslot", slot, "importing", c.IDs[from])
-	do(from, "cluster", "setslot", slot, "migrating", c.IDs[to])
-	for {
-		keys, err := c.Direct[from].ClusterGetKeysInSlot(t.Context(), slot, 100).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(keys) == 0 {
-			break
-		}
-		args := []any{"migrate", "127.0.0.1", c.Nodes[to].Port(), "", 0, 10_000, "replace", "keys"}
-		for _, key := range keys {
-			args = append(args, key)
-		}
-		do(from, args...)
-	}
-	do(to, "cluster", "setslot", slot, "node", c.IDs[to])
-	do(from, "cluster", "setslot", slot, "node", c.IDs[to])
 }

@@ -35,6 +35,9 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, errPaused): // not a fault
+			timer.Reset(tickInterval)
+			continue
 		case isLoss(err):
 			w.lossSeen.Store(true)
 			notify(w.wake)
@@ -55,8 +58,11 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 	}
 }
 
-// sweep takes the requests that wait and carries them out together: one pass over the keyspace for all
-// patterns, then the sets. It returns how many it carried out; 0 also when another worker is at it. A request that
+// errPaused ends sweeps that an operator's pause finds under way. Their requests wait.
+var errPaused = errors.New("all workers are paused")
+
+// sweep takes the requests that wait and carries them out together: the sets, then one pass over the keyspace for all
+// patterns, which takes longer. It returns how many it carried out; 0 also when another worker is at it. A request that
 // arrives meanwhile waits for the next pass, because one made after a key was passed must see it again.
 func (w *Worker) sweep(ctx context.Context) (done int, err error) {
 	waiting, err := w.store.Sweeps(ctx, 1)
@@ -73,18 +79,22 @@ func (w *Worker) sweep(ctx context.Context) (done int, err error) {
 		return 0, err
 	}
 	began := time.Now()
-	patterns, err := w.sweepPatterns(ctx, lead, requests)
-	if err != nil {
-		return 0, err
+	watch := w.watchSweep(ctx, lead)
+	sets, err := w.sweepSets(watch.ctx, requests)
+	if err == nil || !isLoss(err) && watch.ctx.Err() == nil { // an outage of one shard concerns its sets
+		patterns, also := w.sweepPatterns(watch.ctx, watch, requests)
+		done, err = patterns, errors.Join(err, also)
 	}
-	sets, err := w.sweepSets(ctx, requests)
+	if cause := watch.end(); cause != nil {
+		err = cause
+	}
 	w.metrics.sweepSeconds.Observe(time.Since(began).Seconds())
-	return patterns + sets, err
+	return sets + done, err
 }
 
 // sweepPatterns makes one pass for all patterns and publishes them. A request whose pattern Redis refuses, or
 // one of whose keys it refuses, waits; the others are finished, or kept for their settling pass.
-func (w *Worker) sweepPatterns(ctx context.Context, lead *outbox.Lead, requests []outbox.Sweep) (done int, err error) {
+func (w *Worker) sweepPatterns(ctx context.Context, watch *sweepWatch, requests []outbox.Sweep) (done int, err error) {
 	var patterns []string
 	asked := map[string][]outbox.Sweep{}
 	for _, r := range requests {
@@ -100,10 +110,12 @@ func (w *Worker) sweepPatterns(ctx context.Context, lead *outbox.Lead, requests 
 	if len(patterns) == 0 {
 		return 0, nil
 	}
-	result, err := w.watchedSweep(ctx, lead, patterns)
+	watch.begin(len(patterns))
+	result, err := w.redis.Sweep(ctx, patterns, watch.note)
 	if err != nil {
 		return 0, fmt.Errorf("sweep %d patterns: %w", len(patterns), err)
 	}
+	watch.over(result)
 	m := w.maps.Map()
 	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
@@ -148,29 +160,51 @@ func (w *Worker) putOff(ctx context.Context, id uint64, name string, refusal err
 	return w.store.PutOffSweep(ctx, id, refusedDelay, refusal.Error())
 }
 
+// mostAway is how many sets in a row may meet an outage before it counts as one of all Redis.
+const mostAway = 3
+
+// sweepSets takes sets apart, one after the other. An outage that one of them meets, in a slot that is moving for example,
+// keeps that one waiting and no other.
 func (w *Worker) sweepSets(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
+	var met error
+	away := 0
+	for _, r := range requests {
+		if r.Kind != outbox.SweepSet {
+			continue
+		}
+		err := w.sweepSet(ctx, r)
+		switch {
+		case err == nil:
+			done, away = done+1, 0
+			continue
+		case ctx.Err() != nil || !isOutage(err):
+			return done, err
+		}
+		met = err
+		if away++; away == mostAway {
+			return done, met
+		}
+	}
+	return done, met
+}
+
+func (w *Worker) sweepSet(ctx context.Context, r outbox.Sweep) error {
 	m := w.maps.Map()
 	publish := func(keys []string) error {
 		_, err := w.redis.Publish(ctx, m.Channel(), m.Format(), keys, nil)
 		return err
 	}
-	for _, r := range requests {
-		if r.Kind != outbox.SweepSet {
-			continue
-		}
-		taken, err := w.redis.TakeSet(ctx, r.Name, r.ID, publish)
-		var refusal *keyspace.Refusal
-		switch {
-		case errors.As(err, &refusal):
-			err = w.putOff(ctx, r.ID, r.Name, refusal)
-		case err == nil:
-			w.metrics.swept(1, taken.Members)
-			err = w.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat)
-		}
-		if err != nil {
-			return done, fmt.Errorf("sweep set %q: %w", r.Name, err)
-		}
-		done++
+	taken, err := w.redis.TakeSet(ctx, r.Name, r.ID, publish)
+	var refusal *keyspace.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		err = w.putOff(ctx, r.ID, r.Name, refusal)
+	case err == nil:
+		w.metrics.swept(1, taken.Members)
+		err = w.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat)
 	}
-	return done, nil
+	if err != nil {
+		return fmt.Errorf("sweep set %q: %w", r.Name, err)
+	}
+	return nil
 }

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,98 +11,119 @@ import (
 )
 
 const (
-	sweepNoteInterval = time.Second      // between two notes for "unstale status"
+	sweepNoteInterval = time.Second      // between two looks at the lead, and two notes for "unstale status"
 	sweepLogInterval  = 10 * time.Second // between two lines in the log
 )
 
-// watchedSweep makes a pass over the keyspace and tells how far it is: once a second in MySQL, every ten seconds in the
-// log, so that a short pass says nothing. It gives the pass up when the lead is lost, since another worker has it then.
-func (w *Worker) watchedSweep(ctx context.Context, lead *outbox.Lead, patterns []string) (keyspace.SweepResult, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watch := sweepWatch{worker: w, patterns: len(patterns), began: time.Now()}
-	over := make(chan struct{})
-	var group sync.WaitGroup
-	group.Go(func() { watch.run(ctx, lead, over, cancel) })
-	result, err := w.redis.Sweep(ctx, patterns, func(p keyspace.Progress) { watch.now.Store(&p) })
-	close(over)
-	group.Wait()
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = errors.Join(cause, err)
-	}
-	if err == nil && watch.logged {
-		w.log.Info("swept", "patterns", len(patterns), "scanned", result.Scanned, "unlinked", result.Unlinked,
-			"took", time.Since(watch.began).Round(time.Millisecond).String())
-	}
-	return result, err
-}
-
-// A sweepWatch tells of one pass.
+// A sweepWatch looks after sweeps under way: it tells how far a pass over the keyspace is, once a second in MySQL and every
+// ten seconds in the log, so that a short one says nothing; and it gives all up when the lead is lost, since another worker
+// has it then, or when an operator pauses the workers.
 type sweepWatch struct {
-	worker   *Worker
-	patterns int
-	began    time.Time
-	now      atomic.Pointer[keyspace.Progress]
+	worker *Worker
+	lead   *outbox.Lead
+	ctx    context.Context // of the sweeps
+	cancel context.CancelCauseFunc
+	stop   chan struct{}
+	group  sync.WaitGroup
 
-	noted, logged bool // owned by run until it has returned
+	pass   atomic.Pointer[outbox.SweepPass] // as of the last news; nil outside of a pass
+	began  atomic.Pointer[time.Time]        // the pass
+	logged atomic.Bool                      // the log has heard of it
 }
 
-func (s *sweepWatch) run(ctx context.Context, lead *outbox.Lead, over <-chan struct{}, cancel context.CancelCauseFunc) {
+// watchSweep begins to look after sweeps, which are to use the watch's context, until end is called.
+func (w *Worker) watchSweep(ctx context.Context, lead *outbox.Lead) *sweepWatch {
+	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.group.Go(s.run)
+	return s
+}
+
+// begin notes that a pass for so many patterns begins.
+func (s *sweepWatch) begin(patterns int) {
+	now := time.Now()
+	s.began.Store(&now)
+	s.pass.Store(&outbox.SweepPass{Patterns: patterns})
+}
+
+// note takes in how far the pass is.
+func (s *sweepWatch) note(p keyspace.Progress) {
+	s.pass.Store(&outbox.SweepPass{
+		Patterns: s.pass.Load().Patterns, Scanned: p.Scanned, Total: p.Total, Unlinked: p.Unlinked,
+		ForMicros: time.Since(*s.began.Load()).Microseconds(),
+	})
+}
+
+// over notes that the pass has come to its end.
+func (s *sweepWatch) over(r keyspace.SweepResult) {
+	if s.logged.Load() {
+		s.worker.log.Info("swept", "patterns", len(r.Patterns), "scanned", r.Scanned, "unlinked", r.Unlinked,
+			"took", time.Since(*s.began.Load()).Round(time.Millisecond).String())
+	}
+}
+
+// end ends the watch and returns why it gave the sweeps up, if it did.
+func (s *sweepWatch) end() error {
+	close(s.stop)
+	s.group.Wait()
+	var cause error
+	if s.ctx.Err() != nil {
+		cause = context.Cause(s.ctx)
+	}
+	s.cancel(nil)
+	return cause
+}
+
+func (s *sweepWatch) run() {
 	ticker := time.NewTicker(sweepNoteInterval)
 	defer ticker.Stop()
-	for said := s.began; ; {
+	noted := false
+	for said := time.Now(); ; {
 		select {
-		case <-over:
-			s.end(ctx)
+		case <-s.stop:
+			if noted {
+				s.forget()
+			}
 			return
 		case <-ticker.C:
 		}
-		if err := lead.Held(ctx); err != nil {
-			cancel(err)
+		if s.worker.resting.Load() {
+			s.cancel(errPaused)
+		} else if err := s.lead.Held(s.ctx); err != nil {
+			s.cancel(err)
+		}
+		p := s.pass.Load()
+		if p == nil || s.ctx.Err() != nil {
 			continue
 		}
-		p := s.now.Load()
-		if p == nil {
-			continue
-		}
-		s.note(ctx, p)
+		noted = true
+		s.tell(p)
 		if time.Since(said) >= sweepLogInterval {
-			said, s.logged = time.Now(), true
-			s.worker.log.Info("sweeping", append([]any{"patterns", s.patterns}, s.attributes(p)...)...)
+			said = time.Now()
+			s.logged.Store(true)
+			s.worker.log.Info("sweeping", attributes(p)...)
 		}
 	}
 }
 
-// note tells MySQL. Progress that can't be told is no reason to stop.
-func (s *sweepWatch) note(ctx context.Context, p *keyspace.Progress) {
-	s.noted = true
-	if err := s.worker.store.NotePass(ctx, s.pass(p)); err != nil {
+// tell tells MySQL. Progress that can't be told is no reason to stop.
+func (s *sweepWatch) tell(p *outbox.SweepPass) {
+	if err := s.worker.store.NotePass(s.ctx, *p); err != nil {
 		s.worker.log.Debug("cannot note the progress of a sweep", "error", err)
 	}
 }
 
-func (s *sweepWatch) pass(p *keyspace.Progress) outbox.SweepPass {
-	return outbox.SweepPass{
-		Patterns: s.patterns, Scanned: p.Scanned, Total: p.Total, Unlinked: p.Unlinked, ForMicros: time.Since(s.began).Microseconds(),
-	}
-}
-
-func (s *sweepWatch) attributes(p *keyspace.Progress) []any {
-	out := []any{"scanned", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
-	if pass := s.pass(p); p.Total > 0 {
-		if left, ok := pass.Left(); ok {
-			out = append(out, slog.String("left", left.Round(time.Second).String()))
-		}
-	}
-	return out
-}
-
-// end notes that the pass is over, also when the worker is being stopped.
-func (s *sweepWatch) end(ctx context.Context) {
-	if !s.noted {
-		return
-	}
-	if err := s.worker.store.PassOver(context.WithoutCancel(ctx)); err != nil {
+// forget notes that no pass is under way, also when the worker is being stopped.
+func (s *sweepWatch) forget() {
+	if err := s.worker.store.PassOver(context.WithoutCancel(s.ctx)); err != nil {
 		s.worker.log.Debug("cannot note the end of a sweep", "error", err)
 	}
+}
+
+func attributes(p *outbox.SweepPass) []any {
+	out := []any{"patterns", p.Patterns, "scanned", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
+	if left, ok := p.Left(); ok {
+		out = append(out, "left", left.Round(time.Second).String())
+	}
+	return out
 }

@@ -65,7 +65,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		wake:      make(chan struct{}, 1),
 		sweepNow:  make(chan struct{}, 1),
 	}
-	w.resting.Store(true) // until the loop has looked
+	w.resting.Store(true) // until the loop has looked, or Drain
 	w.metrics = newMetrics(w)
 	w.health = newHealth(deps.Log, w.metrics)
 	return w, nil
@@ -125,6 +125,7 @@ func (w *Worker) DrainRows(ctx context.Context) (Result, error) {
 	if pause != nil {
 		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
 	}
+	w.resting.Store(false)
 	if err := w.heal(ctx); err != nil {
 		return total, err
 	}

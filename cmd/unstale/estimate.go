@@ -64,6 +64,10 @@ func (e *estimate) print(p process) {
 		if e.Keys > 0 {
 			share = 100 * float64(found.Matched) / float64(e.Keys)
 		}
-		fmt.Fprintf(p.Out, "  %s%d keys (%.2g %%)  %s  %s\n", about, found.Matched, share, printable(found.Entity), printable(found.Pattern))
+		format := "%.0f %%"
+		if share > 0 && share < 10 {
+			format = "%.2g %%"
+		}
+		fmt.Fprintf(p.Out, "  %s%d keys ("+format+")  %s  %s\n", about, found.Matched, share, printable(found.Entity), printable(found.Pattern))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/keyspace"
 )
 
 func newMap(p process) *cobra.Command {
@@ -49,13 +50,13 @@ each pattern matches, whatever a row gives for its variables.`,
 				return usageError{fmt.Errorf("--sample %d: wanted 1 or more", sample)}
 			}
 			var found *estimate
+			var failed error // to estimate: the map is told about in any case
 			if redis.url != "" && len(faults) == 0 {
-				if found, err = estimatePatterns(cmd.Context(), redis, m, sample); err != nil {
-					return err
-				}
+				keyspace.SetClientLog(nil)
+				found, failed = estimatePatterns(cmd.Context(), redis, m, sample)
 			}
 			if asJSON {
-				return errors.Join(printJSON(p.Out, checkObject(m, faults, found)), faultCount(args[0], faults))
+				return errors.Join(printJSON(p.Out, checkObject(m, faults, found)), failed, faultCount(args[0], faults))
 			}
 			for _, f := range faults {
 				fmt.Fprintln(p.Err, f)
@@ -64,7 +65,7 @@ each pattern matches, whatever a row gives for its variables.`,
 				printCheck(p, args[0], m)
 				found.print(p)
 			}
-			return faultCount(args[0], faults)
+			return errors.Join(failed, faultCount(args[0], faults))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

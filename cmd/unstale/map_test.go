@@ -83,7 +83,8 @@ func TestMapCheckEstimates(t *testing.T) {
 	if got := call(t, map[string]string{"REDIS_URL": "redis://127.0.0.1:1"}, "map", "check", shippedMap); got.code != exitDone || strings.Contains(got.out, "keyspace") {
 		t.Errorf("it asked a server by itself: %+v", got)
 	}
-	if got := call(t, nil, "map", "check", shippedMap, "--redis-url", "redis://127.0.0.1:1"); got.code != exitFail || !strings.Contains(got.err, "estimate what the patterns match") {
+	if got := call(t, nil, "map", "check", shippedMap, "--redis-url", "redis://127.0.0.1:1"); got.code != exitFail || !strings.Contains(got.err, "estimate what the patterns match") ||
+		!strings.Contains(got.out, "is good: version") {
 		t.Errorf("%+v", got)
 	}
 }

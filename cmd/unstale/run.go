@@ -99,6 +99,9 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 	if err := r.worker.Validate(); err != nil {
 		return usageError{err}
 	}
+	if r.redis.share == 0 {
+		return usageError{errors.New("--sweep-share is 0: it must be from 0.01 to 1")}
+	}
 	keyspace.SetClientLog(log)
 	r.redis.beaconTTL = 2 * r.worker.JournalRetention // longer than anything that the journal knows
 	options, err := r.redis.options()
@@ -148,6 +151,7 @@ func (r *runCommand) logSettings(log *slog.Logger, redis keyspace.Options, m *in
 		"mysql", r.mysql.redacted(), "redis", redis.Redacted(), "map", r.mapFile, "map_version", m.Version(),
 		"entities", len(m.Entities()), "channel", m.Channel(), "format", m.Format(), "listen", r.listen,
 		"claim_timeout", r.claimTimeout.String(), "redis_timeout", r.redis.timeout.String(),
+		"redis_wait", r.redis.wait, "redis_sharded_pubsub", r.redis.sharded, "sweep_share", r.redis.share,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
 		"lookup_timeout", c.LookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
 		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel)

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -94,6 +95,38 @@ func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Clust
 	c.Client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { _ = c.Client.Close() })
 	return c
+}
+
+// Migrate moves the keys of a slot from one master to another, by their numbers
+// among Nodes, and then the slot itself if it is to arrive.
+func (c *Cluster) Migrate(t testing.TB, slot, from, to int, arrives bool) {
+	t.Helper()
+	do := func(node int, args ...any) {
+		t.Helper()
+		if err := c.Direct[node].Do(t.Context(), args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+	do(to, "cluster", "setslot", slot, "importing", c.IDs[from])
+	do(from, "cluster", "setslot", slot, "migrating", c.IDs[to])
+	for {
+		found, err := c.Direct[from].ClusterGetKeysInSlot(t.Context(), slot, 2000).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) == 0 {
+			break
+		}
+		args := []any{"migrate", "127.0.0.1", c.Nodes[to].Port(), "", 0, 60_000, "replace", "keys"}
+		for _, key := range found {
+			args = append(args, key)
+		}
+		do(from, args...)
+	}
+	if arrives {
+		do(to, "cluster", "setslot", slot, "node", c.IDs[to])
+		do(from, "cluster", "setslot", slot, "node", c.IDs[to])
+	}
 }
 
 // introduce gives a node its slots, if it is a master, and makes the first one
