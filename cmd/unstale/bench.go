@@ -59,6 +59,13 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 	return cmd
 }
 
+func runsText(n int) string {
+	if n == 1 {
+		return "one run"
+	}
+	return fmt.Sprintf("medians of %d", n)
+}
+
 func runBench(ctx context.Context, p process, mode string, cfg bench.Config, asJSON bool) error {
 	if !slices.Contains(bench.Names(), mode) {
 		return usageError{fmt.Errorf("there is no mode %q; the modes are %s", mode, strings.Join(bench.Names(), ", "))}
@@ -73,7 +80,7 @@ func runBench(ctx context.Context, p process, mode string, cfg bench.Config, asJ
 	if asJSON {
 		return printJSON(p.Out, r)
 	}
-	fmt.Fprintf(p.Out, "%s: ours %.4g %s, floor %.4g %s, ratio %.3g (medians of %d)\n", r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, r.Runs)
+	fmt.Fprintf(p.Out, "%s: ours %.4g %s, floor %.4g %s, ratio %.3g (%s)\n", r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, runsText(r.Runs))
 	for _, name := range slices.Sorted(maps.Keys(r.Details)) {
 		fmt.Fprintf(p.Out, "  %-34s %v\n", name, r.Details[name])
 	}

@@ -83,6 +83,7 @@ var modes = map[string]mode{
 	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},
 	"expand":  {"rows per second through a compiled map, beside the concatenation of the key", expand},
 	"unlink":  {"keys per second through keyspace, beside a raw pipeline", unlink},
+	"idle":    {"queries and processor time of a worker without work, for a minute", idle},
 	"sweep":   {"one pass over a million keys for many patterns, beside a bare SCAN of them", sweep},
 }
 
@@ -112,7 +113,10 @@ func Run(ctx context.Context, name string, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench %s: %w", name, err)
 	}
-	r.Mode, r.Runs, r.Ratio = name, cfg.Runs, r.Ours/r.Floor
+	r.Mode, r.Ratio = name, r.Ours/r.Floor
+	if r.Runs == 0 {
+		r.Runs = cfg.Runs
+	}
 	return r, nil
 }
 
