@@ -24,9 +24,9 @@ func newPause(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause",
 		Short: "Make all workers stop claiming",
-		Long: `Make all workers stop claiming and sweeping within about a second. What they have in hand is
-finished, rows wait, nothing is lost, and applications notice nothing. Pausing again replaces
-reason and end.`,
+		Long: `Make all workers stop claiming and sweeping within about a second. The batch that they have in
+hand is finished, a pass over the keyspace is given up and begins anew afterwards. Rows wait,
+nothing is lost, and applications notice nothing. Pausing again replaces reason and end.`,
 		Example: `  unstale pause --reason 'moving redis' --for 30m
   unstale resume`,
 		Args: noArgs,
