@@ -395,13 +395,8 @@ func TestLead(t *testing.T) {
 	if err != nil || lead == nil {
 		t.Fatalf("take what was dropped: %v, %v", lead, err)
 	}
-	var id int
-	if err := env.DB.QueryRow(`SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx AS t
-JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()`).Scan(&id); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := env.DB.Exec(fmt.Sprintf("KILL %d", id)); err != nil {
-		t.Fatal(err)
+	if n := testenv.KillTransactions(t, env.DB); n != 1 {
+		t.Fatalf("%d transactions", n)
 	}
 	for free := false; !free; { // the server rolls back in its own time; go test has a limit
 		other, err := one.TryLead(t.Context())

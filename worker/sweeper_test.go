@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -103,13 +104,8 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	w.worker(worker.Config{}).drain(t)
 	wantLeft(t, w, "shop:list:7:p1") // that worker did not sweep
 
-	var id int
-	if err := w.db.QueryRow(`SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx AS t
-JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()`).Scan(&id); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.db.Exec(fmt.Sprintf("KILL %d", id)); err != nil {
-		t.Fatal(err)
+	if n := testenv.KillTransactions(t, w.db); n == 0 {
+		t.Fatal("nobody has the lead")
 	}
 	until(t, "the pass is given up", func() bool { return r.log.count("lost the lead of sweeps") == 1 })
 	close(slow.goOn)

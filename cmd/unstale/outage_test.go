@@ -131,19 +131,11 @@ var outages = map[string]outage{
 // killSessions ends all of the worker's sessions and says how many there were.
 func (f *frail) killSessions() (n int) {
 	f.t.Helper()
-	rows, err := f.admin.QueryContext(f.t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'unstale'")
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		f.must(rows.Scan(&id))
+	ids := testenv.Sessions(f.t, f.admin, "user = 'unstale'")
+	for _, id := range ids {
 		_, _ = f.admin.ExecContext(f.t.Context(), fmt.Sprint("KILL CONNECTION ", id)) // it may be gone already
-		n++
 	}
-	f.must(rows.Err())
-	return n
+	return len(ids)
 }
 
 // ready is the status of /readyz.

@@ -104,9 +104,20 @@ func (w *world) keys() (n int) {
 	return n
 }
 
-// claimed says whether somebody holds rows: not all that are there can be locked. A worker that claims just then gets those
-// that are left, which is why one row would tell nothing.
+// probeInterval is the least time between two probes of claimed. A worker that claims during a probe gets nothing, and
+// looks after Redis instead, which may take it seconds: so probes are to be rare.
+const probeInterval = 100 * time.Millisecond
+
+// claimed says whether somebody holds rows: not all that are there can be locked.
 func (w *world) claimed() bool {
+	w.t.Helper()
+	time.Sleep(probeInterval)
+	free := w.lockable()
+	return free < w.count("cache_outbox")
+}
+
+// lockable counts the rows that nobody holds.
+func (w *world) lockable() (free int) {
 	w.t.Helper()
 	tx, err := w.db.BeginTx(w.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -118,14 +129,13 @@ func (w *world) claimed() bool {
 		w.t.Fatal(err)
 	}
 	defer rows.Close()
-	free := 0
 	for rows.Next() {
 		free++
 	}
 	if err := rows.Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	return free < w.count("cache_outbox")
+	return free
 }
 
 // checkDone: every key is gone, no row is left, and each was settled once.
