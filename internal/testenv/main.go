@@ -11,6 +11,10 @@ import (
 	"github.com/unstale/unstale/internal/proxy"
 )
 
+// redisDial looks for a Redis that is away, and sleeps for up to a second after
+// its client is closed.
+const redisDial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
+
 // Main runs the tests of a package, then stops the servers that they shared,
 // prints which servers were used and fails if a goroutine is left. Call it from
 // TestMain. It does not return.
@@ -21,7 +25,7 @@ func Main(m *testing.M) {
 		run.say("%s", summary)
 	}
 	if code == 0 {
-		known := dockerLeaks()
+		known := append(dockerLeaks(), goleak.IgnoreAnyFunction(redisDial))
 		for _, function := range proxy.Leaks {
 			known = append(known, goleak.IgnoreAnyFunction(function))
 		}
