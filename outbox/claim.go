@@ -69,12 +69,29 @@ func (s *Store) ClaimDue(ctx context.Context, limits ClaimLimits) (*Claim, error
 }
 
 func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim, error) {
+	if q != hot {
+		return s.claimFrom(ctx, q, limits, start{})
+	}
+	for _, certain := range [...]bool{false, true} {
+		at, err := s.begin(ctx, certain)
+		if err != nil {
+			return nil, err
+		}
+		c, err := s.claimFrom(ctx, q, limits, at)
+		if c != nil || err != nil || !at.vague {
+			return c, err
+		}
+	}
+	return nil, nil
+}
+
+func (s *Store) claimFrom(ctx context.Context, q *queue, limits ClaimLimits, at start) (*Claim, error) {
 	tx, err := s.claims.BeginTx(ctx, nil) // READ COMMITTED by the session
 	if err != nil {
 		return nil, fmt.Errorf("begin claim: %w", err)
 	}
 	c := &Claim{store: s, tx: tx, queue: q}
-	if err := c.fetch(ctx, limits); err != nil {
+	if err := c.fetch(ctx, limits, at); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim rows: %w", err), c.Release())
 	}
 	if len(c.Rows) == 0 {
@@ -92,9 +109,24 @@ func (c *Claim) Release() error {
 }
 
 // fetch reads rows with small parameters at once; the others follow within the byte limit.
-func (c *Claim) fetch(ctx context.Context, limits ClaimLimits) error {
+func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
-	rows, err := c.tx.QueryContext(ctx, c.queue.claimSQL, inline, limits.Rows)
+	for _, query := range c.queue.claims(at) {
+		left := limits.Rows - len(c.Rows)
+		if left == 0 {
+			c.store.head.ask()
+			break
+		}
+		if err := c.read(ctx, query, inline, left); err != nil {
+			return err
+		}
+	}
+	return c.fetchLarge(ctx, inline, limits)
+}
+
+// read claims rows.
+func (c *Claim) read(ctx context.Context, query string, inline, limit int) error {
+	rows, err := c.tx.QueryContext(ctx, query, inline, limit)
 	if err != nil {
 		return err
 	}
@@ -107,10 +139,7 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits) error {
 		}
 		c.Rows = append(c.Rows, r)
 	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	return c.fetchLarge(ctx, inline, limits)
+	return rows.Err()
 }
 
 // fetchLarge fills in parameters between inline and the limit, row by row, and drops the rows that exceed the
@@ -138,21 +167,9 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 	return nil
 }
 
-// Contract for both: no lock (a consistent read), one row of the index named, the pause by primary key. A row that another worker holds
-// counts: the claim that follows will not get it.
-const (
-	waitingSQL = "SELECT EXISTS (SELECT 1 FROM cache_outbox FORCE INDEX (PRIMARY))"
-	signsSQL   = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
+// Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
+const signsSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
 EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
-)
-
-// Waiting says in one plain statement whether cache_outbox has a row.
-func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
-	if err := s.claims.QueryRowContext(ctx, waitingSQL).Scan(&found); err != nil {
-		return false, fmt.Errorf("poll outbox: %w", err)
-	}
-	return found, nil
-}
 
 // Signs say in one plain statement what changes slowly.
 type Signs struct {

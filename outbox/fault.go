@@ -14,6 +14,7 @@ const (
 	errDuplicate       = 1062 // ER_DUP_ENTRY
 	errUnknown         = 1105 // ER_UNKNOWN_ERROR
 	errPacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
+	errFullScan        = 1175 // ER_UPDATE_WITHOUT_KEY_IN_TABLE
 	errUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	errTooManyUserConn = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	errLockTimeout     = 1205 // ER_LOCK_WAIT_TIMEOUT
@@ -40,6 +41,9 @@ func isNotJSON(err error) bool {
 	n := number(err)
 	return n == errCheckMySQL || n == errCheckMariaDB
 }
+
+// isScan says whether a statement was refused because it would scan the table.
+func isScan(err error) bool { return number(err) == errFullScan }
 
 // isTaken says whether a row with the id exists.
 func isTaken(err error) bool { return number(err) == errDuplicate }

@@ -1,10 +1,13 @@
 package outbox
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
-// A queue is a table that rows are claimed from, with its statements. Each statement but the claim takes a JSON
-// list of the rows it is about, which JSON_TABLE joins to the table in a fixed order by the primary key. Nothing
-// less holds the server to those rows: a queue's statistics swing between empty and full, and with
+// A queue is a table that rows are claimed from, with its statements. Each statement but the claim and the removal of
+// spans takes a JSON list of the rows it is about, which JSON_TABLE joins to the table in a fixed order by the primary
+// key. Nothing less holds the server to those rows: a queue's statistics swing between empty and full, and with
 //
 //	DELETE ... WHERE id IN (...)                    -- and also with
 //	DELETE ... WHERE id IN (...) ORDER BY id LIMIT n
@@ -12,12 +15,13 @@ import "fmt"
 // MySQL 9.7 was seen to scan the table from its start and to wait for the first uncommitted insert; MariaDB 10.11
 // was seen to do so with the former.
 type queue struct {
-	name      string
-	claimSQL  string // see the variables below
-	removeSQL string
-	burySQL   string
-	delaySQL  string
-	repeatSQL string
+	name           string
+	claimSQL       string // see the variables below; its %s says which rows, where that changes
+	removeSpansSQL string // a condition follows
+	removeSQL      string
+	burySQL        string
+	delaySQL       string
+	repeatSQL      string
 }
 
 // A disposal is one element of such a list.
@@ -35,6 +39,13 @@ type disposal struct {
 const removeSQL = `DELETE o
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
+
+// Contract: as removeSQL, for the rows of a condition on id that follows. The comments are each executed by one of the
+// two servers, so that statistics can't make either scan the table. Both use the safe mode: MariaDB's then forces a range,
+// in a statement about one table; MySQL's refuses a scan before a row was looked at (1175, see isScan), in one that could
+// be about several.
+const removeSpansSQL = "/*M!100100 SET STATEMENT sql_safe_updates=1 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=1) */ /*!80000 o */ " +
+	"FROM %s /*!80000 AS o FORCE INDEX (PRIMARY) */ WHERE "
 
 // listed joins the rows listed to a table, as removeSQL does.
 const listed = `JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$.id', after BIGINT PATH '$.after' DEFAULT '0' ON EMPTY,
@@ -68,20 +79,33 @@ FROM ` + listed
 const putOffSQL = `UPDATE ` + listed + `
 SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
+// claims are the statements of a claim, oldest rows first.
+func (q *queue) claims(at start) []string {
+	if q != hot {
+		return []string{q.claimSQL}
+	}
+	from := fmt.Sprintf(q.claimSQL, "id >= "+strconv.FormatUint(at.low, 10))
+	if len(at.strays) == 0 {
+		return []string{from}
+	}
+	return []string{fmt.Sprintf(q.claimSQL, "id IN ("+join(at.strays)+")"), from}
+}
+
 // hot is what applications insert into.
 //
-// Contract of the claim: exclusive record locks on the rows that it returns and on no other (READ COMMITTED,
-// primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the optimizer
+// Contract of the claim, of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
+// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the optimizer
 // from a scan in another order. Larger parameters come as NULL with their length.
 var hot = &queue{
 	name: "cache_outbox",
 	claimSQL: `SELECT id, id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
 COALESCE(LENGTH(params), 0), trace, created_at, 0, 0
-FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`,
-	removeSQL: fmt.Sprintf(removeSQL, "cache_outbox"),
-	burySQL:   fmt.Sprintf(burySQL, "o.id, 0, 0", "cache_outbox"),
-	delaySQL:  fmt.Sprintf(delaySQL, "cache_outbox"),
-	repeatSQL: fmt.Sprintf(repeatSQL, "o.id", "cache_outbox"),
+FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`,
+	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox"),
+	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox"),
+	burySQL:        fmt.Sprintf(burySQL, "o.id, 0, 0", "cache_outbox"),
+	delaySQL:       fmt.Sprintf(delaySQL, "cache_outbox"),
+	repeatSQL:      fmt.Sprintf(repeatSQL, "o.id", "cache_outbox"),
 }
 
 // delayed holds the rows with a time. The contract of its claim is that of hot, over the index on due_at: its
@@ -91,8 +115,9 @@ var delayed = &queue{
 	claimSQL: `SELECT id, first_id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
 COALESCE(LENGTH(params), 0), trace, created_at, attempts, repeated
 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`,
-	removeSQL: fmt.Sprintf(removeSQL, "cache_outbox_delayed"),
-	burySQL:   fmt.Sprintf(burySQL, "o.first_id, o.attempts, o.repeated", "cache_outbox_delayed"),
-	delaySQL:  fmt.Sprintf(putOffSQL, "cache_outbox_delayed"),
-	repeatSQL: fmt.Sprintf(repeatSQL, "o.first_id", "cache_outbox_delayed"),
+	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed"),
+	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox_delayed"),
+	burySQL:        fmt.Sprintf(burySQL, "o.first_id, o.attempts, o.repeated", "cache_outbox_delayed"),
+	delaySQL:       fmt.Sprintf(putOffSQL, "cache_outbox_delayed"),
+	repeatSQL:      fmt.Sprintf(repeatSQL, "o.first_id", "cache_outbox_delayed"),
 }

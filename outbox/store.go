@@ -18,6 +18,7 @@ type Store struct {
 	cfg    StoreConfig
 	claims *sql.DB
 	side   *sqlx.DB
+	head   head
 }
 
 // Open checks cfg and returns a Store. It does not connect.
@@ -42,7 +43,7 @@ func Open(cfg StoreConfig) (*Store, error) {
 	side.SetMaxOpenConns(4)
 	side.SetMaxIdleConns(2)
 	side.SetConnMaxIdleTime(5 * time.Second) // below what a Lead leaves as wait_timeout
-	return &Store{cfg: cfg, claims: claims, side: sqlx.NewDb(side, "mysql")}, nil
+	return &Store{cfg: cfg, claims: claims, side: sqlx.NewDb(side, "mysql"), head: head{near: nearScan}}, nil
 }
 
 // Close closes both pools. A claim that is still open is rolled back by the server.

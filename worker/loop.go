@@ -71,6 +71,7 @@ func (w *Worker) loop(ctx context.Context) {
 type clock struct {
 	unsure     bool // whether Redis has what was settled: nothing may be settled before heal has said so
 	paused     bool // by an operator, as of the last tick
+	full       bool // the last pass was: nobody need ask whether more rows wait
 	tick, heal time.Time
 }
 
@@ -99,7 +100,8 @@ func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		next.unsure = false
 	}
-	r, err := w.passIf(ctx)
+	r, err := w.passIf(ctx, next.full)
+	next.full = r.Full
 	if err == nil && ticked {
 		err = w.tick(ctx, now, signs, next, &r)
 	}
@@ -177,7 +179,10 @@ func (w *Worker) look(ctx context.Context, now time.Time, next *clock) (err erro
 
 // passIf runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
 // transaction.
-func (w *Worker) passIf(ctx context.Context) (Result, error) {
+func (w *Worker) passIf(ctx context.Context, surely bool) (Result, error) {
+	if surely {
+		return w.pass(ctx, w.store.Claim)
+	}
 	looking, cancel := context.WithTimeout(ctx, w.passLimit)
 	defer cancel()
 	found, err := w.store.Waiting(looking)

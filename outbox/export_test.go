@@ -1,0 +1,16 @@
+package outbox
+
+import "time"
+
+// EveryLookIsSlow makes every look at the table's start one that is worth avoiding, as with a million rows that are not
+// purged.
+func (s *Store) EveryLookIsSlow() { s.head.near = -1 }
+
+// NoMoreLooks leaves strays alone to find what is below the head.
+func (s *Store) NoMoreLooks() { s.head.rest = time.Now().Add(time.Hour) }
+
+// LookAgain ends the rest between two looks.
+func (s *Store) LookAgain() { s.head.rest, s.head.looked = time.Time{}, time.Time{} }
+
+// Strays is how many ids below the head are remembered.
+func (s *Store) Strays() int { return len(s.head.strays) }

@@ -1,0 +1,239 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	nearScan    = 2 * time.Millisecond   // a scan from the table's start that takes longer is worth avoiding
+	scanShare   = 300                    // such scans take at most one part in so many of the time
+	longestRest = time.Minute            // between two of them, whatever they take
+	fullRest    = 50 * time.Millisecond  // between two scans while claims follow each other
+	strayRest   = 100 * time.Millisecond // between two looks at strays
+	maxStrays   = 500                    // ids; more of them are not passed over
+)
+
+// A head remembers where cache_outbox begins. A row that is deleted stays in the index until it is purged, and a backup's
+// snapshot holds purge back for hours: a claim that begins at the table's start walks over a million of them in 330 ms,
+// a plain look in 45 ms (MySQL 9.7).
+//
+// Commits come in another order than ids, so below the head there may be rows again: late commits, rows of a worker that
+// died, ids that an operator chose. As long as a look at the table's start is quick, which is nearly always, each poll is
+// one, and the head lasts from one claim to the next while a backlog is drained. When it is slow the head is far: looks
+// become rare, and the ids below the head that existed when it passed over them, to READ UNCOMMITTED, are strays, which
+// claims ask for by id.
+type head struct {
+	near   time.Duration // nearScan, but for tests
+	mu     sync.Mutex
+	low    uint64    // claims begin here; 0: at the table's start
+	far    bool      // the last look at the table's start was slow
+	looked time.Time // when it ended
+	moved  bool      // the head was moved since
+	rest   time.Time // until which there is no other
+	strays []uint64  // ascending, below low; only while the head is far
+	probed time.Time // when strays were last claimed
+}
+
+// Contract for all: no lock. They read one row at most, or the rows of a range up to LIMIT, or those listed. A query for
+// the id alone is planned as a scan from the table's start whatever its bound (MySQL 9.7), so all that have one ask for
+// another column.
+const (
+	firstSQL         = "SELECT COALESCE((SELECT id FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1), 0)"
+	fromSQL          = "SELECT EXISTS (SELECT entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE id >= ?)"
+	amongSQL         = "EXISTS (SELECT entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE id IN (%s))"
+	belowSQL         = "SELECT id, entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+	existingSQL      = "SELECT id, entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE id IN (%s) ORDER BY id"
+	autoIncrementSQL = "SELECT COALESCE(MAX(AUTO_INCREMENT), 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'cache_outbox'"
+)
+
+// Waiting says in one plain statement whether cache_outbox has a row. A row that another worker holds counts: the claim
+// that follows will not get it.
+func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
+	h := &s.head
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Now().After(h.rest) {
+		return s.look(ctx)
+	}
+	query := fromSQL
+	if list := h.due(); len(list) > 0 {
+		query += " OR " + fmt.Sprintf(amongSQL, join(list))
+	}
+	if err := s.claims.QueryRowContext(ctx, query, h.low).Scan(&found); err != nil {
+		return false, fmt.Errorf("poll outbox: %w", err)
+	}
+	return found, nil
+}
+
+// look scans from the table's start to the first row. If that is slow, strays are listed too.
+func (s *Store) look(ctx context.Context) (found bool, err error) {
+	h := &s.head
+	began := time.Now()
+	var first uint64
+	if err := s.claims.QueryRowContext(ctx, firstSQL).Scan(&first); err != nil {
+		return false, fmt.Errorf("poll outbox: %w", err)
+	}
+	h.looked = time.Now()
+	if h.looked.Sub(began) <= h.near {
+		h.far, h.low, h.moved, h.strays, h.rest = false, first, false, nil, time.Time{}
+		return first > 0, nil
+	}
+	low := h.low
+	switch {
+	case first > 0:
+		low = first
+	case low == 0: // nothing was seen yet: all ids that were ever given are below
+		if err := s.claims.QueryRowContext(ctx, autoIncrementSQL).Scan(&low); err != nil {
+			return false, fmt.Errorf("poll outbox: %w", err)
+		}
+	}
+	strays, err := s.below(ctx, 0, low)
+	if err != nil {
+		return false, fmt.Errorf("poll outbox: %w", err)
+	}
+	h.far, h.low, h.moved, h.strays, h.probed = true, low, false, nil, time.Time{}
+	h.remember(strays)
+	h.looked = time.Now()
+	h.rest = h.looked.Add(min(scanShare*h.looked.Sub(began), longestRest))
+	return first > 0 || len(strays) > 0, nil
+}
+
+// A start is where a claim begins.
+type start struct {
+	low    uint64
+	strays []uint64 // that it asks for as well
+	vague  bool     // there may be rows that are neither
+}
+
+// begin says where a claim begins: as it is remembered if it was made certain just now, or certainly.
+func (s *Store) begin(ctx context.Context, certain bool) (start, error) {
+	h := &s.head
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if now.After(h.rest) && (now.Sub(h.looked) > fullRest || certain && h.moved) {
+		if _, err := s.look(ctx); err != nil {
+			return start{}, err
+		}
+	}
+	at := start{low: h.low, vague: h.moved && !h.far}
+	switch strays := h.due(); {
+	case len(h.strays) == 0:
+	case len(strays) > 0 || certain:
+		var err error
+		if h.strays, err = s.existing(ctx, h.strays); err != nil {
+			return start{}, fmt.Errorf("claim rows: %w", err)
+		}
+		h.probed, at.strays = now, slices.Clone(h.strays)
+	default:
+		at.vague = true
+	}
+	return at, nil
+}
+
+// ask makes strays due at once.
+func (h *head) ask() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probed = time.Time{}
+}
+
+// due are the strays, unless they were asked for just now.
+func (h *head) due() []uint64 {
+	if time.Since(h.probed) < strayRest {
+		return nil
+	}
+	return h.strays
+}
+
+// remember takes in strays, in order. What is too much is not passed over.
+func (h *head) remember(strays []uint64) {
+	if room := maxStrays - len(h.strays); len(strays) > room {
+		h.low, strays = strays[room], strays[:room]
+	}
+	h.strays = append(h.strays, strays...)
+}
+
+// advance moves the head beyond the rows of a claim that were settled.
+func (s *Store) advance(ctx context.Context, rows []Row, gone []uint64) {
+	h := &s.head
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	settled := make(map[uint64]bool, len(gone))
+	for _, id := range gone {
+		settled[id] = true
+	}
+	h.strays = slices.DeleteFunc(h.strays, func(id uint64) bool { return settled[id] })
+	passed, low := uint64(0), h.low // rows, and where the head is then
+	for i := range rows {
+		id := rows[i].ID
+		if id < h.low {
+			continue
+		}
+		if !settled[id] {
+			break
+		}
+		low, passed = id+1, passed+1
+	}
+	h.moved = h.moved || passed > 0
+	if h.far && low-h.low > passed { // somebody holds what is between, or has not committed it
+		strays, err := s.below(ctx, h.low, low)
+		if err != nil {
+			return // the next claim begins where this one did, and meets the error if it lasts
+		}
+		h.low = low
+		h.remember(strays)
+		return
+	}
+	h.low = low
+}
+
+// below lists rows between two ids, committed or not, at most one more than can be remembered.
+func (s *Store) below(ctx context.Context, from, to uint64) ([]uint64, error) {
+	return s.uncommitted(ctx, belowSQL, from, to, maxStrays+1)
+}
+
+// existing lists which of the ids are rows, committed or not.
+func (s *Store) existing(ctx context.Context, ids []uint64) ([]uint64, error) {
+	return s.uncommitted(ctx, fmt.Sprintf(existingSQL, join(ids)))
+}
+
+func (s *Store) uncommitted(ctx context.Context, query string, args ...any) (ids []uint64, err error) {
+	tx, err := s.side.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadUncommitted, ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // it has only read
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	for rows.Next() {
+		var id uint64
+		var entity string
+		if err := rows.Scan(&id, &entity); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// join lists ids as SQL does.
+func join(ids []uint64) string {
+	var text []byte
+	for i, id := range ids {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendUint(text, id, 10)
+	}
+	return string(text)
+}
