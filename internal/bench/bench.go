@@ -81,6 +81,7 @@ type mode struct {
 var modes = map[string]mode{
 	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},
 	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},
+	"latency": {"time from a commit to its UNLINK, at 500 commits a second, beside the shortest loop", latency},
 	"expand":  {"rows per second through a compiled map, beside the concatenation of the key", expand},
 	"unlink":  {"keys per second through keyspace, beside a raw pipeline", unlink},
 	"idle":    {"queries and processor time of a worker without work, for a minute", idle},

@@ -78,9 +78,8 @@ func (s *shop) drained(ctx context.Context, rows int, row func(int) (string, str
 	if err != nil {
 		return 0, err
 	}
-	var left int
-	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM cache_outbox").Scan(&left); err != nil || left > 0 {
-		return 0, errors.Join(err, fmt.Errorf("%d rows are left", left))
+	if err := s.isEmpty(ctx); err != nil {
+		return 0, err
 	}
 	_, err = s.db.ExecContext(ctx, "DELETE FROM cache_outbox_sweeps") // the mode sweep is about these
 	return took, err

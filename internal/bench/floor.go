@@ -21,7 +21,7 @@ const floorBatch = 1000
 // with their leases, publishes the same bytes, writes the same journal row, deletes and commits. It has no map, no faults,
 // no limits, no beacon, no deadline, and one round trip to Redis, whose order it trusts.
 func (s *shop) floorDrain(ctx context.Context) error {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.floorConn(ctx)
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,20 @@ func (s *shop) floorDrain(ctx context.Context) error {
 	}
 }
 
+// floorConn is a connection that spares each pass the setting of its isolation.
+func (s *shop) floorConn(ctx context.Context) (*sql.Conn, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
 func (s *shop) floorPass(ctx context.Context, conn *sql.Conn, seq uint64) (n int, err error) {
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := conn.BeginTx(ctx, nil) // READ COMMITTED by the session
 	if err != nil {
 		return 0, err
 	}

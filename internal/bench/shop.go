@@ -133,6 +133,16 @@ func (s *shop) enqueue(ctx context.Context, n int, row func(i int) (entity, id s
 	return err
 }
 
+// isEmpty makes sure that no row is left in the outbox.
+func (s *shop) isEmpty(ctx context.Context) error {
+	var left int
+	err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM cache_outbox").Scan(&left)
+	if err == nil && left > 0 {
+		err = fmt.Errorf("%d rows are left", left)
+	}
+	return err
+}
+
 // coupon is a row of one exact key.
 func coupon(i int) (entity, id string, params any) { return "coupon", fmt.Sprintf("code-%07d", i), nil }
 

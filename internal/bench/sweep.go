@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/unstale/unstale/keyspace"
@@ -193,13 +192,6 @@ func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 	return nil
 }
 
-// Percentiles of a client's round trips, in microseconds.
-type percentiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	N   int     `json:"n"`
-}
-
 // gets asks for a key every millisecond while something runs.
 func (s *sweeping) gets(ctx context.Context, while func(context.Context) error) (percentiles, error) {
 	over := make(chan error, 1)
@@ -210,11 +202,7 @@ func (s *sweeping) gets(ctx context.Context, while func(context.Context) error) 
 	for {
 		select {
 		case err := <-over:
-			slices.Sort(took)
-			if len(took) == 0 {
-				return percentiles{}, err
-			}
-			return percentiles{P50: took[len(took)/2], P99: took[len(took)*99/100], N: len(took)}, err
+			return percentilesOf(took), err
 		case <-ticker.C:
 		}
 		began := time.Now()

@@ -1,0 +1,38 @@
+package bench
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// paced calls do for each i below n when it is due, the first at once and then one every so often, whatever became of those
+// before it: hands share the calls, so that a slow one delays no other while a hand is free. It returns by how much each
+// call began late, which is none of what is measured as long as it is small. The first error ends everything.
+func paced(ctx context.Context, every time.Duration, n, hands int, do func(ctx context.Context, i int) error) (late []time.Duration, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	late = make([]time.Duration, n)
+	began := time.Now()
+	var next atomic.Int64
+	for range hands {
+		group.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				due := began.Add(time.Duration(i) * every)
+				if err := rest(ctx, time.Until(due)); err != nil {
+					return err
+				}
+				late[i] = time.Since(due)
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return late, group.Wait()
+}

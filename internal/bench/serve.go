@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/worker"
+)
+
+// serve has a worker carry what comes until the function that it returns is called. The hook sees its commands to Redis.
+func (s *shop) serve(ctx context.Context, hook redis.Hook, wake bool) (stop func() error, err error) {
+	cfg := worker.Config{BatchRows: floorBatch}
+	if !wake {
+		cfg.WakeChannel = "-"
+	}
+	h, err := s.hire("server", couponMap, cfg)
+	if err != nil {
+		return nil, err
+	}
+	h.redis.Client().AddHook(hook)
+	ended := during(ctx, h.Run)
+	return func() error { return errors.Join(ended(), h.dismiss()) }, nil
+}
+
+// floorServe has the floor do it: the shortest loop around floorPass, which makes one pass for all hints that wait, and
+// polls every idle interval. The shop's client has the hook already.
+func (s *shop) floorServe(ctx context.Context, _ redis.Hook, wake bool) (stop func() error, err error) {
+	defaults := worker.Config{}.WithDefaults()
+	conn, err := s.floorConn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var hints <-chan *redis.Message
+	end := conn.Close
+	if wake {
+		sub := s.Subscribe(ctx, defaults.WakeChannel)
+		hints = sub.Channel()
+		end = func() error { return errors.Join(conn.Close(), sub.Close()) }
+	}
+	ended := during(ctx, func(ctx context.Context) error {
+		ticker := time.NewTicker(defaults.IdleInterval)
+		defer ticker.Stop()
+		for seq := uint64(1); ; seq++ {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C:
+			case <-hints:
+			}
+			for len(hints) > 0 {
+				<-hints
+			}
+			if _, err := s.floorPass(context.WithoutCancel(ctx), conn, seq); err != nil { // a pass is never left half done
+				return err
+			}
+		}
+	})
+	return func() error { return errors.Join(ended(), end()) }, nil
+}
+
+// during runs do, with a context that ends when the function returned is called, which returns what do returned.
+func during(ctx context.Context, do func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- do(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
