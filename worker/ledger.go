@@ -11,6 +11,7 @@ import (
 const (
 	ledgerLife    = 10 * time.Minute // after which the journal is asked anew, since batches expire
 	ledgerOverlap = 30 * time.Second // longer than any settlement
+	ledgerBatches = 8                // of this worker that cost as much to read, with what overlaps, as one epoch to ask for
 )
 
 // A ledger remembers the last beat of each epoch in the journal. There may be thousands, of processes that are long gone;
@@ -51,6 +52,12 @@ func (l *ledger) all(ctx context.Context, store *outbox.Store) (map[string]uint6
 	}
 	l.read, l.seen = now, now
 	return maps.Clone(l.last), nil
+}
+
+// isBusy says whether this worker, whose last beat is given, has settled so much since the last call that asking for every
+// epoch is faster than reading what was settled, for which every row would wait.
+func (l *ledger) isBusy(epoch string, beat uint64) bool {
+	return beat-l.last[epoch] > uint64(ledgerBatches*(len(l.last)+1))
 }
 
 // forget drops an epoch whose batches belong to another one now.

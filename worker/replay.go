@@ -58,7 +58,11 @@ func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
 	if err != nil || now == (keyspace.Beat{}) {
 		return nil, err
 	}
-	losses, emptied, err := w.compare(ctx, w.ledger.recent)
+	list := w.ledger.recent
+	if w.ledger.isBusy(now.Epoch, now.N) {
+		list = w.ledger.all
+	}
+	losses, emptied, err := w.compare(ctx, list)
 	if err == nil && len(losses)+len(emptied) > 0 { // the whole truth
 		losses, emptied, err = w.compare(ctx, w.ledger.all)
 	}

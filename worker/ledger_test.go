@@ -1,0 +1,24 @@
+package worker
+
+import "testing"
+
+// Reading what was settled costs by the batch, asking for all epochs by the epoch: the ledger does what is shorter.
+func TestLedgerIsBusy(t *testing.T) {
+	t.Parallel()
+	l := ledger{last: map[string]uint64{"OURS": 100, "THEIRS": 7}}
+	for _, c := range []struct {
+		epoch string
+		beat  uint64
+		want  bool
+	}{
+		{"OURS", 100, false},
+		{"OURS", 106, false}, // a worker without work, after five seconds
+		{"OURS", 2600, true},
+		{"NEW", 1, false},
+		{"NEW", 2600, true},
+	} {
+		if got := l.isBusy(c.epoch, c.beat); got != c.want {
+			t.Errorf("%s at beat %d: %v", c.epoch, c.beat, got)
+		}
+	}
+}
