@@ -112,14 +112,14 @@ func (c *Claim) Release() error {
 func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
 	for _, query := range c.queue.claims(at) {
-		left := limits.Rows - len(c.Rows)
-		if left == 0 {
-			c.store.head.ask()
-			break
+		if left := limits.Rows - len(c.Rows); left > 0 {
+			if err := c.read(ctx, query, inline, left); err != nil {
+				return err
+			}
 		}
-		if err := c.read(ctx, query, inline, left); err != nil {
-			return err
-		}
+	}
+	if c.queue == hot {
+		c.store.head.claimed(len(c.Rows) == limits.Rows)
 	}
 	return c.fetchLarge(ctx, inline, limits)
 }

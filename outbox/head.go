@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	nearScan    = 2 * time.Millisecond   // a scan from the table's start that takes longer is worth avoiding
-	scanShare   = 300                    // such scans take at most one part in so many of the time
-	longestRest = time.Minute            // between two of them, whatever they take
-	fullRest    = 50 * time.Millisecond  // between two scans while claims follow each other
-	strayRest   = 100 * time.Millisecond // between two looks at strays
-	maxStrays   = 500                    // ids; more of them are not passed over
+	nearScan    = time.Millisecond      // a look at the table's start that takes longer is worth avoiding
+	scanShare   = 300                   // such looks take at most one part in so many of the time
+	longestRest = time.Minute           // between two of them, whatever they take
+	lookLife    = 50 * time.Millisecond // for which claims rely on a quick look
+	strayRest   = 10 * time.Millisecond // between two claims of strays
+	maxStrays   = 500                   // ids; more of them are not passed over
 )
 
 // A head remembers where cache_outbox begins. A row that is deleted stays in the index until it is purged, and a backup's
@@ -25,9 +25,9 @@ const (
 //
 // Commits come in another order than ids, so below the head there may be rows again: late commits, rows of a worker that
 // died, ids that an operator chose. As long as a look at the table's start is quick, which is nearly always, each poll is
-// one, and the head lasts from one claim to the next while a backlog is drained. When it is slow the head is far: looks
-// become rare, and the ids below the head that existed when it passed over them, to READ UNCOMMITTED, are strays, which
-// claims ask for by id.
+// one, and claims begin there too, unless a backlog is drained: then the head is good for some claims. When looks are slow
+// the head is far: they become rare, and the ids below the head that existed when it passed over them, to READ
+// UNCOMMITTED, are strays, which claims ask for by id.
 type head struct {
 	near   time.Duration // nearScan, but for tests
 	mu     sync.Mutex
@@ -35,6 +35,7 @@ type head struct {
 	far    bool      // the last look at the table's start was slow
 	looked time.Time // when it ended
 	moved  bool      // the head was moved since
+	full   bool      // the last claim was: more rows probably wait, beyond low
 	rest   time.Time // until which there is no other
 	strays []uint64  // ascending, below low; only while the head is far
 	probed time.Time // when strays were last claimed
@@ -76,13 +77,16 @@ func (s *Store) look(ctx context.Context) (found bool, err error) {
 	h := &s.head
 	began := time.Now()
 	var first uint64
-	if err := s.claims.QueryRowContext(ctx, firstSQL).Scan(&first); err != nil {
-		return false, fmt.Errorf("poll outbox: %w", err)
-	}
-	h.looked = time.Now()
-	if h.looked.Sub(began) <= h.near {
-		h.far, h.low, h.moved, h.strays, h.rest = false, first, false, nil, time.Time{}
-		return first > 0, nil
+	for range 2 { // once more where it was slow: that may have been the machine
+		at := time.Now()
+		if err := s.claims.QueryRowContext(ctx, firstSQL).Scan(&first); err != nil {
+			return false, fmt.Errorf("poll outbox: %w", err)
+		}
+		h.looked = time.Now()
+		if h.looked.Sub(at) <= h.near {
+			h.far, h.low, h.moved, h.strays, h.rest = false, first, false, nil, time.Time{}
+			return first > 0, nil
+		}
 	}
 	low := h.low
 	switch {
@@ -117,10 +121,13 @@ func (s *Store) begin(ctx context.Context, certain bool) (start, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if now.After(h.rest) && (now.Sub(h.looked) > fullRest || certain && h.moved) {
+	if now.After(h.rest) && (now.Sub(h.looked) > lookLife || certain && h.moved) {
 		if _, err := s.look(ctx); err != nil {
 			return start{}, err
 		}
+	}
+	if !h.far && !h.full {
+		return start{}, nil
 	}
 	at := start{low: h.low, vague: h.moved && !h.far}
 	switch strays := h.due(); {
@@ -137,11 +144,13 @@ func (s *Store) begin(ctx context.Context, certain bool) (start, error) {
 	return at, nil
 }
 
-// ask makes strays due at once.
-func (h *head) ask() {
+// claimed notes whether a claim was full. Strays that it may have left out are due at once.
+func (h *head) claimed(full bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.probed = time.Time{}
+	if h.full = full; full {
+		h.probed = time.Time{}
+	}
 }
 
 // due are the strays, unless they were asked for just now.
