@@ -5,7 +5,7 @@ package keyspace
 // makes it the automaton of Aho and Corasick (Efficient String Matching, 1975).
 // A walk takes a step for each byte, however many texts there are.
 //
-// It takes 20 bytes of memory for each byte of text that no other text shares.
+// It takes 24 bytes of memory for each byte of text that no other text shares.
 type trie struct {
 	nodes []trieNode
 	roots [256]int32 // children of the root, which have most siblings
