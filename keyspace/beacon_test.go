@@ -36,7 +36,7 @@ func done(t *testing.T, k *keyspace.Keyspace, keys ...string) keyspace.Beat {
 // wantLoss asks until the server answers, and wants a loss of what came after the beat.
 func wantLoss(t *testing.T, last keyspace.Beat, ask func() error) {
 	t.Helper()
-	eventually(t, "a loss", func() bool {
+	testenv.Eventually(t, "a loss", func() bool {
 		err := ask()
 		var outage *keyspace.Outage
 		if errors.As(err, &outage) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/keyspace"
 )
 
@@ -35,7 +36,7 @@ func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen f
 		}
 	}
 	var result keyspace.SweepResult
-	eventually(t, "a pass", func() bool { // after a loss, or beyond its patience, it is the caller's to repeat
+	testenv.Eventually(t, "a pass", func() bool { // after a loss, or beyond its patience, it is the caller's to repeat
 		var err error
 		result, err = k.Sweep(t.Context(), []string{"sweep:*"}, watch)
 		if err != nil {
@@ -46,7 +47,7 @@ func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen f
 	if !done {
 		t.Fatal("nothing happened meanwhile")
 	}
-	eventually(t, "a client that knows the nodes", func() bool {
+	testenv.Eventually(t, "a client that knows the nodes", func() bool {
 		c.Client.ReloadState(t.Context())
 		return c.Client.Exists(t.Context(), staying[0]).Err() == nil && c.Client.ForEachMaster(t.Context(), pinged) == nil
 	})
@@ -73,7 +74,7 @@ func TestSweepHandover(t *testing.T) {
 	c := startCluster(t, true)
 	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, SweepShare: 1})
 	result := sweepMeanwhile(t, c, k, func() {
-		eventually(t, "the handover", func() bool { return c.Direct[3].Do(t.Context(), "cluster", "failover").Err() == nil })
+		testenv.Eventually(t, "the handover", func() bool { return c.Direct[3].Do(t.Context(), "cluster", "failover").Err() == nil })
 		c.wantRole(t, 3, "master")
 		c.wantRole(t, 0, "slave")
 		c.wantMaster(t, 3)
@@ -121,14 +122,14 @@ func TestSweepMigration(t *testing.T) {
 // wantRole waits until a node has a role.
 func (c *testCluster) wantRole(t *testing.T, node int, role string) {
 	t.Helper()
-	eventually(t, "a "+role, func() bool { return c.Direct[node].Do(t.Context(), "role").Val().([]any)[0] == role })
+	testenv.Eventually(t, "a "+role, func() bool { return c.Direct[node].Do(t.Context(), "role").Val().([]any)[0] == role })
 }
 
 // wantMaster waits until every node knows that a node is a master with slots.
 func (c *testCluster) wantMaster(t *testing.T, node int) {
 	t.Helper()
 	for _, d := range c.Direct {
-		eventually(t, "the nodes' agreement", func() bool {
+		testenv.Eventually(t, "the nodes' agreement", func() bool {
 			for line := range strings.Lines(d.ClusterNodes(t.Context()).Val()) {
 				if f := strings.Fields(line); f[0] == c.IDs[node] {
 					return strings.Contains(f[2], "master") && len(f) > 8

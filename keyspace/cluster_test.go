@@ -256,7 +256,7 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 	wantOutage(t, k.Ping(t.Context()), away...)
 	_, err := k.Sweep(t.Context(), []string{"lost:*"}, nil)
 	wantOutage(t, err, away...)
-	eventually(t, "the nodes' agreement", func() bool {
+	testenv.Eventually(t, "the nodes' agreement", func() bool {
 		done, err := k.Unlink(t.Context(), targets(here))
 		return err != nil || len(done.Failures) > 0
 	})
@@ -264,7 +264,7 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 	if err := c.Nodes[0].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "recovery", func() bool {
+	testenv.Eventually(t, "recovery", func() bool {
 		_, beatErr := k.Beat(t.Context())
 		done, err := k.Unlink(t.Context(), targets(here, there))
 		return beatErr == nil && err == nil && len(done.Failures) == 0
@@ -339,7 +339,7 @@ func TestClusterShardAway(t *testing.T) {
 	if err := c.Nodes[0].Resume(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the master's return", func() bool {
+	testenv.Eventually(t, "the master's return", func() bool {
 		if beat, err = k.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -32,14 +32,14 @@ func TestListen(t *testing.T) {
 			return false
 		}
 	}
-	eventually(t, "a message", hears)
+	testenv.Eventually(t, "a message", hears)
 	if err := admin.Do(ctx, "client", "kill", "type", "pubsub").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for len(heard) > 0 {
 		<-heard
 	}
-	eventually(t, "a message on a new connection", hears)
+	testenv.Eventually(t, "a message on a new connection", hears)
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}

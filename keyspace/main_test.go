@@ -1,7 +1,6 @@
 package keyspace_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -159,24 +158,5 @@ func wantRefusal(t testing.TB, err error, key string) {
 	var refusal *keyspace.Refusal
 	if !errors.As(err, &refusal) || refusal.Key != key {
 		t.Fatalf("got error %v, want a refusal of %q", err, key)
-	}
-}
-
-// eventually asks again until it is told true or the test's patience is over.
-func eventually(t testing.TB, what string, ask func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for tick := time.NewTicker(5 * time.Millisecond); ; {
-		if ask() {
-			tick.Stop()
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tick.Stop()
-			t.Fatalf("%s: not in time", what)
-		}
 	}
 }

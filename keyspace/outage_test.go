@@ -88,7 +88,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 	if err := master.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "MASTERDOWN", func() bool { return redis.IsMasterDownError(c.Get(t.Context(), "a").Err()) })
+	testenv.Eventually(t, "MASTERDOWN", func() bool { return redis.IsMasterDownError(c.Get(t.Context(), "a").Err()) })
 	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateMasterDown)
 }
@@ -107,7 +107,7 @@ func TestOutageLoading(t *testing.T) {
 	}
 	loaded := make(chan error, 1)
 	go func() { loaded <- server.Restart(t.Context()) }()
-	eventually(t, "LOADING", func() bool {
+	testenv.Eventually(t, "LOADING", func() bool {
 		_, err := k.Unlink(t.Context(), targets("a"))
 		wantOutage(t, err, keyspace.StateNetwork, keyspace.StateLoading)
 		return redis.IsLoadingError(err)
@@ -115,7 +115,7 @@ func TestOutageLoading(t *testing.T) {
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
+	testenv.Eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
 	mustUnlink(t, k, targets("some:key:1"))
 }
 
@@ -141,7 +141,7 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
+	testenv.Eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
 	fill(t, k.Client(), "a")
 	mustUnlink(t, k, targets("a"))
 	wantLeft(t, k.Client(), []string{"a"})
@@ -191,7 +191,7 @@ func TestOutageTimeout(t *testing.T) {
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
+	testenv.Eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
 }
 
 func TestOutageContextAndClose(t *testing.T) {

@@ -32,7 +32,7 @@ func startSentinel(t *testing.T) *sentinelSet {
 		t.Fatal(err)
 	}
 	// Sentinel asks for replicas at its start, and then every ten seconds.
-	eventually(t, "replication", func() bool {
+	testenv.Eventually(t, "replication", func() bool {
 		return atMaster.InfoMap(t.Context(), "replication").Val()["Replication"]["connected_slaves"] == "1" &&
 			atReplica.InfoMap(t.Context(), "replication").Val()["Replication"]["master_link_status"] == "up"
 	})
@@ -54,12 +54,12 @@ func (s *sentinelSet) failOver(t *testing.T) {
 	t.Helper()
 	admin := redis.NewSentinelClient(&redis.Options{Addr: s.watcher.Addr(), Password: "watch"})
 	t.Cleanup(func() { _ = admin.Close() })
-	eventually(t, "failover", func() bool { return admin.Failover(t.Context(), "shop").Err() == nil })
+	testenv.Eventually(t, "failover", func() bool { return admin.Failover(t.Context(), "shop").Err() == nil })
 	atReplica := clientOf(t, s.replica.URL())
-	eventually(t, "the new master", func() bool {
+	testenv.Eventually(t, "the new master", func() bool {
 		return atReplica.Do(t.Context(), "role").Val().([]any)[0] == "master"
 	})
-	eventually(t, "Sentinel's word for it", func() bool {
+	testenv.Eventually(t, "Sentinel's word for it", func() bool {
 		addr := admin.GetMasterAddrByName(t.Context(), "shop").Val()
 		return len(addr) == 2 && addr[1] == strconv.Itoa(s.replica.Port())
 	})
@@ -87,7 +87,7 @@ func TestSentinel(t *testing.T) {
 	set.failOver(t)
 	at2 = clientOf(t, "redis://"+set.replica.Addr()+"/2")
 	fill(t, at2, "c")
-	eventually(t, "the switch", func() bool {
+	testenv.Eventually(t, "the switch", func() bool {
 		_, err := k.Unlink(t.Context(), targets("c"))
 		return err == nil && len(left(t, at2, "c")) == 0
 	})
@@ -115,7 +115,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 		}
 	}
 	again := 0
-	eventually(t, "a pass", func() bool { // after a loss it is the caller's to repeat
+	testenv.Eventually(t, "a pass", func() bool { // after a loss it is the caller's to repeat
 		result, err := k.Sweep(t.Context(), []string{"sweep:*"}, watch)
 		again += result.Again
 		if err != nil {

@@ -155,7 +155,7 @@ func TestSweepInterrupted(t *testing.T) {
 			got, err := k.Sweep(ctx, []string{"a:*"}, nil)
 			done <- outcome{got, err}
 		}()
-		eventually(t, "the pass to begin", func() bool { return admin.DBSize(t.Context()).Val() < start })
+		testenv.Eventually(t, "the pass to begin", func() bool { return admin.DBSize(t.Context()).Val() < start })
 		if err := c.interrupt(cancel); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func TestWaitForReplica(t *testing.T) {
 	if err := clientOf(t, replica.URL()).Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a replica", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
+	testenv.Eventually(t, "a replica", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
 	fill(t, k.Client(), "b")
 	mustUnlink(t, k, targets("b"))
 	wantLeft(t, clientOf(t, replica.URL()), []string{"b"})
@@ -33,7 +33,7 @@ func TestWaitForReplica(t *testing.T) {
 	if err := replica.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
+	testenv.Eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
 }
 
 // In Cluster each master waits for replicas of its own: here there are none.

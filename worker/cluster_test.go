@@ -46,25 +46,25 @@ func TestClusterInMidRun(t *testing.T) {
 		was := w.count("cache_outbox_journal")
 		return func() bool { return w.count("cache_outbox_journal") >= was+n }
 	}
-	until(t, "batches", settled(20))
-	until(t, "the handover", func() bool { return c.Direct[3].Do(ctx, "cluster", "failover").Err() == nil })
-	until(t, "the new master", func() bool { return role(ctx, c.Direct[3]) == "master" })
-	until(t, "batches", settled(20))
+	testenv.Eventually(t, "batches", settled(20))
+	testenv.Eventually(t, "the handover", func() bool { return c.Direct[3].Do(ctx, "cluster", "failover").Err() == nil })
+	testenv.Eventually(t, "the new master", func() bool { return role(ctx, c.Direct[3]) == "master" })
+	testenv.Eventually(t, "batches", settled(20))
 	if err := c.Nodes[1].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the failover", func() bool { return role(ctx, c.Direct[4]) == "master" })
-	until(t, "batches", settled(20))
+	testenv.Eventually(t, "the failover", func() bool { return role(ctx, c.Direct[4]) == "master" })
+	testenv.Eventually(t, "batches", settled(20))
 	from := 2
 	if role(t.Context(), c.Direct[from]) != "master" {
 		from = 5 // its replica
 	}
 	c.Migrate(t, c.First(2)+7, from, 3, true)
-	until(t, "batches", settled(20))
+	testenv.Eventually(t, "batches", settled(20))
 	stop()
 	group.Wait()
 
-	until(t, "nothing waits", func() bool {
+	testenv.Eventually(t, "nothing waits", func() bool {
 		return w.count("cache_outbox")+w.count("cache_outbox_delayed")+w.count("cache_outbox_sweeps") == 0
 	})
 	if n := w.count("cache_outbox_dead"); n != 0 {
@@ -73,7 +73,7 @@ func TestClusterInMidRun(t *testing.T) {
 	if len(written) < 100 {
 		t.Errorf("only %d keys were written: the test has lost its point", len(written))
 	}
-	until(t, "a client that knows the nodes", func() bool {
+	testenv.Eventually(t, "a client that knows the nodes", func() bool {
 		c.Client.ReloadState(t.Context())
 		return c.Client.ForEachMaster(t.Context(), func(ctx context.Context, m *redis.Client) error { return m.Ping(ctx).Err() }) == nil
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
@@ -44,7 +45,7 @@ func (p *past) goBack() {
 	if err := p.server.Restart(p.w.t.Context()); err != nil {
 		p.w.t.Fatal(err)
 	}
-	until(p.w.t, "redis answers", func() bool { return p.w.redis.Ping(p.w.t.Context()).Err() == nil })
+	testenv.Eventually(p.w.t, "redis answers", func() bool { return p.w.redis.Ping(p.w.t.Context()).Err() == nil })
 }
 
 func wantLeft(t *testing.T, w *world, want ...string) {
@@ -67,20 +68,20 @@ func TestRedisGoesBackInTime(t *testing.T) {
 	r := w.worker(worker.Config{BatchRows: 1})
 	r.start(t)
 	w.enqueue(things(1)...)
-	until(t, "the first key goes", func() bool { return len(w.left()) == 5 })
+	testenv.Eventually(t, "the first key goes", func() bool { return len(w.left()) == 5 })
 	past.remember()
 	w.enqueue(things(4)[1:]...)
-	until(t, "the keys go", func() bool { return len(w.left()) == 2 })
+	testenv.Eventually(t, "the keys go", func() bool { return len(w.left()) == 2 })
 	past.goBack()
 	wantLeft(t, w, texts(6, "shop:thing:%d")[1:]...)
-	until(t, "what was unlinked is gone again", func() bool { return len(w.left()) == 2 })
+	testenv.Eventually(t, "what was unlinked is gone again", func() bool { return len(w.left()) == 2 })
 	wantLeft(t, w, "shop:thing:5", "shop:thing:6")
-	until(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
+	testenv.Eventually(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
 	if n := replayed(t, r); n < 3 || n > 4 { // the beat before the loss may be overwritten by the one that notices it
 		t.Errorf("%d batches were replayed, 3 were lost", n)
 	}
 	w.enqueue(things(5)[4:]...)
-	until(t, "the worker goes on", func() bool { return len(w.left()) == 1 })
+	testenv.Eventually(t, "the worker goes on", func() bool { return len(w.left()) == 1 })
 }
 
 // Sentence 11: what was lost while no worker ran is found at the start, before a row is settled.
@@ -183,10 +184,10 @@ func TestReplayIsShared(t *testing.T) {
 	for _, r := range workers {
 		r.start(t)
 	}
-	until(t, "all keys are gone", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "all keys are gone", func() bool { return len(w.left()) == 0 })
 	total := 0
 	for _, r := range workers {
-		until(t, "the worker works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+		testenv.Eventually(t, "the worker works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
 		total += replayed(t, r)
 	}
 	if total != rows {
@@ -258,12 +259,12 @@ func TestReplayIsCutOff(t *testing.T) {
 	down.Store(true)
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return failing{real, down} })
 	r.start(t)
-	until(t, "the outage is noticed", func() bool { return r.log.count("state=\"redis loading\"") == 1 })
+	testenv.Eventually(t, "the outage is noticed", func() bool { return r.log.count("state=\"redis loading\"") == 1 })
 	if n := len(w.left()); n != 9 {
 		t.Errorf("%d keys are left of 9", n)
 	}
 	down.Store(false)
-	until(t, "the keys go", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the keys go", func() bool { return len(w.left()) == 0 })
 }
 
 // metric is the value of one of the worker's figures.

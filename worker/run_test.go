@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
@@ -57,14 +58,14 @@ func TestOnlyCommittedRows(t *testing.T) {
 	gone := func(key string) func() bool {
 		return func() bool { return w.redis.Exists(t.Context(), key).Val() == 0 }
 	}
-	until(t, "the committed row's key goes", gone("shop:thing:3"))
+	testenv.Eventually(t, "the committed row's key goes", gone("shop:thing:3"))
 	if left := strings.Join(w.left(), " "); left != "shop:thing:1 shop:thing:2" {
 		t.Errorf("left %s", left)
 	}
 	if err := open.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the late row's key goes", gone("shop:thing:1"))
+	testenv.Eventually(t, "the late row's key goes", gone("shop:thing:1"))
 	if left := strings.Join(w.left(), " "); left != "shop:thing:2" {
 		t.Errorf("left %s", left)
 	}
@@ -85,11 +86,11 @@ func TestLateCommit(t *testing.T) {
 	w.set("shop:thing:late")
 	r.start(t)
 	w.enqueue(things(10_000)...)
-	until(t, "the other rows are settled", func() bool { return w.count("cache_outbox") == 0 })
+	testenv.Eventually(t, "the other rows are settled", func() bool { return w.count("cache_outbox") == 0 })
 	if err := late.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the late row's key goes", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the late row's key goes", func() bool { return len(w.left()) == 0 })
 }
 
 // A wake-up makes the worker poll at once; the idle interval here would make the test wait for a minute.
@@ -98,8 +99,8 @@ func TestWakeUp(t *testing.T) {
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{IdleInterval: time.Minute, WakeChannel: w.channel + ":wake"})
 	r.start(t)
-	until(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
-	until(t, "the worker listens", func() bool {
+	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
+	testenv.Eventually(t, "the worker listens", func() bool {
 		return w.redis.PubSubNumSub(t.Context(), w.channel+":wake").Val()[w.channel+":wake"] == 1
 	})
 	w.set("shop:thing:1")
@@ -107,7 +108,7 @@ func TestWakeUp(t *testing.T) {
 	if err := w.redis.Publish(t.Context(), w.channel+":wake", "").Err(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the key goes", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 0 })
 }
 
 // Patterns and index sets go through the sweep table; an index set's members are named in the event.
@@ -201,7 +202,7 @@ func TestScheduled(t *testing.T) {
 	w.exec("INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', 'sql', UTC_TIMESTAMP(6))")
 	r := w.worker(worker.Config{})
 	r.start(t)
-	until(t, "what is due goes", func() bool { return strings.Join(w.left(), " ") == "shop:thing:later" })
+	testenv.Eventually(t, "what is due goes", func() bool { return strings.Join(w.left(), " ") == "shop:thing:later" })
 }
 
 // refusing makes Redis refuse one key, as NOPERM does; everything else is the real thing.
@@ -230,7 +231,7 @@ func TestRefusedKeyIsRetriedThenBuried(t *testing.T) {
 		return refusing{real, "shop:thing:2"}
 	})
 	r.start(t)
-	until(t, "the row is buried", func() bool { return w.count("cache_outbox_dead") == 1 })
+	testenv.Eventually(t, "the row is buried", func() bool { return w.count("cache_outbox_dead") == 1 })
 	if n := w.count("cache_outbox") + w.count("cache_outbox_delayed"); n != 0 {
 		t.Errorf("%d rows wait", n)
 	}
@@ -261,20 +262,20 @@ func TestOutageIsWaitedOut(t *testing.T) {
 	var down atomic.Bool
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return failing{real, &down} })
 	r.start(t)
-	until(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
+	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
 	down.Store(true)
 	w.set("shop:thing:1")
 	w.enqueue(things(1)...)
-	until(t, "the outage is noticed", func() bool { return status(r, "/readyz") == http.StatusServiceUnavailable })
+	testenv.Eventually(t, "the outage is noticed", func() bool { return status(r, "/readyz") == http.StatusServiceUnavailable })
 	if status(r, "/healthz") != http.StatusOK {
 		t.Error("an outage makes the process look dead")
 	}
-	until(t, "it is tried again", func() bool {
+	testenv.Eventually(t, "it is tried again", func() bool {
 		return w.redis.Exists(t.Context(), "shop:thing:1").Val() == 1 && r.log.count("level=WARN") == 1
 	})
 	down.Store(false)
-	until(t, "the key goes", func() bool { return len(w.left()) == 0 })
-	until(t, "the worker is ready again", func() bool { return status(r, "/readyz") == http.StatusOK })
+	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the worker is ready again", func() bool { return status(r, "/readyz") == http.StatusOK })
 	if r.log.count("outage: rows wait") != 1 || r.log.count("outage is over") != 1 {
 		t.Errorf("log:\n%s", r.log)
 	}
@@ -336,18 +337,18 @@ func TestMapReload(t *testing.T) {
 	w.writeMap("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
 	for range 3 {
 		r.maps.Reload()
-		until(t, "the broken map is refused", func() bool { return r.log.count("the new map is refused") == 1 })
+		testenv.Eventually(t, "the broken map is refused", func() bool { return r.log.count("the new map is refused") == 1 })
 	}
 	if r.maps.Map().Version() != old {
 		t.Error("the broken map is in use")
 	}
 	w.set("shop:thing:1", "shop:renamed:2")
 	w.enqueue(things(1)...)
-	until(t, "the old map still works", func() bool { return strings.Join(w.left(), " ") == "shop:renamed:2" })
+	testenv.Eventually(t, "the old map still works", func() bool { return strings.Join(w.left(), " ") == "shop:renamed:2" })
 	w.writeMap(strings.Replace(plainMap, "shop:thing", "shop:renamed", 1))
-	until(t, "the good map is loaded without a signal", func() bool { return r.maps.Map().Version() != old })
+	testenv.Eventually(t, "the good map is loaded without a signal", func() bool { return r.maps.Map().Version() != old })
 	w.enqueue(things(2)[1:]...)
-	until(t, "the new map works", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the new map works", func() bool { return len(w.left()) == 0 })
 	if n := r.log.count("the new map is refused"); n != 1 {
 		t.Errorf("refused %d times:\n%s", n, r.log)
 	}
@@ -370,6 +371,6 @@ func TestMetrics(t *testing.T) {
 		`unstale_rows_dead{reason="unknown_entity"} 1`, `unstale_rows_dead{reason="bad_parameter"} 0`, `unstale_batch_rows_sum 4`,
 		`unstale_pass_seconds_count 1`, `unstale_up 1`, `unstale_rows_waiting 0`, `unstale_oldest_age_seconds 0`,
 	} {
-		until(t, line, func() bool { return strings.Contains(metrics(), line+"\n") })
+		testenv.Eventually(t, line, func() bool { return strings.Contains(metrics(), line+"\n") })
 	}
 }

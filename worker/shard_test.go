@@ -39,18 +39,18 @@ func TestShardAway(t *testing.T) {
 		return list
 	}
 	r.start(t)
-	until(t, "the first beat", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+	testenv.Eventually(t, "the first beat", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
 
 	if err := c.Nodes[0].Pause(); err != nil {
 		t.Fatal(err)
 	}
 	w.enqueue(things(n)...)
-	until(t, "the other rows are settled", func() bool { return w.count("cache_outbox") == 0 })
+	testenv.Eventually(t, "the other rows are settled", func() bool { return w.count("cache_outbox") == 0 })
 	waiting := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !there[key] })
 	if got := w.count("cache_outbox_delayed WHERE attempts = 0 AND reason = 'redis_away' AND error LIKE 'key \"shop:thing:%'"); got != len(waiting) {
 		t.Errorf("%d rows wait, wanted %d", got, len(waiting))
 	}
-	until(t, "it is said", func() bool { return r.log.count("part of redis is away") == 1 })
+	testenv.Eventually(t, "it is said", func() bool { return r.log.count("part of redis is away") == 1 })
 	for i, key := range keys {
 		if there[key] {
 			continue
@@ -61,16 +61,16 @@ func TestShardAway(t *testing.T) {
 	}
 	// What comes meanwhile goes on.
 	w.enqueue(outbox.Invalidation{Entity: "thing", ID: "again"})
-	until(t, "a new row leaves the outbox", func() bool { return w.count("cache_outbox") == 0 })
+	testenv.Eventually(t, "a new row leaves the outbox", func() bool { return w.count("cache_outbox") == 0 })
 
 	if err := c.Nodes[0].Resume(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all rows are settled", func() bool { return w.count("cache_outbox_delayed") == 0 })
+	testenv.Eventually(t, "all rows are settled", func() bool { return w.count("cache_outbox_delayed") == 0 })
 	if got := left(); len(got) > 0 {
 		t.Errorf("left: %q", got)
 	}
-	until(t, "it is said", func() bool { return r.log.count("all of redis is back") == 1 })
+	testenv.Eventually(t, "it is said", func() bool { return r.log.count("all of redis is back") == 1 })
 	if dead := w.count("cache_outbox_dead"); dead != 0 {
 		t.Errorf("%d dead letters", dead)
 	}

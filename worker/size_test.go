@@ -73,7 +73,7 @@ func TestBatchLargerThanAPacket(t *testing.T) {
 	w.enqueue(notes(10, 1)...)
 	r := w.worker(worker.Config{BatchRows: 100})
 	r.start(t)
-	until(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
+	testenv.Eventually(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
 	if n := len(w.journalled()); n != 40 {
 		t.Errorf("%d rows were settled", n)
 	}
@@ -117,7 +117,7 @@ func TestBatchLargerThanItsDeadline(t *testing.T) {
 	parts := 0
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return dawdling{real, 2200 * time.Millisecond, &parts} })
 	stop := r.start(t)
-	until(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
+	testenv.Eventually(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
 	stop()
 	if settled, dead := len(w.journalled()), w.count("cache_outbox_dead"); settled != 8 || dead != 0 {
 		t.Errorf("%d rows were settled, %d are dead", settled, dead)

@@ -30,11 +30,11 @@ func TestSweepsSettle(t *testing.T) {
 	add("shop:member:1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"}, outbox.Invalidation{Entity: "tagged", ID: "x"})
 	r.start(t)
-	until(t, "the first pass", func() bool { return w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL") == 2 })
+	testenv.Eventually(t, "the first pass", func() bool { return w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL") == 2 })
 	wantLeft(t, w)
 	w.set("shop:list:7:p2", "shop:member:2") // by a reader whose lease has not run out
 	add("shop:member:2")
-	until(t, "the settling pass", func() bool { return w.count("cache_outbox_sweeps") == 0 })
+	testenv.Eventually(t, "the settling pass", func() bool { return w.count("cache_outbox_sweeps") == 0 })
 	wantLeft(t, w)
 	keys, patterns := e.heard(4)
 	if fmt.Sprint(keys) != "[shop:member:1 shop:member:2]" || fmt.Sprint(patterns) != "[shop:list:7:* shop:list:7:*]" {
@@ -96,7 +96,7 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 		}
 		return st.Pass
 	}
-	until(t, "status shows the pass", func() bool { return pass() != nil })
+	testenv.Eventually(t, "status shows the pass", func() bool { return pass() != nil })
 	p := pass()
 	if p.Worker != "test" || p.Patterns != 1 || p.Scanned != 250 || p.Total != 1000 || p.Unlinked != 5 {
 		t.Errorf("%+v", p)
@@ -107,10 +107,10 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	if n := testenv.KillTransactions(t, w.db); n == 0 {
 		t.Fatal("nobody has the lead")
 	}
-	until(t, "the pass is given up", func() bool { return r.log.count("lost the lead of sweeps") == 1 })
+	testenv.Eventually(t, "the pass is given up", func() bool { return r.log.count("lost the lead of sweeps") == 1 })
 	close(slow.goOn)
-	until(t, "the sweep", func() bool { return len(w.left()) == 0 })
-	until(t, "its end in status", func() bool { return pass() == nil })
+	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "its end in status", func() bool { return pass() == nil })
 }
 
 // Sentence 13: a pause ends a pass that is under way, whose requests wait.
@@ -129,17 +129,17 @@ func TestPauseEndsAPass(t *testing.T) {
 		}
 		return st.Pass != nil
 	}
-	until(t, "the pass", pass)
+	testenv.Eventually(t, "the pass", pass)
 	if err := r.store.Pause(t.Context(), "somebody", "", 0); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the end of the pass", func() bool { return !pass() })
+	testenv.Eventually(t, "the end of the pass", func() bool { return !pass() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
 	if _, err := r.store.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the sweep", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
 	if r.log.count("sweeps wait") != 0 {
 		t.Error("a pause is taken for a fault")
 	}

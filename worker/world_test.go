@@ -247,22 +247,6 @@ func (e *ear) heard(n int) (keys, patterns []string) {
 // patience bounds waits for what must happen; it is never waited out when all is well.
 const patience = 30 * time.Second
 
-// until waits for a condition that another goroutine or process brings about.
-func until(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: not within %s", what, patience)
-		case <-tick.C:
-		}
-	}
-}
-
 // A logBuffer keeps what the worker logs.
 type logBuffer struct {
 	mu   sync.Mutex

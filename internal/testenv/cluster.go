@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -76,17 +75,17 @@ func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Clust
 	known := fmt.Sprintf("cluster_known_nodes:%d\r", nodes)
 	for i, direct := range c.Direct {
 		if i >= masters {
-			await(t, "a replica to be accepted", func() bool {
+			Eventually(t, "a replica to be accepted", func() bool {
 				return direct.Do(t.Context(), "cluster", "replicate", c.IDs[i-masters]).Err() == nil
 			})
 		}
-		await(t, "the cluster to form", func() bool {
+		Eventually(t, "the cluster to form", func() bool {
 			info := direct.ClusterInfo(t.Context()).Val()
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, known)
 		})
 	}
 	for _, direct := range c.Direct {
-		await(t, "replication", func() bool {
+		Eventually(t, "replication", func() bool {
 			nodes := direct.ClusterNodes(t.Context()).Val()
 			info := direct.InfoMap(t.Context(), "replication").Val()["Replication"]
 			return strings.Count(nodes, "slave ") == len(c.Nodes)-masters && (info["role"] == "master" || info["master_link_status"] == "up")
@@ -174,23 +173,4 @@ func BusPort(t testing.TB) int {
 	}
 	t.Fatal("no free port for the cluster bus")
 	return 0
-}
-
-// await asks again until it is told true or a minute is over.
-func await(t testing.TB, what string, ask func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for tick := time.NewTicker(5 * time.Millisecond); ; {
-		if ask() {
-			tick.Stop()
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tick.Stop()
-			t.Fatalf("%s: not in time", what)
-		}
-	}
 }
