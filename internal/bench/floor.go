@@ -86,7 +86,7 @@ func floorClaim(ctx context.Context, tx *sql.Tx) (entries []outbox.Entry, ids st
 		if err := rows.Scan(&e.ID, &e.Entity, &e.EntityID, &e.Trace); err != nil {
 			return nil, "", err
 		}
-		e.Keys = []string{"zahraah:prod:coupon:" + e.EntityID}
+		e.Keys = []string{couponKey(e.EntityID)}
 		entries = append(entries, e)
 		if list.Len() > 0 {
 			list.WriteByte(',')

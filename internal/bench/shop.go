@@ -146,6 +146,9 @@ func (s *shop) isEmpty(ctx context.Context) error {
 // coupon is a row of one exact key.
 func coupon(i int) (entity, id string, params any) { return "coupon", fmt.Sprintf("code-%07d", i), nil }
 
+// couponKey is the only key of a coupon.
+func couponKey(id string) string { return "zahraah:prod:coupon:" + id }
+
 // couponMap knows coupons alone.
 const couponMap = "version: 1\nentities: {coupon: {keys: [\"zahraah:prod:coupon:{id}\"]}}\n"
 

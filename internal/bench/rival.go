@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// A Rival is another way to carry rows to Redis, on a table of its own.
+type Rival struct {
+	Name  string
+	Table string // which it empties, in the database of the Ground
+	// Fill puts a row for each of the ids 0 to n-1 into the table, which is empty, or not there the first time.
+	Fill func(ctx context.Context, g *Ground, n int) error
+	// Drain consumes until ctx ends, and calls Invalidate for each row, or for as many at once as the rival hands over.
+	// To return before is to fail.
+	Drain func(ctx context.Context, g *Ground) error
+}
+
+// A Ground is what all rivals share.
+type Ground struct {
+	DSN string // of the database, for go-sql-driver: interpolated parameters, parseTime, UTC
+
+	shop *shop
+	seq  atomic.Uint64
+}
+
+// ID is the id of row i, which is all that a handler needs to make the key.
+func (g *Ground) ID(i int) string {
+	_, id, _ := coupon(i)
+	return id
+}
+
+// Invalidate unlinks the keys of some ids with their leases and publishes them, in one round trip: the same commands as the
+// floor's. Safe for concurrent use.
+func (g *Ground) Invalidate(ctx context.Context, ids ...string) error {
+	entries := make([]outbox.Entry, len(ids))
+	for i, id := range ids {
+		entries[i].Keys = []string{couponKey(id)}
+	}
+	return g.shop.floorApply(ctx, entries, g.seq.Add(1))
+}
+
+// ours is a worker. Batches of 0 rows are the default.
+func (s *shop) ours(name string, batch int) Rival {
+	return Rival{
+		Name: name, Table: "cache_outbox",
+		Fill: func(ctx context.Context, _ *Ground, n int) error { return s.enqueue(ctx, n, coupon) },
+		Drain: func(ctx context.Context, _ *Ground) error {
+			h, err := s.hire("worker", couponMap, worker.Config{BatchRows: batch})
+			if err != nil {
+				return err
+			}
+			if _, err = h.DrainRows(ctx); err == nil {
+				<-ctx.Done()
+			}
+			return errors.Join(err, h.dismiss())
+		},
+	}
+}
