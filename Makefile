@@ -23,6 +23,10 @@ test-mariadb: ## Run all tests on MariaDB
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
+.PHONY: bench-peers
+bench-peers: ## Measure beside other outboxes, which are a module of their own; BENCH='--runs 1' shortens it
+	@scripts/bench-peers $(BENCH)
+
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck and that go.mod is tidy
 	@scripts/lint
