@@ -12,7 +12,7 @@ import (
 
 const (
 	nearScan    = time.Millisecond      // a look at the table's start that takes longer is worth avoiding
-	scanShare   = 300                   // such looks take at most one part in so many of the time
+	lookShare   = 1000                  // such looks take at most one part in so many of the time
 	longestRest = time.Minute           // between two of them, whatever they take
 	lookLife    = 50 * time.Millisecond // for which claims rely on a quick look
 	strayRest   = 10 * time.Millisecond // between two claims of strays
@@ -60,7 +60,12 @@ func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Now().After(h.rest) {
-		return s.look(ctx)
+		if err := s.look(ctx); err != nil {
+			return false, err
+		}
+		if !h.far {
+			return h.low > 0, nil
+		}
 	}
 	query := fromSQL
 	if list := h.due(); len(list) > 0 {
@@ -72,40 +77,55 @@ func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 	return found, nil
 }
 
-// look scans from the table's start to the first row. If that is slow, strays are listed too.
-func (s *Store) look(ctx context.Context) (found bool, err error) {
+// look scans from the table's start: to the first row, or if that is slow up to the head, for strays.
+func (s *Store) look(ctx context.Context) error {
 	h := &s.head
-	began := time.Now()
+	if h.far {
+		switch took, err := s.lookForStrays(ctx); {
+		case err != nil:
+			return err
+		case took > h.near:
+			return nil
+		}
+	}
 	var first uint64
 	for range 2 { // once more where it was slow: that may have been the machine
-		at := time.Now()
+		began := time.Now()
 		if err := s.claims.QueryRowContext(ctx, firstSQL).Scan(&first); err != nil {
-			return false, fmt.Errorf("poll outbox: %w", err)
+			return fmt.Errorf("poll outbox: %w", err)
 		}
 		h.looked = time.Now()
-		if h.looked.Sub(at) <= h.near {
+		if h.looked.Sub(began) <= h.near {
 			h.far, h.low, h.moved, h.strays, h.rest = false, first, false, nil, time.Time{}
-			return first > 0, nil
+			return nil
 		}
 	}
-	low := h.low
 	switch {
 	case first > 0:
-		low = first
-	case low == 0: // nothing was seen yet: all ids that were ever given are below
-		if err := s.claims.QueryRowContext(ctx, autoIncrementSQL).Scan(&low); err != nil {
-			return false, fmt.Errorf("poll outbox: %w", err)
+		h.low = first
+	case h.low == 0: // nothing was seen yet: all ids that were ever given are below
+		if err := s.claims.QueryRowContext(ctx, autoIncrementSQL).Scan(&h.low); err != nil {
+			return fmt.Errorf("poll outbox: %w", err)
 		}
 	}
-	strays, err := s.below(ctx, 0, low)
+	_, err := s.lookForStrays(ctx)
+	return err
+}
+
+// lookForStrays lists what there is below the head, which is far then, and says how long that took.
+func (s *Store) lookForStrays(ctx context.Context) (took time.Duration, err error) {
+	h := &s.head
+	began := time.Now()
+	strays, err := s.below(ctx, 0, h.low)
 	if err != nil {
-		return false, fmt.Errorf("poll outbox: %w", err)
+		return 0, fmt.Errorf("poll outbox: %w", err)
 	}
-	h.far, h.low, h.moved, h.strays, h.probed = true, low, false, nil, time.Time{}
+	h.far, h.moved, h.strays, h.probed = true, false, nil, time.Time{}
 	h.remember(strays)
 	h.looked = time.Now()
-	h.rest = h.looked.Add(min(scanShare*h.looked.Sub(began), longestRest))
-	return first > 0 || len(strays) > 0, nil
+	took = h.looked.Sub(began)
+	h.rest = h.looked.Add(min(lookShare*took, longestRest))
+	return took, nil
 }
 
 // A start is where a claim begins.
@@ -122,7 +142,7 @@ func (s *Store) begin(ctx context.Context, certain bool) (start, error) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	if now.After(h.rest) && (now.Sub(h.looked) > lookLife || certain && h.moved) {
-		if _, err := s.look(ctx); err != nil {
+		if err := s.look(ctx); err != nil {
 			return start{}, err
 		}
 	}

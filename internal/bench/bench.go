@@ -79,6 +79,8 @@ type mode struct {
 }
 
 var modes = map[string]mode{
+	"backlog": {"rows per second from backlogs of 100,000 to five million rows, and the memory that it takes", backlog},
+	"head":    {"a poll while a million deleted rows are not purged, beside one without them; and late commits", head},
 	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},
 	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},
 	"latency": {"time from a commit to its UNLINK, at 500 commits a second, beside the shortest loop", latency},

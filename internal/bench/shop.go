@@ -161,6 +161,11 @@ type hand struct {
 
 // hire makes a worker with a map.
 func (s *shop) hire(name, mapText string, cfg worker.Config) (*hand, error) {
+	return s.hireWith(name, mapText, cfg, func(k *keyspace.Keyspace) worker.Redis { return k })
+}
+
+// hireWith makes a worker whose Redis is wrapped.
+func (s *shop) hireWith(name, mapText string, cfg worker.Config, wrap func(*keyspace.Keyspace) worker.Redis) (*hand, error) {
 	file := filepath.Join(s.folder, name+".yaml")
 	if err := os.WriteFile(file, []byte(mapText), 0o600); err != nil {
 		return nil, err
@@ -178,7 +183,7 @@ func (s *shop) hire(name, mapText string, cfg worker.Config) (*hand, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.store.Close())
 	}
-	h.Worker, err = worker.New(cfg, worker.Deps{Store: h.store, Redis: h.redis, Maps: maps, Log: silence})
+	h.Worker, err = worker.New(cfg, worker.Deps{Store: h.store, Redis: wrap(h.redis), Maps: maps, Log: silence})
 	if err != nil {
 		return nil, errors.Join(err, h.dismiss())
 	}

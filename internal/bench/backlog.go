@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/worker"
+)
+
+const backlogTake = 100_000 // rows, from each backlog
+
+var backlogs = [...]int{100_000, 1_000_000, 5_000_000}
+
+// backlog measures the rate of a worker over the same number of rows from backlogs of several sizes, and the most memory that
+// this process has meanwhile. The ratio is that of the largest backlog to the floor there.
+func backlog(ctx context.Context, cfg Config) (r *Report, err error) {
+	s, err := openShop(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.numbers(ctx); err != nil {
+		return nil, err
+	}
+	take := backlogTake / cfg.Scale
+	details := map[string]any{"rows": take}
+	var ours, floor float64 // of the backlog in hand, at last of the largest
+	var rates []float64
+	most := 0.0
+	for _, size := range backlogs {
+		var mine, theirs []float64
+		for run := range cfg.Runs {
+			fmt.Fprintf(cfg.Progress, "%d rows waiting, run %d of %d\n", size/cfg.Scale, run+1, cfg.Runs)
+			if err := s.fillUp(ctx, size/cfg.Scale); err != nil {
+				return nil, err
+			}
+			took, err := timed(func() error { return s.floorTake(ctx, take) })
+			if err != nil {
+				return nil, err
+			}
+			theirs = append(theirs, float64(take)/took)
+			if err := s.fillUp(ctx, size/cfg.Scale); err != nil {
+				return nil, err
+			}
+			memory := watchMemory()
+			took, err = timed(func() error { return s.take(ctx, take) })
+			if most = max(most, memory.end()); err != nil {
+				return nil, err
+			}
+			mine = append(mine, float64(take)/took)
+		}
+		ours, floor = median(mine), median(theirs)
+		rates = append(rates, ours)
+		details[fmt.Sprintf("rows_per_s_from_%d", size)] = ours
+		details[fmt.Sprintf("floor_from_%d", size)] = floor
+	}
+	details["percent_between_best_and_worst"] = 100 * (slices.Max(rates)/slices.Min(rates) - 1)
+	details["resident_mb_at_most"] = most
+	return &Report{Ours: ours, Floor: floor, Unit: "rows/s", Machine: s.machine(), Details: details}, nil
+}
+
+// take makes a worker that ends when it has carried so many rows, to the next whole batch.
+func (s *shop) take(ctx context.Context, rows int) error {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	h, err := s.hireWith("worker", couponMap, worker.Config{BatchRows: floorBatch}, func(k *keyspace.Keyspace) worker.Redis {
+		return &limited{Keyspace: k, left: rows, enough: enough}
+	})
+	if err != nil {
+		return err
+	}
+	taken, err := h.DrainRows(ctx)
+	if errors.Is(err, context.Canceled) && taken.Unlinked >= rows {
+		err = nil
+	}
+	return errors.Join(err, h.dismiss())
+}
+
+// A limited Keyspace says when it has unlinked enough.
+type limited struct {
+	*keyspace.Keyspace
+	left   int
+	enough func()
+}
+
+func (l *limited) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
+	if l.left -= len(targets); l.left <= 0 {
+		l.enough()
+	}
+	return l.Keyspace.Unlink(ctx, targets)
+}
+
+// floorTake is the floor, for so many rows.
+func (s *shop) floorTake(ctx context.Context, rows int) error {
+	conn, err := s.floorConn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for seq := uint64(1); rows > 0; seq++ {
+		n, err := s.floorPass(ctx, conn, seq)
+		if err == nil && n == 0 {
+			err = errors.New("too few rows")
+		}
+		if err != nil {
+			return err
+		}
+		rows -= n
+	}
+	return nil
+}
+
+// numbers makes a table with the numbers below 1,000, from which rows by the million are made inside the server.
+func (s *shop) numbers(ctx context.Context) error {
+	_, err := s.db.ExecContext(ctx, `CREATE TABLE numbers (n INT PRIMARY KEY) AS
+WITH RECURSIVE list AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM list WHERE n < 999) SELECT n FROM list`)
+	return err
+}
+
+// fillUp adds coupons until so many rows wait.
+func (s *shop) fillUp(ctx context.Context, rows int) error {
+	var waiting int
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM cache_outbox").Scan(&waiting); err != nil {
+		return err
+	}
+	const part = 100_000
+	for ; waiting < rows; waiting += part {
+		_, err := s.db.ExecContext(ctx, `INSERT INTO cache_outbox (entity, entity_id)
+SELECT 'coupon', CONCAT('code-', LPAD(? + a.n * 1000 + b.n, 7, '0')) FROM numbers AS a JOIN numbers AS b ORDER BY a.n, b.n LIMIT ?`,
+			waiting, min(part, rows-waiting))
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.db.ExecContext(ctx, "TRUNCATE TABLE cache_outbox_journal")
+	return err
+}
