@@ -1,6 +1,7 @@
 package keyspace_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -292,7 +293,7 @@ func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
 func TestClusterShardAway(t *testing.T) {
 	t.Parallel()
 	c := &testCluster{testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")}
-	k := open(t, keyspace.Options{URL: c.URL(), Timeout: time.Second, BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{URL: c.URL(), Timeout: 3 * time.Second, BeaconTTL: time.Hour})
 	tags := c.tags()
 	channel := "channel:{" + tags[0] + "}" // the messages' way is lost, too
 	keys := []string{"a:{" + tags[0] + "}", "a:{" + tags[1] + "}", "a:{" + tags[2] + "}", "b:{" + tags[0] + "}"}
@@ -350,5 +351,24 @@ func TestClusterShardAway(t *testing.T) {
 	// Its beacon has caught up, so nobody takes its absence for a loss.
 	if n, err := k.Survived(t.Context(), []string{beat.Epoch}); err != nil || n[beat.Epoch] < beat.N {
 		t.Errorf("survived %v of %d, %v", n, beat.N, err)
+	}
+}
+
+// A deadline that was over before anything was sent is nobody's fault.
+func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, false)
+	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour})
+	tags := c.tags()
+	all := targets("a:{"+tags[0]+"}", "a:{"+tags[1]+"}", "a:{"+tags[2]+"}")
+	mustUnlink(t, k, all)
+	over, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := k.Unlink(over, all)
+	wantOutage(t, err, keyspace.StateTimeout)
+	_, err = k.Publish(over, "channel", invalidation.FormatEvent, []string{"a"}, nil)
+	wantOutage(t, err, keyspace.StateTimeout)
+	if away := k.Away(); len(away) > 0 {
+		t.Errorf("away are %q", away)
 	}
 }

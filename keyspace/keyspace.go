@@ -148,8 +148,12 @@ func (k *Keyspace) outageOrLoss(ctx context.Context, err error) error {
 
 // exec sends commands in one pipeline. It returns an error only where no
 // command carries one: go-redis leaves the commands without an error when the
-// server refuses the connection itself, by WRONGPASS for example.
+// server refuses the connection itself, by WRONGPASS for example. Where the
+// caller's deadline leaves no time to answer, nothing is sent.
 func (k *Keyspace) exec(ctx context.Context, on redis.UniversalClient, commands []redis.Cmder) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leastTime {
+		return k.outage(ctx, fmt.Errorf("%w: %w", errNoTime, context.DeadlineExceeded))
+	}
 	pipe := on.Pipeline()
 	for _, c := range commands {
 		_ = pipe.Process(ctx, c) // only queues, and can't fail

@@ -24,6 +24,12 @@ const (
 	awayPing = 500 * time.Millisecond
 )
 
+// leastTime is what a pipeline needs to be worth sending. Later, masters would
+// look away that were never asked in earnest.
+const leastTime = 50 * time.Millisecond
+
+var errNoTime = errors.New("no time is left to ask")
+
 // A shard is a master of a Cluster. Outside of Cluster there is one, whose
 // fields are empty.
 type shard struct {
@@ -209,7 +215,7 @@ func (k *Keyspace) lookForAway(ctx context.Context) error {
 // where it is no error of one master alone. One that kept the caller until its
 // deadline counts, so that it doesn't do so again.
 func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
-	if k.cluster == nil || errors.Is(ctx.Err(), context.Canceled) {
+	if k.cluster == nil || errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, errNoTime) {
 		return nil
 	}
 	o := k.outage(ctx, err)
