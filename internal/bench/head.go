@@ -13,7 +13,7 @@ import (
 
 const (
 	headRows  = 1_000_000
-	headPolls = 100 // of a run, each with and without rows that are not purged
+	headPolls = 60 // of a run, each with and without rows that are not purged
 )
 
 // A headBench is the mode under way.
@@ -78,8 +78,10 @@ func (b *headBench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, snapshot.Close()) }()
-	if _, err := snapshot.ExecContext(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
-		return err
+	for _, stmt := range []string{"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
+		if _, err := snapshot.ExecContext(ctx, stmt); err != nil {
+			return err
+		}
 	}
 	defer func() {
 		_, end := snapshot.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
