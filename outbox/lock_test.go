@@ -264,3 +264,41 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 }
+
+// An operator who lists what the server does sees the statement that writes the journal, binary as its text is: MySQL
+// refuses the whole list for a statement that is no UTF-8 (3854).
+func TestStatementsCanBeListed(t *testing.T) {
+	t.Parallel()
+	env := ownMigrated(t)
+	enqueue(t, env.db, products(100)...)
+	blocker, err := env.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocker.Close()
+	if _, err := blocker.ExecContext(t.Context(), "LOCK TABLES cache_outbox_journal READ"); err != nil {
+		t.Fatal(err)
+	}
+	c := claim(t, openStore(t, env.dsn), limits)
+	entries := make([]outbox.Entry, len(c.Rows))
+	for i, r := range c.Rows {
+		entries[i] = outbox.Entry{ID: r.ID, Entity: r.Entity, EntityID: r.EntityID, Keys: []string{"key:" + r.EntityID}}
+	}
+	settled := make(chan error, 1)
+	go func() {
+		settled <- c.Settle(context.Background(), outbox.Settlement{Done: ids(c.Rows), Journal: entries})
+	}()
+	const seen = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO cache\\_outbox\\_journal%'"
+	testenv.Eventually(t, "the statement", func() (found bool) {
+		if err := blocker.QueryRowContext(t.Context(), seen).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	})
+	if _, err := blocker.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+}

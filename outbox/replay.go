@@ -160,7 +160,7 @@ func (s *Store) noteBeat(ctx context.Context, tx *sql.Tx, beat Beat) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, journalSQL, s.cfg.Worker, 0, "", beat.Epoch, beat.N, "", body)
+	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", beat, nil, body)...)
 	return err
 }
 

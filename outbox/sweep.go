@@ -143,7 +143,7 @@ func (s *Store) noteSwept(ctx context.Context, sweeps []Sweep, swept Swept, do f
 	if err := do(tx, string(list)); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, journalSQL, s.cfg.Worker, 0, swept.MapVersion, swept.Beat.Epoch, swept.Beat.N, "", body); err != nil {
+	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Beat, nil, body)...); err != nil {
 		return err
 	}
 	return tx.Commit()
