@@ -93,6 +93,9 @@ type running struct {
 // worker builds a worker; wrap may put something between it and Redis.
 func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redis) *running {
 	w.t.Helper()
+	if cfg.LookupTimeout == 0 {
+		cfg.LookupTimeout = 2 * time.Second // a busy machine takes its time
+	}
 	store, err := outbox.Open(outbox.StoreConfig{DSN: w.dsn, Worker: "test", ClaimTimeout: 10 * time.Second})
 	if err != nil {
 		w.t.Fatal(err)
