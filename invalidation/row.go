@@ -26,8 +26,11 @@ type (
 // ParseParams decodes the params column of a row, as [params.Parse] does. The error is a *RowError with BadParameter.
 func ParseParams(src []byte) (Params, error) {
 	decoded, err := params.Parse(src)
+	if err == nil {
+		return decoded, nil
+	}
 	if fault := (*params.Error)(nil); errors.As(err, &fault) {
 		return nil, badParam(fault.Name, fault.Err)
 	}
-	return decoded, err
+	return nil, err
 }
