@@ -19,13 +19,13 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 		return x.expandAll(e)
 	}
 	// The plain case costs no allocation beyond the plan itself.
-	var slotBuf [inlineSlots]value
 	id := [1]string{row.ID}
+	slotBuf := [inlineSlots]value{idSlot: {list: id[:], state: present}}
 	f := frame{entity: e, slots: slotBuf[:]}
 	if len(e.slots) > len(slotBuf) {
 		f.slots = make([]value, len(e.slots))
+		f.slots[idSlot] = value{list: []string{row.ID}, state: present}
 	}
-	f.slots[idSlot] = value{list: id[:], state: present}
 	var size planSize
 	if err := x.measure(&f, &size); err != nil {
 		return Plan{}, err

@@ -98,24 +98,23 @@ func (x *expansion) answer(f *frame, s *slot) ([]string, error) {
 // questions calls ask with every question that the lookup of a slot poses in a frame: one for each combination of the
 // values that it is asked by. Need.By is ask's own.
 func (x *expansion) questions(f *frame, s *slot, ask func(Need) error) error {
-	lists := make([][]string, len(s.by))
 	total := 1
-	for i, n := range s.by {
+	for _, n := range s.by {
 		list, _, err := x.resolve(f, n)
 		if err != nil {
 			return err
 		}
-		lists[i] = list
 		total = product(total, len(list), x.limits.KeysPerRow)
 	}
 	if total > x.limits.KeysPerRow {
 		return x.tooMany()
 	}
 	for i := range total {
-		by := make([]string, len(lists))
-		for j := len(lists) - 1; j >= 0; j-- {
-			by[j] = lists[j][i%len(lists[j])]
-			i /= len(lists[j])
+		by := make([]string, len(s.by))
+		for j := len(s.by) - 1; j >= 0; j-- {
+			list := f.slots[s.by[j]].list
+			by[j] = list[i%len(list)]
+			i /= len(list)
 		}
 		if err := ask(Need{Lookup: s.lookup, By: by}); err != nil {
 			return err

@@ -10,52 +10,60 @@ const inlineSlots = 8
 
 var errEmptyInPattern = errors.New("an empty value in a pattern would match too much")
 
-// A combiner runs through the cartesian product of the lists that a template uses, the last one fastest.
+// A combiner runs through the cartesian product of the lists that a template uses in a frame whose slots are resolved, the
+// last one fastest. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the lists of
+// every row.
 type combiner struct {
-	lists    [][]string
-	index    []int
-	listBuf  [inlineSlots][]string
-	indexBuf [inlineSlots]int
+	frame    *frame
+	template *template
+	index    [inlineSlots]int
+	more     []int // the index of the slots beyond
 }
 
-// start goes to the first combination of a template in a frame whose slots are resolved, and returns false if there is
-// none.
-func (c *combiner) start(f *frame, t *template) bool {
-	c.lists, c.index = c.listBuf[:0], c.indexBuf[:]
-	for _, n := range t.slots {
-		v := &f.slots[n]
-		if v.state != present || len(v.list) == 0 {
+// start goes to the first combination, and returns false if there is none.
+func (c *combiner) start() bool {
+	for _, n := range c.template.slots {
+		if v := &c.frame.slots[n]; v.state != present || len(v.list) == 0 {
 			return false
 		}
-		c.lists = append(c.lists, v.list)
 	}
-	if len(c.lists) > len(c.index) {
-		c.index = make([]int, len(c.lists))
+	if n := len(c.template.slots); n > len(c.index) {
+		c.more = make([]int, n-len(c.index))
 	}
 	return true
 }
 
 // next goes to the next combination, and returns false behind the last one.
 func (c *combiner) next() bool {
-	for i := len(c.lists) - 1; i >= 0; i-- {
-		if c.index[i]++; c.index[i] < len(c.lists[i]) {
+	for i := len(c.template.slots) - 1; i >= 0; i-- {
+		at := c.at(i)
+		if *at++; *at < len(c.list(i)) {
 			return true
 		}
-		c.index[i] = 0
+		*at = 0
 	}
 	return false
 }
 
-func (c *combiner) value(n int) string { return c.lists[n][c.index[n]] }
+func (c *combiner) at(n int) *int {
+	if n < len(c.index) {
+		return &c.index[n]
+	}
+	return &c.more[n-len(c.index)]
+}
+
+func (c *combiner) list(n int) []string { return c.frame.slots[c.template.slots[n]].list }
+
+func (c *combiner) value(n int) string { return c.list(n)[*c.at(n)] }
 
 // renderExact appends every text that a template expands to in a frame whose slots are resolved.
 func renderExact(dst []string, f *frame, t *template) []string {
 	if len(t.slots) == 0 {
 		return append(dst, t.parts[0].text)
 	}
-	var c combiner
+	c := combiner{frame: f, template: t}
 	var buf [256]byte
-	for ok := c.start(f, t); ok; ok = c.next() {
+	for ok := c.start(); ok; ok = c.next() {
 		text := buf[:0]
 		for i := range t.parts {
 			if p := &t.parts[i]; p.slot == noSlot {
@@ -74,9 +82,9 @@ func renderPatterns(dst []string, f *frame, t *template, least int) ([]string, e
 	if len(t.slots) == 0 { // the compiler has measured it
 		return append(dst, t.parts[0].text), nil
 	}
-	var c combiner
+	c := combiner{frame: f, template: t}
 	var buf [256]byte
-	for ok := c.start(f, t); ok; ok = c.next() {
+	for ok := c.start(); ok; ok = c.next() {
 		text, prefix := buf[:0], t.prefixSize
 		for i := range t.parts {
 			p := &t.parts[i]
@@ -95,7 +103,7 @@ func renderPatterns(dst []string, f *frame, t *template, least int) ([]string, e
 		}
 		if prefix < least {
 			return nil, &RowError{Reason: PatternTooWide, Err: fmt.Errorf(
-				"%q has %d bytes of literal text before its first wildcard, limits.pattern_prefix is %d", text, prefix, least)}
+				"%q has %d bytes of literal text before its first wildcard, limits.pattern_prefix is %d", string(text), prefix, least)}
 		}
 		dst = append(dst, string(text))
 	}
