@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"slices"
 	"sync"
@@ -17,29 +16,41 @@ import (
 // bytes; a list is its length and its texts.
 const entryFormat = 1
 
-var deflaters = sync.Pool{New: func() any {
+// A packer has what packing needs and need not be made anew each time.
+type packer struct {
+	deflate *flate.Writer
+	raw     []byte
+}
+
+var packers = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 	if err != nil {
 		panic(err) // unreachable: the level is a constant that flate knows
 	}
-	return w
+	return &packer{deflate: w}
 }}
+
+// maxKept is up to how many bytes of text a packer keeps its memory for the next batch.
+const maxKept = 1 << 20
 
 // EncodeEntries packs entries for the journal.
 func EncodeEntries(entries []Entry) ([]byte, error) {
-	raw := binary.AppendUvarint(nil, uint64(len(entries)))
+	p := packers.Get().(*packer)
+	defer packers.Put(p)
+	raw := binary.AppendUvarint(p.raw[:0], uint64(len(entries)))
 	for i := range entries {
 		raw = entries[i].append(raw)
 	}
+	if p.raw = nil; cap(raw) <= maxKept {
+		p.raw = raw
+	}
 	out := bytes.NewBuffer(make([]byte, 0, len(raw)/4+64))
 	out.WriteByte(entryFormat)
-	w := deflaters.Get().(*flate.Writer)
-	defer deflaters.Put(w)
-	w.Reset(out)
-	if _, err := w.Write(raw); err != nil {
+	p.deflate.Reset(out)
+	if _, err := p.deflate.Write(raw); err != nil {
 		return nil, fmt.Errorf("pack journal: %w", err)
 	}
-	if err := w.Close(); err != nil {
+	if err := p.deflate.Close(); err != nil {
 		return nil, fmt.Errorf("pack journal: %w", err)
 	}
 	return out.Bytes(), nil
@@ -138,11 +149,22 @@ func (d *decoder) texts() []string {
 // Hash is an entity's mark in a journal row's hashes: a search reads them and unpacks only the bodies that
 // may hold it. 32 bits, FNV-1a of the entity, a zero byte and the id.
 func Hash(entity, id string) uint32 {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, entity) // a hash never fails
-	_, _ = h.Write([]byte{0})
-	_, _ = io.WriteString(h, id)
-	return h.Sum32()
+	h := fnv32a(fnvOffset, entity)
+	h *= fnvPrime // of the zero byte
+	return fnv32a(h, id)
+}
+
+// FNV-1a as hash/fnv has it, whose interfaces cost three allocations a row.
+const (
+	fnvOffset uint32 = 2166136261
+	fnvPrime  uint32 = 16777619
+)
+
+func fnv32a(h uint32, s string) uint32 {
+	for i := range len(s) {
+		h = (h ^ uint32(s[i])) * fnvPrime
+	}
+	return h
 }
 
 // hashes lists the entries' marks, sorted, each once, four bytes each, big-endian.
