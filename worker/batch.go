@@ -30,11 +30,16 @@ type batch struct {
 	changes []change
 	targets []keyspace.Target
 	index   map[string]int // of a key in targets
+	at      []int          // backs the targets of all changes
 }
 
 // newBatch decodes rows and finds the faults that need neither map nor server.
 func newBatch(m *invalidation.Map, rows []outbox.Row) *batch {
-	b := &batch{m: m, changes: make([]change, len(rows)), index: make(map[string]int, len(rows))}
+	n := len(rows) // a row has one key, mostly
+	b := &batch{
+		m: m, changes: make([]change, n),
+		targets: make([]keyspace.Target, 0, n), index: make(map[string]int, n), at: make([]int, 0, n),
+	}
 	for i := range rows {
 		c := &b.changes[i]
 		c.row = &rows[i]
@@ -114,8 +119,8 @@ func size(p invalidation.Plan) (bytes int) {
 
 // merge adds a plan's keys, each once; the longest hold wins.
 func (b *batch) merge(plan invalidation.Plan) []int {
-	at := make([]int, len(plan.Keys))
-	for i, key := range plan.Keys {
+	start := len(b.at)
+	for _, key := range plan.Keys {
 		n, known := b.index[key]
 		if !known {
 			n = len(b.targets)
@@ -123,9 +128,9 @@ func (b *batch) merge(plan invalidation.Plan) []int {
 			b.targets = append(b.targets, keyspace.Target{Key: key})
 		}
 		b.targets[n].Hold = max(b.targets[n].Hold, plan.Hold)
-		at[i] = n
+		b.at = append(b.at, n)
 	}
-	return at
+	return b.at[start:len(b.at):len(b.at)]
 }
 
 // partKeys is how many keys go to Redis before the clock is looked at.
@@ -215,7 +220,8 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 // settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is
 // delayed until its attempts are used up, any other is buried.
 func (b *batch) settlement(cfg Config) outbox.Settlement {
-	s := outbox.Settlement{MapVersion: b.m.Version()}
+	n := len(b.changes) // nothing is wrong with any of them, mostly
+	s := outbox.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]outbox.Entry, 0, n)}
 	sweeps := map[outbox.Sweep]bool{}
 	for i := range b.changes {
 		c := &b.changes[i]
