@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"fmt"
+	"hash/fnv"
 	"reflect"
 	"strings"
 	"testing"
@@ -59,6 +60,18 @@ func TestHashesAreSortedAndSingle(t *testing.T) {
 	}
 	if Hash("a", "bc") == Hash("ab", "c") {
 		t.Error("entity and id run together")
+	}
+}
+
+// Journals that were written already are searched by it.
+func TestHashIsFNV(t *testing.T) {
+	t.Parallel()
+	for _, texts := range [][2]string{{"product", "42"}, {"", ""}, {"سعر", "\x00\xff"}} {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(texts[0] + "\x00" + texts[1]))
+		if got := Hash(texts[0], texts[1]); got != h.Sum32() {
+			t.Errorf("%q: %08x, want %08x", texts, got, h.Sum32())
+		}
 	}
 }
 
