@@ -1,0 +1,257 @@
+package worker_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// What a batch costs in statements and round trips does not depend on the machine, nor on how many rows it has or how large
+// the map is.
+func TestCountsOfABatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ rows, entities, unlinks int }{
+		{rows: 10, entities: 1, unlinks: 1},
+		{rows: 1000, entities: 1000, unlinks: 4}, // of 500 names each, with the leases
+	} {
+		t.Run(fmt.Sprintf("%d rows", c.rows), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, exactMap(c.entities))
+			w.onOwnMySQL("--general-log=1", "--log-output=TABLE", "--innodb-stats-auto-recalc=0")
+			trips := &trips{}
+			r := w.worker(worker.Config{BatchRows: c.rows}, trips.of)
+			const counted = 20
+			const batches = counted + 5 // where little else is in the table MySQL may refuse the DELETE of spans: see outbox
+			for range batches {
+				w.enqueue(exactRows(c.rows)...)
+			}
+			w.clearLog()
+			if got := r.drain(t); got.Unlinked != batches*c.rows || got.Messages != batches {
+				t.Fatalf("%+v", got)
+			}
+			checkStatements(t, w.claiming(), counted)
+			trips.check(t, batches, c.unlinks)
+		})
+	}
+}
+
+// batchStatements are all that a batch sends to MySQL, in order.
+var batchStatements = []string{"START TRANSACTION", "claim", "journal", "delete", "COMMIT"}
+
+// checkStatements also wants looks at the table's start to be rare: while a backlog is drained claims rely on one for 50 ms.
+func checkStatements(t *testing.T, log []statement, batches int) {
+	t.Helper()
+	const lookLife = 50 * time.Millisecond
+	var sent []string
+	last := map[string]statement{} // a look that takes more than a millisecond is made twice, but not after a claim
+	for _, s := range log {
+		if len(sent) == batches*len(batchStatements) {
+			break
+		}
+		if s.name != "look" {
+			sent = append(sent, s.name)
+		} else if look := last["look"]; last["claim"].at.After(look.at) && s.at.Sub(look.at) < lookLife {
+			t.Errorf("a look at the table's start follows one after %v", s.at.Sub(look.at))
+		}
+		last[s.name] = s
+	}
+	if !slices.Equal(sent, slices.Repeat(batchStatements, batches)) {
+		t.Errorf("the claiming session sent %q", sent)
+	}
+}
+
+// An empty poll is one statement, without a transaction.
+func TestCountsOfAPoll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, exactMap(1))
+	w.onOwnMySQL("--general-log=1", "--log-output=TABLE")
+	r := w.worker(worker.Config{})
+	r.drain(t)
+	w.clearLog()
+	const polls = 100
+	for range polls {
+		if found, err := r.store.Waiting(t.Context()); found || err != nil {
+			t.Fatal(found, err)
+		}
+	}
+	sent := 0
+	for _, session := range w.statements() {
+		sent += len(session)
+		if indexOf(session, "START TRANSACTION") >= 0 {
+			t.Errorf("an empty poll began a transaction: %v", session)
+		}
+	}
+	// A look that takes more than a millisecond, as on a busy machine, is made twice; if both do, a few more follow, and looks
+	// are rare from then on.
+	if sent < polls || sent > 2*polls+20 {
+		t.Errorf("%d polls were %d statements", polls, sent)
+	}
+}
+
+// From the claim to the commit a row costs so many allocations, nine of them in reading its columns. Not parallel, since
+// allocations are counted for the whole process.
+func TestAllocationsOfAPass(t *testing.T) {
+	const rows, batches, perRow = 1000, 10, 15
+	w := newWorld(t, exactMap(1))
+	r := w.worker(worker.Config{BatchRows: rows})
+	for range batches {
+		w.enqueue(exactRows(rows)...)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if got := r.drain(t); got.Unlinked != batches*rows {
+		t.Fatalf("%+v", got)
+	}
+	runtime.ReadMemStats(&after)
+	if got := float64(after.Mallocs-before.Mallocs) / (rows * batches); got > perRow {
+		t.Errorf("%.2f allocations a row, want %d at most", got, perRow)
+	}
+}
+
+// A statement is one that the server was sent; a long one goes by a name.
+type statement struct {
+	at   time.Time
+	name string
+}
+
+// claiming are the statements of the session that claims, from its first transaction on.
+func (w *world) claiming() (list []statement) {
+	w.t.Helper()
+	for _, session := range w.statements() {
+		if indexOf(session, "claim") >= 0 {
+			list = append(list, session[indexOf(session, "START TRANSACTION"):]...)
+		}
+	}
+	return list
+}
+
+// indexOf is where the first statement with a name is, or -1.
+func indexOf(list []statement, name string) int {
+	return slices.IndexFunc(list, func(s statement) bool { return s.name == name })
+}
+
+// clearLog empties the general log, which has every statement that the server was sent.
+func (w *world) clearLog() {
+	w.t.Helper()
+	w.exec("TRUNCATE mysql.general_log")
+}
+
+// statements are those in the general log, by session.
+func (w *world) statements() map[int64][]statement {
+	w.t.Helper()
+	rows, err := w.db.QueryContext(w.t.Context(), `SELECT thread_id, event_time, LEFT(argument, 200), RIGHT(argument, 40)
+FROM mysql.general_log WHERE command_type IN ('Query', 'Prepare', 'Execute') AND thread_id <> CONNECTION_ID()`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	sessions := map[int64][]statement{}
+	for rows.Next() {
+		var session int64
+		var s statement
+		var head, tail sql.RawBytes
+		if err := rows.Scan(&session, &s.at, &head, &tail); err != nil {
+			w.t.Fatal(err)
+		}
+		s.name = statementName(string(head), string(tail))
+		sessions[session] = append(sessions[session], s)
+	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	return sessions
+}
+
+func statementName(head, tail string) string {
+	switch {
+	case strings.HasSuffix(tail, "FOR UPDATE SKIP LOCKED"):
+		return "claim"
+	case strings.HasPrefix(head, "INSERT INTO cache_outbox_journal"):
+		return "journal"
+	case strings.Contains(head, "DELETE") && strings.Contains(head, "FROM cache_outbox "):
+		return "delete"
+	case strings.HasPrefix(head, "SELECT COALESCE((SELECT id FROM cache_outbox "),
+		strings.HasPrefix(head, "SELECT COALESCE(MAX(AUTO_INCREMENT)"):
+		return "look"
+	}
+	return head
+}
+
+// trips are the round trips of a Keyspace, each as the names of its commands. It is a hook of the client.
+type trips struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (t *trips) of(r worker.Redis) worker.Redis {
+	r.(*keyspace.Keyspace).Client().AddHook(t)
+	return r
+}
+
+func (t *trips) add(commands ...redis.Cmder) {
+	names := make([]string, len(commands))
+	for i, c := range commands {
+		names[i] = c.Name()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = append(t.all, strings.Join(names, " "))
+}
+
+func (t *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (t *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, c redis.Cmder) error {
+		t.add(c)
+		return next(ctx, c)
+	}
+}
+
+func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		t.add(commands...)
+		return next(ctx, commands)
+	}
+}
+
+// check wants two round trips a batch: the UNLINKs with the beacon, and then the message.
+func (t *trips) check(test *testing.T, batches, unlinks int) {
+	test.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	want := slices.Repeat([]string{"get get" + strings.Repeat(" unlink", unlinks) + " set", "publish"}, batches)
+	first := slices.Index(t.all, want[0])
+	if first < 0 || !slices.Equal(t.all[first:], want) {
+		test.Errorf("the round trips were %q", t.all)
+	}
+}
+
+// exactMap has that many entities with one exact key each.
+func exactMap(entities int) string {
+	text := "version: 1\npublish: {channel: \"cache:invalidate\"}\nentities:\n"
+	for i := range entities {
+		text += fmt.Sprintf("  coupon%d: {keys: [\"shop:coupon%d:{id}\"]}\n", i, i)
+	}
+	return text
+}
+
+// exactRows are rows of one exact key each.
+func exactRows(n int) []outbox.Invalidation {
+	invs := make([]outbox.Invalidation, n)
+	for i, id := range texts(n, "code-%d") {
+		invs[i] = outbox.Invalidation{Entity: "coupon0", ID: id}
+	}
+	return invs
+}
