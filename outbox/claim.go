@@ -132,12 +132,12 @@ func (c *Claim) read(ctx context.Context, query string, inline, limit int) error
 	}
 	defer func() { _ = rows.Close() }() // Err tells what went wrong
 	for rows.Next() {
-		var r Row
+		c.Rows = append(c.Rows, Row{})
+		r := &c.Rows[len(c.Rows)-1]
 		if err := rows.Scan(&r.ID, &r.FirstID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes,
 			&r.Trace, &r.CreatedAt, &r.Attempts, &r.Repeated); err != nil {
 			return err
 		}
-		c.Rows = append(c.Rows, r)
 	}
 	return rows.Err()
 }
