@@ -15,6 +15,10 @@ const (
 	lookShare   = 1000                  // such looks take at most one part in so many of the time
 	longestRest = time.Minute           // between two of them, whatever they take
 	lookLife    = 50 * time.Millisecond // for which claims rely on a quick look
+	backLife    = 30 * time.Second      // for which a far head looks back at what it has passed over: longer than any claim
+	backRest    = 100 * time.Millisecond
+	backShare   = 20                    // looks back take at most one part in so many of the time
+	plainlySlow = 20 * time.Millisecond // what no busy machine explains
 	strayRest   = 10 * time.Millisecond // between two claims of strays
 	maxStrays   = 500                   // ids; more of them are not passed over
 )
@@ -27,7 +31,9 @@ const (
 // died, ids that an operator chose. As long as a look at the table's start is quick, which is nearly always, each poll is
 // one, and claims begin there too, unless a backlog is drained: then the head is good for some claims. When looks are slow
 // the head is far: they become rare, and the ids below the head that existed when it passed over them, to READ
-// UNCOMMITTED, are strays, which claims ask for by id.
+// UNCOMMITTED, are strays, which claims ask for by id. An id may also be given out before its row is inserted, and a row
+// whose deletion is not committed yet may come back: so for half a minute a far head looks back, again and again, at what it
+// has passed over.
 type head struct {
 	near   time.Duration // nearScan, but for tests
 	mu     sync.Mutex
@@ -39,6 +45,26 @@ type head struct {
 	rest   time.Time // until which there is no other
 	strays []uint64  // ascending, below low; only while the head is far
 	probed time.Time // when strays were last claimed
+	passed []mark    // where the head was, oldest first
+	back   time.Time // until which there is no look back
+}
+
+// A mark says where the head was before it moved.
+type mark struct {
+	at  time.Time
+	low uint64
+}
+
+// move moves the head and leaves a mark each second.
+func (h *head) move(low uint64) {
+	now := time.Now()
+	if n := len(h.passed); low > h.low && (n == 0 || now.Sub(h.passed[n-1].at) >= time.Second) {
+		h.passed = append(h.passed, mark{now, h.low})
+	}
+	h.low = low
+	for len(h.passed) > 0 && now.Sub(h.passed[0].at) > backLife+time.Second {
+		h.passed = h.passed[1:]
+	}
 }
 
 // Contract for all: no lock. They read one row at most, or the rows of a range up to LIMIT, or those listed. A query for
@@ -67,6 +93,9 @@ func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 			return h.low > 0, nil
 		}
 	}
+	if err := s.lookBack(ctx); err != nil {
+		return false, err
+	}
 	query := fromSQL
 	if list := h.due(); len(list) > 0 {
 		query += " OR " + fmt.Sprintf(amongSQL, join(list))
@@ -77,7 +106,8 @@ func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 	return found, nil
 }
 
-// look scans from the table's start: to the first row, or if that is slow up to the head, for strays.
+// look scans from the table's start: to the first row, or if that is slow up to the head, for strays. How slow a scan is
+// does not count the way to the server and back.
 func (s *Store) look(ctx context.Context) error {
 	h := &s.head
 	if h.far {
@@ -95,37 +125,109 @@ func (s *Store) look(ctx context.Context) error {
 			return fmt.Errorf("poll outbox: %w", err)
 		}
 		h.looked = time.Now()
-		if h.looked.Sub(began) <= h.near {
-			h.far, h.low, h.moved, h.strays, h.rest = false, first, false, nil, time.Time{}
+		took := h.looked.Sub(began)
+		if took > h.near && took <= plainlySlow {
+			trip, err := s.trip(ctx)
+			if err != nil {
+				return err
+			}
+			took -= trip
+		}
+		if took <= h.near {
+			h.move(first)
+			h.far, h.moved, h.strays, h.rest = false, false, nil, time.Time{}
 			return nil
+		}
+		if took > plainlySlow {
+			break
 		}
 	}
 	switch {
 	case first > 0:
-		h.low = first
+		h.move(first)
 	case h.low == 0: // nothing was seen yet: all ids that were ever given are below
-		if err := s.claims.QueryRowContext(ctx, autoIncrementSQL).Scan(&h.low); err != nil {
+		next, err := s.nextID(ctx)
+		if err != nil {
 			return fmt.Errorf("poll outbox: %w", err)
 		}
+		h.move(next)
 	}
 	_, err := s.lookForStrays(ctx)
 	return err
 }
 
-// lookForStrays lists what there is below the head, which is far then, and says how long that took.
+// lookForStrays lists what there is below the head, which is far then, and says how long that took. It is given up after
+// half of the time that ctx leaves: there is no committed row that it could find when the head has just become far, and
+// later the next one may have more luck.
 func (s *Store) lookForStrays(ctx context.Context) (took time.Duration, err error) {
 	h := &s.head
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(2 * s.cfg.StatementTimeout)
+	}
 	began := time.Now()
-	strays, err := s.below(ctx, 0, h.low)
-	if err != nil {
+	limited, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+	defer cancel()
+	strays, took, err := s.below(limited, 0, h.low)
+	switch {
+	case err == nil:
+		h.strays, h.probed = nil, time.Time{}
+		h.remember(strays)
+	case limited.Err() != nil && ctx.Err() == nil:
+		took = time.Since(began)
+	default:
 		return 0, fmt.Errorf("poll outbox: %w", err)
 	}
-	h.far, h.moved, h.strays, h.probed = true, false, nil, time.Time{}
-	h.remember(strays)
+	h.far, h.moved = true, false
 	h.looked = time.Now()
-	took = h.looked.Sub(began)
 	h.rest = h.looked.Add(min(lookShare*took, longestRest))
 	return took, nil
+}
+
+// lookBack lists again what there is in what a far head has passed over of late.
+func (s *Store) lookBack(ctx context.Context) error {
+	h := &s.head
+	h.move(h.low) // which drops marks that are too old
+	if !h.far || len(h.passed) == 0 || time.Now().Before(h.back) {
+		return nil
+	}
+	from := h.passed[0].low
+	strays, took, err := s.below(ctx, from, h.low)
+	if err != nil {
+		return fmt.Errorf("poll outbox: %w", err)
+	}
+	known := len(h.strays)
+	h.strays = slices.DeleteFunc(h.strays, func(id uint64) bool { return id >= from })
+	h.remember(strays)
+	if len(h.strays) > known {
+		h.probed = time.Time{}
+	}
+	h.back = time.Now().Add(max(backRest, backShare*took))
+	return nil
+}
+
+// trip is how long the way to the server and back takes.
+func (s *Store) trip(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	if _, err := s.claims.ExecContext(ctx, "DO 0"); err != nil {
+		return 0, fmt.Errorf("poll outbox: %w", err)
+	}
+	return time.Since(began), nil
+}
+
+// nextID is the id that the next row gets. MySQL answers from a cache that may be a day old unless it is told not to, in a
+// way that MariaDB, which has none, does not know.
+func (s *Store) nextID(ctx context.Context) (id uint64, err error) {
+	conn, err := s.side.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }() // back to the pool
+	if _, err := conn.ExecContext(ctx, "SET SESSION information_schema_stats_expiry = 0"); err != nil && number(err) != errUnknownVariable {
+		return 0, err
+	}
+	err = conn.QueryRowContext(ctx, autoIncrementSQL).Scan(&id)
+	return id, err
 }
 
 // A start is where a claim begins.
@@ -148,6 +250,9 @@ func (s *Store) begin(ctx context.Context, certain bool) (start, error) {
 	}
 	if !h.far && !h.full {
 		return start{}, nil
+	}
+	if err := s.lookBack(ctx); err != nil {
+		return start{}, err
 	}
 	at := start{low: h.low, vague: h.moved && !h.far}
 	switch strays := h.due(); {
@@ -212,33 +317,43 @@ func (s *Store) advance(ctx context.Context, rows []Row, gone []uint64) {
 	}
 	h.moved = h.moved || passed > 0
 	if h.far && low-h.low > passed { // somebody holds what is between, or has not committed it
-		strays, err := s.below(ctx, h.low, low)
+		strays, _, err := s.below(ctx, h.low, low)
 		if err != nil {
 			return // the next claim begins where this one did, and meets the error if it lasts
 		}
-		h.low = low
+		h.move(low)
 		h.remember(strays)
 		return
 	}
-	h.low = low
+	h.move(low)
 }
 
-// below lists rows between two ids, committed or not, at most one more than can be remembered.
-func (s *Store) below(ctx context.Context, from, to uint64) ([]uint64, error) {
+// below lists rows between two ids, committed or not, at most one more than can be remembered, and says how long the server
+// took.
+func (s *Store) below(ctx context.Context, from, to uint64) (ids []uint64, took time.Duration, err error) {
 	return s.uncommitted(ctx, belowSQL, from, to, maxStrays+1)
 }
 
 // existing lists which of the ids are rows, committed or not.
 func (s *Store) existing(ctx context.Context, ids []uint64) ([]uint64, error) {
-	return s.uncommitted(ctx, fmt.Sprintf(existingSQL, join(ids)))
+	ids, _, err := s.uncommitted(ctx, fmt.Sprintf(existingSQL, join(ids)))
+	return ids, err
 }
 
-func (s *Store) uncommitted(ctx context.Context, query string, args ...any) (ids []uint64, err error) {
+func (s *Store) uncommitted(ctx context.Context, query string, args ...any) (ids []uint64, took time.Duration, err error) {
 	tx, err := s.side.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadUncommitted, ReadOnly: true})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // it has only read
+	began := time.Now()
+	ids, err = readIDs(ctx, tx, query, args...)
+	took = time.Since(began)
+	ended := time.Now()
+	_ = tx.Rollback() // it has only read
+	return ids, max(took-time.Since(ended), 0), err
+}
+
+func readIDs(ctx context.Context, tx *sql.Tx, query string, args ...any) (ids []uint64, err error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

@@ -266,3 +266,34 @@ func TestHeadLosesNothing(t *testing.T) {
 		}
 	}
 }
+
+// What an id was given out for may be inserted after the head has passed over it, and a deletion that is not committed may
+// be rolled back: a far head looks back, without another look at the table's start.
+func TestFarHeadLooksBack(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := farStore(t, env)
+	enqueue(t, env.DB, products(10)...)
+	deleting, err := env.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deleting.Exec("DELETE FROM cache_outbox WHERE id = 4"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (20, 'product', '20')"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 10) // all but the fourth of the ten, and the twentieth
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (15, 'product', '15')"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 1)
+	if err := deleting.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 1)
+	if n := count(t, env.DB, "cache_outbox"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}

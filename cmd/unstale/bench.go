@@ -70,8 +70,11 @@ func runBench(ctx context.Context, p process, mode string, cfg bench.Config, asJ
 	if !slices.Contains(bench.Names(), mode) {
 		return usageError{fmt.Errorf("there is no mode %q; the modes are %s", mode, strings.Join(bench.Names(), ", "))}
 	}
-	if cfg.Runs < 1 {
-		return usageError{fmt.Errorf("--runs %d: wanted 1 or more", cfg.Runs)}
+	if cfg.Runs < 1 || cfg.Workers < 1 {
+		return usageError{fmt.Errorf("--runs %d, --workers %d: wanted 1 or more of each", cfg.Runs, cfg.Workers)}
+	}
+	if err := cfg.WithDefaults().Validate(); err != nil {
+		return usageError{err}
 	}
 	r, err := bench.Run(ctx, mode, cfg)
 	if err != nil {
