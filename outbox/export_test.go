@@ -4,7 +4,7 @@ import "time"
 
 // EveryLookIsSlow makes every look at the table's start one that is worth avoiding, as with a million rows that are not
 // purged.
-func (s *Store) EveryLookIsSlow() { s.head.near = -1 }
+func (s *Store) EveryLookIsSlow() { s.head.near = -time.Hour }
 
 // NoMoreLooks leaves strays alone to find what is below the head.
 func (s *Store) NoMoreLooks() { s.head.rest = time.Now().Add(time.Hour) }

@@ -16,9 +16,11 @@ const (
 	longestRest = time.Minute           // between two of them, whatever they take
 	lookLife    = 50 * time.Millisecond // for which claims rely on a quick look
 	backLife    = 30 * time.Second      // for which a far head looks back at what it has passed over: longer than any claim
-	backRest    = 100 * time.Millisecond
-	backShare   = 20                    // looks back take at most one part in so many of the time
+	nearBack    = 2 * time.Second       // for which it does so often: longer than most statements
+	backRest    = 50 * time.Millisecond // between two looks back
+	backShare   = 20                    // those of either kind take at most one part in so many of the time
 	plainlySlow = 20 * time.Millisecond // what no busy machine explains
+	longestTrip = 5 * time.Millisecond  // to the server and back, that is not taken for a slow scan
 	strayRest   = 10 * time.Millisecond // between two claims of strays
 	maxStrays   = 500                   // ids; more of them are not passed over
 )
@@ -35,18 +37,20 @@ const (
 // whose deletion is not committed yet may come back: so for half a minute a far head looks back, again and again, at what it
 // has passed over.
 type head struct {
-	near   time.Duration // nearScan, but for tests
-	mu     sync.Mutex
-	low    uint64    // claims begin here; 0: at the table's start
-	far    bool      // the last look at the table's start was slow
-	looked time.Time // when it ended
-	moved  bool      // the head was moved since
-	full   bool      // the last claim was: more rows probably wait, beyond low
-	rest   time.Time // until which there is no other
-	strays []uint64  // ascending, below low; only while the head is far
-	probed time.Time // when strays were last claimed
-	passed []mark    // where the head was, oldest first
-	back   time.Time // until which there is no look back
+	near    time.Duration // nearScan, but for tests
+	mu      sync.Mutex
+	low     uint64        // claims begin here; 0: at the table's start
+	far     bool          // the last look at the table's start was slow
+	looked  time.Time     // when it ended
+	moved   bool          // the head was moved since
+	full    bool          // the last claim was: more rows probably wait, beyond low
+	rest    time.Time     // until which there is no other
+	strays  []uint64      // ascending, below low; only while the head is far
+	probed  time.Time     // when strays were last claimed
+	trip    time.Duration // to the server and back, when last measured
+	passed  []mark        // where the head was, oldest first
+	back    time.Time     // until which there is no look back
+	allBack time.Time     // until which there is none at all of it, but of the latest seconds
 }
 
 // A mark says where the head was before it moved.
@@ -58,8 +62,12 @@ type mark struct {
 // move moves the head and leaves a mark each second.
 func (h *head) move(low uint64) {
 	now := time.Now()
-	if n := len(h.passed); low > h.low && (n == 0 || now.Sub(h.passed[n-1].at) >= time.Second) {
+	switch n := len(h.passed); {
+	case low <= h.low:
+	case n == 0 || now.Sub(h.passed[n-1].at) >= time.Second:
 		h.passed = append(h.passed, mark{now, h.low})
+	default: // it may have been moved back meanwhile
+		h.passed[n-1].low = min(h.passed[n-1].low, h.low)
 	}
 	h.low = low
 	for len(h.passed) > 0 && now.Sub(h.passed[0].at) > backLife+time.Second {
@@ -126,14 +134,14 @@ func (s *Store) look(ctx context.Context) error {
 		}
 		h.looked = time.Now()
 		took := h.looked.Sub(began)
-		if took > h.near && took <= plainlySlow {
+		if took-h.trip > h.near && took <= plainlySlow {
 			trip, err := s.trip(ctx)
 			if err != nil {
 				return err
 			}
-			took -= trip
+			h.trip = min(trip, longestTrip)
 		}
-		if took <= h.near {
+		if took-h.trip <= h.near {
 			h.move(first)
 			h.far, h.moved, h.strays, h.rest = false, false, nil, time.Time{}
 			return nil
@@ -188,10 +196,23 @@ func (s *Store) lookForStrays(ctx context.Context) (took time.Duration, err erro
 func (s *Store) lookBack(ctx context.Context) error {
 	h := &s.head
 	h.move(h.low) // which drops marks that are too old
-	if !h.far || len(h.passed) == 0 || time.Now().Before(h.back) {
+	now := time.Now()
+	if !h.far || now.Before(h.back) {
 		return nil
 	}
-	from := h.passed[0].low
+	since, next := now.Add(-nearBack), &h.back
+	if now.After(h.allBack) {
+		since, next = time.Time{}, &h.allBack
+	}
+	from := h.low
+	for _, m := range h.passed {
+		if m.at.Add(time.Second).After(since) {
+			from = min(from, m.low)
+		}
+	}
+	if from == h.low {
+		return nil
+	}
 	strays, took, err := s.below(ctx, from, h.low)
 	if err != nil {
 		return fmt.Errorf("poll outbox: %w", err)
@@ -202,7 +223,7 @@ func (s *Store) lookBack(ctx context.Context) error {
 	if len(h.strays) > known {
 		h.probed = time.Time{}
 	}
-	h.back = time.Now().Add(max(backRest, backShare*took))
+	*next = time.Now().Add(max(backRest, backShare*took))
 	return nil
 }
 

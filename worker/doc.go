@@ -18,7 +18,8 @@
 //     published after that and before the row is settled. A repeat of UNLINK is harmless; a message may be
 //     heard twice.
 //  4. Rows have no order. A row that commits late is claimed like any other, whatever its id. Rows that are deleted and
-//     not purged, as while a backup runs, slow no claim down; rows below them are found within a minute at the latest.
+//     not purged, as while a backup runs, slow no claim down; rows below them are found within a second, or within a minute where
+//     an operator put them there.
 //  5. No row is settled by two workers. No application's insert waits for a worker.
 //  6. A row's own fault does not stop its neighbours. It is buried with its reason, or, if it may pass, delayed
 //     with a doubling wait and buried when its attempts are used up.
