@@ -52,6 +52,18 @@ func take(t *testing.T, s *outbox.Store, want int) {
 	}
 }
 
+// takeAll settles so many rows, in as many claims as it takes.
+func takeAll(t *testing.T, s *outbox.Store, rows int) {
+	t.Helper()
+	for rows > 0 {
+		c := soon(t, s)
+		rows -= len(c.Rows)
+		if err := c.Settle(t.Context(), outbox.Settlement{Done: ids(c.Rows)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // nothing expects that there is nothing to claim, and that a poll says so.
 func nothing(t *testing.T, s *outbox.Store) {
 	t.Helper()
@@ -101,13 +113,7 @@ func TestStraysAreClaimed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for left := 8; left > 0; {
-		c := soon(t, s)
-		left -= len(c.Rows)
-		if err := c.Settle(t.Context(), outbox.Settlement{Done: ids(c.Rows)}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	takeAll(t, s, 8)
 	nothing(t, s)
 	if n := s.Strays(); n != 0 {
 		t.Errorf("%d strays are left", n)
@@ -130,13 +136,7 @@ func TestTooManyStrays(t *testing.T) {
 	if err := late.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	for left := 700; left > 0; {
-		c := soon(t, s)
-		left -= len(c.Rows)
-		if err := c.Settle(t.Context(), outbox.Settlement{Done: ids(c.Rows)}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	takeAll(t, s, 700)
 	nothing(t, s)
 }
 
