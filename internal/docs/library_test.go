@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// The README's program compiles outside of this module, with no network, and its transactions leave the rows that the
-// README says. So do its SQL examples.
+// The README's program compiles outside of this module, and its transactions leave the rows that the README says. So do
+// its SQL examples.
 func TestLibraryExample(t *testing.T) {
 	t.Parallel()
 	shop := testenv.MySQL(t)
@@ -49,26 +49,52 @@ func TestLibraryExample(t *testing.T) {
 	want(t, shop.DB, "SELECT CONCAT_WS(' ', entity, entity_id, due_at > UTC_TIMESTAMP()) FROM cache_outbox_delayed", "coupon SUMMER 1")
 }
 
-// outside builds a program in a module of its own that knows this one by a replace directive.
+// outside builds a program as its author would: in a module of its own, beside the checkout, with the README's commands. It
+// fetches what a new machine does not have, so its checksums and modules need not be among those of this module. Versions
+// are ours, so that a release of somebody else never decides what this test says.
 func outside(t *testing.T, source block) (program string) {
 	t.Helper()
 	dir := t.TempDir()
-	mod := "module example.com/shop\n\ngo 1.26\n\nreplace github.com/unstale/unstale => " + checkout(t) + "\n"
-	for name, text := range map[string]string{"go.mod": mod, "go.sum": read(t, "go.sum"), "main.go": source.text} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	shop := filepath.Join(dir, "shop")
+	if err := os.Mkdir(shop, 0o700); err != nil {
+		t.Fatal(err)
 	}
-	program = filepath.Join(dir, "shop")
-	for _, args := range [][]string{{"build", "-o", program, "."}, {"vet", "."}} {
-		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
+	if err := os.Symlink(checkout(t), filepath.Join(dir, "unstale")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shop, "main.go"), []byte(source.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands := []string{"go mod init example.com/shop"}
+	for _, module := range []string{"github.com/go-sql-driver/mysql", "github.com/jmoiron/sqlx"} {
+		commands = append(commands, "go mod edit -require "+module+"@"+version(t, module))
+	}
+	for command := range strings.Lines(onlyBlock(t, "README.md", "sh", "-replace").text) {
+		commands = append(commands, command)
+	}
+	program = filepath.Join(dir, "program")
+	for _, command := range append(commands, "go build -o "+program+" .", "go vet .") {
+		args := strings.Fields(command)
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir = shop
+		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s:%d: go %s: %v\n%s", source.page, source.line, args[0], err, out)
+			t.Fatalf("%s:%d: %s: %v\n%s", source.page, source.line, strings.TrimSpace(command), err, out)
 		}
 	}
 	return program
+}
+
+// version is the version of a module that this one uses.
+func version(t testing.TB, module string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
+	cmd.Dir = checkout(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("version of %s: %v", module, err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // run executes statements on one connection.
