@@ -15,8 +15,8 @@ type Beat struct {
 	N     uint64 `db:"beat"`
 }
 
-// highEpoch is beyond every epoch: they are of upper-case letters and digits.
-const highEpoch = "~"
+// highEpoch is beyond every epoch, which are of upper-case letters and digits, and before damagedEpoch.
+const highEpoch = "["
 
 // Contract: no lock (a consistent read), one entry of the index on (epoch, beat), read backwards from the bound.
 const lastBeatSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (beats)
@@ -53,7 +53,7 @@ func (s *Store) lastBeat(ctx context.Context, bound string) (b Beat, err error) 
 
 // Contract: no lock (a consistent read), the entries of the index on settled_at since a time, and their rows.
 const recentBeatsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
-WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch <> '' GROUP BY epoch`
+WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND epoch < '` + highEpoch + `' GROUP BY epoch`
 
 // RecentBeats lists the last beat of each epoch that settled, replayed or adopted a batch within a time. Each leaves a row
 // that is dated when it was written, before the commit, so that time should exceed the longest transaction.

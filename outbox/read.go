@@ -51,8 +51,9 @@ WHERE settled_at >= ? AND (settled_at > ? OR id > ?) ORDER BY settled_at, id LIM
 
 // ReadJournal calls visit with each batch that q is about, oldest first, and with those of its entries that q is about. It
 // holds one batch at a time. What is settled while it reads may be left out. An error of visit ends it and is returned as
-// it is. A batch that retention removes meanwhile is passed over; one that cannot be unpacked is an error that names it.
-func (s *Store) ReadJournal(ctx context.Context, q JournalQuery, visit func(Batch, []Entry) error) error {
+// it is. A batch that retention removes meanwhile is passed over. One that cannot be unpacked, and that q may be about, is
+// passed to damaged, and the others follow.
+func (s *Store) ReadJournal(ctx context.Context, q JournalQuery, visit func(Batch, []Entry) error, damaged func(DamagedBatch)) error {
 	if q.EntityID != "" && q.Entity == "" {
 		return errors.New("read journal: an id without an entity; name the entity as well")
 	}
@@ -73,7 +74,7 @@ func (s *Store) ReadJournal(ctx context.Context, q JournalQuery, visit func(Batc
 			if !p.Hit {
 				continue
 			}
-			if err := s.visitBatch(ctx, &q, p.ID, visit); err != nil {
+			if err := s.visitBatch(ctx, &q, p.ID, visit, damaged); err != nil {
 				return err
 			}
 		}
@@ -91,10 +92,15 @@ func (s *Store) journalPage(ctx context.Context, mark []byte, last journalPlace)
 	return page, err
 }
 
-func (s *Store) visitBatch(ctx context.Context, q *JournalQuery, id uint64, visit func(Batch, []Entry) error) error {
-	b, entries, err := s.readBatch(ctx, id)
+func (s *Store) visitBatch(ctx context.Context, q *JournalQuery, id uint64, visit func(Batch, []Entry) error, damaged func(DamagedBatch)) error {
+	b, body, err := s.readBatch(ctx, id)
 	if err != nil || b == nil {
 		return err
+	}
+	entries, err := DecodeEntries(body)
+	if err != nil {
+		damaged(DamagedBatch{*b, err})
+		return nil
 	}
 	var wanted []Entry
 	for i := range entries {
@@ -108,8 +114,8 @@ func (s *Store) visitBatch(ctx context.Context, q *JournalQuery, id uint64, visi
 	return visit(*b, wanted)
 }
 
-// readBatch reads one batch, nil if it is gone.
-func (s *Store) readBatch(ctx context.Context, id uint64) (*Batch, []Entry, error) {
+// readBatch reads one batch and its body, nil if it is gone.
+func (s *Store) readBatch(ctx context.Context, id uint64) (*Batch, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	var found []struct {
@@ -122,11 +128,7 @@ func (s *Store) readBatch(ctx context.Context, id uint64) (*Batch, []Entry, erro
 	if len(found) == 0 {
 		return nil, nil, nil
 	}
-	entries, err := DecodeEntries(found[0].Body)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read batch %d of the journal: %w", id, err)
-	}
-	return &found[0].Batch, entries, nil
+	return &found[0].Batch, found[0].Body, nil
 }
 
 // Contract: no lock, one entry of the index on settled_at.

@@ -19,7 +19,7 @@ func readJournal(t *testing.T, s *outbox.Store, q outbox.JournalQuery) (got []st
 		}
 		got = append(got, line)
 		return nil
-	})
+	}, func(b outbox.DamagedBatch) { got = append(got, fmt.Sprint(b.Rows, ": ", b.Err)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,32 @@ func TestReadJournal(t *testing.T) {
 			t.Errorf("%+v: %q, wanted %q", c.q, got, c.want)
 		}
 	}
-	if err := s.ReadJournal(t.Context(), outbox.JournalQuery{EntityID: "1"}, nil); err == nil {
+	if err := s.ReadJournal(t.Context(), outbox.JournalQuery{EntityID: "1"}, nil, nil); err == nil {
 		t.Error("an id without an entity is no error")
+	}
+}
+
+// A batch that cannot be read is reported where the query may be about it, and holds nothing up.
+func TestReadJournalWithADamagedBatch(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	journalled(t, s, env.DB, beat("A", 1), beat("A", 2), beat("A", 3))
+	if _, err := env.DB.Exec("UPDATE cache_outbox_journal SET body = 'x' WHERE beat = 2"); err != nil {
+		t.Fatal(err)
+	}
+	whole, damaged := "1: product=1", "1: journal body is damaged: unknown format"
+	for _, c := range []struct {
+		q    outbox.JournalQuery
+		want []string
+	}{
+		{outbox.JournalQuery{}, []string{whole, damaged, whole}},
+		{outbox.JournalQuery{Entity: "product", EntityID: "1"}, []string{whole, damaged, whole}},
+		{outbox.JournalQuery{Entity: "stock"}, []string{damaged}},
+		{outbox.JournalQuery{Entity: "stock", EntityID: "1"}, nil},
+	} {
+		if got := readJournal(t, s, c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q, wanted %q", c.q, got, c.want)
+		}
 	}
 }

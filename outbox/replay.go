@@ -14,6 +14,7 @@ import (
 // share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
 type Replay struct {
 	Batches []JournalBatch
+	Damaged []DamagedBatch // cannot be unlinked again; Settle sets them aside
 	store   *Store
 	tx      *sql.Tx
 }
@@ -24,6 +25,16 @@ type JournalBatch struct {
 	Entries []Entry
 }
 
+// A DamagedBatch is one whose body cannot be unpacked. Nobody knows what it unlinked.
+type DamagedBatch struct {
+	Batch
+	Err error
+}
+
+// damagedEpoch is the epoch of batches that a replay has set aside, so that it neither meets them again nor forgets them:
+// LastBeats leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
+const damagedEpoch = "damaged"
+
 // MaxReplay is how many batches one claim takes at most. It also ends at replayEntries rows and sweeps, and at replayKeys
 // keys, but one batch always fits.
 const (
@@ -33,16 +44,15 @@ const (
 )
 
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
-// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The body is fetched apart, by primary key, without
+// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched apart, by primary key, without
 // a further lock.
 const (
 	claimReplaySQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
-	replayBodySQL = "SELECT body FROM cache_outbox_journal WHERE id = ?"
 )
 
-// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, nil if there are
-// none. Its ctx must outlive the claim: when it ends, the batches are released.
+// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, damaged ones among
+// them, nil if there are none. Its ctx must outlive the claim: when it ends, the batches are released.
 func (s *Store) ClaimReplay(ctx context.Context, after Beat, limit int) (*Replay, error) {
 	tx, err := s.claims.BeginTx(ctx, nil)
 	if err != nil {
@@ -52,7 +62,7 @@ func (s *Store) ClaimReplay(ctx context.Context, after Beat, limit int) (*Replay
 	if err := r.fetch(ctx, after, limit); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim batches to replay: %w", err), r.Release())
 	}
-	if len(r.Batches) == 0 {
+	if len(r.Batches)+len(r.Damaged) == 0 {
 		return nil, r.Release()
 	}
 	return r, nil
@@ -70,13 +80,16 @@ func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
 	ids, err := r.claim(ctx, after, limit)
 	all, keys := 0, 0
 	for _, id := range ids {
+		b := Batch{ID: id}
 		var body []byte
-		if err := r.tx.QueryRowContext(ctx, replayBodySQL, id).Scan(&body); err != nil {
+		row := r.tx.QueryRowContext(ctx, journalRowSQL, id)
+		if err := row.Scan(&b.ID, &b.Worker, &b.SettledAt, &b.Rows, &b.MapVersion, &body); err != nil {
 			return err
 		}
 		entries, err := DecodeEntries(body)
 		if err != nil {
-			return fmt.Errorf("batch %d: %w; delete that row of cache_outbox_journal to go on without it", id, err)
+			r.Damaged = append(r.Damaged, DamagedBatch{b, err})
+			continue
 		}
 		all += len(entries)
 		for i := range entries {
@@ -122,8 +135,8 @@ const (
 	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
 )
 
-// Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, and
-// commits.
+// Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, sets the
+// damaged ones aside, and commits.
 func (r *Replay) Settle(ctx context.Context, beat Beat) error {
 	if err := r.settle(ctx, beat); err != nil {
 		_ = r.tx.Rollback() // err says why; the server rolls back in any case
@@ -136,21 +149,31 @@ func (r *Replay) Settle(ctx context.Context, beat Beat) error {
 }
 
 func (r *Replay) settle(ctx context.Context, beat Beat) error {
-	ids := make([]uint64, len(r.Batches))
-	for i, b := range r.Batches {
-		ids[i] = b.ID
-	}
 	if err := r.renewSweeps(ctx); err != nil {
 		return fmt.Errorf("request sweeps: %w", err)
+	}
+	done := appendIDs(nil, r.Batches, func(b JournalBatch) uint64 { return b.ID })
+	if err := r.move(ctx, done, beat); err != nil {
+		return err
+	}
+	aside := appendIDs(nil, r.Damaged, func(b DamagedBatch) uint64 { return b.ID })
+	if err := r.move(ctx, aside, Beat{Epoch: damagedEpoch}); err != nil {
+		return err
+	}
+	return r.store.noteBeat(ctx, r.tx, beat)
+}
+
+// move makes batches those of a beat.
+func (r *Replay) move(ctx context.Context, ids []uint64, to Beat) error {
+	if len(ids) == 0 {
+		return nil
 	}
 	list, err := json.Marshal(ids)
 	if err != nil {
 		return err
 	}
-	if _, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), beat.Epoch, beat.N); err != nil {
-		return err
-	}
-	return r.store.noteBeat(ctx, r.tx, beat)
+	_, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), to.Epoch, to.N)
+	return err
 }
 
 // noteBeat journals a batch of nothing, by which others hear that older batches have become those of a beat: see

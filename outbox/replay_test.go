@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/unstale/unstale/outbox"
 )
@@ -120,19 +121,36 @@ func TestReplayRenewsSweeps(t *testing.T) {
 	}
 }
 
-// A damaged batch is an error that names it and the cure.
+// A damaged batch is set aside, where status shows it and no replay meets it again, and the others of its claim are moved.
 func TestReplayOfADamagedBatch(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
-	journalled(t, s, env.DB, beat("A", 1))
-	if _, err := env.DB.Exec("UPDATE cache_outbox_journal SET body = 'x'"); err != nil {
+	journalled(t, s, env.DB, beat("A", 1), beat("A", 2), beat("A", 3), beat("B", 1))
+	if _, err := env.DB.Exec("UPDATE cache_outbox_journal SET body = 'x' WHERE beat = 2 OR epoch = 'B'"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.ClaimReplay(t.Context(), beat("A", 0), 1)
-	want := "claim batches to replay: batch 1: journal body is damaged: unknown format; delete that row of cache_outbox_journal to go on without it"
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v", err)
+	r, keys := claimReplay(t, s, beat("A", 0))
+	if !slices.Equal(keys, []string{"A1", "A3"}) || len(r.Damaged) != 1 || r.Damaged[0].ID != 2 || r.Damaged[0].Rows != 1 {
+		t.Fatalf("claimed %q, damaged %+v", keys, r.Damaged)
+	}
+	if err := r.Settle(t.Context(), beat("C", 1)); err != nil {
+		t.Fatal(err)
+	}
+	r, keys = claimReplay(t, s, beat("B", 0))
+	if len(keys) != 0 || len(r.Damaged) != 1 || r.Damaged[0].ID != 4 {
+		t.Fatalf("claimed %q, damaged %+v", keys, r.Damaged)
+	}
+	if err := r.Settle(t.Context(), beat("C", 2)); err != nil {
+		t.Fatal(err)
+	}
+	wantBeats(t, s, beat("C", 2))
+	if recent, err := s.RecentBeats(t.Context(), time.Hour); err != nil || !slices.Equal(recent, []outbox.Beat{beat("C", 2)}) {
+		t.Errorf("recent beats %v, %v", recent, err)
+	}
+	status, err := s.Status(t.Context())
+	if err != nil || status.Damaged != 2 || status.LastDamaged == nil || status.LastDamaged.ID != 4 {
+		t.Errorf("status %+v, %v", status, err)
 	}
 }
 

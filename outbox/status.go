@@ -26,6 +26,10 @@ type Status struct {
 	Dead          map[string]int
 	LastBatch     *Batch // nil if the journal is empty
 	Pause         *Pause // nil unless all workers are paused
+	// Damaged are the batches of the journal that a replay found unreadable and set aside, counted likewise; LastDamaged is
+	// the newest of them.
+	Damaged     int
+	LastDamaged *Batch
 }
 
 // A Batch is the head of a journal row.
@@ -48,6 +52,9 @@ const (
 	refusalSQL  = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
 	deadSQL     = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
 	batchSQL    = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
+	damagedSQL  = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_journal FORCE INDEX (beats) WHERE epoch = '" + damagedEpoch + "' LIMIT ?) AS counted"
+	lastBadSQL  = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal FORCE INDEX (beats) " +
+		"WHERE epoch = '" + damagedEpoch + "' ORDER BY beat DESC, id DESC LIMIT 1"
 )
 
 // Status reads a Status.
@@ -107,12 +114,17 @@ func (s *Store) readStatus(ctx context.Context, st *Status) error {
 	for _, d := range dead {
 		st.Dead[d.Reason] = d.N
 	}
-	var batches []Batch
-	if err := s.side.SelectContext(ctx, &batches, batchSQL); err != nil {
+	if err := s.side.GetContext(ctx, &st.Damaged, damagedSQL, MaxExactCount+1); err != nil {
 		return err
 	}
-	for i := range batches {
-		st.LastBatch = &batches[i]
+	for query, batch := range map[string]**Batch{batchSQL: &st.LastBatch, lastBadSQL: &st.LastDamaged} {
+		var found []Batch
+		if err := s.side.SelectContext(ctx, &found, query); err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			*batch = &found[0]
+		}
 	}
 	return nil
 }

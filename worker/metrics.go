@@ -37,6 +37,7 @@ type Metrics struct {
 	delayed      prometheus.Gauge
 	overdue      prometheus.Gauge
 	sweepQueue   prometheus.Gauge
+	damaged      prometheus.Gauge
 	dead         *prometheus.GaugeVec // by reason
 	passSeconds  prometheus.Histogram
 	batchRows    prometheus.Histogram
@@ -87,6 +88,7 @@ func newMetrics(w *Worker) *Metrics {
 	m.delayed = gauge("rows_delayed", "Rows in cache_outbox_delayed; counts end at 10001.")
 	m.overdue = gauge("overdue_seconds", "How long the first delayed row has been due.")
 	m.sweepQueue = gauge("sweeps_waiting", "Patterns and index sets that wait; counts end at 10001.")
+	m.damaged = gauge("journal_damaged", "Batches of the journal that cannot be read and were set aside; counts end at 10001.")
 	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
 	m.passSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",
@@ -145,6 +147,7 @@ func (m *Metrics) observe(s outbox.Status) {
 	m.delayed.Set(float64(s.Delayed))
 	m.overdue.Set(s.Overdue.Seconds())
 	m.sweepQueue.Set(float64(s.Sweeps))
+	m.damaged.Set(float64(s.Damaged))
 	for _, reason := range invalidation.Reasons() {
 		m.dead.WithLabelValues(string(reason)).Set(float64(s.Dead[string(reason)]))
 	}

@@ -142,7 +142,12 @@ func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog
 	}
 	w.replays.grow()
 	p.did(w, len(r.Batches), keys)
-	return len(r.Batches), nil
+	for _, b := range r.Damaged {
+		w.log.Error("a batch of the journal cannot be read, so it is not replayed: what it unlinked may be stale until its TTL; "+
+			"it is set aside, the others are replayed", "batch", b.ID, "rows", b.Rows, "settled_at", b.SettledAt, "worker", b.Worker,
+			"error", b.Err, "cure", "invalidate again what was written at about that time, see 'unstale status'")
+	}
+	return len(r.Batches) + len(r.Damaged), nil
 }
 
 // unlinkAgain unlinks and publishes the keys of batches. Batches without keys are protected by a beat of their own.

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -307,5 +308,33 @@ func TestReplayOfManySweeps(t *testing.T) {
 	wantLeft(t, w)
 	if n := w.count("cache_outbox_sweeps WHERE swept_at IS NULL"); n != 0 {
 		t.Errorf("%d sweeps wait", n)
+	}
+}
+
+// A batch of the journal that cannot be read holds no other up: it is set aside in the sight of all, and is no outage.
+func TestReplayOfADamagedBatch(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set(texts(4, "shop:thing:%d")...)
+	past.remember()
+	w.enqueue(things(3)...)
+	w.worker(worker.Config{BatchRows: 1}).drain(t)
+	var batch uint64
+	if err := w.db.QueryRow("SELECT id FROM cache_outbox_journal ORDER BY beat LIMIT 1, 1").Scan(&batch); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("UPDATE cache_outbox_journal SET body = REVERSE(body) WHERE id = ?", batch)
+	past.goBack()
+	w.enqueue(things(4)[3:]...)
+	r := w.worker(worker.Config{GaugeSchedule: "@every 1s"})
+	r.start(t)
+	testenv.Eventually(t, "the others are gone", func() bool { return strings.Join(w.left(), " ") == "shop:thing:2" })
+	testenv.Eventually(t, "the gauge tells", func() bool { return metric(t, r, "unstale_journal_damaged") == 1 })
+	if n := r.log.count(fmt.Sprintf("level=ERROR msg=\"a batch of the journal cannot be read, so it is not replayed: "+
+		"what it unlinked may be stale until its TTL; it is set aside, the others are replayed\" batch=%d rows=1 ", batch)); n != 1 || r.log.count("outage") != 0 {
+		t.Errorf("%d lines about it", n)
+	}
+	if w.count("cache_outbox_journal WHERE epoch = 'damaged'") != 1 {
+		t.Error("the batch is not kept")
 	}
 }

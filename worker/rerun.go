@@ -30,6 +30,9 @@ type RerunResult struct {
 	Sweeps   int `json:"sweeps"`   // patterns and index sets; workers carry them out
 	Refused  int `json:"refused"`  // keys that Redis refuses
 	Messages int `json:"messages"` // published
+
+	// Damaged are the ids of batches that cannot be read, and so are not unlinked again.
+	Damaged []uint64 `json:"damaged"`
 }
 
 // rerunKeys is how many keys are unlinked and published together.
@@ -38,7 +41,7 @@ const rerunKeys = 10_000
 // Run reads the journal from the oldest batch on. It holds some ten thousand keys at a time. After an error, and when ctx
 // ends, the result says how far it came; running it again is harmless.
 func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
-	part := rerunPart{Rerun: r, seen: map[string]bool{}, sweeps: map[outbox.Sweep]bool{}}
+	part := rerunPart{Rerun: r, result: RerunResult{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[outbox.Sweep]bool{}}
 	err := r.Store.ReadJournal(ctx, r.Query, func(_ outbox.Batch, entries []outbox.Entry) error {
 		part.batches++
 		for i := range entries {
@@ -50,7 +53,7 @@ func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
 			}
 		}
 		return ctx.Err()
-	})
+	}, func(b outbox.DamagedBatch) { part.result.Damaged = append(part.result.Damaged, b.ID) })
 	if err == nil {
 		err = part.flush(ctx)
 	}

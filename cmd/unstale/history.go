@@ -78,7 +78,7 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	found, total, err := h.read(ctx, store)
+	found, damaged, total, err := h.read(ctx, store)
 	var since *time.Time
 	if err == nil && total == 0 {
 		since, err = store.JournalStart(ctx)
@@ -88,17 +88,21 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	}
 	if h.json {
 		return printJSON(p.Out, struct {
-			Total int          `json:"total"`
-			Found []settlement `json:"found"`
-		}{total, found})
+			Total   int          `json:"total"`
+			Found   []settlement `json:"found"`
+			Damaged []uint64     `json:"damaged"` // batches that cannot be read
+		}{total, found, damaged})
 	}
 	h.print(p, found, total, since)
+	for _, id := range damaged {
+		fmt.Fprintf(p.Out, "batch %d of the journal cannot be read, and may have more\n", id)
+	}
 	return nil
 }
 
-// read keeps the newest.
-func (h *historyCommand) read(ctx context.Context, store *outbox.Store) (found []settlement, total int, err error) {
-	found = []settlement{}
+// read keeps the newest, and lists the batches that cannot be read.
+func (h *historyCommand) read(ctx context.Context, store *outbox.Store) (found []settlement, damaged []uint64, total int, err error) {
+	found, damaged = []settlement{}, []uint64{}
 	err = store.ReadJournal(ctx, h.query, func(b outbox.Batch, entries []outbox.Entry) error {
 		for i := range entries {
 			e := &entries[i]
@@ -110,8 +114,8 @@ func (h *historyCommand) read(ctx context.Context, store *outbox.Store) (found [
 			found = slices.Clone(found[len(found)-h.limit:])
 		}
 		return ctx.Err()
-	})
-	return found[max(0, len(found)-h.limit):], total, err
+	}, func(b outbox.DamagedBatch) { damaged = append(damaged, b.ID) })
+	return found[max(0, len(found)-h.limit):], damaged, total, err
 }
 
 // orNone makes an empty list of nil, for JSON.

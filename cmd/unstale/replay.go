@@ -126,6 +126,9 @@ func (r *replayCommand) report(p process, result worker.RerunResult, err error) 
 	switch {
 	case err != nil:
 		return fmt.Errorf("replay is not complete, run it again: %w", err)
+	case len(result.Damaged) > 0:
+		return fmt.Errorf("everything else is done, but these batches of the journal cannot be read: %v; what they unlinked may be "+
+			"stale until its TTL, so invalidate again what was written at that time", result.Damaged)
 	case result.Refused > 0:
 		return fmt.Errorf("redis refuses %d keys; give its account the right to them and run it again", result.Refused)
 	}

@@ -111,3 +111,39 @@ func TestHistory(t *testing.T) {
 		}
 	}
 }
+
+// A batch of the journal that cannot be read: replay and history do the rest and name it, and status shows it once a worker
+// has set it aside.
+func TestDamagedBatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(20)
+	w.start("--once", "--batch-rows", "10").wantExit(exitDone)
+	w.setKeys(20)
+	if _, err := w.db.Exec("UPDATE cache_outbox_journal SET body = 'x' WHERE id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	r := call(t, w.env, "replay", "--all")
+	if r.code != exitFail || !strings.Contains(r.err, "these batches of the journal cannot be read: [1]") || w.keys() != 10 {
+		t.Errorf("replay: %+v, %d keys left", r, w.keys())
+	}
+	if r = call(t, w.env, "replay", "--all", "--json"); !strings.Contains(strings.Join(strings.Fields(r.out), ""), `"damaged":[1]`) {
+		t.Errorf("replay --json: %+v", r)
+	}
+	r = call(t, w.env, "history", "--entity", "thing")
+	if r.code != exitDone || !strings.Contains(r.out, "row 20") || !strings.Contains(r.out, "\nbatch 1 of the journal cannot be read, and may have more\n") {
+		t.Errorf("history: %+v", r)
+	}
+	if r = call(t, w.env, "history", "--entity", "thing", "--id", "20"); r.code != exitDone || strings.Contains(r.out, "cannot be read") {
+		t.Errorf("history of a row that is elsewhere: %+v", r)
+	}
+	if r = call(t, w.env, "status"); r.code != exitDone || strings.Contains(r.out, "damaged") {
+		t.Errorf("status: %+v", r)
+	}
+	if _, err := w.db.Exec("UPDATE cache_outbox_journal SET epoch = 'damaged' WHERE id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if r = call(t, w.env, "status"); r.code != exitDone || !strings.Contains(r.out, "damaged      1 of the journal's batches") {
+		t.Errorf("status: %+v", r)
+	}
+}

@@ -74,6 +74,8 @@ func statusObject(s outbox.Status) any {
 		SweepError       string         `json:"sweep_error,omitempty"`
 		SweepPass        *sweepPass     `json:"sweep_pass"`
 		LastBatch        *batch         `json:"last_batch"`
+		JournalDamaged   any            `json:"journal_damaged"`
+		LastDamaged      *batch         `json:"last_damaged_batch"`
 		Pause            *pause         `json:"pause"`
 	}{
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
@@ -82,8 +84,11 @@ func statusObject(s outbox.Status) any {
 		SweepPass: sweepPassObject(s.Pass),
 	}
 	out.Pause = pauseObject(s.Pause)
-	if b := s.LastBatch; b != nil {
-		out.LastBatch = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
+	out.JournalDamaged = bounded(s.Damaged)
+	for b, field := range map[*outbox.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
+		if b != nil {
+			*field = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
+		}
 	}
 	return out
 }
@@ -169,5 +174,9 @@ func printStatus(p process, s outbox.Status) {
 		line("last batch", fmt.Sprintf("%d rows", b.Rows), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
 	} else {
 		line("last batch", "none in the journal")
+	}
+	if b := s.LastDamaged; b != nil {
+		line("damaged", fmt.Sprintf("%v of the journal's batches, which no replay can unlink again", bounded(s.Damaged)),
+			fmt.Sprintf("the last: batch %d of %s, %d rows", b.ID, b.SettledAt.Format(time.RFC3339), b.Rows))
 	}
 }
