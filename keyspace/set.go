@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // setPrefix begins the private names of sets that are being taken apart.
@@ -95,8 +98,10 @@ func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, ab
 	return false, false, k.refusal(ctx, set, err)
 }
 
-// drain unlinks the members of a private set, then the set. It keeps to one
-// connection: behind another one there may be another server, where a cursor
+// drain unlinks the members of a private set, and removes from it what it has
+// unlinked and nothing else: another taker may have renamed a new set to the
+// private name meanwhile. A set that is left empty does not exist. It keeps to
+// one connection: behind another one there may be another server, where a cursor
 // means nothing.
 func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone func(members []string) error) (members int64, err error) {
 	node, err := k.master(ctx, private)
@@ -130,18 +135,39 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 			if err := gone(unlinked); err != nil {
 				return members, err
 			}
+			began = time.Now()
+			if err := k.forget(ctx, private, unlinked); err != nil {
+				return members, err
+			}
+			pace.spent(time.Since(began))
 		}
 		if err := pace.rest(ctx); err != nil {
 			return members, k.outage(ctx, err)
 		}
 	}
-	if refused != nil || members == 0 { // an empty set doesn't exist
-		return members, refused
+	return members, refused
+}
+
+// forget removes members from a private set.
+func (k *Keyspace) forget(ctx context.Context, private string, members []string) error {
+	var commands []redis.Cmder
+	for part := range slices.Chunk(members, chunkNames) {
+		args := make([]any, 2, 2+len(part))
+		args[0], args[1] = "srem", private
+		for _, m := range part {
+			args = append(args, m)
+		}
+		commands = append(commands, redis.NewIntCmd(ctx, args...))
 	}
-	if err := k.client.Unlink(ctx, private).Err(); err != nil {
-		return members, k.refusal(ctx, private, err)
+	if err := k.exec(ctx, k.client, commands); err != nil {
+		return err
 	}
-	return members, nil
+	for _, c := range commands {
+		if err := c.Err(); err != nil {
+			return k.refusal(ctx, private, err)
+		}
+	}
+	return nil
 }
 
 // unlinkMembers unlinks members with their leases and returns those that are

@@ -172,6 +172,39 @@ func TestTakeSetRefusedMember(t *testing.T) {
 	}
 }
 
+// Two takers of one set, as after a lead that was lost unnoticed: what the second
+// one has just renamed to the private name is not the first one's to remove.
+func TestTakeSetTwice(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	admin := clientOf(t, server.URL())
+	setUser(t, admin, "second", "on", ">secret", "~*", "+@all")
+	first := open(t, keyspace.Options{URL: server.URL()})
+	second := open(t, keyspace.Options{URL: "redis://second:secret@" + server.Addr()})
+	fill(t, admin, "a", "b")
+	addMembers(t, admin, "tag", "a")
+
+	private := keyspace.PrivateName("tag", 1)
+	_, err := first.TakeSet(t.Context(), "tag", 1, func([]string) error { // it has unlinked a, and no more
+		addMembers(t, admin, "tag", "b")
+		_, err := second.TakeSet(t.Context(), "tag", 1, func([]string) error {
+			setUser(t, admin, "second", "-sscan")
+			return nil
+		})
+		wantOutage(t, err, keyspace.StateNoPerm) // right after its rename
+		wantLeft(t, admin, []string{"a", "tag", private}, private)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setUser(t, admin, "second", "+sscan")
+	if _, err := second.TakeSet(t.Context(), "tag", 1, unheard); err != nil {
+		t.Fatal(err)
+	}
+	wantLeft(t, admin, []string{"a", "b", "tag", private})
+}
+
 // Members that could not be announced are announced by the next call.
 func TestTakeSetUnannounced(t *testing.T) {
 	t.Parallel()
