@@ -7,18 +7,18 @@ import (
 
 // Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is as good as none.
 // The error is a *RowError: unknown_entity, missing_parameter (also for a lookup without an answer), bad_parameter,
-// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row, or to
-// more than 16 MiB.
+// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row, to more
+// than 16 MiB, or as other entities whose ids have more than that.
 func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	e, err := m.entity(&row)
 	if err != nil {
 		return Plan{}, err
 	}
-	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	if len(e.as) > 0 {
-		return x.expandAll(e)
+		return m.expandAll(e, row, answers)
 	}
 	// The plain case costs no allocation beyond the plan itself.
+	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	id := [1]string{row.ID}
 	slotBuf := [inlineSlots]value{idSlot: {list: id[:], state: present}}
 	f := frame{entity: e, slots: slotBuf[:]}
@@ -52,31 +52,26 @@ func (m *Map) entity(row *Row) (*entity, error) {
 }
 
 // expandAll expands a row in its own entity and in all that it expands as.
-func (x *expansion) expandAll(e *entity) (Plan, error) {
-	frames, err := x.frames(nil, e, x.row.ID)
-	if err != nil {
+func (m *Map) expandAll(e *entity, row Row, answers *Answers) (Plan, error) {
+	x := expansion{limits: &m.limits, row: &row, answers: answers}
+	var size planSize
+	if err := x.walk(e, func(f *frame) error { return x.measure(f, &size) }); err != nil {
 		return Plan{}, err
 	}
-	var size planSize
-	for i := range frames {
-		if err := x.measure(&frames[i], &size); err != nil {
-			return Plan{}, err
-		}
-	}
 	plan := size.newPlan()
-	for i := range frames {
-		if err := x.build(&frames[i], &plan); err != nil {
-			return Plan{}, err
+	err := x.walk(e, func(f *frame) error {
+		if err := x.measure(f, &planSize{}); err != nil { // resolves what build reads
+			return err
 		}
-		plan.delay(frames[i].entity)
+		plan.delay(f.entity)
+		return x.build(f, &plan)
+	})
+	if err != nil {
+		return Plan{}, err
 	}
 	plan.deduplicate()
 	return plan, nil
 }
-
-// maxRowBytes bounds the texts that one row expands to. A long value beside a long list would otherwise make hundreds of
-// megabytes out of 64 KiB of parameters, which no journal and no packet could hold.
-const maxRowBytes = 16 << 20
 
 // planSize counts what a plan will hold, before duplicates are removed.
 type planSize struct{ keys, patterns, sets, bytes int }
@@ -112,10 +107,10 @@ func (x *expansion) measureList(f *frame, list []template, into *int, size *plan
 			return err
 		}
 		if *into += n; size.keys+size.patterns+size.sets > x.limits.KeysPerRow {
-			return x.tooMany()
+			return x.tooMany("the row expands to more than %d keys")
 		}
 		if size.bytes += f.bytes(&list[i], n); size.bytes > maxRowBytes {
-			return &RowError{Reason: TooManyKeys, Err: fmt.Errorf("the keys of the row have more than %d bytes together", maxRowBytes)}
+			return tooLong("the keys of the row", maxRowBytes)
 		}
 	}
 	return nil

@@ -1,14 +1,12 @@
 package invalidation
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // A frame is one entity in which a row expands, with one id: the row's own entity, or one that it expands as.
 type frame struct {
 	entity *entity
 	slots  []value
+	id     [1]string // backs the list of the id's slot
 }
 
 // A value is what a slot holds in a frame.
@@ -30,6 +28,8 @@ type expansion struct {
 	limits  *Limits
 	row     *Row
 	answers *Answers
+	spent   spending
+	spare   []*frame // that a walk has left behind
 }
 
 var (
@@ -76,53 +76,6 @@ func (x *expansion) find(f *frame, n int, v *value) error {
 	return nil
 }
 
-// answer returns what the lookup of a slot found.
-func (x *expansion) answer(f *frame, s *slot) ([]string, error) {
-	var all []string
-	first := true
-	err := x.questions(f, s, func(n Need) error {
-		found, ok := x.answers.Get(n)
-		switch {
-		case !ok:
-			return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
-		case first:
-			all, first = found[:len(found):len(found)], false
-		default:
-			all = append(all, found...)
-		}
-		return nil
-	})
-	return all, err
-}
-
-// questions calls ask with every question that the lookup of a slot poses in a frame: one for each combination of the
-// values that it is asked by. Need.By is ask's own.
-func (x *expansion) questions(f *frame, s *slot, ask func(Need) error) error {
-	total := 1
-	for _, n := range s.by {
-		list, _, err := x.resolve(f, n)
-		if err != nil {
-			return err
-		}
-		total = product(total, len(list), x.limits.KeysPerRow)
-	}
-	if total > x.limits.KeysPerRow {
-		return x.tooMany()
-	}
-	for i := range total {
-		by := make([]string, len(s.by))
-		for j := len(s.by) - 1; j >= 0; j-- {
-			list := f.slots[s.by[j]].list
-			by[j] = list[i%len(list)]
-			i /= len(list)
-		}
-		if err := ask(Need{Lookup: s.lookup, By: by}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // active tells whether no optional name of a template is absent.
 func (x *expansion) active(f *frame, t *template) bool {
 	for _, n := range t.slots {
@@ -162,18 +115,22 @@ func (f *frame) bytes(t *template, n int) int {
 	}
 	total := 0
 	for i := range t.parts {
-		p := &t.parts[i]
-		if p.slot == noSlot {
+		if p := &t.parts[i]; p.slot == noSlot {
 			total += n * len(p.text)
-			continue
+		} else {
+			total += f.share(t.slots[p.slot], n)
 		}
-		list, sum := f.slots[t.slots[p.slot]].list, 0
-		for _, v := range list {
-			sum += len(v)
-		}
-		total += n / len(list) * sum
 	}
 	return total
+}
+
+// share returns how many bytes the values of a resolved slot have in n combinations of all values. N is not 0.
+func (f *frame) share(slot, n int) int {
+	list, sum := f.slots[slot].list, 0
+	for _, v := range list {
+		sum += len(v)
+	}
+	return n / len(list) * sum
 }
 
 // product returns a*b, or limit+1 if it is more than limit. It does not overflow.
@@ -182,52 +139,4 @@ func product(a, b, limit int) int {
 		return limit + 1
 	}
 	return a * b
-}
-
-func (x *expansion) tooMany() error {
-	return &RowError{Reason: TooManyKeys, Err: fmt.Errorf("the row expands to more than %d keys (limits.keys_per_row)", x.limits.KeysPerRow)}
-}
-
-// framesPerKey bounds the frames of a row by its keys. A frame may have no key of its own, so there may be more of them.
-const framesPerKey = 10
-
-// frames returns the frame of an entity and those of all that it expands as, each before its own.
-func (x *expansion) frames(all []frame, e *entity, id string) ([]frame, error) {
-	if len(all) >= framesPerKey*x.limits.KeysPerRow {
-		return nil, x.tooMany()
-	}
-	f := frame{entity: e, slots: make([]value, len(e.slots))}
-	f.slots[idSlot] = value{list: []string{id}, state: present}
-	all = append(all, f)
-	for i := range e.as {
-		a := &e.as[i]
-		ids, err := x.ids(&f, a)
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range ids {
-			if all, err = x.frames(all, a.target, id); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return all, nil
-}
-
-// ids returns the ids with which a frame expands as another entity.
-func (x *expansion) ids(f *frame, a *alias) ([]string, error) {
-	n, err := x.count(f, &a.id)
-	if err != nil {
-		return nil, err
-	}
-	if n > x.limits.KeysPerRow { // product stops counting there
-		return nil, x.tooMany()
-	}
-	ids := renderExact(make([]string, 0, n), f, &a.id)
-	for _, id := range ids {
-		if id == "" {
-			return nil, badParam(f.entity.slots[a.id.slots[0]].name, fmt.Errorf("%w: it is the id of %q", errEmptyID, a.target.name))
-		}
-	}
-	return ids, nil
 }

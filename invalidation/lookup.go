@@ -1,6 +1,9 @@
 package invalidation
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 // A Lookup finds, with a query, the values of a parameter that the row does not give. It runs after the commit, so it
 // sees the state after the change.
@@ -36,7 +39,7 @@ func (a *Answers) Put(n Need, values []string) {
 		byKey = map[string][]string{}
 		a.found[n.Lookup] = byKey
 	}
-	byKey[string(appendNeedKey(nil, n.By))] = values
+	byKey[n.Key()] = values
 }
 
 // Get returns the values for n, and whether they are known. A nil *Answers knows nothing.
@@ -44,16 +47,26 @@ func (a *Answers) Get(n Need) ([]string, bool) {
 	if a == nil {
 		return nil, false
 	}
-	var buf [64]byte
-	values, ok := a.found[n.Lookup][string(appendNeedKey(buf[:0], n.By))]
+	values, ok := a.found[n.Lookup][n.Key()]
 	return values, ok
 }
 
-// appendNeedKey joins by-values so that different lists never become the same text.
-func appendNeedKey(dst []byte, by []string) []byte {
-	for _, v := range by {
-		dst = binary.AppendUvarint(dst, uint64(len(v)))
-		dst = append(dst, v...)
+// Key returns a text that tells n from all other needs of its lookup: with their lengths, different lists never become the
+// same text.
+func (n Need) Key() string {
+	if len(n.By) == 1 {
+		return n.By[0]
 	}
-	return dst
+	size := 0
+	for _, v := range n.By {
+		size += binary.MaxVarintLen32 + len(v)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for _, v := range n.By {
+		var length [binary.MaxVarintLen64]byte
+		b.Write(binary.AppendUvarint(length[:0], uint64(len(v))))
+		b.WriteString(v)
+	}
+	return b.String()
 }

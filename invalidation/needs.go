@@ -4,7 +4,8 @@ import "slices"
 
 // Needs returns what row still needs from lookups before Expand can build its plan, without duplicates. A lookup is
 // needed where a template uses its name and the row does not give it; a list that the row gives replaces it even if
-// it is empty. The error is a *RowError, as from Expand; faults that need no lookup to show are left to Expand.
+// it is empty. The error is a *RowError, as from Expand; faults that need no lookup to show are left to Expand. There are
+// limits.keys_per_row of them at most, which ask by [MaxQuestionBytes] together at most.
 func (m *Map) Needs(row Row) ([]Need, error) {
 	e, err := m.entity(&row)
 	if err != nil || !e.asks {
@@ -15,15 +16,9 @@ func (m *Map) Needs(row Row) ([]Need, error) {
 
 func (m *Map) needs(e *entity, row Row) ([]Need, error) {
 	x := expansion{limits: &m.limits, row: &row}
-	frames, err := x.frames(nil, e, row.ID)
-	if err != nil {
-		return nil, err
-	}
 	all := needSet{x: &x, known: map[*Lookup]map[string]struct{}{}}
-	for i := range frames {
-		if err := x.needs(&frames[i], &all); err != nil {
-			return nil, err
-		}
+	if err := x.walk(e, func(f *frame) error { return x.needs(f, &all) }); err != nil {
+		return nil, err
 	}
 	return all.list, nil
 }
@@ -64,12 +59,12 @@ func (s *needSet) add(n Need) error {
 		known = map[string]struct{}{}
 		s.known[n.Lookup] = known
 	}
-	key := string(appendNeedKey(nil, n.By))
+	key := n.Key()
 	if _, twice := known[key]; twice {
 		return nil
 	}
 	if len(s.list) == s.x.limits.KeysPerRow {
-		return s.x.tooMany()
+		return s.x.tooManyQuestions(n.Lookup)
 	}
 	known[key] = struct{}{}
 	s.list = append(s.list, n)

@@ -34,12 +34,11 @@ type lookupFault struct {
 }
 
 // resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage
-// of MySQL.
-func (b *batch) resolve(ctx context.Context, store *outbox.Store, timeout time.Duration) (*invalidation.Answers, error) {
+// of MySQL. Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are
+// dropped from the batch and stay in the table.
+func (b *batch) resolve(ctx context.Context, store *outbox.Store, timeout time.Duration, most int) (*invalidation.Answers, error) {
 	l := &lookups{store: store, timeout: timeout, faults: map[askKey]*lookupFault{}}
-	asked := map[*invalidation.Lookup][][]string{}
-	needs := make([][]invalidation.Need, len(b.changes))
-	seen := map[askKey]bool{}
+	q := questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
 	for i := range b.changes {
 		c := &b.changes[i]
 		if c.fault != nil {
@@ -48,25 +47,54 @@ func (b *batch) resolve(ctx context.Context, store *outbox.Store, timeout time.D
 		list, err := b.m.Needs(c.decoded)
 		if err != nil {
 			c.blame(err)
-			continue
-		}
-		needs[i] = list
-		for _, n := range list {
-			if key := keyOf(n); !seen[key] {
-				seen[key] = true
-				asked[n.Lookup] = append(asked[n.Lookup], n.By)
-			}
+		} else if !q.add(i, list, most) {
+			b.changes = b.changes[:i]
+			break
 		}
 	}
-	for lookup, by := range asked {
+	for lookup, by := range q.asked {
 		if err := l.ask(ctx, lookup, by); err != nil {
 			return nil, err
 		}
 	}
-	for i := range b.changes {
-		b.changes[i].blameLookups(needs[i], l.faults)
+	if len(l.faults) > 0 {
+		for i := range b.changes {
+			b.changes[i].blameLookups(q.of[i], l.faults)
+		}
 	}
 	return &l.answers, nil
+}
+
+// questions are what the rows of a batch need, each once.
+type questions struct {
+	asked map[*invalidation.Lookup][][]string
+	seen  map[askKey]bool
+	of    [][]invalidation.Need // by row
+	count int                   // of all rows, those that they share too
+	bytes int                   // that all those ask by
+}
+
+// add says whether there was room for what row i needs. There is for that of one row.
+func (q *questions) add(i int, list []invalidation.Need, most int) bool {
+	bytes := 0
+	for _, n := range list {
+		for _, v := range n.By {
+			bytes += len(v)
+		}
+	}
+	if q.count > 0 && len(list) > 0 && (q.count+len(list) > most || q.bytes+bytes > invalidation.MaxQuestionBytes) {
+		return false
+	}
+	q.count += len(list)
+	q.bytes += bytes
+	q.of[i] = list
+	for _, n := range list {
+		if key := keyOf(n); !q.seen[key] {
+			q.seen[key] = true
+			q.asked[n.Lookup] = append(q.asked[n.Lookup], n.By)
+		}
+	}
+	return true
 }
 
 func (c *change) blameLookups(needs []invalidation.Need, faults map[askKey]*lookupFault) {
@@ -79,19 +107,10 @@ func (c *change) blameLookups(needs []invalidation.Need, faults map[askKey]*look
 	}
 }
 
-func keyOf(n invalidation.Need) askKey { return askKey{n.Lookup, joinBy(n.By)} }
+func keyOf(n invalidation.Need) askKey { return askKey{n.Lookup, n.Key()} }
 
-// joinBy makes by-values comparable; lengths keep ("a", "b:c") and ("a:b", "c") apart.
-func joinBy(by []string) string {
-	if len(by) == 1 {
-		return by[0]
-	}
-	var b strings.Builder
-	for _, v := range by {
-		fmt.Fprintf(&b, "%d:%s", len(v), v)
-	}
-	return b.String()
-}
+// joinBy makes by-values comparable.
+func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 
 // ask puts one query for all of by and files the answers: no row found is an empty list. The server compares
 // with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that
@@ -146,6 +165,10 @@ func (l *lookups) foreign(ctx context.Context, lookup *invalidation.Lookup, by [
 		l.faults[askKey{lookup, joinBy(by[0])}] = &lookupFault{err: err}
 		return nil
 	}
+	return l.askHalves(ctx, lookup, by)
+}
+
+func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
 	half := len(by) / 2
 	if err := l.ask(ctx, lookup, by[:half]); err != nil {
 		return err
@@ -166,6 +189,10 @@ func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]
 	switch {
 	case ctx.Err() != nil:
 		return err
+	case outbox.IsTooLarge(err) && len(by) > 1:
+		return l.askHalves(ctx, lookup, by)
+	case outbox.IsTooLarge(err):
+		f.err = fmt.Errorf("one question is larger than max_allowed_packet; ask by shorter values: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		f.err, f.retry = fmt.Errorf("no answer within %s: %w", l.timeout, err), true
 	case !outbox.IsStatementFault(err):
@@ -193,7 +220,7 @@ func canonical(by []string) bool {
 // say, within timeout a lookup, and expands. The error is an *invalidation.RowError if the row is at fault.
 func Expand(ctx context.Context, m *invalidation.Map, store *outbox.Store, timeout time.Duration, row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
-	answers, err := b.resolve(ctx, store, timeout)
+	answers, err := b.resolve(ctx, store, timeout, m.Limits().KeysPerRow)
 	if err != nil {
 		return invalidation.Plan{}, err
 	}
