@@ -53,7 +53,7 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 	cmd.Flags().StringVar(&cfg.RedisURL, "redis-url", "", "use this Redis, whose database must be empty; never read from REDIS_URL")
 	cmd.Flags().StringVar(&cfg.MySQLDSN, "mysql-dsn", "", "use this MySQL, in a database that is made and dropped; never read from MYSQL_DSN")
 	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "a map with the entities of the one that ships; without it rows of one kind are measured alone")
-	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain: workers side by side")
+	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain and cost: workers side by side")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	showEnv(cmd.Flags(), "runs", "redis-url", "mysql-dsn", "map", "workers", "json")
 	return cmd

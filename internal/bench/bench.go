@@ -19,7 +19,7 @@ type Config struct {
 	// Map is the text of a map with the entities of the one that ships, for the modes that draw rows of all kinds. Empty:
 	// they are left out.
 	Map string
-	// Workers is how many workers drain side by side. 1 to 64. Default 1.
+	// Workers is how many workers work side by side in the modes drain and cost. 1 to 64. Default 1.
 	Workers int
 	// Runs is how often ours and the floor take turns. 1 to 100. Default 5.
 	Runs int
@@ -80,6 +80,7 @@ type mode struct {
 
 var modes = map[string]mode{
 	"backlog": {"rows per second from backlogs of 100,000 to five million rows, and the memory that it takes", backlog},
+	"cost":    {"processor time and log flushes of a commit at 20, 100 and 500 a second, beside no worker", costs},
 	"head":    {"a poll while a million deleted rows are not purged, beside one without them; and late commits", head},
 	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},
 	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},

@@ -16,7 +16,12 @@ func (s *shop) serve(ctx context.Context, hook redis.Hook, wake bool) (stop func
 	if !wake {
 		cfg.WakeChannel = "-"
 	}
-	h, err := s.hire("server", couponMap, cfg)
+	return s.serveWith(ctx, "server", hook, cfg)
+}
+
+// serveWith is serve with a worker of any name and settings.
+func (s *shop) serveWith(ctx context.Context, name string, hook redis.Hook, cfg worker.Config) (stop func() error, err error) {
+	h, err := s.hire(name, couponMap, cfg)
 	if err != nil {
 		return nil, err
 	}

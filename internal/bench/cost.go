@@ -1,0 +1,270 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+const (
+	costTime     = 6 * time.Second // of a trial, that is counted
+	costCommits  = 200             // at least, at a low rate
+	costWarm     = time.Second     // that is not
+	costOfReport = 100             // commits a second, whose ratio is the report's
+)
+
+// costRates are commits a second.
+var costRates = []int{20, 100, 500}
+
+// A service is one way to have commits carried, or none.
+type service struct {
+	name   string
+	worker *worker.Config // nil: nobody carries them
+	hints  bool           // the application publishes one after each commit
+}
+
+var services = []service{
+	{name: "none"},
+	{name: "poll", worker: &worker.Config{WakeChannel: "-"}},
+	{name: "hints", worker: &worker.Config{}, hints: true},
+}
+
+// A cost is what one commit costs.
+type cost struct {
+	MySQL       float64     `json:"mysql_ms"`  // of processor time
+	Ratio       float64     `json:"ratio"`     // of that to the same without a worker
+	Redis       float64     `json:"redis_ms"`  // of processor time
+	Worker      float64     `json:"worker_ms"` // of processor time: what this process uses more than without one
+	LogSyncs    float64     `json:"log_syncs"`
+	BinlogSyncs float64     `json:"binlog_syncs"`
+	Statements  float64     `json:"statements"` // those of the application included
+	Latency     percentiles `json:"latency_us"` // to the UNLINK
+}
+
+func (c cost) String() string {
+	text := fmt.Sprintf("mysql %.3f ms (%.2f), redis %.3f, worker %.3f; flushes %.2f + %.2f binlog; %.1f statements",
+		c.MySQL, c.Ratio, c.Redis, c.Worker, c.LogSyncs, c.BinlogSyncs, c.Statements)
+	if c.Latency.N > 0 {
+		text += "; us " + c.Latency.String()
+	}
+	return text
+}
+
+// A costBench is the mode under way.
+type costBench struct {
+	cfg   Config
+	shop  *shop
+	books *accountant
+	app   *sql.DB
+	at    *moments
+	next  int               // commit
+	runs  map[string][]cost // by trial
+}
+
+// costs measures what a transaction of an application, an UPDATE and the INSERT of a row, costs the servers and the worker
+// in processor time and in flushes of logs, at low and at middling rates, beside the same without a worker.
+func costs(ctx context.Context, cfg Config) (r *Report, err error) {
+	s, err := openShop(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	b := &costBench{cfg: cfg, shop: s, at: newMoments(costTotal(cfg)), runs: map[string][]cost{}}
+	if b.books, err = newAccountant(ctx, s); err != nil {
+		return nil, err
+	}
+	if b.app, err = sql.Open("mysql", s.dsn); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.app.Close()) }()
+	b.app.SetMaxOpenConns(latencyHands)
+	b.app.SetMaxIdleConns(latencyHands)
+	if err := s.products(ctx); err != nil {
+		return nil, err
+	}
+	for run := range cfg.Runs {
+		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
+		for _, rate := range costRates {
+			if err := b.round(ctx, rate); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b.report(), nil
+}
+
+// commitsAt is how many commits of a trial are counted, and how many come before them.
+func commitsAt(cfg Config, rate int) (warm, counted int) {
+	counted = max(rate*int(costTime/time.Second), costCommits)
+	return max(rate*int(costWarm/time.Second)/cfg.Scale, 2), max(counted/cfg.Scale, rate/2)
+}
+
+// costTotal is how many commits there are in all trials.
+func costTotal(cfg Config) (n int) {
+	for _, rate := range costRates {
+		warm, counted := commitsAt(cfg, rate)
+		n += cfg.Runs * len(services) * (warm + counted)
+	}
+	return n
+}
+
+// round has each service carry commits at a rate, none of them first.
+func (b *costBench) round(ctx context.Context, rate int) error {
+	var none cost
+	for _, s := range services {
+		c, err := b.try(ctx, s, rate)
+		if err != nil {
+			return fmt.Errorf("%s, %d/s: %w", s.name, rate, err)
+		}
+		if s.worker == nil {
+			none = c
+		}
+		c.Worker -= none.Worker
+		if none.MySQL > 0 { // a few commits may be less than the clock can tell
+			c.Ratio = c.MySQL / none.MySQL
+		}
+		name := trialName(s, rate)
+		b.runs[name] = append(b.runs[name], c)
+	}
+	return nil
+}
+
+func trialName(s service, rate int) string { return fmt.Sprintf("%03d_%s", rate, s.name) }
+
+// try runs a trial once.
+func (b *costBench) try(ctx context.Context, s service, rate int) (c cost, err error) {
+	stop, err := b.start(ctx, s)
+	if err != nil {
+		return c, errors.Join(err, stop())
+	}
+	warm, counted := commitsAt(b.cfg, rate)
+	first := b.next + warm
+	end := first + counted
+	err = b.commits(ctx, s, rate, b.next, first)
+	if err == nil {
+		c, err = b.measure(ctx, s, rate, first, end)
+	}
+	b.next = end
+	err = errors.Join(err, stop())
+	if err != nil {
+		return c, err
+	}
+	if s.worker == nil {
+		_, err = b.shop.db.ExecContext(ctx, "DELETE FROM cache_outbox")
+		return c, err
+	}
+	reply, _ := b.at.latencies(first, end)
+	c.Latency = percentilesOf(reply)
+	return c, b.shop.isEmpty(ctx)
+}
+
+// start has workers carry what comes until the function that it returns is called, also after an error.
+func (b *costBench) start(ctx context.Context, s service) (stop func() error, err error) {
+	var stops []func() error
+	stop = func() error {
+		var errs []error
+		for _, stop := range stops {
+			errs = append(errs, stop())
+		}
+		return errors.Join(errs...)
+	}
+	for n := 0; s.worker != nil && n < b.cfg.Workers; n++ {
+		stopOne, err := b.shop.serveWith(ctx, fmt.Sprintf("server-%d", n), b.at, *s.worker)
+		if err != nil {
+			return stop, err
+		}
+		stops = append(stops, stopOne)
+	}
+	return stop, nil
+}
+
+// measure makes the commits from one to before another, and tells what one of them has cost when all are carried. Worker is
+// what this process has used.
+func (b *costBench) measure(ctx context.Context, s service, rate, from, to int) (cost, error) {
+	before, err := b.books.read(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	if err := b.commits(ctx, s, rate, from, to); err != nil {
+		return cost{}, err
+	}
+	after, err := b.books.read(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	used, n := after.since(before), float64(to-from)
+	return cost{
+		MySQL: 1e3 * used.mysql / n, Redis: 1e3 * used.redis / n, Worker: 1e3 * used.self / n,
+		LogSyncs: float64(used.logSyncs) / n, BinlogSyncs: float64(used.binlogSyncs) / n, Statements: float64(used.statements) / n,
+	}, nil
+}
+
+// commits makes commits at a rate, from one to before another, and waits until they are carried.
+func (b *costBench) commits(ctx context.Context, s service, rate, from, to int) error {
+	_, err := paced(ctx, time.Second/time.Duration(rate), to-from, latencyHands, func(ctx context.Context, i int) error {
+		return b.transact(ctx, from+i, s.hints)
+	})
+	if err != nil || s.worker == nil {
+		return err
+	}
+	return b.at.await(ctx, from, to)
+}
+
+// transact is a transaction of the application, and its hint.
+func (b *costBench) transact(ctx context.Context, i int, hint bool) error {
+	tx, err := b.app.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if _, err := tx.ExecContext(ctx, "UPDATE products SET price_cents = price_cents + 1 WHERE id = ?", i%1000+1); err != nil {
+		return err
+	}
+	entity, id, _ := coupon(i)
+	if err := outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: entity, ID: id}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	b.at.of[i].committed.Store(b.at.now())
+	if !hint {
+		return nil
+	}
+	return b.shop.Publish(ctx, worker.Config{}.WithDefaults().WakeChannel, "").Err()
+}
+
+func (b *costBench) report() *Report {
+	details := map[string]any{}
+	for name, runs := range b.runs {
+		details[name] = medianCost(runs)
+	}
+	at := func(s service) float64 { return details[trialName(s, costOfReport)].(cost).MySQL }
+	return &Report{Ours: at(services[1]), Floor: at(services[0]), Unit: "ms", Machine: b.shop.machine(), Details: details}
+}
+
+// medianCost is the median of each figure over runs.
+func medianCost(runs []cost) cost {
+	of := func(figure func(cost) float64) float64 {
+		var list []float64
+		for _, c := range runs {
+			list = append(list, figure(c))
+		}
+		return median(list)
+	}
+	var latencies []percentiles
+	for _, c := range runs {
+		latencies = append(latencies, c.Latency)
+	}
+	return cost{
+		MySQL: of(func(c cost) float64 { return c.MySQL }), Ratio: of(func(c cost) float64 { return c.Ratio }),
+		Redis: of(func(c cost) float64 { return c.Redis }), Worker: of(func(c cost) float64 { return c.Worker }),
+		LogSyncs: of(func(c cost) float64 { return c.LogSyncs }), BinlogSyncs: of(func(c cost) float64 { return c.BinlogSyncs }),
+		Statements: of(func(c cost) float64 { return c.Statements }), Latency: medianOf(latencies),
+	}
+}
