@@ -32,6 +32,15 @@ const (
 	StateError       = "error"       // any other error reply
 )
 
+// States lists the State constants.
+func States() []string {
+	return []string{
+		StateNetwork, StateTimeout, StateCanceled, StateClosed, StateLoading, StateReadOnly, StateMasterDown, StateOOM,
+		StateClusterDown, StateMoving, StateWrongMode, StateBusy, StateAuth, StateNoPerm, StateMaxClients, StateMisconf,
+		StateNoReplicas, StateError,
+	}
+}
+
 // replyStates maps the first word of an error reply, which is all that Redis
 // offers as an error code.
 var replyStates = map[string]string{

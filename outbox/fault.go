@@ -8,11 +8,14 @@ import (
 
 // MySQL's error numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
 const (
+	errFullDisk        = 20   // EE_DISK_FULL
+	errDiskFull        = 1021 // ER_DISK_FULL
 	errConCount        = 1040 // ER_CON_COUNT_ERROR
 	errAccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
 	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
 	errDuplicate       = 1062 // ER_DUP_ENTRY
 	errUnknown         = 1105 // ER_UNKNOWN_ERROR
+	errTableFull       = 1114 // ER_RECORD_FILE_FULL
 	errPacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
 	errFullScan        = 1175 // ER_UPDATE_WITHOUT_KEY_IN_TABLE
 	errUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
@@ -24,6 +27,7 @@ const (
 	errInterrupted     = 1317 // ER_QUERY_INTERRUPTED
 	errReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
 	errNewAbort        = 3169 // ER_SESSION_WAS_KILLED
+	errDiskFullAtOnce  = 3675 // ER_DISK_FULL_NOWAIT
 	errCheckMySQL      = 3819 // ER_CHECK_CONSTRAINT_VIOLATED
 	errCheckMariaDB    = 4025 // ER_CONSTRAINT_FAILED
 	errIdle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -115,6 +114,9 @@ func (h *Health) down(err error) {
 	defer h.mu.Unlock()
 	h.turned = time.Now()
 	state := outageState(err)
+	if cure := cures[state]; cure != "" {
+		err = fmt.Errorf("%w; %s", err, cure)
+	}
 	if h.outage == nil || h.state != state {
 		if h.outage == nil {
 			h.since = h.turned
@@ -124,15 +126,6 @@ func (h *Health) down(err error) {
 	}
 	h.outage, h.state = err, state
 	h.metrics.up.Set(0)
-}
-
-// outageState names a kind of outage in a word or two, for log and metric.
-func outageState(err error) string {
-	var redis *keyspace.Outage
-	if errors.As(err, &redis) {
-		return "redis " + redis.State
-	}
-	return "mysql"
 }
 
 // sweepFailed and sweepDone do the same for the sweeper, which may fail alone.

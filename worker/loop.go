@@ -49,7 +49,7 @@ func (w *Worker) loop(ctx context.Context) {
 		case err != nil:
 			outages++
 			w.health.down(err)
-			timer.Reset(outagePause(outages))
+			timer.Reset(outagePause(err, outages))
 			continue
 		case r.Full:
 			wait = 0

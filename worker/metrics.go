@@ -109,6 +109,9 @@ func (m *Metrics) zero() {
 		m.buried.WithLabelValues(string(reason))
 		m.dead.WithLabelValues(string(reason))
 	}
+	for _, state := range outageStates() {
+		m.outages.WithLabelValues(state)
+	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
 	}

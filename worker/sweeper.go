@@ -46,7 +46,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		case err != nil:
 			outages++
 			w.health.sweepFailed(err)
-			timer.Reset(outagePause(outages))
+			timer.Reset(outagePause(err, outages))
 			continue
 		case n > 0:
 			timer.Reset(0)

@@ -1,0 +1,69 @@
+package worker_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/worker"
+)
+
+// journalRefusal lets MySQL refuse the journal's rows, with the error that the table refusal holds.
+func (w *world) journalRefusal() (refuse func(number int, text string), accept func()) {
+	w.t.Helper()
+	w.exec("CREATE TABLE refusal (number INT NOT NULL, text VARCHAR(128) NOT NULL)")
+	w.exec(`CREATE TRIGGER refuse BEFORE INSERT ON cache_outbox_journal FOR EACH ROW BEGIN
+  DECLARE n INT;
+  DECLARE t VARCHAR(128);
+  SELECT number, text INTO n, t FROM refusal LIMIT 1;
+  IF n IS NOT NULL THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = n, MESSAGE_TEXT = t; END IF;
+END`)
+	w.exec("INSERT INTO refusal VALUES (1114, 'The table is full')")
+	return func(number int, text string) {
+			w.t.Helper()
+			w.exec("UPDATE refusal SET number = ?, text = ?", number, text)
+		},
+		func() { w.t.Helper(); w.exec("DELETE FROM refusal") }
+}
+
+// A batch is unlinked and its journal row refused: the state says what is wrong with MySQL, and changes with it, in log,
+// metric and /readyz, each once. Rows wait, and go when the cause is gone.
+func TestJournalIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.onOwnMySQL()
+	refuse, accept := w.journalRefusal()
+	w.enqueue(things(1)...)
+	r := w.worker(worker.Config{})
+	r.start(t)
+	for _, c := range []struct {
+		number            int
+		text, state, cure string
+	}{
+		{1114, "The table is full", "mysql full", "free space on the MySQL server"},
+		{1030, "Got error 28 - No space left on device", "mysql full", "free space on the MySQL server"},
+		{1142, "INSERT command denied", "mysql refused", "grant the right"},
+		{1021, "Disk full", "mysql full", "free space on the MySQL server"},
+		{1053, "Server shutdown in progress", "mysql", ""},
+	} {
+		refuse(c.number, c.text)
+		testenv.Eventually(t, "/readyz says "+c.text, func() bool {
+			err := r.Health().Ready()
+			return err != nil && strings.Contains(err.Error(), c.text) && strings.Contains(err.Error(), c.cure)
+		})
+		if r.log.count("state=\""+c.state+"\"")+r.log.count("state="+c.state+" ") == 0 {
+			t.Errorf("%s: the log does not say %s", c.text, c.state)
+		}
+	}
+	accept()
+	testenv.Eventually(t, "the row goes", func() bool { return w.count("cache_outbox") == 0 })
+	testenv.Eventually(t, "the outage is over", func() bool { return r.Health().Ready() == nil })
+	for state, n := range map[string]float64{"mysql full": 2, "mysql refused": 1, "mysql": 1, "redis loading": 0} {
+		if got := metric(t, r, `unstale_outages_total{state="`+state+`"}`); got != n {
+			t.Errorf("%v outages of state %s, wanted %v", got, state, n)
+		}
+	}
+	if n := r.log.count("outage: rows wait"); n != 4 {
+		t.Errorf("%d lines about four states", n)
+	}
+}
