@@ -1,7 +1,6 @@
 package invalidation
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ type compiler struct {
 	shared   map[string]*sharedParam
 	entities map[string]*entityCompiler
 	order    []*entityCompiler
+	names    []string // of entities, sorted
 }
 
 // A variable is an entry of vars.
@@ -56,7 +56,7 @@ func (c *compiler) compile() *Map {
 	c.readEntities()
 	c.checkUnused()
 	c.checkNames()
-	m.names = slices.Sorted(maps.Keys(c.entities))
+	m.names = c.names
 	m.entities = make(map[string]*entity, len(c.entities))
 	for name, e := range c.entities {
 		m.entities[name] = e.entity
@@ -91,6 +91,12 @@ func (c *compiler) plainText(s scalar) bool {
 // hasControl tells whether text has a line break or another control character.
 func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f })
+}
+
+// mayBeUnread tells whether a name may be declared in what could not be read. Where looking for it would take too long
+// it says so too: then there are a great many faults already.
+func (c *compiler) mayBeUnread(name string) bool {
+	return c.unread != "" && (!c.spend(len(c.unread)) || strings.Contains(c.unread, name))
 }
 
 func (c *compiler) readParams() {

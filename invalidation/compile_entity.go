@@ -21,6 +21,8 @@ type entityCompiler struct {
 	// unclear is set where a template could not be read: its names may be used.
 	unclear bool
 	mark    visitMark
+	depth   int    // in the path that visits it
+	reach   *reach // see reachable
 }
 
 // A declaredName is a param or an enumeration of an entity.
@@ -60,6 +62,7 @@ func (c *compiler) readEntities() {
 		c.entities[part.name.text] = e
 		c.order = append(c.order, e)
 	}
+	c.names = slices.Sorted(maps.Keys(c.entities))
 	for _, e := range c.order {
 		e.readTemplates()
 		e.readDelays()
@@ -139,29 +142,25 @@ func (e *entityCompiler) readDelays() {
 
 // finish checks what can only be seen when all entities are linked.
 func (e *entityCompiler) finish() {
-	reachable := e.reachable()
-	names := map[string]struct{}{}
-	hasKeys, whole := false, !e.partial
-	for _, r := range reachable {
-		for name := range r.params {
-			names[name] = struct{}{}
-			if p := e.params[name]; p != nil && r != e {
-				p.used = true
-			}
-		}
-		hasKeys = hasKeys || len(r.entity.keys) > 0
-		whole = whole && !r.unclear
-		r.entity.templates(func(t *template) {
-			for _, n := range t.slots {
-				e.entity.asks = e.entity.asks || r.entity.slots[n].lookup != nil
-			}
-		})
+	all := e.reachable()
+	e.entity.declared, e.entity.asks = all.declared, all.asks
+	for name, p := range e.params {
+		p.used = p.used || slices.ContainsFunc(e.links, func(l link) bool { return e.passesOn(l, name) })
 	}
-	e.entity.declared = slices.Sorted(maps.Keys(names))
-	if whole && e.part.readable && !e.part.filled {
+	if all.whole && e.part.readable && !e.part.filled {
 		e.add(e.part.name.at, e.part.name.text, "the entity invalidates nothing", "give it keys, patterns, sets, tags or as, or remove it")
 	}
-	if whole && e.part.hold.given && !hasKeys {
+	if all.whole && e.part.hold.given && !all.keys {
 		e.add(e.part.hold.at, e.part.hold.text, "hold refuses fills of exact keys, and the entity has none", "give it keys or tags, or remove hold")
 	}
+}
+
+// passesOn tells whether a param goes along to an entity that declares it.
+func (e *entityCompiler) passesOn(l link, name string) bool {
+	target := e.entities[l.target.text]
+	if target == nil {
+		return false
+	}
+	_, declared := slices.BinarySearch(target.reachable().declared, name)
+	return declared
 }

@@ -18,12 +18,11 @@ const (
 
 // linkAliases turns the names of as into entities.
 func (e *entityCompiler) linkAliases() {
-	known := slices.Sorted(maps.Keys(e.entities))
 	for _, l := range e.links {
 		target := e.entities[l.target.text]
 		if target == nil {
-			if !strings.Contains(e.unread, l.target.text) {
-				e.add(l.target.at, l.target.text, "unknown entity in as", didYouMean(l.target.text, known, "the entities are "+quoteList(known)))
+			if !e.mayBeUnread(l.target.text) {
+				e.add(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.names, "the entities are "+quoteList(e.names)))
 			}
 			continue
 		}
@@ -36,7 +35,7 @@ func (e *entityCompiler) findCycle(path []string) {
 	if e.mark != unvisited {
 		return
 	}
-	e.mark = visiting
+	e.mark, e.depth = visiting, len(path)
 	path = append(path, e.entity.name)
 	for _, l := range e.links {
 		target := e.entities[l.target.text]
@@ -44,8 +43,7 @@ func (e *entityCompiler) findCycle(path []string) {
 			continue
 		}
 		if target.mark == visiting {
-			cycle := append(slices.Clone(path[slices.Index(path, l.target.text):]), l.target.text)
-			e.add(l.target.at, l.target.text, "a cycle: "+strings.Join(cycle, " -> "), "remove one of these entries of as")
+			e.add(l.target.at, l.target.text, "a cycle: "+writeCycle(path[target.depth:], l.target.text), "remove one of these entries of as")
 			continue
 		}
 		target.findCycle(path)
@@ -53,17 +51,59 @@ func (e *entityCompiler) findCycle(path []string) {
 	e.mark = visited
 }
 
-// reachable returns the entity and all that it expands as, each once.
-func (e *entityCompiler) reachable() []*entityCompiler {
-	all := []*entityCompiler{e}
-	for i := 0; i < len(all); i++ {
-		for _, l := range all[i].links {
-			if target := e.entities[l.target.text]; target != nil && !slices.Contains(all, target) {
-				all = append(all, target)
-			}
+// writeCycle writes the names of a cycle, which begins and ends with name. Of a long one the end is left out.
+func writeCycle(path []string, name string) string {
+	shown := slices.Clone(path[:min(len(path), maxListed)])
+	if left := len(path) - len(shown); left > 0 {
+		shown = append(shown, "("+strconv.Itoa(left)+" more)")
+	}
+	return strings.Join(append(shown, name), " -> ")
+}
+
+// A reach is what an entity and all that it expands as have together.
+type reach struct {
+	declared []string // names of params, sorted
+	keys     bool     // exact keys
+	asks     bool     // a template that uses a lookup
+	whole    bool     // everything could be read
+}
+
+// reachable returns the reach of an entity. One that is part of a cycle, which is a fault, is not whole.
+func (e *entityCompiler) reachable() *reach {
+	if e.reach != nil {
+		return e.reach
+	}
+	r := &reach{}
+	e.reach = r // what a cycle gets
+	all := reach{keys: len(e.entity.keys) > 0, whole: !e.partial && !e.unclear, declared: slices.Sorted(maps.Keys(e.params))}
+	e.entity.templates(func(t *template) {
+		for _, n := range t.slots {
+			all.asks = all.asks || e.entity.slots[n].lookup != nil
+		}
+	})
+	for _, l := range e.links {
+		target := e.entities[l.target.text]
+		if target == nil {
+			continue
+		}
+		other := target.reachable()
+		all.keys, all.asks, all.whole = all.keys || other.keys, all.asks || other.asks, all.whole && other.whole
+		all.declared = union(all.declared, other.declared)
+	}
+	*r = all
+	return r
+}
+
+// union merges sorted lists. It returns a where b has nothing new.
+func union(a, b []string) []string {
+	for _, name := range b {
+		if _, known := slices.BinarySearch(a, name); !known {
+			all := slices.Concat(a, b)
+			slices.Sort(all)
+			return slices.Compact(all)
 		}
 	}
-	return all
+	return a
 }
 
 // checkUnused reports names that are declared and used nowhere: most often a spelling mistake.

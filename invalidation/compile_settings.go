@@ -96,7 +96,7 @@ func (c *compiler) publish() (channel string, format Format) {
 	if s := c.doc.publish.format; s.given && c.plainText(s) {
 		format = Format(s.text)
 		if format != FormatEvent && format != FormatArray {
-			c.add(s.at, s.text, "unknown format", didYouMean(s.text, []string{"event", "array"}, "write event or array"))
+			c.add(s.at, s.text, "unknown format", c.didYouMean(s.text, []string{"event", "array"}, "write event or array"))
 		}
 	}
 	return channel, format

@@ -163,7 +163,7 @@ func (e *entityCompiler) paramSlot(name string, p *declaredName) int {
 
 // unknownName reports a name that stands for nothing. The name that was probably meant counts as used.
 func (e *entityCompiler) unknownName(s scalar, name string) {
-	if strings.Contains(e.unread, name) {
+	if e.mayBeUnread(name) {
 		e.unclear = true
 		return
 	}
@@ -172,12 +172,8 @@ func (e *entityCompiler) unknownName(s scalar, name string) {
 		e.add(s.at, "{"+name+"}", "the entity "+e.entity.name+" does not name this param", "add "+name+" to the params of "+e.entity.name)
 		return
 	}
-	known := []string{idName}
-	known = slices.AppendSeq(known, maps.Keys(e.params))
-	known = slices.AppendSeq(known, maps.Keys(e.each))
-	known = slices.AppendSeq(known, maps.Keys(e.vars))
-	slices.Sort(known)
-	near := nearest(name, known)
+	known := e.knownNames()
+	near := e.nearest(name, known)
 	if v := e.vars[near]; v != nil {
 		v.used = true
 	}
@@ -187,7 +183,19 @@ func (e *entityCompiler) unknownName(s scalar, name string) {
 		}
 	}
 	e.add(s.at, "{"+name+"}", "unknown name",
-		didYouMean(name, known, "add "+name+" to the params of "+e.entity.name+"; known here: "+quoteList(known)))
+		orElse(near, "add "+name+" to the params of "+e.entity.name+"; known here: "+quoteList(known)))
+}
+
+// knownNames are the names that a template of the entity may use, sorted; of a great many it knows but the id.
+func (e *entityCompiler) knownNames() []string {
+	known := []string{idName}
+	if e.spend(len(e.params) + len(e.each) + len(e.vars)) {
+		known = slices.AppendSeq(known, maps.Keys(e.params))
+		known = slices.AppendSeq(known, maps.Keys(e.each))
+		known = slices.AppendSeq(known, maps.Keys(e.vars))
+	}
+	slices.Sort(known)
+	return known
 }
 
 // checkSize checks what can be said of a template's expansions without a row.

@@ -1,6 +1,9 @@
 package invalidation
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // flow goes behind the bracket that is closed for the one at pos. If it is not closed, it is reported, closed in
 // memory, and false is returned, with pos at the start of a line.
@@ -42,11 +45,13 @@ type flowState struct {
 // An opening is an open bracket.
 type opening struct {
 	bracket byte
-	at      place
+	offset  int
+	line    int
+	start   int // offset of that line
 }
 
 func (f *flowState) open() {
-	f.opened = append(f.opened, opening{f.at(0), f.place(f.pos)})
+	f.opened = append(f.opened, opening{f.at(0), f.pos, f.line, f.start})
 	f.pos++
 	f.end, f.endLine = f.pos, f.line
 	f.complete = false
@@ -141,7 +146,8 @@ func (f *flowState) closers() []byte {
 func (f *flowState) closeAll() {
 	closers := f.closers()
 	for i, o := range f.opened {
-		f.report.add(o.at, string(o.bracket), "the bracket is not closed", "add the closing "+string(closers[len(closers)-1-i]))
+		at := place{o.line, utf8.RuneCountInString(f.src[o.start:o.offset]) + 1}
+		f.report.add(at, string(o.bracket), "the bracket is not closed", "add the closing "+string(closers[len(closers)-1-i]))
 	}
 	f.edits = append(f.edits, edit{line: f.endLine, from: f.end, to: f.end, with: string(closers)})
 }

@@ -155,14 +155,15 @@ func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) boo
 	for i := range known {
 		names[i] = known[i].name
 	}
-	given := func(name string) bool {
-		return slices.ContainsFunc(all, func(e entry) bool { return e.key.text == name })
+	given := make(map[string]bool, len(all))
+	for _, e := range all {
+		given[e.key.text] = true
 	}
 	for _, e := range all {
 		meant := e.key.text
 		if !slices.Contains(names, meant) {
-			d.add(e.key.at, meant, "unknown field of "+name, didYouMean(meant, names, "the fields are "+quoteList(names)))
-			if meant = nearest(meant, names); given(meant) {
+			d.add(e.key.at, meant, "unknown field of "+name, d.didYouMean(meant, names, "the fields are "+quoteList(names)))
+			if meant = d.nearest(meant, names); given[meant] {
 				continue
 			}
 		}

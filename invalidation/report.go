@@ -16,12 +16,18 @@ func (p place) before(q place) int {
 
 // A report collects the faults of one map.
 type report struct {
-	file   string
-	faults []Fault
+	file    string
+	faults  []Fault
+	lines   map[int]bool // that have one
+	guesses int
 }
 
 // add notes one fault. Text is what the map says there.
 func (r *report) add(at place, text, problem, cure string) {
+	if r.lines == nil {
+		r.lines = map[int]bool{}
+	}
+	r.lines[at.line] = true
 	r.faults = append(r.faults, Fault{
 		File: r.file, Line: at.line, Column: at.column,
 		Text: text, Problem: problem, Cure: cure,
@@ -29,8 +35,16 @@ func (r *report) add(at place, text, problem, cure string) {
 }
 
 // hasLine tells whether a fault of that line is known.
-func (r *report) hasLine(line int) bool {
-	return slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Line == line })
+func (r *report) hasLine(line int) bool { return r.lines[line] }
+
+// maxGuesses is how many names are looked at, over a whole map, to find out what a fault may have meant. It keeps checking
+// a map with a great many faults linear: those beyond are reported without a guess.
+const maxGuesses = 1 << 20
+
+// spend takes n of the guesses, and says whether there were as many.
+func (r *report) spend(n int) bool {
+	r.guesses += n
+	return r.guesses <= maxGuesses
 }
 
 // sorted returns the faults in file order.
@@ -41,10 +55,16 @@ func (r *report) sorted() []Fault {
 	return r.faults
 }
 
+// maxListed is how many names a message lists.
+const maxListed = 20
+
 // quoteList writes names for a message: "a", "b" and "c".
 func quoteList(names []string) string {
 	var b strings.Builder
 	for i, name := range names {
+		if i == maxListed {
+			return b.String() + " and " + strconv.Itoa(len(names)-i) + " more"
+		}
 		switch {
 		case i > 0 && i == len(names)-1:
 			b.WriteString(" and ")
@@ -57,8 +77,11 @@ func quoteList(names []string) string {
 }
 
 // nearest returns the known name that is most like name, or "" where none is like it.
-func nearest(name string, known []string) string {
+func (r *report) nearest(name string, known []string) string {
 	best, bestDistance := "", min(2, max(1, len(name)/3))+1
+	if !r.spend(len(known)) {
+		return best
+	}
 	for _, candidate := range known {
 		if d := distance(strings.ToLower(name), strings.ToLower(candidate), bestDistance); d < bestDistance {
 			best, bestDistance = candidate, d
@@ -68,8 +91,12 @@ func nearest(name string, known []string) string {
 }
 
 // didYouMean is the cure for an unknown name: the nearest of the known ones, or otherwise.
-func didYouMean(name string, known []string, otherwise string) string {
-	if near := nearest(name, known); near != "" {
+func (r *report) didYouMean(name string, known []string, otherwise string) string {
+	return orElse(r.nearest(name, known), otherwise)
+}
+
+func orElse(near, otherwise string) string {
+	if near != "" {
 		return "did you mean " + strconv.Quote(near) + "?"
 	}
 	return otherwise

@@ -18,8 +18,8 @@ type source struct {
 	partial bool
 	// unread is what was left out of the text.
 	unread strings.Builder
-	// probes counts the attempts to find where syntax errors begin.
-	probes int
+	// probes counts the attempts to find where syntax errors begin, and parsed the bytes that were parsed again for them.
+	probes, parsed int
 	// tabs is set where the indentation was guessed: a syntax error is then most likely a wrong guess.
 	tabs bool
 }

@@ -15,6 +15,8 @@ const (
 	maxSyntaxFaults = 100
 	// maxProbes is how many lines are tried, over all syntax errors, to find where they begin.
 	maxProbes = 300
+	// maxParsed is how many bytes are parsed again, over all syntax errors: of a large map fewer errors are found at once.
+	maxParsed = 16 << 20
 )
 
 const cureSyntax = "check the indentation, the colons, the brackets and the quotes of this line"
@@ -36,7 +38,7 @@ func (s *source) parse(r *report) *yaml.Node {
 			s.reportSyntax(r, line, err)
 		}
 		s.partial = true
-		if !s.leaveOut(line) {
+		if s.parsed += len(s.text); s.parsed > maxParsed || !s.leaveOut(line) {
 			return nil
 		}
 	}
@@ -100,7 +102,8 @@ func (s *source) faultyLine(last int) int {
 	}
 	last = min(max(last, 1), len(ends))
 	for n := last - 1; n > 0; n-- {
-		if s.probes++; s.probes > maxProbes {
+		s.probes++
+		if s.parsed += ends[n]; s.probes > maxProbes || s.parsed > maxParsed {
 			return last
 		}
 		if _, _, _, err := parseYAML(s.text[:ends[n]]); err == nil {

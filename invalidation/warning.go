@@ -8,9 +8,10 @@ import (
 
 // warn writes advice about a map without faults.
 func (c *compiler) warn(m *Map, advice *report) {
+	users := c.lookupUsers()
 	for _, part := range c.doc.params {
 		if part.lookup != nil {
-			c.warnLookup(part.name, advice)
+			warnLookup(part.name, users[part.name.text], advice)
 		}
 	}
 	for _, e := range c.order {
@@ -22,20 +23,43 @@ func (c *compiler) warn(m *Map, advice *report) {
 }
 
 // warnLookup says what a lookup cannot know.
-func (c *compiler) warnLookup(name scalar, advice *report) {
-	var users []string
-	for _, e := range c.order {
-		if slices.ContainsFunc(e.reachable(), func(r *entityCompiler) bool { return r.looksUp(name.text) }) {
-			users = append(users, e.entity.name)
-		}
-	}
-	slices.Sort(users)
+func warnLookup(name scalar, users []string, advice *report) {
 	advice.add(name.at, name.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
 		"on moves and deletes let the row give the old values as well as the new ones")
 }
 
-func (e *entityCompiler) looksUp(name string) bool {
-	return slices.ContainsFunc(e.entity.slots, func(s slot) bool { return s.lookup != nil && s.name == name })
+// lookupUsers returns the entities of which rows use each lookup, in their own templates or in those of what they expand
+// as, sorted.
+func (c *compiler) lookupUsers() map[string][]string {
+	direct := map[string][]*entityCompiler{}
+	from := map[*entityCompiler][]*entityCompiler{} // what expands as it
+	for _, name := range c.names {
+		e := c.entities[name]
+		for _, s := range e.entity.slots {
+			if s.lookup != nil {
+				direct[s.name] = append(direct[s.name], e)
+			}
+		}
+		for _, l := range e.links {
+			target := c.entities[l.target.text]
+			from[target] = append(from[target], e)
+		}
+	}
+	users := make(map[string][]string, len(direct))
+	for param, all := range direct {
+		seen := map[*entityCompiler]bool{}
+		for len(all) > 0 {
+			e := all[len(all)-1]
+			all = all[:len(all)-1]
+			if !seen[e] {
+				seen[e] = true
+				users[param] = append(users[param], e.entity.name)
+				all = append(all, from[e]...)
+			}
+		}
+		slices.Sort(users[param])
+	}
+	return users
 }
 
 func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {

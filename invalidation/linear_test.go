@@ -1,0 +1,82 @@
+package invalidation
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// largeMaps are maps of n entries, good and bad, in each of the shapes that could make checking one look through all others.
+func largeMaps() map[string]func(n int) string {
+	return map[string]func(int) string{
+		"keys and patterns": entries("version: 1\nentities:\n", `  e<i>:
+    params: [a]
+    keys: ["shop:e<i>:{id}:{a}"]
+    patterns: ["shop:e<i>:{a}:*"]
+`),
+		"sets and tags":    entries("version: 1\nentities:\n", "  e<i>: {sets: [\"set:e<i>:{id}\"], tags: [\"e<i>:{id}\"]}\n"),
+		"as one":           entries("version: 1\nentities:\n  e: {keys: [\"{id}\"]}\n", "  e<i>: {params: [a], as: {e: \"{a}\"}}\n"),
+		"as the next":      entries("version: 1\nentities:\n", "  e<i>: {params: [a], keys: [\"e<i>:{a}\"], as: {e<next>: \"{a}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
+		"a cycle":          entries("version: 1\nentities:\n", "  e<i>: {as: {e<next>: \"{id}\", e0: \"{id}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
+		"params":           entries("version: 1\nentities: {e: {keys: [\"{id}\"]}}\nparams:\n", "  p<i>: {optional: true}\n"),
+		"vars":             entries("version: 1\nentities: {e: {keys: [\"{id}\"]}}\nvars:\n", "  v<i>: x\n"),
+		"one lookup":       entries("version: 1\nparams: {p: {lookup: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}}\nentities:\n", "  e<i>: {params: [p], keys: [\"e<i>:{p}\"]}\n"),
+		"unknown entities": entries("version: 1\nentities:\n", "  e<i>: {as: {x<i>: \"{id}\"}}\n"),
+		"unknown names":    entries("version: 1\nentities:\n", "  e<i>: {keys: [\"{x}\"]}\n"),
+		"unknown fields":   entries("version: 1\n", "e<i>: {keys: [\"{x}\"]}\n"),
+		"no quotes":        entries("version: 1\nentities:\n  e:\n    keys:\n", "      - {x}:<i>\n"),
+		"in one line":      entries("{version: 1, entities: {e: {keys: [\"{id}\"]}", ", e<i>: {keys: [\"e<i>:{id}\"]}", "}}\n"),
+		"broken lines":     entries("version: 1\nentities:\n", "  e<i>: {keys: [\"e<i>:{id}\"]}\n  : ]\n"),
+	}
+}
+
+// entries writes n entries between a head and a tail. In an entry <i> is its number and <next> that of the next one.
+func entries(head, entry string, tail ...string) func(n int) string {
+	return func(n int) string {
+		var b strings.Builder
+		b.WriteString(head)
+		number := func(text string, i int) {
+			b.WriteString(strings.NewReplacer("<i>", strconv.Itoa(i), "<next>", strconv.Itoa(i+1)).Replace(text))
+		}
+		for i := range n {
+			number(entry, i)
+		}
+		for _, t := range tail {
+			number(t, n-1)
+		}
+		return b.String()
+	}
+}
+
+// A map of four times as many entries takes four times the work, and not sixteen times. Work is what is allocated, and not
+// time, which depends on the machine. Not parallel, since allocations are counted for the whole process.
+func TestCheckingIsLinear(t *testing.T) {
+	const n = 1000
+	for name, write := range largeMaps() {
+		small, large := write(n), write(4*n)
+		one, _ := heap(func() error { _, err := Parse("map.yaml", []byte(small), nil); return err })
+		four, err := heap(func() error { _, err := Parse("map.yaml", []byte(large), nil); return err })
+		if text := fmt.Sprint(err); len(text) > 300*4*n {
+			t.Errorf("%s: %d bytes of faults for %d entries", name, len(text), 4*n)
+		}
+		if ratio := float64(four) / float64(one); ratio > 6 {
+			t.Errorf("%s: %d KiB for %d entries, %d KiB for %d: %.1f times", name, one>>10, n, four>>10, 4*n, ratio)
+		}
+	}
+}
+
+func BenchmarkLargeMaps(b *testing.B) {
+	for name, write := range largeMaps() {
+		for _, n := range []int{1000, 4000, 16000} {
+			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {
+				src := []byte(write(n))
+				b.ReportAllocs()
+				for b.Loop() {
+					_, _ = Parse("map.yaml", src, nil)
+				}
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "µs/entry")
+			})
+		}
+	}
+}
