@@ -30,6 +30,7 @@ type Keyspace struct {
 	sharded   bool // Pub/Sub
 	shards    shards
 	publisher publisher
+	late      lateAnswer
 
 	// The beacons of Unlink, and of Sweep and TakeSet.
 	unlinks, sweeps lane
@@ -53,6 +54,11 @@ func Open(o Options) (*Keyspace, error) {
 	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}
 	k.sweeps = lane{ttl: o.BeaconTTL, wait: wait}
 	k.cluster, _ = k.client.(*redis.ClusterClient)
+	if k.cluster == nil {
+		patient := o
+		patient.Timeout = max(o.Timeout, latePatience)
+		k.late.connect = func() redis.UniversalClient { return patient.client(a) }
+	}
 	return k, nil
 }
 
@@ -60,6 +66,7 @@ func Open(o Options) (*Keyspace, error) {
 // in an *Outage. Closing again does nothing.
 func (k *Keyspace) Close() error {
 	k.closeOnce.Do(func() {
+		k.late.close()
 		if err := k.client.Close(); err != nil {
 			k.closeErr = fmt.Errorf("close keyspace: %w", err)
 		}
@@ -134,7 +141,7 @@ func (k *Keyspace) outage(ctx context.Context, err error) *Outage {
 	case o.State == StateMoving: // somebody redirects who should not
 		o.State = StateWrongMode
 	}
-	return o
+	return k.late.explain(o)
 }
 
 // outageOrLoss makes an *Outage of err unless it is a *Loss.

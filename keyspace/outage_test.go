@@ -3,6 +3,7 @@ package keyspace_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,38 @@ func TestOutageLoading(t *testing.T) {
 	}
 	testenv.Eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
 	mustUnlink(t, k, targets("some:key:1"))
+}
+
+// A server that loads may answer LOADING too late for a command. That is loading nonetheless, and goes on being so.
+func TestOutageLoadingAnswersLate(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "8000")
+	k := open(t, keyspace.Options{URL: server.URL(), Timeout: 100 * time.Millisecond})
+	fill(t, k.Client(), names(5000, "some:key:%d")...)
+	if err := k.Client().Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	loaded := make(chan error, 1)
+	go func() { loaded <- server.Restart(t.Context()) }()
+	var states []string
+	testenv.Eventually(t, "recovery", func() bool {
+		_, err := k.Unlink(t.Context(), targets("a"))
+		var o *keyspace.Outage
+		if errors.As(err, &o) {
+			states = append(states, o.State)
+		}
+		return err == nil
+	})
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
+	states = slices.DeleteFunc(slices.Compact(states), func(s string) bool { return s == keyspace.StateNetwork })
+	if got := strings.Join(slices.Compact(states), " "); got != "timeout loading" && got != "loading" {
+		t.Errorf("states %q, wanted loading, perhaps after a timeout", got)
+	}
 }
 
 // A server that is gone is an outage, and when it is back the same Keyspace

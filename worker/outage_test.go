@@ -3,8 +3,12 @@ package worker_test
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -65,5 +69,37 @@ func TestJournalIsRefused(t *testing.T) {
 	}
 	if n := r.log.count("outage: rows wait"); n != 4 {
 		t.Errorf("%d lines about four states", n)
+	}
+}
+
+// Redis starts with much data and answers late that it is loading: the log says so, once, instead of a timeout.
+func TestLateLoadingIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	server := testenv.OwnRedis(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "8000")
+	w.url, w.redis = server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = w.redis.Close() })
+	w.set(texts(5000, "shop:thing:%d")...)
+	if err := w.redis.Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: 100 * time.Millisecond, BeaconTTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ks.Close() })
+	r := w.worker(worker.Config{}, func(worker.Redis) worker.Redis { return ks })
+	r.start(t)
+	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the outage is noticed", func() bool { return r.log.count(`state="redis network"`) == 1 })
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the outage is over", func() bool { return r.log.count("outage is over") > 0 })
+	if r.log.count(`state="redis loading"`) != 1 || r.log.count(`state="redis timeout"`) > 1 {
+		t.Error("the log does not say once that redis is loading")
 	}
 }

@@ -219,7 +219,7 @@ func (p *replayLog) over(w *Worker) {
 	defer func() { *p = replayLog{} }()
 	switch {
 	case p.began.IsZero() && p.noticed:
-		w.log.Info("compared, redis has everything again: other workers have replayed what was missing")
+		w.log.Info("compared with the journal: redis has everything that was settled")
 	case !p.began.IsZero():
 		w.log.Info("replayed, redis has everything again", "batches", p.batches, "keys", p.keys,
 			"took", time.Since(p.began).Round(time.Millisecond).String())

@@ -338,3 +338,21 @@ func TestReplayOfADamagedBatch(t *testing.T) {
 		t.Error("the batch is not kept")
 	}
 }
+
+// One worker whose beats alone were lost has nothing to replay, and does not speak of others that did.
+func TestNothingToReplay(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set("shop:thing:1")
+	past.remember()
+	r := w.worker(worker.Config{})
+	r.start(t)
+	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
+	past.goBack()
+	testenv.Eventually(t, "it compares", func() bool {
+		return r.log.count("compared with the journal: redis has everything that was settled") == 1
+	})
+	if r.log.count("other workers") != 0 || r.log.count("replayed,") != 0 {
+		t.Error("the log says more than is known")
+	}
+}
