@@ -3,14 +3,12 @@ package outbox
 import (
 	"fmt"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 )
 
 // StoreConfig says how a [Store] reaches MySQL and how long it may hold rows.
 type StoreConfig struct {
-	// DSN is a go-sql-driver data source name. parseTime, loc, interpolateParams and multiStatements are
-	// set by the store, whatever the DSN says; it must name a database. Required.
+	// DSN is a go-sql-driver data source name, which must name a database. What would change what statements mean is
+	// overridden, and system variables that the store does not pin are refused: see docs/operations.md. Required.
 	DSN string
 	// Worker names this process in the journal, at most 64 characters. Required.
 	Worker string
@@ -21,6 +19,9 @@ type StoreConfig struct {
 	// StatementTimeout bounds every statement outside a claim (status, sweeps, retention), and each answer
 	// of the server inside one. Zero: 5 s.
 	StatementTimeout time.Duration
+	// LookupTimeout bounds one lookup of the map, on the server; the client waits a little longer. 10 ms to 2 s.
+	// Zero: 200 ms.
+	LookupTimeout time.Duration
 }
 
 // WithDefaults returns a copy in which zero values are replaced.
@@ -30,6 +31,9 @@ func (c StoreConfig) WithDefaults() StoreConfig {
 	}
 	if c.StatementTimeout == 0 {
 		c.StatementTimeout = 5 * time.Second
+	}
+	if c.LookupTimeout == 0 {
+		c.LookupTimeout = 200 * time.Millisecond
 	}
 	return c
 }
@@ -45,32 +49,9 @@ func (c StoreConfig) Validate() error {
 	if t := c.StatementTimeout; t < 100*time.Millisecond || t > 5*time.Minute {
 		return fmt.Errorf("statement timeout %s: wanted 100ms to 5m", t)
 	}
+	if t := c.LookupTimeout; t < 10*time.Millisecond || t > 2*time.Second {
+		return fmt.Errorf("lookup timeout %s: wanted 10ms to 2s", t)
+	}
 	_, err := c.driver()
 	return err
-}
-
-// driver turns the DSN into the driver's settings. Errors never show the DSN: it holds a password.
-func (c StoreConfig) driver() (*mysql.Config, error) {
-	cfg, err := mysql.ParseDSN(c.DSN)
-	if err != nil {
-		return nil, fmt.Errorf("mysql dsn: %w; wanted user:password@tcp(host:3306)/database", err)
-	}
-	if cfg.DBName == "" {
-		return nil, fmt.Errorf("mysql dsn: names no database; wanted user:password@tcp(host:3306)/database")
-	}
-	cfg.ParseTime, cfg.Loc = true, time.UTC
-	cfg.InterpolateParams = true // one round trip a statement; safe with utf8mb4
-	cfg.MultiStatements = false
-	cfg.MaxAllowedPacket = 0        // ask the server, so that what it would not take is an error and not a lost connection
-	cfg.Logger = &mysql.NopLogger{} // errors are returned; the loop logs them once
-	if cfg.Timeout == 0 {
-		cfg.Timeout = c.StatementTimeout
-	}
-	if cfg.ReadTimeout == 0 {
-		cfg.ReadTimeout = c.StatementTimeout
-	}
-	if cfg.WriteTimeout == 0 {
-		cfg.WriteTimeout = c.StatementTimeout
-	}
-	return cfg, nil
 }

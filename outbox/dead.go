@@ -155,7 +155,7 @@ type deadFunc func(ctx context.Context, tx *sql.Tx, ids []uint64) (gone []uint64
 func (s *Store) deadPart(ctx context.Context, q DeadQuery, from, last uint64, do deadFunc) (ids, gone []uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StatementTimeout)
 	defer cancel()
-	tx, err := s.side.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := s.side.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, nil, err
 	}

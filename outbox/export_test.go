@@ -1,6 +1,9 @@
 package outbox
 
-import "time"
+import (
+	"database/sql"
+	"time"
+)
 
 // EveryLookIsSlow makes every look at the table's start one that is worth avoiding, as with a million rows that are not
 // purged.
@@ -14,3 +17,8 @@ func (s *Store) LookAgain() { s.head.rest, s.head.looked = time.Time{}, time.Tim
 
 // Strays is how many ids below the head are remembered.
 func (s *Store) Strays() int { return len(s.head.strays) }
+
+// Pools are the Store's pools by name.
+func (s *Store) Pools() map[string]*sql.DB {
+	return map[string]*sql.DB{"claims": s.claims, "side": s.side.DB, "lookups": s.lookups, "schema": s.schema}
+}

@@ -12,6 +12,7 @@ const (
 	errDiskFull        = 1021 // ER_DISK_FULL
 	errConCount        = 1040 // ER_CON_COUNT_ERROR
 	errAccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
+	errSortAbort       = 1028 // ER_FILSORT_ABORT
 	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
 	errDuplicate       = 1062 // ER_DUP_ENTRY
 	errUnknown         = 1105 // ER_UNKNOWN_ERROR
@@ -25,7 +26,10 @@ const (
 	errUserLimit       = 1226 // ER_USER_LIMIT_REACHED
 	errReadOnlyOption  = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
 	errInterrupted     = 1317 // ER_QUERY_INTERRUPTED
+	errReadOnlySession = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
+	errSlowMariaDB     = 1969 // ER_STATEMENT_TIMEOUT
+	errSlowMySQL       = 3024 // ER_QUERY_TIMEOUT
 	errNewAbort        = 3169 // ER_SESSION_WAS_KILLED
 	errDiskFullAtOnce  = 3675 // ER_DISK_FULL_NOWAIT
 	errCheckMySQL      = 3819 // ER_CHECK_CONSTRAINT_VIOLATED
@@ -59,13 +63,23 @@ func IsTooLarge(err error) bool {
 	return errors.Is(err, errTooLarge) || errors.Is(err, mysql.ErrPktTooLarge) || number(err) == errPacketTooLarge
 }
 
+// isEnded reports whether the server ended a statement for the time that it ran or waited for a lock, or because somebody
+// asked it to: 3024 or 1969, in a sort also 1028, 1317 as KILL QUERY says, 1205.
+func isEnded(err error) bool {
+	switch number(err) {
+	case errSlowMySQL, errSlowMariaDB, errSortAbort, errInterrupted, errLockTimeout:
+		return true
+	}
+	return false
+}
+
 // IsStatementFault says whether the server is well and refuses the statement itself, such as an unknown
 // table: trying again cannot help. Errors of the network, and of a server that is busy, read-only or going
-// down, are not.
+// down, are not, nor is a statement that took too long.
 func IsStatementFault(err error) bool {
 	switch number(err) {
 	case 0, errConCount, errAccessDenied, errShutdown, errTooManyUserConn, errLockTimeout, errDeadlock, errUserLimit,
-		errReadOnlyOption, errInterrupted, errReadOnlyMode, errNewAbort, errIdle:
+		errReadOnlyOption, errReadOnlyMode, errNewAbort, errIdle, errInterrupted, errSortAbort, errSlowMariaDB, errSlowMySQL:
 		var shape *LookupShapeError
 		return errors.As(err, &shape)
 	}

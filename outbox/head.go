@@ -236,18 +236,9 @@ func (s *Store) trip(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// nextID is the id that the next row gets. MySQL answers from a cache that may be a day old unless it is told not to, in a
-// way that MariaDB, which has none, does not know.
+// nextID is the id that the next row gets.
 func (s *Store) nextID(ctx context.Context) (id uint64, err error) {
-	conn, err := s.side.Conn(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = conn.Close() }() // back to the pool
-	if _, err := conn.ExecContext(ctx, "SET SESSION information_schema_stats_expiry = 0"); err != nil && number(err) != errUnknownVariable {
-		return 0, err
-	}
-	err = conn.QueryRowContext(ctx, autoIncrementSQL).Scan(&id)
+	err = s.side.QueryRowContext(ctx, autoIncrementSQL).Scan(&id)
 	return id, err
 }
 

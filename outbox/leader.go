@@ -16,11 +16,10 @@ type Lead struct{ tx *sql.Tx }
 // Contract for all: an exclusive lock on one row by primary key that is never written, or none; never waits, but for
 // makeLeadSQL, which runs only where the row is missing.
 const (
-	takeLeadSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead' FOR UPDATE SKIP LOCKED"
-	haveLeadSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead'"
-	makeLeadSQL  = "INSERT IGNORE INTO cache_outbox_sweeper (name, worker) VALUES ('lead', '')"
-	leadLimitSQL = "SET SESSION wait_timeout = 10"
-	holdLeadSQL  = "DO 0"
+	takeLeadSQL = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead' FOR UPDATE SKIP LOCKED"
+	haveLeadSQL = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead'"
+	makeLeadSQL = "INSERT IGNORE INTO cache_outbox_sweeper (name, worker) VALUES ('lead', '')"
+	holdLeadSQL = "DO 0"
 )
 
 // TryLead takes the lead, or returns nil if another process has it.
@@ -45,15 +44,12 @@ func (s *Store) tryLead(ctx context.Context) (*Lead, error) {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	// The transaction outlives both contexts: a lead ends with Drop, or with the connection.
-	tx, err := s.side.DB.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := s.side.DB.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return nil, err
 	}
 	row := ""
-	if _, err = tx.ExecContext(limited, leadLimitSQL); err == nil {
-		err = tx.QueryRowContext(limited, takeLeadSQL).Scan(&row)
-	}
-	if err != nil {
+	if err := tx.QueryRowContext(limited, takeLeadSQL).Scan(&row); err != nil {
 		_ = tx.Rollback() // err says why; the server rolls back in any case
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, nil

@@ -257,6 +257,14 @@ func TestOpenRefuses(t *testing.T) {
 		"claim timeout 2.5s: wanted whole":   {DSN: "/x", Worker: "w", ClaimTimeout: 2500 * time.Millisecond},
 		`worker name "": has 0 bytes`:        {DSN: "/x"},
 		"wanted user:password@tcp(host:3306": {DSN: "user:secret@tcp(db:3306", Worker: "w"},
+		"lookup timeout 3s: wanted 10ms":     {DSN: "/x", Worker: "w", LookupTimeout: 3 * time.Second},
+		"mysql dsn: a URL (mysql://...) is not understood; wanted user:password@tcp(host:3306)/database": {DSN: "mysql://user:sec/secret@host/db", Worker: "w"},
+		"a URL (mariadb+pool://...) is":                                           {DSN: "mariadb+pool://user:secret@host", Worker: "w"},
+		"cannot be read; wanted user:":                                            {DSN: "user:secret/db", Worker: "w"}, // the driver quotes it as an unknown network
+		"cannot be read; wanted user":                                             {DSN: "user:secret@host/db", Worker: "w"},
+		`invalid bool value: maybe; wanted user:`:                                 {DSN: "user:secret@/db?parseTime=maybe", Worker: "w"},
+		"did you forget to escape a param value?":                                 {DSN: "user:secret@tcp(h)/db?loc=US/Pacific", Worker: "w"},
+		"foreign_key_checks, parsetime: neither a parameter of go-sql-driver nor": {DSN: "user:secret@/db?parsetime=true&foreign_key_checks=0&autocommit=0", Worker: "w"},
 	} {
 		_, err := outbox.Open(cfg)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

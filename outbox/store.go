@@ -7,18 +7,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 )
 
-// A Store is the worker's side of the outbox. It keeps two pools: claims, whose sessions are short-lived by
-// contract (see session.go), and one for everything else, so that nothing waits for a claim. Safe for
-// concurrent use; it connects when first used.
+// A Store is the worker's side of the outbox. It keeps pools of sessions (see pool.go), so that nothing waits for a claim
+// and no lookup can harm one. Safe for concurrent use; it connects when first used.
 type Store struct {
-	cfg    StoreConfig
-	claims *sql.DB
-	side   *sqlx.DB
-	head   head
+	cfg     StoreConfig
+	claims  *sql.DB
+	side    *sqlx.DB
+	lookups *sql.DB
+	schema  *sql.DB
+	head    head
 }
 
 // Open checks cfg and returns a Store. It does not connect.
@@ -31,28 +31,32 @@ func Open(cfg StoreConfig) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	connector, err := mysql.NewConnector(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("mysql dsn: %w", err)
+	s := &Store{cfg: cfg, head: head{near: nearScan}}
+	claims, side, lookups, schema := cfg.pools(dsn)
+	var sideDB *sql.DB
+	for _, p := range []struct {
+		pool pool
+		db   **sql.DB
+	}{{claims, &s.claims}, {side, &sideDB}, {lookups, &s.lookups}, {schema, &s.schema}} {
+		if *p.db, err = p.pool.connect(dsn, cfg.Worker); err != nil {
+			return nil, err
+		}
 	}
-	claims := sql.OpenDB(session{connector, cfg.ClaimTimeout})
-	claims.SetMaxOpenConns(2) // the loop's, and one more for the moment in which a dead one is replaced
-	claims.SetMaxIdleConns(1)
-	claims.SetConnMaxIdleTime(cfg.ClaimTimeout / 2) // never hand out one that the server has just thrown out
-	side := sql.OpenDB(connector)
-	side.SetMaxOpenConns(4)
-	side.SetMaxIdleConns(2)
-	side.SetConnMaxIdleTime(5 * time.Second) // below what a Lead leaves as wait_timeout
-	return &Store{cfg: cfg, claims: claims, side: sqlx.NewDb(side, "mysql"), head: head{near: nearScan}}, nil
+	s.side = sqlx.NewDb(sideDB, "mysql")
+	return s, nil
 }
 
-// Close closes both pools. A claim that is still open is rolled back by the server.
+// Close closes all pools. A claim that is still open is rolled back by the server.
 func (s *Store) Close() error {
-	return errors.Join(s.claims.Close(), s.side.Close())
+	return errors.Join(s.claims.Close(), s.side.Close(), s.lookups.Close(), s.schema.Close())
 }
 
-// DB is the pool for everything but claims, such as migrations and their check.
+// DB is the pool for statements outside claims, such as the check of the schema. Its statements are short.
 func (s *Store) DB() *sql.DB { return s.side.DB }
+
+// SchemaDB is the pool for migrations: its statements may take as long as their ctx allows, but wait for a lock no longer than
+// others do.
+func (s *Store) SchemaDB() *sql.DB { return s.schema }
 
 // ClaimTimeout is the limit that the server puts on a vanished claimer.
 func (s *Store) ClaimTimeout() time.Duration { return s.cfg.ClaimTimeout }

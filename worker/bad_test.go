@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -146,4 +147,36 @@ func TestLookupAnswersForAnotherID(t *testing.T) {
 	checkDead(t, w, map[string][2]string{
 		"ABC": {"lookup_failed", `the answer is for ["abc"]`}, "X": {"lookup_failed", `the answer is for ["x"]`},
 	})
+}
+
+// A lookup that the server ends for the time that it took delays its rows, with an attempt and the reason.
+func TestSlowLookupsAreDelayed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lookupMap)
+	w.lookupTimeout = 100 * time.Millisecond
+	w.exec("CREATE TABLE product_categories (product_id INT NOT NULL, category_id INT NOT NULL)")
+	blocker, err := w.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocker.Close()
+	if _, err := blocker.ExecContext(t.Context(), "LOCK TABLES product_categories WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	w.enqueue(outbox.Invalidation{Entity: "product", ID: "1"}, outbox.Invalidation{Entity: "page", ID: "1", Params: map[string]any{"n": 1}})
+	r := w.worker(worker.Config{RetryDelay: time.Minute})
+	if got := r.drain(t); got.Unlinked != 1 || got.Delayed != 1 || got.Dead != 0 {
+		t.Errorf("%+v", got)
+	}
+	var attempts int
+	var reason, text string
+	if err := w.db.QueryRow("SELECT attempts, reason, error FROM cache_outbox_delayed").Scan(&attempts, &reason, &text); err != nil {
+		t.Fatal(err)
+	}
+	if attempts != 1 || reason != "lookup_failed" || !strings.Contains(text, "no answer within 100ms: Error ") {
+		t.Errorf("%d attempts, %s, %s", attempts, reason, text)
+	}
+	if _, err := blocker.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -24,7 +24,7 @@ func BenchmarkBatch(b *testing.B) {
 // batchOf does what a pass does to rows, without MySQL and Redis.
 func batchOf(t testing.TB, m *invalidation.Map, rows []outbox.Row, cfg Config) outbox.Settlement {
 	b := newBatch(m, rows)
-	answers, err := b.resolve(t.Context(), nil, cfg.LookupTimeout, cfg.BatchKeys)
+	answers, err := b.resolve(t.Context(), nil, cfg.BatchKeys)
 	if err != nil {
 		t.Fatal(err)
 	}

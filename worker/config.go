@@ -18,8 +18,6 @@ type Config struct {
 	// IdleInterval is the longest wait between two polls of an empty outbox, and so the latency of a change
 	// without a wake-up. It is jittered by a tenth. 1 ms to 1 min. Default 50 ms.
 	IdleInterval time.Duration
-	// LookupTimeout bounds one lookup of the map. 10 ms to 2 s. Default 200 ms (O2).
-	LookupTimeout time.Duration
 	// MaxAttempts is how often a row fails by its own fault before it is buried. 1 to 100. Default 8.
 	MaxAttempts int
 	// RetryDelay is the wait after a row's first failure; it doubles with each one, jittered, up to 5 min.
@@ -49,7 +47,6 @@ func (c Config) WithDefaults() Config {
 	orInt(&c.BatchKeys, 50_000)
 	orInt(&c.BatchBytes, 8<<20)
 	orInt(&c.IdleInterval, 50*time.Millisecond)
-	orInt(&c.LookupTimeout, 200*time.Millisecond)
 	orInt(&c.MaxAttempts, 8)
 	orInt(&c.RetryDelay, time.Second)
 	orInt(&c.JournalRetention, 24*time.Hour)
@@ -91,7 +88,6 @@ func (c Config) Validate() error {
 		value, min, max time.Duration
 	}{
 		{"idle interval", c.IdleInterval, time.Millisecond, time.Minute},
-		{"lookup timeout", c.LookupTimeout, 10 * time.Millisecond, 2 * time.Second},
 		{"retry delay", c.RetryDelay, time.Millisecond, longestRetry},
 		{"journal retention", c.JournalRetention, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
@@ -16,7 +15,6 @@ import (
 // is outside the claim: its own connection, its own time limit, the state after the commit.
 type lookups struct {
 	store   *outbox.Store
-	timeout time.Duration // of one query
 	answers invalidation.Answers
 	faults  map[askKey]*lookupFault
 }
@@ -36,8 +34,8 @@ type lookupFault struct {
 // resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage
 // of MySQL. Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are
 // dropped from the batch and stay in the table.
-func (b *batch) resolve(ctx context.Context, store *outbox.Store, timeout time.Duration, most int) (*invalidation.Answers, error) {
-	l := &lookups{store: store, timeout: timeout, faults: map[askKey]*lookupFault{}}
+func (b *batch) resolve(ctx context.Context, store *outbox.Store, most int) (*invalidation.Answers, error) {
+	l := &lookups{store: store, faults: map[askKey]*lookupFault{}}
 	q := questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
 	for i := range b.changes {
 		c := &b.changes[i]
@@ -116,7 +114,7 @@ func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 // with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that
 // was not asked for. Then the row that it belongs to cannot be told, and the question is halved until it can.
 func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
-	found, err := l.query(ctx, lookup, by)
+	found, err := l.store.Lookup(ctx, lookup.SQL, by)
 	if err != nil {
 		return l.fail(ctx, lookup, by, err)
 	}
@@ -176,25 +174,18 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 	return l.ask(ctx, lookup, by[half:])
 }
 
-func (l *lookups) query(ctx context.Context, lookup *invalidation.Lookup, by [][]string) ([][]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	return l.store.Lookup(ctx, lookup.SQL, by)
-}
-
 // fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and
 // from a server that is away (nobody is at fault, the error is returned).
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
+	var slow *outbox.SlowLookupError
 	f := &lookupFault{err: err}
 	switch {
-	case ctx.Err() != nil:
-		return err
 	case outbox.IsTooLarge(err) && len(by) > 1:
 		return l.askHalves(ctx, lookup, by)
 	case outbox.IsTooLarge(err):
 		f.err = fmt.Errorf("one question is larger than max_allowed_packet; ask by shorter values: %w", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		f.err, f.retry = fmt.Errorf("no answer within %s: %w", l.timeout, err), true
+	case errors.As(err, &slow):
+		f.retry = true
 	case !outbox.IsStatementFault(err):
 		return err
 	}
@@ -217,10 +208,10 @@ func canonical(by []string) bool {
 }
 
 // Expand is what the worker does with a row before it goes to Redis: it asks the store what the row does not
-// say, within timeout a lookup, and expands. The error is an *invalidation.RowError if the row is at fault.
-func Expand(ctx context.Context, m *invalidation.Map, store *outbox.Store, timeout time.Duration, row invalidation.Row) (invalidation.Plan, error) {
+// say, and expands. The error is an *invalidation.RowError if the row is at fault.
+func Expand(ctx context.Context, m *invalidation.Map, store *outbox.Store, row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
-	answers, err := b.resolve(ctx, store, timeout, m.Limits().KeysPerRow)
+	answers, err := b.resolve(ctx, store, m.Limits().KeysPerRow)
 	if err != nil {
 		return invalidation.Plan{}, err
 	}

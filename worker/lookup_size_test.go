@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -41,7 +40,7 @@ func TestQuestionsAreBoundedInBytes(t *testing.T) {
 		w.enqueue(pair(fmt.Sprint("hostile", i), 5500))
 	}
 	w.enqueue(outbox.Invalidation{Entity: "plain", ID: "1"})
-	r := w.worker(worker.Config{LookupTimeout: 2 * time.Second})
+	r := w.worker(worker.Config{})
 	if bytes := allocated(func() { r.drain(t) }); bytes > 64<<20 {
 		t.Errorf("%d hostile rows of 64 KiB: %d MiB were allocated", hostile, bytes>>20)
 	}

@@ -90,7 +90,7 @@ func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Resu
 // apply carries rows to Redis and says what becomes of them.
 func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.Row, alone bool) (Result, outbox.Settlement, error) {
 	b := newBatch(m, rows)
-	answers, err := b.resolve(ctx, w.store, w.cfg.LookupTimeout, w.cfg.BatchKeys)
+	answers, err := b.resolve(ctx, w.store, w.cfg.BatchKeys)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, err
 	}

@@ -33,6 +33,8 @@ type world struct {
 	redis   *redis.Client
 	channel string
 	mapFile string
+
+	lookupTimeout time.Duration // 0: one for a busy machine
 }
 
 // newWorld has a migrated database, an empty Redis and the given map; "" is the map that ships. The map's
@@ -93,10 +95,11 @@ type running struct {
 // worker builds a worker; wrap may put something between it and Redis.
 func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redis) *running {
 	w.t.Helper()
-	if cfg.LookupTimeout == 0 {
-		cfg.LookupTimeout = 2 * time.Second // a busy machine takes its time
+	lookups := w.lookupTimeout
+	if lookups == 0 {
+		lookups = 2 * time.Second // a busy machine takes its time
 	}
-	store, err := outbox.Open(outbox.StoreConfig{DSN: w.dsn, Worker: "test", ClaimTimeout: 10 * time.Second})
+	store, err := outbox.Open(outbox.StoreConfig{DSN: w.dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +19,6 @@ type explainCommand struct {
 	entity  string
 	id      string
 	pairs   *[]string
-	timeout time.Duration
 	json    bool
 }
 
@@ -34,14 +32,19 @@ it is not given: with --mysql-dsn the lookup is run, otherwise the missing param
 		Example: `  unstale map explain --map mapping.yaml --entity product --id 42 --param category_id=7 --param category_id=9
   unstale map explain --entity coupon --id SUMMER --json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), p) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "lookup-timeout"); err != nil {
+				return err
+			}
+			return e.run(cmd.Context(), p)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&e.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&e.entity, "entity", "", "the row's entity (required)")
 	flags.StringVar(&e.id, "id", "", "the row's id (required)")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
-	flags.DurationVar(&e.timeout, "lookup-timeout", worker.Config{}.WithDefaults().LookupTimeout, "for one lookup of the map")
+	e.mysql.addLookups(flags)
 	e.pairs = addParams(flags)
 	e.mysql.add(flags)
 	showEnv(flags, "entity", "id", "param", "json")
@@ -105,7 +108,7 @@ func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row in
 	if err != nil {
 		return invalidation.Plan{}, err
 	}
-	plan, err := worker.Expand(ctx, m, store, e.timeout, row)
+	plan, err := worker.Expand(ctx, m, store, row)
 	return plan, errors.Join(err, store.Close())
 }
 

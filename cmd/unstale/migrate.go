@@ -39,7 +39,7 @@ func newMigrateUp(p process) *cobra.Command {
 	cmd := migrateVerb(p, "up", "Apply what is missing; processes that start together take turns",
 		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'",
 		func(ctx context.Context, s *outbox.Store) error {
-			done, err := migrations.Up(ctx, s.DB())
+			done, err := migrations.Up(ctx, s.SchemaDB())
 			for _, r := range done {
 				fmt.Fprintf(p.Out, "applied %s in %s\n", r.Source.Path, r.Duration.Round(time.Millisecond))
 			}
@@ -57,7 +57,7 @@ func newMigrateDown(p process) *cobra.Command {
 	cmd := migrateVerb(p, "down", "Take back the last migration; refused while its table has rows",
 		"  unstale migrate down          # one step\n  unstale migrate down --force  # even if rows are lost",
 		func(ctx context.Context, s *outbox.Store) error {
-			r, err := migrations.Down(ctx, s.DB(), force)
+			r, err := migrations.Down(ctx, s.SchemaDB(), force)
 			if err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func newMigrateStatus(p process) *cobra.Command {
 	var asJSON bool
 	cmd := migrateVerb(p, "status", "List the migrations and which are applied", "  unstale migrate status --json",
 		func(ctx context.Context, s *outbox.Store) error {
-			provider, err := migrations.Provider(s.DB())
+			provider, err := migrations.Provider(s.SchemaDB())
 			if err != nil {
 				return err
 			}

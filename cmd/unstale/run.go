@@ -52,7 +52,12 @@ also read when its file changes. Several workers share the work.
 		Example: `  unstale run --mysql-dsn 'unstale:secret@tcp(db:3306)/shop' --redis-url redis://cache:6379/0
   unstale run --once       # carry what is there, then exit`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), p) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "lookup-timeout"); err != nil {
+				return err
+			}
+			return r.run(cmd.Context(), p)
+		},
 	}
 	r.addFlags(cmd.Flags())
 	showEnv(cmd.Flags(), "once")
@@ -74,7 +79,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.worker.BatchRows, "batch-rows", d.BatchRows, "rows of one claim at most")
 	flags.IntVar(&r.worker.BatchKeys, "batch-keys", d.BatchKeys, "keys of one batch at most")
 	flags.DurationVar(&r.worker.IdleInterval, "idle-interval", d.IdleInterval, "longest wait between two polls")
-	flags.DurationVar(&r.worker.LookupTimeout, "lookup-timeout", d.LookupTimeout, "for one lookup of the map")
+	r.mysql.addLookups(flags)
 	flags.IntVar(&r.worker.MaxAttempts, "max-attempts", d.MaxAttempts, "failures of a row before it is buried")
 	flags.DurationVar(&r.worker.RetryDelay, "retry-delay", d.RetryDelay, "wait after a row's first failure; doubles")
 	flags.DurationVar(&r.worker.JournalRetention, "journal-retention", d.JournalRetention, "how long the journal is kept")
@@ -153,7 +158,7 @@ func (r *runCommand) logSettings(log *slog.Logger, redis keyspace.Options, m *in
 		"claim_timeout", r.claimTimeout.String(), "redis_timeout", r.redis.timeout.String(),
 		"redis_wait", r.redis.wait, "redis_sharded_pubsub", r.redis.sharded, "sweep_share", r.redis.share,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
-		"lookup_timeout", c.LookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
+		"lookup_timeout", r.mysql.lookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
 		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel)
 }
 

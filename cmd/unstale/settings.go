@@ -83,10 +83,18 @@ func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 }
 
 // mysqlFlags say how to reach MySQL.
-type mysqlFlags struct{ dsn string }
+type mysqlFlags struct {
+	dsn           string
+	lookupTimeout time.Duration // only of commands that look up
+}
 
 func (f *mysqlFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.dsn, "mysql-dsn", "", "MySQL, as user:password@tcp(host:3306)/database")
+}
+
+// addLookups is for commands that look up.
+func (f *mysqlFlags) addLookups(flags *pflag.FlagSet) {
+	flags.DurationVar(&f.lookupTimeout, "lookup-timeout", outbox.StoreConfig{}.WithDefaults().LookupTimeout, "for one lookup of the map, on the server")
 }
 
 // open returns a store. claimTimeout 0 is the default.
@@ -94,7 +102,7 @@ func (f *mysqlFlags) open(worker string, claimTimeout time.Duration) (*outbox.St
 	if f.dsn == "" {
 		return nil, usageError{errors.New("no MySQL given; set --mysql-dsn or MYSQL_DSN to user:password@tcp(host:3306)/database")}
 	}
-	s, err := outbox.Open(outbox.StoreConfig{DSN: f.dsn, Worker: worker, ClaimTimeout: claimTimeout})
+	s, err := outbox.Open(outbox.StoreConfig{DSN: f.dsn, Worker: worker, ClaimTimeout: claimTimeout, LookupTimeout: f.lookupTimeout})
 	if err != nil {
 		return nil, usageError{err}
 	}

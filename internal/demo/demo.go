@@ -119,13 +119,13 @@ func (d *Demo) openShop(ctx context.Context) error {
 		if d.cfg.MySQLDSN != "" {
 			d.atClose(d.place.dropDatabase)
 		}
-		store, err := outbox.Open(outbox.StoreConfig{DSN: d.place.mysql.FormatDSN(), Worker: "demo"})
+		store, err := outbox.Open(outbox.StoreConfig{DSN: d.place.mysql.FormatDSN(), Worker: "demo", LookupTimeout: lookupLimit})
 		if err != nil {
 			return "", err
 		}
 		d.store = store
 		d.atClose(func(context.Context) error { return store.Close() })
-		done, err := migrations.Up(ctx, store.DB())
+		done, err := migrations.Up(ctx, store.SchemaDB())
 		if err != nil {
 			return "", err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// expandLimit bounds one lookup of the map while the map is checked.
-const expandLimit = 5 * time.Second
+// lookupLimit bounds one lookup of the map, on a machine that may be busy.
+const lookupLimit = 2 * time.Second
 
 // checkMap makes sure, before the first row is written, that the map makes nothing stale but the demo's own keys:
 // on a given Redis there are others.
@@ -22,7 +22,7 @@ func (d *Demo) checkMap(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		plan, err := worker.Expand(ctx, d.maps.Map(), d.store, expandLimit, row)
+		plan, err := worker.Expand(ctx, d.maps.Map(), d.store, row)
 		if err != nil {
 			return fmt.Errorf("%s refuses %q: %w", d.cfg.MapFile, c.name, err)
 		}

@@ -1,0 +1,41 @@
+package tree
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// opens is any way to open sessions of MySQL.
+var opens = regexp.MustCompile(`\b(sql\.Open|sql\.OpenDB|sqlx\.(Open|Connect|MustOpen|MustConnect)|mysql\.NewConnector|mysql\.MySQLDriver)\b`)
+
+// What is released opens sessions of MySQL in one place, which pins their settings. The demo, the bench and the servers for tests
+// play applications and administrators.
+func TestSessionsAreOpenedInOnePlace(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, p := range list(t, "./...") {
+		if isWithin(p.name(), "internal") {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			src, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(src)) {
+				if !opens.MatchString(line) || strings.HasPrefix(strings.TrimSpace(line), "//") {
+					continue
+				}
+				if found++; p.name()+"/"+file != "outbox/pool.go" {
+					t.Errorf("%s/%s opens sessions whose settings are not pinned: %s", p.name(), file, strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d places, wanted a connector and its pool", found)
+	}
+}
