@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pressly/goose/v3"
@@ -34,21 +35,63 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 	return p, nil
 }
 
-// Up applies whatever is missing and returns what it applied. Running it again is harmless.
-func Up(ctx context.Context, db *sql.DB) ([]*goose.MigrationResult, error) {
+// Up applies whatever is missing and returns what it applied. Running it again is harmless. When ctx ends, the step in
+// hand is finished and no other is begun; the error says so. A schema that is newer is refused with [ErrSchema].
+func Up(ctx context.Context, db *sql.DB) (done []*goose.MigrationResult, err error) {
 	p, err := Provider(db)
 	if err != nil {
 		return nil, err
 	}
-	var done []*goose.MigrationResult
-	err = inTurn(ctx, db, func() (err error) {
-		done, err = p.Up(ctx)
-		return err
+	err = inTurn(ctx, db, func() error {
+		if err := RefuseNewer(ctx, db); err != nil {
+			return err
+		}
+		for {
+			if err := ctx.Err(); err != nil {
+				return interrupted(p, done, err)
+			}
+			r, err := step(ctx, p.UpByOne)
+			if errors.Is(err, goose.ErrNoNextVersion) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			done = append(done, r)
+		}
 	})
 	if err != nil {
 		return done, fmt.Errorf("migrate up: %w", err)
 	}
 	return done, nil
+}
+
+// interrupted says how far the steps have come.
+func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) error {
+	sources := p.ListSources()
+	last := sources[len(sources)-1]
+	switch n := len(done); {
+	case n == 0:
+		return fmt.Errorf("interrupted before the first step; run it again: %w", err)
+	case done[n-1].Source.Version == last.Version:
+		return nil
+	default:
+		return fmt.Errorf("interrupted after %s, which is applied whole; run it again for the steps up to %s: %w", done[n-1].Source.Path, last.Path, err)
+	}
+}
+
+// stepTries is how often a step is begun that finds its work done on the way.
+const stepTries = 3
+
+// step takes one step, to its end also where ctx ends. A process that was killed in the middle of a step leaves an ALTER
+// behind which the server finishes: a step looks first whether its work is done, sees that it is not, waits behind the
+// orphan, and then is refused. So it looks again.
+func step(ctx context.Context, take func(context.Context) (*goose.MigrationResult, error)) (r *goose.MigrationResult, err error) {
+	for range stepTries {
+		if r, err = take(context.WithoutCancel(ctx)); !isDoneAlready(err) {
+			break
+		}
+	}
+	return r, err
 }
 
 // ErrRows says that a migration was not taken back, because its table has rows.
@@ -67,12 +110,15 @@ func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, 
 		if err != nil || have == 0 {
 			return err
 		}
+		if err := RefuseNewer(ctx, db); err != nil {
+			return err
+		}
 		if !force {
 			if err := refuseRows(ctx, db, p, have); err != nil {
 				return err
 			}
 		}
-		done, err = p.Down(ctx)
+		done, err = step(ctx, p.Down)
 		return err
 	})
 	if err != nil {
@@ -80,6 +126,9 @@ func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, 
 	}
 	return done, nil
 }
+
+// own are the tables whose rows workers make for themselves: the right to sweep, and how far a pass is. They are no loss.
+var own = []string{"cache_outbox_sweeper"}
 
 // refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that
 // makes no table takes no row with it.
@@ -90,6 +139,9 @@ func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int6
 		}
 		_, noun, _ := strings.Cut(strings.TrimSuffix(source.Path, ".sql"), "_")
 		table := strings.TrimSuffix("cache_outbox_"+noun, "_outbox")
+		if slices.Contains(own, table) {
+			return nil
+		}
 		var made, found bool
 		if err := db.QueryRowContext(ctx, tableSQL, table).Scan(&made); err != nil || !made {
 			return err
@@ -103,47 +155,4 @@ func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int6
 		}
 	}
 	return nil
-}
-
-// Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of
-// the embedded files. It changes nothing: a database without the version table has version 0.
-func Check(ctx context.Context, db *sql.DB) error {
-	p, err := Provider(db)
-	if err != nil {
-		return err
-	}
-	sources := p.ListSources()
-	want := sources[len(sources)-1].Version
-	have, err := version(ctx, db)
-	switch {
-	case err != nil:
-		return err
-	case have < want:
-		return fmt.Errorf("%w: it has version %d, this binary needs %d; run `unstale migrate up`", ErrSchema, have, want)
-	case have > want:
-		return fmt.Errorf("%w: it has version %d, this binary knows %d; deploy the newer binary", ErrSchema, have, want)
-	}
-	return nil
-}
-
-// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and deletes
-// it for a down, so the highest applied one is the version.
-const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + VersionTable + " WHERE is_applied"
-
-// Contract: no lock, the dictionary of the current schema alone.
-const tableSQL = `SELECT COUNT(*) FROM information_schema.tables
-WHERE table_schema = DATABASE() AND table_name = ?`
-
-func version(ctx context.Context, db *sql.DB) (int64, error) {
-	var n int64
-	if err := db.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil {
-		return 0, fmt.Errorf("read schema version: %w", err)
-	}
-	if n == 0 {
-		return 0, nil
-	}
-	if err := db.QueryRowContext(ctx, versionSQL).Scan(&n); err != nil {
-		return 0, fmt.Errorf("read schema version: %w", err)
-	}
-	return n, nil
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/unstale/unstale/invalidation"
@@ -46,13 +48,41 @@ func (f *MapFile) Map() *invalidation.Map { return f.current.Load() }
 // Reload asks the worker to read the file now, as SIGHUP does. It does not wait.
 func (f *MapFile) Reload() { notify(f.reload) }
 
+// maxMapBytes bounds the file of a map.
+const maxMapBytes = 32 << 20
+
+// ReadMap reads the file of a map: a regular one, or a symbolic link to one, of 32 MiB at most. It waits for nobody: a pipe
+// is refused.
+func ReadMap(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read map: %w", err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read map: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("read map: %s is not a regular file (%s); write the map to one and name that", path, info.Mode())
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxMapBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read map: %w", err)
+	case len(src) > maxMapBytes:
+		return nil, fmt.Errorf("read map: %s has more than %d MiB; is it a map?", path, maxMapBytes>>20)
+	}
+	return src, nil
+}
+
 // read reads the file and says whether it changed anything. Errors are returned once for each content.
 func (f *MapFile) read() (changed bool, err error) {
-	src, err := os.ReadFile(f.path)
+	src, err := ReadMap(f.path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
-		return false, f.once(nil, fmt.Errorf("read map: %w", err))
+		return false, f.once(nil, err)
 	}
 	if f.current.Load() != nil && f.src != nil && bytes.Equal(src, f.src) {
 		return false, nil

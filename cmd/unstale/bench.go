@@ -13,6 +13,7 @@ import (
 
 	"github.com/unstale/unstale/internal/bench"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/worker"
 )
 
 func newBench(p process) *cobra.Command {
@@ -22,8 +23,9 @@ func newBench(p process) *cobra.Command {
 		mapFile string
 	)
 	cmd := &cobra.Command{
-		Use:   "bench MODE",
-		Short: "Measure beside a floor, on private servers",
+		Use:         "bench MODE",
+		Annotations: map[string]string{stopNote: string(stopOrderly)},
+		Short:       "Measure beside a floor, on private servers",
 		Long: `Measure beside a floor: the shortest hand-written loop that does the same work, on the same
 servers, in the same run. Both take turns, and the medians and their ratio (ours/floor) are
 reported. Modes:
@@ -38,9 +40,9 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 		Args: exactArgs("MODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyspace.SetClientLog(nil)
-			src, err := os.ReadFile(mapFile)
+			src, err := worker.ReadMap(mapFile)
 			if err != nil && (!errors.Is(err, os.ErrNotExist) || cmd.Flags().Changed("map")) {
-				return fmt.Errorf("read map: %w", err)
+				return err
 			}
 			cfg.Map = string(src)
 			if !asJSON {

@@ -28,8 +28,9 @@ type demoCommand struct {
 func newDemo(p process) *cobra.Command {
 	d := &demoCommand{}
 	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Play the main job on private servers and show what happened",
+		Use:         "demo",
+		Annotations: map[string]string{stopNote: string(stopOrderly)},
+		Short:       "Play the main job on private servers and show what happened",
 		Long: `Play the main job: start a private MySQL and Redis, create a shop and its cache, run the
 worker, play transactions against the shop, look what became of every key, and print a table.
 Exit code 1 if anything was unexpected. Nothing is left behind.

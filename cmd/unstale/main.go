@@ -1,7 +1,7 @@
 // Command unstale keeps Redis honest with MySQL: it carries committed invalidation rows to Redis, migrates the
 // outbox, checks and explains maps, and shows what waits.
 //
-// Exit codes: 0 done, 1 refused or failed, 2 wrong usage.
+// Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM.
 package main
 
 import (
@@ -10,29 +10,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
 func main() {
-	os.Exit(execute(stoppable(), process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv}))
-}
-
-// stoppable is a context that the first SIGINT or SIGTERM ends. The second one ends the process at once, with the exit
-// code that a shell gives to a process that a signal ended. Its default effect would not do: there is none for process 1
-// of a container, nor for SIGINT in a job that a script runs in the background.
-func stoppable() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		os.Exit(128 + int((<-signals).(syscall.Signal)))
-	}()
-	return ctx
+	s := listen()
+	os.Exit(s.exitCode(execute(s.ctx, process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Stop: s})))
 }
 
 // A process is what a command sees of the world, so that tests can be one.
@@ -41,6 +25,7 @@ type process struct {
 	Out  io.Writer
 	Err  io.Writer
 	Env  func(string) (string, bool)
+	Stop *stopper // nil in tests
 }
 
 // Exit codes.
@@ -91,6 +76,7 @@ variable beats the default.`,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			p.Stop.begin(cmd)
 			return applyEnv(cmd.Flags(), p.Env)
 		},
 	}

@@ -3,13 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/worker"
 )
 
 func newMap(p process) *cobra.Command {
@@ -17,9 +17,9 @@ func newMap(p process) *cobra.Command {
 }
 
 func loadMap(p process, file string) (*invalidation.Map, error) {
-	src, err := os.ReadFile(file)
+	src, err := worker.ReadMap(file)
 	if err != nil {
-		return nil, fmt.Errorf("read map: %w", err)
+		return nil, err
 	}
 	return invalidation.Parse(file, src, p.Env)
 }

@@ -23,11 +23,15 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 	f := &mysqlFlags{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: noArgs,
+		Annotations: map[string]string{stopNote: string(stopOrderly)}, // a step is finished
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := f.open("migrate", 0)
 			if err != nil {
 				return err
 			}
+			defer context.AfterFunc(cmd.Context(), func() {
+				fmt.Fprintln(p.Err, "stopping: the step in hand is finished; a second signal ends the process at once")
+			})()
 			return errors.Join(run(cmd.Context(), store), store.Close())
 		},
 	}
@@ -36,7 +40,7 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 }
 
 func newMigrateUp(p process) *cobra.Command {
-	cmd := migrateVerb(p, "up", "Apply what is missing; processes that start together take turns",
+	cmd := migrateVerb(p, "up", "Apply what is missing; processes that start together take turns, and a signal lets the step in hand end",
 		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'",
 		func(ctx context.Context, s *outbox.Store) error {
 			done, err := migrations.Up(ctx, s.SchemaDB())
@@ -85,7 +89,10 @@ func newMigrateStatus(p process) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("migrate status: %w", err)
 			}
-			return printMigrations(p, list, asJSON)
+			if err := printMigrations(p, list, asJSON); err != nil {
+				return err
+			}
+			return migrations.RefuseNewer(ctx, s.DB())
 		})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	showEnv(cmd.Flags(), "json")

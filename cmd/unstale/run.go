@@ -42,8 +42,9 @@ type runCommand struct {
 func newRun(p process) *cobra.Command {
 	r := &runCommand{worker: worker.Config{}.WithDefaults()} // so that a zero that is given is refused
 	cmd := &cobra.Command{
-		Use:   "run",
-		Short: "Carry committed rows to Redis until stopped",
+		Use:         "run",
+		Annotations: map[string]string{stopNote: string(stopDone)},
+		Short:       "Carry committed rows to Redis until stopped",
 		Long: `Carry committed rows to Redis until SIGTERM or SIGINT, which let the pass in hand finish
 (5 s at most); a second signal ends the process at once. SIGHUP reads the map again; it is
 also read when its file changes. Several workers share the work.

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// begin starts a command line in a process of its own.
+func begin(t testing.TB, env map[string]string, args ...string) *running {
+	t.Helper()
+	r := &running{t: t, log: &syncBuffer{}, over: make(chan struct{})}
+	r.cmd = child(context.Background(), env, args...)
+	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = r.cmd.Wait(); close(r.over) }() // ProcessState tells how it ended
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-r.over
+	})
+	return r
+}
+
+// Only a regular file is read as a map, so that nothing waits for a pipe that nobody writes to.
+func TestMapIsARegularFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe, link, folder := filepath.Join(dir, "pipe"), filepath.Join(dir, "link"), filepath.Join(dir, "folder")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(writeFile(t, thingMap), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 33<<20); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		pipe: "is not a regular file (prw", folder: "is not a regular file (drwx", large: "has more than 32 MiB; is it a map?", "/dev/null": "is not a regular file",
+	} {
+		r := begin(t, nil, "map", "check", file)
+		r.wantExit(exitFail)
+		if !r.log.has(want) {
+			t.Errorf("%s: %s", file, r.log)
+		}
+	}
+	r := begin(t, nil, "map", "check", link)
+	r.wantExit(exitDone)
+}
+
+// The first signal ends a command, whatever it does, with the exit code that a shell would give.
+func TestFirstSignalEndsACommand(t *testing.T) {
+	t.Parallel()
+	var large strings.Builder
+	large.WriteString("version: 1\nentities:\n")
+	for i := range 400_000 { // parsing it asks no context
+		large.WriteString("  e" + strings.Repeat("x", 20) + strconv.Itoa(i) + ": {keys: [\"{id}\"]}\n")
+	}
+	file := writeFile(t, large.String())
+	r := begin(t, nil, "map", "check", file)
+	r.until("it reads the map", func() bool { return memory(r.cmd.Process.Pid) > 64<<10 })
+	r.signal(syscall.SIGTERM)
+	r.wantExit(143)
+	if r.log.has("is good") || !r.log.has("stopped by terminated") {
+		t.Errorf("%s", r.log)
+	}
+}
+
+// The first signal ends what waits for a server too, and the step of a migration ends first.
+func TestFirstSignalEndsAMigration(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	variables := map[string]string{"MYSQL_DSN": env.DSN}
+	if r := call(t, variables, "migrate", "up"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	for range 2 {
+		if r := call(t, variables, "migrate", "down", "--force"); r.code != exitDone {
+			t.Fatalf("%+v", r)
+		}
+	}
+	holder, err := env.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }()
+	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
+		t.Fatal(err)
+	}
+	r := begin(t, variables, "migrate", "up")
+	r.until("a step waits", func() bool {
+		var n int
+		err := env.DB.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table metadata lock%'").Scan(&n)
+		return err == nil && n == 1
+	})
+	r.signal(syscall.SIGINT)
+	r.until("it says what it waits for", func() bool { return r.log.has("stopping: the step in hand is finished") })
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantExit(130)
+	if !r.log.has("applied 00008_settling.sql in ") || !r.log.has("interrupted after 00008_settling.sql") {
+		t.Errorf("%s", r.log)
+	}
+	if r := call(t, variables, "migrate", "up"); r.code != exitDone || !strings.Contains(r.out, "applied 00009_sweeper.sql") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// memory is how many KiB a process has in memory.
+func memory(pid int) (n int) {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") // it may be gone
+	_, after, _ := strings.Cut(string(text), "VmRSS:")
+	_, _ = fmt.Sscan(after, &n)
+	return n
+}

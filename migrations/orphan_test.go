@@ -1,0 +1,146 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+// The ALTER of a process that was killed is finished by the server. Who comes next sees a table without the column, waits
+// behind the orphan, and must not fail over what that has made.
+func TestUpBehindAnOrphan(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := migrations.Down(ctx, db, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, err := db.BeginTx(ctx, nil) // keeps every ALTER waiting
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }()
+	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
+		t.Fatal(err)
+	}
+	orphan, ours := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := db.Exec("ALTER TABLE cache_outbox_sweeps ADD COLUMN swept_at DATETIME(6) NULL COMMENT 'null: not carried out yet'")
+		orphan <- err
+	}()
+	testenv.Eventually(t, "the orphan waits", func() bool { return waiting(t, db) == 1 })
+	go func() {
+		_, err := migrations.Up(ctx, db)
+		ours <- err
+	}()
+	testenv.Eventually(t, "the next one waits behind it", func() bool { return waiting(t, db) == 2 })
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-orphan, <-ours); err != nil {
+		t.Error(err)
+	}
+	if err := migrations.Check(ctx, db); err != nil {
+		t.Error(err)
+	}
+}
+
+// waiting counts the statements of this database that wait for a table's metadata lock.
+func waiting(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	err := db.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table metadata lock%'").Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A signal lets the step in hand end and begins no other. The error says how far it came.
+func TestUpIsInterrupted(t *testing.T) {
+	t.Parallel()
+	db := testenv.MySQL(t).DB
+	if _, err := migrations.Up(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := migrations.Down(t.Context(), db, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }()
+	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	type outcome struct {
+		steps int
+		err   error
+	}
+	over := make(chan outcome, 1)
+	go func() {
+		done, err := migrations.Up(ctx, db)
+		over <- outcome{len(done), err}
+	}()
+	testenv.Eventually(t, "a step waits", func() bool { return waiting(t, db) == 1 })
+	cancel()
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	got := <-over
+	if got.steps != 1 || !errors.Is(got.err, context.Canceled) ||
+		!strings.Contains(got.err.Error(), "interrupted after 00008_settling.sql, which is applied whole; run it again for the steps up to 00009_sweeper.sql") {
+		t.Errorf("%d steps, %v", got.steps, got.err)
+	}
+	if done, err := migrations.Up(t.Context(), db); err != nil || len(done) != 1 {
+		t.Errorf("again: %d steps, %v", len(done), err)
+	}
+}
+
+// An older binary does not take a newer schema for one that is up to date, and leaves it alone.
+func TestUpAndDownOfANewerSchema(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("INSERT INTO " + migrations.VersionTable + " (version_id, is_applied) VALUES (99, 1)"); err != nil {
+		t.Fatal(err)
+	}
+	_, up := migrations.Up(ctx, db)
+	_, down := migrations.Down(ctx, db, true)
+	for verb, err := range map[string]error{"up": up, "down": down} {
+		if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "it has version 99, this binary knows 9; deploy the newer binary") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+}
+
+// The rows that workers make for themselves keep no table: the first sweep writes one that stays.
+func TestDownAfterASweep(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("INSERT INTO cache_outbox_sweeper (name, worker) VALUES ('lead', '')"); err != nil {
+		t.Fatal(err)
+	}
+	for range files {
+		if _, err := migrations.Down(ctx, db, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
