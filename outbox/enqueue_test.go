@@ -279,6 +279,35 @@ func TestInTxRetriesADeadlock(t *testing.T) {
 	}
 }
 
+// An error of COMMIT is the caller's, whatever it is: what fn does is not done again, since the transaction may have been
+// committed. Here the commit waits too long for somebody who backs up under a global lock.
+func TestInTxDoesNotRepeatACommit(t *testing.T) {
+	t.Parallel()
+	env := ownMigrated(t)
+	application, err := sql.Open("mysql", env.dsn+"&lock_wait_timeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer application.Close()
+	backup, err := env.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backup.Close()
+	runs := 0
+	err = outbox.InTx(t.Context(), application, func(tx *sql.Tx) error {
+		runs++
+		if err := outbox.Enqueue(t.Context(), tx, products(1)...); err != nil {
+			return err
+		}
+		_, err := backup.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK")
+		return err
+	})
+	if runs != 1 || !outbox.IsContention(err) || !strings.HasPrefix(err.Error(), "commit transaction: Error 1205") {
+		t.Errorf("%d runs, %v", runs, err)
+	}
+}
+
 // Scheduled rows wait in cache_outbox_delayed until the moment that was given, in UTC.
 func TestEnqueueNotBefore(t *testing.T) {
 	t.Parallel()

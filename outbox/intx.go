@@ -22,12 +22,12 @@ const (
 
 // InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When the server
 // reports a deadlock or a lock wait timeout (1213, 1205), everything is rolled back and fn runs again, five
-// times in all, so fn must not keep effects outside tx. An error of COMMIT itself is never retried: the
-// transaction may have been committed. Safe for concurrent use.
+// times in all, so fn must not keep effects outside tx. An error of COMMIT itself is never retried, not even one of those: the
+// transaction may have been committed. It begins with "commit transaction". Safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
-		err := inTx(ctx, db, fn)
-		if err == nil || try == inTxTries || !IsContention(err) {
+		committing, err := inTx(ctx, db, fn)
+		if err == nil || committing || try == inTxTries || !IsContention(err) {
 			return err
 		}
 		wait := time.Duration(try) * inTxBackoff
@@ -39,17 +39,18 @@ func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	}
 }
 
-func inTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
+// inTx makes one attempt and says whether it got as far as COMMIT.
+func inTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) (committing bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("begin transaction: %w", err)
+		return false, fmt.Errorf("begin transaction: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit; also on a panic of fn
 	if err := fn(tx); err != nil {
-		return err
+		return false, err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit transaction: %w", err)
+		return true, fmt.Errorf("commit transaction: %w", err)
 	}
-	return nil
+	return true, nil
 }
