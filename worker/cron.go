@@ -20,12 +20,15 @@ func (w *Worker) startCron(ctx context.Context) (*cron.Cron, error) {
 	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
 	c := cron.New(cron.WithParser(schedules), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))
-	for spec, job := range map[string]func(context.Context){
-		w.cfg.GaugeSchedule:     w.readGauges,
-		w.cfg.RetentionSchedule: w.expireJournal,
+	for _, job := range []struct {
+		schedule string
+		do       func(context.Context)
+	}{
+		{w.cfg.GaugeSchedule, w.readGauges},
+		{w.cfg.RetentionSchedule, w.expireJournal},
 	} {
-		if _, err := c.AddFunc(spec, func() { job(ctx) }); err != nil {
-			return nil, fmt.Errorf("schedule %q: %w", spec, err)
+		if _, err := c.AddFunc(job.schedule, func() { job.do(ctx) }); err != nil {
+			return nil, fmt.Errorf("schedule %q: %w", job.schedule, err)
 		}
 	}
 	c.Start()

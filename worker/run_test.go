@@ -374,3 +374,19 @@ func TestMetrics(t *testing.T) {
 		testenv.Eventually(t, line, func() bool { return strings.Contains(metrics(), line+"\n") })
 	}
 }
+
+// Jobs on the same schedule both run.
+func TestEqualSchedules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.exec("INSERT INTO cache_outbox_journal (worker, settled_at, row_count, map_version, hashes, body) VALUES ('old', '2020-01-01', 1, '', '', '')")
+	w.exec("INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) VALUES ('thing', '1', 1, 0, 'redis_refused', '', '', '2020-01-01')")
+	r := w.worker(worker.Config{GaugeSchedule: "@every 1s", RetentionSchedule: "@every 1s"})
+	r.start(t)
+	testenv.Eventually(t, "old batches go", func() bool { return w.count("cache_outbox_journal WHERE worker = 'old'") == 0 })
+	testenv.Eventually(t, "the gauges are read", func() bool {
+		reply := httptest.NewRecorder()
+		r.Metrics().Handler().ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return strings.Contains(reply.Body.String(), "unstale_rows_dead{reason=\"redis_refused\"} 1\n")
+	})
+}
