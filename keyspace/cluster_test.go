@@ -60,7 +60,10 @@ func TestCluster(t *testing.T) {
 	t.Run("Publish", func(t *testing.T) { testClusterPublish(t, c, k) })
 	t.Run("PublishSharded", func(t *testing.T) { testClusterPublishSharded(t, c) })
 	t.Run("Sweep", func(t *testing.T) { testClusterSweep(t, c, k) })
-	t.Run("TakeSet", func(t *testing.T) { testClusterTakeSet(t, c, k) })
+	for name, take := range takers(t) {
+		t.Run("TakeSet "+name, func(t *testing.T) { testClusterTakeSet(t, c, k, take) })
+	}
+	t.Run("TakeSets in a moving slot", func(t *testing.T) { testClusterTakeSetsMoving(t, c, k) })
 	t.Run("MovingSlot", func(t *testing.T) { testClusterMovingSlot(t, c, k) })
 	t.Run("WrongMode", func(t *testing.T) {
 		one := open(t, keyspace.Options{URL: c.Nodes[0].URL()})
@@ -171,17 +174,61 @@ func testClusterSweep(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 }
 
-func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
+func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace, take taker) {
 	for id, set := range append(oddKeys, "tag:shoes") {
 		members := append(names(1500, "zahraah:prod:product:%d"), oddKeys[:3]...)
 		members = slices.DeleteFunc(members, func(m string) bool { return m == set })
 		fill(t, c.Client, members...)
 		fill(t, c.Client, leases(members...)...)
 		addMembers(t, c.Client, set, members...)
-		if n, err := k.TakeSet(t.Context(), set, uint64(id), unheard); err != nil || n.Members < int64(len(members)) {
-			t.Fatalf("%q: %d members, %v", set, n.Members, err)
+		if n, err := take(t.Context(), k, set, uint64(id), unheard); err != nil || n < int64(len(members)) {
+			t.Fatalf("%q: %d members, %v", set, n, err)
 		}
 		wantLeft(t, c.Client, slices.Concat(members, leases(members...), []string{set, keyspace.PrivateName(set, uint64(id))}))
+	}
+}
+
+// A set in a slot that is on its way can't be renamed, and waits alone.
+func testClusterTakeSetsMoving(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
+	requests := []keyspace.SetRequest{{Set: "tag:{moving}", ID: 1}}
+	for i, set := range names(50, "tag:%d") {
+		requests = append(requests, keyspace.SetRequest{Set: set, ID: uint64(i)})
+	}
+	for _, r := range requests {
+		fill(t, c.Client, r.Set+":member")
+		addMembers(t, c.Client, r.Set, r.Set+":member")
+	}
+	from := c.owner("tag:{moving}")
+	to := (from + 1) % len(c.Nodes)
+	setSlot := func(node int, args ...any) {
+		t.Helper()
+		args = append([]any{"cluster", "setslot", int(keyspace.Slot("tag:{moving}"))}, args...)
+		if err := c.Direct[node].Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setSlot(to, "importing", c.IDs[from])
+	setSlot(from, "migrating", c.IDs[to])
+	for round, moving := range []bool{true, false} {
+		if !moving {
+			setSlot(from, "stable")
+			setSlot(to, "stable")
+		}
+		taken, err := k.TakeSets(t.Context(), requests, unheard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range taken.Sets {
+			if moving && i == 0 {
+				wantOutage(t, s.Err, keyspace.StateMoving)
+				wantLeft(t, c.Client, []string{"tag:{moving}", "tag:{moving}:member"}, "tag:{moving}", "tag:{moving}:member")
+				continue
+			}
+			if s.Err != nil {
+				t.Errorf("round %d: %q: %v", round, requests[i].Set, s.Err)
+			}
+			wantLeft(t, c.Client, []string{requests[i].Set, requests[i].Set + ":member"})
+		}
 	}
 }
 

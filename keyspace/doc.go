@@ -26,7 +26,7 @@
 // unlink or a sweep: the order is the caller's.
 //
 // The Redis user needs UNLINK and PUBLISH (or SPUBLISH); GET and SET for beacons, WAIT if asked for, SET for holds; SCAN for sweeps,
-// and DBSIZE if their progress is to be told; TYPE, RENAMENX, SSCAN and SREM for index sets; SUBSCRIBE to listen; PING; in
+// and DBSIZE if their progress is to be told; SCARD, RENAMENX, SSCAN and SREM for index sets; SUBSCRIBE to listen; PING; in
 // Cluster CLUSTER SLOTS and CLUSTER NODES; on a numbered database SELECT. None of these is @admin or @dangerous. Its key
 // patterns have to cover the keys, their leases (lock:fill:*),
 // unstale:set:* and unstale:beacon:*.

@@ -73,7 +73,7 @@ func (k *Keyspace) expectSingle(ctx context.Context) error {
 
 // estimate adds what one master has.
 func (k *Keyspace) estimate(ctx context.Context, master *redis.Client, m *matcher, sample int64, e *Estimate) error {
-	s := &scan{pace: newPace(k.sweepShare)}
+	s := &scan{pace: k.newPace()}
 	client := s.client(master.Options())
 	defer client.Close()
 	conn := client.Conn()

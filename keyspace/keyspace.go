@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,8 +23,9 @@ type Keyspace struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	failsOver  bool    // Sentinel says where the master is
-	sweepShare float64 // of Redis' time, for passes
+	failsOver  bool         // Sentinel says where the master is
+	sweepShare float64      // of Redis' time, for passes
+	sweeping   atomic.Int32 // calls of Sweep, TakeSet and TakeSets that are under way
 	watchEvery time.Duration
 	patience   time.Duration // of a pass, for a failover
 
@@ -32,7 +34,7 @@ type Keyspace struct {
 	publisher publisher
 	late      lateAnswer
 
-	// The beacons of Unlink, and of Sweep and TakeSet.
+	// The beacons of Unlink, and of Sweep, TakeSet and TakeSets.
 	unlinks, sweeps lane
 }
 

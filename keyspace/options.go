@@ -67,7 +67,8 @@ type Options struct {
 	// and doesn't exclude it. 0, the default, to 10; it needs BeaconTTL.
 	WaitReplicas int
 
-	// SweepShare is the share of Redis' time that Sweep or TakeSet may take, from
+	// SweepShare is the share of Redis' time that Sweep, TakeSet and TakeSets may
+	// take together, from
 	// 0.01 to 1, which means all of it: as fast as Redis answers. Zero means
 	// 0.25. A short pass is over before it can be slowed down.
 	SweepShare float64

@@ -20,7 +20,7 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
-	setUser(t, admin, "worker", "on", ">secret", "~*", "&none", "+@all", "-unlink", "-set", "-scan", "-type")
+	setUser(t, admin, "worker", "on", ">secret", "~*", "&none", "+@all", "-unlink", "-set", "-scan", "-scard")
 	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
 
 	_, err := k.Unlink(t.Context(), targets("a", "b"))

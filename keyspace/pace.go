@@ -3,6 +3,7 @@ package keyspace
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,7 +30,8 @@ const (
 // it knows is how long answers took, so a Redis that is busy with others, and a
 // slow network, make the pass gentler. It is safe for concurrent use.
 type pace struct {
-	share float64 // of Redis' time; 1 or more: all of it
+	share float64       // of Redis' time; 1 or more: all of it
+	users *atomic.Int32 // those that have the share together; nil: this one alone
 
 	mu   sync.Mutex
 	n    int     // what the next SCAN looks at
@@ -43,6 +45,21 @@ func newPace(share float64) *pace {
 		p.n = scanCount
 	}
 	return p
+}
+
+// newPace is the pace of a sweep, which has the share together with the others
+// that are under way.
+func (k *Keyspace) newPace() *pace {
+	p := newPace(k.sweepShare)
+	p.users = &k.sweeping
+	return p
+}
+
+// busy notes that a sweep is under way, until the function that it returns is
+// called.
+func (k *Keyspace) busy() (over func()) {
+	k.sweeping.Add(1)
+	return func() { k.sweeping.Add(-1) }
 }
 
 func (p *pace) unbounded() bool { return p.share >= 1 }
@@ -86,7 +103,11 @@ func (p *pace) spent(took time.Duration) {
 }
 
 func (p *pace) owe(took time.Duration) {
-	p.owed += time.Duration(float64(took) * (1 - p.share) / p.share)
+	share := p.share
+	if p.users != nil {
+		share /= float64(max(p.users.Load(), 1))
+	}
+	p.owed += time.Duration(float64(took) * (1 - share) / share)
 }
 
 // due is how long Redis should be left alone now.

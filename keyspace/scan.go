@@ -41,7 +41,7 @@ type scan struct {
 // of its own: behind another one there may be another server, where a cursor
 // means nothing. One goroutine scans while another one matches and unlinks.
 func (p *pass) scan(ctx context.Context, options *redis.Options) error {
-	s := &scan{pass: p, pace: newPace(p.keyspace.sweepShare)}
+	s := &scan{pass: p, pace: p.keyspace.newPace()}
 	s.taken[0] = map[string]bool{}
 	client := s.client(options)
 	defer client.Close()

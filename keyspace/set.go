@@ -3,8 +3,6 @@ package keyspace
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -25,7 +23,7 @@ func privateName(set string, id uint64) string {
 // TakeSet unlinks every member of an index set, with its lease, and the set
 // itself. It calls gone with the members of each page once they are unlinked,
 // so that they can be published; an error of gone ends the call, and the next
-// one starts the members over. It counts the members that it found, those of an
+// one starts those members over. It counts the members that it found, those of an
 // interrupted call included where there was one. A set that doesn't exist has
 // none.
 //
@@ -35,12 +33,14 @@ func privateName(set string, id uint64) string {
 // again with the same ones until it has succeeded: what is left under the
 // private name is then finished before the set is looked for again. It is read
 // in pages, however large it is, within Options.SweepShare of Redis' time. Ids of different callers may collide: their
-// sets are taken apart one after the other.
+// sets are taken apart one after the other. Two callers with the same set and id
+// at a time disturb each other in nothing but their counts.
 //
-// The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is no set
+// The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is not a set
 // or Redis refused a member. A refused member stays in the private set, which keeps the time to
 // live that the set had.
 func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
+	defer k.busy()()
 	t := tally{lane: &k.sweeps}
 	err := t.send(ctx, k, nil)
 	var members int64
@@ -50,7 +50,7 @@ func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func
 	if err == nil {
 		err = t.send(ctx, k, nil)
 	}
-	return TakenSet{members, t.beat}, err
+	return TakenSet{Members: members, Beat: t.beat}, err
 }
 
 // TakenSet says what came of TakeSet.
@@ -78,21 +78,20 @@ func (k *Keyspace) takeSet(ctx context.Context, t *tally, set, private string, g
 // another caller's set, or this one, renamed by an attempt whose answer got
 // lost.
 func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, absent bool, err error) {
-	what, err := k.client.Type(ctx, set).Result()
+	// SCARD refuses what is not a set, which RENAMENX would take away.
+	size, err := k.client.SCard(ctx, set).Result()
 	switch {
 	case err != nil:
 		return false, false, k.refusal(ctx, set, err)
-	case what == "none":
+	case size == 0:
 		return false, true, nil
-	case what != "set":
-		return false, false, &Refusal{Key: set, Err: fmt.Errorf("it is a %s and no set", what)}
 	}
 	taken, err = k.client.RenameNX(ctx, set, private).Result()
 	if err == nil {
 		return taken, false, nil
 	}
 	// That the set has gone since is an error without a code of its own.
-	if what, again := k.client.Type(ctx, set).Result(); again == nil && what == "none" {
+	if size, again := k.client.SCard(ctx, set).Result(); again == nil && size == 0 {
 		return false, false, nil
 	}
 	return false, false, k.refusal(ctx, set, err)
@@ -111,7 +110,7 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 	conn := node.Conn()
 	defer conn.Close()
 	var refused error
-	pace := newPace(k.sweepShare)
+	pace := k.newPace()
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var names []string
 		began := time.Now()
@@ -122,25 +121,12 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 		pace.scanned(time.Since(began)) // with the time on the wire: too gentle rather than too hard
 		members += int64(len(names))
 		began = time.Now()
-		unlinked, err := k.unlinkMembers(ctx, t, names)
-		pace.spent(time.Since(began))
-		var refusal *Refusal
-		switch {
-		case errors.As(err, &refusal):
-			refused = cmp.Or(refused, err)
-		case err != nil:
+		bad, err := k.page(ctx, t, private, names, gone)
+		if err != nil {
 			return members, err
 		}
-		if len(unlinked) > 0 {
-			if err := gone(unlinked); err != nil {
-				return members, err
-			}
-			began = time.Now()
-			if err := k.forget(ctx, private, unlinked); err != nil {
-				return members, err
-			}
-			pace.spent(time.Since(began))
-		}
+		refused = cmp.Or(refused, bad)
+		pace.spent(time.Since(began))
 		if err := pace.rest(ctx); err != nil {
 			return members, k.outage(ctx, err)
 		}
@@ -148,17 +134,32 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 	return members, refused
 }
 
+// page unlinks some members of a private set. Refused is the *Refusal of the
+// first of those that Redis refused, which stay in the set.
+func (k *Keyspace) page(ctx context.Context, t *tally, private string, names []string, gone func(members []string) error) (refused, err error) {
+	failed, err := k.unlinkMembers(ctx, t, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range failed {
+		if isOutage(f.Err) {
+			return nil, f.Err
+		}
+		refused = cmp.Or(refused, f.Err)
+	}
+	names = without(names, failed)
+	if len(names) == 0 {
+		return refused, nil
+	}
+	if err := gone(names); err != nil {
+		return nil, err
+	}
+	return refused, k.forget(ctx, private, names)
+}
+
 // forget removes members from a private set.
 func (k *Keyspace) forget(ctx context.Context, private string, members []string) error {
-	var commands []redis.Cmder
-	for part := range slices.Chunk(members, chunkNames) {
-		args := make([]any, 2, 2+len(part))
-		args[0], args[1] = "srem", private
-		for _, m := range part {
-			args = append(args, m)
-		}
-		commands = append(commands, redis.NewIntCmd(ctx, args...))
-	}
+	commands := forgetting(ctx, private, members)
 	if err := k.exec(ctx, k.client, commands); err != nil {
 		return err
 	}
@@ -170,10 +171,24 @@ func (k *Keyspace) forget(ctx context.Context, private string, members []string)
 	return nil
 }
 
-// unlinkMembers unlinks members with their leases and returns those that are
-// gone. The error is an *Outage, a *Loss, or the *Refusal of the first of the
-// others.
-func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []string) (unlinked []string, err error) {
+// forgetting are the commands that remove members from a private set.
+func forgetting(ctx context.Context, private string, members []string) []redis.Cmder {
+	var commands []redis.Cmder
+	for part := range slices.Chunk(members, chunkNames) {
+		args := make([]any, 2, 2+len(part))
+		args[0], args[1] = "srem", private
+		for _, m := range part {
+			args = append(args, m)
+		}
+		commands = append(commands, redis.NewIntCmd(ctx, args...))
+	}
+	return commands
+}
+
+// unlinkMembers unlinks members with their leases. The failures are those that
+// Redis refused, and in Cluster those whose master is away, of which the first one
+// comes before any refusal. The error is an *Outage or a *Loss.
+func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []string) ([]Failure, error) {
 	units := make([]unit, len(names))
 	for i, name := range names {
 		units[i] = newUnit(i, name)
@@ -182,21 +197,23 @@ func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []strin
 	if err == nil {
 		err = pass.follow(t.beat)
 	}
-	if err == nil && len(t.away) > 0 {
-		err = t.away[0].err
+	return failures(slices.Concat(t.refused, t.away)), err
+}
+
+// without are the names that did not fail.
+func without(names []string, failed []Failure) []string {
+	if len(failed) == 0 {
+		return names
 	}
-	if err != nil || len(t.refused) == 0 {
-		return names, err
-	}
-	failed := failures(t.refused)
-	for i, next := 0, 0; i < len(names); i++ {
-		if next < len(failed) && failed[next].Index == i {
-			next++
+	var rest []string
+	for i, name := range names {
+		if len(failed) > 0 && failed[0].Index == i {
+			failed = failed[1:]
 			continue
 		}
-		unlinked = append(unlinked, names[i])
+		rest = append(rest, name)
 	}
-	return unlinked, failed[0].Err
+	return rest
 }
 
 // refusal makes a *Refusal or an *Outage of the reply to a command on one key.

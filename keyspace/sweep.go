@@ -44,7 +44,8 @@ const progressInterval = time.Second
 // Sweep makes one pass over every master, side by side, and unlinks what
 // matches any of patterns, with its lease. A lease alone is unlinked where the
 // key that it belongs to matches: a reader may be about to fill it. It takes no
-// more than Options.SweepShare of Redis' time.
+// more than Options.SweepShare of Redis' time, which it has together with other
+// sweeps and sets that are under way.
 //
 // A pass finds every key that exists from its beginning to its end, also where
 // slots move from one master to another meanwhile, or a master fails over. What
@@ -59,6 +60,7 @@ const progressInterval = time.Second
 // the start, which is harmless. That includes a lost connection to a single
 // server: behind the next one may be another, where a cursor means nothing.
 func (k *Keyspace) Sweep(ctx context.Context, patterns []string, watch func(Progress)) (SweepResult, error) {
+	defer k.busy()()
 	p := newPass(k, patterns, watch)
 	if p.matcher.good == 0 {
 		return p.result, nil

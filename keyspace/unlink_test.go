@@ -193,7 +193,7 @@ func TestLeastPrivilege(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
-		"+unlink", "+publish", "+subscribe", "+set", "+get", "+scan", "+type", "+renamenx", "+sscan", "+srem", "+ping", "+select",
+		"+unlink", "+publish", "+subscribe", "+set", "+get", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
 		"~shop:*", "~tag:*", "~lock:fill:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
 	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr() + "/3", BeaconTTL: time.Hour})
 	admin = clientOf(t, "redis://"+server.Addr()+"/3")

@@ -1,0 +1,317 @@
+package keyspace
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// largeSet is how many members a set may have that TakeSets takes: one page.
+	largeSet = 1000
+	// roundMembers is how many members TakeSets has in memory, and in one pipeline,
+	// by what their sets said of their sizes.
+	roundMembers = roundNames / 2
+	// leftoverPage is how many buckets of a private set are looked at whose size is
+	// not known.
+	leftoverPage = 100
+	// maxTries is how often TakeSets looks at one set before it leaves it to TakeSet.
+	maxTries = 4
+)
+
+// A SetRequest names a set and the work that it is taken for: see TakeSet.
+type SetRequest struct {
+	Set string
+	ID  uint64
+}
+
+// TakenSets says what came of TakeSets.
+type TakenSets struct {
+	Sets []SetResult // one for each request, in order
+	Beat Beat        // the place after the last member: see Survived
+}
+
+// A SetResult says what came of one set. Without Large and Err it is gone.
+type SetResult struct {
+	Members int64 // that were found
+	Large   bool  // it has more members than a page, and is left to TakeSet with those that it still has
+	// Err is a *Refusal, as of TakeSet, or in Cluster the *Outage of the set's slot or master, or of
+	// a member's.
+	Err error
+}
+
+// TakeSets does to many sets what TakeSet does to one, in a few pipelines for all
+// of them: some hundred sets cost hardly more round trips than one. Sets of more than
+// 1,000 members are left alone, and so is what keeps changing; TakeSet takes those. It has no more than some 10,000
+// members in memory.
+//
+// It calls gone with members of many sets at once. What concerns one set is that
+// set's Err. An error is an *Outage, a *Loss or gone's own: nothing is then known
+// to be done, and repeating the call is harmless.
+func (k *Keyspace) TakeSets(ctx context.Context, requests []SetRequest, gone func(members []string) error) (TakenSets, error) {
+	defer k.busy()()
+	b := &setBatch{keyspace: k, gone: gone, tally: tally{lane: &k.sweeps}, pace: k.newPace()}
+	b.sets = make([]*smallSet, len(requests))
+	for i, r := range requests {
+		b.sets[i] = &smallSet{name: r.Set, private: privateName(r.Set, r.ID), size: -1}
+	}
+	err := b.run(ctx)
+	out := TakenSets{Sets: make([]SetResult, len(b.sets)), Beat: b.tally.beat}
+	for i, s := range b.sets {
+		out.Sets[i] = s.SetResult
+	}
+	return out, err
+}
+
+// A setBatch is one TakeSets under way.
+type setBatch struct {
+	keyspace *Keyspace
+	gone     func(members []string) error
+	tally    tally
+	pace     *pace
+	sets     []*smallSet
+}
+
+// A smallSet is one set of a batch.
+type smallSet struct {
+	SetResult
+	name, private string
+	size          int64 // of the set as it was looked at; -1: it has to be looked at
+	taken         bool  // renamed by this call
+	over          bool
+	tries         int
+
+	rename *redis.BoolCmd // of this round; nil: there is nothing to rename
+	scan   *redis.ScanCmd
+	found  []string // by scan
+	failed []Failure
+}
+
+// run goes on until nothing is left to do.
+func (b *setBatch) run(ctx context.Context) error {
+	for {
+		pending := b.sets[:0:0]
+		for _, s := range b.sets {
+			if !s.over {
+				pending = append(pending, s)
+			}
+		}
+		if len(pending) == 0 {
+			return nil
+		}
+		if err := b.round(ctx, pending); err != nil {
+			return err
+		}
+		if err := b.pace.rest(ctx); err != nil {
+			return b.keyspace.outage(ctx, err)
+		}
+	}
+}
+
+// round takes as many sets as fit into a round.
+func (b *setBatch) round(ctx context.Context, pending []*smallSet) error {
+	began := time.Now()
+	if err := b.look(ctx, pending); err != nil {
+		return err
+	}
+	chosen := choose(pending)
+	if err := b.move(ctx, chosen); err != nil {
+		return err
+	}
+	names, err := b.unlink(ctx, chosen)
+	if err != nil {
+		return err
+	}
+	b.pace.spent(time.Since(began)) // with the time on the wire: too gentle rather than too hard
+	if len(names) > 0 {
+		if err := b.gone(names); err != nil {
+			return err
+		}
+	}
+	began = time.Now()
+	if err := b.forget(ctx, chosen); err != nil {
+		return err
+	}
+	b.pace.spent(time.Since(began))
+	return nil
+}
+
+// look asks for the sizes that are not known, and so what is not a set.
+func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
+	var asked []*smallSet
+	var commands []redis.Cmder
+	for _, s := range sets {
+		away, err := b.keyspace.awayFor(ctx, s.name)
+		switch {
+		case err != nil:
+			return err
+		case away != nil:
+			s.end(away)
+		case s.size < 0:
+			asked = append(asked, s)
+			commands = append(commands, redis.NewIntCmd(ctx, "scard", s.name))
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	if err := b.tally.send(ctx, b.keyspace, commands); err != nil {
+		return err
+	}
+	for i, s := range asked {
+		size, err := commands[i].(*redis.IntCmd).Result()
+		if err == nil {
+			s.size = size
+		} else if err := b.fault(ctx, s, s.name, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose are the sets of the next round: one at least, unless all are over.
+func choose(pending []*smallSet) []*smallSet {
+	var chosen []*smallSet
+	members := int64(0)
+	for _, s := range pending {
+		if s.size > largeSet || s.tries == maxTries {
+			s.Large, s.over = true, true
+		}
+		if s.over {
+			continue
+		}
+		if members += max(s.size, 1); members > roundMembers && len(chosen) > 0 {
+			break
+		}
+		chosen = append(chosen, s)
+		s.tries++
+	}
+	return chosen
+}
+
+// move renames the sets that are there, and reads what is under the private names.
+func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
+	if len(chosen) == 0 {
+		return nil
+	}
+	var commands []redis.Cmder
+	for _, s := range chosen {
+		s.rename = nil
+		if s.size > 0 && !s.taken {
+			s.rename = redis.NewBoolCmd(ctx, "renamenx", s.name, s.private)
+			commands = append(commands, s.rename)
+		}
+		count := max(2*s.size, leftoverPage) // a table is at least half full, or has shrunk
+		s.scan = redis.NewScanCmd(ctx, nil, "sscan", s.private, 0, "count", count)
+		commands = append(commands, s.scan)
+	}
+	if err := b.tally.send(ctx, b.keyspace, commands); err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		if err := b.moved(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moved takes in the answers about one set. What was not renamed, since there is
+// something under the private name or since the set has gone, is looked at again.
+func (b *setBatch) moved(ctx context.Context, s *smallSet) error {
+	s.found, s.failed = nil, nil
+	names, cursor, err := s.scan.Result()
+	if err != nil {
+		return b.fault(ctx, s, s.private, err)
+	}
+	s.found = names
+	s.Members += int64(len(names))
+	done := cursor == 0
+	if s.rename != nil {
+		renamed, err := s.rename.Result()
+		if err != nil && stateOf(err) != StateError { // that the set has gone has no code of its own
+			s.found = nil // another attempt begins with these
+			return b.fault(ctx, s, s.name, err)
+		}
+		s.taken = renamed
+	}
+	s.over = done && (s.taken || s.size == 0 && len(names) == 0)
+	if !s.taken {
+		s.size = -1
+	}
+	return nil
+}
+
+// unlink unlinks what was found, and returns what is gone.
+func (b *setBatch) unlink(ctx context.Context, chosen []*smallSet) (names []string, err error) {
+	for _, s := range chosen {
+		names = append(names, s.found...)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	failed, err := b.keyspace.unlinkMembers(ctx, &b.tally, names)
+	if err != nil {
+		return nil, err
+	}
+	rest, from := failed, 0
+	for _, s := range chosen {
+		for len(rest) > 0 && rest[0].Index < from+len(s.found) {
+			s.failed = append(s.failed, Failure{Index: rest[0].Index - from, Err: rest[0].Err})
+			rest = rest[1:]
+		}
+		from += len(s.found)
+		if len(s.failed) > 0 {
+			s.end(s.failed[0].Err)
+		}
+	}
+	return without(names, failed), nil
+}
+
+// forget removes from the private sets what is gone, and nothing else.
+func (b *setBatch) forget(ctx context.Context, chosen []*smallSet) error {
+	var commands []redis.Cmder
+	var of []*smallSet
+	for _, s := range chosen {
+		own := forgetting(ctx, s.private, without(s.found, s.failed))
+		commands = append(commands, own...)
+		of = append(of, slices.Repeat([]*smallSet{s}, len(own))...)
+		s.found, s.failed = nil, nil
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	if err := b.tally.send(ctx, b.keyspace, commands); err != nil {
+		return err
+	}
+	for i, c := range commands {
+		if err := c.Err(); err != nil {
+			if err := b.fault(ctx, of[i], of[i].private, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fault makes an error reply the set's own error, unless it is one of all Redis.
+func (b *setBatch) fault(ctx context.Context, s *smallSet, key string, err error) error {
+	if isRefusal(err) {
+		s.end(&Refusal{Key: key, Err: err})
+		return nil
+	}
+	if o := b.keyspace.shardOutage(ctx, err); o != nil {
+		s.end(o)
+		return nil
+	}
+	return b.keyspace.outage(ctx, err)
+}
+
+// end ends a set with an error, of which the first one stays.
+func (s *smallSet) end(err error) {
+	if s.over = true; s.Err == nil {
+		s.Err = err
+	}
+}
