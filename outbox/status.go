@@ -20,6 +20,7 @@ type Status struct {
 	Sweeps    int           // patterns and sets that wait, counted likewise
 	Settling  int           // those among them that were swept once and wait for the settling pass, counted likewise
 	Pass      *SweepPass    // nil unless a pass over the keyspace is under way
+	Sets      *SweepPass    // nil unless index sets are being taken, for more than a moment
 	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
 	SweepsRefused int
 	SweepError    string
@@ -67,7 +68,10 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		st.Pause, err = s.Paused(ctx)
 	}
 	if err == nil {
-		st.Pass, err = s.pass(ctx)
+		st.Pass, err = s.pass(ctx, SweepPattern)
+	}
+	if err == nil {
+		st.Sets, err = s.pass(ctx, SweepSet)
 	}
 	if err != nil {
 		return Status{}, fmt.Errorf("read status: %w", err)

@@ -435,7 +435,7 @@ func TestSettlingSweeps(t *testing.T) {
 	if st, err := s.Status(t.Context()); err != nil || st.Sweeps != 1 || st.Settling != 1 {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	if n := count(t, env.DB, "cache_outbox_journal"); n != 2 {
+	if n := count(t, env.DB, "cache_outbox_journal"); n != 1 {
 		t.Errorf("%d batches in the journal", n)
 	}
 	if _, err := env.DB.Exec("UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL 1 HOUR, not_before = not_before - INTERVAL 1 HOUR"); err != nil {
@@ -469,6 +469,10 @@ func TestSweepPass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	note(outbox.SweepPass{Kind: outbox.SweepSet, Scanned: 5, Total: 9})
+	if p := status(); p != nil {
+		t.Errorf("sets are taken for a pass: %+v", p)
+	}
 	note(outbox.SweepPass{Patterns: 7})
 	note(outbox.SweepPass{Patterns: 7, Scanned: 250, Total: 1000, Unlinked: 3, ForMicros: 10_000_000})
 	p := status()
@@ -485,7 +489,7 @@ func TestSweepPass(t *testing.T) {
 		t.Errorf("a pass that is silent: %+v", p)
 	}
 	note(outbox.SweepPass{Patterns: 7})
-	if err := s.PassOver(t.Context()); err != nil || status() != nil {
+	if err := s.PassOver(t.Context(), outbox.SweepPattern); err != nil || status() != nil {
 		t.Errorf("a pass that is over: %+v, %v", status(), err)
 	}
 }

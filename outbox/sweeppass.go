@@ -8,15 +8,25 @@ import (
 	"time"
 )
 
-// A SweepPass says how far a pass over the keyspace is.
+// A SweepPass says how far sweeps of one kind are: a pass over the keyspace for patterns, or index sets that are taken
+// one batch after the other.
 type SweepPass struct {
-	Worker       string `db:"worker"`
-	Patterns     int    `db:"patterns"`
-	Scanned      int64  `db:"scanned"`  // names that it has met
-	Total        int64  `db:"total"`    // names that there were; 0: not known
-	Unlinked     int64  `db:"unlinked"` // names that it has removed
-	ForMicros    int64  `db:"lasted"`   // see For
-	SilentMicros int64  `db:"silent"`   // set when read
+	Kind         SweepKind `db:"-"`
+	Worker       string    `db:"worker"`
+	Patterns     int       `db:"patterns"` // of a pass for patterns
+	Scanned      int64     `db:"scanned"`  // names that it has met; sets that were taken
+	Total        int64     `db:"total"`    // names that there were, sets that waited when it began or came since; 0: not known
+	Unlinked     int64     `db:"unlinked"` // names that it has removed; members of sets
+	ForMicros    int64     `db:"lasted"`   // see For
+	SilentMicros int64     `db:"silent"`   // set when read
+}
+
+// row is the name of a kind's row.
+func (k SweepKind) row() string {
+	if k == SweepSet {
+		return "sets"
+	}
+	return "pass"
 }
 
 // For is how long the pass has been under way.
@@ -40,33 +50,33 @@ const silentPass = 15 * time.Second
 // Contract for all: at most one row by primary key; a lock for one statement. Repeating them is harmless.
 const (
 	notePassSQL = `REPLACE INTO cache_outbox_sweeper (name, worker, began_at, patterns, scanned, total, unlinked)
-VALUES ('pass', ?, UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND, ?, ?, ?, ?)`
-	overPassSQL = "DELETE FROM cache_outbox_sweeper WHERE name = 'pass'"
+VALUES (?, ?, UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND, ?, ?, ?, ?)`
+	overPassSQL = "DELETE FROM cache_outbox_sweeper WHERE name = ?"
 	passSQL     = `SELECT worker, patterns, scanned, total, unlinked,
 TIMESTAMPDIFF(MICROSECOND, began_at, UTC_TIMESTAMP(6)) AS lasted, TIMESTAMPDIFF(MICROSECOND, noted_at, UTC_TIMESTAMP(6)) AS silent
-FROM cache_outbox_sweeper WHERE name = 'pass'`
+FROM cache_outbox_sweeper WHERE name = ?`
 )
 
-// NotePass notes how far a pass is, for Status. Only the holder of the Lead may.
+// NotePass notes how far sweeps of a kind are, for Status. Only the holder of the Lead may.
 func (s *Store) NotePass(ctx context.Context, p SweepPass) error {
-	if err := s.exec(ctx, notePassSQL, s.cfg.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked); err != nil {
+	if err := s.exec(ctx, notePassSQL, p.Kind.row(), s.cfg.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked); err != nil {
 		return fmt.Errorf("note the progress of a sweep: %w", err)
 	}
 	return nil
 }
 
-// PassOver notes that no pass is under way.
-func (s *Store) PassOver(ctx context.Context) error {
-	if err := s.exec(ctx, overPassSQL); err != nil {
+// PassOver notes that no sweeps of a kind are under way.
+func (s *Store) PassOver(ctx context.Context, kind SweepKind) error {
+	if err := s.exec(ctx, overPassSQL, kind.row()); err != nil {
 		return fmt.Errorf("note the end of a sweep: %w", err)
 	}
 	return nil
 }
 
-// pass reads what was noted, nil where no pass is under way.
-func (s *Store) pass(ctx context.Context) (*SweepPass, error) {
-	var p SweepPass
-	err := s.side.GetContext(ctx, &p, passSQL)
+// pass reads what was noted, nil where no sweeps of the kind are under way.
+func (s *Store) pass(ctx context.Context, kind SweepKind) (*SweepPass, error) {
+	p := SweepPass{Kind: kind}
+	err := s.side.GetContext(ctx, &p, passSQL, kind.row())
 	if errors.Is(err, sql.ErrNoRows) || err == nil && time.Duration(p.SilentMicros)*time.Microsecond > silentPass {
 		return nil, nil
 	}

@@ -34,10 +34,12 @@
 //  12. A batch that is too large for its deadline, for max_allowed_packet or for the journal is cut, down to a single row,
 //     and makes progress. A row that is too large alone is buried.
 //  13. A pause keeps every worker from claiming and sweeping, also those that start meanwhile, until an operator ends it or
-//     its time is over. The batch in hand is finished, a pass over the keyspace is given up, rows and requests wait.
-//  14. A pattern or a set is swept once at once, together with all others that wait, and once more when every lease that
-//     a reader may have held at the request has run out: what such a reader stores behind the first pass' back does not
-//     stay. One worker sweeps at a time; the right to it is a row in MySQL that a crash frees.
+//     its time is over. The batch in hand is finished, sweeps under way are given up, rows and requests wait.
+//  14. A pattern or a set is swept once at once and once more when every lease that a reader may have held at the request
+//     has run out: what such a reader stores behind the first pass' back does not stay. All patterns that wait are swept by
+//     one pass over the keyspace, sets are taken apart in batches of up to 500, and neither waits for the other: a pattern that
+//     is requested during a batch of sets is begun when the batch is over, or within a second. One worker sweeps at a time; the
+//     right to it is a row in MySQL that a crash frees.
 //  15. In Redis Cluster a master that is away delays the rows with keys there, for nobody's fault, and no others.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked

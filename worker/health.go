@@ -33,6 +33,7 @@ type Health struct {
 	outage   error     // nil while the servers answer
 	state    string    // of the outage, as logged
 	sweepErr error     // nil while sweeps work
+	sweepBad time.Time // when they last failed here
 	missing  []string  // masters of a Redis Cluster that are away
 	started  bool
 	resting  bool // an operator has paused all workers: no fault, and readiness does not tell
@@ -135,7 +136,17 @@ func (h *Health) sweepFailed(err error) {
 	if h.sweepErr == nil {
 		h.log.Warn("sweeps wait; trying again", "error", err)
 	}
-	h.sweepErr = err
+	h.sweepErr, h.sweepBad = err, time.Now()
+}
+
+// sweptElsewhere notes that another worker sweeps. While sweeps fail everywhere workers take turns at failing, so that
+// somebody else's turn says nothing yet.
+func (h *Health) sweptElsewhere() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.sweepBad) > time.Minute {
+		h.sweepErr = nil
+	}
 }
 
 func (h *Health) sweepDone() {

@@ -37,6 +37,7 @@ type Metrics struct {
 	delayed      prometheus.Gauge
 	overdue      prometheus.Gauge
 	sweepQueue   prometheus.Gauge
+	sweepRefused prometheus.Gauge
 	damaged      prometheus.Gauge
 	dead         *prometheus.GaugeVec // by reason
 	passSeconds  prometheus.Histogram
@@ -89,12 +90,13 @@ func newMetrics(w *Worker) *Metrics {
 	m.overdue = gauge("overdue_seconds", "How long the first delayed row has been due.")
 	m.sweepQueue = gauge("sweeps_waiting", "Patterns and index sets that wait; counts end at 10001.")
 	m.damaged = gauge("journal_damaged", "Batches of the journal that cannot be read and were set aside; counts end at 10001.")
+	m.sweepRefused = gauge("sweeps_refused", "Those among them that Redis has refused, each tried again every minute; counts end at 10001.")
 	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
 	m.passSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
 	m.batchRows = histogram("batch_rows", "Rows of a pass.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
-	m.sweepSeconds = histogram("sweep_seconds", "A pass of the sweeper.", prometheus.ExponentialBuckets(0.001, 4, 10))
+	m.sweepSeconds = histogram("sweep_seconds", "A pass over the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	r.MustRegister(m.dead, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.zero()
 	return m
@@ -150,6 +152,7 @@ func (m *Metrics) observe(s outbox.Status) {
 	m.delayed.Set(float64(s.Delayed))
 	m.overdue.Set(s.Overdue.Seconds())
 	m.sweepQueue.Set(float64(s.Sweeps))
+	m.sweepRefused.Set(float64(s.SweepsRefused))
 	m.damaged.Set(float64(s.Damaged))
 	for _, reason := range invalidation.Reasons() {
 		m.dead.WithLabelValues(string(reason)).Set(float64(s.Dead[string(reason)]))

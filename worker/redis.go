@@ -16,6 +16,7 @@ type Redis interface {
 	Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error)
 	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
 	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
+	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)
 	Listen(ctx context.Context, channel string, heard func())
 }
 

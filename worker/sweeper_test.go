@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/unstale/unstale/internal/testenv"
@@ -172,9 +174,138 @@ type movingSet struct {
 	name string
 }
 
-func (m movingSet) TakeSet(ctx context.Context, set string, id uint64, gone func([]string) error) (keyspace.TakenSet, error) {
-	if set == m.name {
-		return keyspace.TakenSet{}, &keyspace.Outage{State: keyspace.StateMoving, Err: fmt.Errorf("ASK")}
+func (m movingSet) TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func([]string) error) (keyspace.TakenSets, error) {
+	var others []keyspace.SetRequest
+	for _, r := range requests {
+		if r.Set != m.name {
+			others = append(others, r)
+		}
 	}
-	return m.Redis.TakeSet(ctx, set, id, gone)
+	taken, err := m.Redis.TakeSets(ctx, others, gone)
+	for i, r := range requests {
+		if r.Set == m.name {
+			moving := keyspace.SetResult{Err: &keyspace.Outage{State: keyspace.StateMoving, Err: fmt.Errorf("ASK")}}
+			taken.Sets = slices.Insert(taken.Sets, i, moving)
+		}
+	}
+	return taken, err
+}
+
+// A slowTaker's batches of sets are counted, and wait if there is something to wait for.
+type slowTaker struct {
+	worker.Redis
+	batches *atomic.Int32
+	from    int32 // the first batch that waits
+	goOn    chan struct{}
+}
+
+func (s slowTaker) TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func([]string) error) (keyspace.TakenSets, error) {
+	if s.batches.Add(1) >= s.from {
+		select {
+		case <-s.goOn:
+		case <-ctx.Done():
+			return keyspace.TakenSets{}, &keyspace.Outage{State: keyspace.StateCanceled, Err: ctx.Err()}
+		}
+	}
+	return s.Redis.TakeSets(ctx, requests, gone)
+}
+
+// request asks for index sets with a member each.
+func (w *world) requestSets(s *outbox.Store, n int) {
+	w.t.Helper()
+	pipe := w.redis.Pipeline()
+	sweeps := make([]outbox.Sweep, n)
+	for i := range sweeps {
+		sweeps[i] = outbox.Sweep{Kind: outbox.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
+		pipe.Set(w.t.Context(), fmt.Sprintf("member:%d", i), "old", 0)
+		pipe.SAdd(w.t.Context(), sweeps[i].Name, fmt.Sprintf("member:%d", i))
+	}
+	if _, err := pipe.Exec(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := s.RequestSweeps(w.t.Context(), sweeps); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Sentence 14: sets are taken in batches, each of which is one row of the journal.
+func TestSetsComeInBatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	r := w.worker(worker.Config{})
+	w.requestSets(r.store, 1200)
+	r.drain(t)
+	wantLeft(t, w)
+	if n := w.count("cache_outbox_journal"); n != 3 {
+		t.Errorf("%d rows in the journal for 1,200 sets", n)
+	}
+	if n := w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL"); n != 1200 {
+		t.Errorf("%d sets wait for their settling pass", n)
+	}
+}
+
+// Sentence 14: a pattern doesn't wait behind sets, of which status tells how far they are, nor sets behind a pass.
+func TestAPatternBesideSets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
+	w.requestSets(r.store, 600)
+	r.start(t)
+	testenv.Eventually(t, "the second batch", func() bool { return slow.batches.Load() == 2 })
+	var sets *outbox.SweepPass
+	testenv.Eventually(t, "status shows the sets", func() bool {
+		st, err := r.store.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets = st.Sets
+		return sets != nil
+	})
+	if sets.Worker != "test" || sets.Scanned != 500 || sets.Total != 600 || sets.Unlinked != 500 {
+		t.Errorf("%+v", sets)
+	}
+	w.set("shop:list:7:p1")
+	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
+	testenv.Eventually(t, "the pass", func() bool { return w.redis.Exists(t.Context(), "shop:list:7:p1").Val() == 0 })
+	if n := len(w.left()); n != 200 {
+		t.Errorf("%d names are left of the second batch, want 100 sets and their members", n)
+	}
+	close(slow.goOn)
+	testenv.Eventually(t, "the sets", func() bool { return len(w.left()) == 0 })
+}
+
+// What Redis refuses is told once and not every minute, and readiness is not about it.
+func TestARefusedSweepIsToldOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1ms", 1))
+	r := w.worker(worker.Config{})
+	if err := w.redis.Set(t.Context(), "tag:x", "a text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.enqueue(outbox.Invalidation{Entity: "tagged", ID: "x"})
+	for range 3 {
+		r.drain(t)
+		w.exec("UPDATE cache_outbox_sweeps SET not_before = requested_at")
+	}
+	if n := w.count("cache_outbox_sweeps WHERE attempts = 3"); n != 1 {
+		t.Errorf("%d sweeps were refused three times", n)
+	}
+	if n := r.log.count("level=WARN msg=\"redis refuses sweeps"); n != 1 || r.log.count("level=ERROR") != 0 {
+		t.Errorf("the log tells of it %d times", n)
+	}
+	running := w.worker(worker.Config{GaugeSchedule: "@every 1s"})
+	stop := running.start(t)
+	testenv.Eventually(t, "the gauge tells", func() bool { return metric(t, running, "unstale_sweeps_refused") == 1 })
+	testenv.Eventually(t, "readiness", func() bool { return running.Health().Ready() == nil })
+	stop()
+	if err := w.redis.Unlink(t.Context(), "tag:x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("UPDATE cache_outbox_sweeps SET not_before = requested_at")
+	r.drain(t)
+	if n := r.log.count("redis takes sweeps that it had refused"); n != 1 {
+		t.Errorf("the log tells %d times that it is over", n)
+	}
 }

@@ -3,10 +3,8 @@ package worker
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -15,9 +13,9 @@ const (
 	sweepLogInterval  = 10 * time.Second // between two lines in the log
 )
 
-// A sweepWatch looks after sweeps under way: it tells how far a pass over the keyspace is, once a second in MySQL and every
-// ten seconds in the log, so that a short one says nothing; and it gives all up when the lead is lost, since another worker
-// has it then, or when an operator pauses the workers.
+// A sweepWatch looks after sweeps under way: it tells how far they are, once a second in MySQL and every ten seconds in the
+// log, so that short ones say nothing; and it gives all up when the lead is lost, since another worker has it then, or when
+// an operator pauses the workers. Safe for concurrent use.
 type sweepWatch struct {
 	worker *Worker
 	lead   *outbox.Lead
@@ -26,40 +24,71 @@ type sweepWatch struct {
 	stop   chan struct{}
 	group  sync.WaitGroup
 
-	pass   atomic.Pointer[outbox.SweepPass] // as of the last news; nil outside of a pass
-	began  atomic.Pointer[time.Time]        // the pass
-	logged atomic.Bool                      // the log has heard of it
+	mu   sync.Mutex
+	ways map[outbox.SweepKind]*sweepWay
+}
+
+// A sweepWay is how far the sweeps of one kind are.
+type sweepWay struct {
+	pass   outbox.SweepPass
+	began  time.Time
+	under  bool // way: otherwise there is none of the kind
+	noted  bool // MySQL has heard of it
+	logged bool // the log has
 }
 
 // watchSweep begins to look after sweeps, which are to use the watch's context, until end is called.
 func (w *Worker) watchSweep(ctx context.Context, lead *outbox.Lead) *sweepWatch {
-	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{})}
+	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{}), ways: map[outbox.SweepKind]*sweepWay{
+		outbox.SweepPattern: {}, outbox.SweepSet: {},
+	}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.group.Go(s.run)
 	return s
 }
 
-// begin notes that a pass for so many patterns begins.
-func (s *sweepWatch) begin(patterns int) {
-	now := time.Now()
-	s.began.Store(&now)
-	s.pass.Store(&outbox.SweepPass{Patterns: patterns})
+// begin notes that sweeps of a kind begin.
+func (s *sweepWatch) begin(p outbox.SweepPass) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	way := s.ways[p.Kind]
+	way.pass, way.began, way.under, way.logged = p, time.Now(), true, false
 }
 
-// note takes in how far the pass is.
-func (s *sweepWatch) note(p keyspace.Progress) {
-	s.pass.Store(&outbox.SweepPass{
-		Patterns: s.pass.Load().Patterns, Scanned: p.Scanned, Total: p.Total, Unlinked: p.Unlinked,
-		ForMicros: time.Since(*s.began.Load()).Microseconds(),
-	})
-}
-
-// over notes that the pass has come to its end.
-func (s *sweepWatch) over(r keyspace.SweepResult) {
-	if s.logged.Load() {
-		s.worker.log.Info("swept", "patterns", len(r.Patterns), "scanned", r.Scanned, "unlinked", r.Unlinked,
-			"took", time.Since(*s.began.Load()).Round(time.Millisecond).String())
+// beginSets notes that a batch of sets begins. It counts those that wait where the batch is the first one and full.
+func (s *sweepWatch) beginSets(sets int) {
+	s.mu.Lock()
+	under := s.ways[outbox.SweepSet].under
+	s.mu.Unlock()
+	if under {
+		return
 	}
+	if sets == setsOfABatch {
+		if n, err := s.worker.store.CountSweeps(s.ctx, outbox.SweepSet); err == nil {
+			sets = max(sets, n)
+		} else {
+			s.worker.log.Debug("cannot count the sets that wait", "error", err)
+		}
+	}
+	s.begin(outbox.SweepPass{Kind: outbox.SweepSet, Total: int64(sets)})
+}
+
+// note takes in how far sweeps of a kind are.
+func (s *sweepWatch) note(kind outbox.SweepKind, change func(*outbox.SweepPass)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.ways[kind].pass)
+}
+
+// over notes that sweeps of a kind have come to their end.
+func (s *sweepWatch) over(kind outbox.SweepKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	way := s.ways[kind]
+	if way.under && way.logged {
+		s.worker.log.Info("swept", append(attributes(way.pass), "took", time.Since(way.began).Round(time.Millisecond).String())...)
+	}
+	way.under = false
 }
 
 // end ends the watch and returns why it gave the sweeps up, if it did.
@@ -77,12 +106,12 @@ func (s *sweepWatch) end() error {
 func (s *sweepWatch) run() {
 	ticker := time.NewTicker(sweepNoteInterval)
 	defer ticker.Stop()
-	noted := false
 	for said := time.Now(); ; {
 		select {
 		case <-s.stop:
-			if noted {
-				s.forget()
+			for kind := range s.ways {
+				s.over(kind)
+				s.tell(kind, false)
 			}
 			return
 		case <-ticker.C:
@@ -92,38 +121,50 @@ func (s *sweepWatch) run() {
 		} else if err := s.lead.Held(s.ctx); err != nil {
 			s.cancel(err)
 		}
-		p := s.pass.Load()
-		if p == nil || s.ctx.Err() != nil {
+		if s.ctx.Err() != nil {
 			continue
 		}
-		noted = true
-		s.tell(p)
-		if time.Since(said) >= sweepLogInterval {
+		aloud := time.Since(said) >= sweepLogInterval
+		if aloud {
 			said = time.Now()
-			s.logged.Store(true)
-			s.worker.log.Info("sweeping", attributes(p)...)
+		}
+		for kind := range s.ways {
+			s.tell(kind, aloud)
 		}
 	}
 }
 
-// tell tells MySQL. Progress that can't be told is no reason to stop.
-func (s *sweepWatch) tell(p *outbox.SweepPass) {
-	if err := s.worker.store.NotePass(s.ctx, *p); err != nil {
+// tell tells MySQL how far sweeps of a kind are, or that none is under way any more, also when the worker is being stopped;
+// and the log, if aloud. Progress that can't be told is no reason to stop.
+func (s *sweepWatch) tell(kind outbox.SweepKind, aloud bool) {
+	s.mu.Lock()
+	way := s.ways[kind]
+	pass, under, noted := way.pass, way.under, way.noted
+	pass.ForMicros = time.Since(way.began).Microseconds()
+	way.noted, way.logged = under, way.logged || under && aloud
+	s.mu.Unlock()
+	var err error
+	switch {
+	case under:
+		err = s.worker.store.NotePass(s.ctx, pass)
+	case noted:
+		err = s.worker.store.PassOver(context.WithoutCancel(s.ctx), kind)
+	}
+	if err != nil {
 		s.worker.log.Debug("cannot note the progress of a sweep", "error", err)
 	}
-}
-
-// forget notes that no pass is under way, also when the worker is being stopped.
-func (s *sweepWatch) forget() {
-	if err := s.worker.store.PassOver(context.WithoutCancel(s.ctx)); err != nil {
-		s.worker.log.Debug("cannot note the end of a sweep", "error", err)
+	if under && aloud {
+		out := attributes(pass)
+		if left, ok := pass.Left(); ok {
+			out = append(out, "left", left.Round(time.Second).String())
+		}
+		s.worker.log.Info("sweeping", out...)
 	}
 }
 
-func attributes(p *outbox.SweepPass) []any {
-	out := []any{"patterns", p.Patterns, "scanned", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
-	if left, ok := p.Left(); ok {
-		out = append(out, "left", left.Round(time.Second).String())
+func attributes(p outbox.SweepPass) []any {
+	if p.Kind == outbox.SweepSet {
+		return []any{"sets", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
 	}
-	return out
+	return []any{"patterns", p.Patterns, "scanned", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
 }

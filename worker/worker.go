@@ -107,7 +107,9 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) Drain(ctx context.Context) (Result, error) {
 	total, err := w.DrainRows(ctx)
 	for swept := 1; swept > 0 && err == nil; {
-		swept, err = w.sweep(ctx)
+		if swept, err = w.sweep(ctx); errors.Is(err, errLed) {
+			err = nil
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("drain: %w", err)

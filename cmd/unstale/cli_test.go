@@ -166,3 +166,38 @@ func TestPrintable(t *testing.T) {
 		t.Error(bounded(10_000), bounded(10_001))
 	}
 }
+
+// status shows how far sweeps are, patterns and index sets each for themselves.
+func TestStatusOfSweeps(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	_, err := env.DB.Exec(`INSERT INTO cache_outbox_sweeper (name, worker, began_at, patterns, scanned, total, unlinked) VALUES
+('pass', 'web-1', UTC_TIMESTAMP(6) - INTERVAL 10 SECOND, 7, 250, 1000, 3), ('sets', 'web-1', UTC_TIMESTAMP(6) - INTERVAL 10 SECOND, 0, 500, 600, 1500)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{"MYSQL_DSN": env.DSN}
+	r := call(t, vars, "status")
+	for _, want := range []string{
+		"sweeping     250 of 1000 names scanned for 7 patterns in ", ", 3 unlinked, about ",
+		"sweeping     500 of 600 index sets taken in ", ", 1500 members unlinked, about ", " left, by worker web-1\n",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("%q is not in\n%s", want, r.out)
+		}
+	}
+	var status struct {
+		Pass *sweepPass `json:"sweep_pass"`
+		Sets *sweepSets `json:"sweep_sets"`
+	}
+	r = call(t, vars, "status", "--json")
+	if err := json.Unmarshal([]byte(r.out), &status); err != nil || status.Pass == nil || status.Sets == nil || status.Sets.LeftSeconds == nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	if s := *status.Sets; s.Worker != "web-1" || s.Taken != 500 || s.Total != 600 || s.Unlinked != 1500 || s.ForSeconds < 10 {
+		t.Errorf("%+v", s)
+	}
+}

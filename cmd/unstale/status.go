@@ -73,6 +73,7 @@ func statusObject(s outbox.Status) any {
 		SweepsRefused    any            `json:"sweeps_refused"`
 		SweepError       string         `json:"sweep_error,omitempty"`
 		SweepPass        *sweepPass     `json:"sweep_pass"`
+		SweepSets        *sweepSets     `json:"sweep_sets"`
 		LastBatch        *batch         `json:"last_batch"`
 		JournalDamaged   any            `json:"journal_damaged"`
 		LastDamaged      *batch         `json:"last_damaged_batch"`
@@ -81,7 +82,7 @@ func statusObject(s outbox.Status) any {
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
-		SweepPass: sweepPassObject(s.Pass),
+		SweepPass: sweepPassObject(s.Pass), SweepSets: sweepSetsObject(s.Sets),
 	}
 	out.Pause = pauseObject(s.Pause)
 	out.JournalDamaged = bounded(s.Damaged)
@@ -112,11 +113,37 @@ func sweepPassObject(p *outbox.SweepPass) *sweepPass {
 	if p.Total > 0 {
 		out.Total = &p.Total
 	}
-	if left, ok := p.Left(); ok {
-		seconds := left.Seconds()
-		out.LeftSeconds = &seconds
-	}
+	out.LeftSeconds = leftSeconds(p)
 	return out
+}
+
+func leftSeconds(p *outbox.SweepPass) *float64 {
+	left, ok := p.Left()
+	if !ok {
+		return nil
+	}
+	seconds := left.Seconds()
+	return &seconds
+}
+
+// sweepSets are index sets that are being taken, in JSON.
+type sweepSets struct {
+	Worker      string   `json:"worker"`
+	Taken       int64    `json:"taken"`
+	Total       int64    `json:"total"`
+	Unlinked    int64    `json:"unlinked"` // members
+	ForSeconds  float64  `json:"for_seconds"`
+	LeftSeconds *float64 `json:"left_seconds"` // null: not known
+}
+
+func sweepSetsObject(p *outbox.SweepPass) *sweepSets {
+	if p == nil {
+		return nil
+	}
+	return &sweepSets{
+		Worker: p.Worker, Taken: p.Scanned, Total: p.Total, Unlinked: p.Unlinked,
+		ForSeconds: p.For().Seconds(), LeftSeconds: leftSeconds(p),
+	}
 }
 
 // sweepPassText says the same in a line.
@@ -126,6 +153,9 @@ func sweepPassText(p *outbox.SweepPass) string {
 		text = fmt.Sprintf("%d of %d names scanned", p.Scanned, p.Total)
 	}
 	text += fmt.Sprintf(" for %d patterns in %s, %d unlinked", p.Patterns, p.For().Round(time.Second), p.Unlinked)
+	if p.Kind == outbox.SweepSet {
+		text = fmt.Sprintf("%d of %d index sets taken in %s, %d members unlinked", p.Scanned, p.Total, p.For().Round(time.Second), p.Unlinked)
+	}
 	if left, ok := p.Left(); ok {
 		text += fmt.Sprintf(", about %s left", left.Round(time.Second))
 	}
@@ -169,6 +199,9 @@ func printStatus(p process, s outbox.Status) {
 	line("sweeps", bounded(s.Sweeps), sweeps...)
 	if s.Pass != nil {
 		line("sweeping", printable(sweepPassText(s.Pass)))
+	}
+	if s.Sets != nil {
+		line("sweeping", printable(sweepPassText(s.Sets)))
 	}
 	if b := s.LastBatch; b != nil {
 		line("last batch", fmt.Sprintf("%d rows", b.Rows), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)

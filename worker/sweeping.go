@@ -1,0 +1,143 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+const (
+	patternsOfAPass = 10_000
+	setsOfABatch    = 500     // as many as one row of the journal takes
+	bytesOfABatch   = 1 << 20 // of the names of sets
+)
+
+// A sweeping is what the holder of the lead does: index sets in batches, one after the other, and beside them passes for
+// patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of run, owns it.
+type sweeping struct {
+	*Worker
+	watch *sweepWatch
+	ended chan sweepOutcome
+	kinds [2]*sweepKind
+}
+
+// A sweepKind is the sweeps of one kind.
+type sweepKind struct {
+	kind    outbox.SweepKind
+	sweep   func(ctx context.Context, requests []outbox.Sweep) (done int, err error)
+	running bool
+	after   uint64    // the last request that was tried; in the next round all that still wait are tried again
+	err     error     // of this round
+	retry   time.Time // no round begins before
+}
+
+// A sweepOutcome is what came of a batch of sets, or of a pass.
+type sweepOutcome struct {
+	of   *sweepKind
+	done int
+	err  error
+}
+
+func (w *Worker) newSweeping(watch *sweepWatch) *sweeping {
+	s := &sweeping{Worker: w, watch: watch, ended: make(chan sweepOutcome, 2)}
+	s.kinds[0] = &sweepKind{kind: outbox.SweepPattern, sweep: s.sweepPatterns}
+	s.kinds[1] = &sweepKind{kind: outbox.SweepSet, sweep: s.sweepSets}
+	return s
+}
+
+// run goes on until nothing waits that can be carried out. What is requested meanwhile is begun at once, if nothing of its
+// kind is under way, or afterwards: a request that is made after a key was passed must see it again.
+func (s *sweeping) run() (done int, err error) {
+	ctx, cancel := context.WithCancel(s.watch.ctx)
+	defer cancel()
+	ticker := time.NewTicker(tickInterval)
+	defer ticker.Stop()
+	for {
+		running := false
+		for _, k := range s.kinds {
+			s.begin(ctx, k)
+			running = running || k.running
+		}
+		if !running {
+			return done, errors.Join(s.kinds[0].err, s.kinds[1].err)
+		}
+		select {
+		case o := <-s.ended:
+			done += o.done
+			s.end(o)
+			if isLoss(o.err) {
+				cancel() // all of it begins anew
+			}
+		case <-s.sweepNow:
+		case <-ticker.C:
+		}
+	}
+}
+
+// begin begins with the next requests of a kind, if there are any and nothing of the kind is under way.
+func (s *sweeping) begin(ctx context.Context, k *sweepKind) {
+	if k.running || ctx.Err() != nil || time.Now().Before(k.retry) {
+		return
+	}
+	requests, err := s.next(ctx, k)
+	if err != nil {
+		s.end(sweepOutcome{of: k, err: err})
+		return
+	}
+	if len(requests) == 0 && k.after > 0 { // the round is over
+		if k.after = 0; k.err != nil {
+			k.retry = time.Now().Add(tickInterval)
+		}
+		s.watch.over(k.kind)
+		return
+	}
+	if k.after == 0 {
+		k.err = nil
+	}
+	if len(requests) == 0 {
+		return
+	}
+	k.running = true
+	k.after = requests[len(requests)-1].ID
+	go func() {
+		began := time.Now()
+		done, err := k.sweep(ctx, requests)
+		s.metrics.sweepSeconds.Observe(time.Since(began).Seconds())
+		s.ended <- sweepOutcome{k, done, err}
+	}()
+}
+
+// next are the requests of the next batch, or pass.
+func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]outbox.Sweep, error) {
+	if k.kind == outbox.SweepPattern {
+		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAPass)
+	}
+	requests, err := s.store.SweepsOf(ctx, k.kind, k.after, setsOfABatch)
+	bytes := 0
+	for i, r := range requests {
+		if bytes += len(r.Name); i > 0 && bytes > bytesOfABatch {
+			return requests[:i], err
+		}
+	}
+	return requests, err
+}
+
+// end takes in what came of something. An error that is not one request's own ends the round.
+func (s *sweeping) end(o sweepOutcome) {
+	k := o.of
+	k.running = false
+	var some *someAway
+	switch {
+	case errors.As(o.err, &some): // the others go on
+		k.err = o.err
+	case o.err != nil:
+		k.err = o.err
+		k.after, k.retry = 0, time.Now().Add(tickInterval)
+		s.watch.over(k.kind)
+	}
+	if k.err != nil && s.watch.ctx.Err() == nil && !isLoss(k.err) {
+		s.health.sweepFailed(k.err)
+	}
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+)
+
+// sweepPatterns makes one pass for all patterns and publishes them. A request whose pattern Redis refuses, or
+// one of whose keys it refuses, waits; the others are finished, or kept for their settling pass.
+func (s *sweeping) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
+	var patterns []string
+	asked := map[string][]outbox.Sweep{}
+	for _, r := range requests {
+		if asked[r.Name] == nil {
+			patterns = append(patterns, r.Name)
+		}
+		asked[r.Name] = append(asked[r.Name], r)
+	}
+	s.watch.begin(outbox.SweepPass{Kind: outbox.SweepPattern, Patterns: len(patterns)})
+	defer s.watch.over(outbox.SweepPattern)
+	result, err := s.redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
+		s.watch.note(outbox.SweepPattern, func(pass *outbox.SweepPass) {
+			pass.Scanned, pass.Total, pass.Unlinked = p.Scanned, p.Total, p.Unlinked
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sweep %d patterns: %w", len(patterns), err)
+	}
+	s.watch.note(outbox.SweepPattern, func(pass *outbox.SweepPass) {
+		pass.Scanned, pass.Total, pass.Unlinked = result.Scanned, result.Total, result.Unlinked
+	})
+	m := s.maps.Map()
+	if _, err := s.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
+		return 0, fmt.Errorf("publish patterns: %w", err)
+	}
+	var swept []outbox.Sweep
+	var refused []refusal
+	for _, p := range result.Patterns {
+		if p.Err == nil {
+			swept = append(swept, asked[p.Pattern]...)
+			continue
+		}
+		for _, r := range asked[p.Pattern] {
+			refused = append(refused, refusal{r, p.Err})
+		}
+	}
+	s.metrics.swept(len(patterns), result.Unlinked)
+	if err := s.putOff(ctx, refused); err != nil {
+		return 0, err
+	}
+	return len(requests), s.finishSweeps(ctx, m, swept, result.Beat)
+}
+
+// someAway says that some sets met an outage of their own, in a slot that is moving or of a master that is away. They
+// wait, and the others go on.
+type someAway struct {
+	sets  int
+	first outbox.Sweep
+	err   error
+}
+
+func (e *someAway) Error() string {
+	return fmt.Sprintf("%d sets wait, set %q: %v", e.sets, e.first.Name, e.err)
+}
+
+func (e *someAway) Unwrap() error { return e.err }
+
+// add counts a set, and returns the error that it makes.
+func (e *someAway) add(r outbox.Sweep, err error) *someAway {
+	if e == nil {
+		e = &someAway{first: r, err: err}
+	}
+	e.sets++
+	return e
+}
+
+// sweepSets takes a batch of sets apart: the small ones together, in one batch of the journal, and then the large ones, one
+// after the other. The error is a *someAway unless it ends the work.
+func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
+	s.watch.beginSets(len(requests))
+	m := s.maps.Map()
+	asked := make([]keyspace.SetRequest, len(requests))
+	for i, r := range requests {
+		asked[i] = keyspace.SetRequest{Set: r.Name, ID: r.ID}
+	}
+	taken, err := s.redis.TakeSets(ctx, asked, s.publishMembers(ctx, m))
+	if err != nil {
+		return 0, fmt.Errorf("take %d sets: %w", len(requests), err)
+	}
+	var (
+		small, large []outbox.Sweep
+		refused      []refusal
+		away         *someAway
+		members      int64
+	)
+	for i, r := range requests {
+		set := taken.Sets[i]
+		members += set.Members
+		switch {
+		case isRefusal(set.Err):
+			refused = append(refused, refusal{r, set.Err})
+		case set.Err != nil:
+			away = away.add(r, set.Err)
+		case set.Large:
+			large = append(large, r)
+		default:
+			small = append(small, r)
+		}
+	}
+	s.tookSets(len(small), members)
+	err = errors.Join(s.putOff(ctx, refused), s.finishSweeps(ctx, m, small, taken.Beat))
+	if err != nil {
+		return 0, err
+	}
+	done = len(small) + len(refused)
+	for _, r := range large {
+		err := s.sweepSet(ctx, m, r)
+		switch {
+		case err == nil:
+			done++
+		case isOutage(err) && ctx.Err() == nil:
+			away = away.add(r, err)
+		default:
+			return done, err
+		}
+	}
+	if away != nil {
+		return done, away
+	}
+	return done, nil
+}
+
+// sweepSet takes one large set apart.
+func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r outbox.Sweep) error {
+	taken, err := s.redis.TakeSet(ctx, r.Name, r.ID, s.publishMembers(ctx, m))
+	switch {
+	case isRefusal(err):
+		err = s.putOff(ctx, []refusal{{r, err}})
+	case err == nil:
+		s.tookSets(1, taken.Members)
+		err = s.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat)
+	}
+	if err != nil {
+		return fmt.Errorf("sweep set %q: %w", r.Name, err)
+	}
+	return nil
+}
+
+func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func(members []string) error {
+	return func(members []string) error {
+		_, err := s.redis.Publish(ctx, m.Channel(), m.Format(), members, nil)
+		return err
+	}
+}
+
+// tookSets counts sets.
+func (s *sweeping) tookSets(sets int, members int64) {
+	s.metrics.swept(sets, members)
+	s.watch.note(outbox.SweepSet, func(pass *outbox.SweepPass) {
+		pass.Scanned += int64(sets)
+		pass.Unlinked += members
+		pass.Total = max(pass.Total, pass.Scanned)
+	})
+}
+
+// isRefusal says whether Redis refuses one name.
+func isRefusal(err error) bool {
+	var refused *keyspace.Refusal
+	return errors.As(err, &refused)
+}
