@@ -29,6 +29,7 @@ type shop struct {
 	private *servers.MySQL // nil: a given one
 	name    string         // of the database
 	folder  string         // for maps
+	share   float64        // of Redis' time, for sweeps; 0: the default
 }
 
 func openShop(ctx context.Context, cfg Config) (*shop, error) {
@@ -179,7 +180,7 @@ func (s *shop) hireWith(name, mapText string, cfg worker.Config, wrap func(*keys
 		return nil, err
 	}
 	// As unstale run sets it up.
-	h.redis, err = keyspace.Open(keyspace.Options{URL: s.url, Timeout: time.Second, BeaconTTL: 48 * time.Hour})
+	h.redis, err = keyspace.Open(keyspace.Options{URL: s.url, Timeout: time.Second, BeaconTTL: 48 * time.Hour, SweepShare: s.share})
 	if err != nil {
 		return nil, errors.Join(err, h.store.Close())
 	}

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
+)
+
+// floorSetBatch is how many sets the floor takes at a time, as many as ours.
+const floorSetBatch = 500
+
+// floorSets is the shortest loop that takes sets apart and loses no member, also if it is cut off: it reads the requests,
+// renames the sets to names that derive from those, unlinks the members with their leases, publishes them, removes the
+// renamed sets, and writes one row of the journal for all of them. It knows no faults, no sets that are large or no sets at
+// all, no second taker, no beacon and no budget.
+func (s *shop) floorSets(ctx context.Context) error {
+	for seq := uint64(1); ; seq++ {
+		entries, ids, err := s.floorRequests(ctx)
+		if len(entries) == 0 || err != nil {
+			return err
+		}
+		if err := s.floorTakeSets(ctx, entries, seq); err != nil {
+			return err
+		}
+		if err := s.floorNoteSets(ctx, entries, ids); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *shop) floorRequests(ctx context.Context) (entries []outbox.Entry, ids string, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT id, name FROM cache_outbox_sweeps ORDER BY id LIMIT "+strconv.Itoa(floorSetBatch))
+	if err != nil {
+		return nil, "", err
+	}
+	defer rows.Close()
+	var list []string
+	for rows.Next() {
+		var id uint64
+		var name string
+		if err := rows.Scan(&id, &name); err != nil {
+			return nil, "", err
+		}
+		entries = append(entries, outbox.Entry{ID: id, Sets: []string{name}})
+		list = append(list, strconv.FormatUint(id, 10))
+	}
+	return entries, strings.Join(list, ","), rows.Err()
+}
+
+func (s *shop) floorTakeSets(ctx context.Context, entries []outbox.Entry, seq uint64) error {
+	private := make([]string, len(entries))
+	members := make([]*redis.StringSliceCmd, len(entries))
+	_, err := s.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, e := range entries {
+			private[i] = "unstale:set:{" + e.Sets[0] + "}:" + strconv.FormatUint(e.ID, 10)
+			p.RenameNX(ctx, e.Sets[0], private[i])
+			members[i] = p.SMembers(ctx, private[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.Pipelined(ctx, func(p redis.Pipeliner) error {
+		const part = 250 // members of one UNLINK
+		var keys []string
+		for _, m := range members {
+			keys = append(keys, m.Val()...)
+		}
+		for from := 0; from < len(keys); from += part {
+			var names []string
+			for _, key := range keys[from:min(from+part, len(keys))] {
+				names = append(names, "lock:fill:{"+key+"}", key)
+			}
+			p.Unlink(ctx, names...)
+		}
+		for from := 0; from < len(keys); from += invalidation.MaxEntries {
+			m := invalidation.Message{Epoch: "FLOORFLOORFLOORFLOORFLOORF", Seq: seq, At: time.Now().UTC(), Keys: keys[from:min(from+invalidation.MaxEntries, len(keys))]}
+			p.Publish(ctx, "cache:invalidate", m.Append(nil, invalidation.FormatEvent))
+		}
+		p.Unlink(ctx, private...)
+		return nil
+	})
+	return err
+}
+
+func (s *shop) floorNoteSets(ctx context.Context, entries []outbox.Entry, ids string) error {
+	body, err := outbox.EncodeEntries(entries)
+	if err != nil {
+		return err
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if _, err := tx.ExecContext(ctx, `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
+VALUES ('floor', 0, '', '', 0, '', ?)`, body); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "DELETE FROM cache_outbox_sweeps WHERE id IN ("+ids+")"); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
