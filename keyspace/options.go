@@ -198,11 +198,17 @@ const (
 func (o Options) client(a address) redis.UniversalClient {
 	switch a.kind {
 	case cluster:
-		return o.clusterClient(a)
+		c := o.clusterClient(a)
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(denials{}) })
+		return c
 	case sentinel:
-		return o.sentinelClient(a)
+		c := o.sentinelClient(a)
+		c.AddHook(denials{})
+		return c
 	default:
-		return o.singleClient(a)
+		c := o.singleClient(a)
+		c.AddHook(denials{})
+		return c
 	}
 }
 

@@ -77,7 +77,9 @@ func (s *scan) client(options *redis.Options) *redis.Client {
 	o.ReadTimeout = max(o.ReadTimeout, scanPatience)
 	o.MaxRetries = -1 // no command twice, and none over another connection
 	o.Dialer = s.watch.dialer(options.Dialer)
-	return redis.NewClient(&o)
+	c := redis.NewClient(&o)
+	c.AddHook(denials{})
+	return c
 }
 
 // begin measures the time on the wire, and asks how much there is to scan,

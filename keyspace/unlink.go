@@ -110,7 +110,10 @@ func (k *Keyspace) unlink(ctx context.Context, l *lane, units []unit) (t tally, 
 	if err := k.send(ctx, &t, oneByOne(t.doubtful)); err != nil {
 		return t, err
 	}
-	return t, k.unlinkTorn(ctx, &t)
+	if err := k.unlinkTorn(ctx, &t); err != nil {
+		return t, err
+	}
+	return t, k.explainRefusals(ctx, t.refused)
 }
 
 // send sends chunks, in as many pipelines as it takes.

@@ -1,11 +1,14 @@
 package worker_test
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
@@ -178,5 +181,32 @@ func TestSlowLookupsAreDelayed(t *testing.T) {
 	}
 	if _, err := blocker.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The log counts every row that died, under its own reason, those too that die within the interval between two lines.
+func TestEveryDeathIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lookupMap)
+	r := w.worker(worker.Config{})
+	stop := r.start(t)
+	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('planet', '1'), ('page', '2'), ('planet', '3'), ('product', '')")
+	testenv.Eventually(t, "the rows are buried", func() bool { return w.count("cache_outbox_dead") == 4 })
+	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('planet', '5'), ('page', '6'), ('planet', '7')")
+	testenv.Eventually(t, "the rows are buried", func() bool { return w.count("cache_outbox_dead") == 7 })
+	stop()
+	told := map[string]int{}
+	for line := range strings.Lines(r.log.String()) {
+		if _, rest, found := strings.Cut(line, "rows are dead letters now, see 'unstale dead list'\" rows="); found {
+			var n int
+			var reason string
+			if _, err := fmt.Sscanf(rest, "%d reason=%s ", &n, &reason); err != nil {
+				t.Fatal(line, err)
+			}
+			told[reason] += n
+		}
+	}
+	if want := map[string]int{"unknown_entity": 4, "missing_parameter": 2, "bad_parameter": 1}; !maps.Equal(told, want) {
+		t.Errorf("told %v, wanted %v", told, want)
 	}
 }

@@ -8,35 +8,108 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// burialInterval is the time between two lines about dead letters: a broken application makes many.
-const burialInterval = 10 * time.Second
+// tellInterval is the time between two lines of a reason: a broken application makes many bad rows.
+const tellInterval = 10 * time.Second
 
-// burials tell of dead letters in the log, where somebody may see them who looks at no metric. Safe for concurrent use.
-type burials struct {
-	mu    sync.Mutex
-	said  time.Time
-	since int // how many were not told
+// tidings tell in the log what became of rows that are not settled, where somebody may see it who looks at no metric. A
+// reason is told at once, then at most once in an interval; each row is counted in one line. Safe for concurrent use.
+type tidings struct {
+	log     *slog.Logger
+	message string
+
+	mu      sync.Mutex
+	reasons map[string]*tiding
 }
 
-// note tells of the deaths of rows that were just settled, the first of them by name.
-func (b *burials) note(log *slog.Logger, rows []outbox.Row, deaths []outbox.Death) {
-	if len(deaths) == 0 {
-		return
+// A tiding is what one reason has to tell.
+type tiding struct {
+	rows              int // that are not told
+	entity, id, error string
+	timer             *time.Timer // nil unless the reason was told within the interval
+}
+
+func newTidings(log *slog.Logger, message string) *tidings {
+	return &tidings{log: log, message: message, reasons: map[string]*tiding{}}
+}
+
+// note takes in one row.
+func (t *tidings) note(reason string, row *outbox.Row, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.reasons[reason]
+	if n == nil {
+		n = &tiding{}
+		t.reasons[reason] = n
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.since += len(deaths)
-	if time.Since(b.said) < burialInterval {
-		return
+	if n.rows++; n.rows == 1 {
+		n.entity, n.id, n.error = row.Entity, row.EntityID, text
 	}
-	d := deaths[0]
-	var entity, id string
-	for i := range rows {
-		if rows[i].ID == d.ID {
-			entity, id = rows[i].Entity, rows[i].EntityID
+}
+
+// tell says what is to be told now, and leaves the rest to the end of its interval.
+func (t *tidings) tell() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for reason, n := range t.reasons {
+		if n.rows > 0 && n.timer == nil {
+			t.say(reason, n)
+			n.timer = time.AfterFunc(tellInterval, func() { t.again(reason, n) })
 		}
 	}
-	log.Warn("rows are dead letters now, see 'unstale dead list'", "rows", b.since,
-		"reason", d.Reason, "entity", entity, "id", id, "error", d.Error)
-	b.said, b.since = time.Now(), 0
+}
+
+// again is the end of an interval.
+func (t *tidings) again(reason string, n *tiding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.timer == nil { // close was faster
+		return
+	}
+	n.timer = nil
+	if n.rows > 0 {
+		t.say(reason, n)
+		n.timer = time.AfterFunc(tellInterval, func() { t.again(reason, n) })
+	}
+}
+
+func (t *tidings) say(reason string, n *tiding) {
+	t.log.Warn(t.message, "rows", n.rows, "reason", reason, "entity", n.entity, "id", n.id, "error", n.error)
+	n.rows = 0
+}
+
+// close tells what is not told yet. The tidings may be used on.
+func (t *tidings) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for reason, n := range t.reasons {
+		if n.timer != nil {
+			n.timer.Stop()
+			n.timer = nil
+		}
+		if n.rows > 0 {
+			t.say(reason, n)
+		}
+	}
+}
+
+// noteFates tells of the rows of a claim that were just buried or delayed for a fault of their own. That a shard is away is
+// told elsewhere.
+func (w *Worker) noteFates(rows []outbox.Row, s outbox.Settlement) {
+	if len(s.Deaths)+len(s.Delays) == 0 {
+		return
+	}
+	byID := make(map[uint64]*outbox.Row, len(rows))
+	for i := range rows {
+		byID[rows[i].ID] = &rows[i]
+	}
+	for _, d := range s.Deaths {
+		w.burials.note(d.Reason, byID[d.ID], d.Error)
+	}
+	for _, d := range s.Delays {
+		if d.Reason != awayReason {
+			w.delays.note(d.Reason, byID[d.ID], d.Error)
+		}
+	}
+	w.burials.tell()
+	w.delays.tell()
 }

@@ -76,7 +76,8 @@ func ReadMap(path string) ([]byte, error) {
 	return src, nil
 }
 
-// read reads the file and says whether it changed anything. Errors are returned once for each content.
+// read reads the file and says whether it changed anything, a refusal that is over included. Errors are returned once for
+// each content.
 func (f *MapFile) read() (changed bool, err error) {
 	src, err := ReadMap(f.path)
 	f.mu.Lock()
@@ -91,9 +92,10 @@ func (f *MapFile) read() (changed bool, err error) {
 	if err != nil {
 		return false, f.once(src, err)
 	}
+	mended := f.fail != nil
 	old := f.current.Swap(m)
 	f.src, f.fail = src, nil
-	return old == nil || old.Version() != m.Version(), nil
+	return mended || old == nil || old.Version() != m.Version(), nil
 }
 
 // once remembers a bad content and returns err only if it is news.

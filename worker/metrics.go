@@ -18,6 +18,7 @@ type Metrics struct {
 
 	rows         *prometheus.CounterVec // by outcome
 	buried       *prometheus.CounterVec // by reason
+	putOff       *prometheus.CounterVec // by reason
 	keys         prometheus.Counter
 	messages     prometheus.Counter
 	sweeps       prometheus.Counter
@@ -70,6 +71,7 @@ func newMetrics(w *Worker) *Metrics {
 	}
 	m.rows = counters("rows_total", "Rows carried through a batch, by outcome: unlinked, delayed, dead, repeated.", "outcome")
 	m.buried = counters("rows_dead_total", "Rows buried by this process, by reason.", "reason")
+	m.putOff = counters("rows_delayed_total", "Rows that this process delayed after a failure, by reason.", "reason")
 	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
 	m.messages = counter("messages_published_total", "Messages published about keys.")
 	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
@@ -111,6 +113,9 @@ func (m *Metrics) zero() {
 		m.buried.WithLabelValues(string(reason))
 		m.dead.WithLabelValues(string(reason))
 	}
+	for _, reason := range []string{awayReason, string(invalidation.LookupFailed), string(invalidation.RedisRefused), string(invalidation.UnknownEntity)} {
+		m.putOff.WithLabelValues(reason)
+	}
 	for _, state := range outageStates() {
 		m.outages.WithLabelValues(state)
 	}
@@ -132,6 +137,9 @@ func (m *Metrics) passed(r Result, s outbox.Settlement) {
 	m.rows.WithLabelValues("repeated").Add(float64(r.Repeats))
 	for _, d := range s.Deaths {
 		m.buried.WithLabelValues(d.Reason).Inc()
+	}
+	for _, d := range s.Delays {
+		m.putOff.WithLabelValues(d.Reason).Inc()
 	}
 	m.keys.Add(float64(r.Keys))
 	m.messages.Add(float64(r.Messages))

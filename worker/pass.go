@@ -83,7 +83,7 @@ func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Resu
 	r.Full = r.Claimed >= w.size.now || r.Claimed < len(c.Rows)
 	r.Took = time.Since(began)
 	w.metrics.passed(r, settlement)
-	w.burials.note(w.log, c.Rows, settlement.Deaths)
+	w.noteFates(c.Rows, settlement)
 	return r, nil
 }
 

@@ -342,6 +342,13 @@ func TestMapReload(t *testing.T) {
 	if r.maps.Map().Version() != old {
 		t.Error("the broken map is in use")
 	}
+	w.writeMap(plainMap)
+	for range 3 {
+		r.maps.Reload()
+		testenv.Eventually(t, "the good map is back", func() bool { return r.log.count("map loaded") == 1 })
+	}
+	w.writeMap("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
+	testenv.Eventually(t, "the broken map is refused again", func() bool { return r.log.count("the new map is refused") == 2 })
 	w.set("shop:thing:1", "shop:renamed:2")
 	w.enqueue(things(1)...)
 	testenv.Eventually(t, "the old map still works", func() bool { return strings.Join(w.left(), " ") == "shop:renamed:2" })
@@ -349,7 +356,7 @@ func TestMapReload(t *testing.T) {
 	testenv.Eventually(t, "the good map is loaded without a signal", func() bool { return r.maps.Map().Version() != old })
 	w.enqueue(things(2)[1:]...)
 	testenv.Eventually(t, "the new map works", func() bool { return len(w.left()) == 0 })
-	if n := r.log.count("the new map is refused"); n != 1 {
+	if n := r.log.count("the new map is refused"); n != 2 {
 		t.Errorf("refused %d times:\n%s", n, r.log)
 	}
 }

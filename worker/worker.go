@@ -29,7 +29,8 @@ type Worker struct {
 	replays   batchSize     // of the next claim of journalled batches
 	ledger    ledger        // of what the journal says that Redis has
 	progress  replayLog
-	burials   burials
+	burials   *tidings
+	delays    *tidings
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
@@ -64,6 +65,8 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		replays:   newBatchSize(outbox.MaxReplay),
 		wake:      make(chan struct{}, 1),
 		sweepNow:  make(chan struct{}, 1),
+		burials:   newTidings(deps.Log, "rows are dead letters now, see 'unstale dead list'"),
+		delays:    newTidings(deps.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
 	}
 	w.resting.Store(true) // until the loop has looked, or Drain
 	w.metrics = newMetrics(w)
@@ -98,6 +101,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		group.Go(func() error { w.listen(ctx); return nil })
 	}
 	err = group.Wait()
+	w.burials.close()
+	w.delays.close()
 	<-jobs.Stop().Done() // cron jobs end with ctx
 	return err
 }
@@ -119,6 +124,8 @@ func (w *Worker) Drain(ctx context.Context) (Result, error) {
 
 // DrainRows is Drain without the sweeps that the rows ask for, which wait.
 func (w *Worker) DrainRows(ctx context.Context) (Result, error) {
+	defer w.burials.close()
+	defer w.delays.close()
 	var total Result
 	pause, err := w.store.Paused(ctx)
 	if err != nil {

@@ -1,0 +1,117 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A denial is a NOPERM with what the account lacks. Redis tells only of which kind that is.
+type denial struct {
+	err  error
+	rule string // for ACL SETUSER
+}
+
+func (d *denial) Error() string { return fmt.Sprintf("%v; grant the redis user %s", d.err, d.rule) }
+
+func (d *denial) Unwrap() error { return d.err }
+
+// denials is a hook that finds out, from the command that was denied, which rule is missing.
+type denials struct{}
+
+func (denials) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (denials) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, c redis.Cmder) error { return explainDenial(next(ctx, c), c.Args()) }
+}
+
+func (denials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		err := next(ctx, commands)
+		for _, c := range commands {
+			if c.Err() != nil {
+				c.SetErr(explainDenial(c.Err(), c.Args()))
+			}
+		}
+		return err
+	}
+}
+
+func explainDenial(err error, args []any) error {
+	if err == nil || firstWord(err) != "NOPERM" {
+		return err
+	}
+	if rule := missingRule(err.Error(), args); rule != "" {
+		return &denial{err, rule}
+	}
+	return err
+}
+
+// missingRule is "" where it can't be told.
+func missingRule(reply string, args []any) string {
+	if _, rest, found := strings.Cut(reply, "permissions to run the '"); found {
+		command, _, _ := strings.Cut(rest, "'")
+		return "+" + command
+	}
+	name := deniedName(args)
+	switch {
+	case name == "":
+		return ""
+	case strings.Contains(reply, "channel"):
+		return "&" + name
+	}
+	for _, prefix := range []string{leasePrefix, beaconPrefix, setPrefix} {
+		if strings.HasPrefix(name, prefix) {
+			return "~" + prefix + "*"
+		}
+	}
+	return "~" + name
+}
+
+// deniedName is the name that a command is about. UNLINK names a key last, after its lease: see unlink.
+func deniedName(args []any) string {
+	if len(args) < 2 {
+		return ""
+	}
+	at := 1
+	if strings.EqualFold(fmt.Sprint(args[0]), "unlink") {
+		at = len(args) - 1
+	}
+	switch name := args[at].(type) {
+	case string:
+		return name
+	case []byte:
+		return string(name)
+	}
+	return ""
+}
+
+// leasePrefix begins the names of leases: see invalidation.LeaseKey.
+const leasePrefix = "lock:fill:"
+
+// explainRefusals finds out of units that were denied whether it is their lease that the account may not touch: an UNLINK
+// names both. To unlink a lease alone is harmless.
+func (k *Keyspace) explainRefusals(ctx context.Context, refused []refusedUnit) error {
+	var denied []int
+	var commands []redis.Cmder
+	for i, r := range refused {
+		if r.lease != "" && firstWord(r.err) == "NOPERM" {
+			denied = append(denied, i)
+			commands = append(commands, redis.NewIntCmd(ctx, "unlink", r.lease))
+		}
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	if err := k.exec(ctx, k.client, commands); err != nil {
+		return err
+	}
+	for n, i := range denied {
+		if err := commands[n].Err(); firstWord(err) == "NOPERM" {
+			refused[i].err = err
+		}
+	}
+	return nil
+}
