@@ -14,7 +14,8 @@ const (
 	nearScan    = time.Millisecond      // a look at the table's start that takes longer is worth avoiding
 	lookShare   = 1000                  // such looks take at most one part in so many of the time
 	longestRest = time.Minute           // between two of them, whatever they take
-	lookLife    = 50 * time.Millisecond // for which claims rely on a quick look
+	lookLife    = 50 * time.Millisecond // for which claims that begin at the head rely on a quick look
+	nearLife    = time.Second           // for which those that begin at the table's start do
 	backLife    = 30 * time.Second      // for which a far head looks back at what it has passed over: longer than any claim
 	nearBack    = 2 * time.Second       // for which it does so often: longer than most statements
 	backRest    = 50 * time.Millisecond // between two looks back
@@ -254,8 +255,11 @@ func (s *Store) begin(ctx context.Context, certain bool) (start, error) {
 	h := &s.head
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
-	if now.After(h.rest) && (now.Sub(h.looked) > lookLife || certain && h.moved) {
+	now, life := time.Now(), lookLife
+	if !h.far && !h.full {
+		life = nearLife
+	}
+	if now.After(h.rest) && (now.Sub(h.looked) > life || certain && h.moved) {
 		if err := s.look(ctx); err != nil {
 			return start{}, err
 		}

@@ -48,6 +48,7 @@ type Repeat struct {
 const (
 	maxErrorBytes = 4096 // of a row's error text; the column holds 65,535
 	settleChunk   = 500  // rows a statement
+	manyIDs       = 16   // for which spans are worth a try: for a few rows of a small table MySQL prefers a scan
 )
 
 // Settle carries s out and commits: all of it or nothing. After an error the claim is over; whether its rows
@@ -106,7 +107,10 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 // remove deletes rows of the claim. One of our own rows that is missing means that somebody else deleted it, and
 // nothing is settled twice in silence.
 func (c *Claim) remove(ctx context.Context, ids []uint64) error {
-	n, err := c.removeSpans(ctx, ids)
+	n, err := int64(-1), error(nil)
+	if len(ids) == 1 || len(ids) >= manyIDs {
+		n, err = c.removeSpans(ctx, ids)
+	}
 	if n < 0 {
 		n, err = c.run(ctx, c.queue.removeSQL, ids)
 	}

@@ -15,8 +15,9 @@ type Config struct {
 	BatchKeys int
 	// BatchBytes bounds the parameters that one claim fetches. At least 64 KiB. Default 8 MiB.
 	BatchBytes int
-	// IdleInterval is the longest wait between two polls of an empty outbox, and so the latency of a change
-	// without a wake-up. It is jittered by a tenth. 1 ms to 1 min. Default 50 ms.
+	// IdleInterval is the longest wait between two polls, and so the latency of a change without a wake-up. A worker waits
+	// that long while the outbox is empty or the load is light, so that a pass carries several commits; at a heavier load
+	// it polls more often, down to every 5 ms. It is jittered by a tenth. 1 ms to 1 min. Default 50 ms.
 	IdleInterval time.Duration
 	// MaxAttempts is how often a row fails by its own fault before it is buried. 1 to 100. Default 8.
 	MaxAttempts int
@@ -33,10 +34,12 @@ type Config struct {
 	// WakeChannel is where applications may PUBLISH after a commit to be served at once. It is only a hint.
 	// "-" turns it off. Default "cache:outbox:wake".
 	WakeChannel string
+	// WakeInterval is the shortest time between the beginnings of two passes that hints cause: a hint that comes sooner
+	// waits, and what comes meanwhile is carried together. 0 to 1 min. Default 0: each hint makes a pass at once.
+	WakeInterval time.Duration
 }
 
 const (
-	shortestWait = 5 * time.Millisecond // after a poll that found something
 	longestRetry = 5 * time.Minute
 	noWake       = "-"
 )
@@ -88,6 +91,7 @@ func (c Config) Validate() error {
 		value, min, max time.Duration
 	}{
 		{"idle interval", c.IdleInterval, time.Millisecond, time.Minute},
+		{"wake interval", c.WakeInterval, 0, time.Minute},
 		{"retry delay", c.RetryDelay, time.Millisecond, longestRetry},
 		{"journal retention", c.JournalRetention, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {

@@ -23,6 +23,7 @@ import (
 func TestCountsOfABatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rows, entities, unlinks int }{
+		{rows: 5, entities: 1, unlinks: 1},
 		{rows: 10, entities: 1, unlinks: 1},
 		{rows: 1000, entities: 1000, unlinks: 4}, // of 500 names each, with the leases
 	} {
@@ -183,7 +184,7 @@ func statementName(head, tail string) string {
 		return "claim"
 	case strings.HasPrefix(head, "INSERT INTO cache_outbox_journal"):
 		return "journal"
-	case strings.Contains(head, "DELETE") && strings.Contains(head, "FROM cache_outbox "):
+	case strings.Contains(head, "DELETE") && (strings.Contains(head, "FROM cache_outbox ") || strings.Contains(head, "JOIN cache_outbox ")):
 		return "delete"
 	case strings.HasPrefix(head, "SELECT COALESCE((SELECT id FROM cache_outbox "),
 		strings.HasPrefix(head, "SELECT COALESCE(MAX(AUTO_INCREMENT)"):

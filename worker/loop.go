@@ -13,13 +13,11 @@ import (
 // what it acknowledged.
 const tickInterval = time.Second
 
-// loop polls until ctx ends. It owns the poll's timing and knows nothing else: full pages go on at once, a
-// page with rows is followed by a short wait, empty ones by longer ones up to the idle interval, and an outage
-// by a pause that a wake-up does not cut short.
+// loop polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not cut short.
 func (w *Worker) loop(ctx context.Context) {
 	var (
 		timer   = time.NewTimer(0)
-		wait    = w.cfg.IdleInterval // short waits follow work, and there was none yet
+		pace    = newPace(w.cfg)
 		outages = 0
 		clock   = clock{unsure: true}
 	)
@@ -35,7 +33,12 @@ func (w *Worker) loop(ctx context.Context) {
 		case <-timer.C:
 		case <-wake:
 			clock.likely = true
+			if wait := pace.hint(time.Now()); wait > 0 {
+				timer.Reset(wait)
+				continue
+			}
 		}
+		pace.begin(time.Now())
 		r, err := w.step(ctx, &clock)
 		switch {
 		case ctx.Err() != nil:
@@ -51,12 +54,6 @@ func (w *Worker) loop(ctx context.Context) {
 			w.health.down(err)
 			timer.Reset(outagePause(err, outages))
 			continue
-		case r.Full:
-			wait = 0
-		case r.Claimed > 0:
-			wait = shortestWait
-		default:
-			wait = min(max(2*wait, shortestWait), w.cfg.IdleInterval)
 		}
 		outages = 0
 		if clock.paused {
@@ -64,7 +61,7 @@ func (w *Worker) loop(ctx context.Context) {
 		} else {
 			w.health.up()
 		}
-		timer.Reset(jitter(wait, 0.1))
+		timer.Reset(pace.next(time.Now(), r))
 	}
 }
 
@@ -72,7 +69,7 @@ func (w *Worker) loop(ctx context.Context) {
 type clock struct {
 	unsure     bool // whether Redis has what was settled: nothing may be settled before heal has said so
 	paused     bool // by an operator, as of the last tick
-	likely     bool // rows wait, since a hint says so or the last pass was full: nobody need ask
+	likely     bool // rows wait, since a hint says so or the last pass found several: nobody need ask
 	tick, heal time.Time
 }
 
@@ -102,7 +99,7 @@ func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 		next.unsure = false
 	}
 	r, err := w.passIf(ctx, next.likely)
-	next.likely = r.Full
+	next.likely = r.Full || r.Claimed > 1
 	if err == nil && ticked {
 		err = w.tick(ctx, now, signs, next, &r)
 	}

@@ -85,6 +85,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.worker.RetryDelay, "retry-delay", d.RetryDelay, "wait after a row's first failure; doubles")
 	flags.DurationVar(&r.worker.JournalRetention, "journal-retention", d.JournalRetention, "how long the journal is kept")
 	flags.StringVar(&r.worker.WakeChannel, "wake-channel", d.WakeChannel, "channel of wake-up hints; - turns it off")
+	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two passes for hints; 0: each hint makes a pass at once")
 }
 
 // defaultName tells workers of one host apart.
@@ -160,7 +161,7 @@ func (r *runCommand) logSettings(log *slog.Logger, redis keyspace.Options, m *in
 		"redis_wait", r.redis.wait, "redis_sharded_pubsub", r.redis.sharded, "sweep_share", r.redis.share,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
 		"lookup_timeout", r.mysql.lookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
-		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel)
+		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String())
 }
 
 // awaitPause is the wait between two looks at a MySQL that is not there yet.

@@ -32,6 +32,7 @@ var services = []service{
 	{name: "none"},
 	{name: "poll", worker: &worker.Config{WakeChannel: "-"}},
 	{name: "hints", worker: &worker.Config{}, hints: true},
+	{name: "hints_10ms", worker: &worker.Config{WakeInterval: 10 * time.Millisecond}, hints: true},
 }
 
 // A cost is what one commit costs.
