@@ -9,12 +9,14 @@ import (
 
 // What a map that does not say otherwise gets.
 const (
-	defaultChannel       = "cache:invalidate"
 	defaultLease         = 10 * time.Second
 	defaultParamsBytes   = 64 << 10
 	defaultKeysPerRow    = 10_000
 	defaultPatternPrefix = 8
 )
+
+// DefaultChannel is the channel of a map that names none.
+const DefaultChannel = "cache:invalidate"
 
 // What a map may say at most.
 const (
@@ -85,7 +87,7 @@ func (c *compiler) interpolate(s scalar) string {
 }
 
 func (c *compiler) publish() (channel string, format Format) {
-	channel, format = defaultChannel, FormatEvent
+	channel, format = DefaultChannel, FormatEvent
 	if s := c.doc.publish.channel; s.given && c.plainText(s) {
 		channel = s.text
 		if s.text == "" || len(s.text) > maxChannel || hasControl(s.text) || strings.ContainsAny(s.text, "{}*?[] ") {

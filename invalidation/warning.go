@@ -2,6 +2,7 @@ package invalidation
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -69,8 +70,10 @@ func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {
 		} else {
 			advice.add(w.at, w.text, "a pattern is found by scanning all keys, some time after the row",
 				"if its keys can be counted, list them under keys with each; otherwise give them a tag")
+			e.warnPrefix(w, advice)
 		}
 	}
+	e.warnPrivate(w, advice)
 	for _, s := range w.segments {
 		for rest := s.text; s.name == ""; {
 			_, after, open := strings.Cut(rest, "{")
@@ -81,6 +84,46 @@ func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {
 			if rest = after; e.isKnown(name) {
 				advice.add(w.at, w.text, "{{"+name+"}} is the literal text {"+name+"}, not the variable", "write {"+name+"}, or {{{"+name+"}}} for the value in braces")
 			}
+		}
+	}
+}
+
+// warnPrefix says of a pattern that values of one character leave too little literal text.
+func (e *entityCompiler) warnPrefix(w writtenTemplate, advice *report) {
+	least := w.template.prefixSize
+	for _, p := range w.template.parts[:w.template.prefixParts] {
+		if p.slot == noSlot {
+			continue
+		}
+		size := 1
+		if each := e.entity.slots[w.template.slots[p.slot]].each; each != nil {
+			size = len(slices.MinFunc(each, func(a, b string) int { return len(a) - len(b) }))
+		}
+		least += size
+	}
+	if least < e.limits.PatternPrefix {
+		advice.add(w.at, w.text, "with short values it has "+strconv.Itoa(least)+" bytes of literal text before its first wildcard, and limits.pattern_prefix is "+
+			strconv.Itoa(e.limits.PatternPrefix)+": such rows are buried", "start the pattern with more literal text")
+	}
+}
+
+// private are beginnings of names that are ours in Redis.
+var private = []struct{ prefix, what string }{{leasePrefix, "the leases of readers"}, {"unstale:", "beacons and sets that are taken apart"}}
+
+// warnPrivate says of a name, or of a pattern, that it is or may be one of ours.
+func (e *entityCompiler) warnPrivate(w writtenTemplate, advice *report) {
+	if len(w.template.parts) == 0 || w.template.parts[0].slot != noSlot {
+		return
+	}
+	start, rest := w.template.parts[0].text, false
+	if w.list == "patterns" {
+		if i := strings.IndexAny(start, `*?\`); i >= 0 {
+			start, rest = start[:i], true
+		}
+	}
+	for _, p := range private {
+		if strings.HasPrefix(start, p.prefix) || rest && start != "" && strings.HasPrefix(p.prefix, start) {
+			advice.add(w.at, w.text, "names that begin with "+p.prefix+" are unstale's own: "+p.what, "use names that begin with something else")
 		}
 	}
 }

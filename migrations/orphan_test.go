@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
 )
@@ -143,4 +145,43 @@ func TestDownAfterASweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// An account that may not read the version is told so, instead of that the schema is empty.
+func TestCheckWithoutTheRightToRead(t *testing.T) {
+	t.Parallel()
+	ctx, own := context.Background(), testenv.OwnMySQL(t) // accounts belong to the whole server
+	admin := open(t, own.DSN(""))
+	exec := func(statements ...string) {
+		t.Helper()
+		for _, s := range statements {
+			if _, err := admin.Exec(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	exec("CREATE DATABASE shop")
+	if _, err := migrations.Up(ctx, open(t, own.DSN("shop"))); err != nil {
+		t.Fatal(err)
+	}
+	exec("CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'", "GRANT INSERT ON shop.cache_outbox TO 'shop'@'%'")
+	cfg, err := mysql.ParseDSN(own.DSN("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.User, cfg.Passwd = "shop", "secret"
+	err = migrations.Check(ctx, open(t, cfg.FormatDSN()))
+	if err == nil || errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "GRANT SELECT ON cache_outbox_version to this account") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func open(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }

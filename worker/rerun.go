@@ -14,8 +14,10 @@ import (
 type Rerun struct {
 	Store *outbox.Store
 	Redis Redis
-	Map   *invalidation.Map // for channel and format of the messages
-	Query outbox.JournalQuery
+	// Channel and Format are those of the messages.
+	Channel string
+	Format  invalidation.Format
+	Query   outbox.JournalQuery
 	// DryRun: everything is counted and nothing is done.
 	DryRun bool
 	// Progress, if set, is called after each part.
@@ -135,7 +137,7 @@ func (p *rerunPart) unlink(ctx context.Context) error {
 		}
 	}
 	p.result.Refused += len(done.Failures)
-	n, err := p.Redis.Publish(ctx, p.Map.Channel(), p.Map.Format(), p.keys, nil)
+	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, p.keys, nil)
 	p.result.Messages += n
 	if err != nil {
 		return fmt.Errorf("publish keys again: %w", err)

@@ -112,7 +112,7 @@ func (b *deadBulk) report(p process, n int) error {
 	if b.dryRun {
 		would = "would have "
 	}
-	_, err := fmt.Fprintf(p.Out, "%s%s %d dead letters\n", would, b.verb.done, n)
+	_, err := fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
 	return err
 }
 

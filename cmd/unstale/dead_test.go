@@ -45,9 +45,9 @@ func TestDead(t *testing.T) {
 		t.Errorf("show of nothing: %+v", r)
 	}
 	for want, args := range map[string][]string{
-		"would have retried 3 dead letters\n":   {"retry", "--all", "--dry-run"},
-		"would have retried 0 dead letters\n":   {"retry", "--older-than", "1h", "--dry-run"},
-		"would have discarded 1 dead letters\n": {"discard", first, "--dry-run"},
+		"would have retried 3 dead letters\n":  {"retry", "--all", "--dry-run"},
+		"would have retried 0 dead letters\n":  {"retry", "--older-than", "1h", "--dry-run"},
+		"would have discarded 1 dead letter\n": {"discard", first, "--dry-run"},
 	} {
 		if r := dead(args...); r.code != exitDone || r.out != want {
 			t.Errorf("%q: %+v", args, r)
@@ -59,7 +59,7 @@ func TestDead(t *testing.T) {
 	if n := w.count("cache_outbox_dead"); n != 3 {
 		t.Fatalf("a dry run left %d", n)
 	}
-	if r := dead("discard", first, "999"); r.code != exitFail || r.out != "discarded 1 dead letters\n" || !strings.Contains(r.err, "[999]") {
+	if r := dead("discard", first, "999"); r.code != exitFail || r.out != "discarded 1 dead letter\n" || !strings.Contains(r.err, "[999]") {
 		t.Errorf("discard: %+v", r)
 	}
 	if r := dead("retry", "--reason", "unknown_entity", "--json"); r.code != exitDone || !strings.Contains(r.out, `"retried": 2`) {

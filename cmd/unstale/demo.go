@@ -101,7 +101,7 @@ func (d *demoCommand) play(ctx context.Context, p process) (err error) {
 	report, err := session.Play(ctx)
 	err = interrupted(ctx, err)
 	if err == nil && !report.OK {
-		err = fmt.Errorf("demo: %d things were not as they should be", len(report.Faults))
+		err = fmt.Errorf("demo: not as it should be: %s", count(len(report.Faults), "thing"))
 	}
 	if d.json {
 		err = errors.Join(err, printJSON(p.Out, report))

@@ -58,7 +58,7 @@ func (e *estimate) print(p process) {
 	if e.Sampled >= e.Keys {
 		about = ""
 	}
-	fmt.Fprintf(p.Out, "keyspace: %d keys, %d of them looked at\n", e.Keys, min(e.Sampled, e.Keys))
+	fmt.Fprintf(p.Out, "keyspace: %s, %d of them looked at\n", count(e.Keys, "key"), min(e.Sampled, e.Keys))
 	for _, found := range e.Patterns {
 		share := 0.0
 		if e.Keys > 0 {
@@ -68,6 +68,6 @@ func (e *estimate) print(p process) {
 		if share > 0 && share < 10 {
 			format = "%.2g %%"
 		}
-		fmt.Fprintf(p.Out, "  %s%d keys ("+format+")  %s  %s\n", about, found.Matched, share, printable(found.Entity), printable(found.Pattern))
+		fmt.Fprintf(p.Out, "  %s%s ("+format+")  %s  %s\n", about, count(found.Matched, "key"), share, printable(found.Entity), printable(found.Pattern))
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func main() {
 	s := listen()
-	os.Exit(s.exitCode(execute(s.ctx, process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Stop: s})))
+	os.Exit(s.exitCode(execute(s.ctx, process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Vars: os.Environ, Stop: s})))
 }
 
 // A process is what a command sees of the world, so that tests can be one.
@@ -25,7 +25,8 @@ type process struct {
 	Out  io.Writer
 	Err  io.Writer
 	Env  func(string) (string, bool)
-	Stop *stopper // nil in tests
+	Vars func() []string // all of Env, as os.Environ
+	Stop *stopper        // nil in tests
 }
 
 // Exit codes.
@@ -77,7 +78,10 @@ variable beats the default.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			p.Stop.begin(cmd)
-			return applyEnv(cmd.Flags(), p.Env)
+			if err := applyEnv(cmd.Flags(), p.Env); err != nil {
+				return err
+			}
+			return warnVariables(cmd, p)
 		},
 	}
 	root.SetOut(p.Out)
@@ -99,7 +103,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usageError{fmt.Errorf("%q takes %d arguments (%v), got %d", cmd.CommandPath(), len(names), names, len(args))}
+			return usageError{fmt.Errorf("%q takes %s (%v), got %d", cmd.CommandPath(), count(len(names), "argument"), names, len(args))}
 		}
 		return nil
 	}

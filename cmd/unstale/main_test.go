@@ -35,6 +35,12 @@ func call(t testing.TB, env map[string]string, args ...string) result {
 	code := execute(t.Context(), process{
 		Args: args, Out: &out, Err: &err,
 		Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		Vars: func() (all []string) {
+			for name, value := range env {
+				all = append(all, name+"="+value)
+			}
+			return all
+		},
 	})
 	return result{code, out.String(), err.String()}
 }

@@ -76,13 +76,10 @@ each pattern matches, whatever a row gives for its variables.`,
 }
 
 func faultCount(file string, faults invalidation.Faults) error {
-	switch len(faults) {
-	case 0:
+	if len(faults) == 0 {
 		return nil
-	case 1:
-		return fmt.Errorf("%s: 1 fault", file)
 	}
-	return fmt.Errorf("%s: %d faults", file, len(faults))
+	return fmt.Errorf("%s: %s", file, count(len(faults), "fault"))
 }
 
 // A place is a fault or an advice in JSON.
@@ -126,12 +123,12 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 
 func printCheck(p process, file string, m *invalidation.Map) {
 	limits := m.Limits()
-	fmt.Fprintf(p.Out, "%s is good: version %s, %d entities\n", file, m.Version(), len(m.Entities()))
+	fmt.Fprintf(p.Out, "%s is good: version %s, %s\n", file, m.Version(), count(len(m.Entities()), "entity", "entities"))
 	fmt.Fprintf(p.Out, "  entities  %s\n", strings.Join(m.Entities(), ", "))
 	fmt.Fprintf(p.Out, "  publish   %s, format %s\n", m.Channel(), m.Format())
 	fmt.Fprintf(p.Out, "  lease     %s\n", m.Lease())
-	fmt.Fprintf(p.Out, "  limits    %d bytes of parameters, %d keys a row, %d bytes of literal prefix in a pattern\n",
-		limits.ParamsBytes, limits.KeysPerRow, limits.PatternPrefix)
+	fmt.Fprintf(p.Out, "  limits    %s of parameters, %s a row, %s of literal prefix in a pattern\n",
+		count(limits.ParamsBytes, "byte"), count(limits.KeysPerRow, "key"), count(limits.PatternPrefix, "byte"))
 	for _, w := range m.Warnings() {
 		fmt.Fprintf(p.Out, "advice: %s\n", w)
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -15,13 +17,16 @@ import (
 
 // replayCommand is "unstale replay".
 type replayCommand struct {
-	mysql   mysqlFlags
-	redis   redisFlags
-	mapFile string
-	query   outbox.JournalQuery
-	all     bool
-	dryRun  bool
-	json    bool
+	mysql    mysqlFlags
+	redis    redisFlags
+	mapFile  string
+	needsMap bool // it was named
+	channel  string
+	format   string
+	query    outbox.JournalQuery
+	all      bool
+	dryRun   bool
+	json     bool
 }
 
 func newReplay(p process) *cobra.Command {
@@ -33,7 +38,8 @@ func newReplay(p process) *cobra.Command {
 themselves what they see that Redis has lost; this is for what they cannot know, such as a
 snapshot restored by hand or a cache that was filled from an old database. It is harmless:
 at worst a reader loads something once more. Patterns and index sets are requested again,
-and swept by the workers.`,
+and swept by the workers. The keys are in the journal, so no map is needed but for the channel and
+the format of messages, where they are not the usual ones.`,
 		Example: `  unstale replay --since 10m --dry-run
   unstale replay --since 10m
   unstale replay --since 24h --entity product --id 42`,
@@ -42,20 +48,23 @@ and swept by the workers.`,
 			if err := errors.Join(refuseEmpty(cmd.Flags(), "since", "entity", "id"), r.check()); err != nil {
 				return err
 			}
+			r.needsMap = cmd.Flags().Changed("map")
 			return r.run(cmd.Context(), p)
 		},
 	}
 	flags := cmd.Flags()
 	r.mysql.add(flags)
 	r.redis.add(flags)
-	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages")
+	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not needed")
+	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or cache:invalidate)")
+	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or event)")
 	flags.DurationVar(&r.query.Since, "since", 0, "batches settled within this time")
 	flags.BoolVar(&r.all, "all", false, "the whole journal")
 	flags.StringVar(&r.query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&r.query.EntityID, "id", "", "only rows with this id; needs --entity")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "count, do nothing")
 	flags.BoolVar(&r.json, "json", false, "print one JSON object")
-	showEnv(flags, "since", "all", "entity", "id", "dry-run", "json")
+	showEnv(flags, "since", "all", "entity", "id", "channel", "format", "dry-run", "json")
 	return cmd
 }
 
@@ -65,10 +74,34 @@ func (r *replayCommand) check() error {
 		return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 10m", r.query.Since)}
 	case (r.query.Since == 0) != r.all:
 		return usageError{errors.New("how much? give either --since, such as --since 10m, or --all")}
+	case r.format != "" && r.format != string(invalidation.FormatEvent) && r.format != string(invalidation.FormatArray):
+		return usageError{fmt.Errorf("--format %q: wanted event or array", r.format)}
 	case r.query.EntityID != "" && r.query.Entity == "":
 		return usageError{errors.New("--id needs --entity")}
 	}
 	return nil
+}
+
+// publication is where and how to publish: as the flags say, else as the map does, else, without one, as a map that says
+// nothing.
+func (r *replayCommand) publication(p process) (channel string, format invalidation.Format, err error) {
+	channel, format = invalidation.DefaultChannel, invalidation.FormatEvent
+	m, err := loadMap(p, r.mapFile)
+	switch {
+	case err == nil:
+		channel, format = m.Channel(), m.Format()
+	case r.needsMap || !errors.Is(err, os.ErrNotExist):
+		return "", "", mapError(err)
+	case r.channel == "" && !r.dryRun:
+		fmt.Fprintf(p.Err, "no %s here: messages go to %s; see --map and --channel\n", r.mapFile, channel)
+	}
+	if r.channel != "" {
+		channel = r.channel
+	}
+	if r.format != "" {
+		format = invalidation.Format(r.format)
+	}
+	return channel, format, nil
 }
 
 func (r *replayCommand) run(ctx context.Context, p process) error {
@@ -76,9 +109,9 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	maps, err := worker.OpenMapFile(r.mapFile, p.Env)
+	channel, format, err := r.publication(p)
 	if err != nil {
-		return mapError(err)
+		return err
 	}
 	store, err := r.mysql.open("replay", 0)
 	if err != nil {
@@ -88,7 +121,7 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	job := worker.Rerun{Store: store, Redis: redis, Map: maps.Map(), Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	job := worker.Rerun{Store: store, Redis: redis, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
 	result, err := job.Run(ctx)
 	err = errors.Join(orSchema(ctx, store, err), redis.Close(), store.Close())
 	return r.report(p, result, err)
@@ -103,7 +136,7 @@ func (r *replayCommand) progress(p process) func(worker.RerunResult) {
 	return func(result worker.RerunResult) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
-			fmt.Fprintf(p.Err, "%d batches, %d keys\n", result.Batches, result.Keys)
+			fmt.Fprintf(p.Err, "%s, %s\n", count(result.Batches, "batch", "batches"), count(result.Keys, "key"))
 		}
 	}
 }
@@ -120,8 +153,8 @@ func (r *replayCommand) report(p process, result worker.RerunResult, err error) 
 		if r.dryRun {
 			would = "would have "
 		}
-		fmt.Fprintf(p.Out, "%sunlinked %d keys of %d rows in %d batches, %srequested %d sweeps\n",
-			would, result.Keys, result.Rows, result.Batches, would, result.Sweeps)
+		fmt.Fprintf(p.Out, "%sunlinked %s of %s in %s, %srequested %s\n",
+			would, count(result.Keys, "key"), count(result.Rows, "row"), count(result.Batches, "batch", "batches"), would, count(result.Sweeps, "sweep"))
 	}
 	switch {
 	case err != nil:
@@ -130,7 +163,7 @@ func (r *replayCommand) report(p process, result worker.RerunResult, err error) 
 		return fmt.Errorf("everything else is done, but these batches of the journal cannot be read: %v; what they unlinked may be "+
 			"stale until its TTL, so invalidate again what was written at that time", result.Damaged)
 	case result.Refused > 0:
-		return fmt.Errorf("redis refuses %d keys; give its account the right to them and run it again", result.Refused)
+		return fmt.Errorf("redis refuses %s; give its account the rights and run it again", count(result.Refused, "key"))
 	}
 	return nil
 }

@@ -26,8 +26,30 @@ func TestReplay(t *testing.T) {
 	if r := replay("--all", "--dry-run"); r.out != want || w.keys() != rows {
 		t.Errorf("%+v, %d keys left", r, w.keys())
 	}
-	if r := replay("--since", "1h", "--entity", "thing", "--id", "9"); r.out != "unlinked 1 keys of 1 rows in 1 batches, requested 0 sweeps\n" || w.keys() != rows-1 {
+	if r := replay("--since", "1h", "--entity", "thing", "--id", "9"); r.out != "unlinked 1 key of 1 row in 1 batch, requested 0 sweeps\n" || w.keys() != rows-1 {
 		t.Errorf("%+v, %d keys left", r, w.keys())
+	}
+	// The journal has the keys: without a map the messages go where those of a map go that names no channel.
+	w.env["UNSTALE_MAP"] = ""
+	sub := w.redis.Subscribe(t.Context(), "cache:invalidate", "elsewhere")
+	defer sub.Close()
+	for range 2 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{}, {"--channel", "elsewhere", "--format", "array"}} {
+		r := replay(append(args, "--since", "1h", "--entity", "thing", "--id", "9")...)
+		m, err := sub.ReceiveMessage(t.Context())
+		if err != nil || !strings.HasPrefix(r.out, "unlinked 1 key ") {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if usual := len(args) == 0; usual != (m.Channel == "cache:invalidate") || usual != strings.HasPrefix(m.Payload, `{"v":1,`) || usual != strings.Contains(r.err, "no mapping.yaml here: messages go to cache:invalidate") {
+			t.Errorf("%s: %s; %+v", m.Channel, m.Payload, r)
+		}
+	}
+	if r := call(t, w.env, "replay", "--since", "1h", "--map", "no/such/file"); r.code != exitFail || !strings.Contains(r.err, "no/such/file") {
+		t.Errorf("%+v", r)
 	}
 	if r := replay("--since", "1h", "--entity", "other"); !strings.HasPrefix(r.out, "unlinked 0 keys of 0 rows in 0 batches") {
 		t.Errorf("%+v", r)
@@ -105,7 +127,7 @@ func TestHistory(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &found); err != nil || found.Total != 1 || found.Found[0].Keys[0] != "shop:thing:30" || found.Found[0].Batch == 0 {
 		t.Errorf("%v: %+v", err, r)
 	}
-	for want, args := range map[string][]string{"of what?": {}, "--limit 0": {"--entity", "x", "--limit", "0"}, "--since -1s": {"--entity", "x", "--since", "-1s"}} {
+	for want, args := range map[string][]string{"--entity is required": {}, "--limit 0": {"--entity", "x", "--limit", "0"}, "--since -1s": {"--entity", "x", "--since", "-1s"}} {
 		if r := history(args...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%q: %+v", args, r)
 		}

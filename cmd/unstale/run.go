@@ -147,7 +147,7 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 func mapError(err error) error {
 	var faults invalidation.Faults
 	if errors.As(err, &faults) {
-		return fmt.Errorf("the map has %d faults, no row was touched:\n%w", len(faults), err)
+		return fmt.Errorf("the map has %s, no row was touched:\n%w", count(len(faults), "fault"), err)
 	}
 	return err
 }

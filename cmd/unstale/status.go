@@ -148,13 +148,13 @@ func sweepSetsObject(p *outbox.SweepPass) *sweepSets {
 
 // sweepPassText says the same in a line.
 func sweepPassText(p *outbox.SweepPass) string {
-	text := fmt.Sprintf("%d names scanned", p.Scanned)
+	text := count(p.Scanned, "name") + " scanned"
 	if p.Total > 0 {
-		text = fmt.Sprintf("%d of %d names scanned", p.Scanned, p.Total)
+		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
 	}
-	text += fmt.Sprintf(" for %d patterns in %s, %d unlinked", p.Patterns, p.For().Round(time.Second), p.Unlinked)
+	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
 	if p.Kind == outbox.SweepSet {
-		text = fmt.Sprintf("%d of %d index sets taken in %s, %d members unlinked", p.Scanned, p.Total, p.For().Round(time.Second), p.Unlinked)
+		text = fmt.Sprintf("%d of %s taken in %s, %s unlinked", p.Scanned, count(p.Total, "index set"), p.For().Round(time.Second), count(p.Unlinked, "member"))
 	}
 	if left, ok := p.Left(); ok {
 		text += fmt.Sprintf(", about %s left", left.Round(time.Second))
@@ -204,12 +204,12 @@ func printStatus(p process, s outbox.Status) {
 		line("sweeping", printable(sweepPassText(s.Sets)))
 	}
 	if b := s.LastBatch; b != nil {
-		line("last batch", fmt.Sprintf("%d rows", b.Rows), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
+		line("last batch", count(b.Rows, "row"), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
 	} else {
 		line("last batch", "none in the journal")
 	}
 	if b := s.LastDamaged; b != nil {
 		line("damaged", fmt.Sprintf("%v of the journal's batches, which no replay can unlink again", bounded(s.Damaged)),
-			fmt.Sprintf("the last: batch %d of %s, %d rows", b.ID, b.SettledAt.Format(time.RFC3339), b.Rows))
+			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), count(b.Rows, "row")))
 	}
 }

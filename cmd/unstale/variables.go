@@ -1,0 +1,85 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// foreign matches variables that begin with our name and are not ours: those of tests, and those that Kubernetes sets in
+// every container for a Service whose name begins with unstale.
+var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|(.*_)?PORT(_[0-9]+_.*)?)$`)
+
+// warnVariables names variables that begin as ours do and are none, most often for a spelling mistake: they have no effect.
+func warnVariables(cmd *cobra.Command, p process) error {
+	known := append(variables(cmd.Root()), "UNSTALE_SERVERS_DIR") // which package servers reads
+	var unknown, meant []string
+	for _, pair := range p.Vars() {
+		name, _, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "UNSTALE_") || slices.Contains(known, name) || foreign.MatchString(name) {
+			continue
+		}
+		unknown = append(unknown, name)
+		meant = append(meant, nearest(name, known))
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	format := logFlags{format: "text", level: "info"}
+	if f := cmd.Flags().Lookup("log-format"); f != nil {
+		format.format = f.Value.String()
+	}
+	log, err := format.logger(p)
+	if err != nil {
+		return err
+	}
+	log.Warn("unknown variables have no effect", "names", strings.Join(unknown, " "), "nearest", strings.Join(meant, " "))
+	return nil
+}
+
+// variables are those of all flags of a command and of those below it.
+func variables(cmd *cobra.Command) (all []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[noEnv] == nil {
+			all = append(all, envName(f.Name))
+		}
+	})
+	for _, child := range cmd.Commands() {
+		all = append(all, variables(child)...)
+	}
+	return all
+}
+
+// nearest returns the known name that is reached from name by the fewest changes of single letters.
+func nearest(name string, known []string) (best string) {
+	least := -1
+	for _, k := range known {
+		if d := changes(name, k); least < 0 || d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// changes counts the letters to insert, delete or replace that turn a into b.
+func changes(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
