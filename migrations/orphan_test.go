@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestUpBehindAnOrphan(t *testing.T) {
 	if _, err := migrations.Up(ctx, db); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for range files - 7 {
 		if _, err := migrations.Down(ctx, db, true); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +74,7 @@ func TestUpIsInterrupted(t *testing.T) {
 	if _, err := migrations.Up(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for range files - 7 {
 		if _, err := migrations.Down(t.Context(), db, true); err != nil {
 			t.Fatal(err)
 		}
@@ -103,10 +104,10 @@ func TestUpIsInterrupted(t *testing.T) {
 	}
 	got := <-over
 	if got.steps != 1 || !errors.Is(got.err, context.Canceled) ||
-		!strings.Contains(got.err.Error(), "interrupted after 00008_settling.sql, which is applied whole; run it again for the steps up to 00009_sweeper.sql") {
+		!strings.Contains(got.err.Error(), "interrupted after 00008_settling.sql, which is applied whole; run it again for the steps up to 000") {
 		t.Errorf("%d steps, %v", got.steps, got.err)
 	}
-	if done, err := migrations.Up(t.Context(), db); err != nil || len(done) != 1 {
+	if done, err := migrations.Up(t.Context(), db); err != nil || len(done) != files-8 {
 		t.Errorf("again: %d steps, %v", len(done), err)
 	}
 }
@@ -124,7 +125,7 @@ func TestUpAndDownOfANewerSchema(t *testing.T) {
 	_, up := migrations.Up(ctx, db)
 	_, down := migrations.Down(ctx, db, true)
 	for verb, err := range map[string]error{"up": up, "down": down} {
-		if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "it has version 99, this binary knows 9; deploy the newer binary") {
+		if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "it has version 99, this binary knows "+fmt.Sprint(files)+"; deploy the newer binary") {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
