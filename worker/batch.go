@@ -21,6 +21,7 @@ type change struct {
 	end     int   // of the targets of this change and of all before it
 	fault   *invalidation.RowError
 	retry   bool  // the fault may pass: delay the row before burying it
+	missed  bool  // the fault is an entity that was known lately: delay the row for long
 	away    error // the outage of the shard that has one of the keys: delay the row, for nobody's fault
 }
 
@@ -258,6 +259,12 @@ func (b *batch) settlement(cfg Config) outbox.Settlement {
 func (c *change) settleFault(cfg Config, s *outbox.Settlement) {
 	reason, text := string(c.fault.Reason), c.fault.Error()
 	attempts := c.row.Attempts + 1
+	if c.missed && attempts < missedTries {
+		s.Delays = append(s.Delays, outbox.Delay{
+			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), jitter(missedDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
+		})
+		return
+	}
 	if c.retry && attempts < cfg.MaxAttempts {
 		s.Delays = append(s.Delays, outbox.Delay{
 			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,

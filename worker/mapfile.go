@@ -30,12 +30,14 @@ type MapFile struct {
 	mu   sync.Mutex // guards src
 	src  []byte     // as last read, good or bad
 	fail error      // why it is bad, nil if it is good; guarded by mu
+
+	earlier map[string]string // the version of the last map that had an entity, of those before the current one; guarded by mu
 }
 
 // OpenMapFile reads and compiles the map at path. env resolves ${...}, as os.LookupEnv does. The error of a
 // broken map is invalidation.Faults.
 func OpenMapFile(path string, env func(string) (string, bool)) (*MapFile, error) {
-	f := &MapFile{path: path, env: env, reload: make(chan struct{}, 1)}
+	f := &MapFile{path: path, env: env, reload: make(chan struct{}, 1), earlier: map[string]string{}}
 	if _, err := f.read(); err != nil {
 		return nil, err
 	}
@@ -94,8 +96,34 @@ func (f *MapFile) read() (changed bool, err error) {
 	}
 	mended := f.fail != nil
 	old := f.current.Swap(m)
+	if old != nil {
+		for _, entity := range old.Entities() {
+			f.earlier[entity] = old.Version()
+		}
+	}
 	f.src, f.fail = src, nil
 	return mended || old == nil || old.Version() != m.Version(), nil
+}
+
+// had is the version of the last map before the current one that had an entity, "" if none had.
+func (f *MapFile) had(entity string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.earlier[entity]
+}
+
+// gone lists the entities of a map that another one does not have.
+func gone(old, now *invalidation.Map) (list []string) {
+	has := map[string]bool{}
+	for _, entity := range now.Entities() {
+		has[entity] = true
+	}
+	for _, entity := range old.Entities() {
+		if !has[entity] {
+			list = append(list, entity)
+		}
+	}
+	return list
 }
 
 // once remembers a bad content and returns err only if it is news.
@@ -119,11 +147,17 @@ func (f *MapFile) watch(ctx context.Context, log *slog.Logger, metrics *Metrics)
 		case <-ticker.C:
 		case <-f.reload:
 		}
+		old := f.Map()
 		changed, err := f.read()
+		lost := gone(old, f.Map())
 		switch {
 		case err != nil:
 			metrics.reloads.WithLabelValues("refused").Inc()
 			log.Error("the new map is refused, the old one stays", "file", f.path, "map_version", f.Map().Version(), "error", err)
+		case len(lost) > 0:
+			metrics.reloads.WithLabelValues("loaded").Inc()
+			log.Warn("map loaded, and entities are gone from it; their rows wait for about an hour and are then buried",
+				"file", f.path, "map_version", f.Map().Version(), "old_version", old.Version(), "gone", len(lost), "entities", lost[:min(len(lost), 20)])
 		case changed:
 			metrics.reloads.WithLabelValues("loaded").Inc()
 			log.Info("map loaded", "file", f.path, "map_version", f.Map().Version())

@@ -95,6 +95,7 @@ func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.R
 		return Result{}, outbox.Settlement{}, err
 	}
 	b.expand(answers, w.cfg.BatchKeys)
+	w.forgive(ctx, b)
 	done, err := b.unlink(ctx, w.redis)
 	if err != nil {
 		return Result{}, outbox.Settlement{}, fmt.Errorf("unlink keys: %w", err)

@@ -361,6 +361,43 @@ func TestMapReload(t *testing.T) {
 	}
 }
 
+// A map that lacks entities which it had, or which the journal has, keeps their rows waiting and says which; those of an
+// entity that nobody ever knew are buried at once.
+func TestEntityThatWasKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.set("shop:thing:1", "shop:thing:2", "shop:thing:3")
+	w.enqueue(things(1)...)
+	r := w.worker(worker.Config{RetryDelay: 10 * time.Millisecond})
+	stop := r.start(t)
+	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 2 })
+	w.writeMap("version: 1\npublish: {channel: \"cache:invalidate\"}\nentities: {other: {keys: [\"shop:other:{id}\"]}}\n")
+	r.maps.Reload()
+	testenv.Eventually(t, "the log names what is gone", func() bool {
+		return r.log.count("level=WARN msg=\"map loaded, and entities are gone from it") == 1 && r.log.count("gone=5 entities=\"[again held list tagged thing]\"") == 1
+	})
+	w.enqueue(things(2)[1:]...)
+	w.enqueue(outbox.Invalidation{Entity: "planet", ID: "1"})
+	delayed := func(part string) func() bool {
+		return func() bool {
+			return w.count("cache_outbox") == 0 &&
+				w.count("cache_outbox_delayed WHERE reason = 'unknown_entity' AND error LIKE '%"+part+"%'") == 1
+		}
+	}
+	testenv.Eventually(t, "the row waits", delayed("had it"))
+	testenv.Eventually(t, "the log says so", func() bool { return r.log.count("rows are delayed") > 0 })
+	if n := w.count("cache_outbox_dead"); n != 1 || w.count("cache_outbox_dead WHERE entity = 'planet'") != 1 {
+		t.Errorf("%d dead letters", n)
+	}
+	stop()
+	again := w.worker(worker.Config{RetryDelay: 10 * time.Millisecond}) // nothing to compare the map with but the journal
+	again.start(t)
+	testenv.Eventually(t, "the row still waits", delayed("settled within the last day"))
+	w.writeMap(plainMap)
+	again.maps.Reload()
+	testenv.Eventually(t, "the row is carried", func() bool { return strings.Join(w.left(), " ") == "shop:thing:3" })
+}
+
 // The metrics tell what happened, by outcome and reason.
 func TestMetrics(t *testing.T) {
 	t.Parallel()

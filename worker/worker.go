@@ -29,6 +29,7 @@ type Worker struct {
 	replays   batchSize     // of the next claim of journalled batches
 	ledger    ledger        // of what the journal says that Redis has
 	progress  replayLog
+	lately    journalEntities
 	burials   *tidings
 	delays    *tidings
 

@@ -1,0 +1,74 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+const (
+	journalLook  = time.Minute // between two looks at the journal's entities, however many unknown ones there are
+	journalLimit = time.Second // of one look
+	missedTries  = 64          // of a row whose entity was known lately: about an hour
+	missedDelay  = time.Minute // the longest wait between two of them
+)
+
+// journalEntities remember which entities the journal has, of this worker and of all others.
+type journalEntities struct {
+	mu    sync.Mutex
+	found map[string]bool
+	err   error // the look failed
+	at    time.Time
+}
+
+// has reports whether an entity was settled lately. Where the journal could not be asked it reports that: to wait loses
+// nothing.
+func (j *journalEntities) has(ctx context.Context, entity string, ask func(context.Context) (map[string]bool, error)) (bool, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.at.IsZero() || time.Since(j.at) > journalLook {
+		ctx, cancel := context.WithTimeout(ctx, journalLimit)
+		defer cancel()
+		j.found, j.err = ask(ctx)
+		j.at = time.Now()
+	}
+	return j.found[entity], j.err
+}
+
+// forgive lets rows wait whose entity the map does not have and had lately: the file was probably cut short, or is older
+// than what runs elsewhere. Burying them would lose what a good map cures.
+func (w *Worker) forgive(ctx context.Context, b *batch) {
+	known := map[string]string{}
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault == nil || c.fault.Reason != invalidation.UnknownEntity {
+			continue
+		}
+		why, asked := known[c.row.Entity]
+		if !asked {
+			why = w.knownLately(ctx, c.row.Entity)
+			known[c.row.Entity] = why
+		}
+		if why != "" {
+			c.fault.Err = fmt.Errorf("%w of version %s, but %s", c.fault.Err, b.m.Version(), why)
+			c.missed = true
+		}
+	}
+}
+
+// knownLately says how an entity was known that the map does not have, or "".
+func (w *Worker) knownLately(ctx context.Context, entity string) string {
+	if version := w.maps.had(entity); version != "" {
+		return "the map of version " + version + " had it"
+	}
+	switch found, err := w.lately.has(ctx, entity, w.store.JournalEntities); {
+	case err != nil:
+		return "the journal could not be asked whether it was known: " + err.Error()
+	case found:
+		return "rows of it were settled within the last day"
+	}
+	return ""
+}
