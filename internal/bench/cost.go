@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	costTime     = 6 * time.Second // of a trial, that is counted
-	costCommits  = 200             // at least, at a low rate
-	costWarm     = time.Second     // that is not
-	costOfReport = 100             // commits a second, whose ratio is the report's
+	costTurns    = 3                      // of each trial in a run, so that a mood of the machine meets all of them
+	costTime     = 2 * time.Second        // of a trial, that is counted
+	costCommits  = 60                     // at least, at a low rate
+	costWarm     = 300 * time.Millisecond // that is not
+	costOfReport = 100                    // commits a second, whose ratio is the report's
 )
 
 // costRates are commits a second.
@@ -38,7 +39,7 @@ var services = []service{
 // A cost is what one commit costs.
 type cost struct {
 	MySQL       float64     `json:"mysql_ms"`  // of processor time
-	Ratio       float64     `json:"ratio"`     // of that to the same without a worker
+	Ratio       float64     `json:"ratio"`     // of that to the same without a worker, in the same turn
 	Redis       float64     `json:"redis_ms"`  // of processor time
 	Worker      float64     `json:"worker_ms"` // of processor time: what this process uses more than without one
 	LogSyncs    float64     `json:"log_syncs"`
@@ -91,8 +92,10 @@ func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 	for run := range cfg.Runs {
 		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
 		for _, rate := range costRates {
-			if err := b.round(ctx, rate); err != nil {
-				return nil, err
+			for range costTurns {
+				if err := b.round(ctx, rate); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
@@ -101,15 +104,15 @@ func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 
 // commitsAt is how many commits of a trial are counted, and how many come before them.
 func commitsAt(cfg Config, rate int) (warm, counted int) {
-	counted = max(rate*int(costTime/time.Second), costCommits)
-	return max(rate*int(costWarm/time.Second)/cfg.Scale, 2), max(counted/cfg.Scale, rate/2)
+	counted = max(int(float64(rate)*costTime.Seconds()), costCommits)
+	return max(int(float64(rate)*costWarm.Seconds())/cfg.Scale, 2), max(counted/cfg.Scale, rate/2)
 }
 
 // costTotal is how many commits there are in all trials.
 func costTotal(cfg Config) (n int) {
 	for _, rate := range costRates {
 		warm, counted := commitsAt(cfg, rate)
-		n += cfg.Runs * len(services) * (warm + counted)
+		n += cfg.Runs * costTurns * len(services) * (warm + counted)
 	}
 	return n
 }
@@ -246,7 +249,7 @@ func (b *costBench) report() *Report {
 		details[name] = medianCost(runs)
 	}
 	at := func(s service) float64 { return details[trialName(s, costOfReport)].(cost).MySQL }
-	return &Report{Ours: at(services[1]), Floor: at(services[0]), Unit: "ms", Machine: b.shop.machine(), Details: details}
+	return &Report{Ours: at(services[1]), Floor: at(services[0]), Unit: "ms of MySQL", Machine: b.shop.machine(), Details: details}
 }
 
 // medianCost is the median of each figure over runs.
