@@ -14,11 +14,6 @@ type compiler struct {
 	*report
 	doc *document
 	env func(string) (string, bool)
-	// partial is set where the document could not be read whole: then nothing is said about what seems to be missing
-	// or unused.
-	partial bool
-	// unread is the text that could not be read at all: a name in it may be declared there.
-	unread string
 
 	limits   Limits
 	vars     map[string]*variable
@@ -69,7 +64,7 @@ func (c *compiler) version() {
 	switch {
 	case v.given && v.text != "1":
 		c.add(v.at, v.text, "unknown version of the map's grammar", "write version: 1")
-	case !c.doc.hasVersion && !c.partial:
+	case !c.doc.hasVersion:
 		c.add(c.doc.at, "", "version is missing", "write version: 1 in the first line")
 	}
 }
@@ -91,12 +86,6 @@ func (c *compiler) plainText(s scalar) bool {
 // hasControl tells whether text has a line break or another control character.
 func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f })
-}
-
-// mayBeUnread tells whether a name may be declared in what could not be read. Where looking for it would take too long
-// it says so too: then there are a great many faults already.
-func (c *compiler) mayBeUnread(name string) bool {
-	return c.unread != "" && (!c.spend(len(c.unread)) || strings.Contains(c.unread, name))
 }
 
 func (c *compiler) readParams() {
@@ -149,7 +138,7 @@ func (c *compiler) optional(part paramPart) bool {
 
 func (c *compiler) lookup(part paramPart) *Lookup {
 	l := &Lookup{Param: part.name.text, SQL: part.lookup.sql.text}
-	if !c.partial && !part.lookup.hasBy {
+	if !part.lookup.hasBy {
 		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
 	}
 	for _, by := range part.lookup.by {
@@ -160,7 +149,7 @@ func (c *compiler) lookup(part paramPart) *Lookup {
 		l.By = append(l.By, by.text)
 	}
 	switch sql := part.lookup.sql; {
-	case !part.lookup.hasSQL && !c.partial:
+	case !part.lookup.hasSQL:
 		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
 	case sql.given && c.plainText(sql):
 		for _, fault := range sqlFaults(sql.text, len(l.By)) {

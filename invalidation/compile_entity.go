@@ -48,7 +48,7 @@ type writtenTemplate struct {
 
 func (c *compiler) readEntities() {
 	c.entities = map[string]*entityCompiler{}
-	if !c.doc.hasEntities && !c.partial {
+	if !c.doc.hasEntities {
 		c.add(c.doc.at, "", "entities is missing", "write entities: and below it what can change, such as "+exampleEntities)
 	}
 	for _, part := range c.doc.entities {

@@ -21,9 +21,7 @@ func (e *entityCompiler) linkAliases() {
 	for _, l := range e.links {
 		target := e.entities[l.target.text]
 		if target == nil {
-			if !e.mayBeUnread(l.target.text) {
-				e.add(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.names, "the entities are "+quoteList(e.names)))
-			}
+			e.add(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.names, "the entities are "+quoteList(e.names)))
 			continue
 		}
 		e.entity.as = append(e.entity.as, alias{target: target.entity, id: l.id})
@@ -75,7 +73,7 @@ func (e *entityCompiler) reachable() *reach {
 	}
 	r := &reach{}
 	e.reach = r // what a cycle gets
-	all := reach{keys: len(e.entity.keys) > 0, whole: !e.partial && !e.unclear, declared: slices.Sorted(maps.Keys(e.params))}
+	all := reach{keys: len(e.entity.keys) > 0, whole: !e.unclear, declared: slices.Sorted(maps.Keys(e.params))}
 	e.entity.templates(func(t *template) {
 		for _, n := range t.slots {
 			all.asks = all.asks || e.entity.slots[n].lookup != nil
@@ -108,7 +106,7 @@ func union(a, b []string) []string {
 
 // checkUnused reports names that are declared and used nowhere: most often a spelling mistake.
 func (c *compiler) checkUnused() {
-	unclear := c.partial
+	unclear := false
 	for _, e := range c.order {
 		unclear = unclear || e.unclear || !e.part.readable
 		for _, names := range []struct {
@@ -116,7 +114,7 @@ func (c *compiler) checkUnused() {
 			declared map[string]*declaredName
 		}{{"param", e.params}, {"enumeration", e.each}} {
 			for name, d := range names.declared {
-				if !d.used && !e.unclear && !c.partial {
+				if !d.used && !e.unclear {
 					c.add(d.at, name, "the "+names.what+" is used nowhere in the entity "+e.entity.name, "use {"+name+"} in a template, or remove it")
 				}
 			}

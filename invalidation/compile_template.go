@@ -163,10 +163,6 @@ func (e *entityCompiler) paramSlot(name string, p *declaredName) int {
 
 // unknownName reports a name that stands for nothing. The name that was probably meant counts as used.
 func (e *entityCompiler) unknownName(s scalar, name string) {
-	if e.mayBeUnread(name) {
-		e.unclear = true
-		return
-	}
 	if shared := e.shared[name]; shared != nil {
 		shared.used = true
 		e.add(s.at, "{"+name+"}", "the entity "+e.entity.name+" does not name this param", "add "+name+" to the params of "+e.entity.name)

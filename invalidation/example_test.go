@@ -74,20 +74,20 @@ func ExampleMap_Needs() {
 	// [shop:prod:category:7:list:*] <nil>
 }
 
-// Every fault of a map is reported at once, with its place and its cure.
+// Every fault of what a map says is reported at once, with its place and its cure.
 func ExampleParse_faults() {
 	_, err := invalidation.Parse("mapping.yaml", []byte(`version: 1
 entities:
   product:
     params: [category_id]
     keys:
-      - {id}:x
       - "shop:{categoryid}"
+      - {id}
 `), noEnvironment)
 	fmt.Println(err)
 	// Output:
-	// mapping.yaml:6:9: "{id}:x": an unquoted template: YAML takes { for the start of a mapping; put the template in double quotes: "{id}:x"
-	// mapping.yaml:7:9: "{categoryid}": unknown name; did you mean "category_id"?
+	// mapping.yaml:6:9: "{categoryid}": unknown name; did you mean "category_id"?
+	// mapping.yaml:7:9: an entry of keys must be text, and it is a mapping; put the template in double quotes: "{id}"
 }
 
 // A coupon called * is not every coupon.

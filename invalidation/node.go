@@ -17,17 +17,14 @@ type scalar struct {
 }
 
 // A decoder reads YAML nodes strictly: what it does not expect is a fault.
-type decoder struct {
-	*report
-	source *source
-}
+type decoder struct{ *report }
 
 const (
 	problemAlias = "aliases (*) are not supported"
 	cureAlias    = "write the value out where it is needed"
 )
 
-func (d *decoder) at(n *yaml.Node) place { return d.source.place(n.Line, n.Column) }
+func (d *decoder) at(n *yaml.Node) place { return place{n.Line, n.Column} }
 
 // usable reports what may stand on no node, and tells whether n can be read any further.
 func (d *decoder) usable(n *yaml.Node) bool {
@@ -42,7 +39,7 @@ func (d *decoder) usable(n *yaml.Node) bool {
 	if n.Style&yaml.TaggedStyle != 0 {
 		d.add(at, n.Tag, "tags (!) are not supported", "remove the tag: every value is taken as it is written")
 	}
-	return !d.source.doubtful[at]
+	return true
 }
 
 // wrongKind reports that n is not what it should be.
@@ -67,10 +64,29 @@ func (d *decoder) text(n *yaml.Node, name string) scalar {
 		return scalar{}
 	}
 	if n.Kind != yaml.ScalarNode {
-		d.wrongKind(n, name, "text", "write one value, in double quotes if it has any of {}[]:#*&!")
+		cure := "write one value, in double quotes if it has any of {}[]:#*&!"
+		if template := unquoted(n); template != "" {
+			cure = "put the template in double quotes: " + strconv.Quote(template)
+		}
+		d.wrongKind(n, name, "text", cure)
 		return scalar{}
 	}
 	return scalar{text: n.Value, at: d.at(n), given: true}
+}
+
+// unquoted returns the template that YAML took for a mapping, such as {id}, or "" where n does not look like one.
+func unquoted(n *yaml.Node) string {
+	if n.Kind != yaml.MappingNode || n.Style&yaml.FlowStyle == 0 || len(n.Content) != 2 || n.Content[1].Tag != "!!null" || n.Content[1].Value != "" {
+		return ""
+	}
+	name := n.Content[0].Value
+	if n.Content[0].Kind == yaml.MappingNode {
+		name = unquoted(n.Content[0])
+	}
+	if name == "" {
+		return ""
+	}
+	return "{" + name + "}"
 }
 
 // list reads a list of scalars.

@@ -18,24 +18,16 @@ func (p place) before(q place) int {
 type report struct {
 	file    string
 	faults  []Fault
-	lines   map[int]bool // that have one
 	guesses int
 }
 
 // add notes one fault. Text is what the map says there.
 func (r *report) add(at place, text, problem, cure string) {
-	if r.lines == nil {
-		r.lines = map[int]bool{}
-	}
-	r.lines[at.line] = true
 	r.faults = append(r.faults, Fault{
 		File: r.file, Line: at.line, Column: at.column,
 		Text: text, Problem: problem, Cure: cure,
 	})
 }
-
-// hasLine tells whether a fault of that line is known.
-func (r *report) hasLine(line int) bool { return r.lines[line] }
 
 // maxGuesses is how many names are looked at, over a whole map, to find out what a fault may have meant. It keeps checking
 // a map with a great many faults linear: those beyond are reported without a guess.

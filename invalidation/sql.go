@@ -123,3 +123,5 @@ func selectedColumns(tokens []string) int {
 	}
 	return columns
 }
+
+func isBlank(c byte) bool { return c == 0 || c == ' ' || c == '\t' || c == '\r' || c == '\n' }
