@@ -5,7 +5,7 @@ SHELL := bash
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Run the main job on real servers; DEMO=serve keeps it running to play with
@@ -22,6 +22,10 @@ test-mariadb: ## Run all tests on MariaDB
 .PHONY: chaos
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
+
+.PHONY: bench-%
+bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 9' goes to it
+	@scripts/bench $* $(BENCH)
 
 .PHONY: bench-peers
 bench-peers: ## Measure beside other outboxes, which are a module of their own; BENCH='--runs 1' shortens it

@@ -88,7 +88,7 @@ variable beats the default.`,
 	root.SetErr(p.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newEnqueue(p), newDead(p), newHistory(p), newReplay(p), newPause(p), newResume(p), newStatus(p), newHealth(p), newDemo(p), newBench(p), newVersion(p))
+	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newEnqueue(p), newDead(p), newHistory(p), newReplay(p), newPause(p), newResume(p), newStatus(p), newHealth(p), newVersion(p))
 	return root
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // A stopper ends the process on SIGINT and SIGTERM. The first one cancels ctx; a command that does not end by that within
-// the grace is ended, unless it has something to put in order first. The second one ends the process at once. Their
+// the grace is ended, unless it has a step to finish first. The second one ends the process at once. Their
 // default effect would not do: there is none for process 1 of a container, nor for SIGINT in a job that a script runs in
 // the background.
 type stopper struct {
@@ -27,7 +27,7 @@ type stopWay string
 
 const (
 	stopAtOnce  stopWay = ""        // it is ended after the grace
-	stopOrderly stopWay = "orderly" // it ends by itself: servers are to be stopped, a step is to be finished
+	stopOrderly stopWay = "orderly" // it ends by itself: a step is to be finished
 	stopDone    stopWay = "done"    // the same, and then it has done what it was asked for: its exit code counts
 )
 

@@ -14,11 +14,11 @@ import (
 	"github.com/unstale/unstale/internal/demo"
 )
 
-// The command "unstale demo": its exit codes, what it prints where, and what it leaves.
+// The command "unstale-lab demo": its exit codes, what it prints where, and what it leaves.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "unstale")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/unstale").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/unstale-lab").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	for name, test := range map[string]func(*testing.T, string){
@@ -97,7 +97,7 @@ func commandFails(t *testing.T, program string) {
 	c := newCommand(t, program, "--mysql-dsn", g.mysql.DSN, "--redis-url", g.redis.URL,
 		"--map", changedMap(t, "    keys: [\"{app}:{env}:home\"]\n", ""))
 	c.checkEnd(t, c.Run(), 1)
-	if c.stderr.String() != "unstale: demo: 3 things were not as they should be\n" {
+	if c.stderr.String() != "unstale-lab: demo: not as it should be: the report says what was unexpected\n" {
 		t.Errorf("standard error has\n%s", &c.stderr)
 	}
 	if !strings.Contains(c.stdout.String(), ":home is still there, and should be gone\n") {
@@ -141,8 +141,8 @@ func (c *command) interruptAfter(t *testing.T, text string) error {
 
 func commandIsInterrupted(t *testing.T, program string) {
 	c := newCommand(t, program, "--flavor", string(flavor()))
-	c.checkEnd(t, c.interruptAfter(t, "starting M"), 1)
-	if c.stderr.String() != "unstale: the demo was interrupted\n" {
+	c.checkEnd(t, c.interruptAfter(t, "starting M"), 130)
+	if c.stderr.String() != "unstale-lab: the demo was interrupted\n" {
 		t.Errorf("standard error has\n%s", &c.stderr)
 	}
 }

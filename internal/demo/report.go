@@ -2,7 +2,7 @@ package demo
 
 import "time"
 
-// A Report is what came of a play. Its JSON form is what "unstale demo --json" prints.
+// A Report is what came of a play. Its JSON form is what "unstale-lab demo --json" prints.
 type Report struct {
 	OK         bool     `json:"ok"` // every change of the scenario was played, and nothing was unexpected
 	MySQL      string   `json:"mysql"`

@@ -13,10 +13,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rooms are all packages and what each may import of ours. One that is not here has no place in the plan yet: give it
 // one. Only tests use internal/testenv. Only worker joins outbox and keyspace; only the program and its demo import worker.
 var rooms = map[string][]string{
-	"cmd/unstale":            {"internal/bench", "internal/demo", "internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
+	"cmd/unstale":            {"invalidation", "keyspace", "migrations", "outbox", "worker"},
+	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/servers", "keyspace", "worker"},
 	"internal/bench":         {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
 	"internal/chaos":         {"internal/proxy", "internal/servers"},
-	"internal/chaos/chaos":   {"internal/chaos"},
 	"internal/demo":          {"internal/servers", "invalidation", "keyspace", "migrations", "outbox", "worker"},
 	"internal/docs":          {},
 	"internal/proxy":         {},
@@ -69,8 +69,7 @@ var strangers = map[string][]string{
 	"outbox": {"github.com/redis/go-redis", "go.yaml.in/yaml", "github.com/pressly/goose", "github.com/prometheus", "github.com/spf13"},
 	"worker": {"github.com/spf13", "github.com/pressly/goose"},
 	// The judge shares nothing with what it judges, not even through a test helper.
-	"internal/chaos": {module + "/worker", module + "/outbox", module + "/keyspace", module + "/invalidation", module + "/internal/testenv", "testing"},
-	// The program links it for its demo.
+	"internal/chaos":   {module + "/worker", module + "/outbox", module + "/keyspace", module + "/invalidation", module + "/internal/testenv", "testing"},
 	"internal/servers": {"github.com/redis/go-redis", "testing"},
 }
 
@@ -85,12 +84,12 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// The released binary carries no test library.
+// The released binary carries no test library and nothing that starts servers.
 func TestBinary(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
 		"testing", module + "/internal/testenv", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
-		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/internal/chaos", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
+		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/internal/chaos", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
 	}
 	deps := list(t, "./cmd/unstale")[0].Deps
 	for _, dep := range deps {

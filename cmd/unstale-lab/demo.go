@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +14,7 @@ import (
 	"github.com/unstale/unstale/keyspace"
 )
 
-// demoCommand is "unstale demo".
+// demoCommand is "unstale-lab demo".
 type demoCommand struct {
 	config  demo.Config
 	flavor  string
@@ -25,12 +23,11 @@ type demoCommand struct {
 	verbose bool
 }
 
-func newDemo(p process) *cobra.Command {
+func newDemo() *cobra.Command {
 	d := &demoCommand{}
 	cmd := &cobra.Command{
-		Use:         "demo",
-		Annotations: map[string]string{stopNote: string(stopOrderly)},
-		Short:       "Play the main job on private servers and show what happened",
+		Use:   "demo",
+		Short: "Play the main job on private servers and show what happened",
 		Long: `Play the main job: start a private MySQL and Redis, create a shop and its cache, run the
 worker, play transactions against the shop, look what became of every key, and print a table.
 Exit code 1 if anything was unexpected. Nothing is left behind.
@@ -39,12 +36,12 @@ Server programs are taken from PATH or from .servers/, which scripts/servers fil
 --mysql-dsn or --redis-url servers that run already are used; the demo works there in a
 database of its own and touches only keys that it wrote. The variables MYSQL_DSN and REDIS_URL
 are not read: they may name a system that somebody needs.`,
-		Example: `  unstale demo
-  unstale demo --serve                # keeps running, to play with
-  unstale demo --flavor mariadb
-  unstale demo --mysql-dsn 'root:secret@tcp(127.0.0.1:3306)/' --redis-url redis://127.0.0.1:6379/0`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context(), p) },
+		Example: `  unstale-lab demo
+  unstale-lab demo --serve                # keeps running, to play with
+  unstale-lab demo --flavor mariadb
+  unstale-lab demo --mysql-dsn 'root:secret@tcp(127.0.0.1:3306)/' --redis-url redis://127.0.0.1:6379/0`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.config.MapFile, "map", "mapping.yaml", "the map's file")
@@ -54,28 +51,27 @@ are not read: they may name a system that somebody needs.`,
 	flags.BoolVar(&d.serve, "serve", false, "keep everything running after the table, until Ctrl-C")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object instead of the table")
 	flags.BoolVar(&d.verbose, "verbose", false, "show the worker's log")
-	showEnv(flags, "map", "flavor", "mysql-dsn", "redis-url", "serve", "json", "verbose")
 	return cmd
 }
 
-func (d *demoCommand) run(ctx context.Context, p process) error {
+func (d *demoCommand) run(ctx context.Context) error {
 	if d.serve && d.json {
 		return usageError{errors.New("--serve and --json do not go together")}
 	}
 	d.config.Flavor = servers.Kind(d.flavor)
-	d.config.Env = p.Env
-	d.config.Steps = p.Out
+	d.config.Env = os.LookupEnv
+	d.config.Steps = os.Stdout
 	if d.json {
-		d.config.Steps = p.Err
+		d.config.Steps = os.Stderr
 	}
 	if d.verbose {
-		d.config.Log = slog.New(slog.NewTextHandler(p.Err, nil))
+		d.config.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	keyspace.SetClientLog(d.config.Log)
 	if err := d.config.WithDefaults().Validate(); err != nil {
 		return usageError{err}
 	}
-	return d.play(ctx, p)
+	return d.play(ctx)
 }
 
 var errInterrupted = errors.New("the demo was interrupted")
@@ -89,44 +85,30 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // play returns after everything was removed again.
-func (d *demoCommand) play(ctx context.Context, p process) (err error) {
+func (d *demoCommand) play(ctx context.Context) (err error) {
 	session, err := demo.Start(ctx, d.config)
 	if errors.Is(err, os.ErrNotExist) && d.config.MapFile == "mapping.yaml" {
 		return fmt.Errorf("%w; run the demo in the checkout, or name a map with --map", err)
 	}
 	if err != nil {
-		return interrupted(ctx, mapError(err))
+		return interrupted(ctx, err)
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
 	report, err := session.Play(ctx)
 	err = interrupted(ctx, err)
 	if err == nil && !report.OK {
-		err = fmt.Errorf("demo: not as it should be: %s", count(len(report.Faults), "thing"))
+		err = errors.New("demo: not as it should be: the report says what was unexpected")
 	}
 	if d.json {
-		err = errors.Join(err, printJSON(p.Out, report))
+		err = errors.Join(err, printJSON(os.Stdout, report))
 	} else {
-		err = errors.Join(err, report.WriteTable(p.Out))
+		err = errors.Join(err, report.WriteTable(os.Stdout))
 	}
 	if err != nil {
 		return err
 	}
 	if d.serve {
-		return session.Serve(ctx, p.Out, self())
+		return session.Serve(ctx, os.Stdout, beside())
 	}
 	return nil
-}
-
-// self is how to call this program from the working directory.
-func self() string {
-	path, err := os.Executable()
-	if err != nil {
-		return "unstale"
-	}
-	if dir, err := os.Getwd(); err == nil {
-		if short, err := filepath.Rel(dir, path); err == nil && !strings.HasPrefix(short, "..") {
-			return short
-		}
-	}
-	return path
 }

@@ -16,16 +16,15 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-func newBench(p process) *cobra.Command {
+func newBench() *cobra.Command {
 	var (
 		cfg     bench.Config
 		asJSON  bool
 		mapFile string
 	)
 	cmd := &cobra.Command{
-		Use:         "bench MODE",
-		Annotations: map[string]string{stopNote: string(stopOrderly)},
-		Short:       "Measure beside a floor, on private servers",
+		Use:   "bench MODE",
+		Short: "Measure beside a floor, on private servers",
 		Long: `Measure beside a floor: the shortest hand-written loop that does the same work, on the same
 servers, in the same run. Both take turns, and the medians and their ratio (ours/floor) are
 reported. Modes:
@@ -35,9 +34,9 @@ reported. Modes:
 Private servers are started and removed. With --redis-url and --mysql-dsn servers that run
 already are used: a Redis whose database is empty, and a MySQL in a database of its own. The
 variables REDIS_URL and MYSQL_DSN are not read: they may name a system that somebody needs.`,
-		Example: `  unstale bench sweep
-  unstale bench sweep --runs 9 --json`,
-		Args: exactArgs("MODE"),
+		Example: `  unstale-lab bench sweep
+  unstale-lab bench sweep --runs 9 --json`,
+		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyspace.SetClientLog(nil)
 			src, err := worker.ReadMap(mapFile)
@@ -46,9 +45,9 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 			}
 			cfg.Map = string(src)
 			if !asJSON {
-				cfg.Progress = p.Err
+				cfg.Progress = os.Stderr
 			}
-			return runBench(cmd.Context(), p, args[0], cfg, asJSON)
+			return runBench(cmd.Context(), args[0], cfg, asJSON)
 		},
 	}
 	cmd.Flags().IntVar(&cfg.Runs, "runs", 5, "how often ours and the floor take turns")
@@ -57,7 +56,6 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "a map with the entities of the one that ships; without it rows of one kind are measured alone")
 	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain and cost: workers side by side")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "runs", "redis-url", "mysql-dsn", "map", "workers", "json")
 	return cmd
 }
 
@@ -68,7 +66,7 @@ func runsText(n int) string {
 	return fmt.Sprintf("medians of %d", n)
 }
 
-func runBench(ctx context.Context, p process, mode string, cfg bench.Config, asJSON bool) error {
+func runBench(ctx context.Context, mode string, cfg bench.Config, asJSON bool) error {
 	if !slices.Contains(bench.Names(), mode) {
 		return usageError{fmt.Errorf("there is no mode %q; the modes are %s", mode, strings.Join(bench.Names(), ", "))}
 	}
@@ -83,13 +81,13 @@ func runBench(ctx context.Context, p process, mode string, cfg bench.Config, asJ
 		return err
 	}
 	if asJSON {
-		return printJSON(p.Out, r)
+		return printJSON(os.Stdout, r)
 	}
-	fmt.Fprintf(p.Out, "%s: ours %.4g %s, floor %.4g %s, ratio %.3g (%s)\n", r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, runsText(r.Runs))
+	fmt.Fprintf(os.Stdout, "%s: ours %.4g %s, floor %.4g %s, ratio %.3g (%s)\n", r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, runsText(r.Runs))
 	for _, name := range slices.Sorted(maps.Keys(r.Details)) {
-		fmt.Fprintf(p.Out, "  %-34s %v\n", name, r.Details[name])
+		fmt.Fprintf(os.Stdout, "  %-34s %v\n", name, r.Details[name])
 	}
 	m := r.Machine
-	fmt.Fprintf(p.Out, "  on %s, %d cores, %s, %s, %s\n", m.CPU, m.Cores, m.System, m.Go, strings.Join(m.Servers, ", "))
+	fmt.Fprintf(os.Stdout, "  on %s, %d cores, %s, %s, %s\n", m.CPU, m.Cores, m.System, m.Go, strings.Join(m.Servers, ", "))
 	return nil
 }

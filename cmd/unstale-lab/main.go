@@ -1,0 +1,102 @@
+// Command unstale-lab starts private servers and shows what unstale does on them: it plays the main job, measures beside a
+// floor, and breaks everything to see that nothing is lost. It is not part of what is deployed.
+//
+// Exit codes: 0 done, 1 failed or not as it should be, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// A usageError reports that the command line is wrong.
+type usageError struct{ error }
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var first atomic.Int32
+	go func() { // the first signal ends what runs, which stops its servers; the second ends the process at once
+		first.Store(int32((<-signals).(syscall.Signal)))
+		cancel()
+		os.Exit(128 + int((<-signals).(syscall.Signal)))
+	}()
+	code := execute(ctx, os.Args[1:])
+	if s := int(first.Load()); s != 0 && code != 0 {
+		code = 128 + s
+	}
+	os.Exit(code)
+}
+
+// execute runs the command line and returns its exit code. Errors are printed here and nowhere else.
+func execute(ctx context.Context, args []string) int {
+	root := &cobra.Command{
+		Use:           "unstale-lab",
+		Short:         "Play, measure and break unstale on private servers",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usage(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newDemo(), newBench(), newChaos())
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var wrong usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(os.Stderr, "unstale-lab: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
+		return 2
+	}
+	fmt.Fprintf(os.Stderr, "unstale-lab: %v\n", err)
+	return 1
+}
+
+// usage makes errors of cobra's rules for arguments usage errors.
+func usage(rule cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := rule(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// beside is the path of the program unstale, which is built beside this one, as short as the working directory allows.
+func beside() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "unstale"
+	}
+	path = filepath.Join(filepath.Dir(path), "unstale")
+	if dir, err := os.Getwd(); err == nil {
+		if short, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(short) {
+			return short
+		}
+	}
+	return path
+}
