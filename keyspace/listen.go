@@ -1,43 +1,158 @@
 package keyspace
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"time"
 
-// Listen calls heard for each message on channel until ctx ends. It reconnects
-// by itself; messages that are published meanwhile, or faster than heard
-// returns, are lost, so it fits hints only.
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// listenPulse is how often a subscription is asked whether it still stands. One that has been silent since it was last
+	// asked doesn't.
+	listenPulse = 5 * time.Second
+
+	firstListenPause   = 100 * time.Millisecond
+	longestListenPause = 5 * time.Second
+)
+
+// A Listener is told what Listen comes by, one call at a time. Its functions must not block for long.
+type Listener struct {
+	// Heard is called for each message.
+	Heard func()
+	// Subscribed is called with nil whenever Redis has confirmed the subscription, and with an *Outage for each attempt that
+	// fails. The loss of one that stood is no such call, since another attempt follows at once.
+	Subscribed func(error)
+}
+
+// Listen subscribes to channel and tells l what comes until ctx ends or the Keyspace is closed. It reconnects by itself,
+// within five seconds and at random times, so that many listeners do not come at once; messages that are published
+// meanwhile are lost, so it fits hints only.
 //
-// It returns as soon as ctx ends, also while a server does not answer: the
-// client library does not give up a command for a context that is cancelled, so
-// what it has under way ends behind the caller's back, by Options.Timeout.
-func (k *Keyspace) Listen(ctx context.Context, channel string, heard func()) {
-	messages := make(chan struct{})
-	go k.listen(ctx, channel, messages)
+// It returns as soon as ctx ends, also while a server does not answer: the client library does not give up a command for a
+// context that is cancelled, so what it has under way ends behind the caller's back, by Options.Timeout.
+func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
+	tidings := make(chan tiding)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		k.listen(ctx, channel, tidings)
+	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-messages:
-			heard()
+		case <-ended:
+			return
+		case t := <-tidings:
+			if t.message {
+				l.Heard()
+			} else {
+				l.Subscribed(t.err)
+			}
 		}
 	}
 }
 
-func (k *Keyspace) listen(ctx context.Context, channel string, heard chan<- struct{}) {
-	sub := k.client.Subscribe(ctx, channel)
-	defer sub.Close()
-	for messages := sub.Channel(); ; {
+// A tiding is a message, or what became of an attempt to subscribe.
+type tiding struct {
+	message bool
+	err     error
+}
+
+// listen subscribes again and again.
+func (k *Keyspace) listen(ctx context.Context, channel string, tidings chan<- tiding) {
+	for pause := firstListenPause; ; {
+		stood, err := k.subscription(ctx, channel, tidings)
+		if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
+			return
+		}
+		if stood {
+			pause = firstListenPause
+		} else if !send(ctx, tidings, tiding{err: err}) {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case _, open := <-messages:
-			if !open {
-				return
+		case <-time.After(time.Duration((0.5 + rand.Float64()) * float64(pause))):
+		}
+		if !stood {
+			pause = min(2*pause, longestListenPause*2/3)
+		}
+	}
+}
+
+// subscription is one attempt, on a connection of its own: it returns when that is lost, or ctx ends, and reports whether
+// the subscription stood. Reads have no time limit, because one that runs out in the middle of a message leaves the rest of
+// it to be read as the next one; what ends a read is that the connection is closed, by pulse or for ctx.
+func (k *Keyspace) subscription(ctx context.Context, channel string, tidings chan<- tiding) (stood bool, err error) {
+	sub := k.client.Subscribe(ctx, channel) // what goes wrong here shows at Receive
+	defer sub.Close()
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
+	beating, stop := context.WithCancel(ctx)
+	defer stop()
+	var alive, silent atomic.Bool
+	go func() {
+		if !pulse(beating, sub, &alive) {
+			silent.Store(true)
+			_ = sub.Close()
+		}
+	}()
+	for {
+		got, err := sub.Receive(ctx)
+		if err != nil {
+			switch {
+			case silent.Load():
+				err = fmt.Errorf("no sign of life for %v: %w", listenPulse, os.ErrDeadlineExceeded)
+			case errors.Is(err, redis.ErrClosed), ctx.Err() != nil:
+				return stood, err
+			}
+			err = explainDenial(err, []any{"subscribe", channel})
+			return stood, k.outage(ctx, fmt.Errorf("subscribe to %s: %w", channel, err))
+		}
+		alive.Store(true)
+		switch got.(type) {
+		case *redis.Subscription:
+			stood = true
+			if !send(ctx, tidings, tiding{}) {
+				return stood, ctx.Err()
+			}
+		case *redis.Message:
+			if !send(ctx, tidings, tiding{message: true}) {
+				return stood, ctx.Err()
 			}
 		}
+	}
+}
+
+// pulse asks for a sign of life until ctx ends, and reports false when there was none since it last asked.
+func pulse(ctx context.Context, sub *redis.PubSub, alive *atomic.Bool) bool {
+	ticker := time.NewTicker(listenPulse)
+	defer ticker.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			return
-		case heard <- struct{}{}:
+			return true
+		case <-ticker.C:
 		}
+		if !alive.Swap(false) {
+			return ctx.Err() != nil
+		}
+		_ = sub.Ping(ctx) // what fails here is silence at the next tick
+	}
+}
+
+func send(ctx context.Context, tidings chan<- tiding, t tiding) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case tidings <- t:
+		return true
 	}
 }

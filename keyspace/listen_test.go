@@ -19,9 +19,17 @@ func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	heard, ended := make(chan struct{}, 100), make(chan struct{})
+	tell := keyspace.Listener{
+		Heard: func() { heard <- struct{}{} },
+		Subscribed: func(err error) {
+			if err != nil {
+				t.Errorf("a subscription that was lost is not renewed at once: %v", err)
+			}
+		},
+	}
 	go func() {
 		defer close(ended)
-		k.Listen(ctx, "wake", func() { heard <- struct{}{} })
+		k.Listen(ctx, "wake", tell)
 	}()
 	hears := func() bool {
 		admin.Publish(ctx, "wake", "")

@@ -35,6 +35,7 @@ type Health struct {
 	sweepErr error     // nil while sweeps work
 	sweepBad time.Time // when they last failed here
 	missing  []string  // masters of a Redis Cluster that are away
+	deaf     []string  // states, as logged, in which wake-ups have not been heard since they last were
 	started  bool
 	resting  bool // an operator has paused all workers: no fault, and readiness does not tell
 }
@@ -156,6 +157,26 @@ func (h *Health) sweepDone() {
 		h.log.Info("sweeping again")
 	}
 	h.sweepErr = nil
+}
+
+// subscribed notes whether the worker is subscribed to wake-ups, and if not, why. Readiness does not tell, since polling
+// finds every row. Each state is logged once until wake-ups are heard again.
+func (h *Health) subscribed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		if len(h.deaf) > 0 {
+			h.log.Info("wake-ups are heard again")
+		}
+		h.deaf = nil
+		h.metrics.subscribed.Set(1)
+		return
+	}
+	h.metrics.subscribed.Set(0)
+	if state := outageState(err); !slices.Contains(h.deaf, state) {
+		h.deaf = append(h.deaf, state)
+		h.log.Warn("wake-ups are not heard, so rows wait for the next poll; trying again", "state", state, "error", err)
+	}
 }
 
 // Alive returns an error if the loop has not turned for half a minute.

@@ -33,6 +33,7 @@ type Metrics struct {
 	up           prometheus.Gauge
 	paused       prometheus.Gauge
 	away         prometheus.Gauge
+	subscribed   prometheus.Gauge
 	waiting      prometheus.Gauge
 	oldest       prometheus.Gauge
 	delayed      prometheus.Gauge
@@ -86,6 +87,7 @@ func newMetrics(w *Worker) *Metrics {
 	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
 	m.paused = gauge("paused", "1 while an operator has all workers paused.")
 	m.away = gauge("redis_masters_away", "Masters of a Redis Cluster that do not answer; rows with keys there wait.")
+	m.subscribed = gauge("wake_subscribed", "1 while the worker is subscribed to the channel of wake-ups.")
 	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")
 	m.oldest = gauge("oldest_age_seconds", "Age of the oldest row in cache_outbox.")
 	m.delayed = gauge("rows_delayed", "Rows in cache_outbox_delayed; counts end at 10001.")

@@ -17,7 +17,7 @@ type Redis interface {
 	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
 	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
 	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)
-	Listen(ctx context.Context, channel string, heard func())
+	Listen(ctx context.Context, channel string, l keyspace.Listener)
 }
 
 var _ Redis = (*keyspace.Keyspace)(nil)
