@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A visitMark says how far the search for cycles has come with an entity.
@@ -145,7 +147,7 @@ func (c *compiler) checkNames() {
 				keys[w.template.shape()] = w
 			case "tags":
 				keys[w.template.shape()] = w
-				tags[strings.TrimPrefix(w.template.shape(), stampPrefix)] = w
+				tags[strings.TrimPrefix(w.template.shape(), protocol.StampPrefix)] = w
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // What a map that does not say otherwise gets.
@@ -86,8 +88,8 @@ func (c *compiler) interpolate(s scalar) string {
 	}
 }
 
-func (c *compiler) publish() (channel string, format Format) {
-	channel, format = DefaultChannel, FormatEvent
+func (c *compiler) publish() (channel string, format protocol.Format) {
+	channel, format = DefaultChannel, protocol.FormatEvent
 	if s := c.doc.publish.channel; s.given && c.plainText(s) {
 		channel = s.text
 		if s.text == "" || len(s.text) > maxChannel || hasControl(s.text) || strings.ContainsAny(s.text, "{}*?[] ") {
@@ -96,8 +98,8 @@ func (c *compiler) publish() (channel string, format Format) {
 		}
 	}
 	if s := c.doc.publish.format; s.given && c.plainText(s) {
-		format = Format(s.text)
-		if format != FormatEvent && format != FormatArray {
+		format = protocol.Format(s.text)
+		if format != protocol.FormatEvent && format != protocol.FormatArray {
 			c.add(s.at, s.text, "unknown format", c.didYouMean(s.text, []string{"event", "array"}, "write event or array"))
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // readTemplates compiles everything that the entity invalidates.
@@ -70,7 +72,7 @@ func (e *entityCompiler) template(s scalar, list string) (w writtenTemplate, ok 
 		return w, false
 	}
 	if list == "tags" {
-		segments = append([]segment{{text: stampPrefix}}, segments...)
+		segments = append([]segment{{text: protocol.StampPrefix}}, segments...)
 	}
 	w.segments = segments
 	w.template = newTemplate(s.text, segments, bound, list == "patterns")
@@ -85,7 +87,7 @@ func (e *entityCompiler) checkLiteral(s scalar, text, list string) {
 	}
 	switch {
 	case list == "patterns":
-		if _, err := CompileGlob(text); err != nil {
+		if _, err := protocol.CompileGlob(text); err != nil {
 			e.addGlob(s, err)
 		}
 	case list == "keys" && strings.Contains(text, "*"):
@@ -96,7 +98,7 @@ func (e *entityCompiler) checkLiteral(s scalar, text, list string) {
 }
 
 func (e *entityCompiler) addGlob(s scalar, err error) {
-	if errors.Is(err, errGlobClass) {
+	if errors.Is(err, protocol.ErrGlobClass) {
 		e.add(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
 		return
 	}

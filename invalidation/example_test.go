@@ -2,7 +2,6 @@ package invalidation_test
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/unstale/unstale/invalidation"
 )
@@ -88,38 +87,4 @@ entities:
 	// Output:
 	// mapping.yaml:6:9: "{categoryid}": unknown name; did you mean "category_id"?
 	// mapping.yaml:7:9: an entry of keys must be text, and it is a mapping; put the template in double quotes: "{id}"
-}
-
-// A coupon called * is not every coupon.
-func ExampleEscape() {
-	glob, err := invalidation.CompileGlob(invalidation.Escape("coupon:*") + ":*")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(glob.Match("coupon:*:page"), glob.Match("coupon:SUMMER:page"))
-	// Output: true false
-}
-
-func ExampleLeaseKey() {
-	for _, key := range []string{"shop:product:1", "user:{1000}:cart", "odd}key"} {
-		lease, ok := invalidation.LeaseKey(key)
-		fmt.Println(lease, ok)
-	}
-	// Output:
-	// lock:fill:{shop:product:1} true
-	// lock:fill:user:{1000}:cart true
-	//  false
-}
-
-func ExampleMessage_Append() {
-	m := invalidation.Message{
-		Epoch: "f3a1", Seq: 7, At: time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC),
-		Keys: []string{"shop:product:1"}, Patterns: []string{"shop:list:*"},
-	}
-	fmt.Println(string(m.Append(nil, invalidation.FormatEvent)))
-	fmt.Println(string(m.Append(nil, invalidation.FormatArray)))
-	// Output:
-	// {"v":1,"epoch":"f3a1","seq":7,"at":"2025-03-04T05:06:07.000000Z","keys":["shop:product:1"],"patterns":["shop:list:*"]}
-	// ["shop:product:1","shop:list:*"]
 }

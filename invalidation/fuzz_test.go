@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // addMaps adds every map of the test data and the shipped one to the corpus.
@@ -96,7 +98,7 @@ func checkExpansion(t *testing.T, m *Map, name string) {
 			t.Fatalf("%d entries", plan.Len())
 		}
 		for _, pattern := range plan.Patterns {
-			if g, err := CompileGlob(pattern); err != nil || len(g.Prefix()) < m.Limits().PatternPrefix {
+			if g, err := protocol.CompileGlob(pattern); err != nil || len(g.Prefix()) < m.Limits().PatternPrefix {
 				t.Fatalf("pattern %q: %v", pattern, err)
 			}
 		}

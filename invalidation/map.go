@@ -3,13 +3,15 @@ package invalidation
 import (
 	"slices"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Map is a compiled mapping.yaml. It is immutable and safe for concurrent use.
 type Map struct {
 	version  string
 	channel  string
-	format   Format
+	format   protocol.Format
 	lease    time.Duration
 	limits   Limits
 	entities map[string]*entity
@@ -35,7 +37,7 @@ func (m *Map) Version() string { return m.version }
 func (m *Map) Channel() string { return m.channel }
 
 // Format returns the format of the messages.
-func (m *Map) Format() Format { return m.format }
+func (m *Map) Format() protocol.Format { return m.format }
 
 // Lease returns the longest lease that a reader may hold on a key that it fills.
 func (m *Map) Lease() time.Duration { return m.lease }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // shipped returns the map at the top level, in the environment prod.
@@ -103,11 +105,11 @@ func TestVersion(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	m := mustParse(t, plainMap)
-	if m.Channel() != "cache:invalidate" || m.Format() != FormatEvent || m.Lease() != 10*time.Second || m.Limits() != (Limits{65536, 10000, 8}) {
+	if m.Channel() != "cache:invalidate" || m.Format() != protocol.FormatEvent || m.Lease() != 10*time.Second || m.Limits() != (Limits{65536, 10000, 8}) {
 		t.Errorf("defaults: %s %s %v %+v", m.Channel(), m.Format(), m.Lease(), m.Limits())
 	}
 	m = mustParse(t, plainMap+"publish: {channel: x, format: array}\nlease: 1m30s\nlimits: {params: 1 MiB, keys_per_row: 7, pattern_prefix: 1}\n")
-	if m.Channel() != "x" || m.Format() != FormatArray || m.Lease() != 90*time.Second || m.Limits() != (Limits{1 << 20, 7, 1}) {
+	if m.Channel() != "x" || m.Format() != protocol.FormatArray || m.Lease() != 90*time.Second || m.Limits() != (Limits{1 << 20, 7, 1}) {
 		t.Errorf("settings: %s %s %v %+v", m.Channel(), m.Format(), m.Lease(), m.Limits())
 	}
 	m.Entities()[0] = "x"

@@ -3,6 +3,8 @@ package invalidation
 import (
 	"errors"
 	"fmt"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // inlineSlots is up to how many names an entity or a template costs no allocation.
@@ -99,7 +101,7 @@ func renderPatterns(dst []string, f *frame, t *template, least int) ([]string, e
 			if i < t.prefixParts {
 				prefix += len(v)
 			}
-			text = appendEscaped(text, v)
+			text = protocol.AppendEscaped(text, v)
 		}
 		if prefix < least {
 			return nil, &RowError{Reason: PatternTooWide, Err: fmt.Errorf(

@@ -1,6 +1,10 @@
 package invalidation
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/unstale/unstale/protocol"
+)
 
 // A template is compiled: variables of the map are resolved, names are numbers of slots.
 type template struct {
@@ -39,7 +43,7 @@ func newTemplate(source string, segments []segment, bound map[string]binding, pa
 			b := bound[s.name]
 			text, slot = b.value, b.slot
 			if pattern && slot == noSlot {
-				text = Escape(text)
+				text = protocol.Escape(text)
 			}
 		}
 		if slot == noSlot {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // warn writes advice about a map without faults.
@@ -108,7 +110,7 @@ func (e *entityCompiler) warnPrefix(w writtenTemplate, advice *report) {
 }
 
 // private are beginnings of names that are ours in Redis.
-var private = []struct{ prefix, what string }{{leasePrefix, "the leases of readers"}, {"unstale:", "beacons and sets that are taken apart"}}
+var private = []struct{ prefix, what string }{{protocol.LeasePrefix, "the leases of readers"}, {"unstale:", "beacons and sets that are taken apart"}}
 
 // warnPrivate says of a name, or of a pattern, that it is or may be one of ours.
 func (e *entityCompiler) warnPrivate(w writtenTemplate, advice *report) {

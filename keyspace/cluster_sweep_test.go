@@ -11,6 +11,7 @@ import (
 
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // sweepMeanwhile makes a pass over all names that begin with "sweep:", which
@@ -111,7 +112,7 @@ func TestSweepMigration(t *testing.T) {
 			c := startCluster(t, false)
 			k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, SweepShare: 1})
 			tag := c.tags()[0]
-			result := sweepMeanwhile(t, c, k, func() { c.Migrate(t, int(keyspace.Slot(tag)), 0, 1, arrives) })
+			result := sweepMeanwhile(t, c, k, func() { c.Migrate(t, int(protocol.Slot(tag)), 0, 1, arrives) })
 			if result.Again == 0 {
 				t.Error("nothing was scanned again: the test has lost its point")
 			}

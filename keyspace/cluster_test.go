@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A testCluster is three masters, each with a third of the slots.
 type testCluster struct{ *testenv.Cluster }
 
 // owner is the node that a key belongs to while no slot has moved.
-func (c *testCluster) owner(key string) int { return int(keyspace.Slot(key)) * 3 / 16384 }
+func (c *testCluster) owner(key string) int { return int(protocol.Slot(key)) * 3 / 16384 }
 
 func startCluster(t *testing.T, replicas bool) *testCluster {
 	t.Helper()
@@ -51,8 +51,8 @@ func TestCluster(t *testing.T) {
 	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour})
 	t.Run("Slot", func(t *testing.T) {
 		for _, key := range append(names(200, "key:%d"), oddKeys...) {
-			if want := c.Direct[0].ClusterKeySlot(t.Context(), key).Val(); int64(keyspace.Slot(key)) != want {
-				t.Errorf("%q is in slot %d, want %d", key, keyspace.Slot(key), want)
+			if want := c.Direct[0].ClusterKeySlot(t.Context(), key).Val(); int64(protocol.Slot(key)) != want {
+				t.Errorf("%q is in slot %d, want %d", key, protocol.Slot(key), want)
 			}
 		}
 	})
@@ -107,7 +107,7 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 	keys := names(5000, "key:%d")
 	for range 2 {
-		if n, err := k.Publish(t.Context(), "cache:invalidate", invalidation.FormatEvent, keys, []string{"p:*"}); n != 6 || err != nil {
+		if n, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keys, []string{"p:*"}); n != 6 || err != nil {
 			t.Fatalf("%d messages, %v, want 6", n, err)
 		}
 	}
@@ -137,7 +137,7 @@ func testClusterPublishSharded(t *testing.T, c *testCluster) {
 	}
 	plain := subscribe(t, c.Direct[0], "cache:{sharded}")
 	for _, keys := range [][]string{{"a"}, {"b", "c"}} {
-		if n, err := k.Publish(t.Context(), "cache:{sharded}", invalidation.FormatEvent, keys, nil); n != 1 || err != nil {
+		if n, err := k.Publish(t.Context(), "cache:{sharded}", protocol.FormatEvent, keys, nil); n != 1 || err != nil {
 			t.Fatalf("%d messages, %v", n, err)
 		}
 		text, err := sub.ReceiveMessage(t.Context())
@@ -202,7 +202,7 @@ func testClusterTakeSetsMoving(t *testing.T, c *testCluster, k *keyspace.Keyspac
 	to := (from + 1) % len(c.Nodes)
 	setSlot := func(node int, args ...any) {
 		t.Helper()
-		args = append([]any{"cluster", "setslot", int(keyspace.Slot("tag:{moving}"))}, args...)
+		args = append([]any{"cluster", "setslot", int(protocol.Slot("tag:{moving}"))}, args...)
 		if err := c.Direct[node].Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	keys := names(40, "user:{moving}:%d")
 	from := c.owner(keys[0])
 	to := (from + 1) % len(c.Nodes)
-	slot := int(keyspace.Slot(keys[0]))
+	slot := int(protocol.Slot(keys[0]))
 	do := func(node int, args ...any) {
 		t.Helper()
 		if err := c.Direct[node].Do(t.Context(), append([]any{"cluster", "setslot", slot}, args...)...).Err(); err != nil {
@@ -370,7 +370,7 @@ func TestClusterShardAway(t *testing.T) {
 	if got := fmt.Sprint(k.Away()); got != "["+c.Nodes[0].Addr()+"]" {
 		t.Errorf("away are %s", got)
 	}
-	if n, err := k.Publish(t.Context(), channel, invalidation.FormatEvent, keys[1:3], nil); n != 1 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys[1:3], nil); n != 1 || err != nil {
 		t.Errorf("%d messages, %v", n, err)
 	}
 	if m := decode(t, heard()); len(m.Keys) != 2 {
@@ -413,7 +413,7 @@ func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
 	defer cancel()
 	_, err := k.Unlink(over, all)
 	wantOutage(t, err, keyspace.StateTimeout)
-	_, err = k.Publish(over, "channel", invalidation.FormatEvent, []string{"a"}, nil)
+	_, err = k.Publish(over, "channel", protocol.FormatEvent, []string{"a"}, nil)
 	wantOutage(t, err, keyspace.StateTimeout)
 	if away := k.Away(); len(away) > 0 {
 		t.Errorf("away are %q", away)

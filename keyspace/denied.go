@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A denial is a NOPERM with what the account lacks. Redis tells only of which kind that is.
@@ -62,7 +64,7 @@ func missingRule(reply string, args []any) string {
 	case strings.Contains(reply, "channel"):
 		return "&" + name
 	}
-	for _, prefix := range []string{leasePrefix, beaconPrefix, setPrefix} {
+	for _, prefix := range []string{protocol.LeasePrefix, beaconPrefix, setPrefix} {
 		if strings.HasPrefix(name, prefix) {
 			return "~" + prefix + "*"
 		}
@@ -87,9 +89,6 @@ func deniedName(args []any) string {
 	}
 	return ""
 }
-
-// leasePrefix begins the names of leases: see invalidation.LeaseKey.
-const leasePrefix = "lock:fill:"
 
 // explainRefusals finds out of units that were denied whether it is their lease that the account may not touch: an UNLINK
 // names both. To unlink a lease alone is harmless.

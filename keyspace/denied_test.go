@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // What the account may not do is named as the rule that it lacks.
@@ -58,6 +58,6 @@ func unlinkOne(key string, hold time.Duration) func(t *testing.T, k *keyspace.Ke
 }
 
 func publishOne(t *testing.T, k *keyspace.Keyspace) error {
-	_, err := k.Publish(t.Context(), "cache:invalidate", invalidation.FormatEvent, []string{"shop:1"}, nil)
+	_, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"shop:1"}, nil)
 	return err
 }

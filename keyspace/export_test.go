@@ -6,7 +6,6 @@ import "time"
 var (
 	StateOf     = stateOf
 	PrivateName = privateName
-	Slot        = slot
 )
 
 // JudgeBeacon is what Survived makes of the texts of a beacon's two keys.

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A judge asks a real Redis whether keys match patterns.
@@ -21,7 +21,7 @@ type judge struct {
 // does so for Redis.
 func (j judge) agree(t *testing.T, pattern, key string) (matched bool) {
 	t.Helper()
-	g, err := invalidation.CompileGlob(pattern)
+	g, err := protocol.CompileGlob(pattern)
 	if err != nil {
 		return false
 	}
@@ -61,8 +61,8 @@ func TestGlobsAgreeWithRedis(t *testing.T) {
 			matched++
 		}
 		value := text("ab*?[]\\^-\xff\n", 8) // a value in a pattern matches itself
-		if !j.agree(t, invalidation.Escape(value), value) {
-			t.Fatalf("%q does not match %q", invalidation.Escape(value), value)
+		if !j.agree(t, protocol.Escape(value), value) {
+			t.Fatalf("%q does not match %q", protocol.Escape(value), value)
 		}
 	}
 	if matched < 100 {

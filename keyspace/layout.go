@@ -9,14 +9,16 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A layout says which master of a Cluster has which slots, by the word of each
 // master itself. Masters go by the id that they have in the Cluster.
 type layout struct {
-	masters map[string]string // address by id, also of those without slots
-	owners  [slotCount]string // empty: nobody has the slot
-	moves   []move            // of slots that are on their way
+	masters map[string]string          // address by id, also of those without slots
+	owners  [protocol.SlotCount]string // empty: nobody has the slot
+	moves   []move                     // of slots that are on their way
 }
 
 // A move is the way of slots from one master to another.

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 func TestMain(m *testing.M) {
@@ -106,7 +106,7 @@ func wantLeft(t testing.TB, c redis.UniversalClient, names []string, want ...str
 func leases(keys ...string) []string {
 	var list []string
 	for _, key := range keys {
-		if lease, ok := invalidation.LeaseKey(key); ok {
+		if lease, ok := protocol.LeaseKey(key); ok {
 			list = append(list, lease)
 		}
 	}

@@ -3,7 +3,7 @@ package keyspace
 import (
 	"slices"
 
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // by the longest literal text behind that. So the cost of a name depends on its
 // length and on how many patterns nearly match it, not on how many there are.
 type matcher struct {
-	globs    []invalidation.Glob // zero where the pattern is none
+	globs    []protocol.Glob // zero where the pattern is none
 	prefixes *trie
 	drawers  []drawer // one for each list of prefixes
 	good     int      // how many patterns are globs
@@ -34,9 +34,9 @@ type drawer struct {
 // compile reads patterns. A pattern that is no glob is left out, with the
 // reason in the result.
 func compile(patterns []PatternResult) *matcher {
-	m := &matcher{globs: make([]invalidation.Glob, len(patterns)), prefixes: newTrie()}
+	m := &matcher{globs: make([]protocol.Glob, len(patterns)), prefixes: newTrie()}
 	for i := range patterns {
-		g, err := invalidation.CompileGlob(patterns[i].Pattern)
+		g, err := protocol.CompileGlob(patterns[i].Pattern)
 		if err != nil {
 			patterns[i].Err = &Refusal{Key: patterns[i].Pattern, Err: err}
 			continue
@@ -126,7 +126,7 @@ func (m *matcher) unit(name string) (unit, bool) {
 	if index := m.match(name); index >= 0 {
 		return newUnit(index, name), true
 	}
-	if inner, isLease := invalidation.InnerKey(name); isLease {
+	if inner, isLease := protocol.InnerKey(name); isLease {
 		if index := m.match(inner); index >= 0 {
 			return unit{index: index, key: inner, lease: name}, true
 		}

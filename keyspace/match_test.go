@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // The matcher finds the first of the patterns that a name matches, as asking
@@ -34,7 +34,7 @@ func TestMatcher(t *testing.T) {
 			name := start + text("ab:", 14)
 			want := -1
 			for i, p := range patterns {
-				g, err := invalidation.CompileGlob(p)
+				g, err := protocol.CompileGlob(p)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -66,7 +66,7 @@ func FuzzMatcher(f *testing.F) {
 		for name := range strings.SplitSeq(names, "\n") {
 			want := -1
 			for i, p := range list {
-				if g, err := invalidation.CompileGlob(p); err == nil && g.Match(name) {
+				if g, err := protocol.CompileGlob(p); err == nil && g.Match(name) {
 					want = i
 					break
 				}

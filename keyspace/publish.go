@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A publisher numbers the messages of one Keyspace.
@@ -21,7 +21,7 @@ type publisher struct {
 
 // Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with
 // Options.ShardedPubSub), keys first, in messages of
-// at most invalidation.MaxEntries entries, and returns how many messages Redis
+// at most protocol.MaxEntries entries, and returns how many messages Redis
 // has confirmed. Nothing to announce is no message. An error is an *Outage;
 // the announcement is then to be made again.
 //
@@ -32,7 +32,7 @@ type publisher struct {
 // whoever misses one has missed something. In Cluster all messages go through
 // the channel's master, or another one while that is away; when it becomes another node, a new epoch begins,
 // since messages of two nodes may overtake each other.
-func (k *Keyspace) Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error) {
+func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error) {
 	if len(keys)+len(patterns) == 0 {
 		return 0, nil
 	}
@@ -48,7 +48,7 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f invalidation.F
 		moreKeys, morePatterns := keys, patterns
 		var commands []redis.Cmder
 		for size := 0; size < roundBytes && len(moreKeys)+len(morePatterns) > 0; {
-			var m invalidation.Message
+			var m protocol.Message
 			m, moreKeys, morePatterns = p.next(moreKeys, morePatterns)
 			text := m.Append(nil, f)
 			size += len(text)
@@ -133,11 +133,11 @@ func (p *publisher) pin(node string) {
 }
 
 // next is the next message, and what is left for those after it.
-func (p *publisher) next(keys, patterns []string) (m invalidation.Message, moreKeys, morePatterns []string) {
-	n := min(len(keys), invalidation.MaxEntries)
-	o := min(len(patterns), invalidation.MaxEntries-n)
+func (p *publisher) next(keys, patterns []string) (m protocol.Message, moreKeys, morePatterns []string) {
+	n := min(len(keys), protocol.MaxEntries)
+	o := min(len(patterns), protocol.MaxEntries-n)
 	p.seq++
-	return invalidation.Message{
+	return protocol.Message{
 		Epoch: p.epoch, Seq: p.seq, At: time.Now().UTC(),
 		Keys: keys[:n], Patterns: patterns[:o],
 	}, keys[n:], patterns[o:]

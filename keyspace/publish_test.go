@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // subscribe returns what is heard on channel, from now on. It reads the
@@ -34,9 +34,9 @@ func subscribe(t *testing.T, c redis.UniversalClient, channel string) (hear func
 	}
 }
 
-func decode(t *testing.T, payload string) invalidation.Message {
+func decode(t *testing.T, payload string) protocol.Message {
 	t.Helper()
-	m, err := invalidation.DecodeMessage([]byte(payload))
+	m, err := protocol.DecodeMessage([]byte(payload))
 	if err != nil {
 		t.Fatalf("%v: %s", err, payload)
 	}
@@ -54,7 +54,7 @@ func TestPublishFormats(t *testing.T) {
 	patterns := []string{"zahraah:prod:category:7:list:*"}
 
 	before := time.Now().Add(-time.Second)
-	for _, f := range []invalidation.Format{invalidation.FormatEvent, invalidation.FormatArray} {
+	for _, f := range []protocol.Format{protocol.FormatEvent, protocol.FormatArray} {
 		if n, err := k.Publish(t.Context(), channel, f, keys, patterns); n != 1 || err != nil {
 			t.Fatalf("%s: %d messages, %v", f, n, err)
 		}
@@ -78,16 +78,16 @@ func TestPublishSplits(t *testing.T) {
 	hear := subscribe(t, r.Client, channel)
 	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
 
-	if n, err := k.Publish(t.Context(), channel, invalidation.FormatEvent, nil, nil); n != 0 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, nil, nil); n != 0 || err != nil {
 		t.Errorf("nothing: %d messages, %v", n, err)
 	}
-	if n, err := k.Publish(t.Context(), channel, invalidation.FormatEvent, keys, patterns); n != 5 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, patterns); n != 5 || err != nil {
 		t.Fatalf("%d messages, %v, want 5", n, err)
 	}
 	var gotKeys, gotPatterns []string
 	for seq := uint64(1); seq <= 5; seq++ {
 		m := decode(t, hear())
-		if m.Seq != seq || len(m.Keys)+len(m.Patterns) > invalidation.MaxEntries {
+		if m.Seq != seq || len(m.Keys)+len(m.Patterns) > protocol.MaxEntries {
 			t.Errorf("message %d has number %d, %d keys and %d patterns", seq, m.Seq, len(m.Keys), len(m.Patterns))
 		}
 		gotKeys, gotPatterns = append(gotKeys, m.Keys...), append(gotPatterns, m.Patterns...)
@@ -105,7 +105,7 @@ func TestPublishManyBytes(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
-	if n, err := k.Publish(t.Context(), channel, invalidation.FormatArray, keys, nil); n != 3 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keys, nil); n != 3 || err != nil {
 		t.Fatalf("%d messages, %v, want 3", n, err)
 	}
 	var heard []string
@@ -130,7 +130,7 @@ func TestPublishInOrder(t *testing.T) {
 	for i := range publishers {
 		wg.Go(func() {
 			for range messages {
-				if _, err := spaces[i%2].Publish(t.Context(), channel, invalidation.FormatEvent, []string{"k"}, nil); err != nil {
+				if _, err := spaces[i%2].Publish(t.Context(), channel, protocol.FormatEvent, []string{"k"}, nil); err != nil {
 					t.Error(err)
 				}
 			}

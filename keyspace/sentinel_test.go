@@ -10,8 +10,8 @@ import (
 
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A sentinelSet is a master with a replica, and a Sentinel that watches them.
@@ -79,7 +79,7 @@ func TestSentinel(t *testing.T) {
 	}
 	wantLeft(t, at2, append([]string{"a", "b"}, leases("a", "b")...))
 	hear := subscribe(t, at2, "cache:invalidate")
-	if _, err := k.Publish(t.Context(), "cache:invalidate", invalidation.FormatEvent, []string{"a"}, nil); err != nil {
+	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"a"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	decode(t, hear())

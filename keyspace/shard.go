@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // shardsLife is how long the list of shards is remembered: asking costs a round
@@ -80,7 +82,7 @@ func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 	}
 	list = nil
 	found := map[*redis.Client]bool{}
-	for i := 0; len(found) < len(masters) && i < slotCount; i++ {
+	for i := 0; len(found) < len(masters) && i < protocol.SlotCount; i++ {
 		tag := strconv.Itoa(i)
 		m, err := k.master(ctx, tag)
 		if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // sweepPatterns are 20 patterns, some of them with escapes.
 func sweepPatterns() []string {
 	list := []string{
 		"zahraah:prod:home", "zahraah:prod:shipping:city:*", "zahraah:prod:product:1?", "*:odd", "none:*",
-		invalidation.Escape("literal:*") + ":*", invalidation.Escape("literal:[x]?"), `literal:\\*`, "user:{7}:*", "سلة:*",
+		protocol.Escape("literal:*") + ":*", protocol.Escape("literal:[x]?"), `literal:\\*`, "user:{7}:*", "سلة:*",
 	}
 	for i := range 10 {
 		list = append(list, fmt.Sprintf("zahraah:prod:category:%d:list:*", i))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 const (
@@ -30,7 +30,7 @@ type unit struct {
 }
 
 func newUnit(index int, key string) unit {
-	lease, _ := invalidation.LeaseKey(key)
+	lease, _ := protocol.LeaseKey(key)
 	return unit{index: index, key: key, lease: lease}
 }
 
@@ -78,7 +78,7 @@ func (k *Keyspace) chunks(units []unit) []chunk {
 	}
 	bySlot := make([]slotted, len(units))
 	for i, u := range units {
-		bySlot[i] = slotted{slot(u.key), u}
+		bySlot[i] = slotted{protocol.Slot(u.key), u}
 	}
 	slices.SortStableFunc(bySlot, func(a, b slotted) int { return cmp.Compare(a.slot, b.slot) })
 	sorted := make([]unit, len(units))

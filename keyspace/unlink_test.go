@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A key and its lease are named by one command, the lease first (guarantee 1,
@@ -218,7 +218,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := k.TakeSet(t.Context(), "tag:a", 1, unheard); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.Publish(t.Context(), "cache:invalidate", invalidation.FormatEvent, []string{"shop:1"}, nil); err != nil {
+	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"shop:1"}, nil); err != nil {
 		t.Error(err)
 	}
 	wantLeft(t, admin, []string{"shop:1", "shop:2", "shop:3", "tag:a"})

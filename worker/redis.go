@@ -3,8 +3,8 @@ package worker
 import (
 	"context"
 
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 // Redis is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
@@ -13,7 +13,7 @@ type Redis interface {
 	Away() []string
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
-	Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (messages int, err error)
+	Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error)
 	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
 	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
 	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -160,7 +160,7 @@ type meanwhile struct {
 	do func()
 }
 
-func (m meanwhile) Publish(ctx context.Context, channel string, f invalidation.Format, keys, patterns []string) (int, error) {
+func (m meanwhile) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (int, error) {
 	m.do()
 	// The message goes over a connection that the old server has taken with it, or over a new one.
 	for {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Rerun unlinks again, on request, what the journal says was unlinked. A worker heals what it notices by itself; this is
@@ -16,7 +16,7 @@ type Rerun struct {
 	Redis Redis
 	// Channel and Format are those of the messages.
 	Channel string
-	Format  invalidation.Format
+	Format  protocol.Format
 	Query   outbox.JournalQuery
 	// DryRun: everything is counted and nothing is done.
 	DryRun bool

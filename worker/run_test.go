@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -181,7 +181,7 @@ func TestHold(t *testing.T) {
 	w.set("shop:held:1")
 	w.enqueue(outbox.Invalidation{Entity: "held", ID: "1"})
 	w.worker(worker.Config{}).drain(t)
-	lease, _ := invalidation.LeaseKey("shop:held:1")
+	lease, _ := protocol.LeaseKey("shop:held:1")
 	if left := strings.Join(w.left(), " "); left != lease {
 		t.Errorf("left %s", left)
 	}

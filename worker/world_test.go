@@ -17,10 +17,10 @@ import (
 
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -239,7 +239,7 @@ func (e *ear) heard(n int) (keys, patterns []string) {
 	e.t.Helper()
 	keys, patterns = []string{}, []string{}
 	for len(keys)+len(patterns) < n {
-		m, err := invalidation.DecodeMessage([]byte(e.raw()))
+		m, err := protocol.DecodeMessage([]byte(e.raw()))
 		if err != nil {
 			e.t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -74,7 +75,7 @@ func (r *replayCommand) check() error {
 		return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 10m", r.query.Since)}
 	case (r.query.Since == 0) != r.all:
 		return usageError{errors.New("how much? give either --since, such as --since 10m, or --all")}
-	case r.format != "" && r.format != string(invalidation.FormatEvent) && r.format != string(invalidation.FormatArray):
+	case r.format != "" && r.format != string(protocol.FormatEvent) && r.format != string(protocol.FormatArray):
 		return usageError{fmt.Errorf("--format %q: wanted event or array", r.format)}
 	case r.query.EntityID != "" && r.query.Entity == "":
 		return usageError{errors.New("--id needs --entity")}
@@ -84,8 +85,8 @@ func (r *replayCommand) check() error {
 
 // publication is where and how to publish: as the flags say, else as the map does, else, without one, as a map that says
 // nothing.
-func (r *replayCommand) publication(p process) (channel string, format invalidation.Format, err error) {
-	channel, format = invalidation.DefaultChannel, invalidation.FormatEvent
+func (r *replayCommand) publication(p process) (channel string, format protocol.Format, err error) {
+	channel, format = invalidation.DefaultChannel, protocol.FormatEvent
 	m, err := loadMap(p, r.mapFile)
 	switch {
 	case err == nil:
@@ -99,7 +100,7 @@ func (r *replayCommand) publication(p process) (channel string, format invalidat
 		channel = r.channel
 	}
 	if r.format != "" {
-		format = invalidation.Format(r.format)
+		format = protocol.Format(r.format)
 	}
 	return channel, format, nil
 }

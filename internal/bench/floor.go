@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 )
 
 // floorBatch is how many rows the floor claims, as many as ours.
@@ -108,8 +108,8 @@ func (s *shop) floorApply(ctx context.Context, entries []outbox.Entry, seq uint6
 			}
 			p.Unlink(ctx, names...)
 		}
-		m := invalidation.Message{Epoch: "FLOORFLOORFLOORFLOORFLOORF", Seq: seq, At: time.Now().UTC(), Keys: keys}
-		p.Publish(ctx, "cache:invalidate", m.Append(nil, invalidation.FormatEvent))
+		m := protocol.Message{Epoch: "FLOORFLOORFLOORFLOORFLOORF", Seq: seq, At: time.Now().UTC(), Keys: keys}
+		p.Publish(ctx, "cache:invalidate", m.Append(nil, protocol.FormatEvent))
 		return nil
 	})
 	errs := []error{err}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 const (
@@ -85,7 +85,7 @@ func Race(ctx context.Context, cfg Config, rows int, rivals ...Rival) (st *Stand
 func (s *shop) turn(ctx context.Context, g *Ground, r Rival, rows int, pause time.Duration) (result Result, err error) {
 	key := func(i int) string { return couponKey(g.ID(i)) }
 	lease := func(i int) string {
-		name, _ := invalidation.LeaseKey(key(i))
+		name, _ := protocol.LeaseKey(key(i))
 		return name
 	}
 	if err := errors.Join(s.fill(ctx, rows, key), s.fill(ctx, rows, lease)); err != nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 )
 
 // floorSetBatch is how many sets the floor takes at a time, as many as ours.
@@ -80,9 +80,9 @@ func (s *shop) floorTakeSets(ctx context.Context, entries []outbox.Entry, seq ui
 			}
 			p.Unlink(ctx, names...)
 		}
-		for from := 0; from < len(keys); from += invalidation.MaxEntries {
-			m := invalidation.Message{Epoch: "FLOORFLOORFLOORFLOORFLOORF", Seq: seq, At: time.Now().UTC(), Keys: keys[from:min(from+invalidation.MaxEntries, len(keys))]}
-			p.Publish(ctx, "cache:invalidate", m.Append(nil, invalidation.FormatEvent))
+		for from := 0; from < len(keys); from += protocol.MaxEntries {
+			m := protocol.Message{Epoch: "FLOORFLOORFLOORFLOORFLOORF", Seq: seq, At: time.Now().UTC(), Keys: keys[from:min(from+protocol.MaxEntries, len(keys))]}
+			p.Publish(ctx, "cache:invalidate", m.Append(nil, protocol.FormatEvent))
 		}
 		p.Unlink(ctx, private...)
 		return nil

@@ -9,13 +9,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A heard is one thing that came over the subscription.
 type heard struct {
 	at      time.Time
-	message invalidation.Message
+	message protocol.Message
 	fence   string // not empty: the text of a fence, and no message
 	err     error  // not nil: why nothing was heard
 }
@@ -63,7 +63,7 @@ func (l *listener) read(ctx context.Context) {
 		case message.Channel == l.fences:
 			h.fence = message.Payload
 		default:
-			h.message, h.err = invalidation.DecodeMessage([]byte(message.Payload))
+			h.message, h.err = protocol.DecodeMessage([]byte(message.Payload))
 		}
 		select {
 		case l.events <- h:

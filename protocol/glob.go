@@ -1,4 +1,4 @@
-package invalidation
+package protocol
 
 import (
 	"errors"
@@ -27,10 +27,11 @@ func Escape(value string) string {
 	if !strings.ContainsAny(value, `*?[\`) {
 		return value
 	}
-	return string(appendEscaped(make([]byte, 0, len(value)+8), value))
+	return string(AppendEscaped(make([]byte, 0, len(value)+8), value))
 }
 
-func appendEscaped(dst []byte, value string) []byte {
+// AppendEscaped appends what [Escape] returns.
+func AppendEscaped(dst []byte, value string) []byte {
 	for i := 0; i < len(value); i++ {
 		switch value[i] {
 		case '*', '?', '[', '\\':
@@ -41,9 +42,10 @@ func appendEscaped(dst []byte, value string) []byte {
 	return dst
 }
 
+// What [CompileGlob] refuses.
 var (
-	errGlobClass  = errors.New("an unescaped [ starts a character class, which is not supported")
-	errGlobEscape = errors.New("a backslash at the end escapes nothing")
+	ErrGlobClass  = errors.New("an unescaped [ starts a character class, which is not supported")
+	ErrGlobEscape = errors.New("a backslash at the end escapes nothing")
 )
 
 // CompileGlob reads a pattern. It refuses an unescaped [ and a lone backslash at the end: what remains means the same
@@ -72,11 +74,11 @@ func CompileGlob(pattern string) (Glob, error) {
 		case '?':
 			isAny = true
 		case '[':
-			return Glob{}, errGlobClass
+			return Glob{}, ErrGlobClass
 		case '\\':
 			i++
 			if i == len(pattern) {
-				return Glob{}, errGlobEscape
+				return Glob{}, ErrGlobEscape
 			}
 			c = pattern[i]
 		}

@@ -1,4 +1,4 @@
-package invalidation
+package protocol
 
 import (
 	"os"

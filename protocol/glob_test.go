@@ -1,4 +1,4 @@
-package invalidation
+package protocol
 
 import (
 	"errors"
@@ -39,7 +39,7 @@ func TestGlob(t *testing.T) {
 func TestCompileGlobRefuses(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]error{
-		"[a]": errGlobClass, "a*[": errGlobClass, `a\`: errGlobEscape, `\`: errGlobEscape, `a\\\`: errGlobEscape,
+		"[a]": ErrGlobClass, "a*[": ErrGlobClass, `a\`: ErrGlobEscape, `\`: ErrGlobEscape, `a\\\`: ErrGlobEscape,
 	} {
 		if _, err := CompileGlob(pattern); !errors.Is(err, want) {
 			t.Errorf("CompileGlob(%q) = %v, want %v", pattern, err, want)

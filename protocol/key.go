@@ -1,13 +1,15 @@
-package invalidation
+package protocol
 
 import "strings"
 
 const (
-	leasePrefix = "lock:fill:"
-	stampPrefix = "stamp:"
+	// LeasePrefix begins the names of leases: see [LeaseKey].
+	LeasePrefix = "lock:fill:"
+	// StampPrefix begins the names of stamps: see [StampKey].
+	StampPrefix = "stamp:"
 )
 
-// LeaseKey returns the key that a reader locks while it fills key (R4), in the same Redis Cluster slot as key: a
+// LeaseKey returns the key that a reader locks while it fills key, in the same Redis Cluster slot as key: a
 // hash tag is kept, a key without braces is wrapped in one. It returns false for a key that can have no lease key:
 // one whose braces form no hash tag (wrapping it would land in another slot), one that is nothing but a hash tag
 // (its lease key is that of the text inside), and the empty key. The read side loads such a key through and does
@@ -17,17 +19,17 @@ func LeaseKey(key string) (string, bool) {
 		if key == "" {
 			return "", false
 		}
-		return leasePrefix + "{" + key + "}", true
+		return LeasePrefix + "{" + key + "}", true
 	}
 	if !hasHashTag(key) || isWrapped(key) {
 		return "", false
 	}
-	return leasePrefix + key, true
+	return LeasePrefix + key, true
 }
 
 // InnerKey returns the key that lease is the lease key of. It returns false for what LeaseKey never returns.
 func InnerKey(lease string) (string, bool) {
-	key, ok := strings.CutPrefix(lease, leasePrefix)
+	key, ok := strings.CutPrefix(lease, LeasePrefix)
 	switch {
 	case !ok:
 		return "", false
@@ -40,12 +42,11 @@ func InnerKey(lease string) (string, bool) {
 }
 
 // StampKey returns the key that holds the stamp of tag.
-func StampKey(tag string) string { return stampPrefix + tag }
+func StampKey(tag string) string { return StampPrefix + tag }
 
-// hasHashTag follows the rule of Redis Cluster: the text between the first { and the first } after it, if not empty.
 func hasHashTag(key string) bool {
-	_, rest, ok := strings.Cut(key, "{")
-	return ok && strings.IndexByte(rest, '}') > 0
+	_, ok := HashTag(key)
+	return ok
 }
 
 // isWrapped tells whether key is {text} without any other brace.

@@ -1,4 +1,4 @@
-package invalidation
+package protocol
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Format is the form of the messages that subscribers hear (K3).
+// A Format is the form of the messages that subscribers hear.
 type Format string
 
 const (

@@ -1,4 +1,4 @@
-package invalidation
+package protocol
 
 import (
 	"encoding/json"
@@ -107,7 +107,7 @@ func TestDecodeMessageRefuses(t *testing.T) {
 		`[1]`:                         "decode message: json: cannot unmarshal number into Go value of type string",
 		`["a"`:                        "decode message: unexpected end of JSON input",
 		`{"v":1,"at":"yesterday"}`:    `decode message: parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`,
-		`"zahraah:prod:product:1"`:    "decode message: json: cannot unmarshal string into Go value of type invalidation.wireEvent",
+		`"zahraah:prod:product:1"`:    "decode message: json: cannot unmarshal string into Go value of type protocol.wireEvent",
 		`{"v":1,"seq":-1}`:            "decode message: json: cannot unmarshal number -1 into Go struct field wireEvent.seq of type uint64",
 		`{"v":1,"keys":["a"],"x":1}x`: "decode message: invalid character 'x' after top-level value",
 	} {
