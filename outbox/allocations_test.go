@@ -3,10 +3,10 @@ package outbox
 import "testing"
 
 // What a batch settles allocates for the batch and not for its rows: a journal entry, a mark and an id cost none. The race
-// detector makes pools forget, so that it is 9 without it and some 25 with it. Not parallel, since allocations are counted
+// detector makes pools forget, so that it is 9 without it and up to 25 with it. Not parallel, since allocations are counted
 // for the whole process.
 func TestAllocationsOfASettlement(t *testing.T) {
-	const perBatch = 60
+	const perBatch = 30
 	for _, size := range []int{10, 1000} {
 		entries := couponEntries(size)
 		ids := make([]uint64, size)

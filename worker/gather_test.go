@@ -16,7 +16,7 @@ func TestLightLoadIsGathered(t *testing.T) {
 	w := newWorld(t, plainMap)
 	rows := things(6)
 	w.enqueue(rows[0])
-	r := w.worker(worker.Config{IdleInterval: time.Minute, WakeChannel: w.channel + ":wake"})
+	r := w.worker(worker.Config{IdleInterval: time.Hour, WakeChannel: w.channel + ":wake"})
 	r.start(t)
 	testenv.Eventually(t, "the first pass is over", func() bool { return slices.Equal(w.batches(), []int{1}) })
 	testenv.Eventually(t, "the worker listens", func() bool {

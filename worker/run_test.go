@@ -93,11 +93,11 @@ func TestLateCommit(t *testing.T) {
 	testenv.Eventually(t, "the late row's key goes", func() bool { return len(w.left()) == 0 })
 }
 
-// A wake-up makes the worker poll at once; the idle interval here would make the test wait for a minute.
+// A wake-up makes the worker poll at once; the idle interval here is far beyond the test's patience.
 func TestWakeUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
-	r := w.worker(worker.Config{IdleInterval: time.Minute, WakeChannel: w.channel + ":wake"})
+	r := w.worker(worker.Config{IdleInterval: time.Hour, WakeChannel: w.channel + ":wake"})
 	r.start(t)
 	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
 	testenv.Eventually(t, "the worker listens", func() bool {

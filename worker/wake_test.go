@@ -74,7 +74,7 @@ func TestLostWakeUpsAreRenewed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	w.onOwnRedis()
-	r := w.worker(worker.Config{IdleInterval: time.Minute, WakeChannel: "wake"})
+	r := w.worker(worker.Config{IdleInterval: time.Hour, WakeChannel: "wake"})
 	r.start(t)
 	for range 3 {
 		before := metric(t, r, "unstale_wakes_total")
