@@ -59,6 +59,7 @@ func Open(o Options) (*Keyspace, error) {
 	if k.cluster == nil {
 		patient := o
 		patient.Timeout = max(o.Timeout, latePatience)
+		k.late.life = lateLife + patient.Timeout + 3*o.Timeout
 		k.late.connect = func() redis.UniversalClient { return patient.client(a) }
 	}
 	return k, nil

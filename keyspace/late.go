@@ -11,40 +11,47 @@ import (
 
 const (
 	latePatience = 5 * time.Second // with an answer that is late
-	lateLife     = 2 * time.Second // of what was found, unless somebody asks again
+	// lateLife is how long what the server said explains timeouts, beyond what a question and a command may take. It
+	// exceeds the time between two attempts of a caller that waits for the end of an outage.
+	lateLife = 2 * time.Second
 )
 
 // A lateAnswer finds out why a server does not answer in time. One that loads a large file, or runs a long script, says so
 // when it gets to it, which may be too late for a command: by itself that shows as a timeout. So after a timeout somebody
-// with more patience asks as well. In Cluster nobody does: there a timeout is of one master.
+// with more patience asks as well. Such a server answers one command in time and the next one not, and that is one state: what
+// it said explains the timeouts that follow, until it answers well or the connection fails. In Cluster nobody asks: there a
+// timeout is of one master.
 type lateAnswer struct {
 	connect func() redis.UniversalClient // nil: nobody asks
 
 	mu     sync.Mutex
-	found  *Outage // what the last answer said, nil if nothing
-	ended  time.Time
-	cancel func() // of the question under way, nil if there is none
+	found  *Outage // what the server last said, nil if nothing
+	said   time.Time
+	life   time.Duration // of found
+	cancel func()        // of the question under way, nil if there is none
 	closed bool
 	asking sync.WaitGroup
 }
 
-// explain returns o, or for a timeout what a late answer said.
+// explain returns o, or for a timeout what the server said, to another command or late.
 func (l *lateAnswer) explain(o *Outage) *Outage {
-	if l.connect == nil || o.State != StateTimeout {
+	if l.connect == nil {
 		return o
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cancel == nil && !l.closed {
-		if time.Since(l.ended) > lateLife {
-			l.found = nil
+	switch o.State {
+	case StateLoading, StateBusy: // what keeps a server from answering in time
+		l.found, l.said = o, time.Now()
+	case StateTimeout:
+		if l.cancel == nil && !l.closed {
+			l.begin()
 		}
-		l.begin()
+		if l.found != nil && time.Since(l.said) < l.life {
+			return l.found
+		}
 	}
-	if l.found == nil {
-		return o
-	}
-	return l.found
+	return o
 }
 
 // begin asks. The caller holds the lock.
@@ -62,15 +69,17 @@ func (l *lateAnswer) begin() {
 func (l *lateAnswer) ask(ctx context.Context, client redis.UniversalClient) {
 	began := time.Now()
 	err := client.Ping(ctx).Err()
-	var found *Outage
-	if firstWord(err) != "" {
-		o := outage(err)
-		found = &Outage{State: o.State, Err: fmt.Errorf("%w (it answered after %v)", o.Err, time.Since(began).Round(time.Millisecond))}
-	}
+	took := time.Since(began).Round(time.Millisecond)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancel()
-	l.found, l.ended, l.cancel = found, time.Now(), nil
+	l.cancel = nil
+	switch o := outage(err); {
+	case firstWord(err) != "":
+		l.found, l.said = &Outage{State: o.State, Err: fmt.Errorf("%w (it answered after %v)", o.Err, took)}, time.Now()
+	case err == nil, o.State != StateTimeout:
+		l.found = nil
+	}
 }
 
 // close ends the question that is under way.

@@ -99,7 +99,7 @@ func TestLateLoadingIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the outage is over", func() bool { return r.log.count("outage is over") > 0 })
-	if r.log.count(`state="redis loading"`) != 1 || r.log.count(`state="redis timeout"`) > 1 {
+	if r.log.count(`state="redis loading"`) != 1 || r.log.count(`state="redis timeout"`) > 2 { // slow before and after
 		t.Error("the log does not say once that redis is loading")
 	}
 }
