@@ -61,8 +61,8 @@ func checkReport(t *testing.T, r *demo.Report, sequence bool) {
 			}
 			last = max(last, target.Seq)
 		}
-		if !c.RolledBack && c.Kept != r.Keys-covered {
-			t.Errorf("%s: %d keys of %d stayed, %d went", c.Name, c.Kept, r.Keys, covered)
+		if !c.RolledBack && c.Kept+c.Settled != r.Keys-covered {
+			t.Errorf("%s: %d keys of %d stayed, %d went, %d were settled", c.Name, c.Kept, r.Keys, covered, c.Settled)
 		}
 	}
 	if got, want := strings.Join(rows, "\n"), strings.Join(wantRows, "\n"); got != want {

@@ -10,9 +10,10 @@ import (
 type player struct {
 	*Demo
 	report   *Report
-	waiting  []*round        // rolled back, to be judged with the next committed change
-	expected map[string]bool // full names that a committed change so far made stale
-	lastDead uint64          // id of the last dead letter that was reported
+	waiting  []*round             // rolled back, to be judged with the next committed change
+	expected map[string]bool      // full names that a committed change so far made stale
+	swept    map[string]time.Time // keys that a pattern of an earlier round covers, and when the first of those committed
+	lastDead uint64               // id of the last dead letter that was reported
 }
 
 // A round is one change on its way.
@@ -29,7 +30,7 @@ type round struct {
 func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	m := d.maps.Map()
-	p := &player{Demo: d, expected: map[string]bool{}, report: &Report{
+	p := &player{Demo: d, expected: map[string]bool{}, swept: map[string]time.Time{}, report: &Report{
 		MySQL: d.versions[0], Redis: d.versions[1], Map: d.cfg.MapFile, MapVersion: m.Version(),
 		Prefix: string(d.names), Keys: len(d.cache.keys),
 		Changes: make([]Change, len(scenario)), Faults: []string{},
