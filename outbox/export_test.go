@@ -12,6 +12,9 @@ func (s *Store) EveryLookIsSlow() { s.head.near = -time.Hour }
 // NoMoreLooks leaves strays alone to find what is below the head.
 func (s *Store) NoMoreLooks() { s.head.rest = time.Now().Add(time.Hour) }
 
+// NoMoreLooksBack lets the head pass over what it has passed for good.
+func (s *Store) NoMoreLooksBack() { s.head.passed = nil }
+
 // LookAgain ends the rest between two looks.
 func (s *Store) LookAgain() { s.head.rest, s.head.looked = time.Time{}, time.Time{} }
 

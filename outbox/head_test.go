@@ -164,6 +164,7 @@ func TestRowBelowTheHead(t *testing.T) {
 	enqueue(t, env.DB, products(5)...)
 	s := farStore(t, env)
 	take(t, s, 5)
+	s.NoMoreLooksBack()
 	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (2, 'product', '2')"); err != nil {
 		t.Fatal(err)
 	}
