@@ -111,9 +111,9 @@ func (c *Claim) Release() error {
 // fetch reads rows with small parameters at once; the others follow within the byte limit.
 func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
-	for _, query := range c.queue.claims(at) {
+	for _, q := range c.queue.claims(inline, at) {
 		if left := limits.Rows - len(c.Rows); left > 0 {
-			if err := c.read(ctx, query, inline, left); err != nil {
+			if err := c.read(ctx, q.query, append(q.args, left)...); err != nil {
 				return err
 			}
 		}
@@ -125,18 +125,25 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 }
 
 // read claims rows.
-func (c *Claim) read(ctx context.Context, query string, inline, limit int) error {
-	rows, err := c.tx.QueryContext(ctx, query, inline, limit)
+func (c *Claim) read(ctx context.Context, query string, args ...any) error {
+	rows, err := c.tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	var fields []any
 	for rows.Next() {
 		c.Rows = append(c.Rows, Row{})
 		r := &c.Rows[len(c.Rows)-1]
-		if err := rows.Scan(&r.ID, &r.FirstID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes,
-			&r.Trace, &r.CreatedAt, &r.Attempts, &r.Repeated); err != nil {
+		fields = append(fields[:0], &r.ID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes, &r.Trace, &r.CreatedAt)
+		if c.queue != hot {
+			fields = append(fields, &r.FirstID, &r.Attempts, &r.Repeated)
+		}
+		if err := rows.Scan(fields...); err != nil {
 			return err
+		}
+		if c.queue == hot {
+			r.FirstID = r.ID
 		}
 	}
 	return rows.Err()

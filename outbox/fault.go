@@ -15,6 +15,7 @@ const (
 	errSortAbort       = 1028 // ER_FILSORT_ABORT
 	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
 	errDuplicate       = 1062 // ER_DUP_ENTRY
+	errUnknownCommand  = 1047 // ER_UNKNOWN_COM_ERROR
 	errUnknown         = 1105 // ER_UNKNOWN_ERROR
 	errTableFull       = 1114 // ER_RECORD_FILE_FULL
 	errPacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
@@ -25,6 +26,8 @@ const (
 	errDeadlock        = 1213 // ER_LOCK_DEADLOCK
 	errUserLimit       = 1226 // ER_USER_LIMIT_REACHED
 	errReadOnlyOption  = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
+	errUnpreparable    = 1295 // ER_UNSUPPORTED_PS
+	errManyPrepared    = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
 	errInterrupted     = 1317 // ER_QUERY_INTERRUPTED
 	errReadOnlySession = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
@@ -52,6 +55,12 @@ func isNotJSON(err error) bool {
 
 // isScan says whether a statement was refused because it would scan the table.
 func isScan(err error) bool { return number(err) == errFullScan }
+
+// isUnprepared reports whether a statement cannot be prepared, though it may well run.
+func isUnprepared(err error) bool {
+	n := number(err)
+	return n == errManyPrepared || n == errUnpreparable || n == errUnknownCommand
+}
 
 // isTaken says whether a row with the id exists.
 func isTaken(err error) bool { return number(err) == errDuplicate }

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"fmt"
-	"strconv"
 )
 
 // A queue is a table that rows are claimed from, with its statements. Each statement but the claim and the removal of
@@ -16,8 +15,9 @@ import (
 // was seen to do so with the former.
 type queue struct {
 	name           string
-	claimSQL       string // see the variables below; its %s says which rows, where that changes
+	claimSQL       string // see the variables below
 	removeSpansSQL string // a condition follows
+	removeOneSQL   string // with one
 	removeSQL      string
 	burySQL        string
 	delaySQL       string
@@ -79,29 +79,36 @@ FROM ` + listed
 const putOffSQL = `UPDATE ` + listed + `
 SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
-// claims are the statements of a claim, oldest rows first.
-func (q *queue) claims(at start) []string {
-	if q != hot {
-		return []string{q.claimSQL}
-	}
-	from := fmt.Sprintf(q.claimSQL, "id >= "+strconv.FormatUint(at.low, 10))
-	if len(at.strays) == 0 {
-		return []string{from}
-	}
-	return []string{fmt.Sprintf(q.claimSQL, "id IN ("+join(at.strays)+")"), from}
+// A question is a statement of a claim, with its arguments but the last, which limits the rows.
+type question struct {
+	query string
+	args  []any
 }
 
+// claims are the statements of a claim, oldest rows first. Parameters of more than inline bytes are left out.
+func (q *queue) claims(inline int, at start) (list []question) {
+	if q != hot {
+		return []question{{q.claimSQL, []any{inline}}}
+	}
+	if len(at.strays) > 0 {
+		list = append(list, question{fmt.Sprintf(claimHotSQL, "id IN ("+join(at.strays)+")"), []any{inline}})
+	}
+	return append(list, question{q.claimSQL, []any{inline, at.low}})
+}
+
+// Contract of a claim of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
+// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the
+// optimizer from a scan in another order. Larger parameters come as NULL with their length.
+const claimHotSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
+COALESCE(LENGTH(params), 0), trace, created_at
+FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`
+
 // hot is what applications insert into.
-//
-// Contract of the claim, of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
-// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the optimizer
-// from a scan in another order. Larger parameters come as NULL with their length.
 var hot = &queue{
-	name: "cache_outbox",
-	claimSQL: `SELECT id, id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at, 0, 0
-FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`,
+	name:           "cache_outbox",
+	claimSQL:       fmt.Sprintf(claimHotSQL, "id >= ?"),
 	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox"),
+	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox"),
 	burySQL:        fmt.Sprintf(burySQL, "o.id, 0, 0", "cache_outbox"),
 	delaySQL:       fmt.Sprintf(delaySQL, "cache_outbox"),
@@ -112,10 +119,11 @@ FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE 
 // entry and the primary key's are locked for each row returned.
 var delayed = &queue{
 	name: "cache_outbox_delayed",
-	claimSQL: `SELECT id, first_id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at, attempts, repeated
+	claimSQL: `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
+COALESCE(LENGTH(params), 0), trace, created_at, first_id, attempts, repeated
 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`,
 	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed"),
+	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox_delayed"),
 	burySQL:        fmt.Sprintf(burySQL, "o.first_id, o.attempts, o.repeated", "cache_outbox_delayed"),
 	delaySQL:       fmt.Sprintf(putOffSQL, "cache_outbox_delayed"),

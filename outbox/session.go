@@ -145,7 +145,7 @@ func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = conn.Close() // err says why; a close error adds nothing
 		return nil, fmt.Errorf("prepare session: %w", err)
 	}
-	return conn, nil
+	return &preparing{conn.(driverConn), map[string]driver.Stmt{}}, nil
 }
 
 // pin sets the pins and reads them back, because a proxy may swallow a SET.

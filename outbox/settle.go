@@ -108,10 +108,13 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 // nothing is settled twice in silence.
 func (c *Claim) remove(ctx context.Context, ids []uint64) error {
 	n, err := int64(-1), error(nil)
-	if len(ids) == 1 || len(ids) >= manyIDs {
+	switch {
+	case len(ids) == 1:
+		n, err = affected(c.tx.ExecContext(ctx, c.queue.removeOneSQL, ids[0]))
+	case len(ids) >= manyIDs:
 		n, err = c.removeSpans(ctx, ids)
 	}
-	if n < 0 {
+	if n < 0 && err == nil {
 		n, err = c.run(ctx, c.queue.removeSQL, ids)
 	}
 	if err == nil && n != int64(len(ids)) {
@@ -129,14 +132,11 @@ func (c *Claim) removeSpans(ctx context.Context, ids []uint64) (int64, error) {
 	if list == nil {
 		return -1, nil
 	}
-	res, err := c.tx.ExecContext(ctx, c.queue.removeSpansSQL+spanned(list))
+	n, err := affected(c.tx.ExecContext(ctx, c.queue.removeSpansSQL+spanned(list)))
 	if isScan(err) {
 		return -1, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	return n, err
 }
 
 // bury copies rows to the dead letters inside the server, so that they stay exactly as they were.
@@ -170,12 +170,16 @@ func (c *Claim) repeat(ctx context.Context, repeats []Repeat) error {
 }
 
 // run executes a statement of the claim's queue over a list.
-func (c *Claim) run(ctx context.Context, query string, list any) (affected int64, err error) {
+func (c *Claim) run(ctx context.Context, query string, list any) (int64, error) {
 	text, err := json.Marshal(list)
 	if err != nil {
 		return 0, err
 	}
-	res, err := c.exec(ctx, query, len(text), string(text))
+	return affected(c.exec(ctx, query, len(text), string(text)))
+}
+
+// affected is how many rows a statement changed.
+func affected(res sql.Result, err error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}

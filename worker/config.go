@@ -17,7 +17,7 @@ type Config struct {
 	BatchBytes int
 	// IdleInterval is the longest wait between two polls, and so the latency of a change without a wake-up. A worker waits
 	// that long while the outbox is empty or the load is light, so that a pass carries several commits; at a heavier load
-	// it polls more often, down to every 5 ms. It is jittered by a tenth. 1 ms to 1 h. Default 50 ms.
+	// it polls more often, down to every 5 ms. Waits are longer by up to a tenth, at random. 1 ms to 1 h. Default 50 ms.
 	IdleInterval time.Duration
 	// MaxAttempts is how often a row fails by its own fault before it is buried. 1 to 100. Default 8.
 	MaxAttempts int

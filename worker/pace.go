@@ -1,6 +1,9 @@
 package worker
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 const (
 	shortestWait = 5 * time.Millisecond // of polling, unless pages are full
@@ -14,7 +17,7 @@ const (
 type pace struct {
 	idle   time.Duration // the longest wait
 	apart  time.Duration // the shortest time between two passes for hints
-	spread float64       // of waits, see jitter
+	spread float64       // waits are longer by that share at most, so that workers do not poll in step
 
 	wait   time.Duration // the last one
 	began  time.Time     // the step under way, or the last one
@@ -49,7 +52,8 @@ func (p *pace) next(now time.Time, r Result) time.Duration {
 		p.wait = (p.wait + min(gatherRows*p.wait/time.Duration(r.Claimed), 2*p.wait)) / 2
 	}
 	p.wait = min(max(p.wait, shortest), p.idle)
-	left := jitter(max(p.wait-now.Sub(p.began), shortest), p.spread)
+	left := max(p.wait-now.Sub(p.began), shortest)
+	left += time.Duration(p.spread * rand.Float64() * float64(left))
 	p.due = now.Add(left)
 	return left
 }
