@@ -90,7 +90,7 @@ var shopCases = []struct {
 	},
 }
 
-// K2, W2, O9: each change makes exactly its keys go, and the event names them.
+// Each change makes exactly its keys go, and the event names them.
 func TestShippedMap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

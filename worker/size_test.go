@@ -115,7 +115,7 @@ func TestBatchLargerThanItsDeadline(t *testing.T) {
 	w := newWorld(t, noteMap)
 	w.enqueue(notes(8, 2_500)...) // 20,000 keys, two parts
 	parts := 0
-	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return dawdling{real, 2200 * time.Millisecond, &parts} })
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return dawdling{real, 2050 * time.Millisecond, &parts} })
 	stop := r.start(t)
 	testenv.Eventually(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
 	stop()
