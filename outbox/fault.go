@@ -29,6 +29,7 @@ const (
 	errUnpreparable    = 1295 // ER_UNSUPPORTED_PS
 	errManyPrepared    = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
 	errInterrupted     = 1317 // ER_QUERY_INTERRUPTED
+	errNeedReprepare   = 1615 // ER_NEED_REPREPARE: its table changes faster than it is prepared
 	errReadOnlySession = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
 	errSlowMariaDB     = 1969 // ER_STATEMENT_TIMEOUT
@@ -59,7 +60,7 @@ func isScan(err error) bool { return number(err) == errFullScan }
 // isUnprepared reports whether a statement cannot be prepared, though it may well run.
 func isUnprepared(err error) bool {
 	n := number(err)
-	return n == errManyPrepared || n == errUnpreparable || n == errUnknownCommand
+	return n == errManyPrepared || n == errUnpreparable || n == errUnknownCommand || n == errNeedReprepare
 }
 
 // isTaken says whether a row with the id exists.

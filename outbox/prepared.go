@@ -44,7 +44,12 @@ func (c *preparing) ExecContext(ctx context.Context, query string, args []driver
 	case stmt == nil:
 		return c.driverConn.ExecContext(ctx, query, args)
 	}
-	return stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+	result, err := stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+	if isUnprepared(err) { // no more: nothing was done
+		c.stmts[query] = nil
+		return c.driverConn.ExecContext(ctx, query, args)
+	}
+	return result, err
 }
 
 // QueryContext implements driver.QueryerContext.
@@ -56,7 +61,12 @@ func (c *preparing) QueryContext(ctx context.Context, query string, args []drive
 	case stmt == nil:
 		return c.driverConn.QueryContext(ctx, query, args)
 	}
-	return stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+	if isUnprepared(err) { // likewise
+		c.stmts[query] = nil
+		return c.driverConn.QueryContext(ctx, query, args)
+	}
+	return rows, err
 }
 
 // prepare is nil without an error if the query is to run as text. An error is one that the query itself would have met, such as
