@@ -40,7 +40,7 @@ themselves what they see that Redis has lost; this is for what they cannot know,
 snapshot restored by hand or a cache that was filled from an old database. It is harmless:
 at worst a reader loads something once more. Patterns and index sets are requested again,
 and swept by the workers. The keys are in the journal, so no map is needed but for the channel and
-the format of messages, where they are not the usual ones.`,
+the format of messages, where they are not the usual ones; with --channel and --format none is read.`,
 		Example: `  unstale replay --since 10m --dry-run
   unstale replay --since 10m
   unstale replay --since 24h --entity product --id 42`,
@@ -56,7 +56,7 @@ the format of messages, where they are not the usual ones.`,
 	flags := cmd.Flags()
 	r.mysql.add(flags)
 	r.redis.add(flags)
-	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not needed")
+	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not read if both are given")
 	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or cache:invalidate)")
 	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or event)")
 	flags.DurationVar(&r.query.Since, "since", 0, "batches settled within this time")
@@ -84,8 +84,11 @@ func (r *replayCommand) check() error {
 }
 
 // publication is where and how to publish: as the flags say, else as the map does, else, without one, as a map that says
-// nothing.
+// nothing. The map is read only for what the flags leave open.
 func (r *replayCommand) publication(p process) (channel string, format protocol.Format, err error) {
+	if r.channel != "" && r.format != "" {
+		return r.channel, protocol.Format(r.format), nil
+	}
 	channel, format = invalidation.DefaultChannel, protocol.FormatEvent
 	m, err := loadMap(p, r.mapFile)
 	switch {

@@ -48,8 +48,11 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%s: %s; %+v", m.Channel, m.Payload, r)
 		}
 	}
-	if r := call(t, w.env, "replay", "--since", "1h", "--map", "no/such/file"); r.code != exitFail || !strings.Contains(r.err, "no/such/file") {
-		t.Errorf("%+v", r)
+	for _, args := range [][]string{{}, {"--channel", "elsewhere"}, {"--format", "array"}} {
+		args = append([]string{"replay", "--since", "1h", "--map", "no/such/file"}, args...)
+		if r := call(t, w.env, args...); r.code != exitFail || !strings.Contains(r.err, "no/such/file") {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 	if r := replay("--since", "1h", "--entity", "other"); !strings.HasPrefix(r.out, "unlinked 0 keys of 0 rows in 0 batches") {
 		t.Errorf("%+v", r)
@@ -64,6 +67,27 @@ func TestReplay(t *testing.T) {
 	}
 	if n := w.keys(); n != 0 {
 		t.Errorf("%d keys left", n)
+	}
+}
+
+// Where both the channel and the format are given there is nothing to read in a map: one that is missing or broken, and
+// named, as by the image's variable, keeps nobody from a replay.
+func TestReplayWithoutTheMap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(1)
+	w.start("--once").wantExit(exitDone)
+	broken := writeFile(t, "version: 1\nentities: [")
+	for _, named := range []string{"/no/such/map.yaml", broken} {
+		w.setKeys(1)
+		w.env["UNSTALE_MAP"] = named
+		r := call(t, w.env, "replay", "--since", "1h", "--channel", "c", "--format", "event")
+		if r.code != exitDone || r.err != "" || w.keys() != 0 {
+			t.Errorf("variable %s: %+v, %d keys left", named, r, w.keys())
+		}
+		if r := call(t, w.env, "replay", "--since", "1h", "--map", named, "--channel", "c", "--format", "array"); r.code != exitDone || r.err != "" {
+			t.Errorf("flag %s: %+v", named, r)
+		}
 	}
 }
 
