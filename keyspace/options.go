@@ -139,6 +139,13 @@ func (o Options) Redacted() string {
 	return a.redacted()
 }
 
+// Database is the number of the database that the options lead to: DB, or else
+// the URL's, or else 0. It expects options that Validate accepts.
+func (o Options) Database() int {
+	a, _ := o.address() // a fault is Validate's to tell
+	return a.db
+}
+
 // address reads the URL and lets the other fields change it.
 func (o Options) address() (address, error) {
 	a, err := parseURL(o.URL)

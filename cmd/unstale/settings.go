@@ -166,11 +166,12 @@ func (f *redisFlags) options() (keyspace.Options, error) {
 	if f.cache != unsetDB {
 		o.DB = &f.cache
 	}
-	if f.cache != unsetDB && f.cache == f.state {
-		return o, usageError{fmt.Errorf("redis-db-cache and redis-db-state are both %d; what expires and what must stay need databases of their own", f.cache)}
-	}
 	if err := o.WithDefaults().Validate(); err != nil {
 		return o, usageError{errors.New(optionFlags.Replace(err.Error()))}
+	}
+	if db := o.Database(); db == f.state {
+		return o, usageError{fmt.Errorf("the cache's database, of --redis-db-cache or else of --redis-url, and --redis-db-state are both %d; "+
+			"what expires and what must stay need databases of their own", db)}
 	}
 	return o, nil
 }
