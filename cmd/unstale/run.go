@@ -57,6 +57,9 @@ also read when its file changes. Several workers share the work.
 			if err := refuseEmpty(cmd.Flags(), "lookup-timeout"); err != nil {
 				return err
 			}
+			if r.once { // then the end of the work is what it was asked for, not the stop
+				p.Stop.set(stopOrderly)
+			}
 			return r.run(cmd.Context(), p)
 		},
 	}
@@ -137,10 +140,26 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 	if !r.once {
 		return r.work(ctx, log, w, store, maps)
 	}
+	defer tellStop(ctx, log)()
 	if err := check(ctx, store); err != nil {
-		return err
+		return orStopped(ctx, err)
 	}
 	return r.drain(ctx, log, w)
+}
+
+// tellStop logs a signal when it comes, until the function that it returns is called.
+func tellStop(ctx context.Context, log *slog.Logger) (end func() bool) {
+	return context.AfterFunc(ctx, func() {
+		log.Info("stopping: the pass in hand is finished; a second signal ends the process at once")
+	})
+}
+
+// orStopped returns err, or in its place that a signal is its cause.
+func orStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errors.New("stopped; run it again for the rest")
+	}
+	return err
 }
 
 // mapError puts every fault of a map on a line of its own.
@@ -196,10 +215,17 @@ func check(ctx context.Context, store *outbox.Store) error {
 
 func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Worker) error {
 	total, err := w.Drain(ctx)
-	if err != nil && total == (worker.Result{}) {
+	said := "drained"
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		said, err = "stopped before all was carried, nothing is half done", orStopped(ctx, err)
+	case total == (worker.Result{}):
 		return err // nothing to tell
+	default:
+		said = "failed before all was carried, nothing is half done"
 	}
-	log.Info("drained", "rows", total.Claimed, "unlinked", total.Unlinked, "delayed", total.Delayed, "dead", total.Dead,
+	log.Info(said, "rows", total.Claimed, "unlinked", total.Unlinked, "delayed", total.Delayed, "dead", total.Dead,
 		"keys", total.Keys, "messages", total.Messages, "sweeps", total.Sweeps)
 	return err
 }
@@ -225,9 +251,7 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 		return err
 	}
 	defer stop()
-	defer context.AfterFunc(ctx, func() {
-		log.Info("stopping: the pass in hand is finished; a second signal ends the process at once")
-	})()
+	defer tellStop(ctx, log)()
 	switch err := r.await(ctx, w.Health(), store); {
 	case ctx.Err() != nil: // stopped while it waited
 	case err != nil:

@@ -78,6 +78,54 @@ func TestTerminatedAtWork(t *testing.T) {
 	w.checkDone(rows)
 }
 
+// A signal ends "run --once" after the pass in hand: it says what it carried, and its exit code that something is left.
+func TestTerminatedWhileDraining(t *testing.T) {
+	t.Parallel()
+	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		w := newWorld(t)
+		const rows = 20_000
+		w.fill(rows)
+		r := w.start("--once", "--batch-rows", "50")
+		r.until("a batch is settled", func() bool { return w.count("cache_outbox_journal") > 0 })
+		r.signal(end)
+		r.wantExit(128 + int(end))
+		settled, left := len(w.settled()), w.count("cache_outbox")
+		if settled+left != rows || settled == rows || w.keys() != left {
+			t.Errorf("%d settled, %d left of %d, %d keys", settled, left, rows, w.keys())
+		}
+		said := fmt.Sprintf(`"msg":"stopped before all was carried, nothing is half done","rows":%d,`, settled)
+		if !r.log.has(said) || !r.log.has("stopped; run it again for the rest") || r.log.has("context canceled") || r.log.has(`"msg":"drained"`) {
+			t.Errorf("%s: wanted %s in:\n%s", end, said, r.log)
+		}
+	}
+}
+
+// So does one that comes before the first pass, while the server is asked or waits for a lock.
+func TestTerminatedBeforeDraining(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(1)
+	holder, err := w.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if _, err := holder.ExecContext(t.Context(), "LOCK TABLES cache_outbox_version WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start("--once")
+	r.until("it waits for the table", func() bool {
+		var n int
+		err := w.db.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table metadata lock%'").Scan(&n)
+		return err == nil && n > 0
+	})
+	r.signal(syscall.SIGTERM)
+	r.wantExit(143)
+	if !r.log.has("stopped; run it again for the rest") || r.log.has("context canceled") {
+		t.Errorf("%s", r.log)
+	}
+}
+
 // A second signal ends the process at once, whatever it waits for.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,13 @@ func (s *stopper) begin(cmd *cobra.Command) {
 	}
 }
 
+// set says what the first signal does to the command that runs, for one that does not always do the same.
+func (s *stopper) set(how stopWay) {
+	if s != nil {
+		s.how.Store(how)
+	}
+}
+
 // exitCode is that of a command which ended with code: one that was cut off by a signal says so.
 func (s *stopper) exitCode(code int) int {
 	first := syscall.Signal(s.first.Load())
