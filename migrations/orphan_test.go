@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3"
 
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
@@ -171,9 +172,49 @@ func TestCheckWithoutTheRightToRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.User, cfg.Passwd = "shop", "secret"
-	err = migrations.Check(ctx, open(t, cfg.FormatDSN()))
-	if err == nil || errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "GRANT SELECT ON cache_outbox_version to this account") {
-		t.Errorf("got %v", err)
+	for name, ask := range map[string]func(*sql.DB) error{
+		"check":  func(db *sql.DB) error { return migrations.Check(ctx, db) },
+		"status": func(db *sql.DB) error { _, err := migrations.Status(ctx, db); return err },
+	} {
+		err := ask(open(t, cfg.FormatDSN()))
+		if err == nil || errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "GRANT SELECT ON cache_outbox_version to this account") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// To ask for the status changes nothing: a database without the tables has none afterwards either.
+func TestStatusMakesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, db := context.Background(), testenv.MySQL(t).DB
+	applied := func() (n int) {
+		t.Helper()
+		list, err := migrations.Status(ctx, db)
+		if err != nil || len(list) != files {
+			t.Fatalf("%d migrations, %v", len(list), err)
+		}
+		for _, s := range list {
+			if s.State == goose.StateApplied && !s.AppliedAt.IsZero() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := applied(); n != 0 {
+		t.Errorf("%d are applied in an empty database", n)
+	}
+	var tables int
+	if err := db.QueryRow("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("%d tables, %v", tables, err)
+	}
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrations.Down(ctx, db, false); err != nil {
+		t.Fatal(err)
+	}
+	if n := applied(); n != files-1 {
+		t.Errorf("%d are applied, wanted %d", n, files-1)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3"
 )
 
 // MySQL's error numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
@@ -48,6 +49,29 @@ func Check(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("%w: it has version %d, this binary needs %d; run `unstale migrate up`", ErrSchema, have, want)
 	}
 	return newer(have, want)
+}
+
+// Status lists the embedded files and which are applied. It changes nothing: goose would make the version table where there
+// is none, or where this account may not read it.
+func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err error) {
+	p, err := Provider(db)
+	if err != nil {
+		return nil, err
+	}
+	have, err := version(ctx, db)
+	switch {
+	case err != nil:
+	case have == 0:
+		for _, source := range p.ListSources() {
+			list = append(list, &goose.MigrationStatus{Source: source, State: goose.StatePending})
+		}
+	default:
+		list, err = p.Status(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("migrate status: %w", err)
+	}
+	return list, nil
 }
 
 // RefuseNewer returns an error that wraps [ErrSchema] and names the cure if the schema is newer than the embedded files.

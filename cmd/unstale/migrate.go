@@ -81,13 +81,9 @@ func newMigrateStatus(p process) *cobra.Command {
 	var asJSON bool
 	cmd := migrateVerb(p, "status", "List the migrations and which are applied", "  unstale migrate status --json",
 		func(ctx context.Context, s *outbox.Store) error {
-			provider, err := migrations.Provider(s.SchemaDB())
+			list, err := migrations.Status(ctx, s.SchemaDB())
 			if err != nil {
 				return err
-			}
-			list, err := provider.Status(ctx)
-			if err != nil {
-				return fmt.Errorf("migrate status: %w", err)
 			}
 			if err := printMigrations(p, list, asJSON); err != nil {
 				return err
