@@ -226,6 +226,8 @@ func answer(check func() error) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(reply) // the client is gone, or it has the answer
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false) // errors name rules such as &channel
+		_ = e.Encode(reply)    // the client is gone, or it has the answer
 	}
 }

@@ -47,7 +47,7 @@ func OpenMapFile(path string, env func(string) (string, bool)) (*MapFile, error)
 // Map is the current map.
 func (f *MapFile) Map() *invalidation.Map { return f.current.Load() }
 
-// Reload asks the worker to read the file now, as SIGHUP does. It does not wait.
+// Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any case. It does not wait.
 func (f *MapFile) Reload() { notify(f.reload) }
 
 // maxMapBytes bounds the file of a map.
@@ -136,16 +136,25 @@ func (f *MapFile) once(src []byte, err error) error {
 	return err
 }
 
-// watch keeps the map current until ctx ends.
+// refusal is why the file as last read is not in use, nil if it is.
+func (f *MapFile) refusal() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fail
+}
+
+// watch keeps the map current until ctx ends. It logs what changes, and what somebody asked for.
 func (f *MapFile) watch(ctx context.Context, log *slog.Logger, metrics *Metrics) {
 	ticker := time.NewTicker(mapInterval)
 	defer ticker.Stop()
 	for {
+		asked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		case <-f.reload:
+			asked = true
 		}
 		old := f.Map()
 		changed, err := f.read()
@@ -161,6 +170,10 @@ func (f *MapFile) watch(ctx context.Context, log *slog.Logger, metrics *Metrics)
 		case changed:
 			metrics.reloads.WithLabelValues("loaded").Inc()
 			log.Info("map loaded", "file", f.path, "map_version", f.Map().Version())
+		case asked && f.refusal() != nil:
+			log.Error("the map is still refused, the old one stays", "file", f.path, "map_version", f.Map().Version(), "error", f.refusal())
+		case asked:
+			log.Info("the map is unchanged", "file", f.path, "map_version", f.Map().Version())
 		}
 	}
 }

@@ -290,6 +290,18 @@ func status(r *running, path string) int {
 	return reply.Code
 }
 
+// What an error says reaches the reader of /readyz as it is, such as a rule of an account.
+func TestReadyzIsVerbatim(t *testing.T) {
+	t.Parallel()
+	r := newWorld(t, plainMap).worker(worker.Config{})
+	r.Health().Wait(errors.New("it lacks &cache:invalidate <x>"))
+	reply := httptest.NewRecorder()
+	r.Health().Handler().ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if !strings.Contains(reply.Body.String(), `"it lacks &cache:invalidate <x>"`) {
+		t.Errorf("%s", reply.Body)
+	}
+}
+
 // Sentence 9: a stop finishes the pass in hand. The pass is held up inside UNLINK while the stop arrives.
 func TestStopFinishesThePassInHand(t *testing.T) {
 	t.Parallel()
@@ -339,6 +351,14 @@ func TestMapReload(t *testing.T) {
 		r.maps.Reload()
 		testenv.Eventually(t, "the broken map is refused", func() bool { return r.log.count("the new map is refused") == 1 })
 	}
+	answers := func() int { return r.log.count("level=ERROR msg=\"the map is still refused, the old one stays\"") }
+	testenv.Eventually(t, "who asks again is answered", func() bool { return answers() > 0 })
+	was := answers()
+	r.maps.Reload()
+	testenv.Eventually(t, "each time", func() bool { return answers() > was })
+	if n := metric(t, r, `unstale_map_reloads_total{result="refused"}`); n != 1 {
+		t.Errorf("%v changed files were refused", n)
+	}
 	if r.maps.Map().Version() != old {
 		t.Error("the broken map is in use")
 	}
@@ -347,6 +367,7 @@ func TestMapReload(t *testing.T) {
 		r.maps.Reload()
 		testenv.Eventually(t, "the good map is back", func() bool { return r.log.count("map loaded") == 1 })
 	}
+	testenv.Eventually(t, "who asks is answered", func() bool { return r.log.count("level=INFO msg=\"the map is unchanged\"") > 0 })
 	w.writeMap("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
 	testenv.Eventually(t, "the broken map is refused again", func() bool { return r.log.count("the new map is refused") == 2 })
 	w.set("shop:thing:1", "shop:renamed:2")
