@@ -71,7 +71,7 @@ func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {
 			advice.add(w.at, w.text, "a pattern without a wildcard scans all keys for one", "move it to keys")
 		} else {
 			advice.add(w.at, w.text, "a pattern is found by scanning all keys, some time after the row",
-				"if its keys can be counted, list them under keys with each; otherwise give them a tag")
+				"if its keys can be counted, list them under keys with each; otherwise let their writer keep an index set of them, and list it under sets")
 			e.warnPrefix(w, advice)
 		}
 	}

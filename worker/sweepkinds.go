@@ -29,7 +29,7 @@ func (s *sweeping) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (
 		})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("sweep %d patterns: %w", len(patterns), err)
+		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
 	}
 	s.watch.note(outbox.SweepPattern, func(pass *outbox.SweepPass) {
 		pass.Scanned, pass.Total, pass.Unlinked = result.Scanned, result.Total, result.Unlinked
@@ -65,7 +65,7 @@ type someAway struct {
 }
 
 func (e *someAway) Error() string {
-	return fmt.Sprintf("%d sets wait, set %q: %v", e.sets, e.first.Name, e.err)
+	return fmt.Sprintf("index sets wait (%d), the first is %q: %v", e.sets, e.first.Name, e.err)
 }
 
 func (e *someAway) Unwrap() error { return e.err }
@@ -90,7 +90,7 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done
 	}
 	taken, err := s.redis.TakeSets(ctx, asked, s.publishMembers(ctx, m))
 	if err != nil {
-		return 0, fmt.Errorf("take %d sets: %w", len(requests), err)
+		return 0, fmt.Errorf("take index sets (%d): %w", len(requests), err)
 	}
 	var (
 		small, large []outbox.Sweep

@@ -68,7 +68,7 @@ type settlement struct {
 func (h *historyCommand) run(ctx context.Context, p process) error {
 	switch {
 	case h.query.Entity == "":
-		return usageError{errors.New("--entity is required, such as --entity product --id 42")}
+		return usageError{errors.New("--entity is required: the entity as rows name it, for example: unstale history --entity product --id 42")}
 	case h.query.Since < 0:
 		return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 1h", h.query.Since)}
 	case h.limit < 1:

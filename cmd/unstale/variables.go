@@ -23,7 +23,9 @@ func warnVariables(cmd *cobra.Command, p process) error {
 			continue
 		}
 		unknown = append(unknown, name)
-		meant = append(meant, nearest(name, known))
+		if near := nearest(name, known); near != "" {
+			meant = append(meant, near)
+		}
 	}
 	if len(unknown) == 0 {
 		return nil
@@ -36,7 +38,11 @@ func warnVariables(cmd *cobra.Command, p process) error {
 	if err != nil {
 		return err
 	}
-	log.Warn("unknown variables have no effect", "names", strings.Join(unknown, " "), "nearest", strings.Join(meant, " "))
+	log = log.With("names", strings.Join(unknown, " "))
+	if len(meant) > 0 {
+		log = log.With("nearest", strings.Join(meant, " "))
+	}
+	log.Warn("unknown variables have no effect")
 	return nil
 }
 
@@ -53,11 +59,12 @@ func variables(cmd *cobra.Command) (all []string) {
 	return all
 }
 
-// nearest returns the known name that is reached from name by the fewest changes of single letters.
+// nearest returns the known name that is reached from name by the fewest changes of single letters, "" if it takes more
+// than three of them, or than one for every three letters after the prefix: that is no spelling mistake.
 func nearest(name string, known []string) (best string) {
-	least := -1
+	least := 1 + min(3, max(1, len(strings.TrimPrefix(name, "UNSTALE_"))/3))
 	for _, k := range known {
-		if d := changes(name, k); least < 0 || d < least {
+		if d := changes(name, k); d < least {
 			best, least = k, d
 		}
 	}
