@@ -72,3 +72,13 @@ func (s *Store) expire(ctx context.Context, retention time.Duration, chunk int) 
 	}
 	return res.RowsAffected()
 }
+
+// Bytes is how many bytes the keys, patterns and sets of the entry have.
+func (e *Entry) Bytes() (n int) {
+	for _, list := range [...][]string{e.Keys, e.Patterns, e.Sets} {
+		for _, name := range list {
+			n += len(name)
+		}
+	}
+	return n
+}

@@ -35,12 +35,13 @@ type DamagedBatch struct {
 // LastBeats leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
 const damagedEpoch = "damaged"
 
-// MaxReplay is how many batches one claim takes at most. It also ends at replayEntries rows and sweeps, and at replayKeys
-// keys, but one batch always fits.
+// MaxReplay is how many batches one claim takes at most. It also ends at replayEntries rows and sweeps, at replayKeys keys
+// and at replayBytes of names, which a body may pack a hundredfold, but one batch always fits.
 const (
 	MaxReplay     = 200
 	replayEntries = 2_000
 	replayKeys    = 50_000
+	replayBytes   = 32 << 20
 )
 
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
@@ -78,7 +79,7 @@ func (r *Replay) Release() error {
 
 func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
 	ids, err := r.claim(ctx, after, limit)
-	all, keys := 0, 0
+	all, keys, bytes := 0, 0, 0
 	for _, id := range ids {
 		b := Batch{ID: id}
 		var body []byte
@@ -94,8 +95,9 @@ func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
 		all += len(entries)
 		for i := range entries {
 			keys += len(entries[i].Keys)
+			bytes += entries[i].Bytes()
 		}
-		if len(r.Batches) > 0 && (keys > replayKeys || all > replayEntries) {
+		if len(r.Batches) > 0 && (keys > replayKeys || all > replayEntries || bytes > replayBytes) {
 			return nil // the rest is released with the claim's end
 		}
 		r.Batches = append(r.Batches, JournalBatch{id, entries})

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,3 +156,32 @@ func TestReplayOfADamagedBatch(t *testing.T) {
 }
 
 func beat(epoch string, n uint64) outbox.Beat { return outbox.Beat{Epoch: epoch, N: n} }
+
+// Batches whose names are long are claimed a few at a time: a body packs them a hundredfold, and all of them together would
+// take gigabytes.
+func TestReplayIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	long := strings.Repeat("x", 60_000)
+	for n := range uint64(5) {
+		enqueue(t, env.DB, products(1)...)
+		c := claim(t, s, limits)
+		entry := outbox.Entry{ID: c.Rows[0].ID, Entity: "product", EntityID: "1"}
+		for i := range 250 { // 15 MB
+			entry.Keys = append(entry.Keys, fmt.Sprint(long, i))
+		}
+		if err := c.Settle(t.Context(), outbox.Settlement{Done: ids(c.Rows), Journal: []outbox.Entry{entry}, Beat: beat("A", n+1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for after, want := range []int{2, 2, 1} {
+		r, _ := claimReplay(t, s, beat("A", 0))
+		if r == nil || len(r.Batches) != want {
+			t.Fatalf("claim %d: %+v", after+1, r)
+		}
+		if err := r.Settle(t.Context(), beat("B", uint64(after+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -124,6 +124,11 @@ func (w *Worker) replay(ctx context.Context, after outbox.Beat, p *replayLog) (s
 func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog) (batches int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
 	defer cancel()
+	defer func() {
+		if err != nil && ctx.Err() != nil { // it took too long
+			w.replays.halve()
+		}
+	}()
 	r, err := w.store.ClaimReplay(ctx, after, w.replays.now)
 	if r == nil || err != nil {
 		return 0, err
@@ -135,9 +140,6 @@ func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog
 		err = errors.Join(err, r.Release())
 	}
 	if err != nil {
-		if ctx.Err() != nil { // it took too long
-			w.replays.halve()
-		}
 		return 0, err
 	}
 	w.replays.grow()

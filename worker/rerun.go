@@ -37,10 +37,13 @@ type RerunResult struct {
 	Damaged []uint64 `json:"damaged"`
 }
 
-// rerunKeys is how many keys are unlinked and published together.
-const rerunKeys = 10_000
+// rerunKeys and rerunBytes are how many keys, and bytes of them, are unlinked and published together.
+const (
+	rerunKeys  = 10_000
+	rerunBytes = 16 << 20
+)
 
-// Run reads the journal from the oldest batch on. It holds some ten thousand keys at a time. After an error, and when ctx
+// Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an error, and when ctx
 // ends, the result says how far it came; running it again is harmless.
 func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
 	part := rerunPart{Rerun: r, result: RerunResult{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[outbox.Sweep]bool{}}
@@ -48,7 +51,7 @@ func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
 		part.batches++
 		for i := range entries {
 			part.add(&entries[i])
-			if len(part.keys) >= rerunKeys {
+			if len(part.keys) >= rerunKeys || part.bytes >= rerunBytes {
 				if err := part.flush(ctx); err != nil {
 					return err
 				}
@@ -72,6 +75,7 @@ type rerunPart struct {
 	result RerunResult
 
 	batches, rows int // read since the last flush
+	bytes         int // of keys
 }
 
 func (p *rerunPart) add(e *outbox.Entry) {
@@ -82,6 +86,7 @@ func (p *rerunPart) add(e *outbox.Entry) {
 		if !p.seen[key] {
 			p.seen[key] = true
 			p.keys = append(p.keys, key)
+			p.bytes += len(key)
 		}
 	}
 	for _, pattern := range e.Patterns {
@@ -114,7 +119,7 @@ func (p *rerunPart) flush(ctx context.Context) error {
 	p.batches, p.rows = 0, 0
 	p.result.Keys += len(p.keys)
 	p.result.Sweeps += len(p.wanted)
-	p.keys, p.wanted = p.keys[:0], p.wanted[:0]
+	p.keys, p.wanted, p.bytes = nil, p.wanted[:0], 0
 	clear(p.seen)
 	if p.Progress != nil {
 		p.Progress(p.result)
