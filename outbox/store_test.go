@@ -482,6 +482,10 @@ func TestSweepPass(t *testing.T) {
 	if left, ok := p.Left(); !ok || left < 29*time.Second || left > time.Minute {
 		t.Errorf("%v left, %v", left, ok)
 	}
+	note(outbox.SweepPass{Patterns: 7, Scanned: 250, Total: 1000, ForMicros: 10_000_000, Unsure: true})
+	if left, ok := status().Left(); ok {
+		t.Errorf("%v left of what nobody knows", left)
+	}
 	if _, err := env.DB.Exec("UPDATE cache_outbox_sweeper SET noted_at = noted_at - INTERVAL 1 MINUTE"); err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func (m *Metrics) passed(r Result, s outbox.Settlement) {
 	m.batchRows.Observe(float64(r.Claimed))
 }
 
-// swept counts a finished sweep.
+// swept counts sweeps that are finished, and keys that they have unlinked.
 func (m *Metrics) swept(sweeps int, keys int64) {
 	m.sweeps.Add(float64(sweeps))
 	m.sweptKeys.Add(float64(keys))

@@ -82,7 +82,7 @@ func (e *someAway) add(r outbox.Sweep, err error) *someAway {
 // sweepSets takes a batch of sets apart: the small ones together, in one batch of the journal, and then the large ones, one
 // after the other. The error is a *someAway unless it ends the work.
 func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
-	s.watch.beginSets(len(requests))
+	s.watch.beginSets()
 	m := s.maps.Map()
 	asked := make([]keyspace.SetRequest, len(requests))
 	for i, r := range requests {
@@ -96,11 +96,9 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done
 		small, large []outbox.Sweep
 		refused      []refusal
 		away         *someAway
-		members      int64
 	)
 	for i, r := range requests {
 		set := taken.Sets[i]
-		members += set.Members
 		switch {
 		case isRefusal(set.Err):
 			refused = append(refused, refusal{r, set.Err})
@@ -112,13 +110,15 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done
 			small = append(small, r)
 		}
 	}
-	s.tookSets(len(small), members)
 	err = errors.Join(s.putOff(ctx, refused), s.finishSweeps(ctx, m, small, taken.Beat))
 	if err != nil {
 		return 0, err
 	}
+	s.tookSets(len(small))
 	done = len(small) + len(refused)
-	for _, r := range large {
+	defer s.watch.setsInHand(0)
+	for i, r := range large {
+		s.watch.setsInHand(len(large) - i)
 		err := s.sweepSet(ctx, m, r)
 		switch {
 		case err == nil:
@@ -142,8 +142,9 @@ func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r outbox.S
 	case isRefusal(err):
 		err = s.putOff(ctx, []refusal{{r, err}})
 	case err == nil:
-		s.tookSets(1, taken.Members)
-		err = s.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat)
+		if err = s.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat); err == nil {
+			s.tookSets(1)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("sweep set %q: %w", r.Name, err)
@@ -151,19 +152,24 @@ func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r outbox.S
 	return nil
 }
 
+// publishMembers publishes members that are gone, and counts them.
 func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func(members []string) error {
 	return func(members []string) error {
 		_, err := s.redis.Publish(ctx, m.Channel(), m.Format(), members, nil)
+		if err == nil {
+			n := int64(len(members))
+			s.metrics.swept(0, n)
+			s.watch.note(outbox.SweepSet, func(pass *outbox.SweepPass) { pass.Unlinked += n })
+		}
 		return err
 	}
 }
 
-// tookSets counts sets.
-func (s *sweeping) tookSets(sets int, members int64) {
-	s.metrics.swept(sets, members)
+// tookSets counts sets that are gone.
+func (s *sweeping) tookSets(sets int) {
+	s.metrics.swept(sets, 0)
 	s.watch.note(outbox.SweepSet, func(pass *outbox.SweepPass) {
 		pass.Scanned += int64(sets)
-		pass.Unlinked += members
 		pass.Total = max(pass.Total, pass.Scanned)
 	})
 }

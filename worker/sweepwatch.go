@@ -35,6 +35,11 @@ type sweepWay struct {
 	under  bool // way: otherwise there is none of the kind
 	noted  bool // MySQL has heard of it
 	logged bool // the log has
+
+	// Of sets:
+	counts   setCounts
+	arriving bool // requests are
+	large    int  // sets in hand
 }
 
 // watchSweep begins to look after sweeps, which are to use the watch's context, until end is called.
@@ -52,25 +57,24 @@ func (s *sweepWatch) begin(p outbox.SweepPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	way := s.ways[p.Kind]
-	way.pass, way.began, way.under, way.logged = p, time.Now(), true, false
+	*way = sweepWay{pass: p, began: time.Now(), under: true, noted: way.noted}
 }
 
-// beginSets notes that a batch of sets begins. It counts those that wait where the batch is the first one and full.
-func (s *sweepWatch) beginSets(sets int) {
+// beginSets notes that a batch of sets begins, the first one or another.
+func (s *sweepWatch) beginSets() {
 	s.mu.Lock()
 	under := s.ways[outbox.SweepSet].under
 	s.mu.Unlock()
-	if under {
-		return
+	if !under {
+		s.begin(outbox.SweepPass{Kind: outbox.SweepSet})
 	}
-	if sets == setsOfABatch {
-		if n, err := s.worker.store.CountSweeps(s.ctx, outbox.SweepSet); err == nil {
-			sets = max(sets, n)
-		} else {
-			s.worker.log.Debug("cannot count the sets that wait", "error", err)
-		}
-	}
-	s.begin(outbox.SweepPass{Kind: outbox.SweepSet, Total: int64(sets)})
+}
+
+// setsInHand notes how many large sets are in hand. Nobody knows how long they take.
+func (s *sweepWatch) setsInHand(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ways[outbox.SweepSet].large = n
 }
 
 // note takes in how far sweeps of a kind are.
@@ -128,6 +132,7 @@ func (s *sweepWatch) run() {
 		if aloud {
 			said = time.Now()
 		}
+		s.countSets()
 		for kind := range s.ways {
 			s.tell(kind, aloud)
 		}
@@ -141,6 +146,7 @@ func (s *sweepWatch) tell(kind outbox.SweepKind, aloud bool) {
 	way := s.ways[kind]
 	pass, under, noted := way.pass, way.under, way.noted
 	pass.ForMicros = time.Since(way.began).Microseconds()
+	pass.Unsure = way.arriving || way.large > 0
 	way.noted, way.logged = under, way.logged || under && aloud
 	s.mu.Unlock()
 	var err error

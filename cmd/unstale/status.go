@@ -130,7 +130,7 @@ func leftSeconds(p *outbox.SweepPass) *float64 {
 type sweepSets struct {
 	Worker      string   `json:"worker"`
 	Taken       int64    `json:"taken"`
-	Total       int64    `json:"total"`
+	Total       int64    `json:"total"`    // taken and waiting; 0: not known
 	Unlinked    int64    `json:"unlinked"` // members
 	ForSeconds  float64  `json:"for_seconds"`
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
@@ -154,7 +154,11 @@ func sweepPassText(p *outbox.SweepPass) string {
 	}
 	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
 	if p.Kind == outbox.SweepSet {
-		text = fmt.Sprintf("%d of %s taken in %s, %s unlinked", p.Scanned, count(p.Total, "index set"), p.For().Round(time.Second), count(p.Unlinked, "member"))
+		text = count(p.Scanned, "index set") + " taken"
+		if p.Total > 0 {
+			text = fmt.Sprintf("%d of %s taken", p.Scanned, count(p.Total, "index set"))
+		}
+		text += fmt.Sprintf(" in %s, %s unlinked", p.For().Round(time.Second), count(p.Unlinked, "member"))
 	}
 	if left, ok := p.Left(); ok {
 		text += fmt.Sprintf(", about %s left", left.Round(time.Second))

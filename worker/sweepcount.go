@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+const (
+	// countShare is how many times as long as a count of the sets that wait took the next one waits.
+	countShare = 20
+	// calm is how long no more sets than a batch must have come before their rate says when all will be taken.
+	calm = 5 * time.Second
+)
+
+// setCounts are what counts of the sets that wait have found since sets began.
+type setCounts struct {
+	next  time.Time // no count before
+	base  int64     // the total that later ones are compared with
+	grown time.Time // when it last rose
+}
+
+// take takes in a total, and reports whether requests keep arriving. What is being finished while others are counted may
+// appear on both sides or on none, so that a batch more or less is no growth.
+func (c *setCounts) take(total int64, took time.Duration) (arriving bool) {
+	now := time.Now()
+	if total > c.base+setsOfABatch || c.grown.IsZero() {
+		c.base, c.grown = total, now
+	}
+	c.next = now.Add(countShare * took)
+	return now.Sub(c.grown) < calm
+}
+
+// countSets brings the total of the sets up to date, if they are under way: those that were taken and those that wait.
+func (s *sweepWatch) countSets() {
+	s.mu.Lock()
+	way := s.ways[outbox.SweepSet]
+	began, taken := way.began, way.pass.Scanned
+	wanted := way.under && !time.Now().Before(way.counts.next)
+	s.mu.Unlock()
+	if !wanted {
+		return
+	}
+	asked := time.Now()
+	n, err := s.worker.store.CountSweeps(s.ctx, outbox.SweepSet)
+	if err != nil {
+		s.worker.log.Debug("cannot count the sets that wait", "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if way.began != began { // others are under way by now
+		return
+	}
+	total := taken + int64(n)
+	way.arriving = way.counts.take(total, time.Since(asked))
+	way.pass.Total = max(total, way.pass.Scanned)
+}

@@ -1,0 +1,105 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// setsInStatus is what status says of index sets once good is satisfied with it.
+func setsInStatus(t *testing.T, r *running, what string, good func(p *outbox.SweepPass) bool) (last *outbox.SweepPass) {
+	t.Helper()
+	testenv.Eventually(t, what, func() bool {
+		st, err := r.store.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = st.Sets
+		return last != nil && good(last)
+	})
+	return last
+}
+
+// What is requested while sets are taken counts among those that wait, and nobody guesses when they will be over while
+// requests keep arriving.
+func TestSetsThatComeAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // none waits for its settling pass
+	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
+	w.requestSets(r.store, 600)
+	r.start(t)
+	setsInStatus(t, r, "the first total", func(p *outbox.SweepPass) bool { return p.Scanned == 500 && p.Total == 600 })
+	w.requestSets(r.store, 1000)
+	p := setsInStatus(t, r, "the next total", func(p *outbox.SweepPass) bool { return p.Total == 1600 })
+	if p.Scanned != 500 || !p.Unsure {
+		t.Errorf("%+v", p)
+	}
+	if left, ok := p.Left(); ok {
+		t.Errorf("%v are said to be left", left)
+	}
+	setsInStatus(t, r, "an estimate when no more come", func(p *outbox.SweepPass) bool { _, ok := p.Left(); return ok })
+	close(slow.goOn)
+	testenv.Eventually(t, "the sets", func() bool { return len(w.left()) == 0 })
+}
+
+// A heldSet is read one page far.
+type heldSet struct {
+	worker.Redis
+	goOn chan struct{}
+}
+
+func (h heldSet) TakeSet(ctx context.Context, set string, id uint64, gone func([]string) error) (keyspace.TakenSet, error) {
+	return h.Redis.TakeSet(ctx, set, id, func(members []string) error {
+		if err := gone(members); err != nil {
+			return err
+		}
+		select {
+		case <-h.goOn:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	})
+}
+
+// requestLarge fills an index set whose members are read in pages, and requests it.
+func (w *world) requestLarge(s *outbox.Store, name string, members int) {
+	w.t.Helper()
+	names := make([]any, members)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s:member:%d", name, i)
+	}
+	if err := w.redis.SAdd(w.t.Context(), name, names...).Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := s.RequestSweeps(w.t.Context(), []outbox.Sweep{{Kind: outbox.SweepSet, Name: name}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// The members of a large set are counted page by page, and nobody guesses how long it will take.
+func TestMembersOfALargeSetMove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	held := heldSet{goOn: make(chan struct{})}
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { held.Redis = real; return held })
+	w.requestLarge(r.store, "tag:large", 5000)
+	r.start(t)
+	p := setsInStatus(t, r, "members", func(p *outbox.SweepPass) bool { return p.Unlinked > 0 })
+	if p.Scanned != 0 || p.Total != 1 || p.Unlinked >= 5000 || !p.Unsure {
+		t.Errorf("%+v", p)
+	}
+	if n := metric(t, r, "unstale_sweep_keys_unlinked_total"); n != float64(p.Unlinked) {
+		t.Errorf("the metric counts %v of %d members", n, p.Unlinked)
+	}
+	close(held.goOn)
+	testenv.Eventually(t, "the set", func() bool { return len(w.left()) == 0 })
+}
