@@ -24,6 +24,7 @@ type Status struct {
 	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
 	SweepsRefused int
 	SweepError    string
+	SweepFailure  *SweepFailure // nil unless sweeps fail as a whole
 	Dead          map[string]int
 	LastBatch     *Batch // nil if the journal is empty
 	Pause         *Pause // nil unless all workers are paused
@@ -72,6 +73,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	}
 	if err == nil {
 		st.Sets, err = s.pass(ctx, SweepSet)
+	}
+	if err == nil {
+		st.SweepFailure, err = s.sweepFailure(ctx)
 	}
 	if err != nil {
 		return Status{}, fmt.Errorf("read status: %w", err)

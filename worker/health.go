@@ -130,7 +130,7 @@ func (h *Health) down(err error) {
 	h.metrics.up.Set(0)
 }
 
-// sweepFailed and sweepDone do the same for the sweeper, which may fail alone.
+// sweepFailed and sweepDone do the same for the sweeper, which may fail alone. sweepDone reports whether it had.
 func (h *Health) sweepFailed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,6 +138,7 @@ func (h *Health) sweepFailed(err error) {
 		h.log.Warn("sweeps wait; trying again", "error", err)
 	}
 	h.sweepErr, h.sweepBad = err, time.Now()
+	h.metrics.sweeping.Set(0)
 }
 
 // sweptElsewhere notes that another worker sweeps. While sweeps fail everywhere workers take turns at failing, so that
@@ -147,16 +148,20 @@ func (h *Health) sweptElsewhere() {
 	defer h.mu.Unlock()
 	if time.Since(h.sweepBad) > time.Minute {
 		h.sweepErr = nil
+		h.metrics.sweeping.Set(1)
 	}
 }
 
-func (h *Health) sweepDone() {
+func (h *Health) sweepDone() (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sweepErr != nil {
+	failed = h.sweepErr != nil
+	if failed {
 		h.log.Info("sweeping again")
 	}
 	h.sweepErr = nil
+	h.metrics.sweeping.Set(1)
+	return failed
 }
 
 // subscribed notes whether the worker is subscribed to wake-ups, and if not, why. Readiness does not tell, since polling
@@ -201,7 +206,7 @@ func (h *Health) Ready() error {
 	case !h.started:
 		return errors.New("the first pass is not over")
 	case h.sweepErr != nil:
-		return h.sweepErr
+		return fmt.Errorf("sweeps fail, rows go on: %w", h.sweepErr)
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ type Metrics struct {
 	overdue      prometheus.Gauge
 	sweepQueue   prometheus.Gauge
 	sweepRefused prometheus.Gauge
+	sweeping     prometheus.Gauge
 	damaged      prometheus.Gauge
 	dead         *prometheus.GaugeVec // by reason
 	passSeconds  prometheus.Histogram
@@ -95,6 +96,8 @@ func newMetrics(w *Worker) *Metrics {
 	m.sweepQueue = gauge("sweeps_waiting", "Patterns and index sets that wait; counts end at 10001.")
 	m.damaged = gauge("journal_damaged", "Batches of the journal that cannot be read and were set aside; counts end at 10001.")
 	m.sweepRefused = gauge("sweeps_refused", "Those among them that Redis has refused, each tried again every minute; counts end at 10001.")
+	m.sweeping = gauge("sweeping", "1 while sweeps work or none waits, 0 while they fail as a whole.")
+	m.sweeping.Set(1)
 	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
 	m.passSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",

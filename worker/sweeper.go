@@ -45,7 +45,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 			continue
 		case err != nil:
 			outages++
-			w.health.sweepFailed(err)
+			w.sweepFailed(ctx, err)
 			timer.Reset(outagePause(err, outages))
 			continue
 		case n > 0:
@@ -54,7 +54,24 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 			timer.Reset(jitter(tickInterval, 0.1))
 		}
 		outages = 0
-		w.health.sweepDone()
+		if w.health.sweepDone() {
+			if err := w.store.SweepsWork(ctx); err != nil {
+				w.log.Debug("cannot note that sweeps work again", "error", err)
+			}
+		}
+	}
+}
+
+// sweepFailed tells that sweeps fail as a whole, and "unstale status" why, if it is for Redis: MySQL can't be told of its own
+// outages.
+func (w *Worker) sweepFailed(ctx context.Context, err error) {
+	w.health.sweepFailed(err)
+	var redis *keyspace.Outage
+	if !errors.As(err, &redis) {
+		return
+	}
+	if err := w.store.NoteSweepFailure(ctx, err); err != nil {
+		w.log.Debug("cannot note that sweeps fail", "error", err)
 	}
 }
 

@@ -138,6 +138,6 @@ func (s *sweeping) end(o sweepOutcome) {
 		s.watch.over(k.kind)
 	}
 	if k.err != nil && s.watch.ctx.Err() == nil && !isLoss(k.err) {
-		s.health.sweepFailed(k.err)
+		s.sweepFailed(s.watch.ctx, k.err)
 	}
 }

@@ -179,9 +179,13 @@ func TestStatusOfSweeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox_sweeper (name, worker, error) VALUES ('failed', 'web-1', 'no right')"); err != nil {
+		t.Fatal(err)
+	}
 	vars := map[string]string{"MYSQL_DSN": env.DSN}
 	r := call(t, vars, "status")
 	for _, want := range []string{
+		"sweeps       0  all fail in worker web-1: no right\n",
 		"sweeping     250 of 1000 names scanned for 7 patterns in ", ", 3 unlinked, about ",
 		"sweeping     500 of 600 index sets taken in ", ", 1500 members unlinked, about ", " left, by worker web-1\n",
 	} {

@@ -72,6 +72,7 @@ func statusObject(s outbox.Status) any {
 		SweepsSettling   any            `json:"sweeps_settling"`
 		SweepsRefused    any            `json:"sweeps_refused"`
 		SweepError       string         `json:"sweep_error,omitempty"`
+		SweepFailure     string         `json:"sweep_failure,omitempty"`
 		SweepPass        *sweepPass     `json:"sweep_pass"`
 		SweepSets        *sweepSets     `json:"sweep_sets"`
 		LastBatch        *batch         `json:"last_batch"`
@@ -83,6 +84,9 @@ func statusObject(s outbox.Status) any {
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 		SweepPass: sweepPassObject(s.Pass), SweepSets: sweepSetsObject(s.Sets),
+	}
+	if s.SweepFailure != nil {
+		out.SweepFailure = s.SweepFailure.Error
 	}
 	out.Pause = pauseObject(s.Pause)
 	out.JournalDamaged = bounded(s.Damaged)
@@ -199,6 +203,9 @@ func printStatus(p process, s outbox.Status) {
 	}
 	if s.SweepsRefused > 0 {
 		sweeps = append(sweeps, fmt.Sprintf("%v refused by Redis, the last: %s", bounded(s.SweepsRefused), s.SweepError))
+	}
+	if f := s.SweepFailure; f != nil {
+		sweeps = append(sweeps, printable(fmt.Sprintf("all fail in worker %s: %s", f.Worker, f.Error)))
 	}
 	line("sweeps", bounded(s.Sweeps), sweeps...)
 	if s.Pass != nil {
