@@ -248,6 +248,7 @@ func TestSetsComeInBatches(t *testing.T) {
 func TestAPatternBesideSets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // no settling pass comes between
 	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)
