@@ -36,12 +36,14 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 }
 
 // Up applies whatever is missing and returns what it applied. Running it again is harmless. When ctx ends, the step in
-// hand is finished and no other is begun; the error says so. A schema that is newer is refused with [ErrSchema].
-func Up(ctx context.Context, db *sql.DB) (done []*goose.MigrationResult, err error) {
+// hand is finished and no other is begun; the error says so. A step that is refused a lock (1205) is tried again for two
+// minutes, or until ctx ends. A schema that is newer is refused with [ErrSchema].
+func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.MigrationResult, err error) {
 	p, err := Provider(db)
 	if err != nil {
 		return nil, err
 	}
+	steps := newStepper(options)
 	err = inTurn(ctx, db, func() error {
 		if err := RefuseNewer(ctx, db); err != nil {
 			return err
@@ -50,10 +52,13 @@ func Up(ctx context.Context, db *sql.DB) (done []*goose.MigrationResult, err err
 			if err := ctx.Err(); err != nil {
 				return interrupted(p, done, err)
 			}
-			r, err := step(ctx, p.UpByOne)
-			if errors.Is(err, goose.ErrNoNextVersion) {
+			r, err := steps.step(ctx, p.UpByOne)
+			switch {
+			case errors.Is(err, goose.ErrNoNextVersion):
 				return nil
-			} else if err != nil {
+			case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+				return interrupted(p, done, err)
+			case err != nil:
 				return err
 			}
 			done = append(done, r)
@@ -79,27 +84,12 @@ func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) er
 	}
 }
 
-// stepTries is how often a step is begun that finds its work done on the way.
-const stepTries = 3
-
-// step takes one step, to its end also where ctx ends. A process that was killed in the middle of a step leaves an ALTER
-// behind which the server finishes: a step looks first whether its work is done, sees that it is not, waits behind the
-// orphan, and then is refused. So it looks again.
-func step(ctx context.Context, take func(context.Context) (*goose.MigrationResult, error)) (r *goose.MigrationResult, err error) {
-	for range stepTries {
-		if r, err = take(context.WithoutCancel(ctx)); !isDoneAlready(err) {
-			break
-		}
-	}
-	return r, err
-}
-
 // ErrRows says that a migration was not taken back, because its table has rows.
 var ErrRows = errors.New("has rows, which would be lost; let the worker empty it first, or force it")
 
 // Down takes back the last migration and returns it, or nil if none is applied. Unless force is set, a table
-// with rows stays: the error wraps [ErrRows].
-func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, error) {
+// with rows stays: the error wraps [ErrRows]. It waits for a lock as [Up] does, and looks for rows before each try.
+func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goose.MigrationResult, error) {
 	p, err := Provider(db)
 	if err != nil {
 		return nil, err
@@ -113,12 +103,14 @@ func Down(ctx context.Context, db *sql.DB, force bool) (*goose.MigrationResult, 
 		if err := RefuseNewer(ctx, db); err != nil {
 			return err
 		}
-		if !force {
-			if err := refuseRows(ctx, db, p, have); err != nil {
-				return err
+		done, err = newStepper(options).step(ctx, func(ctx context.Context) (*goose.MigrationResult, error) {
+			if !force {
+				if err := refuseRows(ctx, db, p, have); err != nil {
+					return nil, err
+				}
 			}
-		}
-		done, err = step(ctx, p.Down)
+			return p.Down(ctx)
+		})
 		return err
 	})
 	if err != nil {

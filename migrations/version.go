@@ -16,6 +16,7 @@ const (
 	errColumnExists = 1060 // ER_DUP_FIELDNAME
 	errKeyExists    = 1061 // ER_DUP_KEYNAME
 	errNothingThere = 1091 // ER_CANT_DROP_FIELD_OR_KEY
+	errLockTimeout  = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errNoRight      = 1142 // ER_TABLEACCESS_DENIED_ERROR
 	errNoTable      = 1146 // ER_NO_SUCH_TABLE
 )

@@ -30,7 +30,7 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), func() {
-				fmt.Fprintln(p.Err, "stopping: the step in hand is finished; a second signal ends the process at once")
+				fmt.Fprintln(p.Err, "stopping: the step in hand is finished, unless it waits for a lock in vain; a second signal ends the process at once")
 			})()
 			return errors.Join(run(cmd.Context(), store), store.Close())
 		},
@@ -39,11 +39,16 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 	return cmd
 }
 
+// noticesTo says on stderr what a step waits for.
+func noticesTo(p process) migrations.Option {
+	return migrations.Notify(func(notice string) { fmt.Fprintln(p.Err, notice) })
+}
+
 func newMigrateUp(p process) *cobra.Command {
 	cmd := migrateVerb(p, "up", "Apply what is missing; processes that start together take turns, and a signal lets the step in hand end",
 		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'",
 		func(ctx context.Context, s *outbox.Store) error {
-			done, err := migrations.Up(ctx, s.SchemaDB())
+			done, err := migrations.Up(ctx, s.SchemaDB(), noticesTo(p))
 			for _, r := range done {
 				fmt.Fprintf(p.Out, "applied %s in %s\n", r.Source.Path, r.Duration.Round(time.Millisecond))
 			}
@@ -61,7 +66,7 @@ func newMigrateDown(p process) *cobra.Command {
 	cmd := migrateVerb(p, "down", "Take back the last migration; refused while its table has rows",
 		"  unstale migrate down          # one step\n  unstale migrate down --force  # even if rows are lost",
 		func(ctx context.Context, s *outbox.Store) error {
-			r, err := migrations.Down(ctx, s.SchemaDB(), force)
+			r, err := migrations.Down(ctx, s.SchemaDB(), force, noticesTo(p))
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,25 +86,7 @@ func TestFirstSignalEndsACommand(t *testing.T) {
 // The first signal ends what waits for a server too, and the step of a migration ends first.
 func TestFirstSignalEndsAMigration(t *testing.T) {
 	t.Parallel()
-	env := testenv.MySQL(t)
-	variables := map[string]string{"MYSQL_DSN": env.DSN}
-	if r := call(t, variables, "migrate", "up"); r.code != exitDone {
-		t.Fatalf("%+v", r)
-	}
-	for down := ""; down != "took back 00008_settling.sql\n"; {
-		r := call(t, variables, "migrate", "down", "--force")
-		if down = r.out; r.code != exitDone {
-			t.Fatalf("%+v", r)
-		}
-	}
-	holder, err := env.DB.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback() }()
-	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
-		t.Fatal(err)
-	}
+	env, variables, holder := beforeSettling(t)
 	r := begin(t, variables, "migrate", "up")
 	r.until("a step waits", func() bool {
 		var n int
@@ -122,6 +105,46 @@ func TestFirstSignalEndsAMigration(t *testing.T) {
 	if r := call(t, variables, "migrate", "up"); r.code != exitDone || !strings.Contains(r.out, "applied 00009_sweeper.sql") {
 		t.Errorf("%+v", r)
 	}
+}
+
+// A migration says what it waits for, once, and goes on when the lock is free.
+func TestMigrationWaitsForALock(t *testing.T) {
+	t.Parallel()
+	_, variables, holder := beforeSettling(t)
+	r := begin(t, variables, "migrate", "up")
+	r.until("it says what it waits for", func() bool { return r.log.has("step 00008_settling.sql waits for a lock") })
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantExit(exitDone)
+	if !r.log.has("applied 00008_settling.sql in ") {
+		t.Errorf("%s", r.log)
+	}
+}
+
+// beforeSettling is a schema whose next step waits for the transaction that is returned.
+func beforeSettling(t *testing.T) (*testenv.Database, map[string]string, *sql.Tx) {
+	t.Helper()
+	env := testenv.MySQL(t)
+	variables := map[string]string{"MYSQL_DSN": env.DSN}
+	if r := call(t, variables, "migrate", "up"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	for down := ""; down != "took back 00008_settling.sql\n"; {
+		r := call(t, variables, "migrate", "down", "--force")
+		if down = r.out; r.code != exitDone {
+			t.Fatalf("%+v", r)
+		}
+	}
+	holder, err := env.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Rollback() })
+	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
+		t.Fatal(err)
+	}
+	return env, variables, holder
 }
 
 // memory is how many KiB a process has in memory.

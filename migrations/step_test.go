@@ -1,0 +1,127 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+// A step that is refused its lock while an orphan is at work is tried again, says so once, and finds what the orphan made.
+func TestUpBehindASlowOrphan(t *testing.T) {
+	t.Parallel()
+	ctx, hasty, db, holder := refusedALock(t)
+	orphan := make(chan error, 1)
+	go func() {
+		_, err := db.Exec("ALTER TABLE cache_outbox_sweeps ADD COLUMN swept_at DATETIME(6) NULL COMMENT 'null: not carried out yet'")
+		orphan <- err
+	}()
+	testenv.Eventually(t, "the orphan waits", func() bool { return waiting(t, db) == 1 })
+	var notices []string
+	done, err := migrations.Up(ctx, hasty, migrations.Notify(func(notice string) {
+		notices = append(notices, notice)
+		if err := errors.Join(holder.Commit(), <-orphan); err != nil {
+			t.Error(err)
+		}
+	}))
+	if err != nil || len(done) != files-7 {
+		t.Errorf("%d steps, %v", len(done), err)
+	}
+	if len(notices) != 1 || !strings.HasPrefix(notices[0], "step 00008_settling.sql waits for a lock on its table; a statement of a killed migration") {
+		t.Errorf("notices: %q", notices)
+	}
+	if err := migrations.Check(ctx, db); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who is stopped while a step waits for a lock in vain is not kept until the lock is free.
+func TestUpIsInterruptedBetweenTries(t *testing.T) {
+	t.Parallel()
+	ctx, hasty, _, holder := refusedALock(t)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done, err := migrations.Up(ctx, hasty, migrations.Notify(func(string) { cancel() }))
+	if len(done) != 0 || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "while step 00008_settling.sql waited for a lock") {
+		t.Errorf("%d steps, %v", len(done), err)
+	}
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrations.Up(t.Context(), hasty); err != nil {
+		t.Error(err)
+	}
+}
+
+// A table that gets rows while its step back waits for the lock stays.
+func TestDownLooksForRowsBeforeEachTry(t *testing.T) {
+	t.Parallel()
+	db := testenv.MySQL(t)
+	if _, err := migrations.Up(t.Context(), db.DB); err != nil {
+		t.Fatal(err)
+	}
+	for range files - 3 {
+		if _, err := migrations.Down(t.Context(), db.DB, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, err := db.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }()
+	if _, err := holder.Exec("INSERT INTO cache_outbox_dead (entity, entity_id, created_at, first_id, reason, error, map_version) VALUES ('product', '1', UTC_TIMESTAMP(6), 1, 'x', '', '')"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := migrations.Down(t.Context(), impatient(t, db), false, migrations.Notify(func(string) {
+		if err := holder.Commit(); err != nil {
+			t.Error(err)
+		}
+	}))
+	if r != nil || !errors.Is(err, migrations.ErrRows) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// refusedALock is a schema whose next step gets no lock before the transaction ends, and a pool that does not wait long.
+func refusedALock(t *testing.T) (ctx context.Context, hasty, db *sql.DB, holder *sql.Tx) {
+	t.Helper()
+	env := testenv.MySQL(t)
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	for range files - 7 {
+		if _, err := migrations.Down(t.Context(), env.DB, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, err := env.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Rollback() })
+	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
+		t.Fatal(err)
+	}
+	return t.Context(), impatient(t, env), env.DB, holder
+}
+
+// impatient is a pool that waits a second for a lock.
+func impatient(t *testing.T, env *testenv.Database) *sql.DB {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(env.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
+	}
+	cfg.Params["lock_wait_timeout"] = "1"
+	return open(t, cfg.FormatDSN())
+}
