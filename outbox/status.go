@@ -59,12 +59,30 @@ const (
 		"WHERE epoch = '" + damagedEpoch + "' ORDER BY beat DESC, id DESC LIMIT 1"
 )
 
-// Status reads a Status.
+// statusTables are the tables that a Status counts, each with what reads its part.
+var statusTables = []struct {
+	name string
+	read func(*Store, context.Context, *Status) error
+}{
+	{"cache_outbox", (*Store).readHot},
+	{"cache_outbox_delayed", (*Store).readDelayed},
+	{"cache_outbox_sweeps", (*Store).readSweeps},
+	{"cache_outbox_dead", (*Store).readDead},
+	{"cache_outbox_journal", (*Store).readJournalHead},
+}
+
+// Status reads a Status. It fails with the first table that cannot be read, and ends within the timeout of one statement.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	st := Status{Dead: map[string]int{}}
-	err := s.readStatus(ctx, &st)
+	var st Status
+	var err error
+	for _, table := range statusTables {
+		if err = table.read(s, ctx, &st); err != nil {
+			err = fmt.Errorf("read %s: %w", table.name, err)
+			break
+		}
+	}
 	if err == nil {
 		st.Pause, err = s.Paused(ctx)
 	}
@@ -83,35 +101,51 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-func (s *Store) readStatus(ctx context.Context, st *Status) error {
-	for table, n := range map[string]*int{
-		"cache_outbox": &st.Waiting, "cache_outbox_delayed": &st.Delayed, "cache_outbox_sweeps": &st.Sweeps,
+// StatusByTable reads a Status without Pause, Pass, Sets and SweepFailure, each table by itself: one that cannot be read is in
+// failed with its error, and what it would tell is not defined. Each table may take as long as one statement.
+func (s *Store) StatusByTable(ctx context.Context) (st Status, failed map[string]error) {
+	failed = map[string]error{}
+	for _, table := range statusTables {
+		limited, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+		if err := table.read(s, limited, &st); err != nil {
+			failed[table.name] = err
+		}
+		cancel()
+	}
+	return st, failed
+}
+
+func (s *Store) readHot(ctx context.Context, st *Status) error {
+	if err := s.countUp(ctx, &st.Waiting, fmt.Sprintf(countSQL, "cache_outbox")); err != nil {
+		return err
+	}
+	return s.readAge(ctx, &st.OldestAge, oldestSQL)
+}
+
+func (s *Store) readDelayed(ctx context.Context, st *Status) error {
+	if err := s.countUp(ctx, &st.Delayed, fmt.Sprintf(countSQL, "cache_outbox_delayed")); err != nil {
+		return err
+	}
+	return s.readAge(ctx, &st.Overdue, overdueSQL)
+}
+
+func (s *Store) readSweeps(ctx context.Context, st *Status) error {
+	for query, n := range map[string]*int{
+		fmt.Sprintf(countSQL, "cache_outbox_sweeps"): &st.Sweeps, refusedSQL: &st.SweepsRefused, settlingSQL: &st.Settling,
 	} {
-		if err := s.side.GetContext(ctx, n, fmt.Sprintf(countSQL, table), MaxExactCount+1); err != nil {
+		if err := s.countUp(ctx, n, query); err != nil {
 			return err
 		}
-	}
-	for query, age := range map[string]*time.Duration{oldestSQL: &st.OldestAge, overdueSQL: &st.Overdue} {
-		var micros []int64
-		if err := s.side.SelectContext(ctx, &micros, query); err != nil {
-			return err
-		}
-		for _, n := range micros {
-			// Plain SQL may write any time: what lies ahead has no age, and what a Duration can't hold is cut.
-			*age = time.Duration(min(max(n, 0), math.MaxInt64/1000)) * time.Microsecond
-		}
-	}
-	if err := s.side.GetContext(ctx, &st.SweepsRefused, refusedSQL, MaxExactCount+1); err != nil {
-		return err
-	}
-	if err := s.side.GetContext(ctx, &st.Settling, settlingSQL, MaxExactCount+1); err != nil {
-		return err
 	}
 	var refusals []string
 	if err := s.side.SelectContext(ctx, &refusals, refusalSQL); err != nil {
 		return err
 	}
 	st.SweepError = strings.Join(refusals, "")
+	return nil
+}
+
+func (s *Store) readDead(ctx context.Context, st *Status) error {
 	var dead []struct {
 		Reason string `db:"reason"`
 		N      int    `db:"n"`
@@ -119,10 +153,15 @@ func (s *Store) readStatus(ctx context.Context, st *Status) error {
 	if err := s.side.SelectContext(ctx, &dead, deadSQL); err != nil {
 		return err
 	}
+	st.Dead = map[string]int{}
 	for _, d := range dead {
 		st.Dead[d.Reason] = d.N
 	}
-	if err := s.side.GetContext(ctx, &st.Damaged, damagedSQL, MaxExactCount+1); err != nil {
+	return nil
+}
+
+func (s *Store) readJournalHead(ctx context.Context, st *Status) error {
+	if err := s.countUp(ctx, &st.Damaged, damagedSQL); err != nil {
 		return err
 	}
 	for query, batch := range map[string]**Batch{batchSQL: &st.LastBatch, lastBadSQL: &st.LastDamaged} {
@@ -133,6 +172,24 @@ func (s *Store) readStatus(ctx context.Context, st *Status) error {
 		if len(found) > 0 {
 			*batch = &found[0]
 		}
+	}
+	return nil
+}
+
+// countUp counts as far as MaxExactCount+1.
+func (s *Store) countUp(ctx context.Context, n *int, query string) error {
+	return s.side.GetContext(ctx, n, query, MaxExactCount+1)
+}
+
+// readAge reads the age of a row in microseconds, and leaves age alone without one.
+func (s *Store) readAge(ctx context.Context, age *time.Duration, query string) error {
+	var micros []int64
+	if err := s.side.SelectContext(ctx, &micros, query); err != nil {
+		return err
+	}
+	for _, n := range micros {
+		// Plain SQL may write any time: what lies ahead has no age, and what a Duration can't hold is cut.
+		*age = time.Duration(min(max(n, 0), math.MaxInt64/1000)) * time.Microsecond
 	}
 	return nil
 }

@@ -35,15 +35,6 @@ func (w *Worker) startCron(ctx context.Context) (*cron.Cron, error) {
 	return c, nil
 }
 
-// readGauges sets the gauges from the tables. During an outage the loop says what is wrong, so this says nothing.
-func (w *Worker) readGauges(ctx context.Context) {
-	status, err := w.store.Status(ctx)
-	if err != nil {
-		return
-	}
-	w.metrics.observe(status)
-}
-
 func (w *Worker) expireJournal(ctx context.Context) {
 	n, err := w.store.ExpireJournal(ctx, w.cfg.JournalRetention, journalChunk)
 	switch {

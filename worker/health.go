@@ -110,6 +110,13 @@ func (h *Health) lost(err error) {
 // Wait notes that the worker can't begin yet, since MySQL does not answer. Only a change of state is logged.
 func (h *Health) Wait(err error) { h.down(err) }
 
+// inOutage reports whether the loop has told of an outage that is not over.
+func (h *Health) inOutage() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.outage != nil
+}
+
 // down notes a turn that failed. Only a change of state is logged.
 func (h *Health) down(err error) {
 	h.mu.Lock()

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -158,16 +159,22 @@ func (m *Metrics) swept(sweeps int, keys int64) {
 	m.sweptKeys.Add(float64(keys))
 }
 
-// observe sets the gauges.
-func (m *Metrics) observe(s outbox.Status) {
-	m.waiting.Set(float64(s.Waiting))
-	m.oldest.Set(s.OldestAge.Seconds())
-	m.delayed.Set(float64(s.Delayed))
-	m.overdue.Set(s.Overdue.Seconds())
-	m.sweepQueue.Set(float64(s.Sweeps))
-	m.sweepRefused.Set(float64(s.SweepsRefused))
-	m.damaged.Set(float64(s.Damaged))
+// observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like a new one.
+func (m *Metrics) observe(s outbox.Status, failed map[string]error) {
+	from := func(table string, value float64) float64 {
+		if failed[table] != nil {
+			return math.NaN()
+		}
+		return value
+	}
+	m.waiting.Set(from("cache_outbox", float64(s.Waiting)))
+	m.oldest.Set(from("cache_outbox", s.OldestAge.Seconds()))
+	m.delayed.Set(from("cache_outbox_delayed", float64(s.Delayed)))
+	m.overdue.Set(from("cache_outbox_delayed", s.Overdue.Seconds()))
+	m.sweepQueue.Set(from("cache_outbox_sweeps", float64(s.Sweeps)))
+	m.sweepRefused.Set(from("cache_outbox_sweeps", float64(s.SweepsRefused)))
+	m.damaged.Set(from("cache_outbox_journal", float64(s.Damaged)))
 	for _, reason := range invalidation.Reasons() {
-		m.dead.WithLabelValues(string(reason)).Set(float64(s.Dead[string(reason)]))
+		m.dead.WithLabelValues(string(reason)).Set(from("cache_outbox_dead", float64(s.Dead[string(reason)])))
 	}
 }

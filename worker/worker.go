@@ -32,6 +32,7 @@ type Worker struct {
 	lately    journalEntities
 	burials   *tidings
 	delays    *tidings
+	unread    *unreadTables
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
@@ -68,6 +69,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		sweepNow:  make(chan struct{}, 1),
 		burials:   newTidings(deps.Log, "rows are dead letters now, see 'unstale dead list'"),
 		delays:    newTidings(deps.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
+		unread:    newUnreadTables(deps.Log),
 	}
 	w.resting.Store(true) // until the loop has looked, or Drain
 	w.metrics = newMetrics(w)
