@@ -3,7 +3,7 @@ package invalidation
 import (
 	"errors"
 
-	"github.com/unstale/unstale/invalidation/params"
+	"github.com/unstale/unstale/internal/params"
 )
 
 // A Row is what an application wrote: one change of one thing.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/unstale/unstale/invalidation/params"
+	"github.com/unstale/unstale/internal/params"
 )
 
 // A FieldError says which field of which invalidation cannot be written, and what would do.

@@ -27,7 +27,7 @@ const (
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)
-		if err == nil || committing || try == inTxTries || !IsContention(err) {
+		if err == nil || committing || try == inTxTries || !isContention(err) {
 			return err
 		}
 		wait := time.Duration(try) * inTxBackoff

@@ -7,14 +7,15 @@ import (
 	"sort"
 	"time"
 
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 )
 
 // A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.
 type change struct {
-	row     *outbox.Row
+	row     *store.Row
 	decoded invalidation.Row
 	plan    invalidation.Plan
 	targets []int // indexes into batch.targets, one for each of plan.Keys
@@ -35,7 +36,7 @@ type batch struct {
 }
 
 // newBatch decodes rows and finds the faults that need neither map nor server.
-func newBatch(m *invalidation.Map, rows []outbox.Row) *batch {
+func newBatch(m *invalidation.Map, rows []store.Row) *batch {
 	n := len(rows) // a row has one key, mostly
 	b := &batch{
 		m: m, changes: make([]change, n),
@@ -220,15 +221,15 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 
 // settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is
 // delayed until its attempts are used up, any other is buried.
-func (b *batch) settlement(cfg Config) outbox.Settlement {
+func (b *batch) settlement(cfg Config) store.Settlement {
 	n := len(b.changes) // nothing is wrong with any of them, mostly
-	s := outbox.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]outbox.Entry, 0, n)}
-	sweeps := map[outbox.Sweep]bool{}
+	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.Entry, 0, n)}
+	sweeps := map[store.Sweep]bool{}
 	for i := range b.changes {
 		c := &b.changes[i]
 		switch {
 		case c.away != nil:
-			s.Delays = append(s.Delays, outbox.Delay{
+			s.Delays = append(s.Delays, store.Delay{
 				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: awayReason, Error: c.away.Error(),
 			})
 			continue
@@ -239,14 +240,14 @@ func (b *batch) settlement(cfg Config) outbox.Settlement {
 		s.Done = append(s.Done, c.row.ID)
 		s.Journal = append(s.Journal, c.entry())
 		for _, p := range c.plan.Patterns {
-			sweeps[outbox.Sweep{Kind: outbox.SweepPattern, Name: p}] = true
+			sweeps[store.Sweep{Kind: store.SweepPattern, Name: p}] = true
 		}
 		for _, name := range c.plan.Sets {
-			sweeps[outbox.Sweep{Kind: outbox.SweepSet, Name: name}] = true
+			sweeps[store.Sweep{Kind: store.SweepSet, Name: name}] = true
 		}
 		if !c.row.Repeated {
 			for _, after := range c.plan.Repeat {
-				s.Repeats = append(s.Repeats, outbox.Repeat{ID: c.row.ID, After: after})
+				s.Repeats = append(s.Repeats, store.Repeat{ID: c.row.ID, After: after})
 			}
 		}
 	}
@@ -256,22 +257,22 @@ func (b *batch) settlement(cfg Config) outbox.Settlement {
 	return s
 }
 
-func (c *change) settleFault(cfg Config, s *outbox.Settlement) {
+func (c *change) settleFault(cfg Config, s *store.Settlement) {
 	reason, text := string(c.fault.Reason), c.fault.Error()
 	attempts := c.row.Attempts + 1
 	if c.missed && attempts < missedTries {
-		s.Delays = append(s.Delays, outbox.Delay{
+		s.Delays = append(s.Delays, store.Delay{
 			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), jitter(missedDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
 	if c.retry && attempts < cfg.MaxAttempts {
-		s.Delays = append(s.Delays, outbox.Delay{
+		s.Delays = append(s.Delays, store.Delay{
 			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
-	s.Deaths = append(s.Deaths, outbox.Death{ID: c.row.ID, Reason: reason, Error: text})
+	s.Deaths = append(s.Deaths, store.Death{ID: c.row.ID, Reason: reason, Error: text})
 }
 
 // awayReason is why a row is delayed whose shard is away.
@@ -289,9 +290,9 @@ func retryDelay(base time.Duration, attempts int) time.Duration {
 	return jitter(min(max(d, base), longestRetry), 0.25)
 }
 
-func (c *change) entry() outbox.Entry {
+func (c *change) entry() store.Entry {
 	id := c.row.FirstID
-	return outbox.Entry{
+	return store.Entry{
 		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
 		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets,
 	}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
 )
 
 // BenchmarkBatch takes 1,000 claimed rows through everything but the servers.
@@ -22,7 +22,7 @@ func BenchmarkBatch(b *testing.B) {
 }
 
 // batchOf does what a pass does to rows, without MySQL and Redis.
-func batchOf(t testing.TB, m *invalidation.Map, rows []outbox.Row, cfg Config) outbox.Settlement {
+func batchOf(t testing.TB, m *invalidation.Map, rows []store.Row, cfg Config) store.Settlement {
 	b := newBatch(m, rows)
 	answers, err := b.resolve(t.Context(), nil, cfg.BatchKeys)
 	if err != nil {
@@ -49,11 +49,11 @@ func couponMap(t testing.TB, entities int) *invalidation.Map {
 }
 
 // couponRows are rows of one exact key each.
-func couponRows(n int) []outbox.Row {
-	rows := make([]outbox.Row, n)
+func couponRows(n int) []store.Row {
+	rows := make([]store.Row, n)
 	for i := range rows {
 		id := uint64(i + 1)
-		rows[i] = outbox.Row{ID: id, FirstID: id, Entity: "coupon0", EntityID: fmt.Sprintf("code-%d", i)}
+		rows[i] = store.Row{ID: id, FirstID: id, Entity: "coupon0", EntityID: fmt.Sprintf("code-%d", i)}
 	}
 	return rows
 }

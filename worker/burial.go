@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // tellInterval is the time between two lines of a reason: a broken application makes many bad rows.
@@ -33,7 +33,7 @@ func newTidings(log *slog.Logger, message string) *tidings {
 }
 
 // note takes in one row.
-func (t *tidings) note(reason string, row *outbox.Row, text string) {
+func (t *tidings) note(reason string, row *store.Row, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.reasons[reason]
@@ -94,11 +94,11 @@ func (t *tidings) close() {
 
 // noteFates tells of the rows of a claim that were just buried or delayed for a fault of their own. That a shard is away is
 // told elsewhere.
-func (w *Worker) noteFates(rows []outbox.Row, s outbox.Settlement) {
+func (w *Worker) noteFates(rows []store.Row, s store.Settlement) {
 	if len(s.Deaths)+len(s.Delays) == 0 {
 		return
 	}
-	byID := make(map[uint64]*outbox.Row, len(rows))
+	byID := make(map[uint64]*store.Row, len(rows))
 	for i := range rows {
 		byID[rows[i].ID] = &rows[i]
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )

@@ -1,5 +1,5 @@
-// Package worker carries committed rows from MySQL to Redis. It is the only package that joins outbox and
-// keyspace.
+// Package worker carries committed rows from MySQL to Redis. It is the only package that joins
+// internal/store and internal/keyspace.
 //
 //	             claim                                  settle + COMMIT
 //	waiting ────────────► claimed ─ look up ─ expand ─ UNLINK ─ PUBLISH ────────► gone, in the journal

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // stalled is how long the loop may be silent before the process counts as dead: several times the longest pass.
@@ -68,7 +68,7 @@ func (h *Health) turn() {
 }
 
 // rest notes whether an operator has paused the workers. Only a change is logged.
-func (h *Health) rest(resting bool, p *outbox.Pause) {
+func (h *Health) rest(resting bool, p *store.Pause) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

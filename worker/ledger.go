@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -23,7 +23,7 @@ type ledger struct {
 }
 
 // recent brings the ledger up to date with what was settled since the last call.
-func (l *ledger) recent(ctx context.Context, store *outbox.Store) (map[string]uint64, error) {
+func (l *ledger) recent(ctx context.Context, store *store.Store) (map[string]uint64, error) {
 	now := time.Now()
 	if l.last == nil || now.Sub(l.read) > ledgerLife {
 		return l.all(ctx, store)
@@ -40,7 +40,7 @@ func (l *ledger) recent(ctx context.Context, store *outbox.Store) (map[string]ui
 }
 
 // all asks the journal anew.
-func (l *ledger) all(ctx context.Context, store *outbox.Store) (map[string]uint64, error) {
+func (l *ledger) all(ctx context.Context, store *store.Store) (map[string]uint64, error) {
 	now := time.Now()
 	beats, err := store.LastBeats(ctx)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
 )
 
 // lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup. A lookup
 // is outside the claim: its own connection, its own time limit, the state after the commit.
 type lookups struct {
-	store   *outbox.Store
+	store   *store.Store
 	answers invalidation.Answers
 	faults  map[askKey]*lookupFault
 }
@@ -34,7 +34,7 @@ type lookupFault struct {
 // resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage
 // of MySQL. Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are
 // dropped from the batch and stay in the table.
-func (b *batch) resolve(ctx context.Context, store *outbox.Store, most int) (*invalidation.Answers, error) {
+func (b *batch) resolve(ctx context.Context, store *store.Store, most int) (*invalidation.Answers, error) {
 	l := &lookups{store: store, faults: map[askKey]*lookupFault{}}
 	q := questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
 	for i := range b.changes {
@@ -177,16 +177,16 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 // fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and
 // from a server that is away (nobody is at fault, the error is returned).
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
-	var slow *outbox.SlowLookupError
+	var slow *store.SlowLookupError
 	f := &lookupFault{err: err}
 	switch {
-	case outbox.IsTooLarge(err) && len(by) > 1:
+	case store.IsTooLarge(err) && len(by) > 1:
 		return l.askHalves(ctx, lookup, by)
-	case outbox.IsTooLarge(err):
+	case store.IsTooLarge(err):
 		f.err = fmt.Errorf("one question is larger than max_allowed_packet; ask by shorter values: %w", err)
 	case errors.As(err, &slow):
 		f.retry = true
-	case !outbox.IsStatementFault(err):
+	case !store.IsStatementFault(err):
 		return err
 	}
 	for _, b := range by {
@@ -209,7 +209,7 @@ func canonical(by []string) bool {
 
 // Expand is what the worker does with a row before it goes to Redis: it asks the store what the row does not
 // say, and expands. The error is an *invalidation.RowError if the row is at fault.
-func Expand(ctx context.Context, m *invalidation.Map, store *outbox.Store, row invalidation.Row) (invalidation.Plan, error) {
+func Expand(ctx context.Context, m *invalidation.Map, store *store.Store, row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
 	answers, err := b.resolve(ctx, store, m.Limits().KeysPerRow)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis answers and still has
@@ -78,7 +78,7 @@ type clock struct {
 func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
-	var signs outbox.Signs
+	var signs store.Signs
 	if ticked {
 		var err error
 		if signs, err = w.signs(ctx, next); err != nil {
@@ -107,7 +107,7 @@ func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 }
 
 // tick is the part of a step that comes once a second.
-func (w *Worker) tick(ctx context.Context, now time.Time, signs outbox.Signs, next *clock, r *Result) error {
+func (w *Worker) tick(ctx context.Context, now time.Time, signs store.Signs, next *clock, r *Result) error {
 	if err := w.look(ctx, now, next); err != nil {
 		return err
 	}
@@ -136,14 +136,14 @@ func (w *Worker) sweepsOf(r Result) Result {
 }
 
 // signs looks at what changes slowly in MySQL, a pause among it.
-func (w *Worker) signs(ctx context.Context, next *clock) (outbox.Signs, error) {
+func (w *Worker) signs(ctx context.Context, next *clock) (store.Signs, error) {
 	looking, cancel := context.WithTimeout(ctx, w.passLimit)
 	defer cancel()
 	signs, err := w.store.Signs(looking)
 	if err != nil {
 		return signs, err
 	}
-	var p *outbox.Pause
+	var p *store.Pause
 	if signs.Paused && !next.paused { // who and why, for the log
 		if p, err = w.store.Paused(looking); err != nil {
 			return signs, err

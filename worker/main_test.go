@@ -3,8 +3,8 @@ package worker_test
 import (
 	"testing"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 )
 
 func TestMain(m *testing.M) {

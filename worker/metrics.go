@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
 )
 
 // Metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards
@@ -136,7 +136,7 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // passed counts a pass that claimed rows.
-func (m *Metrics) passed(r Result, s outbox.Settlement) {
+func (m *Metrics) passed(r Result, s store.Settlement) {
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
 	m.rows.WithLabelValues("dead").Add(float64(r.Dead))
@@ -160,7 +160,7 @@ func (m *Metrics) swept(sweeps int, keys int64) {
 }
 
 // observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like a new one.
-func (m *Metrics) observe(s outbox.Status, failed map[string]error) {
+func (m *Metrics) observe(s store.Status, failed map[string]error) {
 	from := func(table string, value float64) float64 {
 		if failed[table] != nil {
 			return math.NaN()

@@ -3,8 +3,8 @@ package worker
 import (
 	"errors"
 
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // outageState names a kind of outage in a word or two, for log and metric.
@@ -13,14 +13,14 @@ func outageState(err error) string {
 	if errors.As(err, &redis) {
 		return redisPrefix + redis.State
 	}
-	return outbox.State(err)
+	return store.State(err)
 }
 
 const redisPrefix = "redis "
 
 // outageStates lists what outageState may return.
 func outageStates() []string {
-	states := outbox.States()
+	states := store.States()
 	for _, s := range keyspace.States() {
 		states = append(states, redisPrefix+s)
 	}
@@ -29,14 +29,14 @@ func outageStates() []string {
 
 // cures say what to do about MySQL's states that do not pass by themselves. Redis' errors say so themselves.
 var cures = map[string]string{
-	outbox.StateFull:    "free space on the MySQL server, or extend the tablespace; nothing else is to be done",
-	outbox.StateRefused: "grant the right, or mend what the error names; docs/operations.md lists the grants",
+	store.StateFull:    "free space on the MySQL server, or extend the tablespace; nothing else is to be done",
+	store.StateRefused: "grant the right, or mend what the error names; docs/operations.md lists the grants",
 }
 
 // needsOperator says whether a server answers and will go on refusing until somebody changes something.
 func needsOperator(state string) bool {
 	switch state {
-	case outbox.StateFull, outbox.StateRefused, redisPrefix + keyspace.StateAuth, redisPrefix + keyspace.StateNoPerm,
+	case store.StateFull, store.StateRefused, redisPrefix + keyspace.StateAuth, redisPrefix + keyspace.StateNoPerm,
 		redisPrefix + keyspace.StateWrongMode:
 		return true
 	}

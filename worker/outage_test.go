@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/worker"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
 )
 
 // A Result says what one pass did. The zero Result means that there was nothing to claim.
@@ -28,7 +28,7 @@ type Result struct {
 const contentionTries = 3
 
 // claimFunc takes rows: Store.Claim or Store.ClaimDue.
-type claimFunc func(context.Context, outbox.ClaimLimits) (*outbox.Claim, error)
+type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
 // pass claims one batch and carries it through: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
 // nothing for MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own
@@ -45,13 +45,13 @@ func (w *Worker) pass(ctx context.Context, claim claimFunc) (Result, error) {
 		case err == nil:
 			w.size.grow()
 			return r, nil
-		case outbox.IsTooLarge(err) && !alone:
+		case store.IsTooLarge(err) && !alone:
 			alone = !w.size.halve()
 			continue
 		case ctx.Err() != nil: // it took too long
 			w.size.halve()
 			return r, err
-		case !outbox.IsContention(err):
+		case !store.IsContention(err):
 			return r, err
 		}
 		w.metrics.contention.Inc()
@@ -65,7 +65,7 @@ func (w *Worker) pass(ctx context.Context, claim claimFunc) (Result, error) {
 func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
 	began := time.Now()
 	m := w.maps.Map()
-	c, err := claim(ctx, outbox.ClaimLimits{
+	c, err := claim(ctx, store.ClaimLimits{
 		Rows: w.size.now, Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes,
 	})
 	if c == nil || err != nil {
@@ -88,28 +88,28 @@ func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Resu
 }
 
 // apply carries rows to Redis and says what becomes of them.
-func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []outbox.Row, alone bool) (Result, outbox.Settlement, error) {
+func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []store.Row, alone bool) (Result, store.Settlement, error) {
 	b := newBatch(m, rows)
 	answers, err := b.resolve(ctx, w.store, w.cfg.BatchKeys)
 	if err != nil {
-		return Result{}, outbox.Settlement{}, err
+		return Result{}, store.Settlement{}, err
 	}
 	b.expand(answers, w.cfg.BatchKeys)
 	w.forgive(ctx, b)
 	done, err := b.unlink(ctx, w.redis)
 	if err != nil {
-		return Result{}, outbox.Settlement{}, fmt.Errorf("unlink keys: %w", err)
+		return Result{}, store.Settlement{}, fmt.Errorf("unlink keys: %w", err)
 	}
 	gone := b.blameFailures(done.Failures)
 	messages, err := w.redis.Publish(ctx, m.Channel(), m.Format(), gone, nil)
 	if err != nil {
-		return Result{}, outbox.Settlement{}, fmt.Errorf("publish keys: %w", err)
+		return Result{}, store.Settlement{}, fmt.Errorf("publish keys: %w", err)
 	}
 	if alone {
 		b.refuseJournal()
 	}
 	s := b.settlement(w.cfg)
-	s.Beat = outbox.Beat(done.Beat)
+	s.Beat = store.Beat(done.Beat)
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Deaths),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: messages, Sweeps: len(s.Sweeps),

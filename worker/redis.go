@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/protocol"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -53,7 +53,7 @@ func (w *Worker) heal(ctx context.Context) error {
 
 // losses lists, for each epoch of which Redis has lost something, the last beat that it still has. Epochs of a Redis
 // without data have lost nothing that could be stale: their batches are adopted.
-func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
+func (w *Worker) losses(ctx context.Context) ([]store.Beat, error) {
 	now, err := w.redis.Beat(ctx)
 	if err != nil || now == (keyspace.Beat{}) {
 		return nil, err
@@ -74,7 +74,7 @@ func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
 		return nil, err
 	}
 	for _, epoch := range emptied {
-		n, err := w.store.Adopt(ctx, epoch, outbox.Beat(now))
+		n, err := w.store.Adopt(ctx, epoch, store.Beat(now))
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func (w *Worker) losses(ctx context.Context) ([]outbox.Beat, error) {
 }
 
 // compare asks Redis how much it has of each epoch that list lists.
-func (w *Worker) compare(ctx context.Context, list func(context.Context, *outbox.Store) (map[string]uint64, error)) (losses []outbox.Beat, emptied []string, err error) {
+func (w *Worker) compare(ctx context.Context, list func(context.Context, *store.Store) (map[string]uint64, error)) (losses []store.Beat, emptied []string, err error) {
 	last, err := list(ctx, w.store)
 	if err != nil {
 		return nil, nil, err
@@ -100,14 +100,14 @@ func (w *Worker) compare(ctx context.Context, list func(context.Context, *outbox
 		case n == keyspace.Everything:
 			emptied = append(emptied, epoch)
 		case n < beat:
-			losses = append(losses, outbox.Beat{Epoch: epoch, N: n})
+			losses = append(losses, store.Beat{Epoch: epoch, N: n})
 		}
 	}
 	return losses, emptied, nil
 }
 
 // replay unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
-func (w *Worker) replay(ctx context.Context, after outbox.Beat, p *replayLog) (some bool, err error) {
+func (w *Worker) replay(ctx context.Context, after store.Beat, p *replayLog) (some bool, err error) {
 	for {
 		if ctx.Err() != nil {
 			return some, ctx.Err()
@@ -121,7 +121,7 @@ func (w *Worker) replay(ctx context.Context, after outbox.Beat, p *replayLog) (s
 }
 
 // replayOnce replays one claim of batches, and finishes it even when ctx ends.
-func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog) (batches int, err error) {
+func (w *Worker) replayOnce(ctx context.Context, after store.Beat, p *replayLog) (batches int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
 	defer cancel()
 	defer func() {
@@ -153,7 +153,7 @@ func (w *Worker) replayOnce(ctx context.Context, after outbox.Beat, p *replayLog
 }
 
 // unlinkAgain unlinks and publishes the keys of batches. Batches without keys are protected by a beat of their own.
-func (w *Worker) unlinkAgain(ctx context.Context, r *outbox.Replay) (outbox.Beat, int, error) {
+func (w *Worker) unlinkAgain(ctx context.Context, r *store.Replay) (store.Beat, int, error) {
 	var targets []keyspace.Target
 	var keys []string
 	seen := map[string]bool{}
@@ -169,25 +169,25 @@ func (w *Worker) unlinkAgain(ctx context.Context, r *outbox.Replay) (outbox.Beat
 	}
 	done, err := w.redis.Unlink(ctx, targets)
 	if err != nil {
-		return outbox.Beat{}, 0, fmt.Errorf("unlink keys again: %w", err)
+		return store.Beat{}, 0, fmt.Errorf("unlink keys again: %w", err)
 	}
 	for _, f := range done.Failures {
 		if isOutage(f.Err) { // of the shard that has the key, which cannot be left out
-			return outbox.Beat{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
+			return store.Beat{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
 		}
 		// Its row was settled once, so the right was taken away since.
 		w.log.Error("redis refuses a key of a replay; it may be stale", "error", f.Err)
 	}
 	if len(targets) == 0 {
 		if done.Beat, err = w.redis.Beat(ctx); err != nil {
-			return outbox.Beat{}, 0, err
+			return store.Beat{}, 0, err
 		}
 	}
 	m := w.maps.Map()
 	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), keys, nil); err != nil {
-		return outbox.Beat{}, 0, fmt.Errorf("publish keys again: %w", err)
+		return store.Beat{}, 0, fmt.Errorf("publish keys again: %w", err)
 	}
-	return outbox.Beat(done.Beat), len(keys), nil
+	return store.Beat(done.Beat), len(keys), nil
 }
 
 // A replayLog tells what a replay does, in the log and in the metrics.

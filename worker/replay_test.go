@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"

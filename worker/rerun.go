@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
 // A Rerun unlinks again, on request, what the journal says was unlinked. A worker heals what it notices by itself; this is
 // for what it cannot know, such as a snapshot that somebody restored by hand.
 type Rerun struct {
-	Store *outbox.Store
+	Store *store.Store
 	Redis Redis
 	// Channel and Format are those of the messages.
 	Channel string
 	Format  protocol.Format
-	Query   outbox.JournalQuery
+	Query   store.JournalQuery
 	// DryRun: everything is counted and nothing is done.
 	DryRun bool
 	// Progress, if set, is called after each part.
@@ -46,8 +46,8 @@ const (
 // Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an error, and when ctx
 // ends, the result says how far it came; running it again is harmless.
 func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
-	part := rerunPart{Rerun: r, result: RerunResult{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[outbox.Sweep]bool{}}
-	err := r.Store.ReadJournal(ctx, r.Query, func(_ outbox.Batch, entries []outbox.Entry) error {
+	part := rerunPart{Rerun: r, result: RerunResult{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[store.Sweep]bool{}}
+	err := r.Store.ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.Entry) error {
 		part.batches++
 		for i := range entries {
 			part.add(&entries[i])
@@ -58,7 +58,7 @@ func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
 			}
 		}
 		return ctx.Err()
-	}, func(b outbox.DamagedBatch) { part.result.Damaged = append(part.result.Damaged, b.ID) })
+	}, func(b store.DamagedBatch) { part.result.Damaged = append(part.result.Damaged, b.ID) })
 	if err == nil {
 		err = part.flush(ctx)
 	}
@@ -70,15 +70,15 @@ type rerunPart struct {
 	*Rerun
 	keys   []string
 	seen   map[string]bool
-	wanted []outbox.Sweep
-	sweeps map[outbox.Sweep]bool // of the whole run
+	wanted []store.Sweep
+	sweeps map[store.Sweep]bool // of the whole run
 	result RerunResult
 
 	batches, rows int // read since the last flush
 	bytes         int // of keys
 }
 
-func (p *rerunPart) add(e *outbox.Entry) {
+func (p *rerunPart) add(e *store.Entry) {
 	if !e.IsSweep() {
 		p.rows++
 	}
@@ -90,14 +90,14 @@ func (p *rerunPart) add(e *outbox.Entry) {
 		}
 	}
 	for _, pattern := range e.Patterns {
-		p.sweep(outbox.Sweep{Kind: outbox.SweepPattern, Name: pattern})
+		p.sweep(store.Sweep{Kind: store.SweepPattern, Name: pattern})
 	}
 	for _, set := range e.Sets {
-		p.sweep(outbox.Sweep{Kind: outbox.SweepSet, Name: set})
+		p.sweep(store.Sweep{Kind: store.SweepSet, Name: set})
 	}
 }
 
-func (p *rerunPart) sweep(s outbox.Sweep) {
+func (p *rerunPart) sweep(s store.Sweep) {
 	if !p.sweeps[s] {
 		p.sweeps[s] = true
 		p.wanted = append(p.wanted, s)

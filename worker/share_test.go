@@ -2,12 +2,12 @@ package worker_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
@@ -18,24 +18,12 @@ import (
 func newOwnWorld(t testing.TB, mapText string) (w *world, flavor servers.Kind) {
 	t.Helper()
 	w = newWorld(t, mapText)
-	own := testenv.OwnMySQL(t)
-	admin, err := sql.Open("mysql", own.DSN(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE shop"); err != nil {
-		t.Fatal(err)
-	}
-	w.dsn = own.DSN("shop")
-	if w.db, err = sql.Open("mysql", w.dsn); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.db.Close() })
+	own := testenv.OwnDatabase(t)
+	w.dsn, w.db = own.DSN, own.DB
 	if _, err := migrations.Up(t.Context(), w.db); err != nil {
 		t.Fatal(err)
 	}
-	return w, own.Flavor()
+	return w, own.Flavor
 }
 
 func (w *world) deadlocks(flavor servers.Kind) (n int) {
@@ -113,7 +101,7 @@ func (w *world) journalled() map[uint64]int {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		entries, err := outbox.DecodeEntries(body)
+		entries, err := store.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -2,14 +2,13 @@ package worker_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -18,20 +17,8 @@ import (
 // onOwnMySQL puts a server with options of its own in the place of the world's.
 func (w *world) onOwnMySQL(args ...string) {
 	w.t.Helper()
-	own := testenv.OwnMySQL(w.t, args...)
-	admin, err := sql.Open("mysql", own.DSN(""))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer admin.Close()
-	if _, err := admin.ExecContext(w.t.Context(), "CREATE DATABASE shop"); err != nil {
-		w.t.Fatal(err)
-	}
-	w.dsn = own.DSN("shop")
-	if w.db, err = sql.Open("mysql", w.dsn); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = w.db.Close() })
+	own := testenv.OwnDatabase(w.t, args...)
+	w.dsn, w.db = own.DSN, own.DB
 	if _, err := migrations.Up(w.t.Context(), w.db); err != nil {
 		w.t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -34,7 +34,7 @@ func (c *setCounts) take(total int64, took time.Duration) (arriving bool) {
 // countSets brings the total of the sets up to date, if they are under way: those that were taken and those that wait.
 func (s *sweepWatch) countSets() {
 	s.mu.Lock()
-	way := s.ways[outbox.SweepSet]
+	way := s.ways[store.SweepSet]
 	began, taken := way.began, way.pass.Scanned
 	wanted := way.under && !time.Now().Before(way.counts.next)
 	s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *sweepWatch) countSets() {
 		return
 	}
 	asked := time.Now()
-	n, err := s.worker.store.CountSweeps(s.ctx, outbox.SweepSet)
+	n, err := s.worker.store.CountSweeps(s.ctx, store.SweepSet)
 	if err != nil {
 		s.worker.log.Debug("cannot count the sets that wait", "error", err)
 		return

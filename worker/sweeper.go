@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
 )
 
 // sweepLoop carries out the sweeps that passes requested, in passes of its own, outside any claim: at once
@@ -108,9 +108,9 @@ func (w *Worker) sweep(ctx context.Context) (done int, err error) {
 // finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the
 // request was made may have stored it behind the pass' back, which the next pass finds if it begins when every lease
 // of that time has run out. A pass that began as late as that was the settling one.
-func (w *Worker) finishSweeps(ctx context.Context, m *invalidation.Map, requests []outbox.Sweep, beat keyspace.Beat) error {
-	swept := outbox.Swept{SettleAfter: m.Lease(), Beat: outbox.Beat(beat), MapVersion: m.Version()}
-	var again []outbox.Sweep
+func (w *Worker) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, beat keyspace.Beat) error {
+	swept := store.Swept{SettleAfter: m.Lease(), Beat: store.Beat(beat), MapVersion: m.Version()}
+	var again []store.Sweep
 	for _, r := range requests {
 		if r.Age() < m.Lease() {
 			swept.Settling = append(swept.Settling, r)
@@ -133,16 +133,16 @@ const refusedDelay = time.Minute
 
 // A refusal is a request that Redis refused, and why.
 type refusal struct {
-	request outbox.Sweep
+	request store.Sweep
 	err     error
 }
 
 // putOff makes requests wait. The log tells of those that Redis refuses for the first time, in one line for all of them.
 func (w *Worker) putOff(ctx context.Context, refusals []refusal) error {
 	var fresh []refusal
-	list := make([]outbox.SweepRefusal, len(refusals))
+	list := make([]store.SweepRefusal, len(refusals))
 	for i, r := range refusals {
-		list[i] = outbox.SweepRefusal{ID: r.request.ID, Error: r.err.Error()}
+		list[i] = store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()}
 		if r.request.Attempts == 0 {
 			fresh = append(fresh, r)
 		}

@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
@@ -49,7 +50,7 @@ func TestLateSweepIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{})
-	if err := r.store.RequestSweeps(t.Context(), []outbox.Sweep{{Kind: outbox.SweepPattern, Name: "shop:list:7:*"}}); err != nil {
+	if err := r.store.RequestSweeps(t.Context(), []store.Sweep{{Kind: store.SweepPattern, Name: "shop:list:7:*"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.db.Exec("UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL 11 SECOND"); err != nil {
@@ -90,7 +91,7 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	w.set("shop:list:7:p1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
 	r.start(t)
-	pass := func() *outbox.SweepPass {
+	pass := func() *store.SweepPass {
 		t.Helper()
 		st, err := r.store.Status(t.Context())
 		if err != nil {
@@ -211,12 +212,12 @@ func (s slowTaker) TakeSets(ctx context.Context, requests []keyspace.SetRequest,
 }
 
 // request asks for index sets with a member each.
-func (w *world) requestSets(s *outbox.Store, n int) {
+func (w *world) requestSets(s *store.Store, n int) {
 	w.t.Helper()
 	pipe := w.redis.Pipeline()
-	sweeps := make([]outbox.Sweep, n)
+	sweeps := make([]store.Sweep, n)
 	for i := range sweeps {
-		sweeps[i] = outbox.Sweep{Kind: outbox.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
+		sweeps[i] = store.Sweep{Kind: store.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
 		pipe.Set(w.t.Context(), fmt.Sprintf("member:%d", i), "old", 0)
 		pipe.SAdd(w.t.Context(), sweeps[i].Name, fmt.Sprintf("member:%d", i))
 	}
@@ -254,7 +255,7 @@ func TestAPatternBesideSets(t *testing.T) {
 	w.requestSets(r.store, 600)
 	r.start(t)
 	testenv.Eventually(t, "the second batch", func() bool { return slow.batches.Load() == 2 })
-	var sets *outbox.SweepPass
+	var sets *store.SweepPass
 	testenv.Eventually(t, "status shows the sets", func() bool {
 		st, err := r.store.Status(t.Context())
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -25,8 +25,8 @@ type sweeping struct {
 
 // A sweepKind is the sweeps of one kind.
 type sweepKind struct {
-	kind    outbox.SweepKind
-	sweep   func(ctx context.Context, requests []outbox.Sweep) (done int, err error)
+	kind    store.SweepKind
+	sweep   func(ctx context.Context, requests []store.Sweep) (done int, err error)
 	running bool
 	after   uint64    // the last request that was tried; in the next round all that still wait are tried again
 	err     error     // of this round
@@ -42,8 +42,8 @@ type sweepOutcome struct {
 
 func (w *Worker) newSweeping(watch *sweepWatch) *sweeping {
 	s := &sweeping{Worker: w, watch: watch, ended: make(chan sweepOutcome, 2)}
-	s.kinds[0] = &sweepKind{kind: outbox.SweepPattern, sweep: s.sweepPatterns}
-	s.kinds[1] = &sweepKind{kind: outbox.SweepSet, sweep: s.sweepSets}
+	s.kinds[0] = &sweepKind{kind: store.SweepPattern, sweep: s.sweepPatterns}
+	s.kinds[1] = &sweepKind{kind: store.SweepSet, sweep: s.sweepSets}
 	return s
 }
 
@@ -110,8 +110,8 @@ func (s *sweeping) begin(ctx context.Context, k *sweepKind) {
 }
 
 // next are the requests of the next batch, or pass.
-func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]outbox.Sweep, error) {
-	if k.kind == outbox.SweepPattern {
+func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
+	if k.kind == store.SweepPattern {
 		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAPass)
 	}
 	requests, err := s.store.SweepsOf(ctx, k.kind, k.after, setsOfABatch)

@@ -5,40 +5,40 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
 )
 
 // sweepPatterns makes one pass for all patterns and publishes them. A request whose pattern Redis refuses, or
 // one of whose keys it refuses, waits; the others are finished, or kept for their settling pass.
-func (s *sweeping) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
+func (s *sweeping) sweepPatterns(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	var patterns []string
-	asked := map[string][]outbox.Sweep{}
+	asked := map[string][]store.Sweep{}
 	for _, r := range requests {
 		if asked[r.Name] == nil {
 			patterns = append(patterns, r.Name)
 		}
 		asked[r.Name] = append(asked[r.Name], r)
 	}
-	s.watch.begin(outbox.SweepPass{Kind: outbox.SweepPattern, Patterns: len(patterns)})
-	defer s.watch.over(outbox.SweepPattern)
+	s.watch.begin(store.SweepPass{Kind: store.SweepPattern, Patterns: len(patterns)})
+	defer s.watch.over(store.SweepPattern)
 	result, err := s.redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
-		s.watch.note(outbox.SweepPattern, func(pass *outbox.SweepPass) {
+		s.watch.note(store.SweepPattern, func(pass *store.SweepPass) {
 			pass.Scanned, pass.Total, pass.Unlinked = p.Scanned, p.Total, p.Unlinked
 		})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
 	}
-	s.watch.note(outbox.SweepPattern, func(pass *outbox.SweepPass) {
+	s.watch.note(store.SweepPattern, func(pass *store.SweepPass) {
 		pass.Scanned, pass.Total, pass.Unlinked = result.Scanned, result.Total, result.Unlinked
 	})
 	m := s.maps.Map()
 	if _, err := s.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
 	}
-	var swept []outbox.Sweep
+	var swept []store.Sweep
 	var refused []refusal
 	for _, p := range result.Patterns {
 		if p.Err == nil {
@@ -60,7 +60,7 @@ func (s *sweeping) sweepPatterns(ctx context.Context, requests []outbox.Sweep) (
 // wait, and the others go on.
 type someAway struct {
 	sets  int
-	first outbox.Sweep
+	first store.Sweep
 	err   error
 }
 
@@ -71,7 +71,7 @@ func (e *someAway) Error() string {
 func (e *someAway) Unwrap() error { return e.err }
 
 // add counts a set, and returns the error that it makes.
-func (e *someAway) add(r outbox.Sweep, err error) *someAway {
+func (e *someAway) add(r store.Sweep, err error) *someAway {
 	if e == nil {
 		e = &someAway{first: r, err: err}
 	}
@@ -81,7 +81,7 @@ func (e *someAway) add(r outbox.Sweep, err error) *someAway {
 
 // sweepSets takes a batch of sets apart: the small ones together, in one batch of the journal, and then the large ones, one
 // after the other. The error is a *someAway unless it ends the work.
-func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done int, err error) {
+func (s *sweeping) sweepSets(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	s.watch.beginSets()
 	m := s.maps.Map()
 	asked := make([]keyspace.SetRequest, len(requests))
@@ -93,7 +93,7 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done
 		return 0, fmt.Errorf("take index sets (%d): %w", len(requests), err)
 	}
 	var (
-		small, large []outbox.Sweep
+		small, large []store.Sweep
 		refused      []refusal
 		away         *someAway
 	)
@@ -136,13 +136,13 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []outbox.Sweep) (done
 }
 
 // sweepSet takes one large set apart.
-func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r outbox.Sweep) error {
+func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r store.Sweep) error {
 	taken, err := s.redis.TakeSet(ctx, r.Name, r.ID, s.publishMembers(ctx, m))
 	switch {
 	case isRefusal(err):
 		err = s.putOff(ctx, []refusal{{r, err}})
 	case err == nil:
-		if err = s.finishSweeps(ctx, m, []outbox.Sweep{r}, taken.Beat); err == nil {
+		if err = s.finishSweeps(ctx, m, []store.Sweep{r}, taken.Beat); err == nil {
 			s.tookSets(1)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func
 		if err == nil {
 			n := int64(len(members))
 			s.metrics.swept(0, n)
-			s.watch.note(outbox.SweepSet, func(pass *outbox.SweepPass) { pass.Unlinked += n })
+			s.watch.note(store.SweepSet, func(pass *store.SweepPass) { pass.Unlinked += n })
 		}
 		return err
 	}
@@ -168,7 +168,7 @@ func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func
 // tookSets counts sets that are gone.
 func (s *sweeping) tookSets(sets int) {
 	s.metrics.swept(sets, 0)
-	s.watch.note(outbox.SweepSet, func(pass *outbox.SweepPass) {
+	s.watch.note(store.SweepSet, func(pass *store.SweepPass) {
 		pass.Scanned += int64(sets)
 		pass.Total = max(pass.Total, pass.Scanned)
 	})

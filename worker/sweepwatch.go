@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -18,19 +18,19 @@ const (
 // an operator pauses the workers. Safe for concurrent use.
 type sweepWatch struct {
 	worker *Worker
-	lead   *outbox.Lead
+	lead   *store.Lead
 	ctx    context.Context // of the sweeps
 	cancel context.CancelCauseFunc
 	stop   chan struct{}
 	group  sync.WaitGroup
 
 	mu   sync.Mutex
-	ways map[outbox.SweepKind]*sweepWay
+	ways map[store.SweepKind]*sweepWay
 }
 
 // A sweepWay is how far the sweeps of one kind are.
 type sweepWay struct {
-	pass   outbox.SweepPass
+	pass   store.SweepPass
 	began  time.Time
 	under  bool // way: otherwise there is none of the kind
 	noted  bool // MySQL has heard of it
@@ -43,9 +43,9 @@ type sweepWay struct {
 }
 
 // watchSweep begins to look after sweeps, which are to use the watch's context, until end is called.
-func (w *Worker) watchSweep(ctx context.Context, lead *outbox.Lead) *sweepWatch {
-	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{}), ways: map[outbox.SweepKind]*sweepWay{
-		outbox.SweepPattern: {}, outbox.SweepSet: {},
+func (w *Worker) watchSweep(ctx context.Context, lead *store.Lead) *sweepWatch {
+	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{}), ways: map[store.SweepKind]*sweepWay{
+		store.SweepPattern: {}, store.SweepSet: {},
 	}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.group.Go(s.run)
@@ -53,7 +53,7 @@ func (w *Worker) watchSweep(ctx context.Context, lead *outbox.Lead) *sweepWatch 
 }
 
 // begin notes that sweeps of a kind begin.
-func (s *sweepWatch) begin(p outbox.SweepPass) {
+func (s *sweepWatch) begin(p store.SweepPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	way := s.ways[p.Kind]
@@ -63,10 +63,10 @@ func (s *sweepWatch) begin(p outbox.SweepPass) {
 // beginSets notes that a batch of sets begins, the first one or another.
 func (s *sweepWatch) beginSets() {
 	s.mu.Lock()
-	under := s.ways[outbox.SweepSet].under
+	under := s.ways[store.SweepSet].under
 	s.mu.Unlock()
 	if !under {
-		s.begin(outbox.SweepPass{Kind: outbox.SweepSet})
+		s.begin(store.SweepPass{Kind: store.SweepSet})
 	}
 }
 
@@ -74,18 +74,18 @@ func (s *sweepWatch) beginSets() {
 func (s *sweepWatch) setsInHand(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ways[outbox.SweepSet].large = n
+	s.ways[store.SweepSet].large = n
 }
 
 // note takes in how far sweeps of a kind are.
-func (s *sweepWatch) note(kind outbox.SweepKind, change func(*outbox.SweepPass)) {
+func (s *sweepWatch) note(kind store.SweepKind, change func(*store.SweepPass)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.ways[kind].pass)
 }
 
 // over notes that sweeps of a kind have come to their end.
-func (s *sweepWatch) over(kind outbox.SweepKind) {
+func (s *sweepWatch) over(kind store.SweepKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	way := s.ways[kind]
@@ -141,7 +141,7 @@ func (s *sweepWatch) run() {
 
 // tell tells MySQL how far sweeps of a kind are, or that none is under way any more, also when the worker is being stopped;
 // and the log, if aloud. Progress that can't be told is no reason to stop.
-func (s *sweepWatch) tell(kind outbox.SweepKind, aloud bool) {
+func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	s.mu.Lock()
 	way := s.ways[kind]
 	pass, under, noted := way.pass, way.under, way.noted
@@ -168,8 +168,8 @@ func (s *sweepWatch) tell(kind outbox.SweepKind, aloud bool) {
 	}
 }
 
-func attributes(p outbox.SweepPass) []any {
-	if p.Kind == outbox.SweepSet {
+func attributes(p store.SweepPass) []any {
+	if p.Kind == store.SweepSet {
 		return []any{"sets", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
 	}
 	return []any{"patterns", p.Patterns, "scanned", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}

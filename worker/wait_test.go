@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 )
 
 // A server that is away is asked twice a second or so; one that refuses is asked less and less, down to every five seconds.

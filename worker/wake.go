@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 )
 
 // listen turns messages on the wake channel into polls. A message is only a hint that somebody committed: what

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A Worker carries committed rows from MySQL to Redis. Several workers, in one process or in many, share the
@@ -18,7 +18,7 @@ import (
 // meet in channels only.
 type Worker struct {
 	cfg       Config
-	store     *outbox.Store
+	store     *store.Store
 	redis     Redis
 	maps      *MapFile
 	log       *slog.Logger
@@ -42,7 +42,7 @@ type Worker struct {
 
 // Deps are what a Worker works with. All are required but Log.
 type Deps struct {
-	Store *outbox.Store
+	Store *store.Store
 	Redis Redis
 	Maps  *MapFile
 	Log   *slog.Logger // nil: slog.Default()
@@ -64,7 +64,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		cfg: cfg, store: deps.Store, redis: deps.Redis, maps: deps.Maps, log: deps.Log,
 		passLimit: passLimit(deps.Store.ClaimTimeout()),
 		size:      newBatchSize(cfg.BatchRows),
-		replays:   newBatchSize(outbox.MaxReplay),
+		replays:   newBatchSize(store.MaxReplay),
 		wake:      make(chan struct{}, 1),
 		sweepNow:  make(chan struct{}, 1),
 		burials:   newTidings(deps.Log, "rows are dead letters now, see 'unstale dead list'"),

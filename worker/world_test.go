@@ -15,9 +15,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
@@ -87,7 +88,7 @@ func noEnv(string) (string, bool) { return "", false }
 // A running is a worker with what it works with.
 type running struct {
 	*worker.Worker
-	store *outbox.Store
+	store *store.Store
 	maps  *worker.MapFile
 	redis worker.Redis
 	log   *logBuffer
@@ -100,7 +101,7 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 	if lookups == 0 {
 		lookups = 2 * time.Second // a busy machine takes its time
 	}
-	store, err := outbox.Open(outbox.StoreConfig{DSN: w.dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
+	store, err := store.Open(store.Config{DSN: w.dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
 	if err != nil {
 		w.t.Fatal(err)
 	}

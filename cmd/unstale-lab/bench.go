@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/bench"
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/worker"
 )
 

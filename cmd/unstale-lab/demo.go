@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/demo"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/keyspace"
 )
 
 // demoCommand is "unstale-lab demo".

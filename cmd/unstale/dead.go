@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
 )
 
 func newDead(p process) *cobra.Command {
@@ -27,7 +27,7 @@ where they died. Mend what their reason says first; what is refused again is bur
 			example: `  unstale dead retry --reason unknown_entity --dry-run
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
   unstale dead retry 17 18`,
-			run: (*outbox.Store).RetryDead,
+			run: (*store.Store).RetryDead,
 		}),
 		newDeadBulk(p, deadVerb{
 			name: "discard", done: "discarded",
@@ -37,7 +37,7 @@ where they died. Mend what their reason says first; what is refused again is bur
 			example: `  unstale dead discard --older-than 720h --dry-run
   unstale dead discard --older-than 720h
   unstale dead discard 17`,
-			run: (*outbox.Store).DiscardDead,
+			run: (*store.Store).DiscardDead,
 		}),
 	)
 }
@@ -45,7 +45,7 @@ where they died. Mend what their reason says first; what is refused again is bur
 // deadFlags choose dead letters.
 type deadFlags struct {
 	mysqlFlags
-	query outbox.DeadQuery
+	query store.DeadQuery
 	json  bool
 }
 
@@ -83,7 +83,7 @@ func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
 }
 
 // with runs do on the store.
-func (f *deadFlags) with(ctx context.Context, do func(*outbox.Store) error) error {
+func (f *deadFlags) with(ctx context.Context, do func(*store.Store) error) error {
 	store, err := f.open("dead", 0)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func newDeadList(p process) *cobra.Command {
 			if limit < 1 {
 				return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
 			}
-			return f.with(cmd.Context(), func(s *outbox.Store) error { return f.list(cmd.Context(), p, s, limit) })
+			return f.with(cmd.Context(), func(s *store.Store) error { return f.list(cmd.Context(), p, s, limit) })
 		},
 	}
 	f.add(cmd.Flags())
@@ -116,7 +116,7 @@ func newDeadList(p process) *cobra.Command {
 	return cmd
 }
 
-func (f *deadFlags) list(ctx context.Context, p process, s *outbox.Store, limit int) error {
+func (f *deadFlags) list(ctx context.Context, p process, s *store.Store, limit int) error {
 	letters, err := s.DeadLetters(ctx, f.query, limit)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ type letter struct {
 	Repeated   bool      `json:"repeated"`
 }
 
-func letterObject(l *outbox.DeadLetter) letter {
+func letterObject(l *store.DeadLetter) letter {
 	return letter{l.ID, l.Entity, l.EntityID, l.Params, l.Trace, l.Reason, l.Error, l.MapVersion, l.CreatedAt, l.DiedAt,
 		l.FirstID, l.Attempts, l.Repeated}
 }
@@ -184,7 +184,7 @@ func newDeadShow(p process) *cobra.Command {
 				return err
 			}
 			f.query.IDs = ids
-			return f.with(cmd.Context(), func(s *outbox.Store) error { return f.show(cmd.Context(), p, s) })
+			return f.with(cmd.Context(), func(s *store.Store) error { return f.show(cmd.Context(), p, s) })
 		},
 	}
 	f.mysqlFlags.add(cmd.Flags())
@@ -193,7 +193,7 @@ func newDeadShow(p process) *cobra.Command {
 	return cmd
 }
 
-func (f *deadFlags) show(ctx context.Context, p process, s *outbox.Store) error {
+func (f *deadFlags) show(ctx context.Context, p process, s *store.Store) error {
 	letters, err := s.DeadLetters(ctx, f.query, 1)
 	if err != nil {
 		return err

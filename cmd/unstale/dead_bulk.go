@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A deadVerb does something with many dead letters.
 type deadVerb struct {
 	name, done           string
 	short, long, example string
-	run                  func(*outbox.Store, context.Context, outbox.DeadQuery, func(total int)) ([]uint64, error)
+	run                  func(*store.Store, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
 }
 
 // deadBulk is "unstale dead retry" and "unstale dead discard".
@@ -35,7 +35,7 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 			if err := b.choose(cmd, args); err != nil {
 				return err
 			}
-			return b.with(cmd.Context(), func(s *outbox.Store) error { return b.do(cmd.Context(), p, s) })
+			return b.with(cmd.Context(), func(s *store.Store) error { return b.do(cmd.Context(), p, s) })
 		},
 	}
 	flags := cmd.Flags()
@@ -65,7 +65,7 @@ func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (b *deadBulk) do(ctx context.Context, p process, s *outbox.Store) error {
+func (b *deadBulk) do(ctx context.Context, p process, s *store.Store) error {
 	var done []uint64
 	var err error
 	if b.dryRun {
@@ -85,7 +85,7 @@ func (b *deadBulk) do(ctx context.Context, p process, s *outbox.Store) error {
 }
 
 // count says how many there are.
-func (b *deadBulk) count(ctx context.Context, p process, s *outbox.Store) error {
+func (b *deadBulk) count(ctx context.Context, p process, s *store.Store) error {
 	n, err := s.CountDead(ctx, b.query)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (b *deadBulk) count(ctx context.Context, p process, s *outbox.Store) error 
 	if err := b.report(p, n); err != nil || n == len(b.query.IDs) {
 		return err
 	}
-	letters, err := s.DeadLetters(ctx, outbox.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
+	letters, err := s.DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
 	if err != nil || len(b.query.IDs) == 0 {
 		return err
 	}

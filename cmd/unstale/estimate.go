@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
 )
 
 // An estimate is what the patterns of a map match in a keyspace, by a sample.

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // historyCommand is "unstale history".
 type historyCommand struct {
 	mysqlFlags
-	query outbox.JournalQuery
+	query store.JournalQuery
 	limit int
 	json  bool
 }
@@ -101,9 +101,9 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 }
 
 // read keeps the newest, and lists the batches that cannot be read.
-func (h *historyCommand) read(ctx context.Context, store *outbox.Store) (found []settlement, damaged []uint64, total int, err error) {
+func (h *historyCommand) read(ctx context.Context, db *store.Store) (found []settlement, damaged []uint64, total int, err error) {
 	found, damaged = []settlement{}, []uint64{}
-	err = store.ReadJournal(ctx, h.query, func(b outbox.Batch, entries []outbox.Entry) error {
+	err = db.ReadJournal(ctx, h.query, func(b store.Batch, entries []store.Entry) error {
 		for i := range entries {
 			e := &entries[i]
 			total++
@@ -114,7 +114,7 @@ func (h *historyCommand) read(ctx context.Context, store *outbox.Store) (found [
 			found = slices.Clone(found[len(found)-h.limit:])
 		}
 		return ctx.Err()
-	}, func(b outbox.DamagedBatch) { damaged = append(damaged, b.ID) })
+	}, func(b store.DamagedBatch) { damaged = append(damaged, b.ID) })
 	return found[max(0, len(found)-h.limit):], damaged, total, err
 }
 

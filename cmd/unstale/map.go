@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/worker"
 )
 

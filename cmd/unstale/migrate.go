@@ -9,8 +9,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/migrations"
-	"github.com/unstale/unstale/outbox"
 )
 
 func newMigrate(p process) *cobra.Command {
@@ -19,7 +19,7 @@ func newMigrate(p process) *cobra.Command {
 }
 
 // migrateVerb is a subcommand that works on a database.
-func migrateVerb(p process, use, short, example string, run func(ctx context.Context, s *outbox.Store) error) *cobra.Command {
+func migrateVerb(p process, use, short, example string, run func(ctx context.Context, s *store.Store) error) *cobra.Command {
 	f := &mysqlFlags{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: noArgs,
@@ -47,7 +47,7 @@ func noticesTo(p process) migrations.Option {
 func newMigrateUp(p process) *cobra.Command {
 	cmd := migrateVerb(p, "up", "Apply what is missing; processes that start together take turns, and a signal lets the step in hand end",
 		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'",
-		func(ctx context.Context, s *outbox.Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			done, err := migrations.Up(ctx, s.SchemaDB(), noticesTo(p))
 			for _, r := range done {
 				fmt.Fprintf(p.Out, "applied %s in %s\n", r.Source.Path, r.Duration.Round(time.Millisecond))
@@ -65,7 +65,7 @@ func newMigrateDown(p process) *cobra.Command {
 	var force bool
 	cmd := migrateVerb(p, "down", "Take back the last migration; refused while its table has rows",
 		"  unstale migrate down          # one step\n  unstale migrate down --force  # even if rows are lost",
-		func(ctx context.Context, s *outbox.Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			r, err := migrations.Down(ctx, s.SchemaDB(), force, noticesTo(p))
 			if err != nil {
 				return err
@@ -85,7 +85,7 @@ func newMigrateDown(p process) *cobra.Command {
 func newMigrateStatus(p process) *cobra.Command {
 	var asJSON bool
 	cmd := migrateVerb(p, "status", "List the migrations and which are applied", "  unstale migrate status --json",
-		func(ctx context.Context, s *outbox.Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			list, err := migrations.Status(ctx, s.SchemaDB())
 			if err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // maxReason is how many bytes a pause's reason may have.
@@ -104,7 +104,7 @@ func newResume(p process) *cobra.Command {
 	return cmd
 }
 
-// A pause is an outbox.Pause as an object.
+// A pause is an store.Pause as an object.
 type pause struct {
 	Who     string     `json:"who"`
 	Reason  string     `json:"reason"`
@@ -112,7 +112,7 @@ type pause struct {
 	EndsAt  *time.Time `json:"ends_at"`
 }
 
-func pauseObject(p *outbox.Pause) *pause {
+func pauseObject(p *store.Pause) *pause {
 	if p == nil {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
@@ -166,7 +167,7 @@ func (w *world) settled() map[uint64]int {
 }
 
 // entries are all of the journal's.
-func (w *world) entries() (entries []outbox.Entry) {
+func (w *world) entries() (entries []store.Entry) {
 	w.t.Helper()
 	rows, err := w.db.Query("SELECT body FROM cache_outbox_journal")
 	if err != nil {
@@ -178,7 +179,7 @@ func (w *world) entries() (entries []outbox.Entry) {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		batch, err := outbox.DecodeEntries(body)
+		batch, err := store.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
-	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
@@ -24,7 +24,7 @@ type replayCommand struct {
 	needsMap bool // it was named
 	channel  string
 	format   string
-	query    outbox.JournalQuery
+	query    store.JournalQuery
 	all      bool
 	dryRun   bool
 	json     bool

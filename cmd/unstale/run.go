@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/keyspace"
 	"github.com/unstale/unstale/migrations"
-	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -188,10 +188,10 @@ const awaitPause = 500 * time.Millisecond
 
 // await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that does not
 // fit, a password.
-func (r *runCommand) await(ctx context.Context, health *worker.Health, store *outbox.Store) error {
+func (r *runCommand) await(ctx context.Context, health *worker.Health, db *store.Store) error {
 	for {
-		err := check(ctx, store)
-		if err == nil || errors.Is(err, migrations.ErrSchema) || outbox.IsRefusal(err) {
+		err := check(ctx, db)
+		if err == nil || errors.Is(err, migrations.ErrSchema) || store.IsRefusal(err) {
 			return err
 		}
 		health.Wait(err)
@@ -203,7 +203,7 @@ func (r *runCommand) await(ctx context.Context, health *worker.Health, store *ou
 	}
 }
 
-func check(ctx context.Context, store *outbox.Store) error {
+func check(ctx context.Context, store *store.Store) error {
 	if err := store.Ping(ctx); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Work
 	return err
 }
 
-func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, store *outbox.Store, maps *worker.MapFile) error {
+func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, store *store.Store, maps *worker.MapFile) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)

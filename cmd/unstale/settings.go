@@ -12,9 +12,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/pflag"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/migrations"
-	"github.com/unstale/unstale/outbox"
 )
 
 // envName is the variable that stands in for a flag: --mysql-dsn and MYSQL_DSN are one name. Flags of our own
@@ -94,15 +94,15 @@ func (f *mysqlFlags) add(flags *pflag.FlagSet) {
 
 // addLookups is for commands that look up.
 func (f *mysqlFlags) addLookups(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.lookupTimeout, "lookup-timeout", outbox.StoreConfig{}.WithDefaults().LookupTimeout, "for one lookup of the map, on the server")
+	flags.DurationVar(&f.lookupTimeout, "lookup-timeout", store.Config{}.WithDefaults().LookupTimeout, "for one lookup of the map, on the server")
 }
 
 // open returns a store. claimTimeout 0 is the default.
-func (f *mysqlFlags) open(worker string, claimTimeout time.Duration) (*outbox.Store, error) {
+func (f *mysqlFlags) open(worker string, claimTimeout time.Duration) (*store.Store, error) {
 	if f.dsn == "" {
 		return nil, usageError{errors.New("no MySQL given; set --mysql-dsn or MYSQL_DSN to user:password@tcp(host:3306)/database")}
 	}
-	s, err := outbox.Open(outbox.StoreConfig{DSN: f.dsn, Worker: worker, ClaimTimeout: claimTimeout, LookupTimeout: f.lookupTimeout})
+	s, err := store.Open(store.Config{DSN: f.dsn, Worker: worker, ClaimTimeout: claimTimeout, LookupTimeout: f.lookupTimeout})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -110,7 +110,7 @@ func (f *mysqlFlags) open(worker string, claimTimeout time.Duration) (*outbox.St
 }
 
 // orSchema returns err, or in its place that the schema does not fit, which is then the cause and has a cure.
-func orSchema(ctx context.Context, s *outbox.Store, err error) error {
+func orSchema(ctx context.Context, s *store.Store, err error) error {
 	if err == nil {
 		return nil
 	}

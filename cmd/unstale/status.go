@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 )
 
 func newStatus(p process) *cobra.Command {
@@ -45,15 +45,15 @@ func newStatus(p process) *cobra.Command {
 	return cmd
 }
 
-// bounded is a count that is exact to outbox.MaxExactCount.
+// bounded is a count that is exact to store.MaxExactCount.
 func bounded(n int) any {
-	if n > outbox.MaxExactCount {
-		return fmt.Sprintf(">%d", outbox.MaxExactCount)
+	if n > store.MaxExactCount {
+		return fmt.Sprintf(">%d", store.MaxExactCount)
 	}
 	return n
 }
 
-func statusObject(s outbox.Status) any {
+func statusObject(s store.Status) any {
 	type batch struct {
 		ID         uint64    `json:"id"`
 		Worker     string    `json:"worker"`
@@ -90,7 +90,7 @@ func statusObject(s outbox.Status) any {
 	}
 	out.Pause = pauseObject(s.Pause)
 	out.JournalDamaged = bounded(s.Damaged)
-	for b, field := range map[*outbox.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
+	for b, field := range map[*store.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
 		if b != nil {
 			*field = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
 		}
@@ -109,7 +109,7 @@ type sweepPass struct {
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
 }
 
-func sweepPassObject(p *outbox.SweepPass) *sweepPass {
+func sweepPassObject(p *store.SweepPass) *sweepPass {
 	if p == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func sweepPassObject(p *outbox.SweepPass) *sweepPass {
 	return out
 }
 
-func leftSeconds(p *outbox.SweepPass) *float64 {
+func leftSeconds(p *store.SweepPass) *float64 {
 	left, ok := p.Left()
 	if !ok {
 		return nil
@@ -140,7 +140,7 @@ type sweepSets struct {
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
 }
 
-func sweepSetsObject(p *outbox.SweepPass) *sweepSets {
+func sweepSetsObject(p *store.SweepPass) *sweepSets {
 	if p == nil {
 		return nil
 	}
@@ -151,13 +151,13 @@ func sweepSetsObject(p *outbox.SweepPass) *sweepSets {
 }
 
 // sweepPassText says the same in a line.
-func sweepPassText(p *outbox.SweepPass) string {
+func sweepPassText(p *store.SweepPass) string {
 	text := count(p.Scanned, "name") + " scanned"
 	if p.Total > 0 {
 		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
 	}
 	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
-	if p.Kind == outbox.SweepSet {
+	if p.Kind == store.SweepSet {
 		text = count(p.Scanned, "index set") + " taken"
 		if p.Total > 0 {
 			text = fmt.Sprintf("%d of %s taken", p.Scanned, count(p.Total, "index set"))
@@ -170,14 +170,14 @@ func sweepPassText(p *outbox.SweepPass) string {
 	return text + ", by worker " + p.Worker
 }
 
-func deadTotal(s outbox.Status) (n int) {
+func deadTotal(s store.Status) (n int) {
 	for _, k := range s.Dead {
 		n += k
 	}
 	return n
 }
 
-func printStatus(p process, s outbox.Status) {
+func printStatus(p process, s store.Status) {
 	line := func(name string, value any, notes ...string) {
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -59,7 +59,7 @@ func (s *shop) floorPass(ctx context.Context, conn *sql.Conn, seq uint64) (n int
 	if err := s.floorApply(ctx, entries, seq); err != nil {
 		return 0, err
 	}
-	body, err := outbox.EncodeEntries(entries)
+	body, err := store.EncodeEntries(entries)
 	if err != nil {
 		return 0, err
 	}
@@ -73,7 +73,7 @@ VALUES ('floor', ?, '', '', 0, ?, ?)`, len(entries), make([]byte, 4*len(entries)
 	return len(entries), tx.Commit()
 }
 
-func floorClaim(ctx context.Context, tx *sql.Tx) (entries []outbox.Entry, ids string, err error) {
+func floorClaim(ctx context.Context, tx *sql.Tx) (entries []store.Entry, ids string, err error) {
 	rows, err := tx.QueryContext(ctx, "SELECT id, entity, entity_id, trace FROM cache_outbox ORDER BY id LIMIT "+
 		strconv.Itoa(floorBatch)+" FOR UPDATE SKIP LOCKED")
 	if err != nil {
@@ -82,7 +82,7 @@ func floorClaim(ctx context.Context, tx *sql.Tx) (entries []outbox.Entry, ids st
 	defer rows.Close()
 	var list strings.Builder
 	for rows.Next() {
-		var e outbox.Entry
+		var e store.Entry
 		if err := rows.Scan(&e.ID, &e.Entity, &e.EntityID, &e.Trace); err != nil {
 			return nil, "", err
 		}
@@ -96,7 +96,7 @@ func floorClaim(ctx context.Context, tx *sql.Tx) (entries []outbox.Entry, ids st
 	return entries, list.String(), rows.Err()
 }
 
-func (s *shop) floorApply(ctx context.Context, entries []outbox.Entry, seq uint64) error {
+func (s *shop) floorApply(ctx context.Context, entries []store.Entry, seq uint64) error {
 	const part = 250 // keys of one UNLINK
 	replies, err := s.Pipelined(ctx, func(p redis.Pipeliner) error {
 		keys := make([]string, 0, len(entries))

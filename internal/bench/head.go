@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
@@ -118,7 +119,7 @@ func (b *headBench) run(ctx context.Context) (err error) {
 }
 
 // poll is how long polls take, at the pace of an idle worker. Each must find nothing.
-func (b *headBench) poll(ctx context.Context, store *outbox.Store) (micros []float64, err error) {
+func (b *headBench) poll(ctx context.Context, store *store.Store) (micros []float64, err error) {
 	if _, err := store.Waiting(ctx); err != nil { // which may connect
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/worker"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -34,7 +34,7 @@ func (s *shop) floorSets(ctx context.Context) error {
 	}
 }
 
-func (s *shop) floorRequests(ctx context.Context) (entries []outbox.Entry, ids string, err error) {
+func (s *shop) floorRequests(ctx context.Context) (entries []store.Entry, ids string, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT id, name FROM cache_outbox_sweeps ORDER BY id LIMIT "+strconv.Itoa(floorSetBatch))
 	if err != nil {
 		return nil, "", err
@@ -47,13 +47,13 @@ func (s *shop) floorRequests(ctx context.Context) (entries []outbox.Entry, ids s
 		if err := rows.Scan(&id, &name); err != nil {
 			return nil, "", err
 		}
-		entries = append(entries, outbox.Entry{ID: id, Sets: []string{name}})
+		entries = append(entries, store.Entry{ID: id, Sets: []string{name}})
 		list = append(list, strconv.FormatUint(id, 10))
 	}
 	return entries, strings.Join(list, ","), rows.Err()
 }
 
-func (s *shop) floorTakeSets(ctx context.Context, entries []outbox.Entry, seq uint64) error {
+func (s *shop) floorTakeSets(ctx context.Context, entries []store.Entry, seq uint64) error {
 	private := make([]string, len(entries))
 	members := make([]*redis.StringSliceCmd, len(entries))
 	_, err := s.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -90,8 +90,8 @@ func (s *shop) floorTakeSets(ctx context.Context, entries []outbox.Entry, seq ui
 	return err
 }
 
-func (s *shop) floorNoteSets(ctx context.Context, entries []outbox.Entry, ids string) error {
-	body, err := outbox.EncodeEntries(entries)
+func (s *shop) floorNoteSets(ctx context.Context, entries []store.Entry, ids string) error {
+	body, err := store.EncodeEntries(entries)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/migrations"
-	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -156,7 +156,7 @@ const couponMap = "version: 1\nentities: {coupon: {keys: [\"zahraah:prod:coupon:
 // A hand is one worker with what it works with.
 type hand struct {
 	*worker.Worker
-	store *outbox.Store
+	store *store.Store
 	redis *keyspace.Keyspace
 }
 
@@ -176,7 +176,7 @@ func (s *shop) hireWith(name, mapText string, cfg worker.Config, wrap func(*keys
 		return nil, err
 	}
 	h := &hand{}
-	if h.store, err = outbox.Open(outbox.StoreConfig{DSN: s.dsn, Worker: name}); err != nil {
+	if h.store, err = store.Open(store.Config{DSN: s.dsn, Worker: name}); err != nil {
 		return nil, err
 	}
 	// As unstale run sets it up.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 )
 
 // The keyspace of the mode sweep: products, and lists, which are one in a hundred. There is one list for each of ten

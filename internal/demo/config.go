@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/keyspace"
 )
 
 // Config says on what the demo plays. The zero value is the demo that "make demo" shows.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/migrations"
-	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -24,9 +24,9 @@ type Demo struct {
 	shop     shop
 	cache    *cache
 	listener *listener
-	store    *outbox.Store // the worker's
-	versions [2]string     // of the database and of Redis
-	ended    chan error    // what the worker's Run returned, when it did
+	store    *store.Store // the worker's
+	versions [2]string    // of the database and of Redis
+	ended    chan error   // what the worker's Run returned, when it did
 	cleanups []func(context.Context) error
 }
 
@@ -119,7 +119,7 @@ func (d *Demo) openShop(ctx context.Context) error {
 		if d.cfg.MySQLDSN != "" {
 			d.atClose(d.place.dropDatabase)
 		}
-		store, err := outbox.Open(outbox.StoreConfig{DSN: d.place.mysql.FormatDSN(), Worker: "demo", LookupTimeout: lookupLimit})
+		store, err := store.Open(store.Config{DSN: d.place.mysql.FormatDSN(), Worker: "demo", LookupTimeout: lookupLimit})
 		if err != nil {
 			return "", err
 		}

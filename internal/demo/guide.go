@@ -9,8 +9,8 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/keyspace"
 )
 
 // guideText tells a person how to play, in commands to copy.

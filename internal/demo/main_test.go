@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/demo"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/keyspace"
 )
 
 func TestMain(m *testing.M) {

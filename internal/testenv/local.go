@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"database/sql"
 	"os"
 	"testing"
 
@@ -28,6 +29,28 @@ func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	})
 	run.use(m.Flavor().String(), servers.ShortVersion(m.Version()), fromLocal)
 	return m
+}
+
+// OwnDatabase is an empty database on a server that no other test uses, so that its counters and global locks are this
+// test's. See [OwnMySQL].
+func OwnDatabase(t testing.TB, args ...string) *Database {
+	t.Helper()
+	own := OwnMySQL(t, args...)
+	admin, err := sql.Open("mysql", own.DSN(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	const name = "shop"
+	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("mysql", own.DSN(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return &Database{Name: name, DSN: own.DSN(name), DB: db, Flavor: own.Flavor(), Version: own.Version()}
 }
 
 // OwnRedis starts a Redis server for one test that stops, kills or

@@ -18,7 +18,7 @@ import (
 	"syscall"
 
 	"github.com/unstale/unstale/internal/bench"
-	"github.com/unstale/unstale/keyspace"
+	"github.com/unstale/unstale/internal/keyspace"
 )
 
 // Rows of a turn. The slowest participant does a thousand in a second.

@@ -1,0 +1,151 @@
+package keyspace_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
+)
+
+// subscribe returns what is heard on channel, from now on. It reads the
+// subscription itself: go-redis' channel drops silently when it is full.
+func subscribe(t *testing.T, c redis.UniversalClient, channel string) (hear func() string) {
+	t.Helper()
+	s := c.Subscribe(t.Context(), channel)
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		t.Helper()
+		m, err := s.ReceiveTimeout(t.Context(), 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.(*redis.Message).Payload
+	}
+}
+
+func decode(t *testing.T, payload string) protocol.Message {
+	t.Helper()
+	m, err := protocol.DecodeMessage([]byte(payload))
+	if err != nil {
+		t.Fatalf("%v: %s", err, payload)
+	}
+	return m
+}
+
+// Both formats are heard as K3 wants them.
+func TestPublishFormats(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{URL: r.URL})
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	keys := []string{"zahraah:prod:product:1", "quote\"\n", "منتج"}
+	patterns := []string{"zahraah:prod:category:7:list:*"}
+
+	before := time.Now().Add(-time.Second)
+	for _, f := range []protocol.Format{protocol.FormatEvent, protocol.FormatArray} {
+		if n, err := k.Publish(t.Context(), channel, f, keys, patterns); n != 1 || err != nil {
+			t.Fatalf("%s: %d messages, %v", f, n, err)
+		}
+	}
+	m := decode(t, hear())
+	if !slices.Equal(m.Keys, keys) || !slices.Equal(m.Patterns, patterns) || m.Seq != 1 || len(m.Epoch) < 16 ||
+		m.At.Before(before) || m.At.After(time.Now()) {
+		t.Errorf("event: %+v", m)
+	}
+	var list []string
+	if err := json.Unmarshal([]byte(hear()), &list); err != nil || !slices.Equal(list, append(keys, patterns...)) {
+		t.Errorf("array: %q, %v", list, err)
+	}
+}
+
+func TestPublishSplits(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{URL: r.URL})
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
+
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, nil, nil); n != 0 || err != nil {
+		t.Errorf("nothing: %d messages, %v", n, err)
+	}
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, patterns); n != 5 || err != nil {
+		t.Fatalf("%d messages, %v, want 5", n, err)
+	}
+	var gotKeys, gotPatterns []string
+	for seq := uint64(1); seq <= 5; seq++ {
+		m := decode(t, hear())
+		if m.Seq != seq || len(m.Keys)+len(m.Patterns) > protocol.MaxEntries {
+			t.Errorf("message %d has number %d, %d keys and %d patterns", seq, m.Seq, len(m.Keys), len(m.Patterns))
+		}
+		gotKeys, gotPatterns = append(gotKeys, m.Keys...), append(gotPatterns, m.Patterns...)
+	}
+	if !slices.Equal(gotKeys, keys) || !slices.Equal(gotPatterns, patterns) {
+		t.Errorf("heard %d keys and %d patterns, not those that were published", len(gotKeys), len(gotPatterns))
+	}
+}
+
+// Large entries make several pipelines, which nobody can tell from one.
+func TestPublishManyBytes(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{URL: r.URL})
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keys, nil); n != 3 || err != nil {
+		t.Fatalf("%d messages, %v, want 3", n, err)
+	}
+	var heard []string
+	for range 3 {
+		heard = append(heard, decode(t, hear()).Keys...)
+	}
+	if !slices.Equal(heard, keys) {
+		t.Errorf("heard %d keys, not those that were published", len(heard))
+	}
+}
+
+// Several goroutines may publish; what is heard is one sequence without gaps,
+// in order. Two Keyspaces have two epochs.
+func TestPublishInOrder(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	const publishers, messages = 8, 25
+	spaces := []*keyspace.Keyspace{open(t, keyspace.Options{URL: r.URL}), open(t, keyspace.Options{URL: r.URL})}
+	var wg sync.WaitGroup
+	for i := range publishers {
+		wg.Go(func() {
+			for range messages {
+				if _, err := spaces[i%2].Publish(t.Context(), channel, protocol.FormatEvent, []string{"k"}, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	last := map[string]uint64{}
+	for range publishers * messages {
+		m := decode(t, hear())
+		if m.Seq != last[m.Epoch]+1 {
+			t.Fatalf("epoch %s: heard %d after %d", m.Epoch, m.Seq, last[m.Epoch])
+		}
+		last[m.Epoch] = m.Seq
+	}
+	if len(last) != 2 {
+		t.Errorf("heard %d epochs, want 2", len(last))
+	}
+}

@@ -1,0 +1,193 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// scanBatch is how many matches are collected before they are unlinked, two
+	// UNLINKs' worth, and scanDelay how long one may have to wait for that.
+	scanBatch = chunkNames
+	scanDelay = 100 * time.Millisecond
+	// memory is how many batches a scan remembers, so as not to count a key
+	// again by its lease: more than pages can be under way between the goroutine
+	// that scans and the one that unlinks.
+	memory = 3
+	// scanPatience is how long an answer may take. A pass holds nothing up, so it
+	// sits out a fork or a slow command rather than begin again.
+	scanPatience = 5 * time.Second
+)
+
+// A scan is the pass over one master.
+type scan struct {
+	pass  *pass
+	pace  *pace
+	watch stopwatch
+	rtt   time.Duration
+	size  int64 // names that it expects to meet
+	met   int64 // names that it has met
+
+	found []unit
+	taken [memory]map[string]bool // keys of this batch and of those before it
+	since time.Time               // when the first of found was found
+}
+
+// scan makes the pass over the master that options lead to, with a connection
+// of its own: behind another one there may be another server, where a cursor
+// means nothing. One goroutine scans while another one matches and unlinks.
+func (p *pass) scan(ctx context.Context, options *redis.Options) error {
+	s := &scan{pass: p, pace: p.keyspace.newPace()}
+	s.taken[0] = map[string]bool{}
+	client := s.client(options)
+	defer client.Close()
+	conn := client.Conn()
+	defer conn.Close()
+	defer context.AfterFunc(ctx, s.watch.interrupt)()
+	if err := s.begin(ctx, conn); err != nil {
+		return p.keyspace.outage(ctx, err)
+	}
+	started := s.watch.reached()
+	pages := make(chan []string, 1)
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(pages)
+		return s.read(both, conn, pages)
+	})
+	group.Go(func() error { return s.take(both, pages) })
+	err := group.Wait()
+	p.expect(s.met - s.size) // what it expected and has not met, it will not
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return p.keyspace.outageOrLoss(ctx, err)
+	}
+	return s.end(ctx, client, started)
+}
+
+// client is a client like that of options, which times its answers.
+func (s *scan) client(options *redis.Options) *redis.Client {
+	o := *options
+	o.PoolSize, o.PipelinePoolSize, o.MinIdleConns = 2, onePool, 0
+	o.ReadTimeout = max(o.ReadTimeout, scanPatience)
+	o.MaxRetries = -1 // no command twice, and none over another connection
+	o.Dialer = s.watch.dialer(options.Dialer)
+	c := redis.NewClient(&o)
+	c.AddHook(denials{})
+	return c
+}
+
+// begin measures the time on the wire, and asks how much there is to scan,
+// which a user of least privilege may not know.
+func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
+	for i := range 3 {
+		if err := conn.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		if took := s.watch.last(); i == 0 || took < s.rtt {
+			s.rtt = took
+		}
+	}
+	size, err := conn.DBSize(ctx).Result()
+	if err != nil && !redis.IsPermissionError(err) {
+		return err
+	}
+	s.size = size
+	s.pass.expect(size)
+	return nil
+}
+
+// read scans from the first cursor to the last.
+func (s *scan) read(ctx context.Context, conn *redis.Conn, pages chan<- []string) error {
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		names, next, err := conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+		if err != nil {
+			return err
+		}
+		s.pace.scanned(max(s.watch.last()-s.rtt, 0))
+		select {
+		case pages <- names:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := s.pace.rest(ctx); err != nil {
+			return err
+		}
+		cursor = next
+	}
+	return nil
+}
+
+// take unlinks what matches of the pages.
+func (s *scan) take(ctx context.Context, pages <-chan []string) error {
+	for names := range pages {
+		s.met += int64(len(names))
+		s.pass.scanned(len(names))
+		for _, name := range names {
+			if u, ok := found(s.pass.matcher, name); ok {
+				s.add(u)
+			}
+		}
+		if len(s.found) >= scanBatch || len(s.found) > 0 && time.Since(s.since) >= scanDelay {
+			if err := s.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // and not the error of what is interrupted
+	}
+	return s.flush(ctx)
+}
+
+func (s *scan) add(u unit) {
+	for _, batch := range s.taken {
+		if batch[u.key] {
+			return
+		}
+	}
+	if len(s.found) == 0 {
+		s.since = time.Now()
+	}
+	s.taken[0][u.key] = true
+	s.found = append(s.found, u)
+}
+
+func (s *scan) flush(ctx context.Context) error {
+	if len(s.found) == 0 {
+		return nil
+	}
+	var err error
+	for patience := (&patience{limit: scanPatience}); ; { // unlinking again is harmless
+		began := time.Now()
+		err = s.pass.unlink(ctx, s.found)
+		s.pace.spent(max(time.Since(began)-s.rtt, 0))
+		if err == nil || patience.wait(ctx, err) != nil {
+			break
+		}
+	}
+	s.found = s.found[:0]
+	copy(s.taken[1:], s.taken[:])
+	s.taken[0] = map[string]bool{}
+	return err
+}
+
+// end looks whether the server that was scanned is still the one that a new
+// connection leads to: a master that was replaced goes on answering SCAN.
+func (s *scan) end(ctx context.Context, client *redis.Client, started string) error {
+	if !s.pass.keyspace.failsOver {
+		return nil
+	}
+	if err := client.Ping(ctx).Err(); err != nil {
+		return s.pass.keyspace.outage(ctx, err)
+	}
+	if now := s.watch.reached(); now != started {
+		return &Outage{State: StateMasterDown, Err: fmt.Errorf("%s took over from %s", now, started)}
+	}
+	return nil
+}

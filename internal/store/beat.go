@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Beat is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each batch,
+// so that a Redis that has the beat still has the batch. The zero Beat protects nothing.
+type Beat struct {
+	Epoch string `db:"epoch"` // at most 26 bytes
+	N     uint64 `db:"beat"`
+}
+
+// highEpoch is beyond every epoch, which are of upper-case letters and digits, and before damagedEpoch.
+const highEpoch = "["
+
+// Contract: no lock (a consistent read), one entry of the index on (epoch, beat), read backwards from the bound.
+const lastBeatSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (beats)
+WHERE epoch < ? ORDER BY epoch DESC, beat DESC LIMIT 1`
+
+// LastBeats lists the last beat of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
+// would read the whole index whenever the statistics are behind. There are two epochs for each process that worked within
+// the journal's retention.
+func (s *Store) LastBeats(ctx context.Context) ([]Beat, error) {
+	var beats []Beat
+	for bound := highEpoch; ; {
+		b, err := s.lastBeat(ctx, bound)
+		if err != nil {
+			return nil, fmt.Errorf("list last beats: %w", err)
+		}
+		if b.Epoch == "" {
+			return beats, nil
+		}
+		beats = append(beats, b)
+		bound = b.Epoch
+	}
+}
+
+// lastBeat is the last beat of the next epoch below a bound, the zero Beat if there is none.
+func (s *Store) lastBeat(ctx context.Context, bound string) (b Beat, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	err = s.side.GetContext(ctx, &b, lastBeatSQL, bound)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Beat{}, nil
+	}
+	return b, err
+}
+
+// Contract: no lock (a consistent read), the entries of the index on settled_at since a time, and their rows.
+const recentBeatsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
+WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND epoch < '` + highEpoch + `' GROUP BY epoch`
+
+// RecentBeats lists the last beat of each epoch that settled, replayed or adopted a batch within a time. Each leaves a row
+// that is dated when it was written, before the commit, so that time should exceed the longest transaction.
+func (s *Store) RecentBeats(ctx context.Context, since time.Duration) (beats []Beat, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	if err := s.side.SelectContext(ctx, &beats, recentBeatsSQL, since.Microseconds()); err != nil {
+		return nil, fmt.Errorf("list recent beats: %w", err)
+	}
+	return beats, nil
+}
+
+// Contract: exclusive locks on at most LIMIT rows of one epoch, found by the index on (epoch, beat), for as long as the
+// statement takes. Repeating it moves the next ones.
+const adoptSQL = `UPDATE cache_outbox_journal FORCE INDEX (beats) SET epoch = ?, beat = ? WHERE epoch = ? LIMIT ?`
+
+// Adopt makes batches of an epoch those of another beat, because nothing stale can be left of them, and says how many.
+// Repeating it is harmless.
+func (s *Store) Adopt(ctx context.Context, epoch string, by Beat) (adopted int64, err error) {
+	for {
+		n, err := s.adopt(ctx, epoch, by)
+		if err != nil {
+			return adopted, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)
+		}
+		if adopted += n; n < settleChunk {
+			return adopted, nil
+		}
+	}
+}
+
+func (s *Store) adopt(ctx context.Context, epoch string, by Beat) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	tx, err := s.claims.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	res, err := tx.ExecContext(ctx, adoptSQL, by.Epoch, by.N, epoch, settleChunk)
+	if err != nil {
+		return 0, err
+	}
+	if n, err = res.RowsAffected(); err != nil || n == 0 {
+		return 0, err
+	}
+	if err := s.noteBeat(ctx, tx, by); err != nil {
+		return 0, err
+	}
+	return n, tx.Commit()
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+)
+
+// BenchmarkHashes marks 1,000 rows for the journal's index.
+func BenchmarkHashes(b *testing.B) {
+	entries := couponEntries(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		hashes(entries)
+	}
+}
+
+// BenchmarkSpans makes a condition of 1,000 ids, which have a gap at every so manieth.
+func BenchmarkSpans(b *testing.B) {
+	for _, every := range []int{1000, 20, 5} {
+		ids := make([]uint64, 1000)
+		for i := range ids {
+			ids[i] = uint64(i + i/every)
+		}
+		b.Run(fmt.Sprintf("gap every %d", every), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				spanned(spans(ids))
+			}
+		})
+	}
+}
+
+// couponEntries are the entries of rows with one exact key each.
+func couponEntries(n int) []Entry {
+	entries := make([]Entry, n)
+	for i := range entries {
+		id := fmt.Sprintf("code-%d", i)
+		entries[i] = Entry{ID: uint64(i + 1), Entity: "coupon", EntityID: id, Keys: []string{"zahraah:prod:coupon:" + id}}
+	}
+	return entries
+}

@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+// A Row is one claimed row of cache_outbox or cache_outbox_delayed.
+type Row struct {
+	ID          uint64    // in the table that it was claimed from
+	FirstID     uint64    // in cache_outbox, where it began; 0 if it never was there
+	Entity      string    // as written
+	EntityID    string    // as written
+	Params      []byte    // JSON text as written; nil when there are none or they are too large
+	ParamsBytes int       // their size in the table
+	Trace       string    // as written
+	CreatedAt   time.Time // UTC, the database's clock
+	Attempts    int       // failures of its own so far
+	Repeated    bool      // a repeat that the map asked for
+}
+
+// Oversized says that the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
+func (r *Row) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
+
+// Cut names the field that fills its column. A column is wider than the limit by one character, so the value
+// was cut by a non-strict sql_mode: it is not what the application meant. "" if none does.
+func (r *Row) Cut() string {
+	switch {
+	case utf8.RuneCountInString(r.Entity) > outbox.MaxEntity:
+		return "entity"
+	case utf8.RuneCountInString(r.EntityID) > outbox.MaxID:
+		return "entity_id"
+	case utf8.RuneCountInString(r.Trace) > outbox.MaxTrace:
+		return "trace"
+	}
+	return ""
+}
+
+// ClaimLimits bound one claim. All are required.
+type ClaimLimits struct {
+	Rows        int // at most this many rows
+	Bytes       int // at most this many bytes of parameters, but one row always fits
+	ParamsBytes int // larger parameters are not fetched: see Row.Oversized
+}
+
+// A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for
+// concurrent use.
+type Claim struct {
+	Rows  []Row
+	store *Store
+	tx    *sql.Tx
+	queue *queue
+}
+
+// Claim takes the oldest rows that nobody else holds. A claim without rows is nil. Its ctx must outlive the
+// claim: when it ends, the rows are released.
+func (s *Store) Claim(ctx context.Context, limits ClaimLimits) (*Claim, error) {
+	return s.claim(ctx, hot, limits)
+}
+
+// ClaimDue takes delayed rows whose time has come, as Claim does.
+func (s *Store) ClaimDue(ctx context.Context, limits ClaimLimits) (*Claim, error) {
+	return s.claim(ctx, delayed, limits)
+}
+
+func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim, error) {
+	if q != hot {
+		return s.claimFrom(ctx, q, limits, start{})
+	}
+	for _, certain := range [...]bool{false, true} {
+		at, err := s.begin(ctx, certain)
+		if err != nil {
+			return nil, err
+		}
+		c, err := s.claimFrom(ctx, q, limits, at)
+		if c != nil || err != nil || !at.vague {
+			return c, err
+		}
+	}
+	return nil, nil
+}
+
+func (s *Store) claimFrom(ctx context.Context, q *queue, limits ClaimLimits, at start) (*Claim, error) {
+	tx, err := s.claims.BeginTx(ctx, nil) // READ COMMITTED by the session
+	if err != nil {
+		return nil, fmt.Errorf("begin claim: %w", err)
+	}
+	c := &Claim{store: s, tx: tx, queue: q}
+	if err := c.fetch(ctx, limits, at); err != nil {
+		return nil, errors.Join(fmt.Errorf("claim rows: %w", err), c.Release())
+	}
+	if len(c.Rows) == 0 {
+		return nil, c.Release()
+	}
+	return c, nil
+}
+
+// Release gives the rows back: the next claim may take them at once.
+func (c *Claim) Release() error {
+	if err := c.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("release rows: %w", err)
+	}
+	return nil
+}
+
+// fetch reads rows with small parameters at once; the others follow within the byte limit.
+func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
+	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
+	for _, q := range c.queue.claims(inline, at) {
+		if left := limits.Rows - len(c.Rows); left > 0 {
+			if err := c.read(ctx, q.query, append(q.args, left)...); err != nil {
+				return err
+			}
+		}
+	}
+	if c.queue == hot {
+		c.store.head.claimed(len(c.Rows) == limits.Rows)
+	}
+	return c.fetchLarge(ctx, inline, limits)
+}
+
+// read claims rows.
+func (c *Claim) read(ctx context.Context, query string, args ...any) error {
+	rows, err := c.tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	var fields []any
+	for rows.Next() {
+		c.Rows = append(c.Rows, Row{})
+		r := &c.Rows[len(c.Rows)-1]
+		fields = append(fields[:0], &r.ID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes, &r.Trace, &r.CreatedAt)
+		if c.queue != hot {
+			fields = append(fields, &r.FirstID, &r.Attempts, &r.Repeated)
+		}
+		if err := rows.Scan(fields...); err != nil {
+			return err
+		}
+		if c.queue == hot {
+			r.FirstID = r.ID
+		}
+	}
+	return rows.Err()
+}
+
+// fetchLarge fills in parameters between inline and the limit, row by row, and drops the rows that exceed the
+// byte limit from the claim: they stay in the table for the next one.
+func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) error {
+	bytes := 0
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.ParamsBytes <= limits.ParamsBytes {
+			bytes += r.ParamsBytes
+		}
+		if i > 0 && bytes > limits.Bytes {
+			c.Rows = c.Rows[:i]
+			return nil
+		}
+		if r.ParamsBytes <= inline || r.ParamsBytes > limits.ParamsBytes {
+			continue
+		}
+		// Contract: no further lock (the row is ours), one row by primary key.
+		query := "SELECT params FROM " + c.queue.name + " WHERE id = " + strconv.FormatUint(r.ID, 10)
+		if err := c.tx.QueryRowContext(ctx, query).Scan(&r.Params); err != nil {
+			return fmt.Errorf("fetch parameters of row %d: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+// Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
+const signsSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
+EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
+
+// Signs say in one plain statement what changes slowly.
+type Signs struct {
+	Due    bool // a delayed row's time has come
+	Paused bool // see Pause
+}
+
+// Signs reads the signs.
+func (s *Store) Signs(ctx context.Context) (signs Signs, err error) {
+	if err := s.claims.QueryRowContext(ctx, signsSQL).Scan(&signs.Due, &signs.Paused); err != nil {
+		return Signs{}, fmt.Errorf("poll outbox: %w", err)
+	}
+	return signs, nil
+}

@@ -1,0 +1,182 @@
+package store
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+)
+
+// The journal's body: one byte of format, then a flate stream of the number of entries and, for each, id,
+// entity, entity id, trace, keys, patterns and sets. Numbers are uvarints; a text is its length and its
+// bytes; a list is its length and its texts.
+const entryFormat = 1
+
+// A packer has what packing needs and need not be made anew each time.
+type packer struct {
+	deflate *flate.Writer
+	raw     []byte
+}
+
+var packers = sync.Pool{New: func() any {
+	w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
+	if err != nil {
+		panic(err) // unreachable: the level is a constant that flate knows
+	}
+	return &packer{deflate: w}
+}}
+
+// maxKept is up to how many bytes of text a packer keeps its memory for the next batch.
+const maxKept = 1 << 20
+
+// EncodeEntries packs entries for the journal.
+func EncodeEntries(entries []Entry) ([]byte, error) {
+	p := packers.Get().(*packer)
+	defer packers.Put(p)
+	raw := binary.AppendUvarint(p.raw[:0], uint64(len(entries)))
+	for i := range entries {
+		raw = entries[i].append(raw)
+	}
+	if p.raw = nil; cap(raw) <= maxKept {
+		p.raw = raw
+	}
+	out := bytes.NewBuffer(make([]byte, 0, len(raw)/4+64))
+	out.WriteByte(entryFormat)
+	p.deflate.Reset(out)
+	if _, err := p.deflate.Write(raw); err != nil {
+		return nil, fmt.Errorf("pack journal: %w", err)
+	}
+	if err := p.deflate.Close(); err != nil {
+		return nil, fmt.Errorf("pack journal: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func (e *Entry) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, e.ID)
+	for _, s := range [...]string{e.Entity, e.EntityID, e.Trace} {
+		b = appendText(b, s)
+	}
+	for _, texts := range [...][]string{e.Keys, e.Patterns, e.Sets} {
+		b = binary.AppendUvarint(b, uint64(len(texts)))
+		for _, s := range texts {
+			b = appendText(b, s)
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// maxUnpacked bounds what a body may unpack to, so that a damaged one cannot exhaust the memory. The worker
+// cuts its batches far below it.
+const maxUnpacked = 256 << 20
+
+var errBody = errors.New("journal body is damaged")
+
+// DecodeEntries unpacks a journal body. A body that EncodeEntries did not write gives an error.
+func DecodeEntries(body []byte) ([]Entry, error) {
+	if len(body) == 0 || body[0] != entryFormat {
+		return nil, fmt.Errorf("%w: unknown format", errBody)
+	}
+	z := flate.NewReader(bytes.NewReader(body[1:]))
+	raw, err := io.ReadAll(io.LimitReader(z, maxUnpacked+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBody, err)
+	}
+	if len(raw) > maxUnpacked {
+		return nil, fmt.Errorf("%w: more than %d bytes", errBody, maxUnpacked)
+	}
+	d := decoder{rest: raw}
+	var entries []Entry
+	for n := d.number(); n > 0 && !d.bad; n-- {
+		entries = append(entries, d.entry())
+	}
+	if d.bad || len(d.rest) > 0 {
+		return nil, errBody
+	}
+	return entries, nil
+}
+
+// A decoder reads from rest; bad stays set after the first thing that does not fit.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) entry() Entry {
+	return Entry{
+		ID: d.number(), Entity: d.text(), EntityID: d.text(), Trace: d.text(),
+		Keys: d.texts(), Patterns: d.texts(), Sets: d.texts(),
+	}
+}
+
+func (d *decoder) number() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 {
+		d.bad, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) text() string {
+	n := d.number()
+	if n > uint64(len(d.rest)) {
+		d.bad, d.rest = true, nil
+		return ""
+	}
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+func (d *decoder) texts() []string {
+	var out []string
+	for n := d.number(); n > 0 && !d.bad; n-- {
+		out = append(out, d.text())
+	}
+	return out
+}
+
+// Hash is an entity's mark in a journal row's hashes: a search reads them and unpacks only the bodies that
+// may hold it. 32 bits, FNV-1a of the entity, a zero byte and the id.
+func Hash(entity, id string) uint32 {
+	h := fnv32a(fnvOffset, entity)
+	h *= fnvPrime // of the zero byte
+	return fnv32a(h, id)
+}
+
+// FNV-1a as hash/fnv has it, whose interfaces cost three allocations a row.
+const (
+	fnvOffset uint32 = 2166136261
+	fnvPrime  uint32 = 16777619
+)
+
+func fnv32a(h uint32, s string) uint32 {
+	for i := range len(s) {
+		h = (h ^ uint32(s[i])) * fnvPrime
+	}
+	return h
+}
+
+// hashes lists the entries' marks, sorted, each once, four bytes each, big-endian.
+func hashes(entries []Entry) []byte {
+	marks := make([]uint32, len(entries))
+	for i := range entries {
+		marks[i] = Hash(entries[i].Entity, entries[i].EntityID)
+	}
+	slices.Sort(marks)
+	out := make([]byte, 0, 4*len(marks))
+	for _, m := range slices.Compact(marks) {
+		out = binary.BigEndian.AppendUint32(out, m)
+	}
+	return out
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"fmt"
+	"hash/fnv"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func manyEntries(n int) []Entry {
+	entries := make([]Entry, n)
+	for i := range entries {
+		entries[i] = Entry{
+			ID: uint64(i) + 1, Entity: "product", EntityID: fmt.Sprint(i),
+			Keys:     []string{fmt.Sprintf("zahraah:prod:product:%d", i)},
+			Patterns: []string{"zahraah:prod:category:7:list:*"},
+		}
+	}
+	return entries
+}
+
+func TestEntriesSurvive(t *testing.T) {
+	t.Parallel()
+	odd := []Entry{
+		{ID: 1<<64 - 1, Entity: "é", EntityID: "\n\"{}\x00\xff", Trace: "t", Keys: []string{"", "*"}, Sets: []string{"tag:x"}},
+		{},
+	}
+	for _, entries := range [][]Entry{odd, manyEntries(1000), nil} {
+		body, err := EncodeEntries(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeEntries(body)
+		if err != nil || !reflect.DeepEqual(got, entries) {
+			t.Errorf("got %v, %v", got, err)
+		}
+	}
+}
+
+func TestDamagedBodiesAreRefused(t *testing.T) {
+	t.Parallel()
+	good, err := EncodeEntries(manyEntries(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range [][]byte{nil, {2}, good[:len(good)-4], good[:1], append([]byte{9}, good[1:]...)} {
+		if got, err := DecodeEntries(body); err == nil {
+			t.Errorf("decoded %v", got)
+		}
+	}
+}
+
+func TestHashesAreSortedAndSingle(t *testing.T) {
+	t.Parallel()
+	entries := append(manyEntries(3), manyEntries(3)...)
+	marks := hashes(entries)
+	if len(marks) != 3*4 {
+		t.Fatalf("%d bytes", len(marks))
+	}
+	if Hash("a", "bc") == Hash("ab", "c") {
+		t.Error("entity and id run together")
+	}
+}
+
+// Journals that were written already are searched by it.
+func TestHashIsFNV(t *testing.T) {
+	t.Parallel()
+	for _, texts := range [][2]string{{"product", "42"}, {"", ""}, {"سعر", "\x00\xff"}} {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(texts[0] + "\x00" + texts[1]))
+		if got := Hash(texts[0], texts[1]); got != h.Sum32() {
+			t.Errorf("%q: %08x, want %08x", texts, got, h.Sum32())
+		}
+	}
+}
+
+func TestErrorTextIsCutAtACharacter(t *testing.T) {
+	t.Parallel()
+	got := errorText(strings.Repeat("ع", maxErrorBytes))
+	if want := strings.Repeat("ع", maxErrorBytes/2) + "..."; got != want {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// Whatever the bytes, decoding ends, and what it accepts can be written and read again.
+func FuzzDecodeEntries(f *testing.F) {
+	for _, entries := range [][]Entry{nil, manyEntries(2)} {
+		body, err := EncodeEntries(entries)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		entries, err := DecodeEntries(body)
+		if err != nil {
+			return
+		}
+		again, err := EncodeEntries(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := DecodeEntries(again); err != nil || !reflect.DeepEqual(got, entries) {
+			t.Fatalf("%v became %v, %v", entries, got, err)
+		}
+	})
+}
+
+func BenchmarkEncodeEntries(b *testing.B) {
+	entries := manyEntries(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := EncodeEntries(entries); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

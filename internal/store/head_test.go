@@ -1,0 +1,301 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
+)
+
+// farStore has looked at the table's start, slowly, and doesn't do so again.
+func farStore(t *testing.T, env *testenv.Database) *store.Store {
+	t.Helper()
+	s := openStore(t, env.DSN)
+	s.EveryLookIsSlow()
+	if _, err := s.Waiting(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.NoMoreLooks()
+	return s
+}
+
+// soon claims until there is something to claim.
+func soon(t *testing.T, s *store.Store) *store.Claim {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		c, err := s.Claim(t.Context(), limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c != nil {
+			return c
+		}
+	}
+	t.Fatal("nothing to claim")
+	return nil
+}
+
+// take claims, expects so many rows, and settles them.
+func take(t *testing.T, s *store.Store, want int) {
+	t.Helper()
+	c := soon(t, s)
+	if len(c.Rows) != want {
+		t.Errorf("claimed %d rows, wanted %d", len(c.Rows), want)
+	}
+	if err := c.Settle(t.Context(), store.Settlement{Done: ids(c.Rows)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// takeAll settles so many rows, in as many claims as it takes.
+func takeAll(t *testing.T, s *store.Store, rows int) {
+	t.Helper()
+	for rows > 0 {
+		c := soon(t, s)
+		rows -= len(c.Rows)
+		if err := c.Settle(t.Context(), store.Settlement{Done: ids(c.Rows)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// nothing expects that there is nothing to claim, and that a poll says so.
+func nothing(t *testing.T, s *store.Store) {
+	t.Helper()
+	if c, err := s.Claim(t.Context(), limits); c != nil || err != nil {
+		t.Errorf("claimed %+v, %v", c, err)
+	}
+	if found, err := s.Waiting(t.Context()); found || err != nil {
+		t.Errorf("waiting: %t, %v", found, err)
+	}
+}
+
+// begun is an open transaction with n rows in the outbox.
+func begun(t *testing.T, env *testenv.Database, n int) *sql.Tx {
+	t.Helper()
+	tx, err := env.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.Enqueue(t.Context(), tx, products(n)...); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// A far head passes over what is not committed, or held by others, and finds it when it can be claimed.
+func TestStraysAreClaimed(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := farStore(t, env)
+	late, never := begun(t, env, 3), begun(t, env, 2)
+	enqueue(t, env.DB, products(5)...)
+	other := openStore(t, env.DSN)
+	few := limits
+	few.Rows = 5
+	held := claim(t, other, few)
+	enqueue(t, env.DB, products(7)...)
+	take(t, s, 7)
+	nothingYet, err := s.Claim(t.Context(), limits)
+	if nothingYet != nil || err != nil {
+		t.Fatalf("claimed %+v, %v", nothingYet, err)
+	}
+	if n := s.Strays(); n != 10 {
+		t.Errorf("%d strays, wanted 10", n)
+	}
+	for _, end := range []func() error{late.Commit, never.Rollback, held.Release} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	takeAll(t, s, 8)
+	nothing(t, s)
+	if n := s.Strays(); n != 0 {
+		t.Errorf("%d strays are left", n)
+	}
+}
+
+// More strays than can be remembered are not passed over.
+func TestTooManyStrays(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := farStore(t, env)
+	late := begun(t, env, 700)
+	enqueue(t, env.DB, products(10)...)
+	take(t, s, 10)
+	if n := s.Strays(); n != 500 {
+		t.Errorf("%d strays, wanted 500", n)
+	}
+	enqueue(t, env.DB, products(10)...)
+	take(t, s, 10)
+	if err := late.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	takeAll(t, s, 700)
+	nothing(t, s)
+}
+
+// A store that begins when all rows are gone begins behind them, and a poll tells when another one comes.
+func TestFarHeadOfAnEmptyTable(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	enqueue(t, env.DB, products(5)...)
+	take(t, openStore(t, env.DSN), 5)
+	s := farStore(t, env)
+	nothing(t, s)
+	enqueue(t, env.DB, products(1)...)
+	if found, err := s.Waiting(t.Context()); !found || err != nil {
+		t.Errorf("waiting: %t, %v", found, err)
+	}
+	take(t, s, 1)
+	nothing(t, s)
+}
+
+// A row that appears below a far head without having been a stray, such as a dead letter that is put back, waits for the
+// next look at the table's start and no longer.
+func TestRowBelowTheHead(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	enqueue(t, env.DB, products(5)...)
+	s := farStore(t, env)
+	take(t, s, 5)
+	s.NoMoreLooksBack()
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (2, 'product', '2')"); err != nil {
+		t.Fatal(err)
+	}
+	nothing(t, s)
+	s.LookAgain()
+	take(t, s, 1)
+}
+
+// Transactions that begin, commit and roll back in any order, two workers that claim, settle all, some or none: whatever
+// the head does, each committed row is settled once.
+func TestHeadLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, far := range []bool{false, true} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("far %t, seed %d", far, seed), func(t *testing.T) {
+				t.Parallel()
+				env := migrated(t)
+				stores := []*store.Store{openStore(t, env.DSN), openStore(t, env.DSN)}
+				if far {
+					stores = []*store.Store{farStore(t, env), farStore(t, env)}
+				}
+				r := rand.New(rand.NewPCG(seed, 5))
+				var open []*sql.Tx
+				rows, committed := map[*sql.Tx]int{}, 0
+				settled := map[uint64]int{}
+				end := func(i int) {
+					tx := open[i]
+					open = append(open[:i], open[i+1:]...)
+					if r.IntN(4) == 0 {
+						if err := tx.Rollback(); err != nil {
+							t.Fatal(err)
+						}
+						return
+					}
+					if err := tx.Commit(); err != nil {
+						t.Fatal(err)
+					}
+					committed += rows[tx]
+				}
+				settle := func(c *store.Claim, n int) {
+					for _, row := range c.Rows[:n] {
+						settled[row.ID]++
+					}
+					if err := c.Settle(context.Background(), store.Settlement{Done: ids(c.Rows[:n])}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 150 {
+					switch r.IntN(4) {
+					case 0, 1:
+						n := 1 + r.IntN(5)
+						tx := begun(t, env, n)
+						open, rows[tx] = append(open, tx), n
+						if len(open) > 5 {
+							end(r.IntN(len(open)))
+						}
+					case 2:
+						if len(open) > 0 {
+							end(r.IntN(len(open)))
+						}
+					case 3:
+						few := limits
+						few.Rows = 1 + r.IntN(8)
+						c, err := stores[r.IntN(2)].Claim(t.Context(), few)
+						if err != nil {
+							t.Fatal(err)
+						}
+						switch {
+						case c == nil:
+						case r.IntN(4) == 0:
+							if err := c.Release(); err != nil {
+								t.Fatal(err)
+							}
+						default:
+							settle(c, 1+r.IntN(len(c.Rows)))
+						}
+					}
+				}
+				for len(open) > 0 {
+					end(0)
+				}
+				for deadline := time.Now().Add(30 * time.Second); len(settled) < committed && time.Now().Before(deadline); {
+					c, err := stores[0].Claim(t.Context(), limits)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if c != nil {
+						settle(c, len(c.Rows))
+					}
+				}
+				if len(settled) != committed || count(t, env.DB, "cache_outbox") != 0 {
+					t.Errorf("%d of %d rows were settled, %d are left", len(settled), committed, count(t, env.DB, "cache_outbox"))
+				}
+				for id, n := range settled {
+					if n != 1 {
+						t.Errorf("row %d was settled %d times", id, n)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What an id was given out for may be inserted after the head has passed over it, and a deletion that is not committed may
+// be rolled back: a far head looks back, without another look at the table's start.
+func TestFarHeadLooksBack(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := farStore(t, env)
+	enqueue(t, env.DB, products(10)...)
+	deleting, err := env.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deleting.Exec("DELETE FROM cache_outbox WHERE id = 4"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (20, 'product', '20')"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 10) // all but the fourth of the ten, and the twentieth
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (15, 'product', '15')"); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 1)
+	if err := deleting.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 1)
+	if n := count(t, env.DB, "cache_outbox"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"time"
+)
+
+// An Entry is what the journal keeps of one settled row, or of one finished sweep: see IsSweep.
+type Entry struct {
+	ID       uint64 // in cache_outbox, where the row began; 0 if it never was there; of a sweep, its own
+	Entity   string // empty for a sweep
+	EntityID string
+	Trace    string
+	Keys     []string
+	Patterns []string
+	Sets     []string
+}
+
+// Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL lists
+// no statements at all while one of them is no UTF-8 (3854).
+const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
+VALUES (?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?))`
+
+// IsSweep says that the entry is about a finished sweep and not about a row, which has an entity.
+func (e *Entry) IsSweep() bool { return e.Entity == "" }
+
+// journal writes one row for the batch, in the claim's transaction.
+func (c *Claim) journal(ctx context.Context, s Settlement) error {
+	if len(s.Journal) == 0 {
+		return nil
+	}
+	body, err := EncodeEntries(s.Journal)
+	if err != nil {
+		return err
+	}
+	args := c.store.record(len(s.Journal), s.MapVersion, s.Beat, hashes(s.Journal), body)
+	_, err = c.exec(ctx, journalSQL, base64.StdEncoding.EncodedLen(len(body)), args...)
+	return err
+}
+
+// record is what journalSQL takes.
+func (s *Store) record(rows int, mapVersion string, beat Beat, hashes, body []byte) []any {
+	text := base64.StdEncoding.EncodeToString
+	return []any{s.cfg.Worker, rows, mapVersion, beat.Epoch, beat.N, text(hashes), text(body)}
+}
+
+// Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest
+// first. Repeating it deletes the next ones.
+const expireSQL = `DELETE FROM cache_outbox_journal
+WHERE settled_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY settled_at LIMIT ?`
+
+// ExpireJournal deletes journal rows older than retention, at most chunk rows a statement, until none is left
+// or ctx ends, and says how many. Safe to run in several workers at once: they share the work.
+func (s *Store) ExpireJournal(ctx context.Context, retention time.Duration, chunk int) (deleted int64, err error) {
+	for {
+		n, err := s.expire(ctx, retention, chunk)
+		deleted += n
+		if err != nil || n < int64(chunk) {
+			return deleted, err
+		}
+	}
+}
+
+func (s *Store) expire(ctx context.Context, retention time.Duration, chunk int) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	res, err := s.side.ExecContext(ctx, expireSQL, retention.Microseconds(), chunk)
+	if err != nil {
+		return 0, fmt.Errorf("expire journal: %w", err)
+	}
+	return res.RowsAffected()
+}
+
+// Bytes is how many bytes the keys, patterns and sets of the entry have.
+func (e *Entry) Bytes() (n int) {
+	for _, list := range [...][]string{e.Keys, e.Patterns, e.Sets} {
+		for _, name := range list {
+			n += len(name)
+		}
+	}
+	return n
+}

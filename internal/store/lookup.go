@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Lookup runs a lookup of the map in a read-only session of a pool of its own, outside any claim: query has one `?`,
+// which becomes the list of by-values (tuples when they have several columns). Each row that comes back is the
+// by-values and the value, as text; rows whose value is NULL say nothing and are left out. It sees what is
+// committed now. The server ends it after LookupTimeout, with a SlowLookupError. An error of the server itself is a
+// *mysql.MySQLError.
+func (s *Store) Lookup(ctx context.Context, query string, by [][]string) ([][]string, error) {
+	if len(by) == 0 {
+		return nil, nil
+	}
+	conn, err := s.lookupSession(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look up: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // back to the pool
+	width := len(by[0])
+	args := make([]any, 0, width*len(by))
+	for _, values := range by {
+		for _, v := range values {
+			args = append(args, v)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout+lookupGrace)
+	defer cancel()
+	found, err := runLookup(limited, conn, fillLookup(query, width, len(by)), args, width+1)
+	switch {
+	case err == nil:
+		return found, nil
+	case ctx.Err() == nil && (isEnded(err) || limited.Err() != nil):
+		return nil, &SlowLookupError{s.cfg.LookupTimeout, err}
+	case number(err) == errReadOnlySession:
+		return nil, fmt.Errorf("look up: it writes, and a lookup's session is read-only; let it only read: %w", err)
+	}
+	return nil, fmt.Errorf("look up: %w", err)
+}
+
+// lookupSession returns a session of the pool. Time to connect is not the lookup's.
+func (s *Store) lookupSession(ctx context.Context) (*sql.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	return s.lookups.Conn(ctx)
+}
+
+// fillLookup puts a list of that many tuples in the place of the query's `?`.
+func fillLookup(query string, width, count int) string {
+	tuple := "?"
+	if width > 1 {
+		tuple = "(?" + strings.Repeat(",?", width-1) + ")"
+	}
+	return strings.Replace(query, "?", tuple+strings.Repeat(","+tuple, count-1), 1)
+}
+
+func runLookup(ctx context.Context, conn *sql.Conn, query string, args []any, width int) ([][]string, error) {
+	rows, err := conn.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	return readLookup(rows, width)
+}
+
+func readLookup(rows *sql.Rows, width int) ([][]string, error) {
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	if len(columns) != width {
+		return nil, &LookupShapeError{Want: width, Columns: columns}
+	}
+	var out [][]string
+	for rows.Next() {
+		cells := make([]sql.NullString, width)
+		into := make([]any, width)
+		for i := range cells {
+			into[i] = &cells[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		if !cells[width-1].Valid {
+			continue
+		}
+		row := make([]string, width)
+		for i, c := range cells {
+			row[i] = c.String
+		}
+		out = append(out, row)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// A SlowLookupError says that the server, or the client in its place, ended a lookup that took too long. It may pass.
+type SlowLookupError struct {
+	Limit time.Duration
+	Err   error
+}
+
+// Error implements error.
+func (e *SlowLookupError) Error() string {
+	return fmt.Sprintf("look up: no answer within %s: %v", e.Limit, e.Err)
+}
+
+// Unwrap returns what the server or the client said.
+func (e *SlowLookupError) Unwrap() error { return e.Err }
+
+// A LookupShapeError says that a lookup's SQL selects the wrong columns.
+type LookupShapeError struct {
+	Want    int
+	Columns []string
+}
+
+// Error implements error.
+func (e *LookupShapeError) Error() string {
+	return fmt.Sprintf("selects %d columns (%s), wanted %d: what it looks up by, then the value",
+		len(e.Columns), strings.Join(e.Columns, ", "), e.Want)
+}

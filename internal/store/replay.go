@@ -1,0 +1,224 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Replay is a claim of journalled batches that Redis has lost: one open transaction that holds them, so that workers
+// share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
+type Replay struct {
+	Batches []JournalBatch
+	Damaged []DamagedBatch // cannot be unlinked again; Settle sets them aside
+	store   *Store
+	tx      *sql.Tx
+}
+
+// A JournalBatch is one batch of the journal.
+type JournalBatch struct {
+	ID      uint64
+	Entries []Entry
+}
+
+// A DamagedBatch is one whose body cannot be unpacked. Nobody knows what it unlinked.
+type DamagedBatch struct {
+	Batch
+	Err error
+}
+
+// damagedEpoch is the epoch of batches that a replay has set aside, so that it neither meets them again nor forgets them:
+// LastBeats leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
+const damagedEpoch = "damaged"
+
+// MaxReplay is how many batches one claim takes at most. It also ends at replayEntries rows and sweeps, at replayKeys keys
+// and at replayBytes of names, which a body may pack a hundredfold, but one batch always fits.
+const (
+	MaxReplay     = 200
+	replayEntries = 2_000
+	replayKeys    = 50_000
+	replayBytes   = 32 << 20
+)
+
+// Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
+// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched apart, by primary key, without
+// a further lock.
+const (
+	claimReplaySQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
+WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
+)
+
+// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, damaged ones among
+// them, nil if there are none. Its ctx must outlive the claim: when it ends, the batches are released.
+func (s *Store) ClaimReplay(ctx context.Context, after Beat, limit int) (*Replay, error) {
+	tx, err := s.claims.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("begin replay: %w", err)
+	}
+	r := &Replay{store: s, tx: tx}
+	if err := r.fetch(ctx, after, limit); err != nil {
+		return nil, errors.Join(fmt.Errorf("claim batches to replay: %w", err), r.Release())
+	}
+	if len(r.Batches)+len(r.Damaged) == 0 {
+		return nil, r.Release()
+	}
+	return r, nil
+}
+
+// Release gives the batches back.
+func (r *Replay) Release() error {
+	if err := r.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("release batches: %w", err)
+	}
+	return nil
+}
+
+func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
+	ids, err := r.claim(ctx, after, limit)
+	all, keys, bytes := 0, 0, 0
+	for _, id := range ids {
+		b := Batch{ID: id}
+		var body []byte
+		row := r.tx.QueryRowContext(ctx, journalRowSQL, id)
+		if err := row.Scan(&b.ID, &b.Worker, &b.SettledAt, &b.Rows, &b.MapVersion, &body); err != nil {
+			return err
+		}
+		entries, err := DecodeEntries(body)
+		if err != nil {
+			r.Damaged = append(r.Damaged, DamagedBatch{b, err})
+			continue
+		}
+		all += len(entries)
+		for i := range entries {
+			keys += len(entries[i].Keys)
+			bytes += entries[i].Bytes()
+		}
+		if len(r.Batches) > 0 && (keys > replayKeys || all > replayEntries || bytes > replayBytes) {
+			return nil // the rest is released with the claim's end
+		}
+		r.Batches = append(r.Batches, JournalBatch{id, entries})
+	}
+	return err
+}
+
+// claim locks batches and returns the ids of those that fit.
+func (r *Replay) claim(ctx context.Context, after Beat, limit int) (ids []uint64, err error) {
+	rows, err := r.tx.QueryContext(ctx, claimReplaySQL, after.Epoch, after.N, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	for total := 0; rows.Next(); {
+		var id uint64
+		var n int
+		if err := rows.Scan(&id, &n); err != nil {
+			return nil, err
+		}
+		if total += n; len(ids) == 0 || total <= replayEntries {
+			ids = append(ids, id)
+		}
+	}
+	return ids, rows.Err()
+}
+
+// Contract: exclusive locks on the rows listed, which the claim holds already, found by primary key. Repeating it
+// changes nothing.
+var moveBeatSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+SET o.epoch = ?, o.beat = ?`
+
+// Contract: appends rows, or makes those due whose id is there: exclusive locks on these. Repeating it changes nothing.
+const (
+	renewSweepSQL = "INSERT INTO cache_outbox_sweeps (id, kind, name) VALUES "
+	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
+)
+
+// Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, sets the
+// damaged ones aside, and commits.
+func (r *Replay) Settle(ctx context.Context, beat Beat) error {
+	if err := r.settle(ctx, beat); err != nil {
+		_ = r.tx.Rollback() // err says why; the server rolls back in any case
+		return fmt.Errorf("settle replay: %w", err)
+	}
+	if err := r.tx.Commit(); err != nil {
+		return fmt.Errorf("settle replay: commit: %w", err)
+	}
+	return nil
+}
+
+func (r *Replay) settle(ctx context.Context, beat Beat) error {
+	if err := r.renewSweeps(ctx); err != nil {
+		return fmt.Errorf("request sweeps: %w", err)
+	}
+	done := appendIDs(nil, r.Batches, func(b JournalBatch) uint64 { return b.ID })
+	if err := r.move(ctx, done, beat); err != nil {
+		return err
+	}
+	aside := appendIDs(nil, r.Damaged, func(b DamagedBatch) uint64 { return b.ID })
+	if err := r.move(ctx, aside, Beat{Epoch: damagedEpoch}); err != nil {
+		return err
+	}
+	return r.store.noteBeat(ctx, r.tx, beat)
+}
+
+// move makes batches those of a beat.
+func (r *Replay) move(ctx context.Context, ids []uint64, to Beat) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	_, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), to.Epoch, to.N)
+	return err
+}
+
+// noteBeat journals a batch of nothing, by which others hear that older batches have become those of a beat: see
+// RecentBeats.
+func (s *Store) noteBeat(ctx context.Context, tx *sql.Tx, beat Beat) error {
+	body, err := EncodeEntries(nil)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", beat, nil, body)...)
+	return err
+}
+
+// renewSweeps asks again for the sweeps that the batches finished: each pattern once, each index set under its old id,
+// because one that was being taken apart is found by it.
+func (r *Replay) renewSweeps(ctx context.Context) error {
+	var sweeps []Sweep
+	seen := map[string]bool{}
+	for _, b := range r.Batches {
+		for i := range b.Entries {
+			e := &b.Entries[i]
+			if !e.IsSweep() {
+				continue
+			}
+			for _, p := range e.Patterns {
+				if !seen[p] {
+					seen[p] = true
+					sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepPattern, Name: p})
+				}
+			}
+			for _, s := range e.Sets {
+				sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepSet, Name: s})
+			}
+		}
+	}
+	for part := range slices.Chunk(sweeps, settleChunk) {
+		args := make([]any, 0, 3*len(part))
+		for _, w := range part {
+			args = append(args, w.ID, string(w.Kind), []byte(w.Name))
+		}
+		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(part)-1)+"(?,?,?)"+hurrySweepSQL, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

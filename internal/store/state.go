@@ -1,0 +1,37 @@
+package store
+
+import "strings"
+
+// What an error of MySQL may be. The set is closed, so that it can be a metric's label.
+const (
+	StateAway    = "mysql"         // no answer, or not now: the network, a restart, a failover, too many connections
+	StateFull    = "mysql full"    // it cannot store more: a disk, a tablespace, a quota
+	StateRefused = "mysql refused" // it answers, and does not accept a statement: a right, a table, a trigger
+)
+
+// States lists what State may return.
+func States() []string { return []string{StateAway, StateFull, StateRefused} }
+
+// State says what an error of a Store is. An error of something else is StateAway.
+func State(err error) string {
+	switch {
+	case isFull(err):
+		return StateFull
+	case IsRefusal(err):
+		return StateRefused
+	}
+	return StateAway
+}
+
+// isFull says whether the server could not store something. Where the operating system said so its words are in the
+// message, under several numbers.
+func isFull(err error) bool {
+	switch number(err) {
+	case errFullDisk, errDiskFull, errTableFull, errDiskFullAtOnce:
+		return true
+	case 0:
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded")
+}

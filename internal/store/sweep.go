@@ -1,0 +1,246 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// SweepKind says what a Sweep removes.
+type SweepKind string
+
+// The kinds of sweeps.
+const (
+	SweepPattern SweepKind = "pattern" // every key that matches a glob
+	SweepSet     SweepKind = "set"     // every member of an index set, and the set
+)
+
+// A Sweep is work that outlives a batch.
+type Sweep struct {
+	ID          uint64    `db:"id"` // set when read
+	Kind        SweepKind `db:"kind"`
+	Name        string    `db:"name"`         // the pattern or the set, byte for byte
+	RequestedAt time.Time `db:"requested_at"` // set when read; UTC, the database's clock
+
+	AgeMicros int64  `db:"age"`      // set when read: see Age
+	Attempts  int    `db:"attempts"` // set when read: how often Redis has refused it since it was last carried out
+	Error     string `db:"error"`    // set when read: of the last refusal
+}
+
+// Age is how old the request was when it was read, by the database's clock.
+func (s *Sweep) Age() time.Duration { return time.Duration(s.AgeMicros) * time.Microsecond }
+
+// Contract: appends at most settleChunk rows a statement; no lock that another insert waits for.
+const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name) VALUES "
+
+// RequestSweeps asks for sweeps that no row asks for. Asking again makes them run again.
+func (s *Store) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	if err := requestSweeps(ctx, s.side, sweeps); err != nil {
+		return fmt.Errorf("request sweeps: %w", err)
+	}
+	return nil
+}
+
+func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) error {
+	for part := range slices.Chunk(sweeps, settleChunk) {
+		args := make([]any, 0, 2*len(part))
+		for _, s := range part {
+			args = append(args, string(s.Kind), []byte(s.Name))
+		}
+		query := requestSweepSQL + strings.Repeat("(?,?),", len(part)-1) + "(?,?)"
+		if _, err := db.ExecContext(ctx, query, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Contract for both: no lock (a consistent read); at most LIMIT requests that are due, oldest first, by the primary key or
+// the index on kind, whose entries carry the id; what is put off is passed over.
+const (
+	sweepColumns = `SELECT id, kind, name, requested_at, TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) AS age,
+attempts, COALESCE(error, '') AS error FROM cache_outbox_sweeps `
+	sweepsSQL   = sweepColumns + "WHERE not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
+	sweepsOfSQL = sweepColumns + "FORCE INDEX (kind) WHERE kind = ? AND id > ? AND not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
+)
+
+// Sweeps lists the oldest requests that are not put off, at most limit. It locks nothing: what is requested meanwhile comes next.
+func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
+	return s.sweeps(ctx, sweepsSQL, limit)
+}
+
+// SweepsOf is Sweeps of one kind, with ids beyond after.
+func (s *Store) SweepsOf(ctx context.Context, kind SweepKind, after uint64, limit int) ([]Sweep, error) {
+	return s.sweeps(ctx, sweepsOfSQL, string(kind), after, limit)
+}
+
+func (s *Store) sweeps(ctx context.Context, query string, args ...any) ([]Sweep, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	var out []Sweep
+	if err := s.side.SelectContext(ctx, &out, query, args...); err != nil {
+		return nil, fmt.Errorf("list sweeps: %w", err)
+	}
+	return out, nil
+}
+
+// maxSweepCount is how far CountSweeps counts, so that it takes a fraction of a second.
+const maxSweepCount = 1_000_000
+
+// Contract: no lock (a consistent read), at most LIMIT entries of the index on kind.
+const countSweepsSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps FORCE INDEX (kind) WHERE kind = ? AND not_before <= UTC_TIMESTAMP(6) LIMIT ?) AS counted"
+
+// CountSweeps counts the requests of a kind that are not put off, up to a million.
+func (s *Store) CountSweeps(ctx context.Context, kind SweepKind) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	if err := s.side.GetContext(ctx, &n, countSweepsSQL, string(kind), maxSweepCount); err != nil {
+		return 0, fmt.Errorf("count sweeps: %w", err)
+	}
+	return n, nil
+}
+
+// Contract: as removeSQL, for cache_outbox_sweeps. Repeating it is harmless.
+var finishSweepsSQL = fmt.Sprintf(removeSQL, "cache_outbox_sweeps")
+
+// Contract: exclusive locks on the rows listed, found by primary key. Repeating it changes swept_at alone.
+const settleSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+SET o.swept_at = UTC_TIMESTAMP(6), o.not_before = o.requested_at + INTERVAL ? MICROSECOND, o.attempts = 0, o.error = NULL`
+
+// Swept says what comes of requests that were carried out.
+type Swept struct {
+	Finished []Sweep // these are deleted
+	Settling []Sweep // these come again, when SettleAfter has passed since their request
+
+	SettleAfter time.Duration
+	Beat        Beat // after which all was unlinked
+	MapVersion  string
+}
+
+// FinishSweeps deletes or keeps exactly these requests and notes in the journal that they were carried out: a batch of
+// no rows for every 500 of them or 1 MiB of their names, since their rows have been settled. Repeating it is harmless; after
+// an error some may be noted and others not.
+func (s *Store) FinishSweeps(ctx context.Context, swept Swept) error {
+	all := slices.Concat(swept.Finished, swept.Settling)
+	finished := len(swept.Finished)
+	for len(all) > 0 {
+		n := sweepsOfABatch(all)
+		cut := min(n, finished)
+		if err := s.noteSwept(ctx, all[:cut], all[cut:n], swept); err != nil {
+			return fmt.Errorf("finish sweeps: %w", err)
+		}
+		all, finished = all[n:], finished-cut
+	}
+	return nil
+}
+
+// maxSweepBytes bounds the names of one batch of the journal.
+const maxSweepBytes = 1 << 20
+
+// sweepsOfABatch is how many of the first sweeps go into one batch of the journal: one at least.
+func sweepsOfABatch(sweeps []Sweep) int {
+	bytes := 0
+	for i, w := range sweeps {
+		if bytes += len(w.Name); i == settleChunk || i > 0 && bytes > maxSweepBytes {
+			return i
+		}
+	}
+	return len(sweeps)
+}
+
+// noteSwept deletes some requests and keeps others, and notes in the journal that they were carried out: all of it or nothing.
+func (s *Store) noteSwept(ctx context.Context, finished, settling []Sweep, swept Swept) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	entries := make([]Entry, 0, len(finished)+len(settling))
+	for _, w := range slices.Concat(finished, settling) {
+		entries = append(entries, w.entry())
+	}
+	body, err := EncodeEntries(entries)
+	if err != nil {
+		return err
+	}
+	tx, err := s.side.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if len(finished) > 0 {
+		if _, err := tx.ExecContext(ctx, finishSweepsSQL, sweepIDs(finished)); err != nil {
+			return err
+		}
+	}
+	if len(settling) > 0 {
+		if _, err := tx.ExecContext(ctx, settleSweepsSQL, sweepIDs(settling), swept.SettleAfter.Microseconds()); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Beat, nil, body)...); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// sweepIDs is the list that the statements above take.
+func sweepIDs(sweeps []Sweep) string {
+	list := []byte{'['}
+	for i, w := range sweeps {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = strconv.AppendUint(list, w.ID, 10)
+	}
+	return string(append(list, ']'))
+}
+
+func (w *Sweep) entry() Entry {
+	if w.Kind == SweepSet {
+		return Entry{ID: w.ID, Sets: []string{w.Name}}
+	}
+	return Entry{ID: w.ID, Patterns: []string{w.Name}}
+}
+
+// Contract: exclusive locks on the rows listed, found by primary key. Repeating it counts another attempt.
+const putOffSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$.id', error TEXT PATH '$.error')) AS j
+STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+SET o.not_before = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, o.attempts = o.attempts + 1, o.error = j.error`
+
+// A SweepRefusal says why a request is put off.
+type SweepRefusal struct {
+	ID    uint64
+	Error string // that an operator will see
+}
+
+// PutOffSweeps makes requests wait.
+func (s *Store) PutOffSweeps(ctx context.Context, refusals []SweepRefusal, after time.Duration) error {
+	for part := range slices.Chunk(refusals, settleChunk) {
+		list := make([]disposal, len(part))
+		for i, r := range part {
+			list[i] = disposal{ID: r.ID, Error: errorText(r.Error)}
+		}
+		text, err := json.Marshal(list)
+		if err == nil {
+			err = s.exec(ctx, putOffSweepsSQL, string(text), after.Microseconds())
+		}
+		if err != nil {
+			return fmt.Errorf("put off %d sweeps: %w", len(part), err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) exec(ctx context.Context, query string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	defer cancel()
+	_, err := s.side.ExecContext(ctx, query, args...)
+	return err
+}
