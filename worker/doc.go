@@ -44,4 +44,6 @@
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked
 // and published again.
+//
+// The words are those of docs/glossary.md.
 package worker
