@@ -148,7 +148,7 @@ func TestDockerfile(t *testing.T) {
 	if !strings.Contains(file, "-trimpath") || !strings.Contains(file, "-X main.version=") {
 		t.Error("the binary has paths of the build, or no version")
 	}
-	for _, name := range []string{"docs/operations.md", "README.md", "docker-compose.yml"} {
+	for _, name := range append(pages(t), "docker-compose.yml") {
 		if text := read(t, name); strings.Contains(text, "/etc/unstale") && !strings.Contains(last, "UNSTALE_MAP=/etc/unstale/mapping.yaml") {
 			t.Errorf("%s and the image differ in where the map is", name)
 		}

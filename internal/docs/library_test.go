@@ -12,23 +12,18 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// The README's program compiles outside of this module, and its transactions leave the rows that the README says. So do
-// its SQL examples.
+const adoptingPage = "docs/adopting.md"
+
+// The program of docs/adopting.md compiles outside of this module, and its transactions leave the rows that the page says. So
+// do its SQL examples.
 func TestLibraryExample(t *testing.T) {
 	t.Parallel()
 	shop := testenv.MySQL(t)
 	if _, err := migrations.Up(t.Context(), shop.DB); err != nil {
 		t.Fatal(err)
 	}
-	run(t, shop.DB,
-		"CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)",
-		"CREATE TABLE product_categories (product_id INT, category_id INT, PRIMARY KEY (product_id, category_id))",
-		"CREATE TABLE coupons (code VARCHAR(64) PRIMARY KEY)",
-		"INSERT INTO products VALUES (42, 4990)",
-		"INSERT INTO product_categories VALUES (42, 7)",
-		"INSERT INTO coupons VALUES ('SUMMER10')",
-	)
-	program := outside(t, onlyBlock(t, "README.md", "go", "package main"))
+	shopTables(t, shop.DB)
+	program := outside(t, onlyBlock(t, adoptingPage, "go", "package main"))
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = []string{"MYSQL_DSN=" + shop.DSN}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -41,7 +36,7 @@ func TestLibraryExample(t *testing.T) {
 	want(t, shop.DB, "SELECT COUNT(*) FROM coupons", "0")
 
 	run(t, shop.DB, "DELETE FROM cache_outbox", "UPDATE product_categories SET category_id = 7")
-	for _, b := range blocks(t, "README.md", "sql") {
+	for _, b := range blocks(t, adoptingPage, "sql") {
 		run(t, shop.DB, statements(b)...)
 	}
 	want(t, shop.DB, read, `product 42 {"category_id": [7, 9]}`)
@@ -49,7 +44,7 @@ func TestLibraryExample(t *testing.T) {
 	want(t, shop.DB, "SELECT CONCAT_WS(' ', entity, entity_id, due_at > UTC_TIMESTAMP()) FROM cache_outbox_delayed", "coupon SUMMER 1")
 }
 
-// outside builds a program as its author would: in a module of its own, beside the checkout, with the README's commands. It
+// outside builds a program as its author would: in a module of its own, beside the checkout, with the page's commands. It
 // fetches what a new machine does not have, so its checksums and modules need not be among those of this module. Versions
 // are ours, so that a release of somebody else never decides what this test says.
 func outside(t *testing.T, source block) (program string) {
@@ -69,7 +64,7 @@ func outside(t *testing.T, source block) (program string) {
 	for _, module := range []string{"github.com/go-sql-driver/mysql", "github.com/jmoiron/sqlx"} {
 		commands = append(commands, "go mod edit -require "+module+"@"+version(t, module))
 	}
-	for command := range strings.Lines(onlyBlock(t, "README.md", "sh", "-replace").text) {
+	for command := range strings.Lines(onlyBlock(t, adoptingPage, "sh", "-replace").text) {
 		commands = append(commands, command)
 	}
 	program = filepath.Join(dir, "program")

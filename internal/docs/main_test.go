@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/unstale/unstale/internal/testenv"
@@ -33,14 +34,31 @@ func read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// build makes the program in a folder of its own.
-func build(t testing.TB) (program string) {
+// build makes the program as a person does, with make build in a copy of the checkout, and returns the copy.
+func build(t testing.TB) (place string) {
 	t.Helper()
-	program = filepath.Join(t.TempDir(), "unstale")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/unstale")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build unstale: %v\n%s", err, out)
+	place = t.TempDir()
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return program
+	for _, entry := range entries {
+		from, to := filepath.Join(root, entry.Name()), filepath.Join(place, entry.Name())
+		switch {
+		case strings.HasPrefix(entry.Name(), "."), entry.Name() == "bin": // not of the source
+		case entry.IsDir():
+			err = os.CopyFS(to, os.DirFS(from))
+		default:
+			err = os.WriteFile(to, []byte(read(t, entry.Name())), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "build")
+	cmd.Dir = place
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v\n%s", err, out)
+	}
+	return place
 }

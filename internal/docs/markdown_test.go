@@ -2,6 +2,7 @@ package docs
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,8 +28,8 @@ func pages(t testing.TB) []string {
 	return append(names, "README.md", "CHANGELOG.md")
 }
 
-// blocks returns the fenced blocks of a page that are in a language.
-func blocks(t testing.TB, page, lang string) (found []block) {
+// blocks returns the fenced blocks of a page that are in one of some languages, from top to bottom.
+func blocks(t testing.TB, page string, langs ...string) (found []block) {
 	t.Helper()
 	var open *block
 	for i, line := range strings.SplitAfter(read(t, page), "\n") {
@@ -37,7 +38,7 @@ func blocks(t testing.TB, page, lang string) (found []block) {
 		case isFence && open == nil:
 			open = &block{page: page, line: i + 1, lang: fence}
 		case isFence:
-			if open.lang == lang {
+			if slices.Contains(langs, open.lang) {
 				found = append(found, *open)
 			}
 			open = nil

@@ -18,6 +18,8 @@ import (
 var (
 	linkText    = regexp.MustCompile(`\]\(([^)]+)\)`)
 	headingText = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	fencedText  = regexp.MustCompile("(?ms)^```.*?^```$")
+	punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
 // Links within the checkout lead somewhere.
@@ -45,13 +47,25 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors are the headings of a page as links write them.
+// anchors are the headings of a page as links write them: GitHub drops punctuation.
 func anchors(t testing.TB, page string) (list []string) {
 	t.Helper()
-	for _, match := range headingText.FindAllStringSubmatch(read(t, page), -1) {
-		list = append(list, strings.ReplaceAll(strings.ToLower(match[1]), " ", "-"))
+	text := fencedText.ReplaceAllString(read(t, page), "") // # begins a comment there
+	for _, match := range headingText.FindAllStringSubmatch(text, -1) {
+		list = append(list, strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
 	}
 	return list
+}
+
+// The index of the pages leads to each of them.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	index := read(t, "docs/README.md")
+	for _, page := range pages(t) {
+		if name, ok := strings.CutPrefix(page, "docs/"); ok && name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md does not lead to %s", page)
+		}
+	}
 }
 
 // Maps that pages show are good ones, other YAML can be read at least.
@@ -161,17 +175,35 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// The states have the words of worker/doc.go, and the same picture.
+var (
+	transition = regexp.MustCompile(`(?m)^    (\S+) --> (\S+): \S`)
+	bareState  = regexp.MustCompile(`[a-z]+`)
+)
+
+// The table of states and its picture have the words of the picture in worker/doc.go.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	picture := onlyBlock(t, "docs/operations.md", "", "waiting ──").text
-	source := strings.ReplaceAll(read(t, "worker/doc.go"), "//\t", "")
-	if !strings.Contains(source, picture) {
-		t.Errorf("worker/doc.go draws the states in another way than docs/operations.md:\n%s", picture)
-	}
-	for _, row := range table(t, "docs/operations.md", "state") {
-		if !strings.Contains(picture, row[0]) {
-			t.Errorf("the picture does not know the state %s", row[0])
+	const page = "docs/how-it-works.md"
+	drawn := map[string]bool{}
+	for _, match := range transition.FindAllStringSubmatch(onlyBlock(t, page, "mermaid", "stateDiagram-v2").text, -1) {
+		for _, state := range match[1:] {
+			drawn[state] = state != "[*]"
 		}
+	}
+	delete(drawn, "[*]")
+	_, source, _ := strings.Cut(read(t, "worker/doc.go"), "//\t")
+	source, _, _ = strings.Cut(source, "\n//\n")
+	words := bareState.FindAllString(source, -1)
+	for _, row := range table(t, page, "state") {
+		if !drawn[row[0]] {
+			t.Errorf("%s: the picture does not have the state %s", page, row[0])
+		}
+		if !slices.Contains(words, row[0]) {
+			t.Errorf("%s has a state %s, the picture in worker/doc.go does not", page, row[0])
+		}
+		delete(drawn, row[0])
+	}
+	for state := range drawn {
+		t.Errorf("%s draws a state %s that its table does not explain", page, state)
 	}
 }

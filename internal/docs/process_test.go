@@ -2,7 +2,6 @@ package docs
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,9 +30,16 @@ func start(t *testing.T, program, dsn, redisURL string) *process {
 	if err := os.WriteFile(file, []byte(everything), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &process{t: t, log: &buffer{}, over: make(chan struct{})}
-	w.cmd = exec.CommandContext(context.Background(), program, "run", "--map", file, "--listen", "127.0.0.1:0")
-	w.cmd.Env, w.cmd.Stderr = []string{"MYSQL_DSN=" + dsn, "REDIS_URL=" + redisURL}, w.log
+	cmd := exec.Command(program, "run", "--map", file, "--listen", "127.0.0.1:0")
+	cmd.Env = []string{"MYSQL_DSN=" + dsn, "REDIS_URL=" + redisURL}
+	return launch(t, cmd)
+}
+
+// launch starts a worker, which is killed at the end of the test if it still runs then.
+func launch(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	w := &process{t: t, cmd: cmd, log: &buffer{}, over: make(chan struct{})}
+	cmd.Stderr = w.log
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

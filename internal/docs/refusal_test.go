@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// testRefusals starts workers where waiting cannot help: each ends with 1 and says what can, as docs/operations.md
+// testRefusals starts workers where waiting cannot help: each ends with 1 and says what can, as docs/process.md
 // promises. (A broken map, a missing database and a schema of another version are cases of cmd/unstale.)
 func testRefusals(t *testing.T, program string) {
 	server := testenv.OwnMySQL(t, "--innodb-autoinc-lock-mode=0", "--log-bin=log", "--server-id=1", "--binlog-format=STATEMENT")

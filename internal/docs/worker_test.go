@@ -14,7 +14,12 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-const page = "docs/operations.md"
+// The pages that testWorker follows.
+const (
+	accountsPage   = "docs/accounts.md"
+	metricsPage    = "docs/metrics.md"
+	operationsPage = "docs/operations.md"
+)
 
 // everything uses all that a map can, so that the worker needs every right that it may ever need.
 const everything = `version: 1
@@ -32,7 +37,7 @@ entities:
     hold: 1ms
 `
 
-// testWorker runs the program under the accounts of docs/operations.md and nothing more (S1): migrations down and up,
+// testWorker runs the program under the accounts of docs/accounts.md and nothing more: migrations down and up,
 // an application's rows, a worker that does everything, its metrics, and dead letters that are put back.
 func testWorker(t *testing.T, program string) {
 	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
@@ -43,16 +48,16 @@ func testWorker(t *testing.T, program string) {
 	admin := open(t, server.DSN(""))
 	run(t, admin, "CREATE DATABASE shop", "CREATE TABLE shop.product_categories (product_id INT, category_id INT)",
 		"INSERT INTO shop.product_categories VALUES (42, 7)", "CREATE USER 'shop'@'%' IDENTIFIED BY 'change me 5'")
-	run(t, admin, statements(onlyBlock(t, page, "sql", "CREATE USER 'unstale_migrate'"))...)
+	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_migrate'"))...)
 	for _, verb := range []string{"up", "down", "up"} {
 		call(t, program, as("unstale_migrate", "change me 1"), "migrate", verb)
 	}
-	run(t, admin, statements(onlyBlock(t, page, "sql", "CREATE USER 'unstale'@"))...)
-	run(t, admin, statements(onlyBlock(t, page, "sql", "TO 'shop'@"))...)
+	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale'@"))...)
+	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "TO 'shop'@"))...)
 
 	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
 	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
-	if err := client.Do(t.Context(), words(onlyBlock(t, page, "redis", "ACL SETUSER").text)...).Err(); err != nil {
+	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER").text)...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
@@ -61,7 +66,7 @@ func testWorker(t *testing.T, program string) {
 	testMetrics(t, w.get("/metrics"))
 	w.stop()
 
-	run(t, admin, statements(onlyBlock(t, page, "sql", "CREATE USER 'unstale_operator'"))...)
+	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_operator'"))...)
 	operator := as("unstale_operator", "change me 4")
 	call(t, program, operator, "status")
 	call(t, program, operator, "history", "--entity", "product", "--id", "42")
@@ -69,7 +74,7 @@ func testWorker(t *testing.T, program string) {
 	call(t, program, operator, "pause")
 	call(t, program, operator, "resume")
 	want(t, shop, "SELECT GROUP_CONCAT(reason) FROM cache_outbox_dead", "unknown_entity")
-	run(t, shop, statements(onlyBlock(t, page, "sql", "FROM cache_outbox_sweeps WHERE"))...)
+	run(t, shop, statements(onlyBlock(t, operationsPage, "sql", "FROM cache_outbox_sweeps WHERE"))...)
 	call(t, program, operator, "dead", "retry", "--reason", "unknown_entity")
 	want(t, shop, "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM cache_outbox_dead), entity, entity_id) FROM cache_outbox", "0 unknown 1")
 }
@@ -111,18 +116,18 @@ func testMetrics(t *testing.T, served string) {
 	for _, match := range regexp.MustCompile(`(?m)^# TYPE (unstale_\w+) (\w+)$`).FindAllStringSubmatch(served, -1) {
 		got[match[1]] = match[2]
 	}
-	for _, row := range table(t, page, "metric") {
+	for _, row := range table(t, metricsPage, "metric") {
 		name, label, labelled := strings.Cut(strings.TrimSuffix(row[0], "}"), "{")
 		if got[name] != row[1] {
-			t.Errorf("%s has %s as %q, the worker as %q", page, name, row[1], got[name])
+			t.Errorf("%s has %s as %q, the worker as %q", metricsPage, name, row[1], got[name])
 		}
 		if labelled != strings.Contains(served, "\n"+name+"{") && row[1] != "histogram" || labelled && !strings.Contains(served, "\n"+name+"{"+label+"=") {
-			t.Errorf("%s has %s with the label %q, the worker has not", page, name, label)
+			t.Errorf("%s has %s with the label %q, the worker has not", metricsPage, name, label)
 		}
 		delete(got, name)
 	}
 	for name := range got {
-		t.Errorf("%s does not explain %s", page, name)
+		t.Errorf("%s does not explain %s", metricsPage, name)
 	}
 }
 

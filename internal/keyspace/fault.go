@@ -64,7 +64,7 @@ var replyStates = map[string]string{
 // hints are what to do about states that don't pass by themselves.
 var hints = map[string]string{
 	StateAuth:      "check the user and the password of the redis url",
-	StateNoPerm:    "docs/operations.md lists the rights",
+	StateNoPerm:    "docs/accounts.md lists the rights",
 	StateWrongMode: "the server is a cluster: use redis+cluster://",
 	StateOOM:       "raise maxmemory or set an eviction policy",
 }

@@ -8,7 +8,7 @@ import (
 // Config says how a [Store] reaches MySQL and how long it may hold rows.
 type Config struct {
 	// DSN is a go-sql-driver data source name, which must name a database. What would change what statements mean is
-	// overridden, and system variables that the store does not pin are refused: see docs/operations.md. Required.
+	// overridden, and system variables that the store does not pin are refused: see docs/sessions.md. Required.
 	DSN string
 	// Worker names this process in the journal, at most 64 characters. Required.
 	Worker string

@@ -53,7 +53,7 @@ func hostileMySQL(t *testing.T) (env *testenv.Database, dsn string) {
 	return env, cfg.FormatDSN() + "&charset=latin1"
 }
 
-// Every session that a store opens has the settings that docs/operations.md lists, whatever the server and the data source
+// Every session that a store opens has the settings that docs/sessions.md lists, whatever the server and the data source
 // name say.
 func TestSessionsArePinned(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestSessionsArePinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/sessions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestSessionsArePinned(t *testing.T) {
 				t.Errorf("%s: %s is %q, wanted %q (%v)", name, variable, got, value, err)
 			}
 			if !strings.Contains(string(page), "`"+variable+"`") && name == "side" {
-				t.Errorf("docs/operations.md does not tell that %s is pinned", variable)
+				t.Errorf("docs/sessions.md does not tell that %s is pinned", variable)
 			}
 		}
 		checkProgramName(t, env, db, name)

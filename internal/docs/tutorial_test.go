@@ -1,0 +1,123 @@
+package docs
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+const tutorialPage = "docs/tutorial.md"
+
+// testTutorial does what the tutorial says, from top to bottom, in a copy of the checkout and against empty servers: it types
+// what the consoles show, runs the SQL and sends what Redis is asked. Three dots stand for any text.
+func testTutorial(t *testing.T, place string) {
+	shop, cache := testenv.MySQL(t), testenv.Redis(t)
+	options, err := redis.ParseURL(cache.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	env := append(bare(), "MYSQL_DSN="+shop.DSN, "REDIS_URL="+cache.URL)
+	done := map[string]int{}
+	for _, b := range blocks(t, tutorialPage, "console", "sql", "redis") {
+		done[b.lang]++
+		switch b.lang {
+		case "console":
+			typeIn(t, b, place, env)
+		case "sql":
+			run(t, shop.DB, statements(b)...)
+		case "redis":
+			ask(t, b, client)
+		}
+	}
+	if len(done) != 3 {
+		t.Errorf("the tutorial has blocks %v", done)
+	}
+	testTutorialServers(t)
+}
+
+// testTutorialServers compares the addresses that the tutorial and the README export with what docker-compose.yml starts.
+func testTutorialServers(t *testing.T) {
+	t.Helper()
+	server := services(t)["mysql"].Environment
+	password := strings.NewReplacer("${MYSQL_PASSWORD:-", "", "}", "").Replace(server["MYSQL_PASSWORD"])
+	want := fmt.Sprintf("export MYSQL_DSN='%s:%s@tcp(127.0.0.1:3306)/%s' REDIS_URL=redis://127.0.0.1:6379/0",
+		server["MYSQL_USER"], password, server["MYSQL_DATABASE"])
+	for _, page := range []string{tutorialPage, "README.md"} {
+		if got, _, _ := strings.Cut(onlyBlock(t, page, "sh", "export ").text, "\n"); got != want {
+			t.Errorf("%s: %s\nwanted %s", page, got, want)
+		}
+	}
+}
+
+// bare is the environment without what would set the program.
+func bare() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return regexp.MustCompile("^(UNSTALE_|MYSQL_|REDIS_|APP_ENV=)").MatchString(variable)
+	})
+}
+
+// typeIn types the commands of a console block and compares what they say.
+func typeIn(t *testing.T, b block, place string, env []string) {
+	t.Helper()
+	for _, typed := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+		command, shown, _ := strings.Cut(typed, "\n")
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+		cmd.Dir, cmd.Env = place, env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s:%d: %s: %v", b.page, b.line, command, err)
+		}
+		parts := strings.Split(strings.TrimSpace(shown), "...")
+		for i, part := range parts {
+			parts[i] = regexp.QuoteMeta(part)
+		}
+		if !regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(strings.TrimSpace(string(out))) {
+			t.Errorf("%s:%d: %s\nsays:\n%swanted:\n%s", b.page, b.line, command, out, shown)
+		}
+	}
+}
+
+// ask sends the commands of a block for redis-cli and compares what it would show.
+func ask(t *testing.T, b block, client *redis.Client) {
+	t.Helper()
+	for _, typed := range strings.Split("\n"+b.text, "\n> ")[1:] {
+		command, shown, _ := strings.Cut(typed, "\n")
+		got, err := client.Do(t.Context(), words(command)...).Result()
+		if errors.Is(err, redis.Nil) {
+			got, err = "(nil)", nil
+		}
+		if err != nil {
+			t.Errorf("%s:%d: %s: %v", b.page, b.line, command, err)
+		}
+		text := fmt.Sprint(got) // a status is shown as it is, a value in quotes
+		if shown = strings.TrimSpace(shown); shown != text && shown != strconv.Quote(text) {
+			t.Errorf("%s:%d: %s: %s, wanted %s", b.page, b.line, command, text, shown)
+		}
+	}
+}
+
+// shopTables makes what the examples change.
+func shopTables(t testing.TB, db *sql.DB) {
+	t.Helper()
+	run(t, db,
+		"CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)",
+		"CREATE TABLE product_categories (product_id INT, category_id INT, PRIMARY KEY (product_id, category_id))",
+		"CREATE TABLE coupons (code VARCHAR(64) PRIMARY KEY)",
+		"INSERT INTO products VALUES (42, 4990)",
+		"INSERT INTO product_categories VALUES (42, 7)",
+		"INSERT INTO coupons VALUES ('SUMMER10')",
+	)
+}
