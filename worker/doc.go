@@ -19,7 +19,7 @@
 //     heard twice.
 //  4. Rows have no order. A row that commits late is claimed like any other, whatever its id. Rows that are deleted and
 //     not purged, as while a backup runs, slow no claim down; rows below them are found within a second, or within a minute where
-//     an operator put them there.
+//     an INSERT chose their id. A dead letter that is put back is a new row, due at once; the journal has it under its first id.
 //  5. No row is settled by two workers. No application's insert waits for a worker.
 //  6. A row's own fault does not stop its neighbours. It is buried with its reason, or, if it may pass, delayed
 //     with a doubling wait and buried when its attempts are used up.

@@ -21,9 +21,10 @@ func newDead(p process) *cobra.Command {
 		newDeadList(p), newDeadShow(p),
 		newDeadBulk(p, deadVerb{
 			name: "retry", done: "retried",
-			short: "Put dead letters back exactly as they were",
-			long: `Put dead letters back exactly as they were: same id, parameters, trace and time, in the table
-where they died. Mend what their reason says first; what is refused again is buried again.`,
+			short: "Put dead letters back",
+			long: `Put dead letters back with the same parameters, trace and time. They are due at once and get new
+ids, but "unstale history" shows the first one. Mend what their reason says first; what is
+refused again is buried again.`,
 			example: `  unstale dead retry --reason unknown_entity --dry-run
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
   unstale dead retry 17 18`,

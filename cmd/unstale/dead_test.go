@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -65,11 +67,51 @@ func TestDead(t *testing.T) {
 	if r := dead("retry", "--reason", "unknown_entity", "--json"); r.code != exitDone || !strings.Contains(r.out, `"retried": 2`) {
 		t.Errorf("retry: %+v", r)
 	}
-	if back, left := w.count("cache_outbox WHERE trace = 't'"), w.count("cache_outbox_dead"); back != 2 || left != 0 {
+	if back, left := w.count("cache_outbox_delayed WHERE trace = 't'"), w.count("cache_outbox_dead"); back != 2 || left != 0 {
 		t.Errorf("%d back, %d left", back, left)
 	}
 	if r := dead("list"); r.out != "no dead letters\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Sentence 4: under whichever id a row is put back, history tells of it by the first one: what it unlinked in the end, and its repeat.
+func TestHistoryOfARetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fill(4)
+	w.start("--once").wantExit(exitDone) // so that the first id is not 1, as others are
+	w.buryThings(1)
+	for range 2 { // retried and buried again
+		if r := call(t, w.env, "dead", "retry", "--all"); r.code != exitDone || r.out != "retried 1 dead letter\n" {
+			t.Fatalf("%+v", r)
+		}
+		w.start("--once").wantExit(exitDone)
+		if n := w.count("cache_outbox_dead WHERE first_id = 5"); n != 1 {
+			t.Fatalf("%d dead letters began as row 5", n)
+		}
+	}
+	withNonsense := "version: 1\nentities: {nonsense: {keys: [\"shop:nonsense:{id}\"], repeat: [1h]}}\n"
+	if err := os.WriteFile(w.env["UNSTALE_MAP"], []byte(withNonsense), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := call(t, w.env, "dead", "retry", "--all"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	w.start("--once").wantExit(exitDone)
+	if _, err := w.db.Exec("UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6)"); err != nil {
+		t.Fatal(err)
+	}
+	w.start("--once").wantExit(exitDone)
+	var history struct{ Found []settlement }
+	r := call(t, w.env, "history", "--entity", "nonsense", "--id", "x1", "--json")
+	if err := json.Unmarshal([]byte(r.out), &history); err != nil || len(history.Found) != 2 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for _, f := range history.Found {
+		if f.Row != 5 || f.Trace != "t" || !slices.Equal(f.Keys, []string{"shop:nonsense:x1"}) {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func testWorker(t *testing.T, program string) {
 	want(t, shop, "SELECT GROUP_CONCAT(reason) FROM cache_outbox_dead", "unknown_entity")
 	run(t, shop, statements(onlyBlock(t, operationsPage, "sql", "FROM cache_outbox_sweeps WHERE"))...)
 	call(t, program, operator, "dead", "retry", "--reason", "unknown_entity")
-	want(t, shop, "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM cache_outbox_dead), entity, entity_id) FROM cache_outbox", "0 unknown 1")
+	want(t, shop, "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM cache_outbox_dead), entity, entity_id) FROM cache_outbox_delayed", "0 unknown 1")
 }
 
 // testInvalidation lets an application insert rows, and sees keys, patterns, sets, tags and repeats done.

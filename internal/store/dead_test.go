@@ -60,44 +60,42 @@ func deadIDs(t *testing.T, s *store.Store, q store.DeadQuery) (ids []string) {
 
 func nobody(int) {}
 
-// A retry puts rows back exactly as they were, whatever table they died in.
-func TestRetryIsExact(t *testing.T) {
+// A retry puts rows back under new ids, due at once, and all else of them stays as it is, whatever table they died in. What
+// dies once more keeps the id that it began with.
+func TestRetryKeepsTheFirstID(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
-	const hot, later = "id, entity, entity_id, COALESCE(params, 'none'), trace, created_at", "entity, entity_id, COALESCE(params, 'none'), trace, created_at, first_id, repeated"
-	enqueue(t, env.DB, outbox.Invalidation{Entity: "product", ID: "1", RawParams: []byte(`{"a":1.10,  "b":18446744073709551616}`), Trace: "t"},
+	const kept = "entity, entity_id, COALESCE(params, 'none'), trace, created_at, %s, %s"
+	enqueue(t, env.DB, outbox.Invalidation{Entity: "product", ID: "1", RawParams: []byte(`{"a":1.10,  "b":18446744073709551615}`), Trace: "t"},
 		outbox.Invalidation{Entity: "☃", ID: "\n' %"})
-	before := dump(t, env.DB, hot, "cache_outbox")
+	want := dump(t, env.DB, fmt.Sprintf(kept, "id", "0"), "cache_outbox")
 	bury(t, s, false, "unknown_entity")
 	if _, err := env.DB.Exec(`INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, first_id, attempts, repeated) VALUES
 ('product', 'scheduled', UTC_TIMESTAMP(6), 0, 0, 0), ('product', 'failed', UTC_TIMESTAMP(6), 7, 8, 0), ('product', 'repeat', UTC_TIMESTAMP(6), 1, 0, 1)`); err != nil {
 		t.Fatal(err)
 	}
-	delayed := dump(t, env.DB, later, "cache_outbox_delayed")
+	want += ";" + dump(t, env.DB, fmt.Sprintf(kept, "first_id", "repeated"), "cache_outbox_delayed")
 	bury(t, s, true, "redis_refused")
-	if n := count(t, env.DB, "cache_outbox_dead"); n != 5 {
-		t.Fatalf("%d dead letters", n)
-	}
-	done, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody)
-	if err != nil || len(done) != 5 {
-		t.Fatalf("retried %v, %v", done, err)
-	}
-	if after := dump(t, env.DB, hot, "cache_outbox"); after != before {
-		t.Errorf("in the outbox:\n%s\nwanted\n%s", after, before)
-	}
-	if after := dump(t, env.DB, later, "cache_outbox_delayed"); after != delayed {
-		t.Errorf("delayed:\n%s\nwanted\n%s", after, delayed)
-	}
-	if n := count(t, env.DB, "cache_outbox_dead"); n != 0 {
-		t.Errorf("%d dead letters are left", n)
-	}
-	if n := count(t, env.DB, "cache_outbox_delayed WHERE attempts > 0 OR due_at > UTC_TIMESTAMP(6)"); n != 0 {
-		t.Errorf("%d delayed rows have attempts or wait", n)
+	for range 2 {
+		done, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody)
+		if err != nil || len(done) != 5 {
+			t.Fatalf("retried %v, %v", done, err)
+		}
+		if n := count(t, env.DB, "cache_outbox_dead") + count(t, env.DB, "cache_outbox"); n != 0 {
+			t.Errorf("%d rows are elsewhere", n)
+		}
+		if got := dump(t, env.DB, fmt.Sprintf(kept, "first_id", "repeated"), "cache_outbox_delayed"); got != want {
+			t.Errorf("got\n%s\nwanted\n%s", got, want)
+		}
+		if n := count(t, env.DB, "cache_outbox_delayed WHERE attempts > 0 OR due_at > UTC_TIMESTAMP(6) OR id <= 3"); n != 0 {
+			t.Errorf("%d rows have attempts, or wait, or an old id", n)
+		}
+		bury(t, s, true, "unknown_entity")
 	}
 }
 
-// A row whose id somebody else has by now gets a new one.
+// A row that took the id of a dead letter meanwhile is in nobody's way.
 func TestRetryWhenTheIDIsTaken(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -110,12 +108,14 @@ func TestRetryWhenTheIDIsTaken(t *testing.T) {
 	if done, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 3 {
 		t.Fatal(done, err)
 	}
-	if got := dump(t, env.DB, "id, entity, entity_id", "cache_outbox"); got != "1|product|1;2|coupon|x;3|product|3;4|product|2" {
-		t.Errorf("got %s", got)
+	if got := dump(t, env.DB, "id, entity, entity_id", "cache_outbox"); got != "2|coupon|x" {
+		t.Errorf("in the outbox: %s", got)
+	}
+	if got := dump(t, env.DB, "first_id, entity_id", "cache_outbox_delayed"); got != "1|1;2|2;3|3" {
+		t.Errorf("put back: %s", got)
 	}
 }
 
-// The filter, each field and together.
 // What no table takes stays, by name, and its neighbours go back, whichever table they came from.
 func TestRetryOfWhatIsNoJSON(t *testing.T) {
 	t.Parallel()
@@ -131,20 +131,23 @@ func TestRetryOfWhatIsNoJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left := deadIDs(t, s, store.DeadQuery{})
 	done, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody)
 	var bad *store.NotJSONError
 	if !errors.As(err, &bad) || len(bad.IDs) != 2 || len(done) != 3 {
-		t.Errorf("of %v, %v went back: %v", left, done, err)
+		t.Errorf("%v went back: %v", done, err)
 	}
 	if got := fmt.Sprint(deadIDs(t, s, store.DeadQuery{})); got != "[3 1]" {
 		t.Errorf("%s are left", got)
 	}
-	if hot, delayed := dump(t, env.DB, "entity_id", "cache_outbox"), dump(t, env.DB, "entity_id", "cache_outbox_delayed"); hot != "2;5" || delayed != "4" {
-		t.Errorf("%s and %s are back", hot, delayed)
+	if got := dump(t, env.DB, "entity_id", "cache_outbox_delayed"); got != "2;4;5" {
+		t.Errorf("%s are back", got)
+	}
+	if done, err := s.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 2 {
+		t.Errorf("discarded %v, %v", done, err)
 	}
 }
 
+// The filter, each field and together.
 func TestDeadQuery(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -185,44 +188,46 @@ func TestDeadQuery(t *testing.T) {
 	}
 }
 
-// Two operators who retry at once share the letters, a worker that buries meanwhile waits for nobody, and what it buries
-// stays.
-func TestRetryBesideOthers(t *testing.T) {
+// Two operators who retry at once share the letters: neither fails, and none is put back twice.
+func TestRetryBesideAnother(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
-	s := openStore(t, env.DSN)
 	const rows = 1000
 	enqueue(t, env.DB, products(rows)...)
-	bury(t, s, false, "unknown_entity")
-	var late sync.Once
+	bury(t, openStore(t, env.DSN), false, "unknown_entity")
 	var group sync.WaitGroup
 	total := make([]int, 2)
 	for i := range total {
 		operator := openStore(t, env.DSN)
 		group.Go(func() {
-			done, err := operator.RetryDead(t.Context(), store.DeadQuery{}, func(int) {
-				late.Do(func() {
-					if _, err := env.DB.Exec(`INSERT INTO cache_outbox_dead (entity, entity_id, created_at, first_id, reason, error, map_version)
-VALUES ('late', 'late', UTC_TIMESTAMP(6), 999999, 'unknown_entity', '', '')`); err != nil {
-						t.Error(err)
-					}
-				})
-			})
-			total[i] = len(done)
-			if err != nil && !store.IsContention(errors.Unwrap(err)) && !store.IsContention(err) {
+			done, err := operator.RetryDead(t.Context(), store.DeadQuery{}, nobody)
+			if total[i] = len(done); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	group.Wait()
-	if n := count(t, env.DB, "cache_outbox"); n != total[0]+total[1] {
-		t.Errorf("%d and %d retried, %d rows are back", total[0], total[1], n)
+	back, distinct := count(t, env.DB, "cache_outbox_delayed"), count(t, env.DB, "(SELECT DISTINCT first_id FROM cache_outbox_delayed) AS d")
+	if total[0]+total[1] != rows || back != rows || distinct != rows || count(t, env.DB, "cache_outbox_dead") != 0 {
+		t.Errorf("%d and %d retried, %d rows are back, %d of them different", total[0], total[1], back, distinct)
 	}
-	if _, err := s.RetryDead(t.Context(), store.DeadQuery{Entity: "product"}, nobody); err != nil {
-		t.Fatal(err)
-	}
-	if n := count(t, env.DB, "(SELECT DISTINCT entity_id FROM cache_outbox) AS d"); n != rows || count(t, env.DB, "cache_outbox") != rows {
-		t.Errorf("%d rows are back", n)
+}
+
+// What dies during a retry stays dead, and whoever writes it waits for nobody.
+func TestRetryLeavesWhatDiesMeanwhile(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	enqueue(t, env.DB, products(500)...)
+	bury(t, s, false, "unknown_entity")
+	done, err := s.RetryDead(t.Context(), store.DeadQuery{}, func(total int) {
+		if total == 200 {
+			enqueue(t, env.DB, outbox.Invalidation{Entity: "late", ID: "late"})
+			bury(t, s, false, "unknown_entity")
+		}
+	})
+	if err != nil || len(done) != 500 {
+		t.Errorf("retried %d, %v", len(done), err)
 	}
 	if got := deadIDs(t, s, store.DeadQuery{}); !slices.Equal(got, []string{"late"}) {
 		t.Errorf("%q are dead", got)
@@ -241,7 +246,7 @@ func TestRetryIsInterrupted(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(done) != 200 {
 		t.Errorf("retried %d, %v", len(done), err)
 	}
-	if back, left := count(t, env.DB, "cache_outbox"), count(t, env.DB, "cache_outbox_dead"); back != 200 || left != 300 {
+	if back, left := count(t, env.DB, "cache_outbox_delayed"), count(t, env.DB, "cache_outbox_dead"); back != 200 || left != 300 {
 		t.Errorf("%s", fmt.Sprint(back, left))
 	}
 }

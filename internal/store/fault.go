@@ -14,7 +14,6 @@ const (
 	errAccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
 	errSortAbort       = 1028 // ER_FILSORT_ABORT
 	errShutdown        = 1053 // ER_SERVER_SHUTDOWN
-	errDuplicate       = 1062 // ER_DUP_ENTRY
 	errUnknownCommand  = 1047 // ER_UNKNOWN_COM_ERROR
 	errUnknown         = 1105 // ER_UNKNOWN_ERROR
 	errTableFull       = 1114 // ER_RECORD_FILE_FULL
@@ -36,8 +35,6 @@ const (
 	errSlowMySQL       = 3024 // ER_QUERY_TIMEOUT
 	errNewAbort        = 3169 // ER_SESSION_WAS_KILLED
 	errDiskFullAtOnce  = 3675 // ER_DISK_FULL_NOWAIT
-	errCheckMySQL      = 3819 // ER_CHECK_CONSTRAINT_VIOLATED
-	errCheckMariaDB    = 4025 // ER_CONSTRAINT_FAILED
 	errIdle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT
 )
 
@@ -48,12 +45,6 @@ func IsContention(err error) bool {
 	return n == errDeadlock || n == errLockTimeout
 }
 
-// isNotJSON says whether a statement was refused for parameters that are no JSON (3819 on MySQL, 4025 on MariaDB).
-func isNotJSON(err error) bool {
-	n := number(err)
-	return n == errCheckMySQL || n == errCheckMariaDB
-}
-
 // isScan says whether a statement was refused because it would scan the table.
 func isScan(err error) bool { return number(err) == errFullScan }
 
@@ -62,9 +53,6 @@ func isUnprepared(err error) bool {
 	n := number(err)
 	return n == errManyPrepared || n == errUnpreparable || n == errUnknownCommand || n == errNeedReprepare
 }
-
-// isTaken says whether a row with the id exists.
-func isTaken(err error) bool { return number(err) == errDuplicate }
 
 var errTooLarge = errors.New("larger than max_allowed_packet")
 

@@ -157,7 +157,7 @@ func TestFarHeadOfAnEmptyTable(t *testing.T) {
 	nothing(t, s)
 }
 
-// A row that appears below a far head without having been a stray, such as a dead letter that is put back, waits for the
+// A row that appears below a far head without having been a stray, such as one whose INSERT chose its id, waits for the
 // next look at the table's start and no longer.
 func TestRowBelowTheHead(t *testing.T) {
 	t.Parallel()

@@ -169,12 +169,15 @@ func TestHostileServer(t *testing.T) {
 	} else {
 		lead.Drop()
 	}
-	back, err := s.RetryDead(t.Context(), store.DeadQuery{Reason: "unknown_entity"}, func(int) {})
-	if err != nil || len(back) != 250 || exists("cache_outbox") != 250 {
+	if back, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(back) != 250 || exists("cache_outbox_delayed") != 250 {
 		t.Errorf("%d back, %v", len(back), err)
 	}
-	if st, err := s.Status(t.Context()); err != nil || st.Waiting != 250 {
+	if st, err := s.Status(t.Context()); err != nil || st.Delayed != 250 {
 		t.Errorf("%+v, %v", st, err)
+	}
+	bury(t, s, true, "redis_refused")
+	if gone, err := s.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
+		t.Errorf("%d discarded, %v", len(gone), err)
 	}
 }
 
