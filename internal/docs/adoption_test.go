@@ -64,20 +64,27 @@ func testAdoption(t *testing.T, program string) {
 	w.stop()
 }
 
-// What pages show of Go, and is no program, stands word for word in one that a test compiles.
+// What pages show of Go stands word for word in examples, which a test compiles and runs.
 func TestGo(t *testing.T) {
 	t.Parallel()
-	compiled := onlyBlock(t, adoptingPage, "go", "package main").text
-	shown := 0
+	files, err := filepath.Glob(filepath.Join(root, "examples", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compiled strings.Builder
+	for _, file := range files {
+		compiled.WriteString(read(t, "examples/"+filepath.Base(file)))
+	}
+	shown := map[string]int{}
 	for _, page := range pages(t) {
 		for _, b := range blocks(t, page, "go") {
-			shown++
-			if !strings.Contains(compiled, b.text) {
-				t.Errorf("%s:%d: no program that is compiled has this", b.page, b.line)
+			shown[page]++
+			if !strings.Contains(compiled.String(), "\n"+b.text) {
+				t.Errorf("%s:%d: no file of examples has this", b.page, b.line)
 			}
 		}
 	}
-	if shown < 2 {
-		t.Errorf("%d blocks of Go", shown)
+	if shown["README.md"] == 0 || shown[adoptingPage] < 4 {
+		t.Errorf("blocks of Go: %v", shown)
 	}
 }

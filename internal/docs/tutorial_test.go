@@ -115,9 +115,7 @@ func shopTables(t testing.TB, db *sql.DB) {
 	run(t, db,
 		"CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)",
 		"CREATE TABLE product_categories (product_id INT, category_id INT, PRIMARY KEY (product_id, category_id))",
-		"CREATE TABLE coupons (code VARCHAR(64) PRIMARY KEY)",
 		"INSERT INTO products VALUES (42, 4990)",
 		"INSERT INTO product_categories VALUES (42, 7)",
-		"INSERT INTO coupons VALUES ('SUMMER10')",
 	)
 }

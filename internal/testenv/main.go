@@ -16,9 +16,10 @@ import (
 const redisDial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 // Main runs the tests of a package, then stops the servers that they shared,
-// prints which servers were used and fails if a goroutine is left. Call it from
+// prints which servers were used and fails if a goroutine is left, but for those
+// that a library leaves behind in the functions called leaks. Call it from
 // TestMain. It does not return.
-func Main(m *testing.M) {
+func Main(m *testing.M, leaks ...string) {
 	code := m.Run()
 	shared.closeAll()
 	if summary := run.summary(); summary != "" {
@@ -26,7 +27,7 @@ func Main(m *testing.M) {
 	}
 	if code == 0 {
 		known := append(dockerLeaks(), goleak.IgnoreAnyFunction(redisDial))
-		for _, function := range proxy.Leaks {
+		for _, function := range append(leaks, proxy.Leaks...) {
 			known = append(known, goleak.IgnoreAnyFunction(function))
 		}
 		if err := goleak.Find(known...); err != nil {

@@ -1,0 +1,37 @@
+package examples
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+func changePrice(ctx context.Context, db *sql.DB, product string, cents int) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // no effect after Commit
+	if _, err := tx.ExecContext(ctx, "UPDATE products SET price_cents = ? WHERE id = ?", cents, product); err != nil {
+		return err
+	}
+	if err := outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: product}); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func moveProduct(ctx context.Context, db *sql.DB, product string, from, to int) error {
+	return outbox.InTx(ctx, db, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx,
+			"UPDATE product_categories SET category_id = ? WHERE product_id = ? AND category_id = ?", to, product, from)
+		if err != nil {
+			return err
+		}
+		return outbox.Enqueue(ctx, tx, outbox.Invalidation{
+			Entity: "product", ID: product,
+			Params: map[string]any{"category_id": []int{from, to}}, // old and new: a lookup would see the new one only
+		})
+	})
+}

@@ -1,0 +1,18 @@
+package examples
+
+import (
+	"context"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+func setPriceSqlx(ctx context.Context, tx *sqlx.Tx, product string, cents int) error {
+	_, err := tx.NamedExecContext(ctx, "UPDATE products SET price_cents = :cents WHERE id = :id",
+		map[string]any{"cents": cents, "id": product})
+	if err != nil {
+		return err
+	}
+	return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: product})
+}
