@@ -13,10 +13,11 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
+const readmePage = "README.md"
+
 // testAdoption follows the README's smallest adoption, in a place that has the program and nothing else: its map, its commands
 // and its SQL make the keys of its map go.
 func testAdoption(t *testing.T, program string) {
-	const page = "README.md"
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)
 	shopTables(t, shop.DB)
 	options, err := redis.ParseURL(cache.URL)
@@ -31,37 +32,73 @@ func testAdoption(t *testing.T, program string) {
 			t.Fatal(err)
 		}
 	}
+	r := readme{adoptionPlace(t, program), append(bare(), "MYSQL_DSN="+shop.DSN, "REDIS_URL="+cache.URL, "UNSTALE_LISTEN=127.0.0.1:0")}
+	r.says(t, "migrate up")
+	w := launch(t, r.commands(t, "unstale run")[0])
+	for _, b := range blocks(t, readmePage, "sql") {
+		run(t, shop.DB, statements(b)...)
+	}
+	w.until("the product's keys are gone", func() bool { return client.Exists(t.Context(), keys[:2]...).Val() == 0 })
+	want(t, shop.DB, "SELECT price_cents FROM products", "4490")
+	w.until("the row is settled", func() bool { return value(t, shop.DB, "SELECT COUNT(*) FROM cache_outbox") == "0" })
+	if text := r.says(t, "unstale history"); !strings.Contains(text, "waiting      0") || !strings.Contains(text, "key      "+keys[0]) {
+		t.Errorf("status and history say\n%s", text)
+	}
+	run(t, shop.DB, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('coupon', 'SUMMER10')")
+	w.until("the coupon's key is gone", func() bool { return client.Exists(t.Context(), keys...).Val() == 0 })
+	w.stop()
+}
 
-	place := t.TempDir()
+// adoptionPlace is a folder with bin/unstale and the README's map.
+func adoptionPlace(t *testing.T, program string) (place string) {
+	t.Helper()
+	place = t.TempDir()
 	if err := os.Mkdir(filepath.Join(place, "bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(program, filepath.Join(place, "bin", "unstale")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(place, "mapping.yaml"), []byte(onlyBlock(t, page, "yaml", "version: 1").text), 0o600); err != nil {
+	text := onlyBlock(t, readmePage, "yaml", "version: 1").text
+	if err := os.WriteFile(filepath.Join(place, "shop.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := append(bare(), "MYSQL_DSN="+shop.DSN, "REDIS_URL="+cache.URL, "UNSTALE_LISTEN=127.0.0.1:0")
-	command := func(part string) *exec.Cmd {
-		lines := strings.Split(strings.TrimSpace(onlyBlock(t, page, "sh", part).text), "\n")
-		words := strings.Fields(lines[len(lines)-1]) // the exports above it are env
-		cmd := exec.Command(filepath.Join(place, words[0]), words[1:]...)
-		cmd.Dir, cmd.Env = place, env
-		return cmd
+	return place
+}
+
+// A readme is where the README's commands are typed, and the environment there.
+type readme struct {
+	place string
+	env   []string
+}
+
+// commands are those of the block that contains part, but for exports, which the environment has.
+func (r readme) commands(t *testing.T, part string) (list []*exec.Cmd) {
+	t.Helper()
+	for line := range strings.Lines(onlyBlock(t, readmePage, "sh", part).text) {
+		words := strings.Fields(line)
+		if words[0] == "export" {
+			continue
+		}
+		cmd := exec.Command(filepath.Join(r.place, words[0]), words[1:]...)
+		cmd.Dir, cmd.Env = r.place, r.env
+		list = append(list, cmd)
 	}
-	if out, err := command("migrate up").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	return list
+}
+
+// says runs the commands of a block to their end and returns what they say.
+func (r readme) says(t *testing.T, part string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, cmd := range r.commands(t, part) {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", cmd.Args, err, out)
+		}
+		text.Write(out)
 	}
-	w := launch(t, command("unstale run"))
-	for _, b := range blocks(t, page, "sql") {
-		run(t, shop.DB, statements(b)...)
-	}
-	w.until("the product's keys are gone", func() bool { return client.Exists(t.Context(), keys[:2]...).Val() == 0 })
-	want(t, shop.DB, "SELECT price_cents FROM products", "4490")
-	run(t, shop.DB, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('coupon', 'SUMMER10')")
-	w.until("the coupon's key is gone", func() bool { return client.Exists(t.Context(), keys...).Val() == 0 })
-	w.stop()
+	return text.String()
 }
 
 // What pages show of Go stands word for word in examples, which a test compiles and runs.
