@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/unstale/unstale/internal/schema"
 )
 
 //go:embed *.sql
@@ -20,7 +22,7 @@ var files embed.FS
 const VersionTable = "cache_outbox_version"
 
 // ErrSchema says that the database's schema is not the one that this binary was built for.
-var ErrSchema = errors.New("schema does not match this binary")
+var ErrSchema = schema.Err
 
 // Provider returns goose's provider over the embedded files, for reading. [Up] and [Down] change the schema: they take
 // turns with other processes, the provider's own verbs do not. It does not close db.
@@ -96,7 +98,7 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	}
 	var done *goose.MigrationResult
 	err = inTurn(ctx, db, func() error {
-		have, err := version(ctx, db)
+		have, err := schema.Read(ctx, db)
 		if err != nil || have == 0 {
 			return err
 		}

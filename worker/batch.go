@@ -140,7 +140,7 @@ const partKeys = 10_000
 
 // unlink unlinks the targets. When half of the time that ctx leaves is over, what is not unlinked yet is dropped from the
 // batch and stays in the table: so a batch that is too large for its deadline makes progress.
-func (b *batch) unlink(ctx context.Context, redis Redis) (done keyspace.Unlinked, err error) {
+func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked, err error) {
 	deadline, _ := ctx.Deadline()
 	half := time.Now().Add(time.Until(deadline) / 2)
 	for from := 0; from < len(b.targets); {

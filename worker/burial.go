@@ -94,7 +94,7 @@ func (t *tidings) close() {
 
 // noteFates tells of the rows of a claim that were just buried or delayed for a fault of their own. That a shard is away is
 // told elsewhere.
-func (w *Worker) noteFates(rows []store.Row, s store.Settlement) {
+func (w *engine) noteFates(rows []store.Row, s store.Settlement) {
 	if len(s.Deaths)+len(s.Delays) == 0 {
 		return
 	}

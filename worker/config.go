@@ -1,12 +1,65 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
 )
 
-// Config says how a [Worker] works. The zero value of a field means its default.
+// Config says where a [Worker] works and how. The zero value of a field means its default; MySQL, Redis and a map are
+// required.
 type Config struct {
+	// MySQL says where the outbox is; it must name a database. The worker opens sessions of its own there, ten at most, and
+	// closes them: it pins their settings, so that what would change what statements mean is overridden (ParseTime, Loc,
+	// charset, ...), and system variables in Params that it does not pin are refused. Timeout, ReadTimeout and WriteTimeout
+	// are 5 s where they are zero. Required. It is not changed.
+	MySQL *mysql.Config
+	// Redis says where the cache is: Addrs, one for a single server, several (or IsClusterMode) for a Cluster, and
+	// MasterName for Sentinel. The worker opens connections of its own there and closes them. DB, PoolSize (of each node,
+	// default 8, at least 2), TLSConfig, Dialer, OnConnect, ClientName, Protocol and the fields about credentials are
+	// used; timeouts, retries and buffers are the worker's to choose: see RedisTimeout. Required. It is not changed.
+	Redis *redis.UniversalOptions
+	// InstrumentRedis, if set, is called by each Run and Drain with the client that it works with, before that is used: to
+	// add hooks that trace or measure. Scans of the keyspace use connections of their own, without them.
+	InstrumentRedis func(redis.UniversalClient)
+	// MapFile is the map's file, see docs/map.md. It is read by [New], and again when it changes and at [Worker.Reload]. Its
+	// place is taken by Map; one of the two is required.
+	MapFile string
+	// MapEnv gives the values of ${...} in MapFile. Default os.LookupEnv.
+	MapEnv func(name string) (value string, ok bool)
+	// Map is a map that the service has compiled itself. It is used as it is for as long as the worker lives.
+	Map *invalidation.Map
+	// Name is the worker's in the journal and in the server's list of sessions. 1 to 64 bytes. Default the host's name and
+	// the process id, cut in front.
+	Name string
+	// Log receives what an operator should know: starts, outages, rows that are dead letters now. Default slog.Default().
+	Log *slog.Logger
+
+	// ClaimTimeout is when MySQL throws out a worker that vanished in mid-claim, so that its rows are free again. A batch
+	// must end within two fifths of it. Whole seconds, 2 s to 5 min. Default 10 s.
+	ClaimTimeout time.Duration
+	// LookupTimeout bounds one lookup of the map, on the server. 10 ms to 2 s. Default 200 ms.
+	LookupTimeout time.Duration
+	// RedisTimeout bounds each of dialling, writing and reading; a pipeline counts as one command. Less than 50 ms would
+	// take the fork of a snapshot for an outage. 50 ms to 5 s. Default 200 ms.
+	RedisTimeout time.Duration
+	// RedisWait is how many replicas of a master must have acknowledged a batch (WAIT) before it is settled; fewer, within
+	// half of RedisTimeout, are an outage. 0 to 10. Default 0.
+	RedisWait int
+	// RedisShardedPubSub publishes with SPUBLISH, for subscribers that use SSUBSCRIBE (Redis 7).
+	RedisShardedPubSub bool
+	// SweepShare is the share of Redis' time that sweeps of patterns and index sets may take together; 1 is all of it. 0.01
+	// to 1. Default 0.25.
+	SweepShare float64
 	// BatchRows is how many rows one claim takes at most. More rows cost less each, and hold their locks
 	// longer. 1 to 10,000. Default 1,000.
 	BatchRows int
@@ -41,11 +94,22 @@ type Config struct {
 
 const (
 	longestRetry = 5 * time.Minute
+	longestName  = 64
 	noWake       = "-"
 )
 
 // WithDefaults returns a copy in which zero values are replaced.
 func (c Config) WithDefaults() Config {
+	pools, keys := c.store().WithDefaults(), c.keyspace().WithDefaults()
+	c.ClaimTimeout, c.LookupTimeout = pools.ClaimTimeout, pools.LookupTimeout
+	c.RedisTimeout, c.SweepShare = keys.Timeout, keys.SweepShare
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.MapEnv == nil {
+		c.MapEnv = os.LookupEnv
+	}
+	orText(&c.Name, defaultName())
 	orInt(&c.BatchRows, 1_000)
 	orInt(&c.BatchKeys, 50_000)
 	orInt(&c.BatchBytes, 8<<20)
@@ -71,8 +135,52 @@ func orText(field *string, value string) {
 	}
 }
 
-// Validate names the field, its value and the rule that it breaks.
+// defaultName tells the workers of a host apart.
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	name := fmt.Sprintf("%s-%d", host, os.Getpid())
+	return name[max(0, len(name)-longestName):]
+}
+
+// store is the part of the pools of MySQL.
+func (c Config) store() store.Config {
+	return store.Config{MySQL: c.MySQL, Worker: c.Name, ClaimTimeout: c.ClaimTimeout, LookupTimeout: c.LookupTimeout}
+}
+
+// keyspace is the part of Redis. Its beacons live longer than anything that the journal knows.
+func (c Config) keyspace() keyspace.Options {
+	return keyspace.Options{
+		Redis: c.Redis, Timeout: c.RedisTimeout, BeaconTTL: 2 * c.JournalRetention, WaitReplicas: c.RedisWait,
+		SweepShare: c.SweepShare, ShardedPubSub: c.RedisShardedPubSub,
+	}
+}
+
+// Validate names the field, its value and the rule that it breaks. It expects the defaults to be in place, reads no map and
+// asks no server. No error contains a password.
 func (c Config) Validate() error {
+	if err := c.validateWork(); err != nil {
+		return err
+	}
+	if err := c.store().WithDefaults().Validate(); err != nil {
+		return err
+	}
+	if err := c.keyspace().WithDefaults().Validate(); err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	switch {
+	case c.MapFile == "" && c.Map == nil:
+		return errors.New("no map is given: set MapFile or Map")
+	case c.MapFile != "" && c.Map != nil:
+		return errors.New("two maps are given: set MapFile or Map")
+	}
+	return nil
+}
+
+// validateWork checks what needs neither a server nor a map.
+func (c Config) validateWork() error {
 	for _, f := range []struct {
 		name            string
 		value, min, max int

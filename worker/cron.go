@@ -15,7 +15,7 @@ var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month |
 
 // startCron schedules the maintenance (W3): gauges and the journal's retention. Cron is for maintenance only;
 // the poll loop has a timing of its own.
-func (w *Worker) startCron(ctx context.Context) (*cron.Cron, error) {
+func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	logger := cronLogger{w.log}
 	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
 	c := cron.New(cron.WithParser(schedules), cron.WithLogger(logger),
@@ -35,7 +35,7 @@ func (w *Worker) startCron(ctx context.Context) (*cron.Cron, error) {
 	return c, nil
 }
 
-func (w *Worker) expireJournal(ctx context.Context) {
+func (w *engine) expireJournal(ctx context.Context) {
 	n, err := w.store.ExpireJournal(ctx, w.cfg.JournalRetention, journalChunk)
 	switch {
 	case err != nil && ctx.Err() == nil:

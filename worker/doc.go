@@ -1,5 +1,5 @@
-// Package worker carries committed rows from MySQL to Redis. It is the only package that joins
-// internal/store and internal/keyspace.
+// Package worker carries committed rows from MySQL to Redis, inside the program unstale or inside a service: [New] takes a
+// [Config], and [Worker.Run] works until its context ends.
 //
 //	             claim                                  settle + COMMIT
 //	waiting ────────────► claimed ─ look up ─ expand ─ UNLINK ─ PUBLISH ────────► gone, in the journal

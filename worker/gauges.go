@@ -6,7 +6,7 @@ import (
 )
 
 // readGauges sets the gauges from the tables, each table's by themselves.
-func (w *Worker) readGauges(ctx context.Context) {
+func (w *engine) readGauges(ctx context.Context) {
 	status, failed := w.store.StatusByTable(ctx)
 	if ctx.Err() != nil {
 		return

@@ -17,15 +17,15 @@ import (
 // stalled is how long the loop may be silent before the process counts as dead: several times the longest pass.
 const stalled = 30 * time.Second
 
-// Health knows whether the worker works and says so in the log, once for each change, and over HTTP:
+// health knows whether the worker works and says so in the log, once for each change, and over HTTP:
 //
 //   - /healthz is 200 while the loop turns, outage or not: restart the process if it does not.
 //   - /readyz is 200 while both servers answer, 503 with the reason otherwise.
 //
 // Safe for concurrent use.
-type Health struct {
+type health struct {
 	log     *slog.Logger
-	metrics *Metrics
+	metrics *metrics
 
 	mu       sync.Mutex
 	turned   time.Time // the loop's last turn; zero before the first
@@ -40,12 +40,12 @@ type Health struct {
 	resting  bool // an operator has paused all workers: no fault, and readiness does not tell
 }
 
-func newHealth(log *slog.Logger, m *Metrics) *Health {
-	return &Health{log: log, metrics: m, turned: time.Now()}
+func newHealth(log *slog.Logger, m *metrics) *health {
+	return &health{log: log, metrics: m, turned: time.Now()}
 }
 
 // up notes a turn of the loop that found both servers well.
-func (h *Health) up() {
+func (h *health) up() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turned = time.Now()
@@ -60,15 +60,22 @@ func (h *Health) up() {
 	h.metrics.up.Set(1)
 }
 
+// begin notes that the worker has yet to make its first pass, again.
+func (h *health) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turned, h.started = time.Now(), false
+}
+
 // turn notes that the loop is at work on something long.
-func (h *Health) turn() {
+func (h *health) turn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turned = time.Now()
 }
 
 // rest notes whether an operator has paused the workers. Only a change is logged.
-func (h *Health) rest(resting bool, p *store.Pause) {
+func (h *health) rest(resting bool, p *store.Pause) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -85,7 +92,7 @@ func (h *Health) rest(resting bool, p *store.Pause) {
 }
 
 // away notes which masters of a Redis Cluster are away, and says whether that has changed.
-func (h *Health) away(masters []string) (changed bool) {
+func (h *health) away(masters []string) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if slices.Equal(masters, h.missing) {
@@ -102,23 +109,20 @@ func (h *Health) away(masters []string) (changed bool) {
 }
 
 // lost notes that Redis has lost something. What comes of it is told by heal.
-func (h *Health) lost(err error) {
+func (h *health) lost(err error) {
 	h.turn()
 	h.log.Warn("redis went back in time; it is compared with the journal before another row is settled", "error", err)
 }
 
-// Wait notes that the worker can't begin yet, since MySQL does not answer. Only a change of state is logged.
-func (h *Health) Wait(err error) { h.down(err) }
-
 // inOutage reports whether the loop has told of an outage that is not over.
-func (h *Health) inOutage() bool {
+func (h *health) inOutage() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.outage != nil
 }
 
 // down notes a turn that failed. Only a change of state is logged.
-func (h *Health) down(err error) {
+func (h *health) down(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turned = time.Now()
@@ -138,7 +142,7 @@ func (h *Health) down(err error) {
 }
 
 // sweepFailed and sweepDone do the same for the sweeper, which may fail alone. sweepDone reports whether it had.
-func (h *Health) sweepFailed(err error) {
+func (h *health) sweepFailed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sweepErr == nil {
@@ -150,7 +154,7 @@ func (h *Health) sweepFailed(err error) {
 
 // sweptElsewhere notes that another worker sweeps. While sweeps fail everywhere workers take turns at failing, so that
 // somebody else's turn says nothing yet.
-func (h *Health) sweptElsewhere() {
+func (h *health) sweptElsewhere() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.sweepBad) > time.Minute {
@@ -159,7 +163,7 @@ func (h *Health) sweptElsewhere() {
 	}
 }
 
-func (h *Health) sweepDone() (failed bool) {
+func (h *health) sweepDone() (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	failed = h.sweepErr != nil
@@ -173,7 +177,7 @@ func (h *Health) sweepDone() (failed bool) {
 
 // subscribed notes whether the worker is subscribed to wake-ups, and if not, why. Readiness does not tell, since polling
 // finds every row. Each state is logged once until wake-ups are heard again.
-func (h *Health) subscribed(err error) {
+func (h *health) subscribed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
@@ -191,8 +195,8 @@ func (h *Health) subscribed(err error) {
 	}
 }
 
-// Alive returns an error if the loop has not turned for half a minute.
-func (h *Health) Alive() error {
+// alive returns an error if the loop has not turned for half a minute.
+func (h *health) alive() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if silent := time.Since(h.turned); silent > stalled {
@@ -201,8 +205,8 @@ func (h *Health) Alive() error {
 	return nil
 }
 
-// Ready returns why the worker does not work at the moment, or nil.
-func (h *Health) Ready() error {
+// ready returns why the worker does not work at the moment, or nil.
+func (h *health) ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -218,11 +222,11 @@ func (h *Health) Ready() error {
 	return nil
 }
 
-// Handler serves /healthz and /readyz.
-func (h *Health) Handler() http.Handler {
+// handler serves /healthz and /readyz.
+func (h *health) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", answer(h.Alive))
-	mux.HandleFunc("GET /readyz", answer(h.Ready))
+	mux.HandleFunc("GET /healthz", answer(h.alive))
+	mux.HandleFunc("GET /readyz", answer(h.ready))
 	return mux
 }
 

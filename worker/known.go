@@ -40,7 +40,7 @@ func (j *journalEntities) has(ctx context.Context, entity string, ask func(conte
 
 // forgive lets rows wait whose entity the map does not have and had lately: the file was probably cut short, or is older
 // than what runs elsewhere. Burying them would lose what a good map cures.
-func (w *Worker) forgive(ctx context.Context, b *batch) {
+func (w *engine) forgive(ctx context.Context, b *batch) {
 	known := map[string]string{}
 	for i := range b.changes {
 		c := &b.changes[i]
@@ -60,7 +60,7 @@ func (w *Worker) forgive(ctx context.Context, b *batch) {
 }
 
 // knownLately says how an entity was known that the map does not have, or "".
-func (w *Worker) knownLately(ctx context.Context, entity string) string {
+func (w *engine) knownLately(ctx context.Context, entity string) string {
 	if version := w.maps.had(entity); version != "" {
 		return "the map of version " + version + " had it"
 	}

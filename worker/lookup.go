@@ -14,10 +14,13 @@ import (
 // lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup. A lookup
 // is outside the claim: its own connection, its own time limit, the state after the commit.
 type lookups struct {
-	store   *store.Store
+	run     lookupFunc
 	answers invalidation.Answers
 	faults  map[askKey]*lookupFault
 }
+
+// A lookupFunc runs the SQL of a lookup: see store.Lookup.
+type lookupFunc = func(ctx context.Context, query string, by [][]string) ([][]string, error)
 
 // An askKey is one question: a lookup and its by-values, made comparable.
 type askKey struct {
@@ -34,8 +37,8 @@ type lookupFault struct {
 // resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage
 // of MySQL. Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are
 // dropped from the batch and stay in the table.
-func (b *batch) resolve(ctx context.Context, store *store.Store, most int) (*invalidation.Answers, error) {
-	l := &lookups{store: store, faults: map[askKey]*lookupFault{}}
+func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalidation.Answers, error) {
+	l := &lookups{run: run, faults: map[askKey]*lookupFault{}}
 	q := questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
 	for i := range b.changes {
 		c := &b.changes[i]
@@ -114,7 +117,7 @@ func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 // with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that
 // was not asked for. Then the row that it belongs to cannot be told, and the question is halved until it can.
 func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
-	found, err := l.store.Lookup(ctx, lookup.SQL, by)
+	found, err := l.run(ctx, lookup.SQL, by)
 	if err != nil {
 		return l.fail(ctx, lookup, by, err)
 	}
@@ -207,11 +210,12 @@ func canonical(by []string) bool {
 	return true
 }
 
-// Expand is what the worker does with a row before it goes to Redis: it asks the store what the row does not
-// say, and expands. The error is an *invalidation.RowError if the row is at fault.
-func Expand(ctx context.Context, m *invalidation.Map, store *store.Store, row invalidation.Row) (invalidation.Plan, error) {
+// Expand is what a worker does with a row before it goes to Redis: it asks what the row does not say, and expands. lookup
+// gets the SQL of a lookup, which has one `?` for the list of by-values (tuples when they have several columns), and returns
+// rows of the by-values and the value, as text. The error is an *invalidation.RowError if the row is at fault.
+func Expand(ctx context.Context, m *invalidation.Map, lookup func(ctx context.Context, query string, by [][]string) ([][]string, error), row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
-	answers, err := b.resolve(ctx, store, m.Limits().KeysPerRow)
+	answers, err := b.resolve(ctx, lookup, m.Limits().KeysPerRow)
 	if err != nil {
 		return invalidation.Plan{}, err
 	}

@@ -14,7 +14,7 @@ import (
 const tickInterval = time.Second
 
 // loop polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not cut short.
-func (w *Worker) loop(ctx context.Context) {
+func (w *engine) loop(ctx context.Context) {
 	var (
 		timer   = time.NewTimer(0)
 		pace    = newPace(w.cfg)
@@ -75,7 +75,7 @@ type clock struct {
 
 // step does one pass over the hot table, after a plain look whether it has rows, and once a second one over the delayed
 // rows. While an operator has the workers paused it only looks whether that is over.
-func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
+func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
 	var signs store.Signs
@@ -107,7 +107,7 @@ func (w *Worker) step(ctx context.Context, next *clock) (Result, error) {
 }
 
 // tick is the part of a step that comes once a second.
-func (w *Worker) tick(ctx context.Context, now time.Time, signs store.Signs, next *clock, r *Result) error {
+func (w *engine) tick(ctx context.Context, now time.Time, signs store.Signs, next *clock, r *Result) error {
 	if err := w.look(ctx, now, next); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (w *Worker) tick(ctx context.Context, now time.Time, signs store.Signs, nex
 }
 
 // sweepsOf wakes the sweeper if a pass requested sweeps.
-func (w *Worker) sweepsOf(r Result) Result {
+func (w *engine) sweepsOf(r Result) Result {
 	if r.Sweeps > 0 {
 		notify(w.sweepNow)
 	}
@@ -136,7 +136,7 @@ func (w *Worker) sweepsOf(r Result) Result {
 }
 
 // signs looks at what changes slowly in MySQL, a pause among it.
-func (w *Worker) signs(ctx context.Context, next *clock) (store.Signs, error) {
+func (w *engine) signs(ctx context.Context, next *clock) (store.Signs, error) {
 	looking, cancel := context.WithTimeout(ctx, w.passLimit)
 	defer cancel()
 	signs, err := w.store.Signs(looking)
@@ -158,7 +158,7 @@ func (w *Worker) signs(ctx context.Context, next *clock) (store.Signs, error) {
 // look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
 // has what others had, who may have died before they could ask. A shard that is back is looked at when the workers
 // have had time to write their beacons there.
-func (w *Worker) look(ctx context.Context, now time.Time, next *clock) (err error) {
+func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
 		next.heal = now.Add(jitter(healInterval, 0.1))
 		err = w.heal(ctx)
@@ -177,7 +177,7 @@ func (w *Worker) look(ctx context.Context, now time.Time, next *clock) (err erro
 
 // passIf runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
 // transaction. Where rows are likely to wait it doesn't ask, which is a round trip less before they are claimed.
-func (w *Worker) passIf(ctx context.Context, likely bool) (Result, error) {
+func (w *engine) passIf(ctx context.Context, likely bool) (Result, error) {
 	if likely {
 		return w.pass(ctx, w.store.Claim)
 	}

@@ -3,13 +3,9 @@ package worker
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/unstale/unstale/invalidation"
@@ -19,9 +15,9 @@ import (
 // way in which a file is replaced: edited in place, renamed over, or a ConfigMap's symbolic link turned.
 const mapInterval = 2 * time.Second
 
-// A MapFile holds the current map and replaces it when its file changes. A broken file leaves the old map in
+// A mapFile holds the current map and replaces it when its file changes. A broken file leaves the old map in
 // place. Safe for concurrent use.
-type MapFile struct {
+type mapFile struct {
 	path    string
 	env     func(string) (string, bool)
 	current atomic.Pointer[invalidation.Map]
@@ -34,54 +30,33 @@ type MapFile struct {
 	earlier map[string]string // the version of the last map that had an entity, of those before the current one; guarded by mu
 }
 
-// OpenMapFile reads and compiles the map at path. env resolves ${...}, as os.LookupEnv does. The error of a
+// openMapFile reads and compiles the map at path. env resolves ${...}, as os.LookupEnv does. The error of a
 // broken map is invalidation.Faults.
-func OpenMapFile(path string, env func(string) (string, bool)) (*MapFile, error) {
-	f := &MapFile{path: path, env: env, reload: make(chan struct{}, 1), earlier: map[string]string{}}
+func openMapFile(path string, env func(string) (string, bool)) (*mapFile, error) {
+	f := &mapFile{path: path, env: env, reload: make(chan struct{}, 1), earlier: map[string]string{}}
 	if _, err := f.read(); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
+// compiledMap holds a map that no file has.
+func compiledMap(m *invalidation.Map) *mapFile {
+	f := &mapFile{}
+	f.current.Store(m)
+	return f
+}
+
 // Map is the current map.
-func (f *MapFile) Map() *invalidation.Map { return f.current.Load() }
+func (f *mapFile) Map() *invalidation.Map { return f.current.Load() }
 
 // Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any case. It does not wait.
-func (f *MapFile) Reload() { notify(f.reload) }
-
-// maxMapBytes bounds the file of a map.
-const maxMapBytes = 32 << 20
-
-// ReadMap reads the file of a map: a regular one, or a symbolic link to one, of 32 MiB at most. It waits for nobody: a pipe
-// is refused.
-func ReadMap(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("read map: %w", err)
-	}
-	defer func() { _ = f.Close() }() // nothing was written
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read map: %w", err)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read map: %s is not a regular file (%s); write the map to one and name that", path, info.Mode())
-	}
-	src, err := io.ReadAll(io.LimitReader(f, maxMapBytes+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read map: %w", err)
-	case len(src) > maxMapBytes:
-		return nil, fmt.Errorf("read map: %s has more than %d MiB; is it a map?", path, maxMapBytes>>20)
-	}
-	return src, nil
-}
+func (f *mapFile) Reload() { notify(f.reload) }
 
 // read reads the file and says whether it changed anything, a refusal that is over included. Errors are returned once for
 // each content.
-func (f *MapFile) read() (changed bool, err error) {
-	src, err := ReadMap(f.path)
+func (f *mapFile) read() (changed bool, err error) {
+	src, err := invalidation.ReadFile(f.path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
@@ -106,7 +81,7 @@ func (f *MapFile) read() (changed bool, err error) {
 }
 
 // had is the version of the last map before the current one that had an entity, "" if none had.
-func (f *MapFile) had(entity string) string {
+func (f *mapFile) had(entity string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.earlier[entity]
@@ -127,7 +102,7 @@ func gone(old, now *invalidation.Map) (list []string) {
 }
 
 // once remembers a bad content and returns err only if it is news.
-func (f *MapFile) once(src []byte, err error) error {
+func (f *mapFile) once(src []byte, err error) error {
 	f.src = src
 	if f.fail != nil && f.fail.Error() == err.Error() {
 		return nil
@@ -137,14 +112,17 @@ func (f *MapFile) once(src []byte, err error) error {
 }
 
 // refusal is why the file as last read is not in use, nil if it is.
-func (f *MapFile) refusal() error {
+func (f *mapFile) refusal() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.fail
 }
 
-// watch keeps the map current until ctx ends. It logs what changes, and what somebody asked for.
-func (f *MapFile) watch(ctx context.Context, log *slog.Logger, metrics *Metrics) {
+// watch keeps the map current until ctx ends. It logs what changes, and what somebody asked for. A map without a file stays.
+func (f *mapFile) watch(ctx context.Context, log *slog.Logger, metrics *metrics) {
+	if f.path == "" {
+		return
+	}
 	ticker := time.NewTicker(mapInterval)
 	defer ticker.Stop()
 	for {

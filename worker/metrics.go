@@ -2,19 +2,16 @@ package worker
 
 import (
 	"math"
-	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// Metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards
+// metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards
 // and alerts rely on them. Safe for concurrent use.
-type Metrics struct {
+type metrics struct {
 	registry *prometheus.Registry
 
 	rows         *prometheus.CounterVec // by outcome
@@ -49,9 +46,9 @@ type Metrics struct {
 	sweepSeconds prometheus.Histogram
 }
 
-func newMetrics(w *Worker) *Metrics {
+func newMetrics() *metrics {
 	r := prometheus.NewRegistry()
-	m := &Metrics{registry: r}
+	m := &metrics{registry: r}
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help})
 		r.MustRegister(c)
@@ -105,13 +102,13 @@ func newMetrics(w *Worker) *Metrics {
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
 	m.batchRows = histogram("batch_rows", "Rows of a pass.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
 	m.sweepSeconds = histogram("sweep_seconds", "A pass over the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
-	r.MustRegister(m.dead, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(m.dead)
 	m.zero()
 	return m
 }
 
 // zero makes every label known from the start: an alert on a rate never misses the first event.
-func (m *Metrics) zero() {
+func (m *metrics) zero() {
 	for _, outcome := range []string{"unlinked", "delayed", "dead", "repeated"} {
 		m.rows.WithLabelValues(outcome)
 	}
@@ -130,13 +127,8 @@ func (m *Metrics) zero() {
 	}
 }
 
-// Handler serves the metrics in the text format.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-}
-
 // passed counts a pass that claimed rows.
-func (m *Metrics) passed(r Result, s store.Settlement) {
+func (m *metrics) passed(r Result, s store.Settlement) {
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
 	m.rows.WithLabelValues("dead").Add(float64(r.Dead))
@@ -154,13 +146,13 @@ func (m *Metrics) passed(r Result, s store.Settlement) {
 }
 
 // swept counts sweeps that are finished, and keys that they have unlinked.
-func (m *Metrics) swept(sweeps int, keys int64) {
+func (m *metrics) swept(sweeps int, keys int64) {
 	m.sweeps.Add(float64(sweeps))
 	m.sweptKeys.Add(float64(keys))
 }
 
 // observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like a new one.
-func (m *Metrics) observe(s store.Status, failed map[string]error) {
+func (m *metrics) observe(s store.Status, failed map[string]error) {
 	from := func(table string, value float64) float64 {
 		if failed[table] != nil {
 			return math.NaN()

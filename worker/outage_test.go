@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
@@ -83,11 +82,7 @@ func TestLateLoadingIsNamed(t *testing.T) {
 	if err := w.redis.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: 100 * time.Millisecond, BeaconTTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ks.Close() })
+	ks := w.keyspace(100 * time.Millisecond)
 	r := w.worker(worker.Config{}, func(worker.Redis) worker.Redis { return ks })
 	r.start(t)
 	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })

@@ -35,7 +35,7 @@ type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 // fault never stops its neighbours; an error is an outage of a server, and settles nothing.
 //
 // The pass finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
-func (w *Worker) pass(ctx context.Context, claim claimFunc) (Result, error) {
+func (w *engine) pass(ctx context.Context, claim claimFunc) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
 	defer cancel()
 	alone := false
@@ -62,7 +62,7 @@ func (w *Worker) pass(ctx context.Context, claim claimFunc) (Result, error) {
 }
 
 // tryPass makes one attempt. A row that is alone and still too large for the journal is buried.
-func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
+func (w *engine) tryPass(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
 	began := time.Now()
 	m := w.maps.Map()
 	c, err := claim(ctx, store.ClaimLimits{
@@ -88,9 +88,9 @@ func (w *Worker) tryPass(ctx context.Context, claim claimFunc, alone bool) (Resu
 }
 
 // apply carries rows to Redis and says what becomes of them.
-func (w *Worker) apply(ctx context.Context, m *invalidation.Map, rows []store.Row, alone bool) (Result, store.Settlement, error) {
+func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.Row, alone bool) (Result, store.Settlement, error) {
 	b := newBatch(m, rows)
-	answers, err := b.resolve(ctx, w.store, w.cfg.BatchKeys)
+	answers, err := b.resolve(ctx, w.store.Lookup, w.cfg.BatchKeys)
 	if err != nil {
 		return Result{}, store.Settlement{}, err
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// Redis is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
-type Redis interface {
+// A cache is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
+type cache interface {
 	Beat(ctx context.Context) (keyspace.Beat, error)
 	Away() []string
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
@@ -20,4 +20,4 @@ type Redis interface {
 	Listen(ctx context.Context, channel string, l keyspace.Listener)
 }
 
-var _ Redis = (*keyspace.Keyspace)(nil)
+var _ cache = (*keyspace.Keyspace)(nil)

@@ -24,7 +24,7 @@ const (
 //
 // Each batch that was replayed becomes one of this worker's epoch, in the transaction that holds it: workers share a
 // replay, and one that dies on the way leaves the rest.
-func (w *Worker) heal(ctx context.Context) error {
+func (w *engine) heal(ctx context.Context) error {
 	p := &w.progress // of the whole replay, over the outages in it
 	for {
 		losses, err := w.losses(ctx)
@@ -53,7 +53,7 @@ func (w *Worker) heal(ctx context.Context) error {
 
 // losses lists, for each epoch of which Redis has lost something, the last beat that it still has. Epochs of a Redis
 // without data have lost nothing that could be stale: their batches are adopted.
-func (w *Worker) losses(ctx context.Context) ([]store.Beat, error) {
+func (w *engine) losses(ctx context.Context) ([]store.Beat, error) {
 	now, err := w.redis.Beat(ctx)
 	if err != nil || now == (keyspace.Beat{}) {
 		return nil, err
@@ -86,7 +86,7 @@ func (w *Worker) losses(ctx context.Context) ([]store.Beat, error) {
 }
 
 // compare asks Redis how much it has of each epoch that list lists.
-func (w *Worker) compare(ctx context.Context, list func(context.Context, *store.Store) (map[string]uint64, error)) (losses []store.Beat, emptied []string, err error) {
+func (w *engine) compare(ctx context.Context, list func(context.Context, *store.Store) (map[string]uint64, error)) (losses []store.Beat, emptied []string, err error) {
 	last, err := list(ctx, w.store)
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +107,7 @@ func (w *Worker) compare(ctx context.Context, list func(context.Context, *store.
 }
 
 // replay unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
-func (w *Worker) replay(ctx context.Context, after store.Beat, p *replayLog) (some bool, err error) {
+func (w *engine) replay(ctx context.Context, after store.Beat, p *replayLog) (some bool, err error) {
 	for {
 		if ctx.Err() != nil {
 			return some, ctx.Err()
@@ -121,7 +121,7 @@ func (w *Worker) replay(ctx context.Context, after store.Beat, p *replayLog) (so
 }
 
 // replayOnce replays one claim of batches, and finishes it even when ctx ends.
-func (w *Worker) replayOnce(ctx context.Context, after store.Beat, p *replayLog) (batches int, err error) {
+func (w *engine) replayOnce(ctx context.Context, after store.Beat, p *replayLog) (batches int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
 	defer cancel()
 	defer func() {
@@ -153,7 +153,7 @@ func (w *Worker) replayOnce(ctx context.Context, after store.Beat, p *replayLog)
 }
 
 // unlinkAgain unlinks and publishes the keys of batches. Batches without keys are protected by a beat of their own.
-func (w *Worker) unlinkAgain(ctx context.Context, r *store.Replay) (store.Beat, int, error) {
+func (w *engine) unlinkAgain(ctx context.Context, r *store.Replay) (store.Beat, int, error) {
 	var targets []keyspace.Target
 	var keys []string
 	seen := map[string]bool{}
@@ -197,7 +197,7 @@ type replayLog struct {
 	noticed       bool // the log says that something may be missing
 }
 
-func (p *replayLog) begin(w *Worker) {
+func (p *replayLog) begin(w *engine) {
 	if !p.began.IsZero() {
 		return
 	}
@@ -206,7 +206,7 @@ func (p *replayLog) begin(w *Worker) {
 	w.log.Warn("redis lost unlinks that it had acknowledged; they are replayed before another row is settled")
 }
 
-func (p *replayLog) did(w *Worker, batches, keys int) {
+func (p *replayLog) did(w *engine, batches, keys int) {
 	p.batches, p.keys = p.batches+batches, p.keys+keys
 	w.metrics.replayed.Add(float64(batches))
 	w.metrics.replayedKeys.Add(float64(keys))
@@ -217,7 +217,7 @@ func (p *replayLog) did(w *Worker, batches, keys int) {
 	}
 }
 
-func (p *replayLog) over(w *Worker) {
+func (p *replayLog) over(w *engine) {
 	defer func() { *p = replayLog{} }()
 	switch {
 	case p.began.IsZero() && p.noticed:

@@ -12,7 +12,7 @@ import (
 
 // sweepLoop carries out the sweeps that passes requested, in passes of its own, outside any claim: at once
 // when this worker requested some, and once a second for those of others.
-func (w *Worker) sweepLoop(ctx context.Context) {
+func (w *engine) sweepLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	outages := 0
@@ -64,7 +64,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 
 // sweepFailed tells that sweeps fail as a whole, and "unstale status" why, if it is for Redis: MySQL can't be told of its own
 // outages.
-func (w *Worker) sweepFailed(ctx context.Context, err error) {
+func (w *engine) sweepFailed(ctx context.Context, err error) {
 	w.health.sweepFailed(err)
 	var redis *keyspace.Outage
 	if !errors.As(err, &redis) {
@@ -84,7 +84,7 @@ var (
 
 // sweep takes the lead and carries out what waits. It returns how many requests it carried out. The error is errLed where
 // another worker is at it.
-func (w *Worker) sweep(ctx context.Context) (done int, err error) {
+func (w *engine) sweep(ctx context.Context) (done int, err error) {
 	waiting, err := w.store.Sweeps(ctx, 1)
 	if err != nil || len(waiting) == 0 {
 		return 0, err
@@ -108,7 +108,7 @@ func (w *Worker) sweep(ctx context.Context) (done int, err error) {
 // finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the
 // request was made may have stored it behind the pass' back, which the next pass finds if it begins when every lease
 // of that time has run out. A pass that began as late as that was the settling one.
-func (w *Worker) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, beat keyspace.Beat) error {
+func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, beat keyspace.Beat) error {
 	swept := store.Swept{SettleAfter: m.Lease(), Beat: store.Beat(beat), MapVersion: m.Version()}
 	var again []store.Sweep
 	for _, r := range requests {
@@ -138,7 +138,7 @@ type refusal struct {
 }
 
 // putOff makes requests wait. The log tells of those that Redis refuses for the first time, in one line for all of them.
-func (w *Worker) putOff(ctx context.Context, refusals []refusal) error {
+func (w *engine) putOff(ctx context.Context, refusals []refusal) error {
 	var fresh []refusal
 	list := make([]store.SweepRefusal, len(refusals))
 	for i, r := range refusals {

@@ -17,7 +17,7 @@ const (
 // A sweeping is what the holder of the lead does: index sets in batches, one after the other, and beside them passes for
 // patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of run, owns it.
 type sweeping struct {
-	*Worker
+	*engine
 	watch *sweepWatch
 	ended chan sweepOutcome
 	kinds [2]*sweepKind
@@ -40,8 +40,8 @@ type sweepOutcome struct {
 	err  error
 }
 
-func (w *Worker) newSweeping(watch *sweepWatch) *sweeping {
-	s := &sweeping{Worker: w, watch: watch, ended: make(chan sweepOutcome, 2)}
+func (w *engine) newSweeping(watch *sweepWatch) *sweeping {
+	s := &sweeping{engine: w, watch: watch, ended: make(chan sweepOutcome, 2)}
 	s.kinds[0] = &sweepKind{kind: store.SweepPattern, sweep: s.sweepPatterns}
 	s.kinds[1] = &sweepKind{kind: store.SweepSet, sweep: s.sweepSets}
 	return s

@@ -17,7 +17,7 @@ const (
 // log, so that short ones say nothing; and it gives all up when the lead is lost, since another worker has it then, or when
 // an operator pauses the workers. Safe for concurrent use.
 type sweepWatch struct {
-	worker *Worker
+	worker *engine
 	lead   *store.Lead
 	ctx    context.Context // of the sweeps
 	cancel context.CancelCauseFunc
@@ -43,7 +43,7 @@ type sweepWay struct {
 }
 
 // watchSweep begins to look after sweeps, which are to use the watch's context, until end is called.
-func (w *Worker) watchSweep(ctx context.Context, lead *store.Lead) *sweepWatch {
+func (w *engine) watchSweep(ctx context.Context, lead *store.Lead) *sweepWatch {
 	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{}), ways: map[store.SweepKind]*sweepWay{
 		store.SweepPattern: {}, store.SweepSet: {},
 	}}

@@ -8,7 +8,7 @@ import (
 
 // listen turns messages on the wake channel into polls. A message is only a hint that somebody committed: what
 // is lost, or comes while Redis is away, is found by polling.
-func (w *Worker) listen(ctx context.Context) {
+func (w *engine) listen(ctx context.Context) {
 	w.redis.Listen(ctx, w.cfg.WakeChannel, keyspace.Listener{
 		Heard: func() {
 			w.metrics.wakes.Inc()

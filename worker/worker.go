@@ -4,169 +4,118 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
-	"time"
+	"net/http"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // A Worker carries committed rows from MySQL to Redis. Several workers, in one process or in many, share the
-// work. One goroutine each runs the loop, the sweeper, the wake-up, the map's reload and the cron jobs; they
-// meet in channels only.
+// work. Its methods are safe for concurrent use, but for Run and Drain, of which one may be under way at a time.
 type Worker struct {
-	cfg       Config
-	store     *store.Store
-	redis     Redis
-	maps      *MapFile
-	log       *slog.Logger
-	metrics   *Metrics
-	health    *Health
-	passLimit time.Duration // of one pass, from the claim to the commit
-	size      batchSize     // of the next claim
-	replays   batchSize     // of the next claim of journalled batches
-	ledger    ledger        // of what the journal says that Redis has
-	progress  replayLog
-	lately    journalEntities
-	burials   *tidings
-	delays    *tidings
-	unread    *unreadTables
-
-	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
-	sweepNow chan struct{} // a pass requested sweeps; likewise
-	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
-	resting  atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
+	cfg     Config
+	maps    *mapFile
+	metrics *metrics
+	health  *health
 }
 
-// Deps are what a Worker works with. All are required but Log.
-type Deps struct {
-	Store *store.Store
-	Redis Redis
-	Maps  *MapFile
-	Log   *slog.Logger // nil: slog.Default()
-}
-
-// New checks cfg and returns a Worker. It starts nothing.
-func New(cfg Config, deps Deps) (*Worker, error) {
+// New checks cfg, reads the map and returns a Worker. It connects to nothing, and starts nothing that would have to be
+// stopped. The error of a broken map is invalidation.Faults.
+func New(cfg Config) (*Worker, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if deps.Store == nil || deps.Redis == nil || deps.Maps == nil {
-		return nil, errors.New("worker needs a store, a redis and a map")
+	maps := compiledMap(cfg.Map)
+	if cfg.MapFile != "" {
+		var err error
+		if maps, err = openMapFile(cfg.MapFile, cfg.MapEnv); err != nil {
+			return nil, err
+		}
 	}
-	if deps.Log == nil {
-		deps.Log = slog.Default()
-	}
-	w := &Worker{
-		cfg: cfg, store: deps.Store, redis: deps.Redis, maps: deps.Maps, log: deps.Log,
-		passLimit: passLimit(deps.Store.ClaimTimeout()),
-		size:      newBatchSize(cfg.BatchRows),
-		replays:   newBatchSize(store.MaxReplay),
-		wake:      make(chan struct{}, 1),
-		sweepNow:  make(chan struct{}, 1),
-		burials:   newTidings(deps.Log, "rows are dead letters now, see 'unstale dead list'"),
-		delays:    newTidings(deps.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
-		unread:    newUnreadTables(deps.Log),
-	}
-	w.resting.Store(true) // until the loop has looked, or Drain
-	w.metrics = newMetrics(w)
-	w.health = newHealth(deps.Log, w.metrics)
-	return w, nil
+	metrics := newMetrics()
+	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Log, metrics)}, nil
 }
 
-// passLimit keeps a pass below half of what the server allows a silent session, and below the five seconds in
-// which a stop has to be over.
-func passLimit(claimTimeout time.Duration) time.Duration {
-	return min(claimTimeout*2/5, 4*time.Second)
-}
-
-// Metrics are the worker's metrics.
-func (w *Worker) Metrics() *Metrics { return w.metrics }
-
-// Health is the worker's health.
-func (w *Worker) Health() *Health { return w.health }
-
-// Run works until ctx ends, then finishes the pass in hand and returns nil, within five seconds. It returns an
-// error only for what no waiting can cure; outages are waited out. Run may be called once.
-func (w *Worker) Run(ctx context.Context) error {
-	jobs, err := w.startCron(ctx)
+// Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the pass in hand, closes
+// what it opened and returns nil, within five seconds. It returns an error only for what no waiting can cure: a schema that
+// is not this version's (see package migrations), a password, a setting of the server. Outages are waited out, at the start
+// too. Run may be called again when it has returned.
+func (w *Worker) Run(ctx context.Context) (err error) {
+	e, err := w.open()
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { w.loop(ctx); return nil })
-	group.Go(func() error { w.sweepLoop(ctx); return nil })
-	group.Go(func() error { w.maps.watch(ctx, w.log, w.metrics); return nil })
-	if w.cfg.WakeChannel != noWake {
-		group.Go(func() error { w.listen(ctx); return nil })
+	defer func() { err = errors.Join(err, e.close()) }()
+	w.health.begin()
+	if err := e.await(ctx); err != nil {
+		if ctx.Err() != nil { // stopped while it waited
+			return nil
+		}
+		return err
 	}
-	err = group.Wait()
-	w.burials.close()
-	w.delays.close()
-	<-jobs.Stop().Done() // cron jobs end with ctx
-	return err
+	return e.run(ctx)
 }
 
-// Drain carries what is there now, due rows and sweeps included, and returns when nothing is left to claim.
-// Rows that other workers hold are theirs. An outage ends it with an error.
-func (w *Worker) Drain(ctx context.Context) (Result, error) {
-	total, err := w.DrainRows(ctx)
-	for swept := 1; swept > 0 && err == nil; {
-		if swept, err = w.sweep(ctx); errors.Is(err, errLed) {
-			err = nil
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("drain: %w", err)
-	}
-	return total, err
-}
+// Drain carries what is there now, due rows and sweeps included, and returns when nothing is left to claim: for tests and
+// for jobs. Rows that other workers hold are theirs. An outage ends it with an error, beside which the result says what was
+// done.
+func (w *Worker) Drain(ctx context.Context) (Result, error) { return w.once(ctx, (*engine).drain) }
 
 // DrainRows is Drain without the sweeps that the rows ask for, which wait.
 func (w *Worker) DrainRows(ctx context.Context) (Result, error) {
-	defer w.burials.close()
-	defer w.delays.close()
-	var total Result
-	pause, err := w.store.Paused(ctx)
-	if err != nil {
-		return total, err
-	}
-	if pause != nil {
-		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
-	}
-	w.resting.Store(false)
-	if err := w.heal(ctx); err != nil {
-		return total, err
-	}
-	for _, claim := range []claimFunc{w.store.Claim, w.store.ClaimDue} {
-		for {
-			if ctx.Err() != nil {
-				return total, ctx.Err()
-			}
-			r, err := w.pass(ctx, claim)
-			total.add(r)
-			if err != nil {
-				return total, err
-			}
-			if r.Claimed == 0 {
-				break
-			}
-		}
-	}
-	return total, nil
+	return w.once(ctx, (*engine).drainRows)
 }
 
-func (r *Result) add(o Result) {
-	r.Claimed += o.Claimed
-	r.Unlinked += o.Unlinked
-	r.Delayed += o.Delayed
-	r.Dead += o.Dead
-	r.Repeats += o.Repeats
-	r.Keys += o.Keys
-	r.Messages += o.Messages
-	r.Sweeps += o.Sweeps
-	r.Took += o.Took
+// once opens the worker's connections for a piece of work.
+func (w *Worker) once(ctx context.Context, work func(*engine, context.Context) (Result, error)) (r Result, err error) {
+	e, err := w.open()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	if err := e.check(ctx); err != nil {
+		return r, err
+	}
+	return work(e, ctx)
 }
+
+// open makes the inside of the worker. It dials nobody.
+func (w *Worker) open() (*engine, error) {
+	pools, err := store.Open(w.cfg.store())
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keyspace.Open(w.cfg.keyspace())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("redis: %w", err), pools.Close())
+	}
+	if w.cfg.InstrumentRedis != nil {
+		w.cfg.InstrumentRedis(keys.Client())
+	}
+	e := newEngine(w.cfg, pools, keys, w.maps, w.metrics, w.health)
+	e.close = func() error { return errors.Join(keys.Close(), pools.Close()) }
+	return e, nil
+}
+
+// Map is the map in use.
+func (w *Worker) Map() *invalidation.Map { return w.maps.Map() }
+
+// Reload asks a worker that runs to read MapFile now, and to log what came of it in any case. It does not wait.
+func (w *Worker) Reload() { w.maps.Reload() }
+
+// Metrics are the worker's figures, to be registered beside those of the service; docs/metrics.md lists them. Two
+// workers of one registry need a label each: see prometheus.WrapRegistererWith.
+func (w *Worker) Metrics() prometheus.Collector { return w.metrics.registry }
+
+// Alive returns an error if the loop has not turned for half a minute, outage or not: restart the process.
+func (w *Worker) Alive() error { return w.health.alive() }
+
+// Ready returns why the worker does not work at the moment, or nil.
+func (w *Worker) Ready() error { return w.health.ready() }
+
+// HealthHandler serves GET /healthz and GET /readyz: 200 while Alive and Ready return nil, else 503 with the reason.
+func (w *Worker) HealthHandler() http.Handler { return w.health.handler() }

@@ -87,7 +87,7 @@ func noEnv(string) (string, bool) { return "", false }
 
 // A running is a worker with what it works with.
 type running struct {
-	*worker.Worker
+	*worker.Engine
 	store *store.Store
 	maps  *worker.MapFile
 	redis worker.Redis
@@ -101,16 +101,16 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 	if lookups == 0 {
 		lookups = 2 * time.Second // a busy machine takes its time
 	}
-	store, err := store.Open(store.Config{DSN: w.dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
+	dsn, err := store.ParseDSN(w.dsn)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	store, err := store.Open(store.Config{MySQL: dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = store.Close() })
-	ks, err := keyspace.Open(keyspace.Options{URL: w.url, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = ks.Close() })
+	ks := w.keyspace(5 * time.Second)
 	maps, err := worker.OpenMapFile(w.mapFile, noEnv)
 	if err != nil {
 		w.t.Fatal(err)
@@ -127,13 +127,26 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 	if cfg.WakeChannel == "" {
 		cfg.WakeChannel = "-"
 	}
-	r.Worker, err = worker.New(cfg, worker.Deps{
-		Store: store, Redis: r.redis, Maps: maps, Log: slog.New(slog.NewTextHandler(r.log, nil)),
-	})
+	r.Engine, err = worker.NewEngine(cfg, store, r.redis, maps, slog.New(slog.NewTextHandler(r.log, nil)))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return r
+}
+
+// keyspace opens the world's Redis as a worker does.
+func (w *world) keyspace(timeout time.Duration) *keyspace.Keyspace {
+	w.t.Helper()
+	at, err := keyspace.ParseURL(w.url, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ks, err := keyspace.Open(keyspace.Options{Redis: at, Timeout: timeout, BeaconTTL: time.Hour})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = ks.Close() })
+	return ks
 }
 
 // start runs the worker until the test ends or stop is called, which waits for it.

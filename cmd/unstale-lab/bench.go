@@ -13,7 +13,7 @@ import (
 
 	"github.com/unstale/unstale/internal/bench"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/worker"
+	"github.com/unstale/unstale/invalidation"
 )
 
 func newBench() *cobra.Command {
@@ -39,7 +39,7 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyspace.SetClientLog(nil)
-			src, err := worker.ReadMap(mapFile)
+			src, err := invalidation.ReadFile(mapFile)
 			if err != nil && (!errors.Is(err, os.ErrNotExist) || cmd.Flags().Changed("map")) {
 				return err
 			}

@@ -85,7 +85,7 @@ func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
 
 // with runs do on the store.
 func (f *deadFlags) with(ctx context.Context, do func(*store.Store) error) error {
-	store, err := f.open("dead", 0)
+	store, err := f.open("dead")
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (e *enqueueCommand) run(ctx context.Context, p process, entity, id string) 
 		fmt.Fprintf(p.Out, "would enqueue %s %s%s %s\n", printable(entity), printable(id), when, inv.RawParams)
 		return nil
 	}
-	store, err := e.mysql.open("enqueue", 0)
+	store, err := e.mysql.open("enqueue")
 	if err != nil {
 		return err
 	}

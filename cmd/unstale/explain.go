@@ -104,11 +104,11 @@ func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row in
 	if e.mysql.dsn == "" {
 		return m.Expand(row, nil)
 	}
-	store, err := e.mysql.open("explain", 0)
+	store, err := e.mysql.open("explain")
 	if err != nil {
 		return invalidation.Plan{}, err
 	}
-	plan, err := worker.Expand(ctx, m, store, row)
+	plan, err := worker.Expand(ctx, m, store.Lookup, row)
 	return plan, errors.Join(err, store.Close())
 }
 

@@ -74,7 +74,7 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	case h.limit < 1:
 		return usageError{fmt.Errorf("--limit %d: wanted 1 or more", h.limit)}
 	}
-	store, err := h.open("history", 0)
+	store, err := h.open("history")
 	if err != nil {
 		return err
 	}

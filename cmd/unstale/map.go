@@ -9,7 +9,6 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/worker"
 )
 
 func newMap(p process) *cobra.Command {
@@ -17,7 +16,7 @@ func newMap(p process) *cobra.Command {
 }
 
 func loadMap(p process, file string) (*invalidation.Map, error) {
-	src, err := worker.ReadMap(file)
+	src, err := invalidation.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 		Use: use, Short: short, Example: example, Args: noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)}, // a step is finished
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("migrate", 0)
+			store, err := f.open("migrate")
 			if err != nil {
 				return err
 			}

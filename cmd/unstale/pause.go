@@ -40,7 +40,7 @@ nothing is lost, and applications notice nothing. Pausing again replaces reason 
 			if lasts < 0 {
 				return usageError{fmt.Errorf("--for %s: wanted a time such as 30m", lasts)}
 			}
-			store, err := f.open("pause", 0)
+			store, err := f.open("pause")
 			if err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ func newResume(p process) *cobra.Command {
 		Example: "  unstale resume",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("resume", 0)
+			store, err := f.open("resume")
 			if err != nil {
 				return err
 			}

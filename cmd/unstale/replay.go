@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/rerun"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
-	"github.com/unstale/unstale/worker"
 )
 
 // replayCommand is "unstale replay".
@@ -117,7 +117,7 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	store, err := r.mysql.open("replay", 0)
+	store, err := r.mysql.open("replay")
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	job := worker.Rerun{Store: store, Redis: redis, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	job := rerun.Job{Store: store, Redis: redis, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
 	result, err := job.Run(ctx)
 	err = errors.Join(orSchema(ctx, store, err), redis.Close(), store.Close())
 	return r.report(p, result, err)
@@ -135,9 +135,9 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 const progressInterval = 2 * time.Second
 
 // progress tells on the error stream how far a long replay is.
-func (r *replayCommand) progress(p process) func(worker.RerunResult) {
+func (r *replayCommand) progress(p process) func(rerun.Result) {
 	said := time.Now()
-	return func(result worker.RerunResult) {
+	return func(result rerun.Result) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
 			fmt.Fprintf(p.Err, "%s, %s\n", count(result.Batches, "batch", "batches"), count(result.Keys, "key"))
@@ -146,11 +146,11 @@ func (r *replayCommand) progress(p process) func(worker.RerunResult) {
 }
 
 // report says what was done, also when it did not come to its end.
-func (r *replayCommand) report(p process, result worker.RerunResult, err error) error {
+func (r *replayCommand) report(p process, result rerun.Result, err error) error {
 	if r.json {
 		err = errors.Join(printJSON(p.Out, struct {
 			DryRun bool `json:"dry_run"`
-			worker.RerunResult
+			rerun.Result
 		}{r.dryRun, result}), err)
 	} else {
 		would := ""

@@ -12,13 +12,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -32,11 +33,8 @@ type runCommand struct {
 	logs   logFlags
 	worker worker.Config
 
-	mapFile      string
-	name         string
-	listen       string
-	once         bool
-	claimTimeout time.Duration
+	listen string
+	once   bool
 }
 
 func newRun(p process) *cobra.Command {
@@ -72,14 +70,14 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	r.mysql.add(flags)
 	r.redis.add(flags)
 	r.logs.add(flags)
-	flags.IntVar(&r.redis.wait, "redis-wait", 0, "replicas that must have acknowledged a batch before it is settled (WAIT)")
-	flags.Float64Var(&r.redis.share, "sweep-share", 0.25, "share of Redis' time that a pass over the keyspace may take; 1: all of it")
 	d := r.worker
-	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file")
-	flags.StringVar(&r.name, "worker", defaultName(), "this worker's name in the journal, at most 64 bytes")
+	flags.IntVar(&r.worker.RedisWait, "redis-wait", d.RedisWait, "replicas that must have acknowledged a batch before it is settled (WAIT)")
+	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis' time that a pass over the keyspace may take; 1: all of it")
+	flags.StringVar(&r.worker.MapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes")
 	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")
 	flags.BoolVar(&r.once, "once", false, "carry what is there and exit")
-	flags.DurationVar(&r.claimTimeout, "claim-timeout", 10*time.Second, "the server frees the rows of a vanished worker after this, whole seconds")
+	flags.DurationVar(&r.worker.ClaimTimeout, "claim-timeout", d.ClaimTimeout, "the server frees the rows of a vanished worker after this, whole seconds")
 	flags.IntVar(&r.worker.BatchRows, "batch-rows", d.BatchRows, "rows of one claim at most")
 	flags.IntVar(&r.worker.BatchKeys, "batch-keys", d.BatchKeys, "keys of one batch at most")
 	flags.DurationVar(&r.worker.IdleInterval, "idle-interval", d.IdleInterval, "longest wait between two polls")
@@ -91,14 +89,24 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two passes for hints; 0: each hint makes a pass at once")
 }
 
-// defaultName tells workers of one host apart.
-func defaultName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "worker"
+// complete gives the worker's settings what other flags say.
+func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
+	c := &r.worker
+	if c.MySQL, err = r.mysql.config(); err != nil {
+		return err
 	}
-	name := fmt.Sprintf("%s-%d", host, os.Getpid())
-	return name[max(0, len(name)-64):]
+	if c.Redis, err = r.redis.address(); err != nil {
+		return err
+	}
+	c.RedisTimeout, c.RedisShardedPubSub, c.LookupTimeout = r.redis.timeout, r.redis.sharded, r.mysql.lookupTimeout
+	c.MapEnv, c.Log = p.Env, log
+	if c.SweepShare == 0 {
+		return usageError{errors.New("--sweep-share is 0: it must be from 0.01 to 1")}
+	}
+	if err := c.Validate(); err != nil {
+		return usageError{errors.New(optionFlags.Replace(err.Error()))}
+	}
+	return nil
 }
 
 func (r *runCommand) run(ctx context.Context, p process) error {
@@ -106,44 +114,19 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	if err := r.worker.Validate(); err != nil {
-		return usageError{err}
-	}
-	if r.redis.share == 0 {
-		return usageError{errors.New("--sweep-share is 0: it must be from 0.01 to 1")}
-	}
 	keyspace.SetClientLog(log)
-	r.redis.beaconTTL = 2 * r.worker.JournalRetention // longer than anything that the journal knows
-	options, err := r.redis.options()
-	if err != nil {
+	if err := r.complete(p, log); err != nil {
 		return err
 	}
-	maps, err := worker.OpenMapFile(r.mapFile, p.Env)
+	w, err := worker.New(r.worker)
 	if err != nil {
 		return mapError(err)
 	}
-	store, err := r.mysql.open(r.name, r.claimTimeout)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }() // the process ends
-	redis, err := keyspace.Open(options)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = redis.Close() }() // the process ends
-	r.logSettings(log, options, maps.Map())
-	w, err := worker.New(r.worker, worker.Deps{Store: store, Redis: redis, Maps: maps, Log: log})
-	if err != nil {
-		return err
-	}
+	r.logSettings(log, w.Map())
 	if !r.once {
-		return r.work(ctx, log, w, store, maps)
+		return r.work(ctx, log, w)
 	}
 	defer tellStop(ctx, log)()
-	if err := check(ctx, store); err != nil {
-		return orStopped(ctx, err)
-	}
 	return r.drain(ctx, log, w)
 }
 
@@ -171,46 +154,16 @@ func mapError(err error) error {
 	return err
 }
 
-func (r *runCommand) logSettings(log *slog.Logger, redis keyspace.Options, m *invalidation.Map) {
+func (r *runCommand) logSettings(log *slog.Logger, m *invalidation.Map) {
 	c := r.worker
-	log.Info("unstale starts", "version", versionText(), "worker", r.name,
-		"mysql", r.mysql.redacted(), "redis", redis.Redacted(), "map", r.mapFile, "map_version", m.Version(),
+	log.Info("unstale starts", "version", versionText(), "worker", c.Name,
+		"mysql", redacted(c.MySQL), "redis", keyspace.Options{Redis: c.Redis}.Redacted(), "map", c.MapFile, "map_version", m.Version(),
 		"entities", len(m.Entities()), "channel", m.Channel(), "format", m.Format(), "listen", r.listen,
-		"claim_timeout", r.claimTimeout.String(), "redis_timeout", r.redis.timeout.String(),
-		"redis_wait", r.redis.wait, "redis_sharded_pubsub", r.redis.sharded, "sweep_share", r.redis.share,
+		"claim_timeout", c.ClaimTimeout.String(), "redis_timeout", c.RedisTimeout.String(),
+		"redis_wait", c.RedisWait, "redis_sharded_pubsub", c.RedisShardedPubSub, "sweep_share", c.SweepShare,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
-		"lookup_timeout", r.mysql.lookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
+		"lookup_timeout", c.LookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
 		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String())
-}
-
-// awaitPause is the wait between two looks at a MySQL that is not there yet.
-const awaitPause = 500 * time.Millisecond
-
-// await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that does not
-// fit, a password.
-func (r *runCommand) await(ctx context.Context, health *worker.Health, db *store.Store) error {
-	for {
-		err := check(ctx, db)
-		if err == nil || errors.Is(err, migrations.ErrSchema) || store.IsRefusal(err) {
-			return err
-		}
-		health.Wait(err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(awaitPause):
-		}
-	}
-}
-
-func check(ctx context.Context, store *store.Store) error {
-	if err := store.Ping(ctx); err != nil {
-		return err
-	}
-	if err := migrations.Check(ctx, store.DB()); err != nil {
-		return err
-	}
-	return store.Check(ctx)
 }
 
 func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Worker) error {
@@ -230,7 +183,7 @@ func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Work
 	return err
 }
 
-func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, store *store.Store, maps *worker.MapFile) error {
+func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -240,7 +193,7 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 		for {
 			select {
 			case <-hup:
-				maps.Reload()
+				w.Reload()
 			case <-done:
 				return
 			}
@@ -252,14 +205,8 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 	}
 	defer stop()
 	defer tellStop(ctx, log)()
-	switch err := r.await(ctx, w.Health(), store); {
-	case ctx.Err() != nil: // stopped while it waited
-	case err != nil:
+	if err := w.Run(ctx); err != nil {
 		return err
-	default:
-		if err := w.Run(ctx); err != nil {
-			return err
-		}
 	}
 	log.Info("stopped, nothing is half done")
 	return nil
@@ -275,8 +222,8 @@ func (r *runCommand) serve(log *slog.Logger, w *worker.Worker) (stop func(), err
 		return nil, fmt.Errorf("listen for metrics: %w; choose another address with --listen, or - for none", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", w.Metrics().Handler())
-	mux.Handle("/", w.Health().Handler())
+	mux.Handle("GET /metrics", metrics(w))
+	mux.Handle("/", w.HealthHandler())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan struct{})
 	go func() {
@@ -290,4 +237,11 @@ func (r *runCommand) serve(log *slog.Logger, w *worker.Worker) (stop func(), err
 		_ = server.Close() // probes may be cut off; the process ends
 		<-ended
 	}, nil
+}
+
+// metrics serves the figures of the worker and of the process.
+func metrics(w *worker.Worker) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(w.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }

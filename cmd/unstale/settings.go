@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/keyspace"
@@ -97,12 +98,25 @@ func (f *mysqlFlags) addLookups(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.lookupTimeout, "lookup-timeout", store.Config{}.WithDefaults().LookupTimeout, "for one lookup of the map, on the server")
 }
 
-// open returns a store. claimTimeout 0 is the default.
-func (f *mysqlFlags) open(worker string, claimTimeout time.Duration) (*store.Store, error) {
+// config is what the DSN says.
+func (f *mysqlFlags) config() (*mysql.Config, error) {
 	if f.dsn == "" {
 		return nil, usageError{errors.New("no MySQL given; set --mysql-dsn or MYSQL_DSN to user:password@tcp(host:3306)/database")}
 	}
-	s, err := store.Open(store.Config{DSN: f.dsn, Worker: worker, ClaimTimeout: claimTimeout, LookupTimeout: f.lookupTimeout})
+	config, err := store.ParseDSN(f.dsn)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return config, nil
+}
+
+// open returns a store for a command, which is called so in the server's list of sessions.
+func (f *mysqlFlags) open(command string) (*store.Store, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.Open(store.Config{MySQL: config, Worker: command, LookupTimeout: f.lookupTimeout})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -120,12 +134,8 @@ func orSchema(ctx context.Context, s *store.Store, err error) error {
 	return err
 }
 
-// redacted shows where the DSN leads and hides the password.
-func (f *mysqlFlags) redacted() string {
-	cfg, err := mysql.ParseDSN(f.dsn)
-	if err != nil {
-		return "unreadable"
-	}
+// redacted shows where a DSN leads and hides the password.
+func redacted(cfg *mysql.Config) string {
 	return fmt.Sprintf("%s@%s(%s)/%s", cfg.User, cfg.Net, cfg.Addr, cfg.DBName)
 }
 
@@ -136,11 +146,7 @@ type redisFlags struct {
 	cache   int
 	state   int
 	timeout time.Duration
-	wait    int     // replicas; only workers wait
-	sharded bool    // Pub/Sub
-	share   float64 // of Redis' time, for sweeps; only workers sweep
-
-	beaconTTL time.Duration // no flag: what the journal's retention asks for
+	sharded bool // Pub/Sub
 }
 
 const unsetDB = -1
@@ -155,23 +161,37 @@ func (f *redisFlags) add(flags *pflag.FlagSet) {
 }
 
 // optionFlags names the flags that options come from.
-var optionFlags = strings.NewReplacer("option URL", "--redis-url", "option Timeout", "--redis-timeout", "option DB", "--redis-db-cache",
+var optionFlags = strings.NewReplacer("option Timeout", "--redis-timeout", "option DB", "--redis-db-cache",
 	"option WaitReplicas", "--redis-wait", "option SweepShare", "--sweep-share")
 
-func (f *redisFlags) options() (keyspace.Options, error) {
+// address is what the URL says, and what the other flags change in it.
+func (f *redisFlags) address() (*redis.UniversalOptions, error) {
 	if f.url == "" {
-		return keyspace.Options{}, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
+		return nil, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
 	}
-	o := keyspace.Options{URL: f.url, TLS: f.tls, Timeout: f.timeout, BeaconTTL: f.beaconTTL, WaitReplicas: f.wait, SweepShare: f.share, ShardedPubSub: f.sharded}
+	a, err := keyspace.ParseURL(f.url, f.tls)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--redis-url: %w", err)}
+	}
 	if f.cache != unsetDB {
-		o.DB = &f.cache
+		a.DB = f.cache
 	}
+	if a.DB == f.state {
+		return nil, usageError{fmt.Errorf("the cache's database, of --redis-db-cache or else of --redis-url, and --redis-db-state are both %d; "+
+			"what expires and what must stay need databases of their own", a.DB)}
+	}
+	return a, nil
+}
+
+// options are for commands that neither sweep nor remember what they unlinked.
+func (f *redisFlags) options() (keyspace.Options, error) {
+	a, err := f.address()
+	if err != nil {
+		return keyspace.Options{}, err
+	}
+	o := keyspace.Options{Redis: a, Timeout: f.timeout, ShardedPubSub: f.sharded}
 	if err := o.WithDefaults().Validate(); err != nil {
 		return o, usageError{errors.New(optionFlags.Replace(err.Error()))}
-	}
-	if db := o.Database(); db == f.state {
-		return o, usageError{fmt.Errorf("the cache's database, of --redis-db-cache or else of --redis-url, and --redis-db-state are both %d; "+
-			"what expires and what must stay need databases of their own", db)}
 	}
 	return o, nil
 }

@@ -24,7 +24,7 @@ func newStatus(p process) *cobra.Command {
   unstale status --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("status", 0)
+			store, err := f.open("status")
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/worker"
 )
 
@@ -66,32 +67,46 @@ func backlog(ctx context.Context, cfg Config) (r *Report, err error) {
 func (s *shop) take(ctx context.Context, rows int) error {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
-	h, err := s.hireWith("worker", couponMap, worker.Config{BatchRows: floorBatch}, func(k *keyspace.Keyspace) worker.Redis {
-		return &limited{Keyspace: k, left: rows, enough: enough}
+	limit := &limited{left: rows, enough: enough}
+	w, err := s.hire("worker", couponMap, worker.Config{
+		BatchRows: floorBatch, InstrumentRedis: func(c redis.UniversalClient) { c.AddHook(limit) },
 	})
 	if err != nil {
 		return err
 	}
-	taken, err := h.DrainRows(ctx)
+	taken, err := w.DrainRows(ctx)
 	if errors.Is(err, context.Canceled) && taken.Unlinked >= rows {
 		err = nil
 	}
-	return errors.Join(err, h.dismiss())
+	return err
 }
 
-// A limited Keyspace says when it has unlinked enough.
+// A limited client says when it has been given enough to unlink. It is a hook.
 type limited struct {
-	*keyspace.Keyspace
 	left   int
 	enough func()
 }
 
-func (l *limited) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
-	if l.left -= len(targets); l.left <= 0 {
-		l.enough()
+// ProcessPipelineHook implements redis.Hook. A name to unlink is a coupon's or its lease's.
+func (l *limited) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		for _, c := range commands {
+			if c.Name() == "unlink" {
+				l.left -= (len(c.Args()) - 1) / 2
+			}
+		}
+		if l.left <= 0 {
+			l.enough()
+		}
+		return next(ctx, commands)
 	}
-	return l.Keyspace.Unlink(ctx, targets)
 }
+
+// DialHook implements redis.Hook.
+func (l *limited) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (l *limited) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 // floorTake is the floor, for so many rows.
 func (s *shop) floorTake(ctx context.Context, rows int) error {

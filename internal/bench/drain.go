@@ -94,15 +94,15 @@ func (s *shop) workers(n int, mapText string) func(context.Context) error {
 			group sync.WaitGroup
 		)
 		for i := range n {
-			h, err := s.hire(fmt.Sprintf("worker-%d", i), mapText, worker.Config{BatchRows: floorBatch})
+			w, err := s.hire(fmt.Sprintf("worker-%d", i), mapText, worker.Config{BatchRows: floorBatch})
 			if err != nil {
 				return err
 			}
 			group.Go(func() {
-				_, err := h.DrainRows(ctx)
+				_, err := w.DrainRows(ctx)
 				mu.Lock()
 				defer mu.Unlock()
-				errs = append(errs, err, h.dismiss())
+				errs = append(errs, err)
 			})
 		}
 		group.Wait()

@@ -63,12 +63,16 @@ func head(ctx context.Context, cfg Config) (r *Report, err error) {
 }
 
 func (b *headBench) run(ctx context.Context) (err error) {
-	h, err := b.shop.hire("head", couponMap, worker.Config{BatchRows: floorBatch})
+	w, err := b.shop.hire("head", couponMap, worker.Config{BatchRows: floorBatch})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.dismiss()) }()
-	none, err := b.poll(ctx, h.store)
+	polls, err := b.shop.pools("polls")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, polls.Close()) }()
+	none, err := b.poll(ctx, polls)
 	if err != nil {
 		return err
 	}
@@ -101,13 +105,13 @@ func (b *headBench) run(ctx context.Context) (err error) {
 	if err := b.shop.fillUp(ctx, b.rows); err != nil {
 		return err
 	}
-	took, err := timed(func() error { _, err := h.DrainRows(ctx); return err })
+	took, err := timed(func() error { _, err := w.DrainRows(ctx); return err })
 	if err != nil {
 		return err
 	}
 	b.drain = append(b.drain, float64(b.rows)/took)
 
-	many, err := b.poll(ctx, h.store)
+	many, err := b.poll(ctx, polls)
 	if err != nil {
 		return err
 	}
@@ -115,7 +119,7 @@ func (b *headBench) run(ctx context.Context) (err error) {
 	if err := b.fromStart(ctx); err != nil {
 		return err
 	}
-	return b.commitLate(ctx, h, late[:])
+	return b.commitLate(ctx, w, late[:])
 }
 
 // poll is how long polls take, at the pace of an idle worker. Each must find nothing.
@@ -169,10 +173,10 @@ func (b *headBench) fromStart(ctx context.Context) error {
 }
 
 // commitLate commits the transactions that began before all of the deleted rows, while a worker polls.
-func (b *headBench) commitLate(ctx context.Context, h *hand, late []*sql.Tx) (err error) {
+func (b *headBench) commitLate(ctx context.Context, w *worker.Worker, late []*sql.Tx) (err error) {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- h.Run(running) }()
+	go func() { ended <- w.Run(running) }()
 	defer func() { stop(); err = errors.Join(err, <-ended) }()
 	for i, tx := range late {
 		key := couponKey(fmt.Sprintf("late-%d", i))

@@ -24,14 +24,13 @@ func idle(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	config := worker.Config{}.WithDefaults()
-	h, err := s.hire("idle", couponMap, config)
+	w, err := s.hire("idle", couponMap, config)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, h.dismiss()) }()
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- h.Run(running) }()
+	go func() { ended <- w.Run(running) }()
 	defer func() { stop(); err = errors.Join(err, <-ended) }()
 
 	lasts := idleTime / time.Duration(cfg.Scale)

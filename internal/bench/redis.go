@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -45,6 +46,14 @@ func openCache(ctx context.Context, url string) (*cache, error) {
 	c.ours = true
 	c.version = c.InfoMap(ctx, "server").Val()["Server"]["redis_version"]
 	return c, nil
+}
+
+// keyspace opens a Keyspace of the cache.
+func (c *cache) keyspace(o keyspace.Options) (k *keyspace.Keyspace, err error) {
+	if o.Redis, err = keyspace.ParseURL(c.url, false); err != nil {
+		return nil, err
+	}
+	return keyspace.Open(o)
 }
 
 // close removes what was written, and ends a private server.

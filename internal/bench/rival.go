@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
 	"github.com/unstale/unstale/internal/store"
@@ -50,14 +49,14 @@ func (s *shop) ours(name string, batch int) Rival {
 		Name: name, Table: "cache_outbox",
 		Fill: func(ctx context.Context, _ *Ground, n int) error { return s.enqueue(ctx, n, coupon) },
 		Drain: func(ctx context.Context, _ *Ground) error {
-			h, err := s.hire("worker", couponMap, worker.Config{BatchRows: batch})
+			w, err := s.hire("worker", couponMap, worker.Config{BatchRows: batch})
 			if err != nil {
 				return err
 			}
-			if _, err = h.DrainRows(ctx); err == nil {
+			if _, err = w.DrainRows(ctx); err == nil {
 				<-ctx.Done()
 			}
-			return errors.Join(err, h.dismiss())
+			return err
 		},
 	}
 }

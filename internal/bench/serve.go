@@ -21,13 +21,12 @@ func (s *shop) serve(ctx context.Context, hook redis.Hook, wake bool) (stop func
 
 // serveWith is serve with a worker of any name and settings.
 func (s *shop) serveWith(ctx context.Context, name string, hook redis.Hook, cfg worker.Config) (stop func() error, err error) {
-	h, err := s.hire(name, couponMap, cfg)
+	cfg.InstrumentRedis = func(c redis.UniversalClient) { c.AddHook(hook) }
+	w, err := s.hire(name, couponMap, cfg)
 	if err != nil {
 		return nil, err
 	}
-	h.redis.Client().AddHook(hook)
-	ended := during(ctx, h.Run)
-	return func() error { return errors.Join(ended(), h.dismiss()) }, nil
+	return during(ctx, w.Run), nil
 }
 
 // floorServe has the floor do it: the shortest loop around floorPass, which makes one pass for all hints that wait, and

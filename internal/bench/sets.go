@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +17,8 @@ import (
 const (
 	setsWaiting = 20_000
 	setMembers  = 3 // of each, all of them keys
+
+	setsOfABatch = 500 // that the worker takes at once
 )
 
 func setName(i int) string    { return fmt.Sprintf("tag:%06d", i) }
@@ -112,12 +116,12 @@ func (s *shop) fillSets(ctx context.Context, n int) error {
 
 // drainSets has a worker do it.
 func (s *shop) drainSets(ctx context.Context) error {
-	h, err := s.hire("worker", couponMap, worker.Config{})
+	w, err := s.hire("worker", couponMap, worker.Config{})
 	if err != nil {
 		return err
 	}
-	_, err = h.Drain(ctx)
-	return errors.Join(err, h.dismiss())
+	_, err = w.Drain(ctx)
+	return err
 }
 
 // setWaits are what patterns behind sets waited.
@@ -129,21 +133,21 @@ type setWaits struct {
 
 // patternBehindSets has a worker do it, and requests a pattern when the second batch begins.
 func (s *shop) patternBehindSets(ctx context.Context, waits *setWaits) error {
-	begun := &beginnings{}
-	request := func() error {
-		_, err := s.db.ExecContext(ctx, "INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES "+
-			"('pattern','zahraah:prod:list:*',UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)")
-		begun.request = time.Now()
-		return err
-	}
-	h, err := s.hireWith("worker", couponMap, worker.Config{}, func(k *keyspace.Keyspace) worker.Redis {
-		return noting{k, begun, request}
-	})
+	at, err := keyspace.ParseURL(s.url, false)
 	if err != nil {
 		return err
 	}
-	_, err = h.Drain(ctx)
-	if err = errors.Join(err, h.dismiss()); err != nil {
+	begun := &beginnings{ask: func() error {
+		_, err := s.db.ExecContext(ctx, "INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES "+
+			"('pattern','zahraah:prod:list:*',UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)")
+		return err
+	}}
+	at.Dialer = begun.dial
+	w, err := s.hire("worker", couponMap, worker.Config{Redis: at})
+	if err != nil {
+		return err
+	}
+	if _, err := w.Drain(ctx); err != nil {
 		return err
 	}
 	batches := 0
@@ -167,36 +171,52 @@ func (s *shop) patternBehindSets(ctx context.Context, waits *setWaits) error {
 	return nil
 }
 
-// beginnings are when batches of sets and a pass began.
+// beginnings are when batches of sets and a pass began, by what the worker writes to Redis.
 type beginnings struct {
+	ask func() error // requests a pattern
+
 	mu            sync.Mutex
 	sets          []time.Time
 	pass, request time.Time
 }
 
-// noting notes beginnings, and calls request with the second batch of sets.
-type noting struct {
-	worker.Redis
-	begun   *beginnings
-	request func() error
-}
-
-func (n noting) TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func([]string) error) (keyspace.TakenSets, error) {
-	n.begun.mu.Lock()
-	n.begun.sets = append(n.begun.sets, time.Now())
-	if len(n.begun.sets) == 2 {
-		if err := n.request(); err != nil {
-			n.begun.mu.Unlock()
-			return keyspace.TakenSets{}, err
-		}
+// dial connects with somebody who reads along.
+func (b *beginnings) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
 	}
-	n.begun.mu.Unlock()
-	return n.Redis.TakeSets(ctx, requests, gone)
+	return overheard{conn, b}, nil
 }
 
-func (n noting) Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error) {
-	n.begun.mu.Lock()
-	n.begun.pass = time.Now()
-	n.begun.mu.Unlock()
-	return n.Redis.Sweep(ctx, patterns, watch)
+// An overheard connection tells of what is written to it, before it is.
+type overheard struct {
+	net.Conn
+	begun *beginnings
+}
+
+func (o overheard) Write(p []byte) (int, error) {
+	if err := o.begun.hear(p); err != nil {
+		return 0, err
+	}
+	return o.Conn.Write(p)
+}
+
+// hear notes beginnings, and asks for the pattern with the second batch of sets. A batch begins with the sizes of its sets, the
+// first of which is known, and a pass with a page of names.
+func (b *beginnings) hear(p []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case bytes.Contains(p, []byte("\r\nscard\r\n")) && bytes.Contains(p, []byte(setName(len(b.sets)*setsOfABatch))):
+		b.sets = append(b.sets, time.Now())
+		if len(b.sets) == 2 {
+			err := b.ask()
+			b.request = time.Now()
+			return err
+		}
+	case b.pass.IsZero() && bytes.Contains(p, []byte("\r\nscan\r\n")):
+		b.pass = time.Now()
+	}
+	return nil
 }

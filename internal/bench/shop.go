@@ -6,8 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/worker"
 )
@@ -28,7 +27,6 @@ type shop struct {
 	version string
 	private *servers.MySQL // nil: a given one
 	name    string         // of the database
-	folder  string         // for maps
 	share   float64        // of Redis' time, for sweeps; 0: the default
 }
 
@@ -43,9 +41,6 @@ func openShop(ctx context.Context, cfg Config) (*shop, error) {
 
 func (s *shop) open(ctx context.Context, cfg Config) (err error) {
 	if s.cache, err = openCache(ctx, cfg.RedisURL); err != nil {
-		return err
-	}
-	if s.folder, err = os.MkdirTemp("", "unstale-bench-"); err != nil {
 		return err
 	}
 	given := cfg.MySQLDSN
@@ -109,9 +104,6 @@ func (s *shop) close() error {
 	if s.cache != nil {
 		errs = append(errs, s.cache.close())
 	}
-	if s.folder != "" {
-		errs = append(errs, os.RemoveAll(s.folder))
-	}
 	return errors.Join(errs...)
 }
 
@@ -153,42 +145,29 @@ func couponKey(id string) string { return "zahraah:prod:coupon:" + id }
 // couponMap knows coupons alone.
 const couponMap = "version: 1\nentities: {coupon: {keys: [\"zahraah:prod:coupon:{id}\"]}}\n"
 
-// A hand is one worker with what it works with.
-type hand struct {
-	*worker.Worker
-	store *store.Store
-	redis *keyspace.Keyspace
-}
-
-// hire makes a worker with a map.
-func (s *shop) hire(name, mapText string, cfg worker.Config) (*hand, error) {
-	return s.hireWith(name, mapText, cfg, func(k *keyspace.Keyspace) worker.Redis { return k })
-}
-
-// hireWith makes a worker whose Redis is wrapped.
-func (s *shop) hireWith(name, mapText string, cfg worker.Config, wrap func(*keyspace.Keyspace) worker.Redis) (*hand, error) {
-	file := filepath.Join(s.folder, name+".yaml")
-	if err := os.WriteFile(file, []byte(mapText), 0o600); err != nil {
-		return nil, err
-	}
-	maps, err := worker.OpenMapFile(file, func(string) (string, bool) { return "", false })
+// pools are a worker's side of MySQL, without a worker.
+func (s *shop) pools(name string) (*store.Store, error) {
+	at, err := store.ParseDSN(s.dsn)
 	if err != nil {
 		return nil, err
 	}
-	h := &hand{}
-	if h.store, err = store.Open(store.Config{DSN: s.dsn, Worker: name}); err != nil {
-		return nil, err
-	}
-	// As unstale run sets it up.
-	h.redis, err = keyspace.Open(keyspace.Options{URL: s.url, Timeout: time.Second, BeaconTTL: 48 * time.Hour, SweepShare: s.share})
-	if err != nil {
-		return nil, errors.Join(err, h.store.Close())
-	}
-	h.Worker, err = worker.New(cfg, worker.Deps{Store: h.store, Redis: wrap(h.redis), Maps: maps, Log: silence})
-	if err != nil {
-		return nil, errors.Join(err, h.dismiss())
-	}
-	return h, nil
+	return store.Open(store.Config{MySQL: at, Worker: name})
 }
 
-func (h *hand) dismiss() error { return errors.Join(h.redis.Close(), h.store.Close()) }
+// hire makes a worker with a map, as unstale run sets it up.
+func (s *shop) hire(name, mapText string, cfg worker.Config) (*worker.Worker, error) {
+	m, err := invalidation.Parse(name+".yaml", []byte(mapText), func(string) (string, bool) { return "", false })
+	if err != nil {
+		return nil, err
+	}
+	if cfg.MySQL, err = mysql.ParseDSN(s.dsn); err != nil {
+		return nil, err
+	}
+	if cfg.Redis == nil {
+		if cfg.Redis, err = keyspace.ParseURL(s.url, false); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Name, cfg.Map, cfg.Log, cfg.RedisTimeout, cfg.SweepShare = name, m, silence, time.Second, s.share
+	return worker.New(cfg)
+}

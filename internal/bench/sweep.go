@@ -49,7 +49,7 @@ func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	s := &sweeping{cfg: cfg, redis: c, lists: sweepLists / cfg.Scale, keys: sweepKeys / cfg.Scale}
-	s.fast, err = keyspace.Open(keyspace.Options{URL: c.url, SweepShare: 1, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
+	s.fast, err = c.keyspace(keyspace.Options{SweepShare: 1, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *sweeping) scanFor(ctx context.Context, pattern string) error {
 // budget measures what another client notices of a pass at the default share of Redis' time.
 func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 	fmt.Fprintln(s.cfg.Progress, "a pass at the default budget, and another client's GETs")
-	k, err := keyspace.Open(keyspace.Options{URL: s.redis.url, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
+	k, err := s.redis.keyspace(keyspace.Options{Timeout: 5 * time.Second, BeaconTTL: time.Hour})
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func unlink(ctx context.Context, cfg Config) (r *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	k, err := keyspace.Open(keyspace.Options{URL: c.url, Timeout: 5 * time.Second, BeaconTTL: time.Hour})
+	k, err := c.keyspace(keyspace.Options{Timeout: 5 * time.Second, BeaconTTL: time.Hour})
 	if err != nil {
 		return nil, err
 	}

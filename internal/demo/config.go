@@ -67,7 +67,7 @@ func (c Config) Validate() error {
 	if scheme, _, _ := strings.Cut(c.RedisURL, "://"); strings.Contains(scheme, "cluster") {
 		return errors.New("redis url: the demo does not play on a Redis Cluster; give it a single Redis or none")
 	}
-	if err := (keyspace.Options{URL: c.RedisURL}).WithDefaults().Validate(); err != nil {
+	if _, err := keyspace.ParseURL(c.RedisURL, false); err != nil {
 		return fmt.Errorf("redis url: %w", err)
 	}
 	return nil

@@ -7,9 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/worker"
 )
@@ -19,14 +22,14 @@ type Demo struct {
 	cfg      Config
 	steps    steps
 	place    *place
-	maps     *worker.MapFile
+	m        *invalidation.Map
 	names    names
 	shop     shop
 	cache    *cache
 	listener *listener
-	store    *store.Store // the worker's
-	versions [2]string    // of the database and of Redis
-	ended    chan error   // what the worker's Run returned, when it did
+	store    *store.Store
+	versions [2]string  // of the database and of Redis
+	ended    chan error // what the worker's Run returned, when it did
 	cleanups []func(context.Context) error
 }
 
@@ -72,7 +75,11 @@ func (d *Demo) atClose(clean func(context.Context) error) { d.cleanups = append(
 
 // readMap comes first: a broken map needs no server to be refused.
 func (d *Demo) readMap(context.Context) (err error) {
-	d.maps, err = worker.OpenMapFile(d.cfg.MapFile, d.place.lookup(d.cfg.Env))
+	src, err := invalidation.ReadFile(d.cfg.MapFile)
+	if err != nil {
+		return err
+	}
+	d.m, err = invalidation.Parse(d.cfg.MapFile, src, d.place.lookup(d.cfg.Env))
 	return err
 }
 
@@ -119,7 +126,7 @@ func (d *Demo) openShop(ctx context.Context) error {
 		if d.cfg.MySQLDSN != "" {
 			d.atClose(d.place.dropDatabase)
 		}
-		store, err := store.Open(store.Config{DSN: d.place.mysql.FormatDSN(), Worker: "demo", LookupTimeout: lookupLimit})
+		store, err := store.Open(store.Config{MySQL: d.place.mysql, Worker: "demo", LookupTimeout: lookupLimit})
 		if err != nil {
 			return "", err
 		}
@@ -148,7 +155,11 @@ func (d *Demo) openShop(ctx context.Context) error {
 // openCache subscribes, and fills Redis the way the shop's readers do.
 func (d *Demo) openCache(ctx context.Context) error {
 	return d.steps.run("filling Redis as the shop's readers do", func() (string, error) {
-		k, err := keyspace.Open(keyspace.Options{URL: d.place.redisURL, Timeout: answerLimit})
+		at, err := keyspace.ParseURL(d.place.redisURL, false)
+		if err != nil {
+			return "", err
+		}
+		k, err := keyspace.Open(keyspace.Options{Redis: at, Timeout: answerLimit})
 		if err != nil {
 			return "", err
 		}
@@ -158,7 +169,7 @@ func (d *Demo) openCache(ctx context.Context) error {
 		if d.cfg.RedisURL != "" {
 			d.atClose(d.cache.clear)
 		}
-		if d.listener, err = listen(ctx, k.Client(), d.maps.Map().Channel(), d.place.channel); err != nil {
+		if d.listener, err = listen(ctx, k.Client(), d.m.Channel(), d.place.channel); err != nil {
 			return "", err
 		}
 		d.atClose(func(context.Context) error { return d.listener.close() })
@@ -169,14 +180,20 @@ func (d *Demo) openCache(ctx context.Context) error {
 
 // startWorker runs the worker as "unstale run" does, with its default settings.
 func (d *Demo) startWorker(ctx context.Context) error {
-	name := fmt.Sprintf("starting the worker with %s, version %s", d.cfg.MapFile, d.maps.Map().Version())
+	name := fmt.Sprintf("starting the worker with %s, version %s", d.cfg.MapFile, d.m.Version())
 	return d.steps.run(name, func() (string, error) {
-		k, err := keyspace.Open(keyspace.Options{URL: d.place.redisURL})
+		at, err := keyspace.ParseURL(d.place.redisURL, false)
 		if err != nil {
 			return "", err
 		}
-		d.atClose(func(context.Context) error { return k.Close() })
-		w, err := worker.New(worker.Config{}, worker.Deps{Store: d.store, Redis: k, Maps: d.maps, Log: d.cfg.Log})
+		b := &beacons{names: map[string]bool{}}
+		if d.cfg.RedisURL != "" {
+			d.atClose(func(ctx context.Context) error { return b.clear(ctx, d.cache.redis) })
+		}
+		w, err := worker.New(worker.Config{
+			MySQL: d.place.mysql, Redis: at, Map: d.m, Name: "demo", LookupTimeout: lookupLimit, Log: d.cfg.Log,
+			InstrumentRedis: func(c redis.UniversalClient) { c.AddHook(b) },
+		})
 		if err != nil {
 			return "", err
 		}

@@ -22,7 +22,7 @@ func (d *Demo) checkMap(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		plan, err := worker.Expand(ctx, d.maps.Map(), d.store, row)
+		plan, err := worker.Expand(ctx, d.m, d.store.Lookup, row)
 		if err != nil {
 			return fmt.Errorf("%s refuses %q: %w", d.cfg.MapFile, c.name, err)
 		}

@@ -75,7 +75,7 @@ const guideUpdate = "BEGIN; UPDATE products SET price_cents = 100 WHERE id = 45;
 	"INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '45'); "
 
 func (d *Demo) writeGuide(w io.Writer, program string) error {
-	return newGuide(d.place, program, d.cfg.MapFile, d.maps.Map().Channel()).write(w)
+	return newGuide(d.place, program, d.cfg.MapFile, d.m.Channel()).write(w)
 }
 
 func newGuide(p *place, program, mapFile, channel string) guide {
@@ -115,7 +115,10 @@ func (g *guide) addMySQL(p *place) {
 }
 
 func (g *guide) addRedis(p *place) {
-	g.URL = keyspace.Options{URL: p.redisURL}.Redacted()
+	g.URL = "(unreadable redis url)"
+	if at, err := keyspace.ParseURL(p.redisURL, false); err == nil {
+		g.URL = keyspace.Options{Redis: at}.Redacted()
+	}
 	if r := p.privateRedis; r != nil {
 		if client := findClient(r.Program(), "redis-cli"); client != "" {
 			g.Redis = fmt.Sprintf("%s -p %d", client, r.Port())

@@ -105,7 +105,7 @@ func (p *player) judge(ctx context.Context, r *round) error {
 // swept once more when the readers' leases of that time have run out, which a demo on a busy machine lives to see.
 func (p *player) settling(key string) bool {
 	swept, ok := p.swept[key]
-	return ok && time.Since(swept) >= p.maps.Map().Lease()
+	return ok && time.Since(swept) >= p.m.Lease()
 }
 
 // count says how many keys of each target are left.

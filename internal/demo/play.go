@@ -29,7 +29,7 @@ type round struct {
 // is among its faults and no error. Play may be called once.
 func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	began := time.Now()
-	m := d.maps.Map()
+	m := d.m
 	p := &player{Demo: d, expected: map[string]bool{}, swept: map[string]time.Time{}, report: &Report{
 		MySQL: d.versions[0], Redis: d.versions[1], Map: d.cfg.MapFile, MapVersion: m.Version(),
 		Prefix: string(d.names), Keys: len(d.cache.keys),

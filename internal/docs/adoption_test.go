@@ -101,7 +101,7 @@ func (r readme) says(t *testing.T, part string) string {
 	return text.String()
 }
 
-// What pages show of Go stands word for word in examples, which a test compiles and runs.
+// What pages show of Go stands word for word in examples, or is the program of docs/embedding.md: a test compiles and runs them.
 func TestGo(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "examples", "*.go"))
@@ -112,6 +112,7 @@ func TestGo(t *testing.T) {
 	for _, file := range files {
 		compiled.WriteString(read(t, "examples/"+filepath.Base(file)))
 	}
+	compiled.WriteString("\n" + onlyBlock(t, embeddingPage, "go", "package main").text)
 	shown := map[string]int{}
 	for _, page := range pages(t) {
 		for _, b := range blocks(t, page, "go") {

@@ -95,7 +95,9 @@ func outside(t *testing.T, files map[string]string) (program string) {
 		}
 	}
 	commands := []string{"go mod init example.com/shop"}
-	for _, module := range []string{"github.com/go-sql-driver/mysql", "github.com/jmoiron/sqlx"} {
+	for _, module := range []string{
+		"github.com/go-sql-driver/mysql", "github.com/jmoiron/sqlx", "github.com/prometheus/client_golang", "github.com/redis/go-redis/v9",
+	} {
 		commands = append(commands, "go mod edit -require "+module+"@"+version(t, module))
 	}
 	for command := range strings.Lines(onlyBlock(t, adoptingPage, "sh", "-replace").text) {

@@ -19,7 +19,7 @@ import (
 func beaconed(t *testing.T) (*keyspace.Keyspace, *servers.Redis, *redis.Client) {
 	t.Helper()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour, Timeout: time.Second})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, Timeout: time.Second})
 	return k, server, clientOf(t, server.URL())
 }
 
@@ -99,7 +99,7 @@ func TestOldSnapshotIsNoticed(t *testing.T) {
 	if later.Epoch == lost.Epoch {
 		t.Error("the epoch goes on after a loss")
 	}
-	other := open(t, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour})
+	other := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour})
 	wantSurvivedSince(t, other, lost.Epoch, first.N, kept.N)
 	wantSurvived(t, other, later.Epoch, later.N)
 }
@@ -121,7 +121,7 @@ func TestSnapshotAtEveryBeat(t *testing.T) {
 			lost = done(t, k, fmt.Sprint("lost", i))
 		}
 		restart(t, server)
-		wantSurvived(t, open(t, keyspace.Options{URL: server.URL()}), lost.Epoch, kept.N)
+		wantSurvived(t, open(t, keyspace.Options{Redis: at(server.URL())}), lost.Epoch, kept.N)
 		wantLoss(t, lost, func() error { _, err := k.Beat(t.Context()); return err })
 		wantSurvivedSince(t, k, lost.Epoch, before.N, kept.N)
 	}
@@ -145,7 +145,7 @@ func TestBeaconWithGetAndSetAlone(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	setUser(t, clientOf(t, server.URL()), "worker", "on", ">secret", "-@all", "+get", "+set", "+unlink", "~*")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr(), BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr()), BeaconTTL: time.Hour})
 	b := done(t, k, "a")
 	if _, err := k.Beat(t.Context()); err != nil {
 		t.Error(err)
@@ -184,7 +184,7 @@ func TestLostSweepIsNoticed(t *testing.T) {
 // Without beacons nothing is written and nothing is noticed.
 func TestNoBeacons(t *testing.T) {
 	t.Parallel()
-	k := open(t, keyspace.Options{URL: testenv.Redis(t).URL})
+	k := open(t, keyspace.Options{Redis: at(testenv.Redis(t).URL)})
 	if b := done(t, k, "a"); b != (keyspace.Beat{}) {
 		t.Errorf("beat %v", b)
 	}

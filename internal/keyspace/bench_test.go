@@ -18,7 +18,7 @@ import (
 func BenchmarkUnlink(b *testing.B) {
 	const size = 10_000
 	server := testenv.OwnRedis(b)
-	k := open(b, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour})
+	k := open(b, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour})
 	keys := names(size, "zahraah:prod:product:%d")
 	held := leases(keys...)
 	all := targets(keys...)
@@ -65,7 +65,7 @@ func BenchmarkUnlink(b *testing.B) {
 func BenchmarkSweep(b *testing.B) {
 	const size = 100_000
 	server := testenv.OwnRedis(b)
-	k := open(b, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour, SweepShare: 1})
+	k := open(b, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, SweepShare: 1})
 	fill(b, k.Client(), names(size, "zahraah:prod:customer:%d")...)
 	patterns := sweepPatterns()
 	var ours, bare time.Duration

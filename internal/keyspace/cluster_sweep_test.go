@@ -73,7 +73,7 @@ func (c *testCluster) tags() []string {
 func TestSweepHandover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, true)
-	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, SweepShare: 1})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour, SweepShare: 1})
 	result := sweepMeanwhile(t, c, k, func() {
 		testenv.Eventually(t, "the handover", func() bool { return c.Direct[3].Do(t.Context(), "cluster", "failover").Err() == nil })
 		c.wantRole(t, 3, "master")
@@ -90,7 +90,7 @@ func TestSweepHandover(t *testing.T) {
 func TestSweepFailover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, true)
-	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, SweepShare: 1})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour, SweepShare: 1})
 	result := sweepMeanwhile(t, c, k, func() {
 		if err := c.Nodes[0].Kill(); err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestSweepMigration(t *testing.T) {
 		t.Run(map[bool]string{true: "arrived", false: "on its way"}[arrives], func(t *testing.T) {
 			t.Parallel()
 			c := startCluster(t, false)
-			k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, SweepShare: 1})
+			k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour, SweepShare: 1})
 			tag := c.tags()[0]
 			result := sweepMeanwhile(t, c, k, func() { c.Migrate(t, int(protocol.Slot(tag)), 0, 1, arrives) })
 			if result.Again == 0 {

@@ -48,7 +48,7 @@ var oddKeys = []string{"{}", "a}b", "}{", "{a", "a{}b", "a{{b}}c", "user:{1000}:
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, false)
-	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour})
 	t.Run("Slot", func(t *testing.T) {
 		for _, key := range append(names(200, "key:%d"), oddKeys...) {
 			if want := c.Direct[0].ClusterKeySlot(t.Context(), key).Val(); int64(protocol.Slot(key)) != want {
@@ -66,7 +66,7 @@ func TestCluster(t *testing.T) {
 	t.Run("TakeSets in a moving slot", func(t *testing.T) { testClusterTakeSetsMoving(t, c, k) })
 	t.Run("MovingSlot", func(t *testing.T) { testClusterMovingSlot(t, c, k) })
 	t.Run("WrongMode", func(t *testing.T) {
-		one := open(t, keyspace.Options{URL: c.Nodes[0].URL()})
+		one := open(t, keyspace.Options{Redis: at(c.Nodes[0].URL())})
 		_, err := one.Unlink(t.Context(), targets(names(10, "key:%d")...))
 		wantOutage(t, err, keyspace.StateWrongMode)
 		_, err = one.Estimate(t.Context(), []string{"a*"}, 10)
@@ -129,7 +129,7 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 // With sharded Pub/Sub a message stays in the shard of the channel's slot, and
 // finds its way when the slot has moved.
 func testClusterPublishSharded(t *testing.T, c *testCluster) {
-	k := open(t, keyspace.Options{URL: c.URL(), ShardedPubSub: true})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), ShardedPubSub: true})
 	sub := c.Client.SSubscribe(t.Context(), "cache:{sharded}")
 	t.Cleanup(func() { _ = sub.Close() })
 	if _, err := sub.Receive(t.Context()); err != nil {
@@ -287,7 +287,7 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 // as the nodes agree that it is gone for all keys, since they are to cover all
 // slots.
 func testClusterMasterLost(t *testing.T, c *testCluster) {
-	k := open(t, keyspace.Options{URL: c.URL(), Timeout: 200 * time.Millisecond})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), Timeout: 200 * time.Millisecond})
 	k.BeImpatient()
 	tags := c.tags()
 	there, here := "lost:{"+tags[0]+"}", "lost:{"+tags[1]+"}"
@@ -340,7 +340,7 @@ func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
 func TestClusterShardAway(t *testing.T) {
 	t.Parallel()
 	c := &testCluster{testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")}
-	k := open(t, keyspace.Options{URL: c.URL(), Timeout: 3 * time.Second, BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), Timeout: 3 * time.Second, BeaconTTL: time.Hour})
 	tags := c.tags()
 	channel := "channel:{" + tags[0] + "}" // the messages' way is lost, too
 	keys := []string{"a:{" + tags[0] + "}", "a:{" + tags[1] + "}", "a:{" + tags[2] + "}", "b:{" + tags[0] + "}"}
@@ -405,7 +405,7 @@ func TestClusterShardAway(t *testing.T) {
 func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, false)
-	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour})
 	tags := c.tags()
 	all := targets("a:{"+tags[0]+"}", "a:{"+tags[1]+"}", "a:{"+tags[2]+"}")
 	mustUnlink(t, k, all)

@@ -7,17 +7,21 @@ import (
 	"time"
 )
 
-// dialer connects within a time, with TLS unless config is nil.
+// dialer connects within a time: by dial if it is given, which then sees to TLS itself, else with TLS unless config is
+// nil.
 //
 // A dial that fails gives a connection whose every use fails with the reason.
 // The client library would otherwise count failed dials and, once they are as
 // many as its pool is large, try only once a second, so that a recovery would
 // show that late. How often to try is the caller's business.
-func dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 	plain := &net.Dialer{Timeout: timeout}
-	dial := plain.DialContext
-	if config != nil {
+	switch {
+	case dial != nil:
+	case config != nil:
 		dial = (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+	default:
+		dial = plain.DialContext
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout) // TLS' handshake included

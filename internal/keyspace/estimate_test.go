@@ -13,7 +13,7 @@ import (
 func TestEstimate(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL, SweepShare: 1})
+	k := open(t, keyspace.Options{Redis: at(r.URL), SweepShare: 1})
 	fill(t, r.Client, names(18_000, "product:%d")...)
 	fill(t, r.Client, names(2_000, "list:%d")...)
 	patterns := []string{"list:*", "product:*", "product:1*", "*", "none:*"}

@@ -46,11 +46,7 @@ func Open(o Options) (*Keyspace, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
-	a, err := o.address()
-	if err != nil {
-		return nil, fmt.Errorf("open keyspace: %w", err)
-	}
-	k := &Keyspace{client: o.client(a), failsOver: a.kind == sentinel, sharded: o.ShardedPubSub, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
+	k := &Keyspace{client: o.client(), failsOver: kindOf(o.Redis) == sentinel, sharded: o.ShardedPubSub, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
 	k.shards.life = awayLife + 3*o.Timeout
 	wait := waitOption{o.WaitReplicas, o.Timeout / 2}
 	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}
@@ -60,7 +56,7 @@ func Open(o Options) (*Keyspace, error) {
 		patient := o
 		patient.Timeout = max(o.Timeout, latePatience)
 		k.late.life = lateLife + patient.Timeout + 3*o.Timeout
-		k.late.connect = func() redis.UniversalClient { return patient.client(a) }
+		k.late.connect = func() redis.UniversalClient { return patient.client() }
 	}
 	return k, nil
 }

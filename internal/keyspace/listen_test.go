@@ -14,7 +14,7 @@ import (
 func TestListen(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL(), Timeout: time.Second})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: time.Second})
 	admin := clientOf(t, server.URL())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

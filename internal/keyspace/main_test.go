@@ -1,6 +1,7 @@
 package keyspace_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,6 +39,27 @@ func open(t testing.TB, o keyspace.Options) *keyspace.Keyspace {
 		}
 	})
 	return k
+}
+
+// at reads a URL that is well.
+func at(url string) *redis.UniversalOptions { return read(url, false) }
+
+// withTLS is at, with TLS whatever the scheme is.
+func withTLS(url string) *redis.UniversalOptions { return read(url, true) }
+
+// trusting is at, with a TLS configuration of the caller's.
+func trusting(url string, config *tls.Config) *redis.UniversalOptions {
+	o := at(url)
+	o.TLSConfig = config
+	return o
+}
+
+func read(url string, forceTLS bool) *redis.UniversalOptions {
+	o, err := keyspace.ParseURL(url, forceTLS)
+	if err != nil {
+		panic(err)
+	}
+	return o
 }
 
 // clientOf is a plain client to url that closes with the test.

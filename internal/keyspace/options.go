@@ -1,7 +1,6 @@
 package keyspace
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -24,29 +23,15 @@ const (
 
 // Options say which Redis a Keyspace works on, and how.
 type Options struct {
-	// URL says where Redis is. Required. One of
+	// Redis says where Redis is, as whom to log in, and whether to use TLS. Required; see ParseURL. MasterName makes
+	// it a Sentinel set, several Addrs or IsClusterMode a Cluster, which has only DB 0; else it is one server. How
+	// commands are sent is for this package to say: of its fields Addrs, DB, MasterName, IsClusterMode, those about
+	// credentials, TLSConfig, Dialer, OnConnect, Protocol, ClientName and PoolSize are used and no others.
 	//
-	//	redis://user:password@host:port/db
-	//	redis+cluster://user:password@host:port,host:port
-	//	redis+sentinel://user:password@host:port,host:port/master/db
-	//	redis+sentinel://user:password@host:port,host:port/db?master=name
-	//
-	// and the same with rediss for TLS. Ports default to 6379, those of
-	// sentinels to 26379. Query options: db; skip_verify=true (TLS without
-	// checking the certificate); for Sentinel master, sentinel_username and
-	// sentinel_password. Any other option is refused.
-	URL string
-
-	// TLS turns TLS on whatever the URL's scheme is. False leaves it to the URL.
-	TLS bool
-
-	// TLSConfig serves private authorities and client certificates. Setting it
-	// turns TLS on. Nil means the system's authorities and TLS 1.2 or newer.
-	TLSConfig *tls.Config
-
-	// DB is the number of the database, and beats the URL's. Nil leaves it to
-	// the URL. Cluster has only number 0.
-	DB *int
+	// PoolSize is the number of connections, for each node of a Cluster. Zero
+	// means 8, the least is 2: taking a set apart holds one connection and
+	// unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.
+	Redis *redis.UniversalOptions
 
 	// Timeout bounds each of dialling, writing and reading; a pipeline counts
 	// as one command. Zero means 200ms. Less than 50ms would take the fork of
@@ -78,11 +63,6 @@ type Options struct {
 	// channel's slot and no further. While that shard is away nobody is told,
 	// which is an *Outage.
 	ShardedPubSub bool
-
-	// PoolSize is the number of connections, for each node of a Cluster. Zero
-	// means 8, the least is 2: taking a set apart holds one connection and
-	// unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.
-	PoolSize int
 }
 
 // WithDefaults returns a copy in which every zero field has its default.
@@ -93,8 +73,10 @@ func (o Options) WithDefaults() Options {
 	if o.SweepShare == 0 {
 		o.SweepShare = defaultSweepShare
 	}
-	if o.PoolSize == 0 {
-		o.PoolSize = defaultPoolSize
+	if o.Redis != nil && o.Redis.PoolSize == 0 {
+		redis := *o.Redis
+		redis.PoolSize = defaultPoolSize
+		o.Redis = &redis
 	}
 	return o
 }
@@ -104,8 +86,10 @@ func (o Options) WithDefaults() Options {
 // a password.
 func (o Options) Validate() error {
 	var faults []error
-	if _, err := o.address(); err != nil {
-		faults = append(faults, err)
+	if o.Redis == nil {
+		faults = append(faults, errors.New("option Redis is missing"))
+	} else {
+		faults = append(faults, validate(o.Redis)...)
 	}
 	if o.Timeout < minTimeout || o.Timeout > maxTimeout {
 		faults = append(faults, fmt.Errorf("option Timeout is %v: it must be from %v to %v", o.Timeout, minTimeout, maxTimeout))
@@ -122,68 +106,38 @@ func (o Options) Validate() error {
 	if !(o.SweepShare >= minSweepShare && o.SweepShare <= 1) { // NaN is neither
 		faults = append(faults, fmt.Errorf("option SweepShare is %v: it must be from %v to 1", o.SweepShare, minSweepShare))
 	}
-	if o.PoolSize < minPoolSize {
-		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))
-	}
 	return errors.Join(faults...)
 }
 
-// Redacted is the address that the options lead to, fit for a log: passwords
-// are masked, and what TLS and DB change is in it. A URL that can't be read
-// isn't shown at all, since a password may be anywhere in it.
-func (o Options) Redacted() string {
-	a, err := o.address()
-	if err != nil {
-		return "(unreadable redis url)"
+func validate(o *redis.UniversalOptions) (faults []error) {
+	if len(o.Addrs) == 0 {
+		faults = append(faults, errors.New("option Addrs is empty: it must name a host:port"))
 	}
-	return a.redacted()
+	switch {
+	case o.DB < 0:
+		faults = append(faults, fmt.Errorf("option DB is %d: it must be 0 or more", o.DB))
+	case kindOf(o) == cluster && o.DB != 0:
+		faults = append(faults, fmt.Errorf("option DB is %d: Redis Cluster has only database 0", o.DB))
+	}
+	if o.PoolSize < minPoolSize {
+		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))
+	}
+	return faults
 }
 
-// Database is the number of the database that the options lead to: DB, or else
-// the URL's, or else 0. It expects options that Validate accepts.
-func (o Options) Database() int {
-	a, _ := o.address() // a fault is Validate's to tell
-	return a.db
-}
+// Redacted is where the options lead, as a URL that is fit for a log: passwords are masked. It expects options that
+// Validate accepts.
+func (o Options) Redacted() string { return redacted(o.Redis) }
 
-// address reads the URL and lets the other fields change it.
-func (o Options) address() (address, error) {
-	a, err := parseURL(o.URL)
-	if err != nil {
-		return address{}, fmt.Errorf("option URL: %w", err)
+// kindOf is the kind of deployment that options lead to.
+func kindOf(o *redis.UniversalOptions) kind {
+	switch {
+	case o.MasterName != "":
+		return sentinel
+	case o.IsClusterMode || len(o.Addrs) > 1:
+		return cluster
 	}
-	if o.TLS || o.TLSConfig != nil {
-		a.tls = true
-	}
-	if a.skipVerify && !a.tls {
-		return address{}, errors.New("option URL: skip_verify is set but TLS is off")
-	}
-	if o.DB != nil {
-		a.db = *o.DB
-	}
-	if a.db < 0 {
-		return address{}, fmt.Errorf("option DB is %d: it must be 0 or more", a.db)
-	}
-	if a.kind == cluster && a.db != 0 {
-		return address{}, fmt.Errorf("option DB is %d: Redis Cluster has only database 0", a.db)
-	}
-	return a, nil
-}
-
-// tlsConfig is nil when TLS is off. The server's name is left to each dial,
-// since the nodes of a Cluster have names of their own.
-func (o Options) tlsConfig(a address) *tls.Config {
-	if !a.tls {
-		return nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.TLSConfig != nil {
-		c = o.TLSConfig.Clone()
-	}
-	if a.skipVerify {
-		c.InsecureSkipVerify = true
-	}
-	return c
+	return single
 }
 
 // What all three clients share: one retry, one dial, and no command at
@@ -201,63 +155,45 @@ const (
 	bufferSize = 64 << 10
 )
 
+// universal are the client library's options: those of Redis that say where and as whom, and ours for the rest.
+func (o Options) universal() *redis.UniversalOptions {
+	r := o.Redis
+	u := &redis.UniversalOptions{
+		Addrs: r.Addrs, DB: r.DB, MasterName: r.MasterName, IsClusterMode: r.IsClusterMode,
+		Username: r.Username, Password: r.Password, SentinelUsername: r.SentinelUsername, SentinelPassword: r.SentinelPassword,
+		CredentialsProvider: r.CredentialsProvider, CredentialsProviderContext: r.CredentialsProviderContext,
+		StreamingCredentialsProvider: r.StreamingCredentialsProvider,
+		ClientName:                   r.ClientName, Protocol: r.Protocol, OnConnect: r.OnConnect,
+		TLSConfig: r.TLSConfig, Dialer: dialer(o.Timeout, r.Dialer, r.TLSConfig),
+		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
+		ContextTimeoutEnabled: true,
+		MaxRetries:            maxRetries, MaxRedirects: maxRedirects, DialerRetries: dialerRetries,
+		PoolSize: r.PoolSize, PipelinePoolSize: onePool,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if kindOf(r) == cluster {
+		u.MaxRetries = 0 // of a node's own client; MaxRedirects bounds all
+	}
+	return u
+}
+
 // client builds the client without dialling.
-func (o Options) client(a address) redis.UniversalClient {
-	switch a.kind {
+func (o Options) client() redis.UniversalClient {
+	u := o.universal()
+	switch kindOf(u) {
 	case cluster:
-		c := o.clusterClient(a)
+		c := redis.NewClusterClient(u.Cluster())
 		c.OnNewNode(func(node *redis.Client) { node.AddHook(denials{}) })
 		return c
 	case sentinel:
-		c := o.sentinelClient(a)
+		c := redis.NewFailoverClient(u.Failover())
 		c.AddHook(denials{})
 		return c
 	default:
-		c := o.singleClient(a)
+		c := redis.NewClient(u.Simple())
 		c.AddHook(denials{})
 		return c
 	}
-}
-
-func (o Options) singleClient(a address) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: a.hosts[0], Username: a.username, Password: a.password, DB: a.db,
-		TLSConfig: o.tlsConfig(a), Dialer: dialer(o.Timeout, o.tlsConfig(a)),
-		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
-		ContextTimeoutEnabled: true,
-		MaxRetries:            maxRetries, DialerRetries: dialerRetries,
-		PoolSize: o.PoolSize, PipelinePoolSize: onePool,
-		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-}
-
-func (o Options) clusterClient(a address) *redis.ClusterClient {
-	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: a.hosts, Username: a.username, Password: a.password,
-		TLSConfig: o.tlsConfig(a), Dialer: dialer(o.Timeout, o.tlsConfig(a)),
-		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
-		ContextTimeoutEnabled: true,
-		MaxRedirects:          maxRedirects, DialerRetries: dialerRetries,
-		PoolSize: o.PoolSize, PipelinePoolSize: onePool,
-		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-}
-
-func (o Options) sentinelClient(a address) *redis.Client {
-	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: a.master, SentinelAddrs: a.hosts,
-		SentinelUsername: a.sentinelUsername, SentinelPassword: a.sentinelPassword,
-		Username: a.username, Password: a.password, DB: a.db,
-		TLSConfig: o.tlsConfig(a), Dialer: dialer(o.Timeout, o.tlsConfig(a)),
-		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
-		ContextTimeoutEnabled: true,
-		MaxRetries:            maxRetries, DialerRetries: dialerRetries,
-		PoolSize: o.PoolSize, PipelinePoolSize: onePool,
-		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		DisableIdentity: true,
-	})
 }

@@ -21,7 +21,7 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "~*", "&none", "+@all", "-unlink", "-set", "-scan", "-scard")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 
 	_, err := k.Unlink(t.Context(), targets("a", "b"))
 	wantOutage(t, err, keyspace.StateNoPerm)
@@ -41,7 +41,7 @@ func TestOutageWrongPassword(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--requirepass", "secret")
 	for _, url := range []string{"redis://:wrong@" + server.Addr(), "redis://" + server.Addr(), "redis://" + server.Addr() + "/1"} {
-		k := open(t, keyspace.Options{URL: url})
+		k := open(t, keyspace.Options{Redis: at(url)})
 		_, err := k.Unlink(t.Context(), targets("a"))
 		wantOutage(t, err, keyspace.StateAuth)
 		if strings.Contains(err.Error(), "wrong@") || strings.Contains(err.Error(), ":wrong") {
@@ -57,7 +57,7 @@ func TestOutageWrongPassword(t *testing.T) {
 func TestOutageOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--maxmemory-policy", "noeviction")
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	fill(t, k.Client(), "a", "b")
 	if err := k.Client().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 	t.Parallel()
 	master := testenv.OwnRedis(t)
 	replica := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: replica.URL()})
+	k := open(t, keyspace.Options{Redis: at(replica.URL())})
 	c := clientOf(t, replica.URL())
 	if err := c.Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 func TestOutageLoading(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024")
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	fill(t, k.Client(), names(2000, "some:key:%d")...)
 	if err := k.Client().Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestOutageLoading(t *testing.T) {
 func TestOutageLoadingAnswersLate(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "8000")
-	k := open(t, keyspace.Options{URL: server.URL(), Timeout: 100 * time.Millisecond})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 100 * time.Millisecond})
 	admin := clientOf(t, server.URL())
 	fill(t, admin, names(5000, "some:key:%d")...)
 	if err := admin.Save(t.Context()).Err(); err != nil {
@@ -157,7 +157,7 @@ func TestOutageLoadingAnswersLate(t *testing.T) {
 func TestOutageBusyThenSilence(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--busy-reply-threshold", "1")
-	k := open(t, keyspace.Options{URL: server.URL(), Timeout: 200 * time.Millisecond})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 200 * time.Millisecond})
 	admin := clientOf(t, server.URL())
 	ended := make(chan struct{})
 	go func() {
@@ -188,7 +188,7 @@ func TestOutageBusyThenSilence(t *testing.T) {
 func TestOutageServerKilledAndBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	mustUnlink(t, k, targets("a"))
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 func TestFirstCallAfterRecovery(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	mustUnlink(t, k, targets("a"))
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestOutageTimeout(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	const timeout = 100 * time.Millisecond
-	k := open(t, keyspace.Options{URL: server.URL(), Timeout: timeout})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: timeout})
 	mustUnlink(t, k, targets("a"))
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestOutageTimeout(t *testing.T) {
 func TestOutageContextAndClose(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k, err := keyspace.Open(keyspace.Options{URL: r.URL, Timeout: patient})
+	k, err := keyspace.Open(keyspace.Options{Redis: at(r.URL), Timeout: patient})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func decode(t *testing.T, payload string) protocol.Message {
 func TestPublishFormats(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys := []string{"zahraah:prod:product:1", "quote\"\n", "منتج"}
@@ -73,7 +73,7 @@ func TestPublishFormats(t *testing.T) {
 func TestPublishSplits(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
@@ -101,7 +101,7 @@ func TestPublishSplits(t *testing.T) {
 func TestPublishManyBytes(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
@@ -125,7 +125,7 @@ func TestPublishInOrder(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	const publishers, messages = 8, 25
-	spaces := []*keyspace.Keyspace{open(t, keyspace.Options{URL: r.URL}), open(t, keyspace.Options{URL: r.URL})}
+	spaces := []*keyspace.Keyspace{open(t, keyspace.Options{Redis: at(r.URL)}), open(t, keyspace.Options{Redis: at(r.URL)})}
 	var wg sync.WaitGroup
 	for i := range publishers {
 		wg.Go(func() {

@@ -69,7 +69,7 @@ func (s *sentinelSet) failOver(t *testing.T) {
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	set := startSentinel(t)
-	k := open(t, keyspace.Options{URL: set.url(), Timeout: time.Second})
+	k := open(t, keyspace.Options{Redis: at(set.url()), Timeout: time.Second})
 	at2 := clientOf(t, "redis://"+set.master.Addr()+"/2")
 	fill(t, at2, "a", "b")
 	fill(t, at2, leases("a", "b")...)
@@ -98,7 +98,7 @@ func TestSentinel(t *testing.T) {
 func TestSweepSentinelFailover(t *testing.T) {
 	t.Parallel()
 	set := startSentinel(t)
-	k := open(t, keyspace.Options{URL: set.url(), Timeout: time.Second, BeaconTTL: time.Hour, SweepShare: 1})
+	k := open(t, keyspace.Options{Redis: at(set.url()), Timeout: time.Second, BeaconTTL: time.Hour, SweepShare: 1})
 	k.WatchEveryPage()
 	keys, staying := names(30_000, "sweep:%d"), names(1000, "stay:%d")
 	at2 := clientOf(t, "redis://"+set.master.Addr()+"/2")

@@ -74,7 +74,7 @@ func TestTakeSet(t *testing.T) { withTakers(t, testTakeSet) }
 
 func testTakeSet(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	c := k.Client()
 	for id, set := range []string{"tag:shoes", "tag:{7}:x", "tag:}odd{", "{}", "tag:{", "tag:\n*"} {
 		for _, n := range []int{0, 1, 5, 900, 20_000} {
@@ -107,7 +107,7 @@ func testTakeSetResumes(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "~*", "+@all", "-unlink")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	first, second := names(3000, "first:%d"), names(10, "second:%d")
 	fill(t, admin, first...)
 	fill(t, admin, second...)
@@ -149,7 +149,7 @@ func TestTakeSetLeavesTheNextSet(t *testing.T) { withTakers(t, testTakeSetLeaves
 
 func testTakeSetLeavesTheNextSet(t *testing.T, take taker) {
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	addMembers(t, r.Client, "tag", "a")
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
@@ -172,7 +172,7 @@ func TestTakeSetOfSomethingElse(t *testing.T) { withTakers(t, testTakeSetOfSomet
 
 func testTakeSetOfSomethingElse(t *testing.T, take taker) {
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	fill(t, r.Client, "text", keyspace.PrivateName("tag", 2))
 	_, err := take(t.Context(), k, "text", 1, unheard)
 	wantRefusal(t, err, "text")
@@ -193,7 +193,7 @@ func testTakeSetRefusedMember(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "+@all", "~a:*", "~tag", "~none:*", "~unstale:set:*", "~lock:fill:*")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	fill(t, admin, "a:1", "b:1", "a:2")
 	addMembers(t, admin, "tag", "a:1", "b:1", "a:2")
 	admin.Expire(t.Context(), "tag", time.Hour)
@@ -226,8 +226,8 @@ func testTakeSetTwice(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "second", "on", ">secret", "~*", "+@all")
-	first := open(t, keyspace.Options{URL: server.URL()})
-	second := open(t, keyspace.Options{URL: "redis://second:secret@" + server.Addr()})
+	first := open(t, keyspace.Options{Redis: at(server.URL())})
+	second := open(t, keyspace.Options{Redis: at("redis://second:secret@" + server.Addr())})
 	fill(t, admin, "a", "b")
 	addMembers(t, admin, "tag", "a")
 
@@ -257,7 +257,7 @@ func TestTakeSetUnannounced(t *testing.T) { withTakers(t, testTakeSetUnannounced
 
 func testTakeSetUnannounced(t *testing.T, take taker) {
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	addMembers(t, r.Client, "tag", "a", "b")
 	deaf := errors.New("nobody listens")
 	if _, err := take(t.Context(), k, "tag", 1, func([]string) error { return deaf }); !errors.Is(err, deaf) {
@@ -275,7 +275,7 @@ func testTakeSetUnannounced(t *testing.T, take taker) {
 func TestTakeSets(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL(), BeaconTTL: time.Hour, SweepShare: 1})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, SweepShare: 1})
 	c := clientOf(t, server.URL())
 	large := names(3000, "large:%d")
 	fill(t, c, append(large, "tag:text")...)

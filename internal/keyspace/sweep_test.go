@@ -32,7 +32,7 @@ func sweepPatterns() []string {
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	keys := append(names(35_000, "zahraah:prod:product:%d"), names(10_000, "zahraah:prod:shipping:city:%d")...)
 	for i := range 25 {
 		keys = append(keys, names(200, fmt.Sprintf("zahraah:prod:category:%d:list:p%%d", i))...)
@@ -93,7 +93,7 @@ func TestSweepRefusals(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "+@all", "~a:*", "~c:*", "~lock:fill:*")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	fill(t, admin, "a:1", "a:2", "b:1", "b:2", "c:1")
 
 	got, err := k.Sweep(t.Context(), []string{"a:*", "b:*", "c:[1]", "c:*"}, nil)
@@ -114,7 +114,7 @@ func TestSweepRefusals(t *testing.T) {
 func TestSweepNothing(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	fill(t, r.Client, "a")
 	for _, patterns := range [][]string{nil, {"["}} {
 		if got, err := k.Sweep(t.Context(), patterns, nil); err != nil || got.Scanned != 0 || len(got.Patterns) != len(patterns) {
@@ -128,7 +128,7 @@ func TestSweepNothing(t *testing.T) {
 func TestSweepInterrupted(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	admin := clientOf(t, server.URL())
 	fill(t, admin, names(50_000, "a:%d")...)
 
@@ -179,7 +179,7 @@ func TestSweepInterrupted(t *testing.T) {
 func TestSweepInPages(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	fill(t, k.Client(), names(20_000, "a:%d")...)
 	if _, err := k.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestSweepInPages(t *testing.T) {
 func TestSweepSitsOutAStall(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL(), Timeout: 50 * time.Millisecond, BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 50 * time.Millisecond, BeaconTTL: time.Hour})
 	k.WatchEveryPage()
 	fill(t, clientOf(t, server.URL()), names(20_000, "a:%d")...)
 	stalled := false

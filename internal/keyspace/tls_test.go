@@ -34,13 +34,13 @@ func TestTLS(t *testing.T) {
 		o    keyspace.Options
 		ok   bool
 	}{
-		{"authority known", keyspace.Options{URL: "redis://" + addr, TLSConfig: trust}, true},
-		{"authority known, rediss", keyspace.Options{URL: "rediss://" + addr, TLSConfig: trust}, true},
-		{"not checked", keyspace.Options{URL: "rediss://" + addr + "?skip_verify=true"}, true},
-		{"not checked, TLS", keyspace.Options{URL: "redis://" + addr + "?skip_verify=true", TLS: true}, true},
-		{"authority unknown", keyspace.Options{URL: "rediss://" + addr}, false},
-		{"authority unknown, TLS", keyspace.Options{URL: "redis://" + addr, TLS: true}, false},
-		{"no TLS", keyspace.Options{URL: "redis://" + addr}, false},
+		{"authority known", keyspace.Options{Redis: trusting("redis://"+addr, trust)}, true},
+		{"authority known, rediss", keyspace.Options{Redis: trusting("rediss://"+addr, trust)}, true},
+		{"not checked", keyspace.Options{Redis: at("rediss://" + addr + "?skip_verify=true")}, true},
+		{"not checked, TLS", keyspace.Options{Redis: withTLS("redis://" + addr + "?skip_verify=true")}, true},
+		{"authority unknown", keyspace.Options{Redis: at("rediss://" + addr)}, false},
+		{"authority unknown, TLS", keyspace.Options{Redis: withTLS("redis://" + addr)}, false},
+		{"no TLS", keyspace.Options{Redis: at("redis://" + addr)}, false},
 	} {
 		k := open(t, c.o)
 		_, err := k.Unlink(t.Context(), targets("a"))

@@ -21,7 +21,7 @@ import (
 func TestUnlinkIsOneCommandForKeyAndLease(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: server.URL()})
+	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	keys := []string{"shop:product:1", "user:{7}:cart", "odd}brace"}
 	fill(t, k.Client(), append(leases(keys...), keys...)...)
 
@@ -69,7 +69,7 @@ func monitor(t *testing.T, addr string) func() []string {
 func TestUnlink100000Keys(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	keys := names(100_000, "zahraah:prod:product:%d")
 	held := leases(keys...)
 	fill(t, r.Client, keys...)
@@ -86,7 +86,7 @@ func TestUnlink100000Keys(t *testing.T) {
 func TestUnlinkTakesNamesVerbatim(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	odd := []string{
 		"coupon:*", "coupon:?", "coupon:[a-z]", `coupon:\*`, "line\nbreak", "cr\r\nlf", " space ", `quote"quote`, "quote'",
 		"brace:{", "brace:}", "brace:{}", "brace:{}:{x}", "{whole}", "user:{1000}:cart", "منتج:٤٢", "null\x00byte", "\xff\xfe", "",
@@ -104,7 +104,7 @@ func TestUnlinkTakesNamesVerbatim(t *testing.T) {
 func TestUnlinkNothing(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	mustUnlink(t, k, nil)
 	mustUnlink(t, k, targets("does:not:exist"))
 }
@@ -114,7 +114,7 @@ func TestUnlinkNothing(t *testing.T) {
 func TestUnlinkWithHold(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{URL: r.URL})
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	keys := []string{"held", "held:long", "free", "no}lease", "twice"}
 	fill(t, r.Client, keys...)
 	fill(t, r.Client, leases(keys...)...)
@@ -150,7 +150,7 @@ func TestUnlinkRefusedKey(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "+@all", "~shop:*", "~lock:fill:{shop:*")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr()})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	keys := names(2000, "shop:%d")
 	keys[3], keys[1500] = "other:3", "other:1500"
 	fill(t, admin, keys...)
@@ -195,7 +195,7 @@ func TestLeastPrivilege(t *testing.T) {
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
 		"+unlink", "+publish", "+subscribe", "+set", "+get", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
 		"~shop:*", "~tag:*", "~lock:fill:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
-	k := open(t, keyspace.Options{URL: "redis://worker:secret@" + server.Addr() + "/3", BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr() + "/3"), BeaconTTL: time.Hour})
 	admin = clientOf(t, "redis://"+server.Addr()+"/3")
 	fill(t, admin, "shop:1", "shop:2", "shop:3")
 	if err := admin.SAdd(t.Context(), "tag:a", "shop:3").Err(); err != nil {

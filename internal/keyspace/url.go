@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A kind of deployment decides which client is built.
@@ -39,51 +42,58 @@ var queryOptions = map[kind][]string{
 	sentinel: {"db", "master", "sentinel_password", "sentinel_username", "skip_verify"},
 }
 
-// An address is a URL, read. Hosts are host:port.
-type address struct {
-	kind               kind
-	tls, skipVerify    bool
-	hosts              []string
-	username, password string
-	db                 int
-
-	master                             string
-	sentinelUsername, sentinelPassword string
-}
-
-// parseURL reads a URL by hand for two reasons: net/url refuses several hosts,
-// and its errors quote the text, where a password with a stray character in
-// it may stand in any place. The errors here quote nothing but what can't be
-// part of a password.
-func parseURL(raw string) (address, error) {
+// ParseURL reads where Redis is. The URL is one of
+//
+//	redis://user:password@host:port/db
+//	redis+cluster://user:password@host:port,host:port
+//	redis+sentinel://user:password@host:port,host:port/master/db
+//	redis+sentinel://user:password@host:port,host:port/db?master=name
+//
+// and the same with rediss for TLS, which forceTLS turns on whatever the scheme is: 1.2 or newer, with the system's
+// authorities. Ports default to 6379, those of sentinels to 26379. Query options: db; skip_verify=true (TLS without
+// checking the certificate); for Sentinel master, sentinel_username and sentinel_password. Any other option is refused.
+//
+// It reads by hand for two reasons: net/url refuses several hosts, and its errors quote the text, where a password with
+// a stray character in it may stand in any place. The errors here quote nothing but what can't be part of a password.
+func ParseURL(raw string, forceTLS bool) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	scheme, known := schemes[name]
 	if !ok || !known {
-		return address{}, errors.New("it must begin with redis://, rediss://, redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://")
+		return nil, errors.New("it must begin with redis://, rediss://, redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://")
 	}
-	a := address{kind: scheme.kind, tls: scheme.tls}
-
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]
 	}
 	if strings.ContainsAny(tail, "@#") {
-		return address{}, errors.New("it has @ or # after the host; in a password write %40 for @, %23 for #, %2F for / and %3F for ?")
+		return nil, errors.New("it has @ or # after the host; in a password write %40 for @, %23 for #, %2F for / and %3F for ?")
 	}
 	path, query, _ := strings.Cut(tail, "?")
 
-	err := a.readAuthority(authority)
-	if err != nil {
-		return address{}, err
+	a := &address{kind: scheme.kind, redis: &redis.UniversalOptions{IsClusterMode: scheme.kind == cluster}}
+	if scheme.tls || forceTLS {
+		a.redis.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if err := a.readAuthority(authority); err != nil {
+		return nil, err
 	}
 	options, err := readQuery(query, queryOptions[a.kind])
 	if err != nil {
-		return address{}, err
+		return nil, err
 	}
 	if err := a.readPath(path, options); err != nil {
-		return address{}, err
+		return nil, err
 	}
-	return a, a.readOptions(options)
+	if err := a.readOptions(options); err != nil {
+		return nil, err
+	}
+	return a.redis, nil
+}
+
+// An address is a URL that is being read.
+type address struct {
+	kind  kind
+	redis *redis.UniversalOptions
 }
 
 // readAuthority reads user:password@host:port,host:port.
@@ -93,8 +103,8 @@ func (a *address) readAuthority(text string) error {
 		hosts = text[i+1:]
 		username, password, _ := strings.Cut(text[:i], ":")
 		var err1, err2 error
-		a.username, err1 = url.PathUnescape(username)
-		a.password, err2 = url.PathUnescape(password)
+		a.redis.Username, err1 = url.PathUnescape(username)
+		a.redis.Password, err2 = url.PathUnescape(password)
 		if err1 != nil || err2 != nil {
 			return errors.New("its user or password has a % that is no escape; write %25 for %")
 		}
@@ -112,7 +122,7 @@ func (a *address) readAuthority(text string) error {
 		if err != nil {
 			return fmt.Errorf("host %d of %d: %w", i+1, len(list), err)
 		}
-		a.hosts = append(a.hosts, hostport)
+		a.redis.Addrs = append(a.redis.Addrs, hostport)
 	}
 	return nil
 }
@@ -176,7 +186,7 @@ func (a *address) readPath(path string, options map[string]string) error {
 		if err != nil {
 			return errors.New("its master name has a % that is no escape; write %25 for %")
 		}
-		a.master, parts = master, parts[1:]
+		a.redis.MasterName, parts = master, parts[1:]
 	}
 	if len(parts) == 0 {
 		return nil
@@ -200,62 +210,67 @@ func (a *address) readOptions(options map[string]string) error {
 			if err != nil {
 				return fmt.Errorf("its database is %q: it must be a number, 0 or more", value)
 			}
-			a.db = int(db)
+			a.redis.DB = int(db)
 		case "skip_verify":
 			skip, err := strconv.ParseBool(value)
 			if err != nil {
 				return fmt.Errorf("its option skip_verify is %q: it must be true or false", value)
 			}
-			a.skipVerify = skip
+			switch {
+			case skip && a.redis.TLSConfig == nil:
+				return errors.New("skip_verify is set but TLS is off")
+			case skip:
+				a.redis.TLSConfig.InsecureSkipVerify = true
+			}
 		case "master":
-			a.master = value
+			a.redis.MasterName = value
 		case "sentinel_username":
-			a.sentinelUsername = value
+			a.redis.SentinelUsername = value
 		case "sentinel_password":
-			a.sentinelPassword = value
+			a.redis.SentinelPassword = value
 		}
 	}
-	if a.kind == sentinel && a.master == "" {
+	if a.kind == sentinel && a.redis.MasterName == "" {
 		return errors.New("it names no master; write redis+sentinel://host:port/master")
 	}
 	return nil
 }
 
-// redacted is the address as a URL, with passwords masked.
-func (a address) redacted() string {
+// redacted shows where options lead as a URL, with passwords masked.
+func redacted(o *redis.UniversalOptions) string {
 	var b strings.Builder
 	for name, s := range schemes {
-		if s.kind == a.kind && s.tls == a.tls {
+		if s.kind == kindOf(o) && s.tls == (o.TLSConfig != nil) {
 			b.WriteString(name)
 		}
 	}
 	b.WriteString("://")
-	if a.username != "" || a.password != "" {
-		b.WriteString(url.PathEscape(a.username))
-		if a.password != "" {
+	if o.Username != "" || o.Password != "" {
+		b.WriteString(url.PathEscape(o.Username))
+		if o.Password != "" {
 			b.WriteString(":xxxxx")
 		}
 		b.WriteByte('@')
 	}
-	b.WriteString(strings.Join(a.hosts, ","))
-	if a.kind == sentinel {
-		b.WriteString("/" + url.PathEscape(a.master))
+	b.WriteString(strings.Join(o.Addrs, ","))
+	if kindOf(o) == sentinel {
+		b.WriteString("/" + url.PathEscape(o.MasterName))
 	}
-	if a.kind != cluster {
-		b.WriteString("/" + strconv.Itoa(a.db))
+	if kindOf(o) != cluster {
+		b.WriteString("/" + strconv.Itoa(o.DB))
 	}
-	return b.String() + a.redactedQuery()
+	return b.String() + redactedQuery(o)
 }
 
-func (a address) redactedQuery() string {
+func redactedQuery(o *redis.UniversalOptions) string {
 	var options []string
-	if a.sentinelUsername != "" {
-		options = append(options, "sentinel_username="+url.QueryEscape(a.sentinelUsername))
+	if o.SentinelUsername != "" {
+		options = append(options, "sentinel_username="+url.QueryEscape(o.SentinelUsername))
 	}
-	if a.sentinelPassword != "" {
+	if o.SentinelPassword != "" {
 		options = append(options, "sentinel_password=xxxxx")
 	}
-	if a.skipVerify {
+	if o.TLSConfig != nil && o.TLSConfig.InsecureSkipVerify {
 		options = append(options, "skip_verify=true")
 	}
 	if len(options) == 0 {

@@ -12,7 +12,7 @@ import (
 func TestWaitForReplica(t *testing.T) {
 	t.Parallel()
 	master, replica := testenv.OwnRedis(t, "--repl-diskless-sync-delay", "0"), testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{URL: master.URL(), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
+	k := open(t, keyspace.Options{Redis: at(master.URL()), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
 	_, err := k.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateNoReplicas)
 	if err := clientOf(t, replica.URL()).Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
@@ -38,7 +38,7 @@ func TestWaitForReplica(t *testing.T) {
 
 // In Cluster each master waits for replicas of its own: here there are none.
 func testClusterWait(t *testing.T, c *testCluster) {
-	k := open(t, keyspace.Options{URL: c.URL(), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
+	k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
 	_, err := k.Unlink(t.Context(), targets(names(10, "key:%d")...))
 	wantOutage(t, err, keyspace.StateNoReplicas)
 }

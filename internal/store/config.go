@@ -3,13 +3,15 @@ package store
 import (
 	"fmt"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // Config says how a [Store] reaches MySQL and how long it may hold rows.
 type Config struct {
-	// DSN is a go-sql-driver data source name, which must name a database. What would change what statements mean is
-	// overridden, and system variables that the store does not pin are refused: see docs/sessions.md. Required.
-	DSN string
+	// MySQL says where the server is; it must name a database. What would change what statements mean is overridden, and
+	// system variables (Params) that the store does not pin are refused: see docs/sessions.md. Required; see ParseDSN.
+	MySQL *mysql.Config
 	// Worker names this process in the journal, at most 64 characters. Required.
 	Worker string
 	// ClaimTimeout is when the server throws out a worker that vanished in mid-claim, so that its rows are

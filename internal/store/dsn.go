@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,15 +14,18 @@ import (
 
 const wantedDSN = "wanted user:password@tcp(host:3306)/database"
 
-// driver turns the DSN into the driver's settings. Errors never show what may be a password.
+// driver is MySQL as the pools use it.
 func (c Config) driver() (*mysql.Config, error) {
-	cfg, err := parseDSN(c.DSN)
-	if err != nil {
+	switch {
+	case c.MySQL == nil:
+		return nil, errors.New("no mysql is given")
+	case c.MySQL.DBName == "":
+		return nil, fmt.Errorf("mysql dsn: names no database; %s", wantedDSN)
+	}
+	if err := refuseVariables(c.MySQL.Params); err != nil {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	if err := refuseVariables(cfg.Params); err != nil {
-		return nil, fmt.Errorf("mysql dsn: %w", err)
-	}
+	cfg := c.MySQL.Clone()
 	// What rows look like, and what statements mean, is for this package to say.
 	cfg.Params = nil
 	cfg.ParseTime, cfg.Loc = true, time.UTC
@@ -40,8 +44,16 @@ func (c Config) driver() (*mysql.Config, error) {
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// parseDSN parses a DSN that names a database. The driver's errors quote what it takes for an address, which in a DSN of
-// another shape may be the password; those about parameters quote only them.
+// ParseDSN parses a go-sql-driver data source name. The driver's errors quote what it takes for an address, which in a DSN
+// of another shape may be the password, so they are not passed on; those about parameters quote only them.
+func ParseDSN(dsn string) (*mysql.Config, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("mysql dsn: %w", err)
+	}
+	return cfg, nil
+}
+
 func parseDSN(dsn string) (*mysql.Config, error) {
 	if s := scheme.FindString(dsn); s != "" {
 		return nil, fmt.Errorf("a URL (%s...) is not understood; %s", s, wantedDSN)
@@ -54,9 +66,6 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 			return nil, fmt.Errorf("%w; %s", err, wantedDSN)
 		}
 		return nil, fmt.Errorf("cannot be read; %s", wantedDSN)
-	}
-	if cfg.DBName == "" {
-		return nil, fmt.Errorf("names no database; %s", wantedDSN)
 	}
 	return cfg, nil
 }

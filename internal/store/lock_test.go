@@ -215,7 +215,7 @@ func TestSilentClaimerIsThrownOut(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	enqueue(t, env.DB, products(3)...)
-	silent, err := store.Open(store.Config{DSN: env.DSN, Worker: "silent", ClaimTimeout: 2 * time.Second})
+	silent, err := store.Open(store.Config{MySQL: parse(t, env.DSN), Worker: "silent", ClaimTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,22 +251,36 @@ func TestSilentClaimerIsThrownOut(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
+	x := parse(t, "/x")
 	for want, cfg := range map[string]store.Config{
-		"names no database":                  {DSN: "user:secret@tcp(db:3306)/", Worker: "w"},
-		"claim timeout 1s: wanted whole":     {DSN: "/x", Worker: "w", ClaimTimeout: time.Second},
-		"claim timeout 2.5s: wanted whole":   {DSN: "/x", Worker: "w", ClaimTimeout: 2500 * time.Millisecond},
-		`worker name "": has 0 bytes`:        {DSN: "/x"},
-		"wanted user:password@tcp(host:3306": {DSN: "user:secret@tcp(db:3306", Worker: "w"},
-		"lookup timeout 3s: wanted 10ms":     {DSN: "/x", Worker: "w", LookupTimeout: 3 * time.Second},
-		"mysql dsn: a URL (mysql://...) is not understood; wanted user:password@tcp(host:3306)/database": {DSN: "mysql://user:sec/secret@host/db", Worker: "w"},
-		"a URL (mariadb+pool://...) is":                                           {DSN: "mariadb+pool://user:secret@host", Worker: "w"},
-		"cannot be read; wanted user:":                                            {DSN: "user:secret/db", Worker: "w"}, // the driver quotes it as an unknown network
-		"cannot be read; wanted user":                                             {DSN: "user:secret@host/db", Worker: "w"},
-		`invalid bool value: maybe; wanted user:`:                                 {DSN: "user:secret@/db?parseTime=maybe", Worker: "w"},
-		"did you forget to escape a param value?":                                 {DSN: "user:secret@tcp(h)/db?loc=US/Pacific", Worker: "w"},
-		"foreign_key_checks, parsetime: neither a parameter of go-sql-driver nor": {DSN: "user:secret@/db?parsetime=true&foreign_key_checks=0&autocommit=0", Worker: "w"},
+		"no mysql is given":                {Worker: "w"},
+		"names no database":                {MySQL: parse(t, "user:secret@tcp(db:3306)/"), Worker: "w"},
+		"claim timeout 1s: wanted whole":   {MySQL: x, Worker: "w", ClaimTimeout: time.Second},
+		"claim timeout 2.5s: wanted whole": {MySQL: x, Worker: "w", ClaimTimeout: 2500 * time.Millisecond},
+		`worker name "": has 0 bytes`:      {MySQL: x},
+		"lookup timeout 3s: wanted 10ms":   {MySQL: x, Worker: "w", LookupTimeout: 3 * time.Second},
+		"foreign_key_checks, parsetime: neither a parameter of go-sql-driver nor": {
+			MySQL: parse(t, "user:secret@/db?parsetime=true&foreign_key_checks=0&autocommit=0"), Worker: "w"},
 	} {
 		_, err := store.Open(cfg)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("got %v, wanted %s", err, want)
+		}
+	}
+}
+
+func TestParseDSNRefuses(t *testing.T) {
+	t.Parallel()
+	for want, dsn := range map[string]string{
+		"wanted user:password@tcp(host:3306": "user:secret@tcp(db:3306",
+		"mysql dsn: a URL (mysql://...) is not understood; wanted user:password@tcp(host:3306)/database": "mysql://user:sec/secret@host/db",
+		"a URL (mariadb+pool://...) is":           "mariadb+pool://user:secret@host",
+		"cannot be read; wanted user:":            "user:secret/db", // the driver quotes it as an unknown network
+		"cannot be read; wanted user":             "user:secret@host/db",
+		`invalid bool value: maybe; wanted user:`: "user:secret@/db?parseTime=maybe",
+		"did you forget to escape a param value?": "user:secret@tcp(h)/db?loc=US/Pacific",
+	} {
+		_, err := store.ParseDSN(dsn)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("got %v, wanted %s", err, want)
 		}

@@ -58,7 +58,7 @@ func hostileMySQL(t *testing.T) (env *testenv.Database, dsn string) {
 func TestSessionsArePinned(t *testing.T) {
 	t.Parallel()
 	env, dsn := hostileMySQL(t)
-	s, err := store.Open(store.Config{DSN: dsn, Worker: "a,b:c", ClaimTimeout: 8 * time.Second, LookupTimeout: 150 * time.Millisecond})
+	s, err := store.Open(store.Config{MySQL: parse(t, dsn), Worker: "a,b:c", ClaimTimeout: 8 * time.Second, LookupTimeout: 150 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestHostileServer(t *testing.T) {
 func TestLockedTablesLeaveNoSession(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
-	s, err := store.Open(store.Config{DSN: env.DSN, Worker: "test", ClaimTimeout: 6 * time.Second, StatementTimeout: 2500 * time.Millisecond})
+	s, err := store.Open(store.Config{MySQL: parse(t, env.DSN), Worker: "test", ClaimTimeout: 6 * time.Second, StatementTimeout: 2500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestLockedTablesLeaveNoSession(t *testing.T) {
 func TestSlowLookup(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
-	s, err := store.Open(store.Config{DSN: env.DSN, Worker: "test", LookupTimeout: 50 * time.Millisecond})
+	s, err := store.Open(store.Config{MySQL: parse(t, env.DSN), Worker: "test", LookupTimeout: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

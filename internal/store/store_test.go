@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
@@ -25,9 +27,19 @@ func migrated(t testing.TB) *testenv.Database {
 	return env
 }
 
+// parse reads a DSN that is well.
+func parse(t testing.TB, dsn string) *mysql.Config {
+	t.Helper()
+	cfg, err := store.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
 func openStore(t testing.TB, dsn string) *store.Store {
 	t.Helper()
-	s, err := store.Open(store.Config{DSN: dsn, Worker: "test", ClaimTimeout: 3 * time.Second})
+	s, err := store.Open(store.Config{MySQL: parse(t, dsn), Worker: "test", ClaimTimeout: 3 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type listed struct {
 	GoFiles    []string
 	Imports    []string // of GoFiles, not of tests
 	Deps       []string // likewise, with their own
+	Export     string   // the file of its exported declarations, with -export
 }
 
 // name is the folder in the checkout, such as "internal/tree".

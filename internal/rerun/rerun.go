@@ -1,7 +1,9 @@
-package worker
+// Package rerun unlinks again, on request, what the journal says was unlinked.
+package rerun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/unstale/unstale/internal/keyspace"
@@ -9,11 +11,11 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Rerun unlinks again, on request, what the journal says was unlinked. A worker heals what it notices by itself; this is
+// A Job unlinks again what a part of the journal says was unlinked. A worker heals what it notices by itself; this is
 // for what it cannot know, such as a snapshot that somebody restored by hand.
-type Rerun struct {
+type Job struct {
 	Store *store.Store
-	Redis Redis
+	Redis *keyspace.Keyspace
 	// Channel and Format are those of the messages.
 	Channel string
 	Format  protocol.Format
@@ -21,11 +23,11 @@ type Rerun struct {
 	// DryRun: everything is counted and nothing is done.
 	DryRun bool
 	// Progress, if set, is called after each part.
-	Progress func(RerunResult)
+	Progress func(Result)
 }
 
-// A RerunResult counts what a Rerun did, or would do.
-type RerunResult struct {
+// A Result counts what a Job did, or would do.
+type Result struct {
 	Batches  int `json:"batches"`
 	Rows     int `json:"rows"`
 	Keys     int `json:"keys"`     // a key that many batches name may count more than once
@@ -37,48 +39,48 @@ type RerunResult struct {
 	Damaged []uint64 `json:"damaged"`
 }
 
-// rerunKeys and rerunBytes are how many keys, and bytes of them, are unlinked and published together.
+// partKeys and partBytes are how many keys, and bytes of them, are unlinked and published together.
 const (
-	rerunKeys  = 10_000
-	rerunBytes = 16 << 20
+	partKeys  = 10_000
+	partBytes = 16 << 20
 )
 
 // Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an error, and when ctx
 // ends, the result says how far it came; running it again is harmless.
-func (r *Rerun) Run(ctx context.Context) (RerunResult, error) {
-	part := rerunPart{Rerun: r, result: RerunResult{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[store.Sweep]bool{}}
+func (r *Job) Run(ctx context.Context) (Result, error) {
+	p := part{Job: r, result: Result{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[store.Sweep]bool{}}
 	err := r.Store.ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.Entry) error {
-		part.batches++
+		p.batches++
 		for i := range entries {
-			part.add(&entries[i])
-			if len(part.keys) >= rerunKeys || part.bytes >= rerunBytes {
-				if err := part.flush(ctx); err != nil {
+			p.add(&entries[i])
+			if len(p.keys) >= partKeys || p.bytes >= partBytes {
+				if err := p.flush(ctx); err != nil {
 					return err
 				}
 			}
 		}
 		return ctx.Err()
-	}, func(b store.DamagedBatch) { part.result.Damaged = append(part.result.Damaged, b.ID) })
+	}, func(b store.DamagedBatch) { p.result.Damaged = append(p.result.Damaged, b.ID) })
 	if err == nil {
-		err = part.flush(ctx)
+		err = p.flush(ctx)
 	}
-	return part.result, err
+	return p.result, err
 }
 
-// A rerunPart collects keys until they are flushed.
-type rerunPart struct {
-	*Rerun
+// A part collects keys until they are flushed.
+type part struct {
+	*Job
 	keys   []string
 	seen   map[string]bool
 	wanted []store.Sweep
 	sweeps map[store.Sweep]bool // of the whole run
-	result RerunResult
+	result Result
 
 	batches, rows int // read since the last flush
 	bytes         int // of keys
 }
 
-func (p *rerunPart) add(e *store.Entry) {
+func (p *part) add(e *store.Entry) {
 	if !e.IsSweep() {
 		p.rows++
 	}
@@ -97,7 +99,7 @@ func (p *rerunPart) add(e *store.Entry) {
 	}
 }
 
-func (p *rerunPart) sweep(s store.Sweep) {
+func (p *part) sweep(s store.Sweep) {
 	if !p.sweeps[s] {
 		p.sweeps[s] = true
 		p.wanted = append(p.wanted, s)
@@ -105,7 +107,7 @@ func (p *rerunPart) sweep(s store.Sweep) {
 }
 
 // flush unlinks and publishes the keys, and asks for the sweeps.
-func (p *rerunPart) flush(ctx context.Context) error {
+func (p *part) flush(ctx context.Context) error {
 	if !p.DryRun {
 		if err := p.unlink(ctx); err != nil {
 			return err
@@ -127,7 +129,7 @@ func (p *rerunPart) flush(ctx context.Context) error {
 	return nil
 }
 
-func (p *rerunPart) unlink(ctx context.Context) error {
+func (p *part) unlink(ctx context.Context) error {
 	targets := make([]keyspace.Target, len(p.keys))
 	for i, key := range p.keys {
 		targets[i].Key = key
@@ -137,7 +139,7 @@ func (p *rerunPart) unlink(ctx context.Context) error {
 		return fmt.Errorf("unlink keys again: %w", err)
 	}
 	for _, f := range done.Failures {
-		if isOutage(f.Err) {
+		if outage := (*keyspace.Outage)(nil); errors.As(f.Err, &outage) {
 			return fmt.Errorf("unlink keys again: %w", f.Err)
 		}
 	}

@@ -1,0 +1,40 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+const embeddingPage = "docs/embedding.md"
+
+// The program of docs/embedding.md compiles outside of this module, carries rows, and ends well at a signal.
+func TestEmbeddingExample(t *testing.T) {
+	t.Parallel()
+	shop, server := testenv.MySQL(t), testenv.OwnRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	if _, err := migrations.Up(t.Context(), shop.DB); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(outside(t, map[string]string{"main.go": onlyBlock(t, embeddingPage, "go", "package main").text}))
+	cmd.Dir = t.TempDir()
+	text := "version: 1\nentities: {coupon: {keys: [\"coupon:{id}\"]}}\n"
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "mapping.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = []string{"MYSQL_DSN=" + shop.DSN, "REDIS_ADDR=" + server.Addr(), "LISTEN=127.0.0.1:0"}
+	if err := client.Set(t.Context(), "coupon:SUMMER", "old", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	run(t, shop.DB, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('coupon', 'SUMMER')")
+	w := launch(t, cmd)
+	w.until("the key is gone", func() bool { return client.Exists(t.Context(), "coupon:SUMMER").Val() == 0 })
+	w.stop()
+}

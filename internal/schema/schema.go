@@ -1,0 +1,77 @@
+// Package schema says which version of the outbox's tables this code is for, and which one a database has. Package
+// migrations changes it; a worker only looks, and so links nothing that migrates.
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Version is that of the last file of package migrations.
+const Version = 11
+
+// Table is where goose keeps the version. It is not goose's default name, so that an application which migrates its own
+// tables with goose keeps a version of its own.
+const Table = "cache_outbox_version"
+
+// Err says that the database's schema is not the one that this binary was built for.
+var Err = errors.New("schema does not match this binary")
+
+// MySQL's error numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
+const (
+	errNoRight = 1142 // ER_TABLEACCESS_DENIED_ERROR
+	errNoTable = 1146 // ER_NO_SUCH_TABLE
+)
+
+// Check returns an error that wraps [Err] and names the cure unless the schema has the version that this code is for. It
+// changes nothing: a database without the version table has version 0.
+func Check(ctx context.Context, db *sql.DB) error {
+	have, err := Read(ctx, db)
+	switch {
+	case err != nil:
+		return err
+	case have < Version:
+		return fmt.Errorf("%w: it has version %d, this binary needs %d; run `unstale migrate up`", Err, have, Version)
+	}
+	return newer(have)
+}
+
+// RefuseNewer returns an error that wraps [Err] and names the cure if the schema is newer than this code.
+func RefuseNewer(ctx context.Context, db *sql.DB) error {
+	have, err := Read(ctx, db)
+	if err != nil {
+		return err
+	}
+	return newer(have)
+}
+
+func newer(have int64) error {
+	if have > Version {
+		return fmt.Errorf("%w: it has version %d, this binary knows %d; deploy the newer binary", Err, have, Version)
+	}
+	return nil
+}
+
+// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and deletes
+// it for a down, so the highest applied one is the version.
+const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + Table + " WHERE is_applied"
+
+// Read asks the table itself: the dictionary hides one that may not be read, and the schema would seem to be empty.
+func Read(ctx context.Context, db *sql.DB) (version int64, err error) {
+	err = db.QueryRowContext(ctx, versionSQL).Scan(&version)
+	var refused *mysql.MySQLError
+	switch errors.As(err, &refused); {
+	case err == nil:
+		return version, nil
+	case refused != nil && refused.Number == errNoTable:
+		return 0, nil
+	case refused != nil && refused.Number == errNoRight:
+		return 0, fmt.Errorf("read schema version: %w; if the tables are there, GRANT SELECT ON %s to this account, otherwise run `unstale migrate up` first",
+			err, Table)
+	}
+	return 0, fmt.Errorf("read schema version: %w", err)
+}

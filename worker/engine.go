@@ -1,0 +1,143 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/unstale/unstale/internal/store"
+)
+
+// An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the map's reload and the cron jobs; they
+// meet in channels only.
+type engine struct {
+	cfg       Config
+	store     *store.Store
+	redis     cache
+	close     func() error // of store and redis
+	maps      *mapFile
+	log       *slog.Logger
+	metrics   *metrics
+	health    *health
+	passLimit time.Duration // of one pass, from the claim to the commit
+	size      batchSize     // of the next claim
+	replays   batchSize     // of the next claim of journalled batches
+	ledger    ledger        // of what the journal says that Redis has
+	progress  replayLog
+	lately    journalEntities
+	burials   *tidings
+	delays    *tidings
+	unread    *unreadTables
+
+	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
+	sweepNow chan struct{} // a pass requested sweeps; likewise
+	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
+	resting  atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
+}
+
+func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metrics *metrics, health *health) *engine {
+	w := &engine{
+		cfg: cfg, store: pools, redis: redis, maps: maps, log: cfg.Log, metrics: metrics, health: health,
+		passLimit: passLimit(pools.ClaimTimeout()),
+		size:      newBatchSize(cfg.BatchRows),
+		replays:   newBatchSize(store.MaxReplay),
+		wake:      make(chan struct{}, 1),
+		sweepNow:  make(chan struct{}, 1),
+		burials:   newTidings(cfg.Log, "rows are dead letters now, see 'unstale dead list'"),
+		delays:    newTidings(cfg.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
+		unread:    newUnreadTables(cfg.Log),
+	}
+	w.resting.Store(true) // until the loop has looked, or drain
+	return w
+}
+
+// passLimit keeps a pass below half of what the server allows a silent session, and below the five seconds in
+// which a stop has to be over.
+func passLimit(claimTimeout time.Duration) time.Duration {
+	return min(claimTimeout*2/5, 4*time.Second)
+}
+
+// run works until ctx ends, then finishes the pass in hand.
+func (w *engine) run(ctx context.Context) error {
+	jobs, err := w.startCron(ctx)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { w.loop(ctx); return nil })
+	group.Go(func() error { w.sweepLoop(ctx); return nil })
+	group.Go(func() error { w.maps.watch(ctx, w.log, w.metrics); return nil })
+	if w.cfg.WakeChannel != noWake {
+		group.Go(func() error { w.listen(ctx); return nil })
+	}
+	err = group.Wait()
+	w.burials.close()
+	w.delays.close()
+	<-jobs.Stop().Done() // cron jobs end with ctx
+	return err
+}
+
+// drain is Worker.Drain.
+func (w *engine) drain(ctx context.Context) (Result, error) {
+	total, err := w.drainRows(ctx)
+	for swept := 1; swept > 0 && err == nil; {
+		if swept, err = w.sweep(ctx); errors.Is(err, errLed) {
+			err = nil
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("drain: %w", err)
+	}
+	return total, err
+}
+
+// drainRows is Worker.DrainRows.
+func (w *engine) drainRows(ctx context.Context) (Result, error) {
+	defer w.burials.close()
+	defer w.delays.close()
+	var total Result
+	pause, err := w.store.Paused(ctx)
+	if err != nil {
+		return total, err
+	}
+	if pause != nil {
+		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
+	}
+	w.resting.Store(false)
+	if err := w.heal(ctx); err != nil {
+		return total, err
+	}
+	for _, claim := range []claimFunc{w.store.Claim, w.store.ClaimDue} {
+		for {
+			if ctx.Err() != nil {
+				return total, ctx.Err()
+			}
+			r, err := w.pass(ctx, claim)
+			total.add(r)
+			if err != nil {
+				return total, err
+			}
+			if r.Claimed == 0 {
+				break
+			}
+		}
+	}
+	return total, nil
+}
+
+func (r *Result) add(o Result) {
+	r.Claimed += o.Claimed
+	r.Unlinked += o.Unlinked
+	r.Delayed += o.Delayed
+	r.Dead += o.Dead
+	r.Repeats += o.Repeats
+	r.Keys += o.Keys
+	r.Messages += o.Messages
+	r.Sweeps += o.Sweeps
+	r.Took += o.Took
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/unstale/unstale/internal/store"
+)
+
+// What the tests of this package put between a worker and its servers, or look at behind its back.
+
+type (
+	Engine  = engine
+	Redis   = cache
+	MapFile = mapFile
+)
+
+// NewEngine makes the inside of a worker of parts that the caller opened, and closes.
+func NewEngine(cfg Config, store *store.Store, redis Redis, maps *MapFile, log *slog.Logger) (*Engine, error) {
+	cfg.MySQL, cfg.Redis, cfg.MapFile, cfg.Log = nil, nil, "", log
+	cfg = cfg.WithDefaults()
+	if err := cfg.validateWork(); err != nil {
+		return nil, err
+	}
+	metrics := newMetrics()
+	return newEngine(cfg, store, redis, maps, metrics, newHealth(log, metrics)), nil
+}
+
+// OpenMapFile is what a worker does with Config.MapFile.
+var OpenMapFile = openMapFile
+
+// Run works without the checks of the start.
+func (w *engine) Run(ctx context.Context) error { return w.run(ctx) }
+
+func (w *engine) Drain(ctx context.Context) (Result, error)     { return w.drain(ctx) }
+func (w *engine) DrainRows(ctx context.Context) (Result, error) { return w.drainRows(ctx) }
+func (w *engine) Health() *health                               { return w.health }
+func (w *engine) Metrics() *metrics                             { return w.metrics }
+
+func (h *health) Ready() error          { return h.ready() }
+func (h *health) Wait(err error)        { h.down(err) }
+func (h *health) Handler() http.Handler { return h.handler() }
+
+func (m *metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
