@@ -74,13 +74,13 @@ func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim
 	if q != hot {
 		return s.claimFrom(ctx, q, limits, start{})
 	}
-	for _, certain := range [...]bool{false, true} {
-		at, err := s.begin(ctx, certain)
+	for _, force := range [...]bool{false, true} {
+		at, err := s.begin(ctx, request{began: time.Now(), force: force})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("claim rows: %w", err)
 		}
 		c, err := s.claimFrom(ctx, q, limits, at)
-		if c != nil || err != nil || !at.vague {
+		if c != nil || err != nil || !at.mayHaveMore {
 			return c, err
 		}
 	}
@@ -121,7 +121,7 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 		}
 	}
 	if c.queue == hot {
-		c.store.head.claimed(len(c.Rows) == limits.Rows)
+		c.store.planner.claimed(len(c.Rows) == limits.Rows)
 	}
 	return c.fetchLarge(ctx, inline, limits)
 }

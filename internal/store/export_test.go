@@ -5,21 +5,26 @@ import (
 	"time"
 )
 
-// EveryLookIsSlow makes every look at the table's start one that is worth avoiding, as with a million rows that are not
+// EveryScanIsSlow makes every scan from the table's start one that is worth avoiding, as with a million rows that are not
 // purged.
-func (s *Store) EveryLookIsSlow() { s.head.near = -time.Hour }
+func (s *Store) EveryScanIsSlow() { s.planner.quick = -time.Hour }
 
-// NoMoreLooks leaves strays alone to find what is below the head.
-func (s *Store) NoMoreLooks() { s.head.rest = time.Now().Add(time.Hour) }
+// NoMoreListsOfAll leaves stragglers and rescans alone to find what is below the head.
+func (s *Store) NoMoreListsOfAll() { s.planner.due[listStart] = time.Now().Add(time.Hour) }
 
-// NoMoreLooksBack lets the head pass over what it has passed for good.
-func (s *Store) NoMoreLooksBack() { s.head.passed = nil }
+// NoMoreRescans lets the head pass what it has passed for good.
+func (s *Store) NoMoreRescans() { s.planner.passages = nil }
 
-// LookAgain ends the rest between two looks.
-func (s *Store) LookAgain() { s.head.rest, s.head.looked = time.Time{}, time.Time{} }
+// ListAllAgain ends the rest between two lists of all that is below the head.
+func (s *Store) ListAllAgain() { s.planner.due[listStart] = time.Time{} }
 
-// Strays is how many ids below the head are remembered.
-func (s *Store) Strays() int { return len(s.head.strays) }
+// Stragglers is how many ids below the head are asked for.
+func (s *Store) Stragglers() (n uint64) {
+	for _, s := range s.planner.stragglers {
+		n += s.last - s.first + 1
+	}
+	return n
+}
 
 // Pools are the Store's pools by name.
 func (s *Store) Pools() map[string]*sql.DB {

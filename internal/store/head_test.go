@@ -13,15 +13,17 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// farStore has looked at the table's start, slowly, and doesn't do so again.
-func farStore(t *testing.T, env *testenv.Database) *store.Store {
+// slowStore is in slow-scan mode and stays there.
+func slowStore(t *testing.T, env *testenv.Database) *store.Store {
 	t.Helper()
 	s := openStore(t, env.DSN)
-	s.EveryLookIsSlow()
-	if _, err := s.Waiting(t.Context()); err != nil {
-		t.Fatal(err)
+	s.EveryScanIsSlow()
+	for range 2 {
+		if _, err := s.Waiting(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	s.NoMoreLooks()
+	s.NoMoreListsOfAll()
 	return s
 }
 
@@ -89,11 +91,11 @@ func begun(t *testing.T, env *testenv.Database, n int) *sql.Tx {
 	return tx
 }
 
-// A far head passes over what is not committed, or held by others, and finds it when it can be claimed.
-func TestStraysAreClaimed(t *testing.T) {
+// In slow-scan mode the head passes what is not committed, or held by others, and it is found when it can be claimed.
+func TestStragglersAreClaimed(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
-	s := farStore(t, env)
+	s := slowStore(t, env)
 	late, never := begun(t, env, 3), begun(t, env, 2)
 	enqueue(t, env.DB, products(5)...)
 	other := openStore(t, env.DSN)
@@ -106,8 +108,8 @@ func TestStraysAreClaimed(t *testing.T) {
 	if nothingYet != nil || err != nil {
 		t.Fatalf("claimed %+v, %v", nothingYet, err)
 	}
-	if n := s.Strays(); n != 10 {
-		t.Errorf("%d strays, wanted 10", n)
+	if n := s.Stragglers(); n != 10 {
+		t.Errorf("%d stragglers, wanted 10", n)
 	}
 	for _, end := range []func() error{late.Commit, never.Rollback, held.Release} {
 		if err := end(); err != nil {
@@ -116,38 +118,57 @@ func TestStraysAreClaimed(t *testing.T) {
 	}
 	takeAll(t, s, 8)
 	nothing(t, s)
-	if n := s.Strays(); n != 0 {
-		t.Errorf("%d strays are left", n)
+	if n := s.Stragglers(); n != 0 {
+		t.Errorf("%d stragglers are left", n)
 	}
 }
 
-// More strays than can be remembered are not passed over.
-func TestTooManyStrays(t *testing.T) {
+// A large transaction does not hold the head back, while excess stragglers do: those that are too scattered.
+func TestManyStragglers(t *testing.T) {
 	t.Parallel()
-	env := migrated(t)
-	s := farStore(t, env)
-	late := begun(t, env, 700)
-	enqueue(t, env.DB, products(10)...)
-	take(t, s, 10)
-	if n := s.Strays(); n != 500 {
-		t.Errorf("%d strays, wanted 500", n)
+	for _, c := range []struct {
+		gap  uint64 // between two ids
+		want uint64 // stragglers
+	}{{gap: 1, want: 700}, {gap: 2, want: 500}} {
+		t.Run(fmt.Sprint(c.gap), func(t *testing.T) {
+			t.Parallel()
+			env := migrated(t)
+			s := slowStore(t, env)
+			late, err := env.DB.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := "INSERT INTO cache_outbox (id, entity, entity_id) VALUES (1, 'product', 'x')"
+			for i := range uint64(699) {
+				query += fmt.Sprintf(", (%d, 'product', 'x')", 1+(i+1)*c.gap)
+			}
+			if _, err := late.Exec(query); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				enqueue(t, env.DB, products(10)...)
+				take(t, s, 10)
+				nothing(t, s)
+				if n := s.Stragglers(); n != c.want {
+					t.Errorf("%d stragglers, wanted %d", n, c.want)
+				}
+			}
+			if err := late.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			takeAll(t, s, 700)
+			nothing(t, s)
+		})
 	}
-	enqueue(t, env.DB, products(10)...)
-	take(t, s, 10)
-	if err := late.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	takeAll(t, s, 700)
-	nothing(t, s)
 }
 
 // A store that begins when all rows are gone begins behind them, and a poll tells when another one comes.
-func TestFarHeadOfAnEmptyTable(t *testing.T) {
+func TestSlowScansOfAnEmptyTable(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	enqueue(t, env.DB, products(5)...)
 	take(t, openStore(t, env.DSN), 5)
-	s := farStore(t, env)
+	s := slowStore(t, env)
 	nothing(t, s)
 	enqueue(t, env.DB, products(1)...)
 	if found, err := s.Waiting(t.Context()); !found || err != nil {
@@ -157,20 +178,20 @@ func TestFarHeadOfAnEmptyTable(t *testing.T) {
 	nothing(t, s)
 }
 
-// A row that appears below a far head without having been a stray, such as one whose INSERT chose its id, waits for the
-// next look at the table's start and no longer.
+// A row that appears below the head half a minute after it passed, such as one whose INSERT chose its id, waits for the next
+// list of all that is below the head and no longer.
 func TestRowBelowTheHead(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	enqueue(t, env.DB, products(5)...)
-	s := farStore(t, env)
+	s := slowStore(t, env)
 	take(t, s, 5)
-	s.NoMoreLooksBack()
+	s.NoMoreRescans()
 	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (2, 'product', '2')"); err != nil {
 		t.Fatal(err)
 	}
 	nothing(t, s)
-	s.LookAgain()
+	s.ListAllAgain()
 	take(t, s, 1)
 }
 
@@ -178,14 +199,14 @@ func TestRowBelowTheHead(t *testing.T) {
 // the head does, each committed row is settled once.
 func TestHeadLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, far := range []bool{false, true} {
+	for _, slow := range []bool{false, true} {
 		for seed := range uint64(4) {
-			t.Run(fmt.Sprintf("far %t, seed %d", far, seed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("slow %t, seed %d", slow, seed), func(t *testing.T) {
 				t.Parallel()
 				env := migrated(t)
 				stores := []*store.Store{openStore(t, env.DSN), openStore(t, env.DSN)}
-				if far {
-					stores = []*store.Store{farStore(t, env), farStore(t, env)}
+				if slow {
+					stores = []*store.Store{slowStore(t, env), slowStore(t, env)}
 				}
 				r := rand.New(rand.NewPCG(seed, 5))
 				var open []*sql.Tx
@@ -269,12 +290,12 @@ func TestHeadLosesNothing(t *testing.T) {
 	}
 }
 
-// What an id was given out for may be inserted after the head has passed over it, and a deletion that is not committed may
-// be rolled back: a far head looks back, without another look at the table's start.
-func TestFarHeadLooksBack(t *testing.T) {
+// What an id was given out for may be inserted after the head has passed it, and a deletion that is not committed may be
+// rolled back: rescans find it, without a scan from the table's start.
+func TestRescans(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
-	s := farStore(t, env)
+	s := slowStore(t, env)
 	enqueue(t, env.DB, products(10)...)
 	deleting, err := env.DB.BeginTx(t.Context(), nil)
 	if err != nil {

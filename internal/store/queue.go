@@ -90,10 +90,10 @@ func (q *queue) claims(inline int, at start) (list []question) {
 	if q != hot {
 		return []question{{q.claimSQL, []any{inline}}}
 	}
-	if len(at.strays) > 0 {
-		list = append(list, question{fmt.Sprintf(claimHotSQL, "id IN ("+join(at.strays)+")"), []any{inline}})
+	if len(at.stragglers) > 0 {
+		list = append(list, question{fmt.Sprintf(claimHotSQL, spanned(at.stragglers)), []any{inline}})
 	}
-	return append(list, question{q.claimSQL, []any{inline, at.low}})
+	return append(list, question{q.claimSQL, []any{inline, at.head}})
 }
 
 // Contract of a claim of ids from one on or of those listed: exclusive record locks on the rows that it returns and on

@@ -63,7 +63,7 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 		return fmt.Errorf("settle rows: commit: %w", err)
 	}
 	if c.queue == hot {
-		c.store.advance(ctx, c.Rows, gone)
+		c.store.planner.settled(time.Now(), c.Rows, gone)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type Store struct {
 	side    *sqlx.DB
 	lookups *sql.DB
 	schema  *sql.DB
-	head    head
+	planner planner
 }
 
 // Open checks cfg and returns a Store. It does not connect.
@@ -31,7 +31,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, head: head{near: nearScan}}
+	s := &Store{cfg: cfg, planner: planner{quick: quickScan}}
 	claims, side, lookups, schema := cfg.pools(dsn)
 	var sideDB *sql.DB
 	for _, p := range []struct {
