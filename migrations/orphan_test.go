@@ -19,23 +19,9 @@ import (
 // behind the orphan, and must not fail over what that has made.
 func TestUpBehindAnOrphan(t *testing.T) {
 	t.Parallel()
-	ctx, db := context.Background(), testenv.MySQL(t).DB
-	if _, err := migrations.Up(ctx, db); err != nil {
-		t.Fatal(err)
-	}
-	for range files - 7 {
-		if _, err := migrations.Down(ctx, db, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	holder, err := db.BeginTx(ctx, nil) // keeps every ALTER waiting
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback() }()
-	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
-		t.Fatal(err)
-	}
+	ctx := context.Background()
+	env, holder := heldBack(t)
+	db := env.DB
 	orphan, ours := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := db.Exec("ALTER TABLE cache_outbox_sweeps ADD COLUMN swept_at DATETIME(6) NULL COMMENT 'null: not carried out yet'")
@@ -71,23 +57,8 @@ func waiting(t *testing.T, db *sql.DB) (n int) {
 // A signal lets the step in hand end and begins no other. The error says how far it came.
 func TestUpIsInterrupted(t *testing.T) {
 	t.Parallel()
-	db := testenv.MySQL(t).DB
-	if _, err := migrations.Up(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	for range files - 7 {
-		if _, err := migrations.Down(t.Context(), db, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	holder, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback() }()
-	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
-		t.Fatal(err)
-	}
+	env, holder := heldBack(t)
+	db := env.DB
 	ctx, cancel := context.WithCancel(t.Context())
 	type outcome struct {
 		steps int

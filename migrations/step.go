@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // An Option changes how [Up] and [Down] go about it.
@@ -48,7 +51,7 @@ func (s *stepper) step(ctx context.Context, take func(context.Context) (*goose.M
 			if found++; found == stepTries {
 				return nil, err
 			}
-		case number(err) == errLockTimeout:
+		case mysqlerr.Number(err) == mysqlerr.LockTimeout:
 			if time.Since(first) > patience {
 				return nil, fmt.Errorf("step %s has waited for a lock for %s; see SHOW PROCESSLIST for who holds it, and run it again: %w", name(err), patience, err)
 			}
@@ -56,25 +59,14 @@ func (s *stepper) step(ctx context.Context, take func(context.Context) (*goose.M
 				waits = true
 				s.say(fmt.Sprintf("step %s waits for a lock on its table; a statement of a killed migration or a long transaction may hold it", name(err)))
 			}
-			if ended := pause(ctx, time.Since(begun)); ended != nil {
+			// What has queued behind a statement that waited is let through for as long: while an ALTER waits for a
+			// transaction, inserts wait behind the ALTER.
+			if ended := sleep.For(ctx, time.Since(begun)); ended != nil {
 				return nil, fmt.Errorf("%w, while step %s waited for a lock: %w", ended, name(err), err)
 			}
 		default:
 			return r, err
 		}
-	}
-}
-
-// pause lets through what has queued behind a statement that waited for as long: while an ALTER waits for a transaction,
-// inserts wait behind the ALTER. The error is ctx's.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 

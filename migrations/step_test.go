@@ -89,8 +89,8 @@ func TestDownLooksForRowsBeforeEachTry(t *testing.T) {
 	}
 }
 
-// refusedALock is a schema whose next step gets no lock before the transaction ends, and a pool that does not wait long.
-func refusedALock(t *testing.T) (ctx context.Context, hasty, db *sql.DB, holder *sql.Tx) {
+// heldBack is a schema whose next step gets no lock before the transaction ends.
+func heldBack(t *testing.T) (*testenv.Database, *sql.Tx) {
 	t.Helper()
 	env := testenv.MySQL(t)
 	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
@@ -105,10 +105,17 @@ func refusedALock(t *testing.T) (ctx context.Context, hasty, db *sql.DB, holder 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = holder.Rollback() })
+	t.Cleanup(func() { _ = holder.Rollback() }) // no effect after Commit
 	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
 		t.Fatal(err)
 	}
+	return env, holder
+}
+
+// refusedALock is that with a pool that does not wait long.
+func refusedALock(t *testing.T) (ctx context.Context, hasty, db *sql.DB, holder *sql.Tx) {
+	t.Helper()
+	env, holder := heldBack(t)
 	return t.Context(), impatient(t, env), env.DB, holder
 }
 

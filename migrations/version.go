@@ -3,40 +3,21 @@ package migrations
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/schema"
-)
-
-// MySQL's error numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
-const (
-	errTableExists  = 1050 // ER_TABLE_EXISTS_ERROR
-	errColumnExists = 1060 // ER_DUP_FIELDNAME
-	errKeyExists    = 1061 // ER_DUP_KEYNAME
-	errNothingThere = 1091 // ER_CANT_DROP_FIELD_OR_KEY
-	errLockTimeout  = 1205 // ER_LOCK_WAIT_TIMEOUT
 )
 
 // isDoneAlready tells whether a statement was refused because what it makes is there, or what it drops is not.
 func isDoneAlready(err error) bool {
-	switch number(err) {
-	case errTableExists, errColumnExists, errKeyExists, errNothingThere:
+	switch mysqlerr.Number(err) {
+	case mysqlerr.TableExists, mysqlerr.ColumnExists, mysqlerr.KeyExists, mysqlerr.NothingThere:
 		return true
 	}
 	return false
-}
-
-// number is the server's error number, or 0 if err did not come from a server.
-func number(err error) uint16 {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
-		return e.Number
-	}
-	return 0
 }
 
 // Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of

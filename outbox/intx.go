@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // Beginner starts transactions: *sql.DB, *sql.Conn and *sqlx.DB do.
@@ -27,7 +29,7 @@ const (
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)
-		if err == nil || committing || try == inTxTries || !isContention(err) {
+		if err == nil || committing || try == inTxTries || !mysqlerr.IsContention(err) {
 			return err
 		}
 		wait := time.Duration(try) * inTxBackoff

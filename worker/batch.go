@@ -98,25 +98,16 @@ func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
 			c.blame(err)
 			continue
 		}
-		texts += size(plan)
+		c.plan = plan
+		entry := c.entry()
+		texts += entry.Bytes()
 		if len(b.targets) > 0 && (len(b.targets)+len(plan.Keys) > keyLimit || texts > batchTexts) {
 			b.changes = b.changes[:i]
 			return
 		}
-		c.plan = plan
 		c.targets = b.merge(plan)
 		c.end = len(b.targets)
 	}
-}
-
-// size counts the bytes of a plan's texts.
-func size(p invalidation.Plan) (bytes int) {
-	for _, list := range [...][]string{p.Keys, p.Patterns, p.Sets} {
-		for _, text := range list {
-			bytes += len(text)
-		}
-	}
-	return bytes
 }
 
 // merge adds a plan's keys, each once; the longest hold wins.

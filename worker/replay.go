@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -44,7 +45,7 @@ func (w *engine) heal(ctx context.Context) error {
 			busy = busy && !replayed
 		}
 		if busy { // others hold what is left
-			if err := sleep(ctx, replayPause); err != nil {
+			if err := sleep.For(ctx, replayPause); err != nil {
 				return err
 			}
 		}
@@ -225,17 +226,5 @@ func (p *replayLog) over(w *engine) {
 	case !p.began.IsZero():
 		w.log.Info("replayed, redis has everything again", "batches", p.batches, "keys", p.keys,
 			"took", time.Since(p.began).Round(time.Millisecond).String())
-	}
-}
-
-// sleep waits for d, or returns why ctx ended.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

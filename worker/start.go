@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/schema"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -21,7 +22,7 @@ func (w *engine) await(ctx context.Context) error {
 			return err
 		}
 		w.health.down(err)
-		if err := sleep(ctx, awaitPause); err != nil {
+		if err := sleep.For(ctx, awaitPause); err != nil {
 			return err
 		}
 	}

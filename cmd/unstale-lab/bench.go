@@ -13,6 +13,7 @@ import (
 
 	"github.com/unstale/unstale/internal/bench"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -81,7 +82,7 @@ func runBench(ctx context.Context, mode string, cfg bench.Config, asJSON bool) e
 		return err
 	}
 	if asJSON {
-		return printJSON(os.Stdout, r)
+		return output.JSON(os.Stdout, r)
 	}
 	fmt.Fprintf(os.Stdout, "%s: ours %.4g %s, floor %.4g %s, ratio %.3g (%s)\n", r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, runsText(r.Runs))
 	for _, name := range slices.Sorted(maps.Keys(r.Details)) {

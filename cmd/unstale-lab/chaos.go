@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/chaos"
+	"github.com/unstale/unstale/internal/output"
 )
 
 func newChaos() *cobra.Command {
@@ -28,7 +29,7 @@ code 1 if anything is lost. The judge shares no code with the worker.`,
 				return err
 			}
 			if asJSON {
-				err = errors.Join(err, printJSON(os.Stdout, report))
+				err = errors.Join(err, output.JSON(os.Stdout, report))
 			} else {
 				fmt.Print(report)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/unstale/unstale/internal/demo"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -100,7 +101,7 @@ func (d *demoCommand) play(ctx context.Context) (err error) {
 		err = errors.New("demo: not as it should be: the report says what was unexpected")
 	}
 	if d.json {
-		err = errors.Join(err, printJSON(os.Stdout, report))
+		err = errors.Join(err, output.JSON(os.Stdout, report))
 	} else {
 		err = errors.Join(err, report.WriteTable(os.Stdout))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -131,7 +132,7 @@ func (f *deadFlags) list(ctx context.Context, p process, s *store.Store, limit i
 		for i := range letters {
 			list[i] = letterObject(&letters[i])
 		}
-		return printJSON(p.Out, struct {
+		return output.JSON(p.Out, struct {
 			Total int      `json:"total"`
 			Dead  []letter `json:"dead"`
 		}{total, list})
@@ -204,7 +205,7 @@ func (f *deadFlags) show(ctx context.Context, p process, s *store.Store) error {
 	}
 	l := letterObject(&letters[0])
 	if f.json {
-		return printJSON(p.Out, l)
+		return output.JSON(p.Out, l)
 	}
 	params := "none"
 	if l.Params != nil {

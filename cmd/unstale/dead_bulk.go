@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -106,7 +107,7 @@ func (b *deadBulk) count(ctx context.Context, p process, s *store.Store) error {
 
 func (b *deadBulk) report(p process, n int) error {
 	if b.json {
-		return printJSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
+		return output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
 	}
 	would := ""
 	if b.dryRun {

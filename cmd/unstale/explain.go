@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/worker"
 )
@@ -93,7 +94,7 @@ func (e *explainCommand) run(ctx context.Context, p process) error {
 		out.Hold = plan.Hold.String()
 	}
 	if e.json {
-		return printJSON(p.Out, out)
+		return output.JSON(p.Out, out)
 	}
 	out.print(p)
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -87,7 +88,7 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 		return err
 	}
 	if h.json {
-		return printJSON(p.Out, struct {
+		return output.JSON(p.Out, struct {
 			Total   int          `json:"total"`
 			Found   []settlement `json:"found"`
 			Damaged []uint64     `json:"damaged"` // batches that cannot be read

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -55,7 +56,7 @@ each pattern matches, whatever a row gives for its variables.`,
 				found, failed = estimatePatterns(cmd.Context(), redis, m, sample)
 			}
 			if asJSON {
-				return errors.Join(printJSON(p.Out, checkObject(m, faults, found)), failed, faultCount(args[0], faults))
+				return errors.Join(output.JSON(p.Out, checkObject(m, faults, found)), failed, faultCount(args[0], faults))
 			}
 			for _, f := range faults {
 				fmt.Fprintln(p.Err, f)

@@ -9,6 +9,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/migrations"
 )
@@ -118,7 +119,7 @@ func printMigrations(p process, list []*goose.MigrationStatus, asJSON bool) erro
 		out.Migrations = append(out.Migrations, m)
 	}
 	if asJSON {
-		return printJSON(p.Out, out)
+		return output.JSON(p.Out, out)
 	}
 	for _, m := range out.Migrations {
 		state := "pending"

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/term"
@@ -20,15 +18,4 @@ func count[N int | int64](n N, singular string, plural ...string) string {
 		return fmt.Sprint(n, " ", plural[0])
 	}
 	return fmt.Sprint(n, " ", singular, "s")
-}
-
-// printJSON writes v as one indented object; keys and patterns stay readable.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/rerun"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
@@ -148,7 +149,7 @@ func (r *replayCommand) progress(p process) func(rerun.Result) {
 // report says what was done, also when it did not come to its end.
 func (r *replayCommand) report(p process, result rerun.Result, err error) error {
 	if r.json {
-		err = errors.Join(printJSON(p.Out, struct {
+		err = errors.Join(output.JSON(p.Out, struct {
 			DryRun bool `json:"dry_run"`
 			rerun.Result
 		}{r.dryRun, result}), err)

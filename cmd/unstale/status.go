@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -33,7 +34,7 @@ func newStatus(p process) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(p.Out, statusObject(status))
+				return output.JSON(p.Out, statusObject(status))
 			}
 			printStatus(p, status)
 			return nil

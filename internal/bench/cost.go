@@ -80,15 +80,10 @@ func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 	if b.books, err = newAccountant(ctx, s); err != nil {
 		return nil, err
 	}
-	if b.app, err = sql.Open("mysql", s.dsn); err != nil {
+	if b.app, err = s.application(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.app.Close()) }()
-	b.app.SetMaxOpenConns(latencyHands)
-	b.app.SetMaxIdleConns(latencyHands)
-	if err := s.products(ctx); err != nil {
-		return nil, err
-	}
 	for run := range cfg.Runs {
 		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
 		for _, rate := range costRates {
@@ -237,10 +232,7 @@ func (b *costBench) transact(ctx context.Context, i int, hint bool) error {
 		return err
 	}
 	b.at.of[i].committed.Store(b.at.now())
-	if !hint {
-		return nil
-	}
-	return b.shop.Publish(ctx, worker.Config{}.WithDefaults().WakeChannel, "").Err()
+	return b.shop.hint(ctx, hint)
 }
 
 func (b *costBench) report() *Report {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
 )
 
 const enqueueTransactions = 1000 // of each kind in a run
@@ -67,6 +68,28 @@ func enqueue(ctx context.Context, cfg Config) (r *Report, err error) {
 		"transactions": n, "us_update_alone": alone,
 	}}
 	return r, nil
+}
+
+// application is a pool of an application's connections, to a database with products.
+func (s *shop) application(ctx context.Context) (*sql.DB, error) {
+	db, err := sql.Open("mysql", s.dsn)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(latencyHands)
+	db.SetMaxIdleConns(latencyHands)
+	if err := s.products(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// hint publishes a wake-up as an application does after its commit, if wanted.
+func (s *shop) hint(ctx context.Context, wanted bool) error {
+	if !wanted {
+		return nil
+	}
+	return s.Publish(ctx, worker.Config{}.WithDefaults().WakeChannel, "").Err()
 }
 
 // products makes a table that an application may own.

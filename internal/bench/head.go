@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -129,7 +130,7 @@ func (b *headBench) poll(ctx context.Context, store *store.Store) (micros []floa
 	}
 	pace := worker.Config{}.WithDefaults().IdleInterval / time.Duration(b.cfg.Scale)
 	for range b.polls {
-		if err := rest(ctx, pace); err != nil {
+		if err := sleep.For(ctx, pace); err != nil {
 			return nil, err
 		}
 		var found bool
@@ -183,7 +184,7 @@ func (b *headBench) commitLate(ctx context.Context, w *worker.Worker, late []*sq
 		if err := b.shop.Set(ctx, key, "old", 0).Err(); err != nil {
 			return err
 		}
-		if err := rest(ctx, 300*time.Millisecond); err != nil { // a quiet worker, at a random point of its interval
+		if err := sleep.For(ctx, 300*time.Millisecond); err != nil { // a quiet worker, at a random point of its interval
 			return err
 		}
 		took, err := timed(func() error {
@@ -194,7 +195,7 @@ func (b *headBench) commitLate(ctx context.Context, w *worker.Worker, late []*sq
 				if n, err := b.shop.Exists(ctx, key).Result(); n == 0 || err != nil {
 					return err
 				}
-				if err := rest(ctx, time.Millisecond); err != nil {
+				if err := sleep.For(ctx, time.Millisecond); err != nil {
 					return err
 				}
 			}

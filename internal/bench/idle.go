@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -35,7 +36,7 @@ func idle(ctx context.Context, cfg Config) (r *Report, err error) {
 
 	lasts := idleTime / time.Duration(cfg.Scale)
 	fmt.Fprintf(cfg.Progress, "a worker without work, for %s\n", lasts)
-	if err := rest(ctx, idleSettle); err != nil {
+	if err := sleep.For(ctx, idleSettle); err != nil {
 		return nil, err
 	}
 	queries, err := s.questions(ctx)
@@ -43,7 +44,7 @@ func idle(ctx context.Context, cfg Config) (r *Report, err error) {
 		return nil, err
 	}
 	busy, began := cpuTime(), time.Now()
-	if err := rest(ctx, lasts); err != nil {
+	if err := sleep.For(ctx, lasts); err != nil {
 		return nil, err
 	}
 	share, seconds := cpuTime()-busy, time.Since(began).Seconds()
@@ -72,14 +73,4 @@ func cpuTime() float64 {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

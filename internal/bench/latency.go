@@ -74,15 +74,10 @@ func latency(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	b.at = newMoments(commits)
 	s.AddHook(b.at)
-	if b.app, err = sql.Open("mysql", s.dsn); err != nil {
+	if b.app, err = s.application(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.app.Close()) }()
-	b.app.SetMaxOpenConns(latencyHands)
-	b.app.SetMaxIdleConns(latencyHands)
-	if err := s.products(ctx); err != nil {
-		return nil, err
-	}
 	for run := range cfg.Runs {
 		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
 		if err := b.probe(ctx); err != nil {
@@ -164,10 +159,7 @@ func (b *latencyBench) transact(ctx context.Context, i int, wake bool) error {
 		return err
 	}
 	b.at.of[i].committed.Store(b.at.now())
-	if !wake {
-		return nil
-	}
-	return b.shop.Publish(ctx, worker.Config{}.WithDefaults().WakeChannel, "").Err()
+	return b.shop.hint(ctx, wake)
 }
 
 // probe measures what neither can go below: a COMMIT of one changed row by itself, and a round trip to Redis.

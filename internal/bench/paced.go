@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // paced calls do for each i below n when it is due, the first at once and then one every so often, whatever became of those
@@ -24,7 +26,7 @@ func paced(ctx context.Context, every time.Duration, n, hands int, do func(ctx c
 					return nil
 				}
 				due := began.Add(time.Duration(i) * every)
-				if err := rest(ctx, time.Until(due)); err != nil {
+				if err := sleep.For(ctx, time.Until(due)); err != nil {
 					return err
 				}
 				late[i] = time.Since(due)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -98,7 +99,7 @@ func (s *shop) turn(ctx context.Context, g *Ground, r Rival, rows int, pause tim
 	if _, err := s.db.ExecContext(ctx, "ANALYZE TABLE "+r.Table); err != nil {
 		return result, err
 	}
-	if err := rest(ctx, pause); err != nil {
+	if err := sleep.For(ctx, pause); err != nil {
 		return result, err
 	}
 	unlinks, publishes := s.calls(ctx, "unlink"), s.calls(ctx, "publish")

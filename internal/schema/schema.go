@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-sql-driver/mysql"
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // Version is that of the last file of package migrations.
@@ -20,12 +20,6 @@ const Table = "cache_outbox_version"
 
 // Err says that the database's schema is not the one that this binary was built for.
 var Err = errors.New("schema does not match this binary")
-
-// MySQL's error numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
-const (
-	errNoRight = 1142 // ER_TABLEACCESS_DENIED_ERROR
-	errNoTable = 1146 // ER_NO_SUCH_TABLE
-)
 
 // Check returns an error that wraps [Err] and names the cure unless the schema has the version that this code is for. It
 // changes nothing: a database without the version table has version 0.
@@ -63,13 +57,12 @@ const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + Table + " WHERE
 // Read asks the table itself: the dictionary hides one that may not be read, and the schema would seem to be empty.
 func Read(ctx context.Context, db *sql.DB) (version int64, err error) {
 	err = db.QueryRowContext(ctx, versionSQL).Scan(&version)
-	var refused *mysql.MySQLError
-	switch errors.As(err, &refused); {
+	switch number := mysqlerr.Number(err); {
 	case err == nil:
 		return version, nil
-	case refused != nil && refused.Number == errNoTable:
+	case number == mysqlerr.NoTable:
 		return 0, nil
-	case refused != nil && refused.Number == errNoRight:
+	case number == mysqlerr.NoRight:
 		return 0, fmt.Errorf("read schema version: %w; if the tables are there, GRANT SELECT ON %s to this account, otherwise run `unstale migrate up` first",
 			err, Table)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // Contract: the dictionary of the current schema; no lock on rows. The aliases are there because MySQL 8
@@ -67,7 +69,7 @@ func (s *Store) checkAutoInc(ctx context.Context) error {
 func (s *Store) variable(ctx context.Context, name string) (string, error) {
 	var v string
 	err := s.side.GetContext(ctx, &v, "SELECT "+name)
-	if number(err) == errUnknownVariable {
+	if mysqlerr.Number(err) == mysqlerr.UnknownVariable {
 		return "", nil
 	}
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // Lookup runs a lookup of the map in a read-only session of a pool of its own, outside any claim: query has one `?`,
@@ -37,7 +39,7 @@ func (s *Store) Lookup(ctx context.Context, query string, by [][]string) ([][]st
 		return found, nil
 	case ctx.Err() == nil && (isEnded(err) || limited.Err() != nil):
 		return nil, &SlowLookupError{s.cfg.LookupTimeout, err}
-	case number(err) == errReadOnlySession:
+	case mysqlerr.Number(err) == mysqlerr.ReadOnlySession:
 		return nil, fmt.Errorf("look up: it writes, and a lookup's session is read-only; let it only read: %w", err)
 	}
 	return nil, fmt.Errorf("look up: %w", err)

@@ -37,40 +37,33 @@ type preparing struct {
 
 // ExecContext implements driver.ExecerContext.
 func (c *preparing) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	stmt, err := c.prepare(ctx, query, args)
-	switch {
-	case err != nil:
-		return nil, err
-	case stmt == nil:
-		return c.driverConn.ExecContext(ctx, query, args)
-	}
-	result, err := stmt.(driver.StmtExecContext).ExecContext(ctx, args)
-	if isUnprepared(err) { // no more: nothing was done
-		c.stmts[query] = nil
-		return c.driverConn.ExecContext(ctx, query, args)
-	}
-	return result, err
+	return run(ctx, c, query, args, driver.StmtExecContext.ExecContext, c.driverConn.ExecContext)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *preparing) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return run(ctx, c, query, args, driver.StmtQueryContext.QueryContext, c.driverConn.QueryContext)
+}
+
+// run runs a query prepared, or as text if it is not to be prepared or can't be.
+func run[S, R any](ctx context.Context, c *preparing, query string, args []driver.NamedValue,
+	prepared func(S, context.Context, []driver.NamedValue) (R, error),
+	text func(context.Context, string, []driver.NamedValue) (R, error)) (result R, err error) {
 	stmt, err := c.prepare(ctx, query, args)
+	if err == nil && stmt != nil {
+		result, err = prepared(stmt.(S), ctx, args)
+	}
 	switch {
-	case err != nil:
-		return nil, err
-	case stmt == nil:
-		return c.driverConn.QueryContext(ctx, query, args)
-	}
-	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
-	if isUnprepared(err) { // likewise
+	case isUnprepared(err): // nothing was done, and it is not tried again
 		c.stmts[query] = nil
-		return c.driverConn.QueryContext(ctx, query, args)
+	case err != nil || stmt != nil:
+		return result, err
 	}
-	return rows, err
+	return text(ctx, query, args)
 }
 
 // prepare is nil without an error if the query is to run as text. An error is one that the query itself would have met, such as
-// a lock on the table.
+// a lock on the table, or says that it can't be prepared.
 func (c *preparing) prepare(ctx context.Context, query string, args []driver.NamedValue) (driver.Stmt, error) {
 	if !prepared[query] || textBytes(args) > maxPrepared {
 		return nil, nil
@@ -80,10 +73,7 @@ func (c *preparing) prepare(ctx context.Context, query string, args []driver.Nam
 		return stmt, nil
 	}
 	stmt, err := c.PrepareContext(ctx, query)
-	switch {
-	case isUnprepared(err):
-		stmt = nil
-	case err != nil:
+	if err != nil {
 		return nil, err
 	}
 	c.stmts[query] = stmt

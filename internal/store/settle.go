@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // A Settlement says what becomes of a claim's rows. Rows that it does not name stay where they are.
@@ -193,7 +195,7 @@ const packetSQL = "SELECT @@SESSION.max_allowed_packet"
 // error number of its own, so the server is asked for its limit.
 func (c *Claim) exec(ctx context.Context, query string, largest int, args ...any) (sql.Result, error) {
 	res, err := c.tx.ExecContext(ctx, query, args...)
-	if number(err) != errUnknown {
+	if mysqlerr.Number(err) != mysqlerr.Unknown {
 		return res, err
 	}
 	var limit int

@@ -1,6 +1,10 @@
 package store
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+)
 
 // What an error of MySQL may be. The set is closed, so that it can be a metric's label.
 const (
@@ -26,8 +30,8 @@ func State(err error) string {
 // isFull says whether the server could not store something. Where the operating system said so its words are in the
 // message, under several numbers.
 func isFull(err error) bool {
-	switch number(err) {
-	case errFullDisk, errDiskFull, errTableFull, errDiskFullAtOnce:
+	switch mysqlerr.Number(err) {
+	case mysqlerr.FullDisk, mysqlerr.DiskFull, mysqlerr.TableFull, mysqlerr.DiskFullAtOnce:
 		return true
 	case 0:
 		return false

@@ -1,0 +1,62 @@
+// Package mysqlerr names the error numbers of MySQL and MariaDB that the other packages act on.
+package mysqlerr
+
+import (
+	"errors"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The servers' numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
+const (
+	FullDisk        = 20   // EE_DISK_FULL
+	DiskFull        = 1021 // ER_DISK_FULL
+	SortAbort       = 1028 // ER_FILSORT_ABORT
+	ConCount        = 1040 // ER_CON_COUNT_ERROR
+	AccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
+	UnknownCommand  = 1047 // ER_UNKNOWN_COM_ERROR
+	TableExists     = 1050 // ER_TABLE_EXISTS_ERROR
+	Shutdown        = 1053 // ER_SERVER_SHUTDOWN
+	ColumnExists    = 1060 // ER_DUP_FIELDNAME
+	KeyExists       = 1061 // ER_DUP_KEYNAME
+	NothingThere    = 1091 // ER_CANT_DROP_FIELD_OR_KEY
+	Unknown         = 1105 // ER_UNKNOWN_ERROR
+	TableFull       = 1114 // ER_RECORD_FILE_FULL
+	NoRight         = 1142 // ER_TABLEACCESS_DENIED_ERROR
+	NoTable         = 1146 // ER_NO_SUCH_TABLE
+	PacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
+	FullScan        = 1175 // ER_UPDATE_WITHOUT_KEY_IN_TABLE
+	UnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
+	TooManyUserConn = 1203 // ER_TOO_MANY_USER_CONNECTIONS
+	LockTimeout     = 1205 // ER_LOCK_WAIT_TIMEOUT
+	Deadlock        = 1213 // ER_LOCK_DEADLOCK
+	UserLimit       = 1226 // ER_USER_LIMIT_REACHED
+	ReadOnlyOption  = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
+	Unpreparable    = 1295 // ER_UNSUPPORTED_PS
+	Interrupted     = 1317 // ER_QUERY_INTERRUPTED
+	ManyPrepared    = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
+	NeedReprepare   = 1615 // ER_NEED_REPREPARE: its table changes faster than it is prepared
+	ReadOnlySession = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+	ReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
+	SlowMariaDB     = 1969 // ER_STATEMENT_TIMEOUT
+	SlowMySQL       = 3024 // ER_QUERY_TIMEOUT
+	NewAbort        = 3169 // ER_SESSION_WAS_KILLED
+	DiskFullAtOnce  = 3675 // ER_DISK_FULL_NOWAIT
+	Idle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT
+)
+
+// Number is the server's error number, or 0 if err did not come from a server.
+func Number(err error) uint16 {
+	var e *mysql.MySQLError
+	if errors.As(err, &e) {
+		return e.Number
+	}
+	return 0
+}
+
+// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, and running the transaction
+// again is the cure.
+func IsContention(err error) bool {
+	n := Number(err)
+	return n == Deadlock || n == LockTimeout
+}
