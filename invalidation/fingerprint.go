@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
+	"sort"
 )
 
 // fingerprintLength is how many hex digits of the hash name a map.
@@ -41,7 +41,7 @@ func (e *entity) write(w io.Writer) {
 		}
 	}
 	as := slices.Clone(e.as)
-	slices.SortFunc(as, func(a, b alias) int { return strings.Compare(a.target.name, b.target.name) })
+	sort.Slice(as, func(i, j int) bool { return as[i].target.name < as[j].target.name })
 	for _, a := range as {
 		a.id.write(w, fmt.Sprintf("as %q", a.target.name))
 	}

@@ -2,7 +2,7 @@ package invalidation
 
 import (
 	"cmp"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -41,8 +41,9 @@ func (r *report) spend(n int) bool {
 
 // sorted returns the faults in file order.
 func (r *report) sorted() []Fault {
-	slices.SortStableFunc(r.faults, func(a, b Fault) int {
-		return place{a.Line, a.Column}.before(place{b.Line, b.Column})
+	sort.SliceStable(r.faults, func(i, j int) bool {
+		a, b := r.faults[i], r.faults[j]
+		return place{a.Line, a.Column}.before(place{b.Line, b.Column}) < 0
 	})
 	return r.faults
 }

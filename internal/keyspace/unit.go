@@ -1,7 +1,6 @@
 package keyspace
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -87,22 +86,18 @@ func (k *Keyspace) chunks(units []unit) []chunk {
 	if k.cluster == nil {
 		return cut(nil, units)
 	}
-	type slotted struct {
-		slot uint16
-		unit unit
-	}
-	bySlot := make([]slotted, len(units))
+	bySlot := make([]uint64, len(units)) // slot, then position
 	for i, u := range units {
-		bySlot[i] = slotted{protocol.Slot(u.key), u}
+		bySlot[i] = uint64(protocol.Slot(u.key))<<32 | uint64(i)
 	}
-	slices.SortStableFunc(bySlot, func(a, b slotted) int { return cmp.Compare(a.slot, b.slot) })
+	slices.Sort(bySlot)
 	sorted := make([]unit, len(units))
 	for i, s := range bySlot {
-		sorted[i] = s.unit
+		sorted[i] = units[uint32(s)]
 	}
 	var chunks []chunk
 	for start, i := 0, 1; i <= len(sorted); i++ {
-		if i == len(sorted) || bySlot[i].slot != bySlot[start].slot {
+		if i == len(sorted) || bySlot[i]>>32 != bySlot[start]>>32 {
 			chunks = cut(chunks, sorted[start:i])
 			start = i
 		}

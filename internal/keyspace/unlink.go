@@ -1,9 +1,9 @@
 package keyspace
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,7 +76,7 @@ func (r refusedUnit) failure() error {
 
 // failures is the first failure of each index, in order.
 func failures(refused []refusedUnit) []Failure {
-	slices.SortStableFunc(refused, func(a, b refusedUnit) int { return cmp.Compare(a.index, b.index) })
+	sort.SliceStable(refused, func(i, j int) bool { return refused[i].index < refused[j].index })
 	var list []Failure
 	for _, r := range refused {
 		if n := len(list); n == 0 || list[n-1].Index != r.index {
