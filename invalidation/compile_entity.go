@@ -20,7 +20,7 @@ type entityCompiler struct {
 	written []writtenTemplate
 	// unclear is set where a template could not be read: its names may be used.
 	unclear bool
-	mark    visitMark
+	visited visitState
 	depth   int    // in the path that visits it
 	reach   *reach // see reachable
 }

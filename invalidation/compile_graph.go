@@ -9,11 +9,11 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A visitMark says how far the search for cycles has come with an entity.
-type visitMark uint8
+// A visitState says how far the search for cycles has come with an entity.
+type visitState uint8
 
 const (
-	unvisited visitMark = iota
+	unvisited visitState = iota
 	visiting
 	visited
 )
@@ -32,23 +32,23 @@ func (e *entityCompiler) linkAliases() {
 
 // findCycle reports each entry of as that leads back to an entity that is being visited.
 func (e *entityCompiler) findCycle(path []string) {
-	if e.mark != unvisited {
+	if e.visited != unvisited {
 		return
 	}
-	e.mark, e.depth = visiting, len(path)
+	e.visited, e.depth = visiting, len(path)
 	path = append(path, e.entity.name)
 	for _, l := range e.links {
 		target := e.entities[l.target.text]
 		if target == nil {
 			continue
 		}
-		if target.mark == visiting {
+		if target.visited == visiting {
 			e.add(l.target.at, l.target.text, "a cycle: "+writeCycle(path[target.depth:], l.target.text), "remove one of these entries of as")
 			continue
 		}
 		target.findCycle(path)
 	}
-	e.mark = visited
+	e.visited = visited
 }
 
 // writeCycle writes the names of a cycle, which begins and ends with name. Of a long one the end is left out.

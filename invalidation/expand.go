@@ -21,7 +21,7 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	id := [1]string{row.ID}
 	slotBuf := [inlineSlots]value{idSlot: {list: id[:], state: present}}
-	f := frame{entity: e, slots: slotBuf[:]}
+	f := scope{entity: e, slots: slotBuf[:]}
 	if len(e.slots) > len(slotBuf) {
 		f.slots = make([]value, len(e.slots))
 		f.slots[idSlot] = value{list: []string{row.ID}, state: present}
@@ -55,11 +55,11 @@ func (m *Map) entity(row *Row) (*entity, error) {
 func (m *Map) expandAll(e *entity, row Row, answers *Answers) (Plan, error) {
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	var size planSize
-	if err := x.walk(e, func(f *frame) error { return x.measure(f, &size) }); err != nil {
+	if err := x.walk(e, func(f *scope) error { return x.measure(f, &size) }); err != nil {
 		return Plan{}, err
 	}
 	plan := size.newPlan()
-	err := x.walk(e, func(f *frame) error {
+	err := x.walk(e, func(f *scope) error {
 		if err := x.measure(f, &planSize{}); err != nil { // resolves what build reads
 			return err
 		}
@@ -90,7 +90,7 @@ func (s *planSize) newPlan() (p Plan) {
 }
 
 // measure resolves what the templates of a frame use and adds up what they expand to.
-func (x *expansion) measure(f *frame, size *planSize) error {
+func (x *expansion) measure(f *scope, size *planSize) error {
 	if err := x.measureList(f, f.entity.keys, &size.keys, size); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (x *expansion) measure(f *frame, size *planSize) error {
 	return x.measureList(f, f.entity.sets, &size.sets, size)
 }
 
-func (x *expansion) measureList(f *frame, list []template, into *int, size *planSize) error {
+func (x *expansion) measureList(f *scope, list []template, into *int, size *planSize) error {
 	for i := range list {
 		n, err := x.count(f, &list[i])
 		if err != nil {
@@ -117,7 +117,7 @@ func (x *expansion) measureList(f *frame, list []template, into *int, size *plan
 }
 
 // build appends what the templates of a measured frame expand to.
-func (x *expansion) build(f *frame, plan *Plan) (err error) {
+func (x *expansion) build(f *scope, plan *Plan) (err error) {
 	for i := range f.entity.keys {
 		plan.Keys = renderExact(plan.Keys, f, &f.entity.keys[i])
 	}

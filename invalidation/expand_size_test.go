@@ -81,7 +81,7 @@ func TestProductsAreBoundedInBytes(t *testing.T) {
 }
 
 // The entities that a row expands as cost nothing that lasts: they are visited one after the other.
-func TestAllocationsOfManyFrames(t *testing.T) {
+func TestAllocationsOfManyScopes(t *testing.T) {
 	m := mustParse(t, productMap)
 	row := Row{Entity: "wide", ID: "1", Params: Params{
 		{Name: "n", Values: thousands(100)}, {Name: "m", Values: thousands(90)}, {Name: "p", Values: thousands(10)},
@@ -93,12 +93,12 @@ func TestAllocationsOfManyFrames(t *testing.T) {
 		}
 		return err
 	})
-	const frames = 1 + 9000 + 9000*10
+	const scopes = 1 + 9000 + 9000*10
 	if err == nil || !strings.Contains(err.Error(), "10000 keys") {
-		t.Errorf("%d frames, %v", frames, err)
+		t.Errorf("%d frames, %v", scopes, err)
 	}
 	if bytes > 8<<20 {
-		t.Errorf("%d KiB for %d frames", bytes>>10, frames)
+		t.Errorf("%d KiB for %d frames", bytes>>10, scopes)
 	}
 }
 

@@ -17,13 +17,13 @@ func (m *Map) Needs(row Row) ([]Need, error) {
 func (m *Map) needs(e *entity, row Row) ([]Need, error) {
 	x := expansion{limits: &m.limits, row: &row}
 	all := needSet{x: &x, known: map[*Lookup]map[string]struct{}{}}
-	if err := x.walk(e, func(f *frame) error { return x.needs(f, &all) }); err != nil {
+	if err := x.walk(e, func(f *scope) error { return x.needs(f, &all) }); err != nil {
 		return nil, err
 	}
 	return all.list, nil
 }
 
-func (x *expansion) needs(f *frame, all *needSet) (err error) {
+func (x *expansion) needs(f *scope, all *needSet) (err error) {
 	asked := make([]bool, len(f.slots))
 	f.entity.templates(func(t *template) {
 		if err != nil || !x.active(f, t) {

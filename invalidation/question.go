@@ -1,7 +1,7 @@
 package invalidation
 
 // answer returns what the lookup of a slot found.
-func (x *expansion) answer(f *frame, s *slot) ([]string, error) {
+func (x *expansion) answer(f *scope, s *slot) ([]string, error) {
 	var all []string
 	first := true
 	err := x.questions(f, s, func(n Need) error {
@@ -23,7 +23,7 @@ func (x *expansion) answer(f *frame, s *slot) ([]string, error) {
 
 // questions calls ask with every question that the lookup of a slot poses in a frame: one for each combination of the
 // values that it is asked by. Need.By is ask's own.
-func (x *expansion) questions(f *frame, s *slot, ask func(Need) error) error {
+func (x *expansion) questions(f *scope, s *slot, ask func(Need) error) error {
 	total := 1
 	for _, n := range s.by {
 		list, _, err := x.resolve(f, n)

@@ -16,7 +16,7 @@ var errEmptyInPattern = errors.New("an empty value in a pattern would match too 
 // last one fastest. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the lists of
 // every row.
 type combiner struct {
-	frame    *frame
+	scope    *scope
 	template *template
 	index    [inlineSlots]int
 	more     []int // the index of the slots beyond
@@ -25,7 +25,7 @@ type combiner struct {
 // start goes to the first combination, and returns false if there is none.
 func (c *combiner) start() bool {
 	for _, n := range c.template.slots {
-		if v := &c.frame.slots[n]; v.state != present || len(v.list) == 0 {
+		if v := &c.scope.slots[n]; v.state != present || len(v.list) == 0 {
 			return false
 		}
 	}
@@ -54,16 +54,16 @@ func (c *combiner) at(n int) *int {
 	return &c.more[n-len(c.index)]
 }
 
-func (c *combiner) list(n int) []string { return c.frame.slots[c.template.slots[n]].list }
+func (c *combiner) list(n int) []string { return c.scope.slots[c.template.slots[n]].list }
 
 func (c *combiner) value(n int) string { return c.list(n)[*c.at(n)] }
 
 // renderExact appends every text that a template expands to in a frame whose slots are resolved.
-func renderExact(dst []string, f *frame, t *template) []string {
+func renderExact(dst []string, f *scope, t *template) []string {
 	if len(t.slots) == 0 {
 		return append(dst, t.parts[0].text)
 	}
-	c := combiner{frame: f, template: t}
+	c := combiner{scope: f, template: t}
 	var buf [256]byte
 	for ok := c.start(); ok; ok = c.next() {
 		text := buf[:0]
@@ -80,11 +80,11 @@ func renderExact(dst []string, f *frame, t *template) []string {
 }
 
 // renderPatterns is renderExact for patterns: values match only themselves, and a pattern that is too wide is refused.
-func renderPatterns(dst []string, f *frame, t *template, least int) ([]string, error) {
+func renderPatterns(dst []string, f *scope, t *template, least int) ([]string, error) {
 	if len(t.slots) == 0 { // the compiler has measured it
 		return append(dst, t.parts[0].text), nil
 	}
-	c := combiner{frame: f, template: t}
+	c := combiner{scope: f, template: t}
 	var buf [256]byte
 	for ok := c.start(); ok; ok = c.next() {
 		text, prefix := buf[:0], t.prefixSize

@@ -18,16 +18,16 @@ const (
 
 // A spending is what a row has cost so far. Nothing in it overflows: a product is within limits.keys_per_row, and so is
 // each value within limits.params.
-type spending struct{ frames, idBytes, questions, questionBytes int }
+type spending struct{ scopes, idBytes, questions, questionBytes int }
 
-func (x *expansion) spendFrame() error {
-	if x.spent.frames++; x.spent.frames > perKey*x.limits.KeysPerRow {
+func (x *expansion) spendScope() error {
+	if x.spent.scopes++; x.spent.scopes > perKey*x.limits.KeysPerRow {
 		return x.tooMany(fmt.Sprintf("the row expands as more than %d others, %d for each of %%d keys", perKey*x.limits.KeysPerRow, perKey))
 	}
 	return nil
 }
 
-func (x *expansion) spendIDs(f *frame, a *alias, n int) error {
+func (x *expansion) spendIDs(f *scope, a *alias, n int) error {
 	if n > x.limits.KeysPerRow { // product stops counting there
 		return x.tooMany("the row expands as more than %d others")
 	}
@@ -37,7 +37,7 @@ func (x *expansion) spendIDs(f *frame, a *alias, n int) error {
 	return nil
 }
 
-func (x *expansion) spendQuestions(f *frame, s *slot, n int) error {
+func (x *expansion) spendQuestions(f *scope, s *slot, n int) error {
 	if x.spent.questions += n; n > x.limits.KeysPerRow || x.spent.questions > perKey*x.limits.KeysPerRow {
 		return x.tooManyQuestions(s.lookup)
 	}

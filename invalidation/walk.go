@@ -4,17 +4,17 @@ import "fmt"
 
 // walk calls visit with the frame of an entity, and then with those of all that it expands as, each before its own. A
 // frame is another one's when visit has returned: a row may have a hundred thousand of them.
-func (x *expansion) walk(e *entity, visit func(*frame) error) error {
+func (x *expansion) walk(e *entity, visit func(*scope) error) error {
 	x.spent = spending{}
 	return x.step(e, x.row.ID, visit)
 }
 
-func (x *expansion) step(e *entity, id string, visit func(*frame) error) error {
-	if err := x.spendFrame(); err != nil {
+func (x *expansion) step(e *entity, id string, visit func(*scope) error) error {
+	if err := x.spendScope(); err != nil {
 		return err
 	}
 	f := x.take(e, id)
-	defer func() { x.spare = append(x.spare, f) }()
+	defer func() { x.free = append(x.free, f) }()
 	if err := visit(f); err != nil {
 		return err
 	}
@@ -33,10 +33,10 @@ func (x *expansion) step(e *entity, id string, visit func(*frame) error) error {
 }
 
 // take returns a frame in which nothing is resolved but the id.
-func (x *expansion) take(e *entity, id string) *frame {
-	f := &frame{}
-	if n := len(x.spare); n > 0 {
-		f, x.spare = x.spare[n-1], x.spare[:n-1]
+func (x *expansion) take(e *entity, id string) *scope {
+	f := &scope{}
+	if n := len(x.free); n > 0 {
+		f, x.free = x.free[n-1], x.free[:n-1]
 	}
 	f.entity = e
 	own := f.id[:]
@@ -51,7 +51,7 @@ func (x *expansion) take(e *entity, id string) *frame {
 }
 
 // ids returns the ids with which a frame expands as another entity.
-func (x *expansion) ids(f *frame, a *alias) ([]string, error) {
+func (x *expansion) ids(f *scope, a *alias) ([]string, error) {
 	n, err := x.count(f, &a.id)
 	if err != nil {
 		return nil, err

@@ -23,23 +23,23 @@ func inTurn(ctx context.Context, db *sql.DB, fn func() error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock(context.WithoutCancel(ctx), conn)) }()
-	if err := mendVersionTable(ctx, conn); err != nil {
+	if err := repairVersionTable(ctx, conn); err != nil {
 		return err
 	}
 	return fn()
 }
 
 // Contract: one row at most, into goose's own table; repeating it does nothing.
-const mendSQL = "INSERT INTO " + VersionTable + " (version_id, is_applied) SELECT 0, 1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM " + VersionTable + ")"
+const repairSQL = "INSERT INTO " + VersionTable + " (version_id, is_applied) SELECT 0, 1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM " + VersionTable + ")"
 
-// mendVersionTable finishes what a process left that died after it made goose's version table and before it wrote
+// repairVersionTable finishes what a process left that died after it made goose's version table and before it wrote
 // the first row, without which goose refuses every verb.
-func mendVersionTable(ctx context.Context, conn *sql.Conn) error {
+func repairVersionTable(ctx context.Context, conn *sql.Conn) error {
 	var n int
 	if err := conn.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil || n == 0 {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, mendSQL); err != nil {
+	if _, err := conn.ExecContext(ctx, repairSQL); err != nil {
 		return fmt.Errorf("mend the version table: %w", err)
 	}
 	return nil

@@ -41,7 +41,7 @@ entities:
 `
 
 // Sentence 6: each kind of bad row is buried with its reason, and its neighbours in the batch are carried.
-func TestBadRowsAreBuried(t *testing.T) {
+func TestBadRowsAreDeadLettered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap+"limits: {params: 64KiB, keys_per_row: 100, pattern_prefix: 8}\n")
 	w.exec("CREATE TABLE product_categories (product_id INT NOT NULL, category_id INT NOT NULL)")
@@ -185,7 +185,7 @@ func TestSlowLookupsAreDelayed(t *testing.T) {
 }
 
 // The log counts every row that died, under its own reason, those too that die within the interval between two lines.
-func TestEveryDeathIsTold(t *testing.T) {
+func TestEveryDeadLetterIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)
 	r := w.worker(worker.Config{})

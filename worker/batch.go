@@ -15,14 +15,14 @@ import (
 
 // A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.
 type change struct {
-	row     *store.Row
+	row     *store.ClaimedRow
 	decoded invalidation.Row
 	plan    invalidation.Plan
 	targets []int // indexes into batch.targets, one for each of plan.Keys
 	end     int   // of the targets of this change and of all before it
 	fault   *invalidation.RowError
 	retry   bool  // the fault may pass: delay the row before burying it
-	missed  bool  // the fault is an entity that was known lately: delay the row for long
+	known   bool  // the fault is an entity that was known lately: delay the row for long
 	away    error // the outage of the shard that has one of the keys: delay the row, for nobody's fault
 }
 
@@ -36,7 +36,7 @@ type batch struct {
 }
 
 // newBatch decodes rows and finds the faults that need neither map nor server.
-func newBatch(m *invalidation.Map, rows []store.Row) *batch {
+func newBatch(m *invalidation.Map, rows []store.ClaimedRow) *batch {
 	n := len(rows) // a row has one key, mostly
 	b := &batch{
 		m: m, changes: make([]change, n),
@@ -51,7 +51,7 @@ func newBatch(m *invalidation.Map, rows []store.Row) *batch {
 }
 
 func (c *change) decode(paramsLimit int) {
-	switch cut := c.row.Cut(); {
+	switch cut := c.row.TruncatedField(); {
 	case cut != "":
 		c.refuse(invalidation.BadParameter, fmt.Errorf(
 			"%s fills its column, so it was probably cut by a non-strict sql_mode; write at most %d characters of entity and %d of id",
@@ -140,13 +140,13 @@ func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked
 		switch {
 		case err != nil:
 			return done, err
-		case from > 0 && part.Beat.Epoch != done.Beat.Epoch: // what was unlinked before may be lost
-			return done, &keyspace.Loss{Beat: done.Beat}
+		case from > 0 && part.Position.Epoch != done.Position.Epoch: // what was unlinked before may be lost
+			return done, &keyspace.Loss{Position: done.Position}
 		}
 		for _, f := range part.Failures {
 			done.Failures = append(done.Failures, keyspace.Failure{Index: from + f.Index, Err: f.Err})
 		}
-		done.Beat, from = part.Beat, to
+		done.Position, from = part.Position, to
 		if from < len(b.targets) && time.Now().After(half) {
 			b.cut(from)
 		}
@@ -251,9 +251,9 @@ func (b *batch) settlement(cfg Config) store.Settlement {
 func (c *change) settleFault(cfg Config, s *store.Settlement) {
 	reason, text := string(c.fault.Reason), c.fault.Error()
 	attempts := c.row.Attempts + 1
-	if c.missed && attempts < missedTries {
+	if c.known && attempts < knownTries {
 		s.Delays = append(s.Delays, store.Delay{
-			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), jitter(missedDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
+			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
@@ -263,7 +263,7 @@ func (c *change) settleFault(cfg Config, s *store.Settlement) {
 		})
 		return
 	}
-	s.Deaths = append(s.Deaths, store.Death{ID: c.row.ID, Reason: reason, Error: text})
+	s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
 }
 
 // awayReason is why a row is delayed whose shard is away.

@@ -31,8 +31,8 @@ func TestCountsOfABatch(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, exactMap(c.entities))
 			w.onOwnMySQL("--general-log=1", "--log-output=TABLE", "--innodb-stats-auto-recalc=0")
-			trips := &trips{}
-			r := w.worker(worker.Config{BatchRows: c.rows}, trips.of)
+			roundTrips := &roundTrips{}
+			r := w.worker(worker.Config{BatchRows: c.rows}, roundTrips.of)
 			const counted = 20
 			const batches = counted + 5 // where little else is in the table MySQL may refuse the DELETE of spans: see outbox
 			for range batches {
@@ -44,7 +44,7 @@ func TestCountsOfABatch(t *testing.T) {
 			}
 			checkStatements(t, w.claiming(), counted)
 			w.checkPrepared(4)
-			trips.check(t, batches, c.unlinks)
+			roundTrips.check(t, batches, c.unlinks)
 		})
 	}
 }
@@ -120,7 +120,7 @@ func TestCountsOfAPoll(t *testing.T) {
 
 // From the claim to the commit a row costs so many allocations, nine of them in reading its columns. Not parallel, since
 // allocations are counted for the whole process.
-func TestAllocationsOfAPass(t *testing.T) {
+func TestAllocationsFromClaimToCommit(t *testing.T) {
 	const rows, batches, perRow = 1000, 10, 15
 	w := newWorld(t, exactMap(1))
 	r := w.worker(worker.Config{BatchRows: rows})
@@ -206,18 +206,18 @@ func statementName(head, tail string) string {
 	return head
 }
 
-// trips are the round trips of a Keyspace, each as the names of its commands. It is a hook of the client.
-type trips struct {
+// roundTrips are the round trips of a Keyspace, each as the names of its commands. It is a hook of the client.
+type roundTrips struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (t *trips) of(r worker.Redis) worker.Redis {
+func (t *roundTrips) of(r worker.Redis) worker.Redis {
 	r.(*keyspace.Keyspace).Client().AddHook(t)
 	return r
 }
 
-func (t *trips) add(commands ...redis.Cmder) {
+func (t *roundTrips) add(commands ...redis.Cmder) {
 	names := make([]string, len(commands))
 	for i, c := range commands {
 		names[i] = c.Name()
@@ -227,16 +227,16 @@ func (t *trips) add(commands ...redis.Cmder) {
 	t.all = append(t.all, strings.Join(names, " "))
 }
 
-func (t *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (t *roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (t *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (t *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, c redis.Cmder) error {
 		t.add(c)
 		return next(ctx, c)
 	}
 }
 
-func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (t *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		t.add(commands...)
 		return next(ctx, commands)
@@ -244,7 +244,7 @@ func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // check wants two round trips a batch: the UNLINKs with the beacon, and then the message.
-func (t *trips) check(test *testing.T, batches, unlinks int) {
+func (t *roundTrips) check(test *testing.T, batches, unlinks int) {
 	test.Helper()
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,49 +16,49 @@ import (
 // An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the map's reload and the cron jobs; they
 // meet in channels only.
 type engine struct {
-	cfg       Config
-	store     *store.Store
-	redis     cache
-	close     func() error // of store and redis
-	maps      *mapFile
-	log       *slog.Logger
-	metrics   *metrics
-	health    *health
-	passLimit time.Duration // of one pass, from the claim to the commit
-	size      batchSize     // of the next claim
-	replays   batchSize     // of the next claim of journalled batches
-	ledger    ledger        // of what the journal says that Redis has
-	progress  replayLog
-	lately    journalEntities
-	burials   *tidings
-	delays    *tidings
-	unread    *unreadTables
+	cfg        Config
+	store      *store.Store
+	redis      cache
+	close      func() error // of store and redis
+	maps       *mapFile
+	log        *slog.Logger
+	metrics    *metrics
+	health     *health
+	batchLimit time.Duration  // of one pass, from the claim to the commit
+	size       batchSize      // of the next claim
+	healSize   batchSize      // of the next claim of journalled batches
+	positions  knownPositions // of what the journal says that Redis has
+	progress   healLog
+	journal    journalEntities
+	deadLog    *rowLog
+	delayLog   *rowLog
+	unread     *unreadTables
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a pass requested sweeps; likewise
 	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
-	resting  atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
+	paused   atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
 }
 
 func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metrics *metrics, health *health) *engine {
 	w := &engine{
 		cfg: cfg, store: pools, redis: redis, maps: maps, log: cfg.Log, metrics: metrics, health: health,
-		passLimit: passLimit(pools.ClaimTimeout()),
-		size:      newBatchSize(cfg.BatchRows),
-		replays:   newBatchSize(store.MaxReplay),
-		wake:      make(chan struct{}, 1),
-		sweepNow:  make(chan struct{}, 1),
-		burials:   newTidings(cfg.Log, "rows are dead letters now, see 'unstale dead list'"),
-		delays:    newTidings(cfg.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
-		unread:    newUnreadTables(cfg.Log),
+		batchLimit: batchLimit(pools.ClaimTimeout()),
+		size:       newBatchSize(cfg.BatchRows),
+		healSize:   newBatchSize(store.MaxHeal),
+		wake:       make(chan struct{}, 1),
+		sweepNow:   make(chan struct{}, 1),
+		deadLog:    newRowLog(cfg.Log, "rows are dead letters now, see 'unstale dead list'"),
+		delayLog:   newRowLog(cfg.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
+		unread:     newUnreadTables(cfg.Log),
 	}
-	w.resting.Store(true) // until the loop has looked, or drain
+	w.paused.Store(true) // until the loop has looked, or drain
 	return w
 }
 
-// passLimit keeps a pass below half of what the server allows a silent session, and below the five seconds in
+// batchLimit keeps a pass below half of what the server allows a silent session, and below the five seconds in
 // which a stop has to be over.
-func passLimit(claimTimeout time.Duration) time.Duration {
+func batchLimit(claimTimeout time.Duration) time.Duration {
 	return min(claimTimeout*2/5, 4*time.Second)
 }
 
@@ -76,8 +76,8 @@ func (w *engine) run(ctx context.Context) error {
 		group.Go(func() error { w.listen(ctx); return nil })
 	}
 	err = group.Wait()
-	w.burials.close()
-	w.delays.close()
+	w.deadLog.close()
+	w.delayLog.close()
 	<-jobs.Stop().Done() // cron jobs end with ctx
 	return err
 }
@@ -86,7 +86,7 @@ func (w *engine) run(ctx context.Context) error {
 func (w *engine) drain(ctx context.Context) (Result, error) {
 	total, err := w.drainRows(ctx)
 	for swept := 1; swept > 0 && err == nil; {
-		if swept, err = w.sweep(ctx); errors.Is(err, errLed) {
+		if swept, err = w.sweep(ctx); errors.Is(err, errSweptElsewhere) {
 			err = nil
 		}
 	}
@@ -98,8 +98,8 @@ func (w *engine) drain(ctx context.Context) (Result, error) {
 
 // drainRows is Worker.DrainRows.
 func (w *engine) drainRows(ctx context.Context) (Result, error) {
-	defer w.burials.close()
-	defer w.delays.close()
+	defer w.deadLog.close()
+	defer w.delayLog.close()
 	var total Result
 	pause, err := w.store.Paused(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (w *engine) drainRows(ctx context.Context) (Result, error) {
 	if pause != nil {
 		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
 	}
-	w.resting.Store(false)
+	w.paused.Store(false)
 	if err := w.heal(ctx); err != nil {
 		return total, err
 	}
@@ -117,7 +117,7 @@ func (w *engine) drainRows(ctx context.Context) (Result, error) {
 			if ctx.Err() != nil {
 				return total, ctx.Err()
 			}
-			r, err := w.pass(ctx, claim)
+			r, err := w.runBatch(ctx, claim)
 			total.add(r)
 			if err != nil {
 				return total, err

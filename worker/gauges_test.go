@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	unreadLine = "level=WARN msg=\"gauges of a table cannot be read"
-	readLine   = "level=INFO msg=\"gauges of a table are read again\" table=cache_outbox_dead"
-	buried     = "INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) " +
+	unreadLine   = "level=WARN msg=\"gauges of a table cannot be read"
+	readLine     = "level=INFO msg=\"gauges of a table are read again\" table=cache_outbox_dead"
+	deadLettered = "INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) " +
 		"VALUES ('thing', '1', 1, 0, 'redis_refused', '', '', '2020-01-01')"
-	buriedGauge = `unstale_rows_dead{reason="redis_refused"}`
+	deadLetterGauge = `unstale_rows_dead{reason="redis_refused"}`
 )
 
 // A table that cannot be read takes its own gauges away, and no others; the log tells of it once, and once when it is over.
@@ -26,21 +26,21 @@ func TestGaugesWithoutOneTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.enqueue(things(1)...)
-	w.exec(buried)
+	w.exec(deadLettered)
 	w.exec("RENAME TABLE cache_outbox_dead TO hidden")
 	r.start(t)
 	testenv.Eventually(t, "the others are read", func() bool {
 		return metric(t, r, "unstale_rows_waiting") == 1 && metric(t, r, "unstale_oldest_age_seconds") > 0
 	})
 	testenv.Eventually(t, "the log tells", func() bool { return r.log.count(unreadLine) == 1 })
-	if !math.IsNaN(metric(t, r, buriedGauge)) || r.log.count("table=cache_outbox_dead error=") != 1 || r.log.count("outage") != 0 {
-		t.Errorf("%s is %v", buriedGauge, metric(t, r, buriedGauge))
+	if !math.IsNaN(metric(t, r, deadLetterGauge)) || r.log.count("table=cache_outbox_dead error=") != 1 || r.log.count("outage") != 0 {
+		t.Errorf("%s is %v", deadLetterGauge, metric(t, r, deadLetterGauge))
 	}
 	if _, err := r.store.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "cache_outbox_dead") {
 		t.Errorf("status: %v", err)
 	}
 	w.exec("RENAME TABLE hidden TO cache_outbox_dead")
-	testenv.Eventually(t, "it is read again", func() bool { return metric(t, r, buriedGauge) == 1 && r.log.count(readLine) == 1 })
+	testenv.Eventually(t, "it is read again", func() bool { return metric(t, r, deadLetterGauge) == 1 && r.log.count(readLine) == 1 })
 	if n := r.log.count(unreadLine); n != 1 {
 		t.Errorf("the log tells of it %d times", n)
 	}
@@ -55,8 +55,8 @@ func TestGaugesInAnOutage(t *testing.T) {
 	r.start(t)
 	testenv.Eventually(t, "the loop tells", func() bool { return r.log.count("outage: rows wait") == 1 })
 	for n := range 4 { // readings, each begun after the last one's figures were seen
-		w.exec(buried)
-		testenv.Eventually(t, "a table is read", func() bool { return metric(t, r, buriedGauge) == float64(n+1) })
+		w.exec(deadLettered)
+		testenv.Eventually(t, "a table is read", func() bool { return metric(t, r, deadLetterGauge) == float64(n+1) })
 	}
 	if v := metric(t, r, "unstale_rows_waiting"); !math.IsNaN(v) || r.log.count(unreadLine) != 0 {
 		t.Errorf("unstale_rows_waiting is %v", v)

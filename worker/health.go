@@ -28,27 +28,27 @@ type health struct {
 	metrics *metrics
 
 	mu       sync.Mutex
-	turned   time.Time // the loop's last turn; zero before the first
+	lastTurn time.Time // the loop's last turn; zero before the first
 	since    time.Time // of the outage
 	outage   error     // nil while the servers answer
 	state    string    // of the outage, as logged
 	sweepErr error     // nil while sweeps work
 	sweepBad time.Time // when they last failed here
 	missing  []string  // masters of a Redis Cluster that are away
-	deaf     []string  // states, as logged, in which wake-ups have not been heard since they last were
+	unheard  []string  // states, as logged, in which wake-ups have not been heard since they last were
 	started  bool
-	resting  bool // an operator has paused all workers: no fault, and readiness does not tell
+	paused   bool // an operator has paused all workers: no fault, and readiness does not tell
 }
 
 func newHealth(log *slog.Logger, m *metrics) *health {
-	return &health{log: log, metrics: m, turned: time.Now()}
+	return &health{log: log, metrics: m, lastTurn: time.Now()}
 }
 
 // up notes a turn of the loop that found both servers well.
 func (h *health) up() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turned = time.Now()
+	h.lastTurn = time.Now()
 	if h.outage != nil {
 		h.log.Info("outage is over, working again", "lasted", time.Since(h.since).Round(time.Millisecond).String())
 		h.outage = nil
@@ -64,27 +64,27 @@ func (h *health) up() {
 func (h *health) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turned, h.started = time.Now(), false
+	h.lastTurn, h.started = time.Now(), false
 }
 
 // turn notes that the loop is at work on something long.
 func (h *health) turn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turned = time.Now()
+	h.lastTurn = time.Now()
 }
 
-// rest notes whether an operator has paused the workers. Only a change is logged.
-func (h *health) rest(resting bool, p *store.Pause) {
+// setPaused notes whether an operator has paused the workers. Only a change is logged.
+func (h *health) setPaused(resting bool, p *store.Pause) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case resting && !h.resting && p != nil:
+	case resting && !h.paused && p != nil:
 		h.log.Warn("paused: rows wait until 'unstale resume'", "pause", p.String())
-	case !resting && h.resting:
+	case !resting && h.paused:
 		h.log.Info("the pause is over, working again")
 	}
-	h.resting = resting
+	h.paused = resting
 	h.metrics.paused.Set(0)
 	if resting {
 		h.metrics.paused.Set(1)
@@ -125,14 +125,14 @@ func (h *health) inOutage() bool {
 func (h *health) down(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turned = time.Now()
+	h.lastTurn = time.Now()
 	state := outageState(err)
 	if cure := cures[state]; cure != "" {
 		err = fmt.Errorf("%w; %s", err, cure)
 	}
 	if h.outage == nil || h.state != state {
 		if h.outage == nil {
-			h.since = h.turned
+			h.since = h.lastTurn
 		}
 		h.log.Warn("outage: rows wait, nothing is lost; trying again", "state", state, "error", err)
 		h.metrics.outages.WithLabelValues(state).Inc()
@@ -181,16 +181,16 @@ func (h *health) subscribed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
-		if len(h.deaf) > 0 {
+		if len(h.unheard) > 0 {
 			h.log.Info("wake-ups are heard again")
 		}
-		h.deaf = nil
+		h.unheard = nil
 		h.metrics.subscribed.Set(1)
 		return
 	}
 	h.metrics.subscribed.Set(0)
-	if state := outageState(err); !slices.Contains(h.deaf, state) {
-		h.deaf = append(h.deaf, state)
+	if state := outageState(err); !slices.Contains(h.unheard, state) {
+		h.unheard = append(h.unheard, state)
 		h.log.Warn("wake-ups are not heard, so rows wait for the next poll; trying again", "state", state, "error", err)
 	}
 }
@@ -199,7 +199,7 @@ func (h *health) subscribed(err error) {
 func (h *health) alive() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if silent := time.Since(h.turned); silent > stalled {
+	if silent := time.Since(h.lastTurn); silent > stalled {
 		return fmt.Errorf("the loop has not turned for %s", silent.Round(time.Second))
 	}
 	return nil
@@ -210,7 +210,7 @@ func (h *health) ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.resting: // it is wanted
+	case h.paused: // it is wanted
 		return nil
 	case h.outage != nil:
 		return h.outage

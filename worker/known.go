@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	journalLook  = time.Minute // between two looks at the journal's entities, however many unknown ones there are
-	journalLimit = time.Second // of one look
-	missedTries  = 64          // of a row whose entity was known lately: about an hour
-	missedDelay  = time.Minute // the longest wait between two of them
+	journalInterval = time.Minute // between two looks at the journal's entities, however many unknown ones there are
+	journalLimit    = time.Second // of one look
+	knownTries      = 64          // of a row whose entity was known lately: about an hour
+	knownDelay      = time.Minute // the longest wait between two of them
 )
 
 // journalEntities remember which entities the journal has, of this worker and of all others.
@@ -29,7 +29,7 @@ type journalEntities struct {
 func (j *journalEntities) has(ctx context.Context, entity string, ask func(context.Context) (map[string]bool, error)) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.at.IsZero() || time.Since(j.at) > journalLook {
+	if j.at.IsZero() || time.Since(j.at) > journalInterval {
 		ctx, cancel := context.WithTimeout(ctx, journalLimit)
 		defer cancel()
 		j.found, j.err = ask(ctx)
@@ -38,9 +38,9 @@ func (j *journalEntities) has(ctx context.Context, entity string, ask func(conte
 	return j.found[entity], j.err
 }
 
-// forgive lets rows wait whose entity the map does not have and had lately: the file was probably cut short, or is older
+// delayKnown lets rows wait whose entity the map does not have and had lately: the file was probably cut short, or is older
 // than what runs elsewhere. Burying them would lose what a good map cures.
-func (w *engine) forgive(ctx context.Context, b *batch) {
+func (w *engine) delayKnown(ctx context.Context, b *batch) {
 	known := map[string]string{}
 	for i := range b.changes {
 		c := &b.changes[i]
@@ -54,7 +54,7 @@ func (w *engine) forgive(ctx context.Context, b *batch) {
 		}
 		if why != "" {
 			c.fault.Err = fmt.Errorf("%w of version %s, but %s", c.fault.Err, b.m.Version(), why)
-			c.missed = true
+			c.known = true
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (w *engine) knownLately(ctx context.Context, entity string) string {
 	if version := w.maps.had(entity); version != "" {
 		return "the map of version " + version + " had it"
 	}
-	switch found, err := w.lately.has(ctx, entity, w.store.JournalEntities); {
+	switch found, err := w.journal.has(ctx, entity, w.store.JournalEntities); {
 	case err != nil:
 		return "the journal could not be asked whether it was known: " + err.Error()
 	case found:

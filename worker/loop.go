@@ -78,10 +78,10 @@ type clock struct {
 func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
-	var signs store.Signs
+	var state store.PollState
 	if ticked {
 		var err error
-		if signs, err = w.signs(ctx, next); err != nil {
+		if state, err = w.pollState(ctx, next); err != nil {
 			return Result{}, err
 		}
 	}
@@ -98,21 +98,21 @@ func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		next.unsure = false
 	}
-	r, err := w.passIf(ctx, next.likely)
+	r, err := w.pollBatch(ctx, next.likely)
 	next.likely = r.Full || r.Claimed > 1
 	if err == nil && ticked {
-		err = w.tick(ctx, now, signs, next, &r)
+		err = w.tick(ctx, now, state, next, &r)
 	}
 	return w.sweepsOf(r), err
 }
 
 // tick is the part of a step that comes once a second.
-func (w *engine) tick(ctx context.Context, now time.Time, signs store.Signs, next *clock, r *Result) error {
+func (w *engine) tick(ctx context.Context, now time.Time, state store.PollState, next *clock, r *Result) error {
 	if err := w.look(ctx, now, next); err != nil {
 		return err
 	}
-	if signs.Due {
-		due, err := w.pass(ctx, w.store.ClaimDue)
+	if state.Due {
+		due, err := w.runBatch(ctx, w.store.ClaimDue)
 		if err != nil {
 			return err
 		}
@@ -135,24 +135,24 @@ func (w *engine) sweepsOf(r Result) Result {
 	return r
 }
 
-// signs looks at what changes slowly in MySQL, a pause among it.
-func (w *engine) signs(ctx context.Context, next *clock) (store.Signs, error) {
-	looking, cancel := context.WithTimeout(ctx, w.passLimit)
+// pollState looks at what changes slowly in MySQL, a pause among it.
+func (w *engine) pollState(ctx context.Context, next *clock) (store.PollState, error) {
+	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
 	defer cancel()
-	signs, err := w.store.Signs(looking)
+	state, err := w.store.PollState(looking)
 	if err != nil {
-		return signs, err
+		return state, err
 	}
 	var p *store.Pause
-	if signs.Paused && !next.paused { // who and why, for the log
+	if state.Paused && !next.paused { // who and why, for the log
 		if p, err = w.store.Paused(looking); err != nil {
-			return signs, err
+			return state, err
 		}
 	}
-	w.resting.Store(signs.Paused)
-	w.health.rest(signs.Paused, p)
-	next.paused = signs.Paused
-	return signs, nil
+	w.paused.Store(state.Paused)
+	w.health.setPaused(state.Paused, p)
+	next.paused = state.Paused
+	return state, nil
 }
 
 // look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
@@ -163,7 +163,7 @@ func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err erro
 		next.heal = now.Add(jitter(healInterval, 0.1))
 		err = w.heal(ctx)
 	} else {
-		_, err = w.redis.Beat(ctx)
+		_, err = w.redis.CheckBeacon(ctx)
 	}
 	if err != nil {
 		return err
@@ -175,19 +175,19 @@ func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err erro
 	return nil
 }
 
-// passIf runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
+// pollBatch runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
 // transaction. Where rows are likely to wait it doesn't ask, which is a round trip less before they are claimed.
-func (w *engine) passIf(ctx context.Context, likely bool) (Result, error) {
+func (w *engine) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	if likely {
-		return w.pass(ctx, w.store.Claim)
+		return w.runBatch(ctx, w.store.Claim)
 	}
-	looking, cancel := context.WithTimeout(ctx, w.passLimit)
+	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
 	defer cancel()
 	found, err := w.store.Waiting(looking)
 	if !found || err != nil {
 		return Result{}, err
 	}
-	return w.pass(ctx, w.store.Claim)
+	return w.runBatch(ctx, w.store.Claim)
 }
 
 // notify leaves a signal unless one waits already.

@@ -69,7 +69,7 @@ func (f *mapFile) read() (changed bool, err error) {
 	if err != nil {
 		return false, f.once(src, err)
 	}
-	mended := f.fail != nil
+	recovered := f.fail != nil
 	old := f.current.Swap(m)
 	if old != nil {
 		for _, entity := range old.Entities() {
@@ -77,7 +77,7 @@ func (f *mapFile) read() (changed bool, err error) {
 		}
 	}
 	f.src, f.fail = src, nil
-	return mended || old == nil || old.Version() != m.Version(), nil
+	return recovered || old == nil || old.Version() != m.Version(), nil
 }
 
 // had is the version of the last map before the current one that had an entity, "" if none had.

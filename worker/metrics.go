@@ -14,36 +14,36 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	rows         *prometheus.CounterVec // by outcome
-	buried       *prometheus.CounterVec // by reason
-	putOff       *prometheus.CounterVec // by reason
-	keys         prometheus.Counter
-	messages     prometheus.Counter
-	sweeps       prometheus.Counter
-	sweptKeys    prometheus.Counter
-	contention   prometheus.Counter
-	wakes        prometheus.Counter
-	outages      *prometheus.CounterVec // by state
-	replays      prometheus.Counter
-	replayed     prometheus.Counter
-	replayedKeys prometheus.Counter
-	reloads      *prometheus.CounterVec // by result
-	up           prometheus.Gauge
-	paused       prometheus.Gauge
-	away         prometheus.Gauge
-	subscribed   prometheus.Gauge
-	waiting      prometheus.Gauge
-	oldest       prometheus.Gauge
-	delayed      prometheus.Gauge
-	overdue      prometheus.Gauge
-	sweepQueue   prometheus.Gauge
-	sweepRefused prometheus.Gauge
-	sweeping     prometheus.Gauge
-	damaged      prometheus.Gauge
-	dead         *prometheus.GaugeVec // by reason
-	passSeconds  prometheus.Histogram
-	batchRows    prometheus.Histogram
-	sweepSeconds prometheus.Histogram
+	rows          *prometheus.CounterVec // by outcome
+	deadLettered  *prometheus.CounterVec // by reason
+	putOff        *prometheus.CounterVec // by reason
+	keys          prometheus.Counter
+	messages      prometheus.Counter
+	sweeps        prometheus.Counter
+	sweptKeys     prometheus.Counter
+	contention    prometheus.Counter
+	wakes         prometheus.Counter
+	outages       *prometheus.CounterVec // by state
+	heals         prometheus.Counter
+	healedBatches prometheus.Counter
+	healedKeys    prometheus.Counter
+	reloads       *prometheus.CounterVec // by result
+	up            prometheus.Gauge
+	paused        prometheus.Gauge
+	away          prometheus.Gauge
+	subscribed    prometheus.Gauge
+	waiting       prometheus.Gauge
+	oldest        prometheus.Gauge
+	delayed       prometheus.Gauge
+	overdue       prometheus.Gauge
+	sweepQueue    prometheus.Gauge
+	sweepRefused  prometheus.Gauge
+	sweeping      prometheus.Gauge
+	damaged       prometheus.Gauge
+	dead          *prometheus.GaugeVec // by reason
+	batchSeconds  prometheus.Histogram
+	batchRows     prometheus.Histogram
+	sweepSeconds  prometheus.Histogram
 }
 
 func newMetrics() *metrics {
@@ -70,7 +70,7 @@ func newMetrics() *metrics {
 		return h
 	}
 	m.rows = counters("rows_total", "Rows carried through a batch, by outcome: unlinked, delayed, dead, repeated.", "outcome")
-	m.buried = counters("rows_dead_total", "Rows buried by this process, by reason.", "reason")
+	m.deadLettered = counters("rows_dead_total", "Rows buried by this process, by reason.", "reason")
 	m.putOff = counters("rows_delayed_total", "Rows that this process delayed after a failure, by reason.", "reason")
 	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
 	m.messages = counter("messages_published_total", "Messages published about keys.")
@@ -79,9 +79,9 @@ func newMetrics() *metrics {
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a pass start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.outages = counters("outages_total", "Outages entered, by state.", "state")
-	m.replays = counter("replays_total", "Times that Redis was found to have lost unlinks that it had acknowledged.")
-	m.replayed = counter("replayed_batches_total", "Batches of the journal that were unlinked again.")
-	m.replayedKeys = counter("replayed_keys_total", "Keys that were unlinked again.")
+	m.heals = counter("replays_total", "Times that Redis was found to have lost unlinks that it had acknowledged.")
+	m.healedBatches = counter("replayed_batches_total", "Batches of the journal that were unlinked again.")
+	m.healedKeys = counter("replayed_keys_total", "Keys that were unlinked again.")
 	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
 	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
 	m.paused = gauge("paused", "1 while an operator has all workers paused.")
@@ -98,7 +98,7 @@ func newMetrics() *metrics {
 	m.sweeping.Set(1)
 	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
-	m.passSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",
+	m.batchSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
 	m.batchRows = histogram("batch_rows", "Rows of a pass.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
 	m.sweepSeconds = histogram("sweep_seconds", "A pass over the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
@@ -113,7 +113,7 @@ func (m *metrics) zero() {
 		m.rows.WithLabelValues(outcome)
 	}
 	for _, reason := range invalidation.Reasons() {
-		m.buried.WithLabelValues(string(reason))
+		m.deadLettered.WithLabelValues(string(reason))
 		m.dead.WithLabelValues(string(reason))
 	}
 	for _, reason := range []string{awayReason, string(invalidation.LookupFailed), string(invalidation.RedisRefused), string(invalidation.UnknownEntity)} {
@@ -127,21 +127,21 @@ func (m *metrics) zero() {
 	}
 }
 
-// passed counts a pass that claimed rows.
-func (m *metrics) passed(r Result, s store.Settlement) {
+// batchDone counts a pass that claimed rows.
+func (m *metrics) batchDone(r Result, s store.Settlement) {
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
 	m.rows.WithLabelValues("dead").Add(float64(r.Dead))
 	m.rows.WithLabelValues("repeated").Add(float64(r.Repeats))
-	for _, d := range s.Deaths {
-		m.buried.WithLabelValues(d.Reason).Inc()
+	for _, d := range s.Dead {
+		m.deadLettered.WithLabelValues(d.Reason).Inc()
 	}
 	for _, d := range s.Delays {
 		m.putOff.WithLabelValues(d.Reason).Inc()
 	}
 	m.keys.Add(float64(r.Keys))
 	m.messages.Add(float64(r.Messages))
-	m.passSeconds.Observe(r.Took.Seconds())
+	m.batchSeconds.Observe(r.Took.Seconds())
 	m.batchRows.Observe(float64(r.Claimed))
 }
 

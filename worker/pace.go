@@ -19,11 +19,11 @@ type pace struct {
 	apart  time.Duration // the shortest time between two passes for hints
 	spread float64       // waits are longer by that share at most, so that workers do not poll in step
 
-	wait   time.Duration // the last one
-	began  time.Time     // the step under way, or the last one
-	passed time.Time     // when the last pass began
-	due    time.Time     // the next step
-	hinted bool          // that one is made for a hint
+	wait    time.Duration // the last one
+	began   time.Time     // the step under way, or the last one
+	carried time.Time     // when the last pass began
+	due     time.Time     // the next step
+	hinted  bool          // that one is made for a hint
 }
 
 func newPace(cfg Config) pace {
@@ -40,7 +40,7 @@ func (p *pace) next(now time.Time, r Result) time.Duration {
 	hinted := p.hinted
 	p.hinted = false
 	if hinted || r.Claimed > 0 {
-		p.passed = p.began
+		p.carried = p.began
 	}
 	switch {
 	case r.Full:
@@ -61,7 +61,7 @@ func (p *pace) next(now time.Time, r Result) time.Duration {
 // hint is the wait for the step that a hint asks for, 0 if it may begin at once. It never puts a step off.
 func (p *pace) hint(now time.Time) time.Duration {
 	p.hinted = true
-	earliest := p.passed.Add(p.apart)
+	earliest := p.carried.Add(p.apart)
 	if p.due.Before(earliest) {
 		earliest = p.due
 	}

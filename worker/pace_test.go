@@ -17,7 +17,7 @@ func aPace(apart time.Duration) *pace {
 }
 
 // The wait grows while passes find little, shrinks while they find much, and stays between 5 ms and the idle interval.
-func TestPaceFollowsWhatPassesFind(t *testing.T) {
+func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -102,12 +102,12 @@ func TestPaceRestsWhileHintsCome(t *testing.T) {
 
 // a load is what became of commits at a rate.
 type load struct {
-	rows, passes, polls int
-	longest, waited     time.Duration // from a commit to the step that finds it; all of them together
+	rows, batches, polls int
+	longest, waited      time.Duration // from a commit to the step that finds it; all of them together
 }
 
 // carry simulates a minute of commits at random times.
-func carry(p *pace, rate float64, pass time.Duration) (l load) {
+func carry(p *pace, rate float64, progress time.Duration) (l load) {
 	random := rand.New(rand.NewPCG(7, 7))
 	gap := func() time.Duration { return time.Duration(random.ExpFloat64() / rate * float64(time.Second)) }
 	begin := time.Now()
@@ -122,9 +122,9 @@ func carry(p *pace, rate float64, pass time.Duration) (l load) {
 			found++
 		}
 		if found > 0 {
-			l.passes++
+			l.batches++
 			l.rows += found
-			now = now.Add(pass)
+			now = now.Add(progress)
 		}
 		now = now.Add(p.next(now, Result{Claimed: found}))
 	}
@@ -147,7 +147,7 @@ func TestPaceOfALoad(t *testing.T) {
 		{rate: 5000, rows: 20, polls: 200, mean: 4 * ms},
 	} {
 		l := carry(aPace(0), c.rate, 2*ms)
-		rows, mean := float64(l.rows)/float64(l.passes), l.waited/time.Duration(l.rows)
+		rows, mean := float64(l.rows)/float64(l.batches), l.waited/time.Duration(l.rows)
 		if rows < c.rows || l.polls > 60*c.polls+1 || mean > c.mean || l.longest > 50*ms {
 			t.Errorf("at %v/s a pass carries %.2f rows, there are %d polls a minute, and a commit waits for %s at the mean and for %s at most",
 				c.rate, rows, l.polls, mean, l.longest)

@@ -9,7 +9,7 @@ import (
 
 // A cache is what the worker needs of Redis: a *keyspace.Keyspace, or one that a test wraps to fail on demand.
 type cache interface {
-	Beat(ctx context.Context) (keyspace.Beat, error)
+	CheckBeacon(ctx context.Context) (keyspace.Position, error)
 	Away() []string
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)

@@ -222,7 +222,7 @@ func (r refusing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 }
 
 // Sentence 6: a key that Redis refuses delays its row, and buries it when its attempts are used up.
-func TestRefusedKeyIsRetriedThenBuried(t *testing.T) {
+func TestRefusedKeyIsDelayedThenDeadLettered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	w.set(texts(3, "shop:thing:%d")...)
@@ -303,7 +303,7 @@ func TestReadyzIsVerbatim(t *testing.T) {
 }
 
 // Sentence 9: a stop finishes the pass in hand. The pass is held up inside UNLINK while the stop arrives.
-func TestStopFinishesThePassInHand(t *testing.T) {
+func TestStopFinishesTheBatchInHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	slow := &holding{entered: make(chan struct{}), leave: make(chan struct{})}

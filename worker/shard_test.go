@@ -74,7 +74,7 @@ func TestShardAway(t *testing.T) {
 	if dead := w.count("cache_outbox_dead"); dead != 0 {
 		t.Errorf("%d dead letters", dead)
 	}
-	if got := replayed(t, r); got != 0 {
+	if got := healed(t, r); got != 0 {
 		t.Errorf("%d batches were replayed", got)
 	}
 	if got := fmt.Sprint(r.redis.Away()); got != "[]" {

@@ -9,8 +9,8 @@ import (
 const (
 	// countShare is how many times as long as a count of the sets that wait took the next one waits.
 	countShare = 20
-	// calm is how long no more sets than a batch must have come before their rate says when all will be taken.
-	calm = 5 * time.Second
+	// steadyTime is how long no more sets than a batch must have come before their rate says when all will be taken.
+	steadyTime = 5 * time.Second
 )
 
 // setCounts are what counts of the sets that wait have found since sets began.
@@ -28,15 +28,15 @@ func (c *setCounts) take(total int64, took time.Duration) (arriving bool) {
 		c.base, c.grown = total, now
 	}
 	c.next = now.Add(countShare * took)
-	return now.Sub(c.grown) < calm
+	return now.Sub(c.grown) < steadyTime
 }
 
 // countSets brings the total of the sets up to date, if they are under way: those that were taken and those that wait.
 func (s *sweepWatch) countSets() {
 	s.mu.Lock()
-	way := s.ways[store.SweepSet]
-	began, taken := way.began, way.pass.Scanned
-	wanted := way.under && !time.Now().Before(way.counts.next)
+	progress := s.states[store.SweepSet]
+	began, taken := progress.began, progress.progress.Scanned
+	wanted := progress.running && !time.Now().Before(progress.counts.next)
 	s.mu.Unlock()
 	if !wanted {
 		return
@@ -49,10 +49,10 @@ func (s *sweepWatch) countSets() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if way.began != began { // others are under way by now
+	if progress.began != began { // others are under way by now
 		return
 	}
 	total := taken + int64(n)
-	way.arriving = way.counts.take(total, time.Since(asked))
-	way.pass.Total = max(total, way.pass.Scanned)
+	progress.arriving = progress.counts.take(total, time.Since(asked))
+	progress.progress.Total = max(total, progress.progress.Scanned)
 }

@@ -23,7 +23,7 @@ func (w *engine) sweepLoop(ctx context.Context) {
 		case <-timer.C:
 		case <-w.sweepNow:
 		}
-		if w.resting.Load() {
+		if w.paused.Load() {
 			timer.Reset(jitter(tickInterval/4, 0.1))
 			continue
 		}
@@ -34,7 +34,7 @@ func (w *engine) sweepLoop(ctx context.Context) {
 		case errors.Is(err, errPaused): // not a fault
 			timer.Reset(tickInterval)
 			continue
-		case errors.Is(err, errLed):
+		case errors.Is(err, errSweptElsewhere):
 			w.health.sweptElsewhere()
 			timer.Reset(jitter(tickInterval, 0.1))
 			continue
@@ -78,26 +78,26 @@ func (w *engine) sweepFailed(ctx context.Context, err error) {
 var (
 	// errPaused ends sweeps that an operator's pause finds under way. Their requests wait.
 	errPaused = errors.New("all workers are paused")
-	// errLed says that another worker sweeps.
-	errLed = errors.New("another worker sweeps")
+	// errSweptElsewhere says that another worker sweeps.
+	errSweptElsewhere = errors.New("another worker sweeps")
 )
 
-// sweep takes the lead and carries out what waits. It returns how many requests it carried out. The error is errLed where
+// sweep takes the lead and carries out what waits. It returns how many requests it carried out. The error is errSweptElsewhere where
 // another worker is at it.
 func (w *engine) sweep(ctx context.Context) (done int, err error) {
 	waiting, err := w.store.Sweeps(ctx, 1)
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
-	lead, err := w.store.TryLead(ctx) // one worker sweeps at a time
+	lock, err := w.store.TrySweepLock(ctx) // one worker sweeps at a time
 	if err != nil {
 		return 0, err
 	}
-	if lead == nil {
-		return 0, errLed
+	if lock == nil {
+		return 0, errSweptElsewhere
 	}
-	defer lead.Drop()
-	watch := w.watchSweep(ctx, lead)
+	defer lock.Release()
+	watch := w.watchSweep(ctx, lock)
 	done, err = w.newSweeping(watch).run()
 	if cause := watch.end(); cause != nil {
 		err = cause
@@ -108,8 +108,8 @@ func (w *engine) sweep(ctx context.Context) (done int, err error) {
 // finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the
 // request was made may have stored it behind the pass' back, which the next pass finds if it begins when every lease
 // of that time has run out. A pass that began as late as that was the settling one.
-func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, beat keyspace.Beat) error {
-	swept := store.Swept{SettleAfter: m.Lease(), Beat: store.Beat(beat), MapVersion: m.Version()}
+func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, position keyspace.Position) error {
+	swept := store.Swept{SettleAfter: m.Lease(), Position: store.Position(position), MapVersion: m.Version()}
 	var again []store.Sweep
 	for _, r := range requests {
 		if r.Age() < m.Lease() {

@@ -91,16 +91,16 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	w.set("shop:list:7:p1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
 	r.start(t)
-	pass := func() *store.SweepPass {
+	progress := func() *store.SweepProgress {
 		t.Helper()
 		st, err := r.store.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.Pass
+		return st.Scan
 	}
-	testenv.Eventually(t, "status shows the pass", func() bool { return pass() != nil })
-	p := pass()
+	testenv.Eventually(t, "status shows the pass", func() bool { return progress() != nil })
+	p := progress()
 	if p.Worker != "test" || p.Patterns != 1 || p.Scanned != 250 || p.Total != 1000 || p.Unlinked != 5 {
 		t.Errorf("%+v", p)
 	}
@@ -113,11 +113,11 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	testenv.Eventually(t, "the pass is given up", func() bool { return r.log.count("lost the lead of sweeps") == 1 })
 	close(slow.goOn)
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
-	testenv.Eventually(t, "its end in status", func() bool { return pass() == nil })
+	testenv.Eventually(t, "its end in status", func() bool { return progress() == nil })
 }
 
 // Sentence 13: a pause ends a pass that is under way, whose requests wait.
-func TestPauseEndsAPass(t *testing.T) {
+func TestPauseEndsAScan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	slow := slowSweeper{goOn: make(chan struct{})}
@@ -125,18 +125,18 @@ func TestPauseEndsAPass(t *testing.T) {
 	w.set("shop:list:7:p1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
 	r.start(t)
-	pass := func() bool {
+	progress := func() bool {
 		st, err := r.store.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.Pass != nil
+		return st.Scan != nil
 	}
-	testenv.Eventually(t, "the pass", pass)
+	testenv.Eventually(t, "the pass", progress)
 	if err := r.store.Pause(t.Context(), "somebody", "", 0); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "the end of the pass", func() bool { return !pass() })
+	testenv.Eventually(t, "the end of the pass", func() bool { return !progress() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
 	if _, err := r.store.Resume(t.Context()); err != nil {
@@ -255,7 +255,7 @@ func TestAPatternBesideSets(t *testing.T) {
 	w.requestSets(r.store, 600)
 	r.start(t)
 	testenv.Eventually(t, "the second batch", func() bool { return slow.batches.Load() == 2 })
-	var sets *store.SweepPass
+	var sets *store.SweepProgress
 	testenv.Eventually(t, "status shows the sets", func() bool {
 		st, err := r.store.Status(t.Context())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	patternsOfAPass = 10_000
+	patternsOfAScan = 10_000
 	setsOfABatch    = 500     // as many as one row of the journal takes
 	bytesOfABatch   = 1 << 20 // of the names of sets
 )
@@ -112,7 +112,7 @@ func (s *sweeping) begin(ctx context.Context, k *sweepKind) {
 // next are the requests of the next batch, or pass.
 func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
 	if k.kind == store.SweepPattern {
-		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAPass)
+		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAScan)
 	}
 	requests, err := s.store.SweepsOf(ctx, k.kind, k.after, setsOfABatch)
 	bytes := 0

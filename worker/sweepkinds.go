@@ -21,18 +21,18 @@ func (s *sweeping) sweepPatterns(ctx context.Context, requests []store.Sweep) (d
 		}
 		asked[r.Name] = append(asked[r.Name], r)
 	}
-	s.watch.begin(store.SweepPass{Kind: store.SweepPattern, Patterns: len(patterns)})
+	s.watch.begin(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer s.watch.over(store.SweepPattern)
 	result, err := s.redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
-		s.watch.note(store.SweepPattern, func(pass *store.SweepPass) {
-			pass.Scanned, pass.Total, pass.Unlinked = p.Scanned, p.Total, p.Unlinked
+		s.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
+			progress.Scanned, progress.Total, progress.Unlinked = p.Scanned, p.Total, p.Unlinked
 		})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
 	}
-	s.watch.note(store.SweepPattern, func(pass *store.SweepPass) {
-		pass.Scanned, pass.Total, pass.Unlinked = result.Scanned, result.Total, result.Unlinked
+	s.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
+		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
 	})
 	m := s.maps.Map()
 	if _, err := s.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
@@ -53,7 +53,7 @@ func (s *sweeping) sweepPatterns(ctx context.Context, requests []store.Sweep) (d
 	if err := s.putOff(ctx, refused); err != nil {
 		return 0, err
 	}
-	return len(requests), s.finishSweeps(ctx, m, swept, result.Beat)
+	return len(requests), s.finishSweeps(ctx, m, swept, result.Position)
 }
 
 // someAway says that some sets met an outage of their own, in a slot that is moving or of a master that is away. They
@@ -110,7 +110,7 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []store.Sweep) (done 
 			small = append(small, r)
 		}
 	}
-	err = errors.Join(s.putOff(ctx, refused), s.finishSweeps(ctx, m, small, taken.Beat))
+	err = errors.Join(s.putOff(ctx, refused), s.finishSweeps(ctx, m, small, taken.Position))
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +142,7 @@ func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r store.Sw
 	case isRefusal(err):
 		err = s.putOff(ctx, []refusal{{r, err}})
 	case err == nil:
-		if err = s.finishSweeps(ctx, m, []store.Sweep{r}, taken.Beat); err == nil {
+		if err = s.finishSweeps(ctx, m, []store.Sweep{r}, taken.Position); err == nil {
 			s.tookSets(1)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func
 		if err == nil {
 			n := int64(len(members))
 			s.metrics.swept(0, n)
-			s.watch.note(store.SweepSet, func(pass *store.SweepPass) { pass.Unlinked += n })
+			s.watch.note(store.SweepSet, func(progress *store.SweepProgress) { progress.Unlinked += n })
 		}
 		return err
 	}
@@ -168,9 +168,9 @@ func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func
 // tookSets counts sets that are gone.
 func (s *sweeping) tookSets(sets int) {
 	s.metrics.swept(sets, 0)
-	s.watch.note(store.SweepSet, func(pass *store.SweepPass) {
-		pass.Scanned += int64(sets)
-		pass.Total = max(pass.Total, pass.Scanned)
+	s.watch.note(store.SweepSet, func(progress *store.SweepProgress) {
+		progress.Scanned += int64(sets)
+		progress.Total = max(progress.Total, progress.Scanned)
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // setsInStatus is what status says of index sets once good is satisfied with it.
-func setsInStatus(t *testing.T, r *running, what string, good func(p *store.SweepPass) bool) (last *store.SweepPass) {
+func setsInStatus(t *testing.T, r *running, what string, good func(p *store.SweepProgress) bool) (last *store.SweepProgress) {
 	t.Helper()
 	testenv.Eventually(t, what, func() bool {
 		st, err := r.store.Status(t.Context())
@@ -37,16 +37,16 @@ func TestSetsThatComeAreCounted(t *testing.T) {
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)
 	r.start(t)
-	setsInStatus(t, r, "the first total", func(p *store.SweepPass) bool { return p.Scanned == 500 && p.Total == 600 })
+	setsInStatus(t, r, "the first total", func(p *store.SweepProgress) bool { return p.Scanned == 500 && p.Total == 600 })
 	w.requestSets(r.store, 1000)
-	p := setsInStatus(t, r, "the next total", func(p *store.SweepPass) bool { return p.Total == 1600 })
+	p := setsInStatus(t, r, "the next total", func(p *store.SweepProgress) bool { return p.Total == 1600 })
 	if p.Scanned != 500 || !p.Unsure {
 		t.Errorf("%+v", p)
 	}
 	if left, ok := p.Left(); ok {
 		t.Errorf("%v are said to be left", left)
 	}
-	setsInStatus(t, r, "an estimate when no more come", func(p *store.SweepPass) bool { _, ok := p.Left(); return ok })
+	setsInStatus(t, r, "an estimate when no more come", func(p *store.SweepProgress) bool { _, ok := p.Left(); return ok })
 	close(slow.goOn)
 	testenv.Eventually(t, "the sets", func() bool { return len(w.left()) == 0 })
 }
@@ -93,7 +93,7 @@ func TestMembersOfALargeSetMove(t *testing.T) {
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { held.Redis = real; return held })
 	w.requestLarge(r.store, "tag:large", 5000)
 	r.start(t)
-	p := setsInStatus(t, r, "members", func(p *store.SweepPass) bool { return p.Unlinked > 0 })
+	p := setsInStatus(t, r, "members", func(p *store.SweepProgress) bool { return p.Unlinked > 0 })
 	if p.Scanned != 0 || p.Total != 1 || p.Unlinked >= 5000 || !p.Unsure {
 		t.Errorf("%+v", p)
 	}

@@ -18,23 +18,23 @@ const (
 // an operator pauses the workers. Safe for concurrent use.
 type sweepWatch struct {
 	worker *engine
-	lead   *store.Lead
+	lock   *store.SweepLock
 	ctx    context.Context // of the sweeps
 	cancel context.CancelCauseFunc
 	stop   chan struct{}
 	group  sync.WaitGroup
 
-	mu   sync.Mutex
-	ways map[store.SweepKind]*sweepWay
+	mu     sync.Mutex
+	states map[store.SweepKind]*sweepState
 }
 
-// A sweepWay is how far the sweeps of one kind are.
-type sweepWay struct {
-	pass   store.SweepPass
-	began  time.Time
-	under  bool // way: otherwise there is none of the kind
-	noted  bool // MySQL has heard of it
-	logged bool // the log has
+// A sweepState is how far the sweeps of one kind are.
+type sweepState struct {
+	progress store.SweepProgress
+	began    time.Time
+	running  bool // way: otherwise there is none of the kind
+	noted    bool // MySQL has heard of it
+	logged   bool // the log has
 
 	// Of sets:
 	counts   setCounts
@@ -43,8 +43,8 @@ type sweepWay struct {
 }
 
 // watchSweep begins to look after sweeps, which are to use the watch's context, until end is called.
-func (w *engine) watchSweep(ctx context.Context, lead *store.Lead) *sweepWatch {
-	s := &sweepWatch{worker: w, lead: lead, stop: make(chan struct{}), ways: map[store.SweepKind]*sweepWay{
+func (w *engine) watchSweep(ctx context.Context, lock *store.SweepLock) *sweepWatch {
+	s := &sweepWatch{worker: w, lock: lock, stop: make(chan struct{}), states: map[store.SweepKind]*sweepState{
 		store.SweepPattern: {}, store.SweepSet: {},
 	}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
@@ -53,20 +53,20 @@ func (w *engine) watchSweep(ctx context.Context, lead *store.Lead) *sweepWatch {
 }
 
 // begin notes that sweeps of a kind begin.
-func (s *sweepWatch) begin(p store.SweepPass) {
+func (s *sweepWatch) begin(p store.SweepProgress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	way := s.ways[p.Kind]
-	*way = sweepWay{pass: p, began: time.Now(), under: true, noted: way.noted}
+	state := s.states[p.Kind]
+	*state = sweepState{progress: p, began: time.Now(), running: true, noted: state.noted}
 }
 
 // beginSets notes that a batch of sets begins, the first one or another.
 func (s *sweepWatch) beginSets() {
 	s.mu.Lock()
-	under := s.ways[store.SweepSet].under
+	under := s.states[store.SweepSet].running
 	s.mu.Unlock()
 	if !under {
-		s.begin(store.SweepPass{Kind: store.SweepSet})
+		s.begin(store.SweepProgress{Kind: store.SweepSet})
 	}
 }
 
@@ -74,25 +74,25 @@ func (s *sweepWatch) beginSets() {
 func (s *sweepWatch) setsInHand(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ways[store.SweepSet].large = n
+	s.states[store.SweepSet].large = n
 }
 
 // note takes in how far sweeps of a kind are.
-func (s *sweepWatch) note(kind store.SweepKind, change func(*store.SweepPass)) {
+func (s *sweepWatch) note(kind store.SweepKind, change func(*store.SweepProgress)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(&s.ways[kind].pass)
+	change(&s.states[kind].progress)
 }
 
 // over notes that sweeps of a kind have come to their end.
 func (s *sweepWatch) over(kind store.SweepKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	way := s.ways[kind]
-	if way.under && way.logged {
-		s.worker.log.Info("swept", append(attributes(way.pass), "took", time.Since(way.began).Round(time.Millisecond).String())...)
+	state := s.states[kind]
+	if state.running && state.logged {
+		s.worker.log.Info("swept", append(attributes(state.progress), "took", time.Since(state.began).Round(time.Millisecond).String())...)
 	}
-	way.under = false
+	state.running = false
 }
 
 // end ends the watch and returns why it gave the sweeps up, if it did.
@@ -113,16 +113,16 @@ func (s *sweepWatch) run() {
 	for said := time.Now(); ; {
 		select {
 		case <-s.stop:
-			for kind := range s.ways {
+			for kind := range s.states {
 				s.over(kind)
 				s.tell(kind, false)
 			}
 			return
 		case <-ticker.C:
 		}
-		if s.worker.resting.Load() {
+		if s.worker.paused.Load() {
 			s.cancel(errPaused)
-		} else if err := s.lead.Held(s.ctx); err != nil {
+		} else if err := s.lock.Check(s.ctx); err != nil {
 			s.cancel(err)
 		}
 		if s.ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (s *sweepWatch) run() {
 			said = time.Now()
 		}
 		s.countSets()
-		for kind := range s.ways {
+		for kind := range s.states {
 			s.tell(kind, aloud)
 		}
 	}
@@ -143,32 +143,32 @@ func (s *sweepWatch) run() {
 // and the log, if aloud. Progress that can't be told is no reason to stop.
 func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	s.mu.Lock()
-	way := s.ways[kind]
-	pass, under, noted := way.pass, way.under, way.noted
-	pass.ForMicros = time.Since(way.began).Microseconds()
-	pass.Unsure = way.arriving || way.large > 0
-	way.noted, way.logged = under, way.logged || under && aloud
+	state := s.states[kind]
+	progress, under, noted := state.progress, state.running, state.noted
+	progress.ForMicros = time.Since(state.began).Microseconds()
+	progress.Unsure = state.arriving || state.large > 0
+	state.noted, state.logged = under, state.logged || under && aloud
 	s.mu.Unlock()
 	var err error
 	switch {
 	case under:
-		err = s.worker.store.NotePass(s.ctx, pass)
+		err = s.worker.store.NoteProgress(s.ctx, progress)
 	case noted:
-		err = s.worker.store.PassOver(context.WithoutCancel(s.ctx), kind)
+		err = s.worker.store.EndProgress(context.WithoutCancel(s.ctx), kind)
 	}
 	if err != nil {
 		s.worker.log.Debug("cannot note the progress of a sweep", "error", err)
 	}
 	if under && aloud {
-		out := attributes(pass)
-		if left, ok := pass.Left(); ok {
+		out := attributes(progress)
+		if left, ok := progress.Left(); ok {
 			out = append(out, "left", left.Round(time.Second).String())
 		}
 		s.worker.log.Info("sweeping", out...)
 	}
 }
 
-func attributes(p store.SweepPass) []any {
+func attributes(p store.SweepProgress) []any {
 	if p.Kind == store.SweepSet {
 		return []any{"sets", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
 	}

@@ -194,7 +194,7 @@ func TestStatusOfSweeps(t *testing.T) {
 		}
 	}
 	var status struct {
-		Pass *sweepPass `json:"sweep_pass"`
+		Pass *sweepScan `json:"sweep_pass"`
 		Sets *sweepSets `json:"sweep_sets"`
 	}
 	r = call(t, vars, "status", "--json")

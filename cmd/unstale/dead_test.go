@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// buryThings makes dead letters of rows that no map knows.
-func (w *world) buryThings(n int) {
+// deadLetterThings makes dead letters of rows that no map knows.
+func (w *world) deadLetterThings(n int) {
 	w.t.Helper()
 	for i := range n {
 		if _, err := w.db.Exec("INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES ('nonsense', ?, ?, 't')",
@@ -25,7 +25,7 @@ func (w *world) buryThings(n int) {
 func TestDead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.buryThings(3)
+	w.deadLetterThings(3)
 	dead := func(args ...string) result { return call(t, w.env, append([]string{"dead"}, args...)...) }
 	r := dead("list", "--limit", "2")
 	if lines := strings.Split(r.out, "\n"); r.code != exitDone || len(lines) != 4 || lines[2] != "and 1 more; see --limit" ||
@@ -81,7 +81,7 @@ func TestHistoryOfARetry(t *testing.T) {
 	w := newWorld(t)
 	w.fill(4)
 	w.start("--once").wantExit(exitDone) // so that the first id is not 1, as others are
-	w.buryThings(1)
+	w.deadLetterThings(1)
 	for range 2 { // retried and buried again
 		if r := call(t, w.env, "dead", "retry", "--all"); r.code != exitDone || r.out != "retried 1 dead letter\n" {
 			t.Fatalf("%+v", r)

@@ -179,9 +179,9 @@ func TestOutages(t *testing.T) {
 				t.Errorf("/readyz is %d during the outage", got)
 			}
 			o.fix(f)
-			mended := time.Now()
+			fixed := time.Now()
 			r.until("the outage is over", func() bool { return r.log.has("outage is over") })
-			t.Logf("%s: at work %s after it was mended", name, time.Since(mended).Round(time.Millisecond))
+			t.Logf("%s: at work %s after it was mended", name, time.Since(fixed).Round(time.Millisecond))
 			if strings.HasPrefix(name, "mysql") && name != "mysql is read-only" {
 				f.enqueue(3)
 			}

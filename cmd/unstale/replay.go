@@ -11,7 +11,7 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/rerun"
+	"github.com/unstale/unstale/internal/replay"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -126,7 +126,7 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	job := rerun.Job{Store: store, Redis: redis, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	job := replay.Job{Store: store, Redis: redis, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
 	result, err := job.Run(ctx)
 	err = errors.Join(orSchema(ctx, store, err), redis.Close(), store.Close())
 	return r.report(p, result, err)
@@ -136,9 +136,9 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 const progressInterval = 2 * time.Second
 
 // progress tells on the error stream how far a long replay is.
-func (r *replayCommand) progress(p process) func(rerun.Result) {
+func (r *replayCommand) progress(p process) func(replay.Result) {
 	said := time.Now()
-	return func(result rerun.Result) {
+	return func(result replay.Result) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
 			fmt.Fprintf(p.Err, "%s, %s\n", count(result.Batches, "batch", "batches"), count(result.Keys, "key"))
@@ -147,11 +147,11 @@ func (r *replayCommand) progress(p process) func(rerun.Result) {
 }
 
 // report says what was done, also when it did not come to its end.
-func (r *replayCommand) report(p process, result rerun.Result, err error) error {
+func (r *replayCommand) report(p process, result replay.Result, err error) error {
 	if r.json {
 		err = errors.Join(output.JSON(p.Out, struct {
 			DryRun bool `json:"dry_run"`
-			rerun.Result
+			replay.Result
 		}{r.dryRun, result}), err)
 	} else {
 		would := ""

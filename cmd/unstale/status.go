@@ -74,7 +74,7 @@ func statusObject(s store.Status) any {
 		SweepsRefused    any            `json:"sweeps_refused"`
 		SweepError       string         `json:"sweep_error,omitempty"`
 		SweepFailure     string         `json:"sweep_failure,omitempty"`
-		SweepPass        *sweepPass     `json:"sweep_pass"`
+		SweepPass        *sweepScan     `json:"sweep_pass"`
 		SweepSets        *sweepSets     `json:"sweep_sets"`
 		LastBatch        *batch         `json:"last_batch"`
 		JournalDamaged   any            `json:"journal_damaged"`
@@ -84,7 +84,7 @@ func statusObject(s store.Status) any {
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
-		SweepPass: sweepPassObject(s.Pass), SweepSets: sweepSetsObject(s.Sets),
+		SweepPass: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
 	}
 	if s.SweepFailure != nil {
 		out.SweepFailure = s.SweepFailure.Error
@@ -99,8 +99,8 @@ func statusObject(s store.Status) any {
 	return out
 }
 
-// A sweepPass is a pass over the keyspace that is under way, in JSON.
-type sweepPass struct {
+// A sweepScan is a pass over the keyspace that is under way, in JSON.
+type sweepScan struct {
 	Worker      string   `json:"worker"`
 	Patterns    int      `json:"patterns"`
 	Scanned     int64    `json:"scanned"`
@@ -110,11 +110,11 @@ type sweepPass struct {
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
 }
 
-func sweepPassObject(p *store.SweepPass) *sweepPass {
+func sweepScanObject(p *store.SweepProgress) *sweepScan {
 	if p == nil {
 		return nil
 	}
-	out := &sweepPass{Worker: p.Worker, Patterns: p.Patterns, Scanned: p.Scanned, Unlinked: p.Unlinked, ForSeconds: p.For().Seconds()}
+	out := &sweepScan{Worker: p.Worker, Patterns: p.Patterns, Scanned: p.Scanned, Unlinked: p.Unlinked, ForSeconds: p.For().Seconds()}
 	if p.Total > 0 {
 		out.Total = &p.Total
 	}
@@ -122,7 +122,7 @@ func sweepPassObject(p *store.SweepPass) *sweepPass {
 	return out
 }
 
-func leftSeconds(p *store.SweepPass) *float64 {
+func leftSeconds(p *store.SweepProgress) *float64 {
 	left, ok := p.Left()
 	if !ok {
 		return nil
@@ -141,7 +141,7 @@ type sweepSets struct {
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
 }
 
-func sweepSetsObject(p *store.SweepPass) *sweepSets {
+func sweepSetsObject(p *store.SweepProgress) *sweepSets {
 	if p == nil {
 		return nil
 	}
@@ -151,8 +151,8 @@ func sweepSetsObject(p *store.SweepPass) *sweepSets {
 	}
 }
 
-// sweepPassText says the same in a line.
-func sweepPassText(p *store.SweepPass) string {
+// sweepScanText says the same in a line.
+func sweepScanText(p *store.SweepProgress) string {
 	text := count(p.Scanned, "name") + " scanned"
 	if p.Total > 0 {
 		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
@@ -209,11 +209,11 @@ func printStatus(p process, s store.Status) {
 		sweeps = append(sweeps, printable(fmt.Sprintf("all fail in worker %s: %s", f.Worker, f.Error)))
 	}
 	line("sweeps", bounded(s.Sweeps), sweeps...)
-	if s.Pass != nil {
-		line("sweeping", printable(sweepPassText(s.Pass)))
+	if s.Scan != nil {
+		line("sweeping", printable(sweepScanText(s.Scan)))
 	}
 	if s.Sets != nil {
-		line("sweeping", printable(sweepPassText(s.Sets)))
+		line("sweeping", printable(sweepScanText(s.Sets)))
 	}
 	if b := s.LastBatch; b != nil {
 		line("last batch", count(b.Rows, "row"), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)

@@ -68,7 +68,7 @@ func (s *shop) take(ctx context.Context, rows int) error {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
 	limit := &limited{left: rows, enough: enough}
-	w, err := s.hire("worker", couponMap, worker.Config{
+	w, err := s.newWorker("worker", couponMap, worker.Config{
 		BatchRows: floorBatch, InstrumentRedis: func(c redis.UniversalClient) { c.AddHook(limit) },
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *shop) floorTake(ctx context.Context, rows int) error {
 	}
 	defer conn.Close()
 	for seq := uint64(1); rows > 0; seq++ {
-		n, err := s.floorPass(ctx, conn, seq)
+		n, err := s.carryFloor(ctx, conn, seq)
 		if err == nil && n == 0 {
 			err = errors.New("too few rows")
 		}

@@ -63,7 +63,7 @@ type costBench struct {
 	shop  *shop
 	books *accountant
 	app   *sql.DB
-	at    *moments
+	at    *timestamps
 	next  int               // commit
 	runs  map[string][]cost // by trial
 }
@@ -76,7 +76,7 @@ func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	b := &costBench{cfg: cfg, shop: s, at: newMoments(costTotal(cfg)), runs: map[string][]cost{}}
+	b := &costBench{cfg: cfg, shop: s, at: newTimestamps(costTotal(cfg)), runs: map[string][]cost{}}
 	if b.books, err = newAccountant(ctx, s); err != nil {
 		return nil, err
 	}

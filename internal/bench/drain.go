@@ -94,7 +94,7 @@ func (s *shop) workers(n int, mapText string) func(context.Context) error {
 			group sync.WaitGroup
 		)
 		for i := range n {
-			w, err := s.hire(fmt.Sprintf("worker-%d", i), mapText, worker.Config{BatchRows: floorBatch})
+			w, err := s.newWorker(fmt.Sprintf("worker-%d", i), mapText, worker.Config{BatchRows: floorBatch})
 			if err != nil {
 				return err
 			}

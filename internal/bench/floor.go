@@ -27,7 +27,7 @@ func (s *shop) floorDrain(ctx context.Context) error {
 	}
 	defer conn.Close()
 	for seq := uint64(1); ; seq++ {
-		n, err := s.floorPass(ctx, conn, seq)
+		n, err := s.carryFloor(ctx, conn, seq)
 		if n == 0 || err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (s *shop) floorConn(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-func (s *shop) floorPass(ctx context.Context, conn *sql.Conn, seq uint64) (n int, err error) {
+func (s *shop) carryFloor(ctx context.Context, conn *sql.Conn, seq uint64) (n int, err error) {
 	tx, err := conn.BeginTx(ctx, nil) // READ COMMITTED by the session
 	if err != nil {
 		return 0, err

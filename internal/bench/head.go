@@ -64,7 +64,7 @@ func head(ctx context.Context, cfg Config) (r *Report, err error) {
 }
 
 func (b *headBench) run(ctx context.Context) (err error) {
-	w, err := b.shop.hire("head", couponMap, worker.Config{BatchRows: floorBatch})
+	w, err := b.shop.newWorker("head", couponMap, worker.Config{BatchRows: floorBatch})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func idle(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	config := worker.Config{}.WithDefaults()
-	w, err := s.hire("idle", couponMap, config)
+	w, err := s.newWorker("idle", couponMap, config)
 	if err != nil {
 		return nil, err
 	}

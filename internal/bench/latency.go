@@ -45,7 +45,7 @@ type latencyBench struct {
 	cfg  Config
 	shop *shop
 	app  *sql.DB // the application's connections
-	at   *moments
+	at   *timestamps
 	next int // commit
 
 	rates, late []float64                // of the trials at full rate: commits/s, percent
@@ -72,7 +72,7 @@ func latency(ctx context.Context, cfg Config) (r *Report, err error) {
 	for _, t := range trials {
 		commits += cfg.Runs * (b.scaled(t.commits) + b.warm(t))
 	}
-	b.at = newMoments(commits)
+	b.at = newTimestamps(commits)
 	s.AddHook(b.at)
 	if b.app, err = s.application(ctx); err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// glance is how often the stopwatch of Race looks whether a table is empty, and so how far it is off at most.
-	glance = 5 * time.Millisecond
+	// pollInterval is how often the stopwatch of Race looks whether a table is empty, and so how far it is off at most.
+	pollInterval = 5 * time.Millisecond
 	// pauseBefore each turn of Race lets the servers finish what the one before has left to them, pages to write and rows to
 	// purge, which would slow whoever comes next. They do not tell when that is over.
 	pauseBefore = time.Second
@@ -125,7 +125,7 @@ func (s *shop) emptied(ctx context.Context, g *Ground, r Rival) (float64, error)
 	over := make(chan error, 1)
 	began := time.Now()
 	go func() { over <- r.Drain(ctx, g) }()
-	tick := time.NewTicker(glance)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for left := true; left; {
 		select {

@@ -49,7 +49,7 @@ func (s *shop) ours(name string, batch int) Rival {
 		Name: name, Table: "cache_outbox",
 		Fill: func(ctx context.Context, _ *Ground, n int) error { return s.enqueue(ctx, n, coupon) },
 		Drain: func(ctx context.Context, _ *Ground) error {
-			w, err := s.hire("worker", couponMap, worker.Config{BatchRows: batch})
+			w, err := s.newWorker("worker", couponMap, worker.Config{BatchRows: batch})
 			if err != nil {
 				return err
 			}

@@ -22,14 +22,14 @@ func (s *shop) serve(ctx context.Context, hook redis.Hook, wake bool) (stop func
 // serveWith is serve with a worker of any name and settings.
 func (s *shop) serveWith(ctx context.Context, name string, hook redis.Hook, cfg worker.Config) (stop func() error, err error) {
 	cfg.InstrumentRedis = func(c redis.UniversalClient) { c.AddHook(hook) }
-	w, err := s.hire(name, couponMap, cfg)
+	w, err := s.newWorker(name, couponMap, cfg)
 	if err != nil {
 		return nil, err
 	}
 	return during(ctx, w.Run), nil
 }
 
-// floorServe has the floor do it: the shortest loop around floorPass, which makes one pass for all hints that wait, and
+// floorServe has the floor do it: the shortest loop around carryFloor, which makes one pass for all hints that wait, and
 // polls every idle interval. The shop's client has the hook already.
 func (s *shop) floorServe(ctx context.Context, _ redis.Hook, wake bool) (stop func() error, err error) {
 	defaults := worker.Config{}.WithDefaults()
@@ -57,7 +57,7 @@ func (s *shop) floorServe(ctx context.Context, _ redis.Hook, wake bool) (stop fu
 			for len(hints) > 0 {
 				<-hints
 			}
-			if _, err := s.floorPass(context.WithoutCancel(ctx), conn, seq); err != nil { // a pass is never left half done
+			if _, err := s.carryFloor(context.WithoutCancel(ctx), conn, seq); err != nil { // a pass is never left half done
 				return err
 			}
 		}

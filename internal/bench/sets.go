@@ -116,7 +116,7 @@ func (s *shop) fillSets(ctx context.Context, n int) error {
 
 // drainSets has a worker do it.
 func (s *shop) drainSets(ctx context.Context) error {
-	w, err := s.hire("worker", couponMap, worker.Config{})
+	w, err := s.newWorker("worker", couponMap, worker.Config{})
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *shop) patternBehindSets(ctx context.Context, waits *setWaits) error {
 		return err
 	}}
 	at.Dialer = begun.dial
-	w, err := s.hire("worker", couponMap, worker.Config{Redis: at})
+	w, err := s.newWorker("worker", couponMap, worker.Config{Redis: at})
 	if err != nil {
 		return err
 	}
@@ -152,21 +152,21 @@ func (s *shop) patternBehindSets(ctx context.Context, waits *setWaits) error {
 	}
 	batches := 0
 	for i, at := range begun.sets {
-		if at.After(begun.request) && at.Before(begun.pass) {
+		if at.After(begun.request) && at.Before(begun.scan) {
 			batches++
 		}
 		if i > 0 {
 			waits.batch = append(waits.batch, at.Sub(begun.sets[i-1]).Seconds()*1e3)
 		}
 	}
-	if begun.pass.IsZero() && len(begun.sets) > 1 {
+	if begun.scan.IsZero() && len(begun.sets) > 1 {
 		return errors.New("no pass began")
 	}
 	if len(begun.sets) < 2 { // of a small scale: there is nothing to wait for
 		waits.pattern, waits.batch = append(waits.pattern, 0), append(waits.batch, 0)
 		return nil
 	}
-	waits.pattern = append(waits.pattern, begun.pass.Sub(begun.request).Seconds()*1e3)
+	waits.pattern = append(waits.pattern, begun.scan.Sub(begun.request).Seconds()*1e3)
 	waits.batches = max(waits.batches, batches)
 	return nil
 }
@@ -177,7 +177,7 @@ type beginnings struct {
 
 	mu            sync.Mutex
 	sets          []time.Time
-	pass, request time.Time
+	scan, request time.Time
 }
 
 // dial connects with somebody who reads along.
@@ -215,8 +215,8 @@ func (b *beginnings) hear(p []byte) error {
 			b.request = time.Now()
 			return err
 		}
-	case b.pass.IsZero() && bytes.Contains(p, []byte("\r\nscan\r\n")):
-		b.pass = time.Now()
+	case b.scan.IsZero() && bytes.Contains(p, []byte("\r\nscan\r\n")):
+		b.scan = time.Now()
 	}
 	return nil
 }

@@ -154,8 +154,8 @@ func (s *shop) pools(name string) (*store.Store, error) {
 	return store.Open(store.Config{MySQL: at, Worker: name})
 }
 
-// hire makes a worker with a map, as unstale run sets it up.
-func (s *shop) hire(name, mapText string, cfg worker.Config) (*worker.Worker, error) {
+// newWorker makes a worker with a map, as unstale run sets it up.
+func (s *shop) newWorker(name, mapText string, cfg worker.Config) (*worker.Worker, error) {
 	m, err := invalidation.Parse(name+".yaml", []byte(mapText), func(string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err

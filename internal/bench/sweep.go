@@ -62,7 +62,7 @@ func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
 	r = &Report{Unit: "s", Machine: thisMachine("Redis " + c.version), Details: map[string]any{
 		"keys": s.keys, "matching": s.lists, "patterns": 1000,
 	}}
-	for _, part := range []func(context.Context, *Report) error{s.passes, s.naive, s.budget, s.set} {
+	for _, part := range []func(context.Context, *Report) error{s.scans, s.naive, s.budget, s.set} {
 		if err := part(ctx, r); err != nil {
 			return nil, err
 		}
@@ -70,8 +70,8 @@ func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
 	return r, nil
 }
 
-// passes measures the pass for 1,000 patterns beside a bare SCAN, and for 10 and for 10,000.
-func (s *sweeping) passes(ctx context.Context, r *Report) error {
+// scans measures the pass for 1,000 patterns beside a bare SCAN, and for 10 and for 10,000.
+func (s *sweeping) scans(ctx context.Context, r *Report) error {
 	var floor []float64
 	ours := map[int][]float64{}
 	memory := 0.0
@@ -90,7 +90,7 @@ func (s *sweeping) passes(ctx context.Context, r *Report) error {
 			}
 			patterns := listPatterns(digits)
 			watch := watchMemory()
-			took, err := timed(func() error { return s.pass(ctx, s.fast, patterns) })
+			took, err := timed(func() error { return s.scan(ctx, s.fast, patterns) })
 			memory = max(memory, watch.end())
 			if err != nil {
 				return err
@@ -105,8 +105,8 @@ func (s *sweeping) passes(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// pass makes one and looks whether it found everything.
-func (s *sweeping) pass(ctx context.Context, k *keyspace.Keyspace, patterns []string) error {
+// scan makes one and looks whether it found everything.
+func (s *sweeping) scan(ctx context.Context, k *keyspace.Keyspace, patterns []string) error {
 	result, err := k.Sweep(ctx, patterns, nil)
 	if err == nil && result.Unlinked != int64(s.lists) {
 		err = fmt.Errorf("a pass unlinked %d of %d keys", result.Unlinked, s.lists)
@@ -174,7 +174,7 @@ func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 	var took float64
 	busy, err := s.gets(ctx, func(ctx context.Context) error {
 		var err error
-		took, err = timed(func() error { return s.pass(ctx, k, listPatterns(3)) })
+		took, err = timed(func() error { return s.scan(ctx, k, listPatterns(3)) })
 		return err
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func TestNothingIsLost(t *testing.T) {
 	if len(report.Lost) > 0 {
 		t.Errorf("repeat it with: make chaos SEED=%d", report.Seed)
 	}
-	if report.Proven() == 0 || report.Replays == 0 {
-		t.Errorf("%d transactions proven, %d replays: nothing was tested", report.Proven(), report.Replays)
+	if report.Proven() == 0 || report.Heals == 0 {
+		t.Errorf("%d transactions proven, %d replays: nothing was tested", report.Proven(), report.Heals)
 	}
 }

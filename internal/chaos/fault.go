@@ -37,27 +37,27 @@ var faults = []fault{
 }
 
 // onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.
-func onMySQL(disturb, mend func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
+func onMySQL(disturb, repair func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
 	return func(ctx context.Context, s *stage, hold time.Duration) error {
-		return onLink(ctx, s.toMySQL, hold, disturb, mend)
+		return onLink(ctx, s.toMySQL, hold, disturb, repair)
 	}
 }
 
-func onRedis(disturb, mend func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
+func onRedis(disturb, repair func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
 	return func(ctx context.Context, s *stage, hold time.Duration) error {
-		return onLink(ctx, s.toRedis, hold, disturb, mend)
+		return onLink(ctx, s.toRedis, hold, disturb, repair)
 	}
 }
 
-func onLink(ctx context.Context, l *proxy.Link, hold time.Duration, disturb, mend func(*proxy.Link) error) error {
+func onLink(ctx context.Context, l *proxy.Link, hold time.Duration, disturb, repair func(*proxy.Link) error) error {
 	if err := disturb(l); err != nil {
 		return err
 	}
 	if err := pause(ctx, hold); err != nil {
 		return err
 	}
-	if mend != nil {
-		return mend(l)
+	if repair != nil {
+		return repair(l)
 	}
 	return l.Heal(ctx)
 }

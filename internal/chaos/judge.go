@@ -11,7 +11,7 @@ import (
 // A judge says what became of transactions. It reads MySQL and Redis alone.
 type judge struct {
 	stage    *stage
-	crew     *crew
+	fleet    *fleet
 	patience time.Duration
 }
 
@@ -81,7 +81,7 @@ func (j *judge) scene(ctx context.Context) string {
 	for i, n := range j.stage.redis {
 		fmt.Fprintf(&b, "  redis %d: role %v\n", i, n.client.Do(ctx, "role").Val())
 	}
-	return b.String() + j.crew.tails()
+	return b.String() + j.fleet.tails()
 }
 
 // ledger is which transactions committed.
@@ -247,7 +247,7 @@ func (j *judge) describe(ctx context.Context, t transaction) string {
 	}
 	for _, entity := range []string{"thing", "many", "shelf"} {
 		for id := range ids {
-			if text, err := j.crew.call(ctx, "history", "--entity", entity, "--id", id); err == nil {
+			if text, err := j.fleet.call(ctx, "history", "--entity", entity, "--id", id); err == nil {
 				fmt.Fprintf(&b, "\n  history of %s %s:\n%s", entity, id, text)
 			}
 		}

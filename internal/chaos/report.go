@@ -52,7 +52,7 @@ type Report struct {
 	WorkerStops   int            `json:"worker_stops"`
 	WorkerFreezes int            `json:"worker_freezes"`
 	Faults        map[string]int `json:"faults"` // by name
-	Replays       int            `json:"replays"`
+	Heals         int            `json:"replays"`
 	Lost          []string       `json:"lost"` // everything that is not as it must be
 }
 
@@ -66,7 +66,7 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "%d transactions in %d rounds: %d proven (%d committed, %d rolled back), %d unproven, %d dead on purpose\n",
 		r.Transactions, r.Rounds, r.Proven(), r.Committed, r.RolledBack, r.Unproven, r.Dead)
 	fmt.Fprintf(&b, "workers: %d killed, %d stopped, %d frozen; redis' memory loss was noticed and replayed %d times\n",
-		r.WorkerKills, r.WorkerStops, r.WorkerFreezes, r.Replays)
+		r.WorkerKills, r.WorkerStops, r.WorkerFreezes, r.Heals)
 	names := make([]string, 0, len(r.Faults))
 	for name := range r.Faults {
 		names = append(names, name)

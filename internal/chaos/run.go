@@ -37,20 +37,20 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
 	defer func() { _ = s.close() }() // private servers
-	c, err := newCrew(cfg.Binary, dir, s.workerEnv())
+	c, err := newFleet(cfg.Binary, dir, s.workerEnv())
 	if err != nil {
 		return nil, err
 	}
-	defer c.dismiss()
+	defer c.killAll()
 	if _, err := c.call(lasting, "migrate", "up"); err != nil {
 		return nil, err
 	}
-	p := &play{cfg: cfg, stage: s, crew: c, shop: newShop(s), began: time.Now()}
+	p := &play{cfg: cfg, stage: s, fleet: c, shop: newShop(s), began: time.Now()}
 	p.schedule = newSchedule(cfg.Seed, s, c, &p.counts)
 	p.report = Report{Seed: cfg.Seed, Servers: fmt.Sprintf("%s %s and Redis %s",
 		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis[0].Version())}
 	for range cfg.Workers {
-		if err := c.hire(100); err != nil {
+		if err := c.start(100); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 type play struct {
 	cfg      Config
 	stage    *stage
-	crew     *crew
+	fleet    *fleet
 	shop     *shop
 	schedule *schedule
 	counts   counts
@@ -77,7 +77,7 @@ func (p *play) rounds(ctx context.Context) error {
 		}
 		r := p.sum()
 		fmt.Fprintf(p.cfg.Progress, "chaos: %s: %d transactions, %d proven, %d unproven, %d workers killed, %d faults, %d replays, %d lost\n",
-			r.Took.Round(time.Second), r.Transactions, r.Proven(), r.Unproven, r.WorkerKills, total(r.Faults), r.Replays, len(r.Lost))
+			r.Took.Round(time.Second), r.Transactions, r.Proven(), r.Unproven, r.WorkerKills, total(r.Faults), r.Heals, len(r.Lost))
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (p *play) round(ctx context.Context) error {
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*p.cfg.Patience)
 	defer cancel()
 	txs := p.shop.notes.take()
-	j := judge{stage: p.stage, crew: p.crew, patience: p.cfg.Patience}
+	j := judge{stage: p.stage, fleet: p.fleet, patience: p.cfg.Patience}
 	v, err := j.judge(lasting, txs, p.stage.takeLosses())
 	p.report.Rounds++
 	p.report.Transactions += len(txs)
@@ -116,7 +116,7 @@ func (p *play) round(ctx context.Context) error {
 	p.report.Unproven += v.unproven
 	p.report.Dead += v.dead
 	p.report.Lost = append(p.report.Lost, v.faults...)
-	return errors.Join(err, p.crew.alive())
+	return errors.Join(err, p.fleet.alive())
 }
 
 // sum brings the report up to date.
@@ -125,7 +125,7 @@ func (p *play) sum() *Report {
 	r.Took = time.Since(p.began)
 	r.WorkerKills, r.WorkerStops, r.WorkerFreezes = int(p.counts.WorkerKills.Load()), int(p.counts.WorkerStops.Load()), int(p.counts.WorkerFreezes.Load())
 	r.Faults = p.counts.played()
-	r.Replays = p.crew.said("redis has everything again")
+	r.Heals = p.fleet.said("redis has everything again")
 	return &r
 }
 

@@ -12,7 +12,7 @@ import (
 // else; each has random numbers of its own, so that the order of its faults follows from the seed alone.
 type schedule struct {
 	stage *stage
-	crew  *crew
+	fleet *fleet
 	count *counts
 
 	onWorkers, onServers *rand.Rand
@@ -21,9 +21,9 @@ type schedule struct {
 	holds                float64 // factor on how long faults last
 }
 
-func newSchedule(seed uint64, s *stage, c *crew, n *counts) *schedule {
+func newSchedule(seed uint64, s *stage, c *fleet, n *counts) *schedule {
 	return &schedule{
-		stage: s, crew: c, count: n, holds: 1,
+		stage: s, fleet: c, count: n, holds: 1,
 		onWorkers: rand.New(rand.NewPCG(seed, 1)), onServers: rand.New(rand.NewPCG(seed, 2)),
 	}
 }
@@ -42,7 +42,7 @@ func (s *schedule) disturbWorkers(ctx context.Context) error {
 		if pause(ctx, gap) != nil {
 			return nil
 		}
-		m := s.crew.pick(who)
+		m := s.fleet.pick(who)
 		if m == nil {
 			return fmt.Errorf("there is no worker left")
 		}
@@ -62,7 +62,7 @@ func (s *schedule) disturb(ctx context.Context, m *member, dice int, freeze time
 		if err := m.signal(lasting, syscall.SIGKILL, true); err != nil {
 			return err
 		}
-		return s.crew.hire(rows)
+		return s.fleet.start(rows)
 	case dice < 9:
 		s.count.WorkerStops.Add(1)
 		if err := m.signal(lasting, syscall.SIGTERM, true); err != nil {
@@ -71,14 +71,14 @@ func (s *schedule) disturb(ctx context.Context, m *member, dice int, freeze time
 		if code := m.cmd.ProcessState.ExitCode(); code != 0 {
 			return fmt.Errorf("a worker that was told to stop ended with %d; its log ends with:\n%s", code, tail(m.log))
 		}
-		return s.crew.hire(rows)
+		return s.fleet.start(rows)
 	default:
 		s.count.WorkerFreezes.Add(1)
 		if err := m.signal(lasting, syscall.SIGSTOP, false); err != nil {
 			return err
 		}
 		_ = pause(ctx, freeze) // a round that ends thaws it early
-		s.crew.back(m)
+		s.fleet.back(m)
 		return m.signal(lasting, syscall.SIGCONT, false)
 	}
 }

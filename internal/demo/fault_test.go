@@ -48,7 +48,7 @@ func TestNamesWhatShouldHaveStayed(t *testing.T) {
 }
 
 // A row that the worker buries: its reason comes first.
-func TestNamesWhatTheWorkerBuried(t *testing.T) {
+func TestNamesWhatTheWorkerDeadLettered(t *testing.T) {
 	t.Parallel()
 	g, cfg := givenServers(t)
 	d := start(t, cfg)

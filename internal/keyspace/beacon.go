@@ -36,9 +36,9 @@ import (
 // for each master, the epoch, and the number of the key.
 const beaconPrefix = "unstale:beacon:"
 
-// A Beat is a place in the order of what one epoch has had acknowledged. The
+// A Position is a place in the order of what one epoch has had acknowledged. The
 // zero Beat is that of a Keyspace without beacons.
-type Beat struct {
+type Position struct {
 	Epoch string // random; another one after each loss
 	N     uint64 // from 1; not every number is used
 }
@@ -48,29 +48,29 @@ type Beat struct {
 // none. Ask Survived how far its memory goes, unlink again what came after
 // that, and repeat the call that returned the Loss.
 type Loss struct {
-	Beat Beat // the last one that Redis had acknowledged
+	Position Position // the last one that Redis had acknowledged
 }
 
 func (l *Loss) Error() string {
-	return fmt.Sprintf("redis has lost what it acknowledged: beat %d of epoch %s", l.Beat.N, l.Beat.Epoch)
+	return fmt.Sprintf("redis has lost what it acknowledged: beat %d of epoch %s", l.Position.N, l.Position.Epoch)
 }
 
-// A lane is one beacon with the pipelines that write it, which go one after
+// A beaconWriter is one beacon with the pipelines that write it, which go one after
 // the other. Unlink and Sweep have lanes of their own, so that neither waits
 // for the other.
-type lane struct {
+type beaconWriter struct {
 	ttl  time.Duration // of the keys; 0: no beacon at all
 	wait waitOption
 
-	mu    sync.Mutex // held during a beat
-	epoch string     // empty before the first beat
-	tried uint64     // the number of the last beat, acknowledged or not
-	acked uint64     // of the last one that every master that was not away acknowledged
-	marks map[string]mark
+	mu     sync.Mutex // held during a beat
+	epoch  string     // empty before the first beat
+	tried  uint64     // the number of the last beat, acknowledged or not
+	acked  uint64     // of the last one that every master that was not away acknowledged
+	states map[string]beaconState
 }
 
-// A mark is what a lane knows of one master.
-type mark struct {
+// A beaconState is what a lane knows of one master.
+type beaconState struct {
 	acked uint64 // the last number that the master acknowledged
 	slot  int    // the key that holds it; the next beat writes the other one
 }
@@ -101,27 +101,27 @@ func beaconKey(tag, epoch string, slot int) string {
 	return beaconPrefix + tag + epoch + ":" + strconv.Itoa(slot)
 }
 
-// A glance is the beacon's part of one pipeline for one master: two GETs before
+// A beaconProbe is the beacon's part of one pipeline for one master: two GETs before
 // everything else, and a SET after it.
-type glance struct {
+type beaconProbe struct {
 	shard
 	get [2]*redis.StringCmd
 	set *redis.StatusCmd
 }
 
-// beat sends commands in one pipeline, as exec does, within a beat of every
+// writeBeacon sends commands in one pipeline, as exec does, within a beat of every
 // master that is not away, and returns the beat. Its error is an *Outage, or a
 // *Loss, after which the lane is in a new epoch. Where a command carries an
 // error that the caller has yet to find, the beat counts nonetheless. So it
 // does where a master is away: what the caller has there is not acknowledged,
 // and its beacon stays behind, which at worst makes others unlink once more.
-func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (Beat, error) {
+func (k *Keyspace) writeBeacon(ctx context.Context, l *beaconWriter, commands []redis.Cmder) (Position, error) {
 	if l.ttl == 0 {
-		return Beat{}, k.exec(ctx, k.client, commands)
+		return Position{}, k.exec(ctx, k.client, commands)
 	}
 	present, err := k.present(ctx)
 	if err != nil {
-		return Beat{}, err
+		return Position{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,21 +129,21 @@ func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (B
 		l.begin()
 	}
 	l.tried++
-	glances := make([]glance, len(present))
+	probes := make([]beaconProbe, len(present))
 	all := make([]redis.Cmder, 0, len(commands)+3*len(present))
 	for i, s := range present {
-		glances[i] = l.glance(ctx, s)
-		all = append(all, glances[i].get[0], glances[i].get[1])
+		probes[i] = l.probe(ctx, s)
+		all = append(all, probes[i].get[0], probes[i].get[1])
 	}
 	all = append(all, commands...)
-	for _, g := range glances {
+	for _, g := range probes {
 		all = append(all, g.set)
 	}
 	waits := l.wait.append(ctx, k, &all)
 	if err := k.exec(ctx, k.client, all); err != nil {
-		return Beat{}, err
+		return Position{}, err
 	}
-	b, answered, err := l.take(ctx, k, glances)
+	b, answered, err := l.take(ctx, k, probes)
 	if err == nil {
 		err = k.waited(ctx, l.wait, waits, answered)
 	}
@@ -151,13 +151,13 @@ func (k *Keyspace) beat(ctx context.Context, l *lane, commands []redis.Cmder) (B
 }
 
 // begin starts an epoch.
-func (l *lane) begin() {
-	l.epoch, l.tried, l.acked, l.marks = rand.Text(), 0, 0, map[string]mark{}
+func (l *beaconWriter) begin() {
+	l.epoch, l.tried, l.acked, l.states = rand.Text(), 0, 0, map[string]beaconState{}
 }
 
-func (l *lane) glance(ctx context.Context, s shard) glance {
-	m := l.marks[s.tag]
-	g := glance{shard: s}
+func (l *beaconWriter) probe(ctx context.Context, s shard) beaconProbe {
+	m := l.states[s.tag]
+	g := beaconProbe{shard: s}
 	for slot := range g.get {
 		g.get[slot] = redis.NewStringCmd(ctx, "get", beaconKey(s.tag, l.epoch, slot))
 	}
@@ -169,65 +169,65 @@ func (l *lane) glance(ctx context.Context, s shard) glance {
 // take reads the answers, and says which of the glances had one. A master must
 // still have the number that it acknowledged last: nothing has overwritten it
 // since. Masters that did not answer are away, unless none did.
-func (l *lane) take(ctx context.Context, k *Keyspace, glances []glance) (b Beat, answered []glance, err error) {
+func (l *beaconWriter) take(ctx context.Context, k *Keyspace, probes []beaconProbe) (b Position, answered []beaconProbe, err error) {
 	lost := false
 	gone := map[string]*Outage{}
-	k.leaveLate(ctx, glances)
-	for _, g := range glances {
-		seen, err := k.glanced(ctx, g.get)
+	k.markLateAway(ctx, probes)
+	for _, g := range probes {
+		seen, err := k.readProbe(ctx, g.get)
 		if err == nil && g.set.Err() != nil {
 			err = k.outage(ctx, g.set.Err())
 		}
 		if err != nil {
 			o := k.shardOutage(ctx, err)
-			if o == nil || len(gone) == len(glances)-1 {
-				return Beat{}, nil, err
+			if o == nil || len(gone) == len(probes)-1 {
+				return Position{}, nil, err
 			}
 			gone[g.addr] = o
 			continue
 		}
 		answered = append(answered, g)
-		m := l.marks[g.tag]
+		m := l.states[g.tag]
 		lost = lost || seen[m.slot].n != m.acked && m.acked > 0
 	}
 	for addr, o := range gone {
-		k.leave(addr, o)
+		k.markAway(addr, o)
 	}
 	if lost {
-		loss := &Loss{Beat{l.epoch, l.acked}}
+		loss := &Loss{Position{l.epoch, l.acked}}
 		l.begin()
-		return Beat{}, nil, loss
+		return Position{}, nil, loss
 	}
 	for _, g := range answered {
-		l.marks[g.tag] = mark{l.tried, 1 - l.marks[g.tag].slot}
+		l.states[g.tag] = beaconState{l.tried, 1 - l.states[g.tag].slot}
 	}
 	l.acked = l.tried
-	return Beat{l.epoch, l.acked}, answered, nil
+	return Position{l.epoch, l.acked}, answered, nil
 }
 
-// leaveLate notes the masters that kept a pipeline until the caller's deadline.
+// markLateAway notes the masters that kept a pipeline until the caller's deadline.
 // The client library then gives the caller's error to all commands that have
 // none, also to those that were answered.
-func (k *Keyspace) leaveLate(ctx context.Context, glances []glance) {
+func (k *Keyspace) markLateAway(ctx context.Context, probes []beaconProbe) {
 	if k.cluster == nil || ctx.Err() != context.DeadlineExceeded {
 		return
 	}
 	var late []string
-	for _, g := range glances {
+	for _, g := range probes {
 		if err := g.set.Err(); err != nil && err != context.DeadlineExceeded {
 			late = append(late, g.addr)
 		}
 	}
-	if len(late) == len(glances) {
+	if len(late) == len(probes) {
 		return
 	}
 	for _, addr := range late {
-		k.leave(addr, &Outage{Err: ctx.Err(), State: StateTimeout})
+		k.markAway(addr, &Outage{Err: ctx.Err(), State: StateTimeout})
 	}
 }
 
-// glanced reads both keys of a beacon.
-func (k *Keyspace) glanced(ctx context.Context, get [2]*redis.StringCmd) (seen [2]value, err error) {
+// readProbe reads both keys of a beacon.
+func (k *Keyspace) readProbe(ctx context.Context, get [2]*redis.StringCmd) (seen [2]value, err error) {
 	for i, c := range get {
 		text, err := c.Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -238,17 +238,17 @@ func (k *Keyspace) glanced(ctx context.Context, get [2]*redis.StringCmd) (seen [
 	return seen, nil
 }
 
-// Beat asks Redis, and in Cluster every master, for a sign of life and looks
+// CheckBeacon asks Redis, and in Cluster every master, for a sign of life and looks
 // whether it still has what it acknowledged to Unlink. It renews the beacon's
 // time to live. The error is an *Outage or a *Loss; in Cluster a master that is
 // away is one where no other answers either, see Away. Without beacons it is
 // Ping.
-func (k *Keyspace) Beat(ctx context.Context) (Beat, error) {
+func (k *Keyspace) CheckBeacon(ctx context.Context) (Position, error) {
 	if k.unlinks.ttl == 0 {
-		return Beat{}, k.Ping(ctx)
+		return Position{}, k.Ping(ctx)
 	}
 	if err := k.lookForAway(ctx); err != nil {
-		return Beat{}, err
+		return Position{}, err
 	}
-	return k.beat(ctx, &k.unlinks, nil)
+	return k.writeBeacon(ctx, &k.unlinks, nil)
 }

@@ -24,17 +24,17 @@ func beaconed(t *testing.T) (*keyspace.Keyspace, *servers.Redis, *redis.Client) 
 }
 
 // done unlinks keys and returns the beat.
-func done(t *testing.T, k *keyspace.Keyspace, keys ...string) keyspace.Beat {
+func done(t *testing.T, k *keyspace.Keyspace, keys ...string) keyspace.Position {
 	t.Helper()
 	u, err := k.Unlink(t.Context(), targets(keys...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u.Beat
+	return u.Position
 }
 
 // wantLoss asks until the server answers, and wants a loss of what came after the beat.
-func wantLoss(t *testing.T, last keyspace.Beat, ask func() error) {
+func wantLoss(t *testing.T, last keyspace.Position, ask func() error) {
 	t.Helper()
 	testenv.Eventually(t, "a loss", func() bool {
 		err := ask()
@@ -43,7 +43,7 @@ func wantLoss(t *testing.T, last keyspace.Beat, ask func() error) {
 			return false // the connection to the old process
 		}
 		var loss *keyspace.Loss
-		if !errors.As(err, &loss) || loss.Beat.Epoch != last.Epoch || loss.Beat.N < last.N {
+		if !errors.As(err, &loss) || loss.Position.Epoch != last.Epoch || loss.Position.N < last.N {
 			t.Fatalf("got error %v, want a loss of what came after beat %v", err, last)
 		}
 		return true
@@ -105,24 +105,24 @@ func TestOldSnapshotIsNoticed(t *testing.T) {
 }
 
 // A snapshot from between the two keys of the beacon, whatever their turn is.
-func TestSnapshotAtEveryBeat(t *testing.T) {
+func TestSnapshotAtEveryPosition(t *testing.T) {
 	t.Parallel()
 	k, server, c := beaconed(t)
 	for range 4 {
-		var kept, before keyspace.Beat
+		var kept, before keyspace.Position
 		for i := range 3 {
 			before, kept = kept, done(t, k, fmt.Sprint("kept", i))
 		}
 		if err := c.Save(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		var lost keyspace.Beat
+		var lost keyspace.Position
 		for i := range 1 + rand.IntN(3) {
 			lost = done(t, k, fmt.Sprint("lost", i))
 		}
 		restart(t, server)
 		wantSurvived(t, open(t, keyspace.Options{Redis: at(server.URL())}), lost.Epoch, kept.N)
-		wantLoss(t, lost, func() error { _, err := k.Beat(t.Context()); return err })
+		wantLoss(t, lost, func() error { _, err := k.CheckBeacon(t.Context()); return err })
 		wantSurvivedSince(t, k, lost.Epoch, before.N, kept.N)
 	}
 }
@@ -134,7 +134,7 @@ func TestEmptyServerIsNoticed(t *testing.T) {
 	k, server, c := beaconed(t)
 	lost := done(t, k, "a")
 	restart(t, server)
-	wantLoss(t, lost, func() error { _, err := k.Beat(t.Context()); return err })
+	wantLoss(t, lost, func() error { _, err := k.CheckBeacon(t.Context()); return err })
 	wantSurvived(t, k, lost.Epoch, keyspace.Everything)
 	fill(t, c, "b")
 	wantSurvived(t, k, lost.Epoch, 0)
@@ -147,7 +147,7 @@ func TestBeaconWithGetAndSetAlone(t *testing.T) {
 	setUser(t, clientOf(t, server.URL()), "worker", "on", ">secret", "-@all", "+get", "+set", "+unlink", "~*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr()), BeaconTTL: time.Hour})
 	b := done(t, k, "a")
-	if _, err := k.Beat(t.Context()); err != nil {
+	if _, err := k.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
 	}
 	got, err := k.Survived(t.Context(), []string{b.Epoch, "never heard of"})
@@ -170,25 +170,25 @@ func TestLostSweepIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken, err := k.TakeSet(t.Context(), "tag", 1, unheard)
-	if err != nil || taken.Beat.Epoch != swept.Beat.Epoch || taken.Beat.N <= swept.Beat.N {
-		t.Fatalf("the set ends at beat %v, %v, the sweep at %v", taken.Beat, err, swept.Beat)
+	if err != nil || taken.Position.Epoch != swept.Position.Epoch || taken.Position.N <= swept.Position.N {
+		t.Fatalf("the set ends at beat %v, %v, the sweep at %v", taken.Position, err, swept.Position)
 	}
-	if unlinked := done(t, k, "x"); unlinked.Epoch == swept.Beat.Epoch {
+	if unlinked := done(t, k, "x"); unlinked.Epoch == swept.Position.Epoch {
 		t.Error("sweeps and keys share an epoch")
 	}
 	restart(t, server)
-	wantSurvived(t, k, swept.Beat.Epoch, 0)
-	wantLoss(t, taken.Beat, func() error { _, err := k.Sweep(t.Context(), []string{"list:*"}, nil); return err })
+	wantSurvived(t, k, swept.Position.Epoch, 0)
+	wantLoss(t, taken.Position, func() error { _, err := k.Sweep(t.Context(), []string{"list:*"}, nil); return err })
 }
 
 // Without beacons nothing is written and nothing is noticed.
 func TestNoBeacons(t *testing.T) {
 	t.Parallel()
 	k := open(t, keyspace.Options{Redis: at(testenv.Redis(t).URL)})
-	if b := done(t, k, "a"); b != (keyspace.Beat{}) {
+	if b := done(t, k, "a"); b != (keyspace.Position{}) {
 		t.Errorf("beat %v", b)
 	}
-	if _, err := k.Beat(t.Context()); err != nil {
+	if _, err := k.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := k.Client().DBSize(t.Context()).Val(); n != 0 {

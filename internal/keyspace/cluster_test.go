@@ -250,7 +250,7 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := k.Beat(t.Context()); !errors.As(err, new(*keyspace.Loss)) {
+	if _, err := k.CheckBeacon(t.Context()); !errors.As(err, new(*keyspace.Loss)) {
 		t.Errorf("flushing all nodes is taken for %v", err)
 	}
 	// Keys stand at the old node, as do some of the leases; the others are
@@ -313,9 +313,9 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "recovery", func() bool {
-		_, beatErr := k.Beat(t.Context())
+		_, checkErr := k.CheckBeacon(t.Context())
 		done, err := k.Unlink(t.Context(), targets(here, there))
-		return beatErr == nil && err == nil && len(done.Failures) == 0
+		return checkErr == nil && err == nil && len(done.Failures) == 0
 	})
 }
 
@@ -359,10 +359,10 @@ func TestClusterShardAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantAway(t, done.Failures, 0, 3)
-		if done.Beat == (keyspace.Beat{}) {
+		if done.Position == (keyspace.Position{}) {
 			t.Error("it is no beat")
 		}
-		if _, err := k.Beat(t.Context()); err != nil {
+		if _, err := k.CheckBeacon(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -376,19 +376,19 @@ func TestClusterShardAway(t *testing.T) {
 	if m := decode(t, heard()); len(m.Keys) != 2 {
 		t.Errorf("heard %+v", m)
 	}
-	beat, err := k.Beat(t.Context())
+	position, err := k.CheckBeacon(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := k.Survived(t.Context(), []string{beat.Epoch}); err != nil || n[beat.Epoch] != beat.N {
-		t.Errorf("survived %v of %d, %v", n, beat.N, err)
+	if n, err := k.Survived(t.Context(), []string{position.Epoch}); err != nil || n[position.Epoch] != position.N {
+		t.Errorf("survived %v of %d, %v", n, position.N, err)
 	}
 
 	if err := c.Nodes[0].Resume(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the master's return", func() bool {
-		if beat, err = k.Beat(t.Context()); err != nil {
+		if position, err = k.CheckBeacon(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return len(k.Away()) == 0
@@ -396,8 +396,8 @@ func TestClusterShardAway(t *testing.T) {
 	mustUnlink(t, k, all)
 	wantLeft(t, c.Client, keys)
 	// Its beacon has caught up, so nobody takes its absence for a loss.
-	if n, err := k.Survived(t.Context(), []string{beat.Epoch}); err != nil || n[beat.Epoch] < beat.N {
-		t.Errorf("survived %v of %d, %v", n, beat.N, err)
+	if n, err := k.Survived(t.Context(), []string{position.Epoch}); err != nil || n[position.Epoch] < position.N {
+		t.Errorf("survived %v of %d, %v", n, position.N, err)
 	}
 }
 

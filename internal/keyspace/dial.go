@@ -28,20 +28,20 @@ func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return stillborn{err}, nil
+			return failedConn{err}, nil
 		}
 		return conn, nil
 	}
 }
 
-// A stillborn is the connection of a dial that failed.
-type stillborn struct{ err error }
+// A failedConn is the connection of a dial that failed.
+type failedConn struct{ err error }
 
-func (s stillborn) Read([]byte) (int, error)         { return 0, s.err }
-func (s stillborn) Write([]byte) (int, error)        { return 0, s.err }
-func (s stillborn) Close() error                     { return nil }
-func (s stillborn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (s stillborn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (s stillborn) SetDeadline(time.Time) error      { return nil }
-func (s stillborn) SetReadDeadline(time.Time) error  { return nil }
-func (s stillborn) SetWriteDeadline(time.Time) error { return nil }
+func (s failedConn) Read([]byte) (int, error)         { return 0, s.err }
+func (s failedConn) Write([]byte) (int, error)        { return 0, s.err }
+func (s failedConn) Close() error                     { return nil }
+func (s failedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (s failedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (s failedConn) SetDeadline(time.Time) error      { return nil }
+func (s failedConn) SetReadDeadline(time.Time) error  { return nil }
+func (s failedConn) SetWriteDeadline(time.Time) error { return nil }

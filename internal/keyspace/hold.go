@@ -66,7 +66,7 @@ func (k *Keyspace) hold(ctx context.Context, targets []Target, units []unit) ([]
 				if o == nil {
 					return nil, k.outage(ctx, err)
 				}
-				if err := k.leaveFor(ctx, u.key, o); err != nil {
+				if err := k.markAwayFor(ctx, u.key, o); err != nil {
 					return nil, err
 				}
 			}

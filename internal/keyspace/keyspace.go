@@ -35,7 +35,7 @@ type Keyspace struct {
 	late      lateAnswer
 
 	// The beacons of Unlink, and of Sweep, TakeSet and TakeSets.
-	unlinks, sweeps lane
+	unlinks, sweeps beaconWriter
 }
 
 // Open makes a Keyspace of options, to which defaults are applied. It doesn't
@@ -49,8 +49,8 @@ func Open(o Options) (*Keyspace, error) {
 	k := &Keyspace{client: o.client(), failsOver: kindOf(o.Redis) == sentinel, sharded: o.ShardedPubSub, sweepShare: o.SweepShare, watchEvery: progressInterval, patience: failoverPatience}
 	k.shards.life = awayLife + 3*o.Timeout
 	wait := waitOption{o.WaitReplicas, o.Timeout / 2}
-	k.unlinks = lane{ttl: o.BeaconTTL, wait: wait}
-	k.sweeps = lane{ttl: o.BeaconTTL, wait: wait}
+	k.unlinks = beaconWriter{ttl: o.BeaconTTL, wait: wait}
+	k.sweeps = beaconWriter{ttl: o.BeaconTTL, wait: wait}
 	k.cluster, _ = k.client.(*redis.ClusterClient)
 	if k.cluster == nil {
 		patient := o

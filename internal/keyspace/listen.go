@@ -37,11 +37,11 @@ type Listener struct {
 // It returns as soon as ctx ends, also while a server does not answer: the client library does not give up a command for a
 // context that is cancelled, so what it has under way ends behind the caller's back, by Options.Timeout.
 func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
-	tidings := make(chan tiding)
+	events := make(chan listenEvent)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		k.listen(ctx, channel, tidings)
+		k.listen(ctx, channel, events)
 	}()
 	for {
 		select {
@@ -49,7 +49,7 @@ func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
 			return
 		case <-ended:
 			return
-		case t := <-tidings:
+		case t := <-events:
 			if t.message {
 				l.Heard()
 			} else {
@@ -59,22 +59,22 @@ func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
 	}
 }
 
-// A tiding is a message, or what became of an attempt to subscribe.
-type tiding struct {
+// A listenEvent is a message, or what became of an attempt to subscribe.
+type listenEvent struct {
 	message bool
 	err     error
 }
 
 // listen subscribes again and again.
-func (k *Keyspace) listen(ctx context.Context, channel string, tidings chan<- tiding) {
+func (k *Keyspace) listen(ctx context.Context, channel string, events chan<- listenEvent) {
 	for pause := firstListenPause; ; {
-		stood, err := k.subscription(ctx, channel, tidings)
+		subscribed, err := k.subscription(ctx, channel, events)
 		if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
 			return
 		}
-		if stood {
+		if subscribed {
 			pause = firstListenPause
-		} else if !send(ctx, tidings, tiding{err: err}) {
+		} else if !send(ctx, events, listenEvent{err: err}) {
 			return
 		}
 		select {
@@ -82,7 +82,7 @@ func (k *Keyspace) listen(ctx context.Context, channel string, tidings chan<- ti
 			return
 		case <-time.After(time.Duration((0.5 + rand.Float64()) * float64(pause))):
 		}
-		if !stood {
+		if !subscribed {
 			pause = min(2*pause, longestListenPause*2/3)
 		}
 	}
@@ -91,15 +91,15 @@ func (k *Keyspace) listen(ctx context.Context, channel string, tidings chan<- ti
 // subscription is one attempt, on a connection of its own: it returns when that is lost, or ctx ends, and reports whether
 // the subscription stood. Reads have no time limit, because one that runs out in the middle of a message leaves the rest of
 // it to be read as the next one; what ends a read is that the connection is closed, by pulse or for ctx.
-func (k *Keyspace) subscription(ctx context.Context, channel string, tidings chan<- tiding) (stood bool, err error) {
+func (k *Keyspace) subscription(ctx context.Context, channel string, events chan<- listenEvent) (subscribed bool, err error) {
 	sub := k.client.Subscribe(ctx, channel) // what goes wrong here shows at Receive
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
-	beating, stop := context.WithCancel(ctx)
+	pulsing, stop := context.WithCancel(ctx)
 	defer stop()
 	var alive, silent atomic.Bool
 	go func() {
-		if !pulse(beating, sub, &alive) {
+		if !pulse(pulsing, sub, &alive) {
 			silent.Store(true)
 			_ = sub.Close()
 		}
@@ -111,21 +111,21 @@ func (k *Keyspace) subscription(ctx context.Context, channel string, tidings cha
 			case silent.Load():
 				err = fmt.Errorf("no sign of life for %v: %w", listenPulse, os.ErrDeadlineExceeded)
 			case errors.Is(err, redis.ErrClosed), ctx.Err() != nil:
-				return stood, err
+				return subscribed, err
 			}
 			err = explainDenial(err, []any{"subscribe", channel})
-			return stood, k.outage(ctx, fmt.Errorf("subscribe to %s: %w", channel, err))
+			return subscribed, k.outage(ctx, fmt.Errorf("subscribe to %s: %w", channel, err))
 		}
 		alive.Store(true)
 		switch got.(type) {
 		case *redis.Subscription:
-			stood = true
-			if !send(ctx, tidings, tiding{}) {
-				return stood, ctx.Err()
+			subscribed = true
+			if !send(ctx, events, listenEvent{}) {
+				return subscribed, ctx.Err()
 			}
 		case *redis.Message:
-			if !send(ctx, tidings, tiding{message: true}) {
-				return stood, ctx.Err()
+			if !send(ctx, events, listenEvent{message: true}) {
+				return subscribed, ctx.Err()
 			}
 		}
 	}
@@ -148,11 +148,11 @@ func pulse(ctx context.Context, sub *redis.PubSub, alive *atomic.Bool) bool {
 	}
 }
 
-func send(ctx context.Context, tidings chan<- tiding, t tiding) bool {
+func send(ctx context.Context, events chan<- listenEvent, t listenEvent) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case tidings <- t:
+	case events <- t:
 		return true
 	}
 }

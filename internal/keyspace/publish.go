@@ -40,7 +40,7 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(keys)+len(patterns) > 0 {
-		node, err := k.crier(ctx, channel)
+		node, err := k.publishNode(ctx, channel)
 		if err != nil {
 			return messages, err
 		}
@@ -81,7 +81,7 @@ func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []red
 		if o == nil || k.sharded {
 			return false, k.outage(ctx, err)
 		}
-		k.leave(node.Options().Addr, o)
+		k.markAway(node.Options().Addr, o)
 		if present, err := k.present(ctx); err != nil || len(present) == 0 || k.isAway(present[0].addr) {
 			return false, o
 		}
@@ -106,9 +106,9 @@ func (k *Keyspace) publishClient(node *redis.Client) redis.UniversalClient {
 	return node
 }
 
-// crier is the node that messages go through: the channel's master, or another
+// publishNode is the node that messages go through: the channel's master, or another
 // one while that is away. Subscribers hear them at every node.
-func (k *Keyspace) crier(ctx context.Context, channel string) (*redis.Client, error) {
+func (k *Keyspace) publishNode(ctx context.Context, channel string) (*redis.Client, error) {
 	away, err := k.awayFor(ctx, channel)
 	switch {
 	case err != nil:

@@ -21,7 +21,7 @@ const maxRounds = 20
 // second round itself, whose slots may move on; and so on. A slot that moves
 // and comes back within one round goes unnoticed: the pass after the longest
 // lease is for that, too.
-func (p *pass) cluster(ctx context.Context) error {
+func (p *sweep) cluster(ctx context.Context) error {
 	patience := p.keyspace.newPatience()
 	before, err := p.layout(ctx, patience)
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *pass) cluster(ctx context.Context) error {
 			return err
 		}
 		if len(failed) == 0 {
-			patience.calm()
+			patience.reset()
 			rounds++
 		}
 		if rounds > maxRounds {
@@ -71,7 +71,7 @@ func (p *pass) cluster(ctx context.Context) error {
 }
 
 // layout asks until every master answers.
-func (p *pass) layout(ctx context.Context, patience *patience) (*layout, error) {
+func (p *sweep) layout(ctx context.Context, patience *patience) (*layout, error) {
 	for {
 		l, err := p.keyspace.layout(ctx)
 		if err == nil {
@@ -85,7 +85,7 @@ func (p *pass) layout(ctx context.Context, patience *patience) (*layout, error) 
 
 // round scans the masters that are due, side by side, and returns the errors
 // of those that failed in a way that another round may cure.
-func (p *pass) round(ctx context.Context, l *layout, due map[string]bool) (failed map[string]error, err error) {
+func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (failed map[string]error, err error) {
 	masters, err := p.keyspace.masters(ctx)
 	if err != nil {
 		return nil, err

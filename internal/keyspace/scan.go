@@ -25,7 +25,7 @@ const (
 
 // A scan is the pass over one master.
 type scan struct {
-	pass  *pass
+	sweep *sweep
 	pace  *pace
 	watch stopwatch
 	rtt   time.Duration
@@ -40,8 +40,8 @@ type scan struct {
 // scan makes the pass over the master that options lead to, with a connection
 // of its own: behind another one there may be another server, where a cursor
 // means nothing. One goroutine scans while another one matches and unlinks.
-func (p *pass) scan(ctx context.Context, options *redis.Options) error {
-	s := &scan{pass: p, pace: p.keyspace.newPace()}
+func (p *sweep) scan(ctx context.Context, options *redis.Options) error {
+	s := &scan{sweep: p, pace: p.keyspace.newPace()}
 	s.taken[0] = map[string]bool{}
 	client := s.client(options)
 	defer client.Close()
@@ -98,7 +98,7 @@ func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 		return err
 	}
 	s.size = size
-	s.pass.expect(size)
+	s.sweep.expect(size)
 	return nil
 }
 
@@ -127,9 +127,9 @@ func (s *scan) read(ctx context.Context, conn *redis.Conn, pages chan<- []string
 func (s *scan) take(ctx context.Context, pages <-chan []string) error {
 	for names := range pages {
 		s.met += int64(len(names))
-		s.pass.scanned(len(names))
+		s.sweep.scanned(len(names))
 		for _, name := range names {
-			if u, ok := found(s.pass.matcher, name); ok {
+			if u, ok := found(s.sweep.matcher, name); ok {
 				s.add(u)
 			}
 		}
@@ -165,7 +165,7 @@ func (s *scan) flush(ctx context.Context) error {
 	var err error
 	for patience := (&patience{limit: scanPatience}); ; { // unlinking again is harmless
 		began := time.Now()
-		err = s.pass.unlink(ctx, s.found)
+		err = s.sweep.unlink(ctx, s.found)
 		s.pace.spent(max(time.Since(began)-s.rtt, 0))
 		if err == nil || patience.wait(ctx, err) != nil {
 			break
@@ -180,11 +180,11 @@ func (s *scan) flush(ctx context.Context) error {
 // end looks whether the server that was scanned is still the one that a new
 // connection leads to: a master that was replaced goes on answering SCAN.
 func (s *scan) end(ctx context.Context, client *redis.Client, started string) error {
-	if !s.pass.keyspace.failsOver {
+	if !s.sweep.keyspace.failsOver {
 		return nil
 	}
 	if err := client.Ping(ctx).Err(); err != nil {
-		return s.pass.keyspace.outage(ctx, err)
+		return s.sweep.keyspace.outage(ctx, err)
 	}
 	if now := s.watch.reached(); now != started {
 		return &Outage{State: StateMasterDown, Err: fmt.Errorf("%s took over from %s", now, started)}

@@ -41,7 +41,7 @@ func privateName(set string, id uint64) string {
 // live that the set had.
 func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
 	defer k.busy()()
-	t := tally{lane: &k.sweeps}
+	t := tally{writer: &k.sweeps}
 	err := t.send(ctx, k, nil)
 	var members int64
 	if err == nil {
@@ -50,13 +50,13 @@ func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func
 	if err == nil {
 		err = t.send(ctx, k, nil)
 	}
-	return TakenSet{Members: members, Beat: t.beat}, err
+	return TakenSet{Members: members, Position: t.position}, err
 }
 
 // TakenSet says what came of TakeSet.
 type TakenSet struct {
-	Members int64
-	Beat    Beat // the place after the last member: see Survived
+	Members  int64
+	Position Position // the place after the last member: see Survived
 }
 
 func (k *Keyspace) takeSet(ctx context.Context, t *tally, set, private string, gone func(members []string) error) (members int64, err error) {
@@ -188,14 +188,14 @@ func forgetting(ctx context.Context, private string, members []string) []redis.C
 // unlinkMembers unlinks members with their leases. The failures are those that
 // Redis refused, and in Cluster those whose master is away, of which the first one
 // comes before any refusal. The error is an *Outage or a *Loss.
-func (k *Keyspace) unlinkMembers(ctx context.Context, pass *tally, names []string) ([]Failure, error) {
+func (k *Keyspace) unlinkMembers(ctx context.Context, tally *tally, names []string) ([]Failure, error) {
 	units := make([]unit, len(names))
 	for i, name := range names {
 		units[i] = newUnit(i, name)
 	}
-	t, err := k.unlink(ctx, pass.lane, units)
+	t, err := k.unlink(ctx, tally.writer, units)
 	if err == nil {
-		err = pass.follow(t.beat)
+		err = tally.follow(t.position)
 	}
 	return failures(slices.Concat(t.refused, t.away)), err
 }

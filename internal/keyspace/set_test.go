@@ -288,8 +288,8 @@ func TestTakeSets(t *testing.T) {
 		addMembers(t, c, set, members...)
 		requests = append(requests, keyspace.SetRequest{Set: set, ID: uint64(3 + 2*i)}, keyspace.SetRequest{Set: set, ID: uint64(4 + 2*i)})
 	}
-	trips := &trips{}
-	k.Client().AddHook(trips)
+	roundTrips := &roundTrips{}
+	k.Client().AddHook(roundTrips)
 	heard := map[string]bool{}
 	taken, err := k.TakeSets(t.Context(), requests, func(members []string) error {
 		for _, m := range members {
@@ -297,8 +297,8 @@ func TestTakeSets(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || taken.Beat.Epoch == "" {
-		t.Fatalf("%+v, %v", taken.Beat, err)
+	if err != nil || taken.Position.Epoch == "" {
+		t.Fatalf("%+v, %v", taken.Position, err)
 	}
 	wantRefusal(t, taken.Sets[0].Err, "tag:text")
 	if s := taken.Sets[1]; s != (keyspace.SetResult{Large: true}) {
@@ -318,17 +318,17 @@ func TestTakeSets(t *testing.T) {
 	if len(heard) != 1+500/7*21+0+1+2 { // 500 is 71 times 7, and 3
 		t.Errorf("heard of %d members", len(heard))
 	}
-	if n := trips.n.Load(); n > 8 {
+	if n := roundTrips.n.Load(); n > 8 {
 		t.Errorf("%d round trips", n)
 	}
 }
 
 // Trips counts pipelines.
-type trips struct{ n atomic.Int64 }
+type roundTrips struct{ n atomic.Int64 }
 
-func (c *trips) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c *roundTrips) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (c *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		c.n.Add(1)
 		return next(ctx, commands)

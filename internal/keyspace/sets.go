@@ -29,8 +29,8 @@ type SetRequest struct {
 
 // TakenSets says what came of TakeSets.
 type TakenSets struct {
-	Sets []SetResult // one for each request, in order
-	Beat Beat        // the place after the last member: see Survived
+	Sets     []SetResult // one for each request, in order
+	Position Position    // the place after the last member: see Survived
 }
 
 // A SetResult says what came of one set. Without Large and Err it is gone.
@@ -52,13 +52,13 @@ type SetResult struct {
 // to be done, and repeating the call is harmless.
 func (k *Keyspace) TakeSets(ctx context.Context, requests []SetRequest, gone func(members []string) error) (TakenSets, error) {
 	defer k.busy()()
-	b := &setBatch{keyspace: k, gone: gone, tally: tally{lane: &k.sweeps}, pace: k.newPace()}
+	b := &setBatch{keyspace: k, gone: gone, tally: tally{writer: &k.sweeps}, pace: k.newPace()}
 	b.sets = make([]*smallSet, len(requests))
 	for i, r := range requests {
 		b.sets[i] = &smallSet{name: r.Set, private: privateName(r.Set, r.ID), size: -1}
 	}
 	err := b.run(ctx)
-	out := TakenSets{Sets: make([]SetResult, len(b.sets)), Beat: b.tally.beat}
+	out := TakenSets{Sets: make([]SetResult, len(b.sets)), Position: b.tally.position}
 	for i, s := range b.sets {
 		out.Sets[i] = s.SetResult
 	}

@@ -143,8 +143,8 @@ func (k *Keyspace) isAway(addr string) bool {
 	return k.shards.of(addr) != nil
 }
 
-// leave notes that a master is away.
-func (k *Keyspace) leave(addr string, o *Outage) {
+// markAway notes that a master is away.
+func (k *Keyspace) markAway(addr string, o *Outage) {
 	k.shards.mu.Lock()
 	defer k.shards.mu.Unlock()
 	if k.shards.away == nil {
@@ -153,11 +153,11 @@ func (k *Keyspace) leave(addr string, o *Outage) {
 	k.shards.away[addr] = absence{o, time.Now()}
 }
 
-// leaveFor notes that the master of a key is away.
-func (k *Keyspace) leaveFor(ctx context.Context, key string, o *Outage) error {
+// markAwayFor notes that the master of a key is away.
+func (k *Keyspace) markAwayFor(ctx context.Context, key string, o *Outage) error {
 	m, err := k.master(ctx, key)
 	if err == nil {
-		k.leave(m.Options().Addr, o)
+		k.markAway(m.Options().Addr, o)
 	}
 	return err
 }

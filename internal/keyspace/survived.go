@@ -18,17 +18,17 @@ const Everything = math.MaxUint64
 // own pipeline wrote over one of the two keys. 0 means that nothing is known to
 // be left, since the beacon is gone. The error is an *Outage.
 func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
-	beats := make(map[string]uint64, len(epochs))
+	positions := make(map[string]uint64, len(epochs))
 	present, err := k.present(ctx)
 	if err != nil || len(epochs) == 0 {
-		return beats, err
+		return positions, err
 	}
 	for _, epoch := range epochs {
-		beats[epoch] = Everything
+		positions[epoch] = Everything
 	}
 	gone := 0
 	for _, s := range present {
-		err := k.survivedOn(ctx, s.tag, epochs, beats)
+		err := k.survivedOn(ctx, s.tag, epochs, positions)
 		if err == nil {
 			continue
 		}
@@ -36,13 +36,13 @@ func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]ui
 		if gone++; o == nil || gone == len(present) {
 			return nil, err
 		}
-		k.leave(s.addr, o)
+		k.markAway(s.addr, o)
 	}
-	return beats, nil
+	return positions, nil
 }
 
 // survivedOn lowers beats to what the master with the tag has.
-func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, beats map[string]uint64) error {
+func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, positions map[string]uint64) error {
 	gets := make([][2]*redis.StringCmd, len(epochs))
 	commands := make([]redis.Cmder, 0, 2*len(epochs))
 	for i, epoch := range epochs {
@@ -56,7 +56,7 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 	}
 	var gone []string
 	for i, epoch := range epochs {
-		seen, err := k.glanced(ctx, gets[i])
+		seen, err := k.readProbe(ctx, gets[i])
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 			gone = append(gone, epoch)
 			continue
 		}
-		beats[epoch] = min(beats[epoch], n)
+		positions[epoch] = min(positions[epoch], n)
 	}
 	if len(gone) == 0 {
 		return nil
@@ -73,7 +73,7 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 	empty, err := k.empty(ctx, tag)
 	for _, epoch := range gone {
 		if !empty {
-			beats[epoch] = 0
+			positions[epoch] = 0
 		}
 	}
 	return err

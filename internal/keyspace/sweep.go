@@ -9,8 +9,8 @@ import (
 type SweepResult struct {
 	Progress
 
-	// Beat is the place at the pass' end: see Survived.
-	Beat Beat
+	// Position is the place at the pass' end: see Survived.
+	Position Position
 
 	// Patterns are the patterns in the order of first appearance.
 	Patterns []PatternResult
@@ -61,17 +61,17 @@ const progressInterval = time.Second
 // server: behind the next one may be another, where a cursor means nothing.
 func (k *Keyspace) Sweep(ctx context.Context, patterns []string, watch func(Progress)) (SweepResult, error) {
 	defer k.busy()()
-	p := newPass(k, patterns, watch)
+	p := newSweep(k, patterns, watch)
 	if p.isIdle() {
 		return p.result, nil
 	}
-	err := p.beat(ctx) // the pass' first
+	err := p.writeBeacon(ctx) // the pass' first
 	if err == nil {
 		err = p.run(ctx)
 	}
 	if err == nil {
-		err = p.beat(ctx)
+		err = p.writeBeacon(ctx)
 	}
-	p.result.Beat = p.tally.beat
+	p.result.Position = p.tally.position
 	return p.result, err
 }

@@ -30,9 +30,9 @@ type Unlinked struct {
 	// Failures are the targets that Redis refused, and in Cluster those whose
 	// master is away, ordered by index.
 	Failures []Failure
-	// Beat is the place after the last name: see Survived. It is zero where
+	// Position is the place after the last name: see Survived. It is zero where
 	// there was nothing to unlink.
-	Beat Beat
+	Position Position
 }
 
 // Unlink removes targets with their leases. In Cluster a master that is away is
@@ -57,7 +57,7 @@ func (k *Keyspace) Unlink(ctx context.Context, targets []Target) (Unlinked, erro
 	if err != nil {
 		return Unlinked{}, err
 	}
-	return Unlinked{failures(slices.Concat(refused, t.refused, t.away)), t.beat}, nil
+	return Unlinked{failures(slices.Concat(refused, t.refused, t.away)), t.position}, nil
 }
 
 // A refusedUnit is a unit that Redis refused, or whose master is away, and why.
@@ -92,25 +92,25 @@ type tally struct {
 	refused []refusedUnit
 	away    []refusedUnit // their master is away
 
-	lane *lane
-	beat Beat // the last one, if there was any
+	writer   *beaconWriter
+	position Position // the last one, if there was any
 
-	doubtful []unit // of a chunk that was refused as a whole
-	torn     []unit // of a chunk whose slot is moving
+	unclear []unit // of a chunk that was refused as a whole
+	split   []unit // of a chunk whose slot is moving
 }
 
 // unlink removes units, as beats of lane. When it returns an error the tally
 // holds what was done before it.
-func (k *Keyspace) unlink(ctx context.Context, l *lane, units []unit) (t tally, err error) {
-	t.lane = l
+func (k *Keyspace) unlink(ctx context.Context, l *beaconWriter, units []unit) (t tally, err error) {
+	t.writer = l
 	if err := k.send(ctx, &t, k.chunks(units)); err != nil {
 		return t, err
 	}
 	// Which units of the refused chunks are at fault shows when each goes alone.
-	if err := k.send(ctx, &t, oneByOne(t.doubtful)); err != nil {
+	if err := k.send(ctx, &t, oneByOne(t.unclear)); err != nil {
 		return t, err
 	}
-	if err := k.unlinkTorn(ctx, &t); err != nil {
+	if err := k.unlinkSplit(ctx, &t); err != nil {
 		return t, err
 	}
 	return t, k.explainRefusals(ctx, t.refused)
@@ -121,7 +121,7 @@ func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
 	for len(chunks) > 0 {
 		var round []chunk
 		round, chunks = nextRound(chunks)
-		round, err := k.spare(ctx, t, round)
+		round, err := k.skipAway(ctx, t, round)
 		if err != nil {
 			return err
 		}
@@ -141,17 +141,17 @@ func (k *Keyspace) send(ctx context.Context, t *tally, chunks []chunk) error {
 			if o == nil {
 				return k.outage(ctx, err)
 			}
-			if err := k.leaveFor(ctx, c[0].key, o); err != nil {
+			if err := k.markAwayFor(ctx, c[0].key, o); err != nil {
 				return err
 			}
-			t.leave(c, o)
+			t.addAway(c, o)
 		}
 	}
 	return nil
 }
 
-// spare leaves out the chunks whose master is away.
-func (k *Keyspace) spare(ctx context.Context, t *tally, chunks []chunk) ([]chunk, error) {
+// skipAway leaves out the chunks whose master is away.
+func (k *Keyspace) skipAway(ctx context.Context, t *tally, chunks []chunk) ([]chunk, error) {
 	if len(k.Away()) == 0 {
 		return chunks, nil
 	}
@@ -161,7 +161,7 @@ func (k *Keyspace) spare(ctx context.Context, t *tally, chunks []chunk) ([]chunk
 		case err != nil:
 			return nil, err
 		case away != nil:
-			t.leave(c, away)
+			t.addAway(c, away)
 		default:
 			present = append(present, c)
 		}
@@ -169,8 +169,8 @@ func (k *Keyspace) spare(ctx context.Context, t *tally, chunks []chunk) ([]chunk
 	return present, nil
 }
 
-// leave notes that the master of a chunk is away.
-func (t *tally) leave(c chunk, o *Outage) {
+// addAway notes that the master of a chunk is away.
+func (t *tally) addAway(c chunk, o *Outage) {
 	for _, u := range c {
 		t.away = append(t.away, refusedUnit{u, o})
 	}
@@ -179,7 +179,7 @@ func (t *tally) leave(c chunk, o *Outage) {
 // send sends one pipeline. All of a tally's pipelines belong to one epoch:
 // another one means that the lane has had a Loss, and some may be lost.
 func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) error {
-	b, err := k.beat(ctx, t.lane, commands)
+	b, err := k.writeBeacon(ctx, t.writer, commands)
 	if err != nil {
 		return err
 	}
@@ -187,14 +187,14 @@ func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) e
 }
 
 // follow takes in a beat. The zero Beat, of nothing to unlink, changes nothing.
-func (t *tally) follow(b Beat) error {
+func (t *tally) follow(b Position) error {
 	switch {
 	case b.Epoch == "":
 		return nil
-	case t.beat.Epoch != "" && t.beat.Epoch != b.Epoch:
-		return &Loss{t.beat}
+	case t.position.Epoch != "" && t.position.Epoch != b.Epoch:
+		return &Loss{t.position}
 	}
-	t.beat = b
+	t.position = b
 	return nil
 }
 
@@ -205,33 +205,33 @@ func (t *tally) count(c chunk, reply *redis.IntCmd) error {
 	switch {
 	case err == nil:
 		t.removed += reply.Val()
-	case isTorn(c, err):
-		t.torn = append(t.torn, c...)
+	case isSplit(c, err):
+		t.split = append(t.split, c...)
 	case !isRefusal(err):
 		return err
 	case len(c) == 1:
 		t.refused = append(t.refused, refusedUnit{c[0], err})
 	default:
-		t.doubtful = append(t.doubtful, c...)
+		t.unclear = append(t.unclear, c...)
 	}
 	return nil
 }
 
-// isTorn says whether a chunk was turned away because its slot is on its way
+// isSplit says whether a chunk was turned away because its slot is on its way
 // from one node to another, with some of the names here and some there. A name
 // that doesn't exist, as most leases don't, counts as there.
-func isTorn(c chunk, err error) bool {
+func isSplit(c chunk, err error) bool {
 	names, _ := c.size()
 	return names > 1 && redis.IsTryAgainError(err)
 }
 
-// unlinkTorn removes torn units name by name, which a slot on its way allows.
+// unlinkSplit removes torn units name by name, which a slot on its way allows.
 // All leases are gone before the first key is asked for: in one pipeline a
 // lease that is redirected to the other node would arrive after its key, and
 // what a reader stored between the two would stay.
-func (k *Keyspace) unlinkTorn(ctx context.Context, t *tally) error {
+func (k *Keyspace) unlinkSplit(ctx context.Context, t *tally) error {
 	var leases, keys []unit
-	for _, u := range t.torn {
+	for _, u := range t.split {
 		if u.lease != "" {
 			leases = append(leases, unit{index: u.index, key: u.lease})
 		}

@@ -205,7 +205,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := k.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.Beat(t.Context()); err != nil {
+	if _, err := k.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := k.Survived(t.Context(), []string{"an epoch"}); err != nil {

@@ -35,9 +35,9 @@ func (w waitOption) append(ctx context.Context, k *Keyspace, commands *[]redis.C
 // waited checks the answers. In Cluster it first writes each master's beacon
 // once more, over a connection that then waits: what a replica has of that
 // write, it has of all those before it.
-func (k *Keyspace) waited(ctx context.Context, w waitOption, waits []*redis.IntCmd, glances []glance) error {
+func (k *Keyspace) waited(ctx context.Context, w waitOption, waits []*redis.IntCmd, probes []beaconProbe) error {
 	if w.replicas > 0 && k.cluster != nil {
-		for _, g := range glances {
+		for _, g := range probes {
 			master, err := k.master(ctx, g.tag)
 			if err != nil {
 				return err

@@ -28,7 +28,7 @@ func TestWaitForReplica(t *testing.T) {
 	}
 	_, err = k.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateNoReplicas)
-	_, err = k.Beat(t.Context())
+	_, err = k.CheckBeacon(t.Context())
 	wantOutage(t, err, keyspace.StateNoReplicas)
 	if err := replica.Resume(); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// A Row is one claimed row of cache_outbox or cache_outbox_delayed.
-type Row struct {
+// A ClaimedRow is one claimed row of cache_outbox or cache_outbox_delayed.
+type ClaimedRow struct {
 	ID          uint64    // in the table that it was claimed from
 	FirstID     uint64    // in cache_outbox, where it began; 0 if it never was there
 	Entity      string    // as written
@@ -27,11 +27,11 @@ type Row struct {
 }
 
 // Oversized says that the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
-func (r *Row) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
+func (r *ClaimedRow) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
 
-// Cut names the field that fills its column. A column is wider than the limit by one character, so the value
+// TruncatedField names the field that fills its column. A column is wider than the limit by one character, so the value
 // was cut by a non-strict sql_mode: it is not what the application meant. "" if none does.
-func (r *Row) Cut() string {
+func (r *ClaimedRow) TruncatedField() string {
 	switch {
 	case utf8.RuneCountInString(r.Entity) > outbox.MaxEntity:
 		return "entity"
@@ -53,7 +53,7 @@ type ClaimLimits struct {
 // A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for
 // concurrent use.
 type Claim struct {
-	Rows  []Row
+	Rows  []ClaimedRow
 	store *Store
 	tx    *sql.Tx
 	queue *queue
@@ -113,7 +113,7 @@ func (c *Claim) Release() error {
 // fetch reads rows with small parameters at once; the others follow within the byte limit.
 func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
-	for _, q := range c.queue.claims(inline, at) {
+	for _, q := range c.queue.claimQueries(inline, at) {
 		if left := limits.Rows - len(c.Rows); left > 0 {
 			if err := c.read(ctx, q.query, append(q.args, left)...); err != nil {
 				return err
@@ -135,7 +135,7 @@ func (c *Claim) read(ctx context.Context, query string, args ...any) error {
 	defer func() { _ = rows.Close() }() // Err tells what went wrong
 	var fields []any
 	for rows.Next() {
-		c.Rows = append(c.Rows, Row{})
+		c.Rows = append(c.Rows, ClaimedRow{})
 		r := &c.Rows[len(c.Rows)-1]
 		fields = append(fields[:0], &r.ID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes, &r.Trace, &r.CreatedAt)
 		if c.queue != hot {
@@ -177,19 +177,19 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 }
 
 // Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
-const signsSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
+const pollStateSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
 EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
 
-// Signs say in one plain statement what changes slowly.
-type Signs struct {
+// PollState say in one plain statement what changes slowly.
+type PollState struct {
 	Due    bool // a delayed row's time has come
 	Paused bool // see Pause
 }
 
-// Signs reads the signs.
-func (s *Store) Signs(ctx context.Context) (signs Signs, err error) {
-	if err := s.claims.QueryRowContext(ctx, signsSQL).Scan(&signs.Due, &signs.Paused); err != nil {
-		return Signs{}, fmt.Errorf("poll outbox: %w", err)
+// PollState reads the signs.
+func (s *Store) PollState(ctx context.Context) (state PollState, err error) {
+	if err := s.claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused); err != nil {
+		return PollState{}, fmt.Errorf("poll outbox: %w", err)
 	}
-	return signs, nil
+	return state, nil
 }

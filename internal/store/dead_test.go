@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// bury claims everything that waits and buries it for a reason.
-func bury(t *testing.T, s *store.Store, due bool, reason string) {
+// deadLetter claims everything that waits and buries it for a reason.
+func deadLetter(t *testing.T, s *store.Store, due bool, reason string) {
 	t.Helper()
 	claim := s.Claim
 	if due {
@@ -28,7 +28,7 @@ func bury(t *testing.T, s *store.Store, due bool, reason string) {
 	}
 	settlement := store.Settlement{MapVersion: "m1"}
 	for _, r := range c.Rows {
-		settlement.Deaths = append(settlement.Deaths, store.Death{ID: r.ID, Reason: reason, Error: "why"})
+		settlement.Dead = append(settlement.Dead, store.DeadRow{ID: r.ID, Reason: reason, Error: "why"})
 	}
 	if err := c.Settle(t.Context(), settlement); err != nil {
 		t.Fatal(err)
@@ -70,13 +70,13 @@ func TestRetryKeepsTheFirstID(t *testing.T) {
 	enqueue(t, env.DB, outbox.Invalidation{Entity: "product", ID: "1", RawParams: []byte(`{"a":1.10,  "b":18446744073709551615}`), Trace: "t"},
 		outbox.Invalidation{Entity: "☃", ID: "\n' %"})
 	want := dump(t, env.DB, fmt.Sprintf(kept, "id", "0"), "cache_outbox")
-	bury(t, s, false, "unknown_entity")
+	deadLetter(t, s, false, "unknown_entity")
 	if _, err := env.DB.Exec(`INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, first_id, attempts, repeated) VALUES
 ('product', 'scheduled', UTC_TIMESTAMP(6), 0, 0, 0), ('product', 'failed', UTC_TIMESTAMP(6), 7, 8, 0), ('product', 'repeat', UTC_TIMESTAMP(6), 1, 0, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	want += ";" + dump(t, env.DB, fmt.Sprintf(kept, "first_id", "repeated"), "cache_outbox_delayed")
-	bury(t, s, true, "redis_refused")
+	deadLetter(t, s, true, "redis_refused")
 	for range 2 {
 		done, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody)
 		if err != nil || len(done) != 5 {
@@ -91,7 +91,7 @@ func TestRetryKeepsTheFirstID(t *testing.T) {
 		if n := count(t, env.DB, "cache_outbox_delayed WHERE attempts > 0 OR due_at > UTC_TIMESTAMP(6) OR id <= 3"); n != 0 {
 			t.Errorf("%d rows have attempts, or wait, or an old id", n)
 		}
-		bury(t, s, true, "unknown_entity")
+		deadLetter(t, s, true, "unknown_entity")
 	}
 }
 
@@ -101,7 +101,7 @@ func TestRetryWhenTheIDIsTaken(t *testing.T) {
 	env := migrated(t)
 	s := openStore(t, env.DSN)
 	enqueue(t, env.DB, products(3)...)
-	bury(t, s, false, "unknown_entity")
+	deadLetter(t, s, false, "unknown_entity")
 	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (2, 'coupon', 'x')"); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestRetryOfWhatIsNoJSON(t *testing.T) {
 	env := migrated(t)
 	s := openStore(t, env.DSN)
 	enqueue(t, env.DB, products(5)...)
-	bury(t, s, false, "unknown_entity")
+	deadLetter(t, s, false, "unknown_entity")
 	for _, stmt := range []string{
 		"UPDATE cache_outbox_dead SET params = '{\"a\":' WHERE entity_id IN ('1', '3')",
 		"UPDATE cache_outbox_dead SET attempts = 1 WHERE entity_id IN ('3', '4')", // these were delayed
@@ -153,9 +153,9 @@ func TestDeadQuery(t *testing.T) {
 	env := migrated(t)
 	s := openStore(t, env.DSN)
 	enqueue(t, env.DB, products(2)...)
-	bury(t, s, false, "unknown_entity")
+	deadLetter(t, s, false, "unknown_entity")
 	enqueue(t, env.DB, outbox.Invalidation{Entity: "coupon", ID: "3"})
-	bury(t, s, false, "too_many_keys")
+	deadLetter(t, s, false, "too_many_keys")
 	if _, err := env.DB.Exec("UPDATE cache_outbox_dead SET died_at = died_at - INTERVAL 2 HOUR, map_version = 'm0' WHERE entity_id = '1'"); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestRetryBesideAnother(t *testing.T) {
 	env := migrated(t)
 	const rows = 1000
 	enqueue(t, env.DB, products(rows)...)
-	bury(t, openStore(t, env.DSN), false, "unknown_entity")
+	deadLetter(t, openStore(t, env.DSN), false, "unknown_entity")
 	var group sync.WaitGroup
 	total := make([]int, 2)
 	for i := range total {
@@ -219,11 +219,11 @@ func TestRetryLeavesWhatDiesMeanwhile(t *testing.T) {
 	env := migrated(t)
 	s := openStore(t, env.DSN)
 	enqueue(t, env.DB, products(500)...)
-	bury(t, s, false, "unknown_entity")
+	deadLetter(t, s, false, "unknown_entity")
 	done, err := s.RetryDead(t.Context(), store.DeadQuery{}, func(total int) {
 		if total == 200 {
 			enqueue(t, env.DB, outbox.Invalidation{Entity: "late", ID: "late"})
-			bury(t, s, false, "unknown_entity")
+			deadLetter(t, s, false, "unknown_entity")
 		}
 	})
 	if err != nil || len(done) != 500 {
@@ -240,7 +240,7 @@ func TestRetryIsInterrupted(t *testing.T) {
 	env := migrated(t)
 	s := openStore(t, env.DSN)
 	enqueue(t, env.DB, products(500)...)
-	bury(t, s, false, "unknown_entity")
+	deadLetter(t, s, false, "unknown_entity")
 	ctx, cancel := context.WithCancel(t.Context())
 	done, err := s.RetryDead(ctx, store.DeadQuery{}, func(int) { cancel() })
 	if !errors.Is(err, context.Canceled) || len(done) != 200 {

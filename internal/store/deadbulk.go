@@ -26,7 +26,7 @@ const (
 	lockDeadSQL    = "FROM cache_outbox_dead FORCE INDEX (PRIMARY) WHERE id > ? AND id <= ? AND " + deadFilter + " ORDER BY id LIMIT ? FOR UPDATE"
 )
 
-// Contract: as burySQL, for the letters listed, which the transaction has locked: appends as many rows. Its effect ends with
+// Contract: as deadLetterSQL, for the letters listed, which the transaction has locked: appends as many rows. Its effect ends with
 // the transaction.
 const putBackSQL = `INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, created_at, due_at, first_id, repeated)
 SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, UTC_TIMESTAMP(6), o.first_id, o.repeated

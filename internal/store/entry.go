@@ -169,13 +169,13 @@ func fnv32a(h uint32, s string) uint32 {
 
 // hashes lists the entries' marks, sorted, each once, four bytes each, big-endian.
 func hashes(entries []Entry) []byte {
-	marks := make([]uint32, len(entries))
+	hashes := make([]uint32, len(entries))
 	for i := range entries {
-		marks[i] = Hash(entries[i].Entity, entries[i].EntityID)
+		hashes[i] = Hash(entries[i].Entity, entries[i].EntityID)
 	}
-	slices.Sort(marks)
-	out := make([]byte, 0, 4*len(marks))
-	for _, m := range slices.Compact(marks) {
+	slices.Sort(hashes)
+	out := make([]byte, 0, 4*len(hashes))
+	for _, m := range slices.Compact(hashes) {
 		out = binary.BigEndian.AppendUint32(out, m)
 	}
 	return out

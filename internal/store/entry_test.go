@@ -54,9 +54,9 @@ func TestDamagedBodiesAreRefused(t *testing.T) {
 func TestHashesAreSortedAndSingle(t *testing.T) {
 	t.Parallel()
 	entries := append(manyEntries(3), manyEntries(3)...)
-	marks := hashes(entries)
-	if len(marks) != 3*4 {
-		t.Fatalf("%d bytes", len(marks))
+	hashes := hashes(entries)
+	if len(hashes) != 3*4 {
+		t.Fatalf("%d bytes", len(hashes))
 	}
 	if Hash("a", "bc") == Hash("ab", "c") {
 		t.Error("entity and id run together")

@@ -35,15 +35,15 @@ func (c *Claim) journal(ctx context.Context, s Settlement) error {
 	if err != nil {
 		return err
 	}
-	args := c.store.record(len(s.Journal), s.MapVersion, s.Beat, hashes(s.Journal), body)
+	args := c.store.record(len(s.Journal), s.MapVersion, s.Position, hashes(s.Journal), body)
 	_, err = c.exec(ctx, journalSQL, base64.StdEncoding.EncodedLen(len(body)), args...)
 	return err
 }
 
 // record is what journalSQL takes.
-func (s *Store) record(rows int, mapVersion string, beat Beat, hashes, body []byte) []any {
+func (s *Store) record(rows int, mapVersion string, position Position, hashes, body []byte) []any {
 	text := base64.StdEncoding.EncodeToString
-	return []any{s.cfg.Worker, rows, mapVersion, beat.Epoch, beat.N, text(hashes), text(body)}
+	return []any{s.cfg.Worker, rows, mapVersion, position.Epoch, position.N, text(hashes), text(body)}
 }
 
 // Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest

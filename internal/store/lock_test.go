@@ -51,7 +51,7 @@ func TestClaimLocksOnlyItsRows(t *testing.T) {
 }
 
 // checkRecordLocks reads MySQL's lock table: exclusive record locks without gaps on the primary key, of the rows.
-func checkRecordLocks(t *testing.T, env *testenv.Database, rows []store.Row) {
+func checkRecordLocks(t *testing.T, env *testenv.Database, rows []store.ClaimedRow) {
 	t.Helper()
 	locks, err := env.DB.Query(`SELECT index_name, lock_mode, lock_data FROM performance_schema.data_locks
 WHERE object_schema = DATABASE() AND lock_type = 'RECORD'`)
@@ -136,7 +136,7 @@ func TestConcurrentClaimsDoNotWait(t *testing.T) {
 				}
 				mu.Unlock()
 				// Rows leave in all three ways, so that every statement of a settlement meets the others'.
-				done, dead := ids(c.Rows), []store.Death{{ID: c.Rows[0].ID, Reason: "unknown_entity"}}
+				done, dead := ids(c.Rows), []store.DeadRow{{ID: c.Rows[0].ID, Reason: "unknown_entity"}}
 				later := []store.Delay{}
 				if len(done) > 2 {
 					later = append(later, store.Delay{ID: done[1], After: time.Hour})
@@ -144,7 +144,7 @@ func TestConcurrentClaimsDoNotWait(t *testing.T) {
 				} else {
 					done = done[1:]
 				}
-				if err := c.Settle(context.Background(), store.Settlement{Done: done, Deaths: dead, Delays: later}); err != nil {
+				if err := c.Settle(context.Background(), store.Settlement{Done: done, Dead: dead, Delays: later}); err != nil {
 					t.Error(err)
 					return
 				}

@@ -12,7 +12,7 @@ type modelWorker struct {
 	scans   int      // of it
 	scan    *scan    // under way
 	early   *answer  // to it, unless the server looks when it ends
-	claimed []Row
+	claimed []ClaimedRow
 }
 
 // step goes on with what is under way.
@@ -91,7 +91,7 @@ func (k *modelWorker) begin(at start) (found bool) {
 	list := k.find(at)
 	for _, id := range list {
 		k.rows[id].held = true
-		k.claimed = append(k.claimed, Row{ID: id})
+		k.claimed = append(k.claimed, ClaimedRow{ID: id})
 	}
 	k.planner.claimed(len(list) == k.limit)
 	switch {

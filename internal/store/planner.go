@@ -269,7 +269,7 @@ func (p *planner) claimed(full bool) {
 }
 
 // settled moves the head beyond rows of a claim, in ascending order, of which those in gone were settled.
-func (p *planner) settled(now time.Time, rows []Row, gone []uint64) {
+func (p *planner) settled(now time.Time, rows []ClaimedRow, gone []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	slices.Sort(gone)

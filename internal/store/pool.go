@@ -21,7 +21,7 @@ type pool struct {
 }
 
 const (
-	sideSilence   = 10 * time.Second // of a Lead's holder, who asks every 5 s: see Lead.Held
+	sideSilence   = 10 * time.Second // of a Lead's holder, who asks every 5 s: see SweepLock.Check
 	schemaSilence = time.Hour        // one session of a migration keeps its turn while another alters a table
 	lookupGrace   = 100 * time.Millisecond
 )

@@ -19,7 +19,7 @@ type queue struct {
 	removeSpansSQL string // a condition follows
 	removeOneSQL   string // with one
 	removeSQL      string
-	burySQL        string
+	deadLetterSQL  string
 	delaySQL       string
 	repeatSQL      string
 }
@@ -55,12 +55,12 @@ STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
 
 // Contract: reads rows of the claim by primary key without a lock (READ COMMITTED), appends as many to the dead
 // letters. Its effect ends with the claim's transaction, so repeating it takes a new claim.
-const burySQL = `INSERT INTO cache_outbox_dead
+const deadLetterSQL = `INSERT INTO cache_outbox_dead
 (entity, entity_id, params, trace, created_at, first_id, attempts, repeated, reason, error, map_version)
 SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, %s, j.reason, j.error, j.map
 FROM ` + listed
 
-// Contract: as burySQL, to cache_outbox_delayed.
+// Contract: as deadLetterSQL, to cache_outbox_delayed.
 const (
 	delaySQL = `INSERT INTO cache_outbox_delayed
 (entity, entity_id, params, trace, created_at, first_id, due_at, attempts, reason, error)
@@ -79,21 +79,21 @@ FROM ` + listed
 const putOffSQL = `UPDATE ` + listed + `
 SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
-// A question is a statement of a claim, with its arguments but the last, which limits the rows.
-type question struct {
+// A boundQuery is a statement of a claim, with its arguments but the last, which limits the rows.
+type boundQuery struct {
 	query string
 	args  []any
 }
 
-// claims are the statements of a claim, oldest rows first. Parameters of more than inline bytes are left out.
-func (q *queue) claims(inline int, at start) (list []question) {
+// claimQueries are the statements of a claim, oldest rows first. Parameters of more than inline bytes are left out.
+func (q *queue) claimQueries(inline int, at start) (list []boundQuery) {
 	if q != hot {
-		return []question{{q.claimSQL, []any{inline}}}
+		return []boundQuery{{q.claimSQL, []any{inline}}}
 	}
 	if len(at.stragglers) > 0 {
-		list = append(list, question{fmt.Sprintf(claimHotSQL, spanned(at.stragglers)), []any{inline}})
+		list = append(list, boundQuery{fmt.Sprintf(claimHotSQL, spanned(at.stragglers)), []any{inline}})
 	}
-	return append(list, question{q.claimSQL, []any{inline, at.head}})
+	return append(list, boundQuery{q.claimSQL, []any{inline, at.head}})
 }
 
 // Contract of a claim of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
@@ -110,7 +110,7 @@ var hot = &queue{
 	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox"),
 	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox"),
-	burySQL:        fmt.Sprintf(burySQL, "o.id, 0, 0", "cache_outbox"),
+	deadLetterSQL:  fmt.Sprintf(deadLetterSQL, "o.id, 0, 0", "cache_outbox"),
 	delaySQL:       fmt.Sprintf(delaySQL, "cache_outbox"),
 	repeatSQL:      fmt.Sprintf(repeatSQL, "o.id", "cache_outbox"),
 }
@@ -125,7 +125,7 @@ FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORD
 	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed"),
 	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox_delayed"),
-	burySQL:        fmt.Sprintf(burySQL, "o.first_id, o.attempts, o.repeated", "cache_outbox_delayed"),
+	deadLetterSQL:  fmt.Sprintf(deadLetterSQL, "o.first_id, o.attempts, o.repeated", "cache_outbox_delayed"),
 	delaySQL:       fmt.Sprintf(putOffSQL, "cache_outbox_delayed"),
 	repeatSQL:      fmt.Sprintf(repeatSQL, "o.first_id", "cache_outbox_delayed"),
 }

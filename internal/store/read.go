@@ -22,8 +22,8 @@ func (q *JournalQuery) matches(e *Entry) bool {
 	return (q.Entity == "" || q.Entity == e.Entity) && (q.EntityID == "" || q.EntityID == e.EntityID)
 }
 
-// mark is what the hashes of a batch with such a row contain, nil if there is nothing to look for.
-func (q *JournalQuery) mark() []byte {
+// hash is what the hashes of a batch with such a row contain, nil if there is nothing to look for.
+func (q *JournalQuery) hash() []byte {
 	if q.EntityID == "" {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (s *Store) ReadJournal(ctx context.Context, q JournalQuery, visit func(Batc
 		last.SettledAt = time.Unix(0, 0).UTC()
 	}
 	for {
-		page, err := s.journalPage(ctx, q.mark(), last)
+		page, err := s.journalPage(ctx, q.hash(), last)
 		if err != nil {
 			return fmt.Errorf("read journal: %w", err)
 		}
@@ -85,10 +85,10 @@ func (s *Store) ReadJournal(ctx context.Context, q JournalQuery, visit func(Batc
 	}
 }
 
-func (s *Store) journalPage(ctx context.Context, mark []byte, last journalPlace) (page []journalPlace, err error) {
+func (s *Store) journalPage(ctx context.Context, hash []byte, last journalPlace) (page []journalPlace, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	err = s.side.SelectContext(ctx, &page, journalPageSQL, mark, mark, last.SettledAt, last.SettledAt, last.ID, journalPage)
+	err = s.side.SelectContext(ctx, &page, journalPageSQL, hash, hash, last.SettledAt, last.SettledAt, last.ID, journalPage)
 	return page, err
 }
 

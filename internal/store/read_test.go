@@ -84,7 +84,7 @@ func TestReadJournalWithADamagedBatch(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
-	journalled(t, s, env.DB, beat("A", 1), beat("A", 2), beat("A", 3))
+	journalled(t, s, env.DB, position("A", 1), position("A", 2), position("A", 3))
 	if _, err := env.DB.Exec("UPDATE cache_outbox_journal SET body = 'x' WHERE beat = 2"); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestEnqueueAtTheLimits(t *testing.T) {
 	}
 	enqueue(t, env.DB, inv)
 	c := claim(t, s, limits)
-	if r := c.Rows[0]; r.Cut() != "" || r.EntityID != inv.ID || r.Trace != inv.Trace || len(r.Params) != outbox.MaxParams {
+	if r := c.Rows[0]; r.TruncatedField() != "" || r.EntityID != inv.ID || r.Trace != inv.Trace || len(r.Params) != outbox.MaxParams {
 		t.Errorf("claimed %q, %q, %d bytes", r.Entity, r.EntityID, len(r.Params))
 	}
 	if err := c.Release(); err != nil {
@@ -45,7 +45,7 @@ func TestCutIsRecognised(t *testing.T) {
 		}
 	}
 	c := claim(t, s, limits)
-	if got := c.Rows[0].Cut(); got != "entity_id" {
+	if got := c.Rows[0].TruncatedField(); got != "entity_id" {
 		t.Errorf("cut: %q", got)
 	}
 	if err := c.Release(); err != nil {

@@ -147,11 +147,11 @@ func TestHostileServer(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 	c := claim(t, s, limits)
-	deaths := make([]store.Death, len(c.Rows))
+	dead := make([]store.DeadRow, len(c.Rows))
 	for i, r := range c.Rows {
-		deaths[i] = store.Death{ID: r.ID, Reason: "unknown_entity"}
+		dead[i] = store.DeadRow{ID: r.ID, Reason: "unknown_entity"}
 	}
-	if err := c.Settle(t.Context(), store.Settlement{Deaths: deaths, Sweeps: []store.Sweep{{Kind: store.SweepPattern, Name: "a*"}}}); err != nil {
+	if err := c.Settle(t.Context(), store.Settlement{Dead: dead, Sweeps: []store.Sweep{{Kind: store.SweepPattern, Name: "a*"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if n := exists("cache_outbox_dead"); n != 250 || exists("cache_outbox") != 0 {
@@ -164,10 +164,10 @@ func TestHostileServer(t *testing.T) {
 	if err := s.FinishSweeps(t.Context(), store.Swept{Finished: sweeps}); err != nil || exists("cache_outbox_sweeps") != 0 {
 		t.Errorf("%v, %d sweeps", err, exists("cache_outbox_sweeps"))
 	}
-	if lead, err := s.TryLead(t.Context()); lead == nil || err != nil {
-		t.Errorf("%v, %v", lead, err)
+	if lock, err := s.TrySweepLock(t.Context()); lock == nil || err != nil {
+		t.Errorf("%v, %v", lock, err)
 	} else {
-		lead.Drop()
+		lock.Release()
 	}
 	if back, err := s.RetryDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(back) != 250 || exists("cache_outbox_delayed") != 250 {
 		t.Errorf("%d back, %v", len(back), err)
@@ -175,7 +175,7 @@ func TestHostileServer(t *testing.T) {
 	if st, err := s.Status(t.Context()); err != nil || st.Delayed != 250 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	bury(t, s, true, "redis_refused")
+	deadLetter(t, s, true, "redis_refused")
 	if gone, err := s.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
 		t.Errorf("%d discarded, %v", len(gone), err)
 	}

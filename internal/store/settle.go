@@ -14,13 +14,13 @@ import (
 
 // A Settlement says what becomes of a claim's rows. Rows that it does not name stay where they are.
 type Settlement struct {
-	Done    []uint64 // unlinked: deleted
-	Delays  []Delay  // try again later
-	Deaths  []Death  // to the dead letters
-	Repeats []Repeat // once more later, whatever else becomes of the row
-	Sweeps  []Sweep  // work that outlives the batch
-	Journal []Entry  // what was unlinked, one entry a row; none, no journal row
-	Beat    Beat     // after which all of it was unlinked, for the journal
+	Done     []uint64  // unlinked: deleted
+	Delays   []Delay   // try again later
+	Dead     []DeadRow // to the dead letters
+	Repeats  []Repeat  // once more later, whatever else becomes of the row
+	Sweeps   []Sweep   // work that outlives the batch
+	Journal  []Entry   // what was unlinked, one entry a row; none, no journal row
+	Position Position  // after which all of it was unlinked, for the journal
 	// MapVersion of the map that decided all this, for the dead letters and the journal.
 	MapVersion string
 }
@@ -34,8 +34,8 @@ type Delay struct {
 	Error    string
 }
 
-// A Death buries a row.
-type Death struct {
+// A DeadRow buries a row.
+type DeadRow struct {
 	ID     uint64
 	Reason string
 	Error  string
@@ -89,11 +89,11 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 			gone = appendIDs(gone, part, func(d Delay) uint64 { return d.ID })
 		}
 	}
-	for part := range slices.Chunk(s.Deaths, settleChunk) {
-		if err := c.bury(ctx, part, s.MapVersion); err != nil {
+	for part := range slices.Chunk(s.Dead, settleChunk) {
+		if err := c.deadLetter(ctx, part, s.MapVersion); err != nil {
 			return nil, fmt.Errorf("bury: %w", err)
 		}
-		gone = appendIDs(gone, part, func(d Death) uint64 { return d.ID })
+		gone = appendIDs(gone, part, func(d DeadRow) uint64 { return d.ID })
 	}
 	if err := c.journal(ctx, s); err != nil {
 		return nil, fmt.Errorf("write journal: %w", err)
@@ -141,13 +141,13 @@ func (c *Claim) removeSpans(ctx context.Context, ids []uint64) (int64, error) {
 	return n, err
 }
 
-// bury copies rows to the dead letters inside the server, so that they stay exactly as they were.
-func (c *Claim) bury(ctx context.Context, deaths []Death, mapVersion string) error {
-	list := make([]disposal, len(deaths))
-	for i, d := range deaths {
+// deadLetter copies rows to the dead letters inside the server, so that they stay exactly as they were.
+func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion string) error {
+	list := make([]disposal, len(dead))
+	for i, d := range dead {
 		list[i] = disposal{ID: d.ID, Reason: d.Reason, Error: errorText(d.Error), Map: mapVersion}
 	}
-	_, err := c.run(ctx, c.queue.burySQL, list)
+	_, err := c.run(ctx, c.queue.deadLetterSQL, list)
 	return err
 }
 

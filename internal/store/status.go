@@ -13,14 +13,14 @@ const MaxExactCount = 10_000
 
 // Status is what the tables say now. Counts of several tables are not one snapshot.
 type Status struct {
-	Waiting   int           // rows in cache_outbox, at most MaxExactCount+1, which means "more"
-	OldestAge time.Duration // of the waiting row with the lowest id, by the database's clock; 0 without one
-	Delayed   int           // rows in cache_outbox_delayed, counted likewise
-	Overdue   time.Duration // how long the first of them has been due; 0 if none is
-	Sweeps    int           // patterns and sets that wait, counted likewise
-	Settling  int           // those among them that were swept once and wait for the settling pass, counted likewise
-	Pass      *SweepPass    // nil unless a pass over the keyspace is under way
-	Sets      *SweepPass    // nil unless index sets are being taken, for more than a moment
+	Waiting   int            // rows in cache_outbox, at most MaxExactCount+1, which means "more"
+	OldestAge time.Duration  // of the waiting row with the lowest id, by the database's clock; 0 without one
+	Delayed   int            // rows in cache_outbox_delayed, counted likewise
+	Overdue   time.Duration  // how long the first of them has been due; 0 if none is
+	Sweeps    int            // patterns and sets that wait, counted likewise
+	Settling  int            // those among them that were swept once and wait for the settling pass, counted likewise
+	Scan      *SweepProgress // nil unless a pass over the keyspace is under way
+	Sets      *SweepProgress // nil unless index sets are being taken, for more than a moment
 	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
 	SweepsRefused int
 	SweepError    string
@@ -87,10 +87,10 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		st.Pause, err = s.Paused(ctx)
 	}
 	if err == nil {
-		st.Pass, err = s.pass(ctx, SweepPattern)
+		st.Scan, err = s.progress(ctx, SweepPattern)
 	}
 	if err == nil {
-		st.Sets, err = s.pass(ctx, SweepSet)
+		st.Sets, err = s.progress(ctx, SweepSet)
 	}
 	if err == nil {
 		st.SweepFailure, err = s.sweepFailure(ctx)

@@ -88,7 +88,7 @@ func count(t testing.TB, db *sql.DB, table string) int {
 	return n
 }
 
-func ids(rows []store.Row) []uint64 {
+func ids(rows []store.ClaimedRow) []uint64 {
 	out := make([]uint64, len(rows))
 	for i := range rows {
 		out[i] = rows[i].ID
@@ -210,7 +210,7 @@ func TestSettleKeepsRowsAsTheyWere(t *testing.T) {
 	err := c.Settle(t.Context(), store.Settlement{
 		Done:       []uint64{c.Rows[0].ID},
 		Delays:     []store.Delay{{ID: c.Rows[1].ID, Attempts: 3, Reason: "redis_refused", Error: "NOPERM"}},
-		Deaths:     []store.Death{{ID: c.Rows[2].ID, Reason: "unknown_entity", Error: "it's \"odd\"; DROP TABLE x\n"}},
+		Dead:       []store.DeadRow{{ID: c.Rows[2].ID, Reason: "unknown_entity", Error: "it's \"odd\"; DROP TABLE x\n"}},
 		Repeats:    []store.Repeat{{ID: c.Rows[0].ID, After: time.Hour}},
 		Sweeps:     []store.Sweep{{Kind: store.SweepPattern, Name: "a\xff*"}},
 		Journal:    []store.Entry{{ID: c.Rows[0].ID, Entity: "product", EntityID: "gone", Keys: []string{"k"}}},
@@ -290,15 +290,15 @@ func checkDelayed(t *testing.T, db *sql.DB, s *store.Store) {
 	if c.Rows[0].Attempts != 4 {
 		t.Errorf("attempts: %d", c.Rows[0].Attempts)
 	}
-	if err := c.Settle(t.Context(), store.Settlement{Deaths: []store.Death{{ID: c.Rows[0].ID, Reason: "redis_refused"}}}); err != nil {
+	if err := c.Settle(t.Context(), store.Settlement{Dead: []store.DeadRow{{ID: c.Rows[0].ID, Reason: "redis_refused"}}}); err != nil {
 		t.Fatal(err)
 	}
 	var first, attempts int
 	if err := db.QueryRow("SELECT first_id, attempts FROM cache_outbox_dead WHERE entity_id = 'later'").Scan(&first, &attempts); err != nil || first != 2 || attempts != 4 {
 		t.Errorf("buried with first id %d, %d attempts: %v", first, attempts, err)
 	}
-	if signs, err := s.Signs(t.Context()); signs.Due || err != nil { // the repeat waits for an hour
-		t.Errorf("%+v, %v", signs, err)
+	if state, err := s.PollState(t.Context()); state.Due || err != nil { // the repeat waits for an hour
+		t.Errorf("%+v, %v", state, err)
 	}
 }
 
@@ -362,7 +362,7 @@ func TestStatusCheckAndJournal(t *testing.T) {
 	c := claim(t, s, store.ClaimLimits{Rows: 2, Bytes: 1 << 20, ParamsBytes: 1 << 10})
 	if err := c.Settle(t.Context(), store.Settlement{
 		Done:       ids(c.Rows)[:1],
-		Deaths:     []store.Death{{ID: c.Rows[1].ID, Reason: "unknown_entity"}},
+		Dead:       []store.DeadRow{{ID: c.Rows[1].ID, Reason: "unknown_entity"}},
 		Journal:    []store.Entry{{ID: c.Rows[0].ID, Entity: "product", EntityID: "1"}},
 		MapVersion: "m",
 	}); err != nil {
@@ -388,41 +388,41 @@ func TestStatusCheckAndJournal(t *testing.T) {
 }
 
 // One process at a time has the lead, and loses it with its connection.
-func TestLead(t *testing.T) {
+func TestSweepLock(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	one, two := openStore(t, env.DSN), openStore(t, env.DSN)
 	if _, err := env.DB.Exec("DELETE FROM cache_outbox_sweeper"); err != nil { // as a copy of the schema alone would have it
 		t.Fatal(err)
 	}
-	lead, err := one.TryLead(t.Context())
-	if err != nil || lead == nil || lead.Held(t.Context()) != nil {
-		t.Fatalf("take: %v, %v", lead, err)
+	lock, err := one.TrySweepLock(t.Context())
+	if err != nil || lock == nil || lock.Check(t.Context()) != nil {
+		t.Fatalf("take: %v, %v", lock, err)
 	}
-	if other, err := two.TryLead(t.Context()); other != nil || err != nil {
+	if other, err := two.TrySweepLock(t.Context()); other != nil || err != nil {
 		t.Errorf("taken twice: %v, %v", other, err)
 	}
-	lead.Drop()
-	lead, err = two.TryLead(t.Context())
-	if err != nil || lead == nil {
-		t.Fatalf("take what was dropped: %v, %v", lead, err)
+	lock.Release()
+	lock, err = two.TrySweepLock(t.Context())
+	if err != nil || lock == nil {
+		t.Fatalf("take what was dropped: %v, %v", lock, err)
 	}
 	if n := testenv.KillTransactions(t, env.DB); n != 1 {
 		t.Fatalf("%d transactions", n)
 	}
 	for free := false; !free; { // the server rolls back in its own time; go test has a limit
-		other, err := one.TryLead(t.Context())
+		other, err := one.TrySweepLock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if free = other != nil; free {
-			other.Drop()
+			other.Release()
 		}
 	}
-	if err := lead.Held(t.Context()); err == nil {
+	if err := lock.Check(t.Context()); err == nil {
 		t.Error("the lead of a connection that was killed is held")
 	}
-	lead.Drop()
+	lock.Release()
 }
 
 // A request that is kept for its settling pass comes again when the time since it was made has passed, and not before.
@@ -437,7 +437,7 @@ func TestSettlingSweeps(t *testing.T) {
 	if err != nil || len(waiting) != 2 || waiting[0].Age() < 0 {
 		t.Fatal(waiting, err)
 	}
-	swept := store.Swept{Finished: waiting[:1], Settling: waiting[1:], SettleAfter: time.Hour, Beat: beat("S", 1), MapVersion: "m"}
+	swept := store.Swept{Finished: waiting[:1], Settling: waiting[1:], SettleAfter: time.Hour, Position: position("S", 1), MapVersion: "m"}
 	if err := s.FinishSweeps(t.Context(), swept); err != nil {
 		t.Fatal(err)
 	}
@@ -460,33 +460,33 @@ func TestSettlingSweeps(t *testing.T) {
 }
 
 // Status tells of a pass as long as its process does.
-func TestSweepPass(t *testing.T) {
+func TestSweepProgress(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
-	status := func() *store.SweepPass {
+	status := func() *store.SweepProgress {
 		t.Helper()
 		st, err := s.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.Pass
+		return st.Scan
 	}
 	if p := status(); p != nil {
 		t.Errorf("there is a pass: %+v", p)
 	}
-	note := func(p store.SweepPass) {
+	note := func(p store.SweepProgress) {
 		t.Helper()
-		if err := s.NotePass(t.Context(), p); err != nil {
+		if err := s.NoteProgress(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	note(store.SweepPass{Kind: store.SweepSet, Scanned: 5, Total: 9})
+	note(store.SweepProgress{Kind: store.SweepSet, Scanned: 5, Total: 9})
 	if p := status(); p != nil {
 		t.Errorf("sets are taken for a pass: %+v", p)
 	}
-	note(store.SweepPass{Patterns: 7})
-	note(store.SweepPass{Patterns: 7, Scanned: 250, Total: 1000, Unlinked: 3, ForMicros: 10_000_000})
+	note(store.SweepProgress{Patterns: 7})
+	note(store.SweepProgress{Patterns: 7, Scanned: 250, Total: 1000, Unlinked: 3, ForMicros: 10_000_000})
 	p := status()
 	if p == nil || p.Patterns != 7 || p.Scanned != 250 || p.Unlinked != 3 || p.Worker == "" || p.For() < 10*time.Second {
 		t.Fatalf("%+v", p)
@@ -494,7 +494,7 @@ func TestSweepPass(t *testing.T) {
 	if left, ok := p.Left(); !ok || left < 29*time.Second || left > time.Minute {
 		t.Errorf("%v left, %v", left, ok)
 	}
-	note(store.SweepPass{Patterns: 7, Scanned: 250, Total: 1000, ForMicros: 10_000_000, Unsure: true})
+	note(store.SweepProgress{Patterns: 7, Scanned: 250, Total: 1000, ForMicros: 10_000_000, Unsure: true})
 	if left, ok := status().Left(); ok {
 		t.Errorf("%v left of what nobody knows", left)
 	}
@@ -504,8 +504,8 @@ func TestSweepPass(t *testing.T) {
 	if p := status(); p != nil {
 		t.Errorf("a pass that is silent: %+v", p)
 	}
-	note(store.SweepPass{Patterns: 7})
-	if err := s.PassOver(t.Context(), store.SweepPattern); err != nil || status() != nil {
+	note(store.SweepProgress{Patterns: 7})
+	if err := s.EndProgress(t.Context(), store.SweepPattern); err != nil || status() != nil {
 		t.Errorf("a pass that is over: %+v, %v", status(), err)
 	}
 }

@@ -122,7 +122,7 @@ type Swept struct {
 	Settling []Sweep // these come again, when SettleAfter has passed since their request
 
 	SettleAfter time.Duration
-	Beat        Beat // after which all was unlinked
+	Position    Position // after which all was unlinked
 	MapVersion  string
 }
 
@@ -184,7 +184,7 @@ func (s *Store) noteSwept(ctx context.Context, finished, settling []Sweep, swept
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Beat, nil, body)...); err != nil {
+	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Position, nil, body)...); err != nil {
 		return err
 	}
 	return tx.Commit()

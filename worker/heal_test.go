@@ -56,8 +56,8 @@ func wantLeft(t *testing.T, w *world, want ...string) {
 	}
 }
 
-// replayed is how many batches a worker says that it unlinked again.
-func replayed(t *testing.T, r *running) int {
+// healed is how many batches a worker says that it unlinked again.
+func healed(t *testing.T, r *running) int {
 	return int(metric(t, r, "unstale_replayed_batches_total"))
 }
 
@@ -78,7 +78,7 @@ func TestRedisGoesBackInTime(t *testing.T) {
 	testenv.Eventually(t, "what was unlinked is gone again", func() bool { return len(w.left()) == 2 })
 	wantLeft(t, w, "shop:thing:5", "shop:thing:6")
 	testenv.Eventually(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
-	if n := replayed(t, r); n < 3 || n > 4 { // the beat before the loss may be overwritten by the one that notices it
+	if n := healed(t, r); n < 3 || n > 4 { // the beat before the loss may be overwritten by the one that notices it
 		t.Errorf("%d batches were replayed, 3 were lost", n)
 	}
 	w.enqueue(things(5)[4:]...)
@@ -111,7 +111,7 @@ func TestLossWhileNobodyRan(t *testing.T) {
 	}
 	again := w.worker(worker.Config{})
 	again.drain(t)
-	if n := replayed(t, again); n != 0 {
+	if n := healed(t, again); n != 0 {
 		t.Errorf("%d batches were replayed a second time", n)
 	}
 }
@@ -149,7 +149,7 @@ func TestLossWhileABatchIsUnderWay(t *testing.T) {
 	second := w.worker(worker.Config{})
 	second.drain(t)
 	wantLeft(t, w)
-	if n := replayed(t, second); n != 1 {
+	if n := healed(t, second); n != 1 {
 		t.Errorf("%d batches were replayed", n)
 	}
 }
@@ -172,7 +172,7 @@ func (m meanwhile) Publish(ctx context.Context, channel string, f protocol.Forma
 }
 
 // Workers that find the same loss share its replay: no batch is replayed twice.
-func TestReplayIsShared(t *testing.T) {
+func TestHealIsShared(t *testing.T) {
 	t.Parallel()
 	const rows = 60
 	w, past := aWorldInTime(t)
@@ -189,7 +189,7 @@ func TestReplayIsShared(t *testing.T) {
 	total := 0
 	for _, r := range workers {
 		testenv.Eventually(t, "the worker works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
-		total += replayed(t, r)
+		total += healed(t, r)
 	}
 	if total != rows {
 		t.Errorf("%d batches were replayed, %d were lost", total, rows)
@@ -197,7 +197,7 @@ func TestReplayIsShared(t *testing.T) {
 }
 
 // A Redis that comes back without data holds nothing stale, then and later.
-func TestEmptyRedisIsNotReplayed(t *testing.T) {
+func TestEmptyRedisIsNotHealed(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
 	w.enqueue(things(20)...)
@@ -206,7 +206,7 @@ func TestEmptyRedisIsNotReplayed(t *testing.T) {
 	for range 2 {
 		r := w.worker(worker.Config{})
 		r.drain(t)
-		if n := replayed(t, r); n != 0 {
+		if n := healed(t, r); n != 0 {
 			t.Errorf("%d batches were replayed", n)
 		}
 		w.set("shop:thing:1") // filled again, and not stale
@@ -248,7 +248,7 @@ entities:
 `
 
 // A replay that is cut off by an outage leaves what it did not finish, and goes on.
-func TestReplayIsCutOff(t *testing.T) {
+func TestHealIsCutOff(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
 	w.set(texts(9, "shop:thing:%d")...)
@@ -287,7 +287,7 @@ func metric(t *testing.T, r *running, name string) float64 {
 }
 
 // Sweeps by the thousand hold a replay up no more than keys do.
-func TestReplayOfManySweeps(t *testing.T) {
+func TestHealOfManySweeps(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
 	w.writeMap("version: 1\npublish: {channel: \"cache:invalidate\"}\nentities: {shelf: {patterns: [\"shop:list:{id}:*\"]}}\n")
@@ -312,7 +312,7 @@ func TestReplayOfManySweeps(t *testing.T) {
 }
 
 // A batch of the journal that cannot be read holds no other up: it is set aside in the sight of all, and is no outage.
-func TestReplayOfADamagedBatch(t *testing.T) {
+func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
 	w.set(texts(4, "shop:thing:%d")...)
@@ -340,7 +340,7 @@ func TestReplayOfADamagedBatch(t *testing.T) {
 }
 
 // One worker whose beats alone were lost has nothing to replay, and does not speak of others that did.
-func TestNothingToReplay(t *testing.T) {
+func TestNothingToHeal(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
 	w.set("shop:thing:1")

@@ -2,8 +2,8 @@ package invalidation
 
 import "errors"
 
-// A frame is one entity in which a row expands, with one id: the row's own entity, or one that it expands as.
-type frame struct {
+// A scope is one entity in which a row expands, with one id: the row's own entity, or one that it expands as.
+type scope struct {
 	entity *entity
 	slots  []value
 	id     [1]string // backs the list of the id's slot
@@ -29,7 +29,7 @@ type expansion struct {
 	row     *Row
 	answers *Answers
 	spent   spending
-	spare   []*frame // that a walk has left behind
+	free    []*scope // that a walk has left behind
 }
 
 var (
@@ -39,7 +39,7 @@ var (
 )
 
 // resolve returns the values of a slot, and false for an optional name that is absent.
-func (x *expansion) resolve(f *frame, n int) ([]string, bool, error) {
+func (x *expansion) resolve(f *scope, n int) ([]string, bool, error) {
 	v := &f.slots[n]
 	if v.state == unresolved {
 		if err := x.find(f, n, v); err != nil {
@@ -49,7 +49,7 @@ func (x *expansion) resolve(f *frame, n int) ([]string, bool, error) {
 	return v.list, v.state == present, nil
 }
 
-func (x *expansion) find(f *frame, n int, v *value) error {
+func (x *expansion) find(f *scope, n int, v *value) error {
 	s := &f.entity.slots[n]
 	if s.each != nil {
 		v.list, v.state = s.each, present
@@ -77,7 +77,7 @@ func (x *expansion) find(f *frame, n int, v *value) error {
 }
 
 // active tells whether no optional name of a template is absent.
-func (x *expansion) active(f *frame, t *template) bool {
+func (x *expansion) active(f *scope, t *template) bool {
 	for _, n := range t.slots {
 		if f.entity.slots[n].optional {
 			if _, ok, _ := x.resolve(f, n); !ok {
@@ -89,7 +89,7 @@ func (x *expansion) active(f *frame, t *template) bool {
 }
 
 // count returns how many texts a template expands to in a frame, or more than the limit if they are too many.
-func (x *expansion) count(f *frame, t *template) (int, error) {
+func (x *expansion) count(f *scope, t *template) (int, error) {
 	if len(t.slots) == 0 {
 		return 1, nil
 	}
@@ -109,7 +109,7 @@ func (x *expansion) count(f *frame, t *template) (int, error) {
 
 // bytes returns how many bytes the n texts of a measured template have together, before anything is escaped. It does not
 // overflow: n is within limits.keys_per_row, and so is each value within limits.params.
-func (f *frame) bytes(t *template, n int) int {
+func (f *scope) bytes(t *template, n int) int {
 	if n == 0 {
 		return 0
 	}
@@ -125,7 +125,7 @@ func (f *frame) bytes(t *template, n int) int {
 }
 
 // share returns how many bytes the values of a resolved slot have in n combinations of all values. N is not 0.
-func (f *frame) share(slot, n int) int {
+func (f *scope) share(slot, n int) int {
 	list, sum := f.slots[slot].list, 0
 	for _, v := range list {
 		sum += len(v)

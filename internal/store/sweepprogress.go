@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A SweepPass says how far sweeps of one kind are: a pass over the keyspace for patterns, or index sets that are taken
+// A SweepProgress says how far sweeps of one kind are: a pass over the keyspace for patterns, or index sets that are taken
 // one batch after the other.
-type SweepPass struct {
+type SweepProgress struct {
 	Kind         SweepKind `db:"-"`
 	Worker       string    `db:"worker"`
 	Patterns     int       `db:"patterns"` // of a pass for patterns
@@ -31,14 +31,14 @@ func (k SweepKind) row() string {
 }
 
 // For is how long the pass has been under way.
-func (p *SweepPass) For() time.Duration { return time.Duration(p.ForMicros) * time.Microsecond }
+func (p *SweepProgress) For() time.Duration { return time.Duration(p.ForMicros) * time.Microsecond }
 
 // firstEstimate is how long a pass must last before its rate says something.
 const firstEstimate = 5 * time.Second
 
 // Left is how long the pass will take from now on if it goes on as it did. It returns false where nobody knows: in its first
 // seconds, without a total, while requests keep arriving, and while a large set is in hand.
-func (p *SweepPass) Left() (time.Duration, bool) {
+func (p *SweepProgress) Left() (time.Duration, bool) {
 	if p.Unsure || p.Total == 0 || p.Scanned == 0 || p.For() < firstEstimate {
 		return 0, false
 	}
@@ -46,40 +46,40 @@ func (p *SweepPass) Left() (time.Duration, bool) {
 	return time.Duration(left), true
 }
 
-// silentPass is how long a pass may say nothing before it counts as dead with its process.
-const silentPass = 15 * time.Second
+// silentProgress is how long a pass may say nothing before it counts as dead with its process.
+const silentProgress = 15 * time.Second
 
 // Contract for all: at most one row by primary key; a lock for one statement. Repeating them is harmless.
 const (
-	notePassSQL = `REPLACE INTO cache_outbox_sweeper (name, worker, began_at, patterns, scanned, total, unlinked, unsure)
+	noteProgressSQL = `REPLACE INTO cache_outbox_sweeper (name, worker, began_at, patterns, scanned, total, unlinked, unsure)
 VALUES (?, ?, UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)`
-	overPassSQL = "DELETE FROM cache_outbox_sweeper WHERE name = ?"
-	passSQL     = `SELECT worker, patterns, scanned, total, unlinked, unsure,
+	endProgressSQL = "DELETE FROM cache_outbox_sweeper WHERE name = ?"
+	progressSQL    = `SELECT worker, patterns, scanned, total, unlinked, unsure,
 TIMESTAMPDIFF(MICROSECOND, began_at, UTC_TIMESTAMP(6)) AS lasted, TIMESTAMPDIFF(MICROSECOND, noted_at, UTC_TIMESTAMP(6)) AS silent
 FROM cache_outbox_sweeper WHERE name = ?`
 )
 
-// NotePass notes how far sweeps of a kind are, for Status. Only the holder of the Lead may.
-func (s *Store) NotePass(ctx context.Context, p SweepPass) error {
-	if err := s.exec(ctx, notePassSQL, p.Kind.row(), s.cfg.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked, p.Unsure); err != nil {
+// NoteProgress notes how far sweeps of a kind are, for Status. Only the holder of the Lead may.
+func (s *Store) NoteProgress(ctx context.Context, p SweepProgress) error {
+	if err := s.exec(ctx, noteProgressSQL, p.Kind.row(), s.cfg.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked, p.Unsure); err != nil {
 		return fmt.Errorf("note the progress of a sweep: %w", err)
 	}
 	return nil
 }
 
-// PassOver notes that no sweeps of a kind are under way.
-func (s *Store) PassOver(ctx context.Context, kind SweepKind) error {
-	if err := s.exec(ctx, overPassSQL, kind.row()); err != nil {
+// EndProgress notes that no sweeps of a kind are under way.
+func (s *Store) EndProgress(ctx context.Context, kind SweepKind) error {
+	if err := s.exec(ctx, endProgressSQL, kind.row()); err != nil {
 		return fmt.Errorf("note the end of a sweep: %w", err)
 	}
 	return nil
 }
 
-// pass reads what was noted, nil where no sweeps of the kind are under way.
-func (s *Store) pass(ctx context.Context, kind SweepKind) (*SweepPass, error) {
-	p := SweepPass{Kind: kind}
-	err := s.side.GetContext(ctx, &p, passSQL, kind.row())
-	if errors.Is(err, sql.ErrNoRows) || err == nil && time.Duration(p.SilentMicros)*time.Microsecond > silentPass {
+// progress reads what was noted, nil where no sweeps of the kind are under way.
+func (s *Store) progress(ctx context.Context, kind SweepKind) (*SweepProgress, error) {
+	p := SweepProgress{Kind: kind}
+	err := s.side.GetContext(ctx, &p, progressSQL, kind.row())
+	if errors.Is(err, sql.ErrNoRows) || err == nil && time.Duration(p.SilentMicros)*time.Microsecond > silentProgress {
 		return nil, nil
 	}
 	if err != nil {

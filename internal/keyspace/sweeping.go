@@ -18,8 +18,8 @@ const (
 	failoverPause    = 200 * time.Millisecond
 )
 
-// A pass is one Sweep under way.
-type pass struct {
+// A sweep is one Sweep under way.
+type sweep struct {
 	keyspace *Keyspace
 	matcher  *match.Matcher
 	watch    func(Progress)
@@ -30,8 +30,8 @@ type pass struct {
 	watched time.Time // when watch was last called
 }
 
-func newPass(k *Keyspace, patterns []string, watch func(Progress)) *pass {
-	p := &pass{keyspace: k, watch: watch, tally: tally{lane: &k.sweeps}}
+func newSweep(k *Keyspace, patterns []string, watch func(Progress)) *sweep {
+	p := &sweep{keyspace: k, watch: watch, tally: tally{writer: &k.sweeps}}
 	seen := map[string]bool{}
 	for _, text := range patterns {
 		if !seen[text] {
@@ -53,12 +53,12 @@ func matcher(patterns []PatternResult) *match.Matcher {
 }
 
 // isIdle reports whether there is no pattern to sweep.
-func (p *pass) isIdle() bool {
+func (p *sweep) isIdle() bool {
 	return !slices.ContainsFunc(p.result.Patterns, func(r PatternResult) bool { return r.Err == nil })
 }
 
 // run scans whatever there is to scan.
-func (p *pass) run(ctx context.Context) error {
+func (p *sweep) run(ctx context.Context) error {
 	switch {
 	case p.keyspace.cluster != nil:
 		return p.cluster(ctx)
@@ -70,7 +70,7 @@ func (p *pass) run(ctx context.Context) error {
 
 // sentinel scans the master, and its successor from the start where it fails
 // over meanwhile.
-func (p *pass) sentinel(ctx context.Context) error {
+func (p *sweep) sentinel(ctx context.Context) error {
 	options := p.keyspace.client.(*redis.Client).Options()
 	for patience := p.keyspace.newPatience(); ; p.again(1) {
 		err := p.scan(ctx, options)
@@ -83,15 +83,15 @@ func (p *pass) sentinel(ctx context.Context) error {
 	}
 }
 
-// beat writes the pass' beacon.
-func (p *pass) beat(ctx context.Context) error {
+// writeBeacon writes the pass' beacon.
+func (p *sweep) writeBeacon(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tally.send(ctx, p.keyspace, nil)
 }
 
 // unlink removes units that a scan found.
-func (p *pass) unlink(ctx context.Context, units []unit) error {
+func (p *sweep) unlink(ctx context.Context, units []unit) error {
 	t, err := p.keyspace.unlink(ctx, &p.keyspace.sweeps, units)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,18 +110,18 @@ func (p *pass) unlink(ctx context.Context, units []unit) error {
 	for _, u := range units {
 		p.result.Patterns[u.index].Matched++
 	}
-	return p.tally.follow(t.beat)
+	return p.tally.follow(t.position)
 }
 
 // expect notes how many names a scan will meet.
-func (p *pass) expect(names int64) {
+func (p *sweep) expect(names int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Total += names
 }
 
 // scanned notes names that a scan has met.
-func (p *pass) scanned(names int) {
+func (p *sweep) scanned(names int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Scanned += int64(names)
@@ -132,7 +132,7 @@ func (p *pass) scanned(names int) {
 }
 
 // again notes that masters are scanned once more.
-func (p *pass) again(masters int) {
+func (p *sweep) again(masters int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Again += masters
@@ -146,8 +146,8 @@ type patience struct {
 
 func (k *Keyspace) newPatience() *patience { return &patience{limit: k.patience} }
 
-// calm notes that something went well.
-func (p *patience) calm() { p.since = time.Time{} }
+// reset notes that something went well.
+func (p *patience) reset() { p.since = time.Time{} }
 
 // wait waits a little after an error, or returns it.
 func (p *patience) wait(ctx context.Context, err error) error {

@@ -11,33 +11,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// moments are when things happened to the commits of a mode, each of which makes one key of its own stale. They are a hook
+// timestamps are when things happened to the commits of a mode, each of which makes one key of its own stale. They are a hook
 // of Redis' client, which notes when the reply to an UNLINK is in: one and the same for ours and for the floor, without a
 // subscriber that would have to be scheduled on top. Safe for concurrent use.
-type moments struct {
+type timestamps struct {
 	began time.Time
-	of    []moment
+	of    []commitTimes
 	news  chan struct{} // something was unlinked; capacity 1, sent to without waiting
 }
 
-// A moment is in nanoseconds since the mode began; 0 is not yet.
-type moment struct {
+// A commitTimes is in nanoseconds since the mode began; 0 is not yet.
+type commitTimes struct {
 	sent      atomic.Int64 // COMMIT
 	committed atomic.Int64 // its reply was in
 	unlinked  atomic.Int64 // the reply to the key's first UNLINK was in
 }
 
-func newMoments(commits int) *moments {
-	return &moments{began: time.Now(), of: make([]moment, commits), news: make(chan struct{}, 1)}
+func newTimestamps(commits int) *timestamps {
+	return &timestamps{began: time.Now(), of: make([]commitTimes, commits), news: make(chan struct{}, 1)}
 }
 
-func (m *moments) now() int64 { return time.Since(m.began).Nanoseconds() }
+func (m *timestamps) now() int64 { return time.Since(m.began).Nanoseconds() }
 
 // codePrefix begins the key of a coupon; see couponMap.
 const codePrefix = "zahraah:prod:coupon:code-"
 
 // ProcessPipelineHook implements redis.Hook: ours and the floor unlink in pipelines.
-func (m *moments) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (m *timestamps) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		err := next(ctx, commands)
 		now := m.now()
@@ -51,12 +51,12 @@ func (m *moments) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // DialHook implements redis.Hook.
-func (m *moments) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (m *timestamps) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (m *moments) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (m *timestamps) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (m *moments) unlinked(names []any, now int64) {
+func (m *timestamps) unlinked(names []any, now int64) {
 	for _, name := range names {
 		code, isCoupon := strings.CutPrefix(fmt.Sprint(name), codePrefix) // and no lease
 		if i, err := strconv.Atoi(code); isCoupon && err == nil && i < len(m.of) {
@@ -70,7 +70,7 @@ func (m *moments) unlinked(names []any, now int64) {
 }
 
 // await waits until the keys of all commits from one to before another are unlinked.
-func (m *moments) await(ctx context.Context, from, to int) error {
+func (m *timestamps) await(ctx context.Context, from, to int) error {
 	const patience = 20 * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("a commit's key was not unlinked within %s", patience))
 	defer cancel()
@@ -90,7 +90,7 @@ func (m *moments) await(ctx context.Context, from, to int) error {
 
 // latencies are microseconds to the UNLINK, from the reply to COMMIT and from when COMMIT was sent. The former may be below
 // zero: the row is there a little before the application hears so.
-func (m *moments) latencies(from, to int) (sinceReply, sinceSent []float64) {
+func (m *timestamps) latencies(from, to int) (sinceReply, sinceSent []float64) {
 	for i := from; i < to; i++ {
 		at := &m.of[i]
 		unlinked := at.unlinked.Load()

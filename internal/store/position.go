@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Beat is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each batch,
+// A Position is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each batch,
 // so that a Redis that has the beat still has the batch. The zero Beat protects nothing.
-type Beat struct {
+type Position struct {
 	Epoch string `db:"epoch"` // at most 26 bytes
 	N     uint64 `db:"beat"`
 }
@@ -19,51 +19,51 @@ type Beat struct {
 const highEpoch = "["
 
 // Contract: no lock (a consistent read), one entry of the index on (epoch, beat), read backwards from the bound.
-const lastBeatSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (beats)
+const lastPositionSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch < ? ORDER BY epoch DESC, beat DESC LIMIT 1`
 
-// LastBeats lists the last beat of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
+// LastPositions lists the last beat of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
 // would read the whole index whenever the statistics are behind. There are two epochs for each process that worked within
 // the journal's retention.
-func (s *Store) LastBeats(ctx context.Context) ([]Beat, error) {
-	var beats []Beat
+func (s *Store) LastPositions(ctx context.Context) ([]Position, error) {
+	var positions []Position
 	for bound := highEpoch; ; {
-		b, err := s.lastBeat(ctx, bound)
+		b, err := s.lastPosition(ctx, bound)
 		if err != nil {
 			return nil, fmt.Errorf("list last beats: %w", err)
 		}
 		if b.Epoch == "" {
-			return beats, nil
+			return positions, nil
 		}
-		beats = append(beats, b)
+		positions = append(positions, b)
 		bound = b.Epoch
 	}
 }
 
-// lastBeat is the last beat of the next epoch below a bound, the zero Beat if there is none.
-func (s *Store) lastBeat(ctx context.Context, bound string) (b Beat, err error) {
+// lastPosition is the last beat of the next epoch below a bound, the zero Beat if there is none.
+func (s *Store) lastPosition(ctx context.Context, bound string) (b Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	err = s.side.GetContext(ctx, &b, lastBeatSQL, bound)
+	err = s.side.GetContext(ctx, &b, lastPositionSQL, bound)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Beat{}, nil
+		return Position{}, nil
 	}
 	return b, err
 }
 
 // Contract: no lock (a consistent read), the entries of the index on settled_at since a time, and their rows.
-const recentBeatsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
+const recentPositionsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
 WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND epoch < '` + highEpoch + `' GROUP BY epoch`
 
-// RecentBeats lists the last beat of each epoch that settled, replayed or adopted a batch within a time. Each leaves a row
+// RecentPositions lists the last beat of each epoch that settled, replayed or adopted a batch within a time. Each leaves a row
 // that is dated when it was written, before the commit, so that time should exceed the longest transaction.
-func (s *Store) RecentBeats(ctx context.Context, since time.Duration) (beats []Beat, err error) {
+func (s *Store) RecentPositions(ctx context.Context, since time.Duration) (positions []Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	if err := s.side.SelectContext(ctx, &beats, recentBeatsSQL, since.Microseconds()); err != nil {
+	if err := s.side.SelectContext(ctx, &positions, recentPositionsSQL, since.Microseconds()); err != nil {
 		return nil, fmt.Errorf("list recent beats: %w", err)
 	}
-	return beats, nil
+	return positions, nil
 }
 
 // Contract: exclusive locks on at most LIMIT rows of one epoch, found by the index on (epoch, beat), for as long as the
@@ -72,7 +72,7 @@ const adoptSQL = `UPDATE cache_outbox_journal FORCE INDEX (beats) SET epoch = ?,
 
 // Adopt makes batches of an epoch those of another beat, because nothing stale can be left of them, and says how many.
 // Repeating it is harmless.
-func (s *Store) Adopt(ctx context.Context, epoch string, by Beat) (adopted int64, err error) {
+func (s *Store) Adopt(ctx context.Context, epoch string, by Position) (adopted int64, err error) {
 	for {
 		n, err := s.adopt(ctx, epoch, by)
 		if err != nil {
@@ -84,7 +84,7 @@ func (s *Store) Adopt(ctx context.Context, epoch string, by Beat) (adopted int64
 	}
 }
 
-func (s *Store) adopt(ctx context.Context, epoch string, by Beat) (n int64, err error) {
+func (s *Store) adopt(ctx context.Context, epoch string, by Position) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	tx, err := s.claims.BeginTx(ctx, nil)
@@ -99,7 +99,7 @@ func (s *Store) adopt(ctx context.Context, epoch string, by Beat) (n int64, err 
 	if n, err = res.RowsAffected(); err != nil || n == 0 {
 		return 0, err
 	}
-	if err := s.noteBeat(ctx, tx, by); err != nil {
+	if err := s.notePosition(ctx, tx, by); err != nil {
 		return 0, err
 	}
 	return n, tx.Commit()

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// A Replay is a claim of journalled batches that Redis has lost: one open transaction that holds them, so that workers
+// A HealClaim is a claim of journalled batches that Redis has lost: one open transaction that holds them, so that workers
 // share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
-type Replay struct {
+type HealClaim struct {
 	Batches []JournalBatch
 	Damaged []DamagedBatch // cannot be unlinked again; Settle sets them aside
 	store   *Store
@@ -32,34 +32,34 @@ type DamagedBatch struct {
 }
 
 // damagedEpoch is the epoch of batches that a replay has set aside, so that it neither meets them again nor forgets them:
-// LastBeats leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
+// LastPositions leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
 const damagedEpoch = "damaged"
 
-// MaxReplay is how many batches one claim takes at most. It also ends at replayEntries rows and sweeps, at replayKeys keys
-// and at replayBytes of names, which a body may pack a hundredfold, but one batch always fits.
+// MaxHeal is how many batches one claim takes at most. It also ends at healEntries rows and sweeps, at healKeys keys
+// and at healBytes of names, which a body may pack a hundredfold, but one batch always fits.
 const (
-	MaxReplay     = 200
-	replayEntries = 2_000
-	replayKeys    = 50_000
-	replayBytes   = 32 << 20
+	MaxHeal     = 200
+	healEntries = 2_000
+	healKeys    = 50_000
+	healBytes   = 32 << 20
 )
 
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
 // LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched apart, by primary key, without
 // a further lock.
 const (
-	claimReplaySQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
+	claimHealSQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
 )
 
-// ClaimReplay takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, damaged ones among
+// ClaimHeal takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, damaged ones among
 // them, nil if there are none. Its ctx must outlive the claim: when it ends, the batches are released.
-func (s *Store) ClaimReplay(ctx context.Context, after Beat, limit int) (*Replay, error) {
+func (s *Store) ClaimHeal(ctx context.Context, after Position, limit int) (*HealClaim, error) {
 	tx, err := s.claims.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("begin replay: %w", err)
 	}
-	r := &Replay{store: s, tx: tx}
+	r := &HealClaim{store: s, tx: tx}
 	if err := r.fetch(ctx, after, limit); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim batches to replay: %w", err), r.Release())
 	}
@@ -70,14 +70,14 @@ func (s *Store) ClaimReplay(ctx context.Context, after Beat, limit int) (*Replay
 }
 
 // Release gives the batches back.
-func (r *Replay) Release() error {
+func (r *HealClaim) Release() error {
 	if err := r.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("release batches: %w", err)
 	}
 	return nil
 }
 
-func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
+func (r *HealClaim) fetch(ctx context.Context, after Position, limit int) error {
 	ids, err := r.claim(ctx, after, limit)
 	all, keys, bytes := 0, 0, 0
 	for _, id := range ids {
@@ -97,7 +97,7 @@ func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
 			keys += len(entries[i].Keys)
 			bytes += entries[i].Bytes()
 		}
-		if len(r.Batches) > 0 && (keys > replayKeys || all > replayEntries || bytes > replayBytes) {
+		if len(r.Batches) > 0 && (keys > healKeys || all > healEntries || bytes > healBytes) {
 			return nil // the rest is released with the claim's end
 		}
 		r.Batches = append(r.Batches, JournalBatch{id, entries})
@@ -106,8 +106,8 @@ func (r *Replay) fetch(ctx context.Context, after Beat, limit int) error {
 }
 
 // claim locks batches and returns the ids of those that fit.
-func (r *Replay) claim(ctx context.Context, after Beat, limit int) (ids []uint64, err error) {
-	rows, err := r.tx.QueryContext(ctx, claimReplaySQL, after.Epoch, after.N, limit)
+func (r *HealClaim) claim(ctx context.Context, after Position, limit int) (ids []uint64, err error) {
+	rows, err := r.tx.QueryContext(ctx, claimHealSQL, after.Epoch, after.N, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (r *Replay) claim(ctx context.Context, after Beat, limit int) (ids []uint64
 		if err := rows.Scan(&id, &n); err != nil {
 			return nil, err
 		}
-		if total += n; len(ids) == 0 || total <= replayEntries {
+		if total += n; len(ids) == 0 || total <= healEntries {
 			ids = append(ids, id)
 		}
 	}
@@ -127,7 +127,7 @@ func (r *Replay) claim(ctx context.Context, after Beat, limit int) (ids []uint64
 
 // Contract: exclusive locks on the rows listed, which the claim holds already, found by primary key. Repeating it
 // changes nothing.
-var moveBeatSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+var movePositionSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
 SET o.epoch = ?, o.beat = ?`
 
@@ -139,8 +139,8 @@ const (
 
 // Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, sets the
 // damaged ones aside, and commits.
-func (r *Replay) Settle(ctx context.Context, beat Beat) error {
-	if err := r.settle(ctx, beat); err != nil {
+func (r *HealClaim) Settle(ctx context.Context, position Position) error {
+	if err := r.settle(ctx, position); err != nil {
 		_ = r.tx.Rollback() // err says why; the server rolls back in any case
 		return fmt.Errorf("settle replay: %w", err)
 	}
@@ -150,23 +150,23 @@ func (r *Replay) Settle(ctx context.Context, beat Beat) error {
 	return nil
 }
 
-func (r *Replay) settle(ctx context.Context, beat Beat) error {
+func (r *HealClaim) settle(ctx context.Context, position Position) error {
 	if err := r.renewSweeps(ctx); err != nil {
 		return fmt.Errorf("request sweeps: %w", err)
 	}
 	done := appendIDs(nil, r.Batches, func(b JournalBatch) uint64 { return b.ID })
-	if err := r.move(ctx, done, beat); err != nil {
+	if err := r.move(ctx, done, position); err != nil {
 		return err
 	}
 	aside := appendIDs(nil, r.Damaged, func(b DamagedBatch) uint64 { return b.ID })
-	if err := r.move(ctx, aside, Beat{Epoch: damagedEpoch}); err != nil {
+	if err := r.move(ctx, aside, Position{Epoch: damagedEpoch}); err != nil {
 		return err
 	}
-	return r.store.noteBeat(ctx, r.tx, beat)
+	return r.store.notePosition(ctx, r.tx, position)
 }
 
 // move makes batches those of a beat.
-func (r *Replay) move(ctx context.Context, ids []uint64, to Beat) error {
+func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -174,24 +174,24 @@ func (r *Replay) move(ctx context.Context, ids []uint64, to Beat) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.tx.ExecContext(ctx, moveBeatSQL, string(list), to.Epoch, to.N)
+	_, err = r.tx.ExecContext(ctx, movePositionSQL, string(list), to.Epoch, to.N)
 	return err
 }
 
-// noteBeat journals a batch of nothing, by which others hear that older batches have become those of a beat: see
-// RecentBeats.
-func (s *Store) noteBeat(ctx context.Context, tx *sql.Tx, beat Beat) error {
+// notePosition journals a batch of nothing, by which others hear that older batches have become those of a beat: see
+// RecentPositions.
+func (s *Store) notePosition(ctx context.Context, tx *sql.Tx, position Position) error {
 	body, err := EncodeEntries(nil)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", beat, nil, body)...)
+	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", position, nil, body)...)
 	return err
 }
 
 // renewSweeps asks again for the sweeps that the batches finished: each pattern once, each index set under its old id,
 // because one that was being taken apart is found by it.
-func (r *Replay) renewSweeps(ctx context.Context) error {
+func (r *HealClaim) renewSweeps(ctx context.Context) error {
 	var sweeps []Sweep
 	seen := map[string]bool{}
 	for _, b := range r.Batches {

@@ -27,15 +27,15 @@ params:
 `
 )
 
-// A crew is the workers: processes of the program under test.
-type crew struct {
+// A fleet is the workers: processes of the program under test.
+type fleet struct {
 	binary string
 	env    []string
 	dir    string // of the map and the logs
 
 	mu      sync.Mutex
 	members []*member
-	hired   int // so far; numbers the logs
+	started int // so far; numbers the logs
 }
 
 // A member is one "unstale run".
@@ -45,7 +45,7 @@ type member struct {
 	ended chan struct{} // closed when the process is gone
 }
 
-func newCrew(binary, dir string, env []string) (*crew, error) {
+func newFleet(binary, dir string, env []string) (*fleet, error) {
 	file := filepath.Join(dir, "map.yaml")
 	if err := os.WriteFile(file, []byte(workerMap), 0o600); err != nil {
 		return nil, err
@@ -54,11 +54,11 @@ func newCrew(binary, dir string, env []string) (*crew, error) {
 		"UNSTALE_MAP=" + file, "UNSTALE_LISTEN=-", "UNSTALE_CLAIM_TIMEOUT=" + claimTimeout.String(),
 		"UNSTALE_JOURNAL_RETENTION=10m", "UNSTALE_LOG_FORMAT=json", "UNSTALE_RETRY_DELAY=100ms",
 	}, env...)
-	return &crew{binary: binary, env: env, dir: dir}, nil
+	return &fleet{binary: binary, env: env, dir: dir}, nil
 }
 
 // call runs one command of the program and returns what it printed.
-func (c *crew) call(ctx context.Context, args ...string) (string, error) {
+func (c *fleet) call(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.binary, args...)
 	cmd.Env = c.env
 	out, err := cmd.CombinedOutput()
@@ -68,18 +68,18 @@ func (c *crew) call(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// hire starts a worker with batches of that many rows.
-func (c *crew) hire(batchRows int) error {
+// start starts a worker with batches of that many rows.
+func (c *fleet) start(batchRows int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hired++
-	m := &member{log: filepath.Join(c.dir, fmt.Sprintf("worker-%d.log", c.hired)), ended: make(chan struct{})}
+	c.started++
+	m := &member{log: filepath.Join(c.dir, fmt.Sprintf("worker-%d.log", c.started)), ended: make(chan struct{})}
 	out, err := os.Create(m.log)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	m.cmd = exec.Command(c.binary, "run", "--worker", fmt.Sprint("w", c.hired), "--batch-rows", fmt.Sprint(batchRows))
+	m.cmd = exec.Command(c.binary, "run", "--worker", fmt.Sprint("w", c.started), "--batch-rows", fmt.Sprint(batchRows))
 	m.cmd.Env, m.cmd.Stderr, m.cmd.Stdout = c.env, out, out
 	if err := m.cmd.Start(); err != nil {
 		return fmt.Errorf("start a worker: %w", err)
@@ -90,7 +90,7 @@ func (c *crew) hire(batchRows int) error {
 }
 
 // pick takes a worker out of the crew, so that whoever disturbs it is alone with it.
-func (c *crew) pick(n int) *member {
+func (c *fleet) pick(n int) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.members) == 0 {
@@ -103,7 +103,7 @@ func (c *crew) pick(n int) *member {
 }
 
 // back puts a worker back.
-func (c *crew) back(m *member) {
+func (c *fleet) back(m *member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.members = append(c.members, m)
@@ -126,7 +126,7 @@ func (m *member) signal(ctx context.Context, s syscall.Signal, ends bool) error 
 }
 
 // alive returns an error if a worker has ended although nobody told it to.
-func (c *crew) alive() error {
+func (c *fleet) alive() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
@@ -141,7 +141,7 @@ func (c *crew) alive() error {
 }
 
 // tails are the ends of the logs of the living.
-func (c *crew) tails() string {
+func (c *fleet) tails() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var b strings.Builder
@@ -152,8 +152,8 @@ func (c *crew) tails() string {
 	return b.String()
 }
 
-// dismiss kills everybody.
-func (c *crew) dismiss() {
+// killAll kills everybody.
+func (c *fleet) killAll() {
 	for m := c.pick(0); m != nil; m = c.pick(0) {
 		_ = m.cmd.Process.Kill() // it may be gone already
 		<-m.ended
@@ -161,7 +161,7 @@ func (c *crew) dismiss() {
 }
 
 // said counts the lines with a text in the logs of all workers so far.
-func (c *crew) said(text string) (n int) {
+func (c *fleet) said(text string) (n int) {
 	logs, _ := filepath.Glob(filepath.Join(c.dir, "worker-*.log")) // the pattern is well-formed
 	for _, log := range logs {
 		if b, err := os.ReadFile(log); err == nil {

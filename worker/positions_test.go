@@ -3,9 +3,9 @@ package worker
 import "testing"
 
 // Reading what was settled costs by the batch, asking for all epochs by the epoch: the ledger does what is shorter.
-func TestLedgerIsBusy(t *testing.T) {
+func TestKnownPositionsAreBusy(t *testing.T) {
 	t.Parallel()
-	l := ledger{last: map[string]uint64{"OURS": 100, "THEIRS": 7}}
+	l := knownPositions{last: map[string]uint64{"OURS": 100, "THEIRS": 7}}
 	for _, c := range []struct {
 		epoch string
 		beat  uint64

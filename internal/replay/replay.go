@@ -1,5 +1,5 @@
-// Package rerun unlinks again, on request, what the journal says was unlinked.
-package rerun
+// Package replay unlinks again, on request, what the journal says was unlinked.
+package replay
 
 import (
 	"context"

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	healInterval   = 5 * time.Second       // between two looks at all epochs
-	replayPause    = 50 * time.Millisecond // while other workers replay what is left
-	replayProgress = 5 * time.Second       // between two lines in the log
+	healInterval = 5 * time.Second       // between two looks at all epochs
+	healPause    = 50 * time.Millisecond // while other workers replay what is left
+	healProgress = 5 * time.Second       // between two lines in the log
 )
 
 // heal compares the journal with Redis' beacons, of all workers that the journal knows, and unlinks again what Redis has
@@ -38,14 +38,14 @@ func (w *engine) heal(ctx context.Context) error {
 		p.begin(w)
 		busy := true
 		for _, survived := range losses {
-			replayed, err := w.replay(ctx, survived, p)
+			healed, err := w.healEpoch(ctx, survived, p)
 			if err != nil {
 				return err
 			}
-			busy = busy && !replayed
+			busy = busy && !healed
 		}
 		if busy { // others hold what is left
-			if err := sleep.For(ctx, replayPause); err != nil {
+			if err := sleep.For(ctx, healPause); err != nil {
 				return err
 			}
 		}
@@ -54,32 +54,32 @@ func (w *engine) heal(ctx context.Context) error {
 
 // losses lists, for each epoch of which Redis has lost something, the last beat that it still has. Epochs of a Redis
 // without data have lost nothing that could be stale: their batches are adopted.
-func (w *engine) losses(ctx context.Context) ([]store.Beat, error) {
-	now, err := w.redis.Beat(ctx)
-	if err != nil || now == (keyspace.Beat{}) {
+func (w *engine) losses(ctx context.Context) ([]store.Position, error) {
+	now, err := w.redis.CheckBeacon(ctx)
+	if err != nil || now == (keyspace.Position{}) {
 		return nil, err
 	}
-	list := w.ledger.recent
-	if w.ledger.isBusy(now.Epoch, now.N) {
-		list = w.ledger.all
+	list := w.positions.recent
+	if w.positions.isBusy(now.Epoch, now.N) {
+		list = w.positions.all
 	}
 	losses, emptied, err := w.compare(ctx, list)
 	if err == nil && len(losses)+len(emptied) > 0 { // the whole truth
-		losses, emptied, err = w.compare(ctx, w.ledger.all)
+		losses, emptied, err = w.compare(ctx, w.positions.all)
 	}
 	if err != nil || len(emptied) == 0 {
 		return losses, err
 	}
 	// Written after the look: should Redis find older data again, this beat will be missing.
-	if now, err = w.redis.Beat(ctx); err != nil {
+	if now, err = w.redis.CheckBeacon(ctx); err != nil {
 		return nil, err
 	}
 	for _, epoch := range emptied {
-		n, err := w.store.Adopt(ctx, epoch, store.Beat(now))
+		n, err := w.store.Adopt(ctx, epoch, store.Position(now))
 		if err != nil {
 			return nil, err
 		}
-		w.ledger.forget(epoch)
+		w.positions.forget(epoch)
 		w.log.Debug("redis holds no data, so nothing is stale", "epoch", epoch, "batches", n)
 	}
 	w.log.Info("redis holds no data, so nothing is stale", "epochs", len(emptied))
@@ -87,7 +87,7 @@ func (w *engine) losses(ctx context.Context) ([]store.Beat, error) {
 }
 
 // compare asks Redis how much it has of each epoch that list lists.
-func (w *engine) compare(ctx context.Context, list func(context.Context, *store.Store) (map[string]uint64, error)) (losses []store.Beat, emptied []string, err error) {
+func (w *engine) compare(ctx context.Context, list func(context.Context, *store.Store) (map[string]uint64, error)) (losses []store.Position, emptied []string, err error) {
 	last, err := list(ctx, w.store)
 	if err != nil {
 		return nil, nil, err
@@ -96,24 +96,24 @@ func (w *engine) compare(ctx context.Context, list func(context.Context, *store.
 	if err != nil {
 		return nil, nil, err
 	}
-	for epoch, beat := range last {
+	for epoch, position := range last {
 		switch n := survived[epoch]; {
 		case n == keyspace.Everything:
 			emptied = append(emptied, epoch)
-		case n < beat:
-			losses = append(losses, store.Beat{Epoch: epoch, N: n})
+		case n < position:
+			losses = append(losses, store.Position{Epoch: epoch, N: n})
 		}
 	}
 	return losses, emptied, nil
 }
 
-// replay unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
-func (w *engine) replay(ctx context.Context, after store.Beat, p *replayLog) (some bool, err error) {
+// healEpoch unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
+func (w *engine) healEpoch(ctx context.Context, after store.Position, p *healLog) (some bool, err error) {
 	for {
 		if ctx.Err() != nil {
 			return some, ctx.Err()
 		}
-		n, err := w.replayOnce(ctx, after, p)
+		n, err := w.healOnce(ctx, after, p)
 		if n == 0 || err != nil {
 			return some, err
 		}
@@ -121,29 +121,29 @@ func (w *engine) replay(ctx context.Context, after store.Beat, p *replayLog) (so
 	}
 }
 
-// replayOnce replays one claim of batches, and finishes it even when ctx ends.
-func (w *engine) replayOnce(ctx context.Context, after store.Beat, p *replayLog) (batches int, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
+// healOnce replays one claim of batches, and finishes it even when ctx ends.
+func (w *engine) healOnce(ctx context.Context, after store.Position, p *healLog) (batches int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
 	defer cancel()
 	defer func() {
 		if err != nil && ctx.Err() != nil { // it took too long
-			w.replays.halve()
+			w.healSize.halve()
 		}
 	}()
-	r, err := w.store.ClaimReplay(ctx, after, w.replays.now)
+	r, err := w.store.ClaimHeal(ctx, after, w.healSize.now)
 	if r == nil || err != nil {
 		return 0, err
 	}
-	beat, keys, err := w.unlinkAgain(ctx, r)
+	position, keys, err := w.unlinkAgain(ctx, r)
 	if err == nil {
-		err = r.Settle(ctx, beat)
+		err = r.Settle(ctx, position)
 	} else {
 		err = errors.Join(err, r.Release())
 	}
 	if err != nil {
 		return 0, err
 	}
-	w.replays.grow()
+	w.healSize.grow()
 	p.did(w, len(r.Batches), keys)
 	for _, b := range r.Damaged {
 		w.log.Error("a batch of the journal cannot be read, so it is not replayed: what it unlinked may be stale until its TTL; "+
@@ -154,7 +154,7 @@ func (w *engine) replayOnce(ctx context.Context, after store.Beat, p *replayLog)
 }
 
 // unlinkAgain unlinks and publishes the keys of batches. Batches without keys are protected by a beat of their own.
-func (w *engine) unlinkAgain(ctx context.Context, r *store.Replay) (store.Beat, int, error) {
+func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Position, int, error) {
 	var targets []keyspace.Target
 	var keys []string
 	seen := map[string]bool{}
@@ -170,56 +170,56 @@ func (w *engine) unlinkAgain(ctx context.Context, r *store.Replay) (store.Beat, 
 	}
 	done, err := w.redis.Unlink(ctx, targets)
 	if err != nil {
-		return store.Beat{}, 0, fmt.Errorf("unlink keys again: %w", err)
+		return store.Position{}, 0, fmt.Errorf("unlink keys again: %w", err)
 	}
 	for _, f := range done.Failures {
 		if isOutage(f.Err) { // of the shard that has the key, which cannot be left out
-			return store.Beat{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
+			return store.Position{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
 		}
 		// Its row was settled once, so the right was taken away since.
 		w.log.Error("redis refuses a key of a replay; it may be stale", "error", f.Err)
 	}
 	if len(targets) == 0 {
-		if done.Beat, err = w.redis.Beat(ctx); err != nil {
-			return store.Beat{}, 0, err
+		if done.Position, err = w.redis.CheckBeacon(ctx); err != nil {
+			return store.Position{}, 0, err
 		}
 	}
 	m := w.maps.Map()
 	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), keys, nil); err != nil {
-		return store.Beat{}, 0, fmt.Errorf("publish keys again: %w", err)
+		return store.Position{}, 0, fmt.Errorf("publish keys again: %w", err)
 	}
-	return store.Beat(done.Beat), len(keys), nil
+	return store.Position(done.Position), len(keys), nil
 }
 
-// A replayLog tells what a replay does, in the log and in the metrics.
-type replayLog struct {
+// A healLog tells what a replay does, in the log and in the metrics.
+type healLog struct {
 	began, said   time.Time
 	batches, keys int
 	noticed       bool // the log says that something may be missing
 }
 
-func (p *replayLog) begin(w *engine) {
+func (p *healLog) begin(w *engine) {
 	if !p.began.IsZero() {
 		return
 	}
 	p.began, p.said = time.Now(), time.Now()
-	w.metrics.replays.Inc()
+	w.metrics.heals.Inc()
 	w.log.Warn("redis lost unlinks that it had acknowledged; they are replayed before another row is settled")
 }
 
-func (p *replayLog) did(w *engine, batches, keys int) {
+func (p *healLog) did(w *engine, batches, keys int) {
 	p.batches, p.keys = p.batches+batches, p.keys+keys
-	w.metrics.replayed.Add(float64(batches))
-	w.metrics.replayedKeys.Add(float64(keys))
+	w.metrics.healedBatches.Add(float64(batches))
+	w.metrics.healedKeys.Add(float64(keys))
 	w.health.turn()
-	if time.Since(p.said) >= replayProgress {
+	if time.Since(p.said) >= healProgress {
 		p.said = time.Now()
 		w.log.Info("replaying", "batches", p.batches, "keys", p.keys)
 	}
 }
 
-func (p *replayLog) over(w *engine) {
-	defer func() { *p = replayLog{} }()
+func (p *healLog) over(w *engine) {
+	defer func() { *p = healLog{} }()
 	switch {
 	case p.began.IsZero() && p.noticed:
 		w.log.Info("compared with the journal: redis has everything that was settled")

@@ -12,22 +12,22 @@ import (
 )
 
 // journalled settles a batch of one row for each beat.
-func journalled(t *testing.T, s *store.Store, db *sql.DB, beats ...store.Beat) {
+func journalled(t *testing.T, s *store.Store, db *sql.DB, positions ...store.Position) {
 	t.Helper()
-	for _, b := range beats {
+	for _, b := range positions {
 		enqueue(t, db, products(1)...)
 		c := claim(t, s, limits)
 		entry := store.Entry{ID: c.Rows[0].ID, Entity: "product", EntityID: "1", Keys: []string{fmt.Sprint(b.Epoch, b.N)}}
-		if err := c.Settle(t.Context(), store.Settlement{Done: ids(c.Rows), Journal: []store.Entry{entry}, Beat: b}); err != nil {
+		if err := c.Settle(t.Context(), store.Settlement{Done: ids(c.Rows), Journal: []store.Entry{entry}, Position: b}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// claimReplay claims what it can and returns the keys.
-func claimReplay(t *testing.T, s *store.Store, after store.Beat) (r *store.Replay, keys []string) {
+// claimHeal claims what it can and returns the keys.
+func claimHeal(t *testing.T, s *store.Store, after store.Position) (r *store.HealClaim, keys []string) {
 	t.Helper()
-	r, err := s.ClaimReplay(t.Context(), after, store.MaxReplay)
+	r, err := s.ClaimHeal(t.Context(), after, store.MaxHeal)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,47 +42,47 @@ func claimReplay(t *testing.T, s *store.Store, after store.Beat) (r *store.Repla
 	return r, keys
 }
 
-func wantBeats(t *testing.T, s *store.Store, want ...store.Beat) {
+func wantPositions(t *testing.T, s *store.Store, want ...store.Position) {
 	t.Helper()
-	got, err := s.LastBeats(t.Context())
+	got, err := s.LastPositions(t.Context())
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("last beats %v, %v; wanted %v", got, err, want)
 	}
 }
 
 // A replay takes the batches of one epoch after a beat, nobody else gets them meanwhile, and they become the replayer's.
-func TestReplayMovesBatches(t *testing.T) {
+func TestHealMovesBatches(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	one, two := openStore(t, env.DSN), openStore(t, env.DSN)
-	wantBeats(t, one)
-	journalled(t, one, env.DB, store.Beat{}, beat("A", 1), beat("B", 7), beat("A", 3), beat("A", 4))
-	wantBeats(t, one, beat("B", 7), beat("A", 4))
+	wantPositions(t, one)
+	journalled(t, one, env.DB, store.Position{}, position("A", 1), position("B", 7), position("A", 3), position("A", 4))
+	wantPositions(t, one, position("B", 7), position("A", 4))
 
-	r, keys := claimReplay(t, one, beat("A", 1))
+	r, keys := claimHeal(t, one, position("A", 1))
 	if !slices.Equal(keys, []string{"A3", "A4"}) {
 		t.Fatalf("claimed %q", keys)
 	}
-	if other, keys := claimReplay(t, two, beat("A", 0)); !slices.Equal(keys, []string{"A1"}) {
+	if other, keys := claimHeal(t, two, position("A", 0)); !slices.Equal(keys, []string{"A1"}) {
 		t.Errorf("another replay claimed %q", keys)
 	} else if err := other.Release(); err != nil {
 		t.Error(err)
 	}
-	if err := r.Settle(t.Context(), beat("C", 2)); err != nil {
+	if err := r.Settle(t.Context(), position("C", 2)); err != nil {
 		t.Fatal(err)
 	}
-	wantBeats(t, one, beat("C", 2), beat("B", 7), beat("A", 1))
-	if r, keys := claimReplay(t, two, beat("A", 1)); r != nil {
+	wantPositions(t, one, position("C", 2), position("B", 7), position("A", 1))
+	if r, keys := claimHeal(t, two, position("A", 1)); r != nil {
 		t.Errorf("claimed %q a second time", keys)
 	}
-	if n, err := two.Adopt(t.Context(), "B", beat("C", 3)); n != 1 || err != nil {
+	if n, err := two.Adopt(t.Context(), "B", position("C", 3)); n != 1 || err != nil {
 		t.Errorf("adopted %d, %v", n, err)
 	}
-	wantBeats(t, one, beat("C", 3), beat("A", 1))
+	wantPositions(t, one, position("C", 3), position("A", 1))
 }
 
 // A finished sweep is in the journal, and its replay asks for it again under its id. One that waits is left alone.
-func TestReplayRenewsSweeps(t *testing.T) {
+func TestHealRenewsSweeps(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
@@ -96,18 +96,18 @@ func TestReplayRenewsSweeps(t *testing.T) {
 	if err != nil || len(before) != 2 {
 		t.Fatal(before, err)
 	}
-	if err := s.FinishSweeps(t.Context(), store.Swept{Finished: before, Beat: beat("S", 5), MapVersion: "map"}); err != nil {
+	if err := s.FinishSweeps(t.Context(), store.Swept{Finished: before, Position: position("S", 5), MapVersion: "map"}); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(t, env.DB, "cache_outbox_sweeps"); n != 0 {
 		t.Fatalf("%d sweeps wait", n)
 	}
 	for round := range 2 { // the second time they still wait
-		r, _ := claimReplay(t, s, beat("S", 0))
+		r, _ := claimHeal(t, s, position("S", 0))
 		if r == nil {
 			t.Fatal("nothing to replay")
 		}
-		if err := r.Settle(t.Context(), beat("S", 6)); err != nil {
+		if err := r.Settle(t.Context(), position("S", 6)); err != nil {
 			t.Fatal(err)
 		}
 		after, err := s.Sweeps(t.Context(), 10)
@@ -123,30 +123,30 @@ func TestReplayRenewsSweeps(t *testing.T) {
 }
 
 // A damaged batch is set aside, where status shows it and no replay meets it again, and the others of its claim are moved.
-func TestReplayOfADamagedBatch(t *testing.T) {
+func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
-	journalled(t, s, env.DB, beat("A", 1), beat("A", 2), beat("A", 3), beat("B", 1))
+	journalled(t, s, env.DB, position("A", 1), position("A", 2), position("A", 3), position("B", 1))
 	if _, err := env.DB.Exec("UPDATE cache_outbox_journal SET body = 'x' WHERE beat = 2 OR epoch = 'B'"); err != nil {
 		t.Fatal(err)
 	}
-	r, keys := claimReplay(t, s, beat("A", 0))
+	r, keys := claimHeal(t, s, position("A", 0))
 	if !slices.Equal(keys, []string{"A1", "A3"}) || len(r.Damaged) != 1 || r.Damaged[0].ID != 2 || r.Damaged[0].Rows != 1 {
 		t.Fatalf("claimed %q, damaged %+v", keys, r.Damaged)
 	}
-	if err := r.Settle(t.Context(), beat("C", 1)); err != nil {
+	if err := r.Settle(t.Context(), position("C", 1)); err != nil {
 		t.Fatal(err)
 	}
-	r, keys = claimReplay(t, s, beat("B", 0))
+	r, keys = claimHeal(t, s, position("B", 0))
 	if len(keys) != 0 || len(r.Damaged) != 1 || r.Damaged[0].ID != 4 {
 		t.Fatalf("claimed %q, damaged %+v", keys, r.Damaged)
 	}
-	if err := r.Settle(t.Context(), beat("C", 2)); err != nil {
+	if err := r.Settle(t.Context(), position("C", 2)); err != nil {
 		t.Fatal(err)
 	}
-	wantBeats(t, s, beat("C", 2))
-	if recent, err := s.RecentBeats(t.Context(), time.Hour); err != nil || !slices.Equal(recent, []store.Beat{beat("C", 2)}) {
+	wantPositions(t, s, position("C", 2))
+	if recent, err := s.RecentPositions(t.Context(), time.Hour); err != nil || !slices.Equal(recent, []store.Position{position("C", 2)}) {
 		t.Errorf("recent beats %v, %v", recent, err)
 	}
 	status, err := s.Status(t.Context())
@@ -155,11 +155,11 @@ func TestReplayOfADamagedBatch(t *testing.T) {
 	}
 }
 
-func beat(epoch string, n uint64) store.Beat { return store.Beat{Epoch: epoch, N: n} }
+func position(epoch string, n uint64) store.Position { return store.Position{Epoch: epoch, N: n} }
 
 // Batches whose names are long are claimed a few at a time: a body packs them a hundredfold, and all of them together would
 // take gigabytes.
-func TestReplayIsBoundedInBytes(t *testing.T) {
+func TestHealIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
@@ -171,16 +171,16 @@ func TestReplayIsBoundedInBytes(t *testing.T) {
 		for i := range 250 { // 15 MB
 			entry.Keys = append(entry.Keys, fmt.Sprint(long, i))
 		}
-		if err := c.Settle(t.Context(), store.Settlement{Done: ids(c.Rows), Journal: []store.Entry{entry}, Beat: beat("A", n+1)}); err != nil {
+		if err := c.Settle(t.Context(), store.Settlement{Done: ids(c.Rows), Journal: []store.Entry{entry}, Position: position("A", n+1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for after, want := range []int{2, 2, 1} {
-		r, _ := claimReplay(t, s, beat("A", 0))
+		r, _ := claimHeal(t, s, position("A", 0))
 		if r == nil || len(r.Batches) != want {
 			t.Fatalf("claim %d: %+v", after+1, r)
 		}
-		if err := r.Settle(t.Context(), beat("B", uint64(after+1))); err != nil {
+		if err := r.Settle(t.Context(), position("B", uint64(after+1))); err != nil {
 			t.Fatal(err)
 		}
 	}

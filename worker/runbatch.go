@@ -30,17 +30,17 @@ const contentionTries = 3
 // claimFunc takes rows: Store.Claim or Store.ClaimDue.
 type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
-// pass claims one batch and carries it through: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
+// runBatch claims one batch and carries it through: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
 // nothing for MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own
 // fault never stops its neighbours; an error is an outage of a server, and settles nothing.
 //
 // The pass finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
-func (w *engine) pass(ctx context.Context, claim claimFunc) (Result, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.passLimit)
+func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
 	defer cancel()
 	alone := false
 	for try := 1; ; {
-		r, err := w.tryPass(ctx, claim, alone)
+		r, err := w.tryBatch(ctx, claim, alone)
 		switch {
 		case err == nil:
 			w.size.grow()
@@ -61,8 +61,8 @@ func (w *engine) pass(ctx context.Context, claim claimFunc) (Result, error) {
 	}
 }
 
-// tryPass makes one attempt. A row that is alone and still too large for the journal is buried.
-func (w *engine) tryPass(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
+// tryBatch makes one attempt. A row that is alone and still too large for the journal is buried.
+func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
 	began := time.Now()
 	m := w.maps.Map()
 	c, err := claim(ctx, store.ClaimLimits{
@@ -82,20 +82,20 @@ func (w *engine) tryPass(ctx context.Context, claim claimFunc, alone bool) (Resu
 	}
 	r.Full = r.Claimed >= w.size.now || r.Claimed < len(c.Rows)
 	r.Took = time.Since(began)
-	w.metrics.passed(r, settlement)
-	w.noteFates(c.Rows, settlement)
+	w.metrics.batchDone(r, settlement)
+	w.logFailedRows(c.Rows, settlement)
 	return r, nil
 }
 
 // apply carries rows to Redis and says what becomes of them.
-func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.Row, alone bool) (Result, store.Settlement, error) {
+func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.ClaimedRow, alone bool) (Result, store.Settlement, error) {
 	b := newBatch(m, rows)
 	answers, err := b.resolve(ctx, w.store.Lookup, w.cfg.BatchKeys)
 	if err != nil {
 		return Result{}, store.Settlement{}, err
 	}
 	b.expand(answers, w.cfg.BatchKeys)
-	w.forgive(ctx, b)
+	w.delayKnown(ctx, b)
 	done, err := b.unlink(ctx, w.redis)
 	if err != nil {
 		return Result{}, store.Settlement{}, fmt.Errorf("unlink keys: %w", err)
@@ -109,9 +109,9 @@ func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.Ro
 		b.refuseJournal()
 	}
 	s := b.settlement(w.cfg)
-	s.Beat = store.Beat(done.Beat)
+	s.Position = store.Position(done.Position)
 	return Result{
-		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Deaths),
+		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: messages, Sweeps: len(s.Sweeps),
 	}, s, nil
 }

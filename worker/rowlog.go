@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/unstale/unstale/internal/store"
+)
+
+// rowLogInterval is the time between two lines of a reason: a broken application makes many bad rows.
+const rowLogInterval = 10 * time.Second
+
+// rowLog tell in the log what became of rows that are not settled, where somebody may see it who looks at no metric. A
+// reason is told at once, then at most once in an interval; each row is counted in one line. Safe for concurrent use.
+type rowLog struct {
+	log     *slog.Logger
+	message string
+
+	mu      sync.Mutex
+	reasons map[string]*rowLogReason
+}
+
+// A rowLogReason is what one reason has to tell.
+type rowLogReason struct {
+	rows              int // that are not told
+	entity, id, error string
+	timer             *time.Timer // nil unless the reason was told within the interval
+}
+
+func newRowLog(log *slog.Logger, message string) *rowLog {
+	return &rowLog{log: log, message: message, reasons: map[string]*rowLogReason{}}
+}
+
+// note takes in one row.
+func (t *rowLog) note(reason string, row *store.ClaimedRow, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.reasons[reason]
+	if n == nil {
+		n = &rowLogReason{}
+		t.reasons[reason] = n
+	}
+	if n.rows++; n.rows == 1 {
+		n.entity, n.id, n.error = row.Entity, row.EntityID, text
+	}
+}
+
+// flush says what is to be told now, and leaves the rest to the end of its interval.
+func (t *rowLog) flush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for reason, n := range t.reasons {
+		if n.rows > 0 && n.timer == nil {
+			t.write(reason, n)
+			n.timer = time.AfterFunc(rowLogInterval, func() { t.again(reason, n) })
+		}
+	}
+}
+
+// again is the end of an interval.
+func (t *rowLog) again(reason string, n *rowLogReason) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.timer == nil { // close was faster
+		return
+	}
+	n.timer = nil
+	if n.rows > 0 {
+		t.write(reason, n)
+		n.timer = time.AfterFunc(rowLogInterval, func() { t.again(reason, n) })
+	}
+}
+
+func (t *rowLog) write(reason string, n *rowLogReason) {
+	t.log.Warn(t.message, "rows", n.rows, "reason", reason, "entity", n.entity, "id", n.id, "error", n.error)
+	n.rows = 0
+}
+
+// close tells what is not told yet. The tidings may be used on.
+func (t *rowLog) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for reason, n := range t.reasons {
+		if n.timer != nil {
+			n.timer.Stop()
+			n.timer = nil
+		}
+		if n.rows > 0 {
+			t.write(reason, n)
+		}
+	}
+}
+
+// logFailedRows tells of the rows of a claim that were just buried or delayed for a fault of their own. That a shard is away is
+// told elsewhere.
+func (w *engine) logFailedRows(rows []store.ClaimedRow, s store.Settlement) {
+	if len(s.Dead)+len(s.Delays) == 0 {
+		return
+	}
+	byID := make(map[uint64]*store.ClaimedRow, len(rows))
+	for i := range rows {
+		byID[rows[i].ID] = &rows[i]
+	}
+	for _, d := range s.Dead {
+		w.deadLog.note(d.Reason, byID[d.ID], d.Error)
+	}
+	for _, d := range s.Delays {
+		if d.Reason != awayReason {
+			w.delayLog.note(d.Reason, byID[d.ID], d.Error)
+		}
+	}
+	w.deadLog.flush()
+	w.delayLog.flush()
+}
