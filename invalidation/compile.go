@@ -83,7 +83,7 @@ func (c *compiler) plainText(s scalar) bool {
 	return false
 }
 
-// hasControl tells whether text has a line break or another control character.
+// hasControl reports whether text has a line break or another control character.
 func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }

@@ -120,7 +120,7 @@ func (e *entityCompiler) readNames() {
 func (e *entityCompiler) readDelays() {
 	if len(e.part.repeat) > maxRepeats {
 		s := e.part.repeat[maxRepeats]
-		e.add(s.at, s.text, "repeat has more than "+strconv.Itoa(maxRepeats)+" delays", "remove some: each is one more pass over every row")
+		e.add(s.at, s.text, "repeat has more than "+strconv.Itoa(maxRepeats)+" delays", "remove some: each applies every row once more")
 	}
 	seen := map[time.Duration]bool{}
 	for _, s := range e.part.repeat {
@@ -155,7 +155,7 @@ func (e *entityCompiler) finish() {
 	}
 }
 
-// passesOn tells whether a param goes along to an entity that declares it.
+// passesOn reports whether a param goes along to an entity that declares it.
 func (e *entityCompiler) passesOn(l link, name string) bool {
 	target := e.entities[l.target.text]
 	if target == nil {

@@ -45,7 +45,7 @@ type entityPart struct {
 	keys, patterns, sets, tags,
 	repeat []scalar
 	hold scalar
-	// readable is false where the entity is no mapping.
+	// readable is false where the entity is not a mapping.
 	readable bool
 	// filled is set where it has something that invalidates, though perhaps unreadable.
 	filled bool

@@ -89,7 +89,7 @@ func (s *planSize) newPlan() (p Plan) {
 	return p
 }
 
-// measure resolves what the templates of a frame use and adds up what they expand to.
+// measure resolves what the templates of a scope use and adds up what they expand to.
 func (x *expansion) measure(f *scope, size *planSize) error {
 	if err := x.measureList(f, f.entity.keys, &size.keys, size); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (x *expansion) measureList(f *scope, list []template, into *int, size *plan
 	return nil
 }
 
-// build appends what the templates of a measured frame expand to.
+// build appends what the templates of a measured scope expand to.
 func (x *expansion) build(f *scope, plan *Plan) (err error) {
 	for i := range f.entity.keys {
 		plan.Keys = renderExact(plan.Keys, f, &f.entity.keys[i])

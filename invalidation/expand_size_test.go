@@ -95,10 +95,10 @@ func TestAllocationsOfManyScopes(t *testing.T) {
 	})
 	const scopes = 1 + 9000 + 9000*10
 	if err == nil || !strings.Contains(err.Error(), "10000 keys") {
-		t.Errorf("%d frames, %v", scopes, err)
+		t.Errorf("%d scopes, %v", scopes, err)
 	}
 	if bytes > 8<<20 {
-		t.Errorf("%d KiB for %d frames", bytes>>10, scopes)
+		t.Errorf("%d KiB for %d scopes", bytes>>10, scopes)
 	}
 }
 

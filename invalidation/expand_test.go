@@ -24,7 +24,7 @@ func TestExpand(t *testing.T) {
 			if err := describe(&b, f, m); err != nil {
 				var row *RowError
 				if !errors.As(err, &row) {
-					t.Errorf("%v is no RowError", err)
+					t.Errorf("%v is not a RowError", err)
 				}
 				fmt.Fprintf(&b, "error %v\n", err)
 			}

@@ -65,7 +65,7 @@ func checkFaults(t *testing.T, src []byte, err error) {
 	t.Helper()
 	var faults Faults
 	if !errors.As(err, &faults) || len(faults) == 0 {
-		t.Fatalf("%v are no faults", err)
+		t.Fatalf("%v are not faults", err)
 	}
 	lines := strings.Count(string(src), "\n") + 1
 	last := place{1, 1}
@@ -92,7 +92,7 @@ func checkExpansion(t *testing.T, m *Map, name string) {
 		plan, err := m.Expand(row, nil)
 		var fault *RowError
 		if err != nil && !errors.As(err, &fault) {
-			t.Fatalf("%v is no RowError", err)
+			t.Fatalf("%v is not a RowError", err)
 		}
 		if plan.Len() > m.Limits().KeysPerRow {
 			t.Fatalf("%d entries", plan.Len())

@@ -27,7 +27,7 @@ func shipped(t testing.TB) *Map {
 	return m
 }
 
-// The rows of K2, one by one, on the shipped map.
+// Each kind of row, one by one, on the shipped map.
 func TestShippedMap(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)

@@ -26,7 +26,7 @@ const (
 
 func (d *decoder) at(n *yaml.Node) place { return place{n.Line, n.Column} }
 
-// usable reports what may stand on no node, and tells whether n can be read any further.
+// usable reports what may stand on no node, and returns whether n can be read any further.
 func (d *decoder) usable(n *yaml.Node) bool {
 	at := d.at(n)
 	if n.Kind == yaml.AliasNode {
@@ -113,7 +113,7 @@ type entry struct {
 	value *yaml.Node
 }
 
-// entries reads a mapping, and false if n is none. Keys that are given twice or that are no text are left out.
+// entries reads a mapping, and false if n is none. Keys that are given twice or that are not text are left out.
 func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
 	if !d.usable(n) {
 		return nil, false
@@ -163,7 +163,7 @@ type field struct {
 	read func(*yaml.Node)
 }
 
-// fields reads a mapping with known fields. It returns false if n is no mapping. A misspelt field is reported and then
+// fields reads a mapping with known fields. It returns false if n is not a mapping. A misspelt field is reported and then
 // read as the one that was most likely meant, so that the faults inside it are found too.
 func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) bool {
 	all, ok := d.entries(n, name, example)

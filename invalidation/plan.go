@@ -8,7 +8,7 @@ type Plan struct {
 	Keys []string
 	// Patterns are globs: only * and ? are special, a backslash takes the meaning from the character after it.
 	Patterns []string
-	// Sets are index sets (K7): keys of Redis sets whose members are cache keys.
+	// Sets are index sets: keys of Redis sets whose members are cache keys.
 	Sets []string
 	// Repeat says after which delays the row is to be applied again, in ascending order.
 	Repeat []time.Duration

@@ -21,7 +21,7 @@ func (x *expansion) answer(f *scope, s *slot) ([]string, error) {
 	return all, err
 }
 
-// questions calls ask with every question that the lookup of a slot poses in a frame: one for each combination of the
+// questions calls ask with every question that the lookup of a slot poses in a scope: one for each combination of the
 // values that it is asked by. Need.By is ask's own.
 func (x *expansion) questions(f *scope, s *slot, ask func(Need) error) error {
 	total := 1

@@ -12,7 +12,7 @@ const inlineSlots = 8
 
 var errEmptyInPattern = errors.New("an empty value in a pattern would match too much")
 
-// A combiner runs through the cartesian product of the lists that a template uses in a frame whose slots are resolved, the
+// A combiner runs through the cartesian product of the lists that a template uses in a scope whose slots are resolved, the
 // last one fastest. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the lists of
 // every row.
 type combiner struct {
@@ -58,7 +58,7 @@ func (c *combiner) list(n int) []string { return c.scope.slots[c.template.slots[
 
 func (c *combiner) value(n int) string { return c.list(n)[*c.at(n)] }
 
-// renderExact appends every text that a template expands to in a frame whose slots are resolved.
+// renderExact appends every text that a template expands to in a scope whose slots are resolved.
 func renderExact(dst []string, f *scope, t *template) []string {
 	if len(t.slots) == 0 {
 		return append(dst, t.parts[0].text)

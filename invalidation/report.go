@@ -33,7 +33,7 @@ func (r *report) add(at place, text, problem, cure string) {
 // a map with a great many faults linear: those beyond are reported without a guess.
 const maxGuesses = 1 << 20
 
-// spend takes n of the guesses, and says whether there were as many.
+// spend takes n of the guesses, and reports whether there were as many.
 func (r *report) spend(n int) bool {
 	r.guesses += n
 	return r.guesses <= maxGuesses

@@ -83,7 +83,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"an empty template":          "version: 1\nentities: {p: {keys: ['']}}",
 		"a lease without unit":       "version: 1\nlease: 10\nentities: {p: {keys: [a]}}",
 		"a size in KB":               "version: 1\nlimits: {params: 64KB}\nentities: {p: {keys: [a]}}",
-		"keys that are no list":      "version: 1\nentities: {p: {keys: a}}",
+		"keys that are not a list":   "version: 1\nentities: {p: {keys: a}}",
 	} {
 		if err := schema.Validate(instance(t, []byte(src))); err == nil {
 			t.Errorf("%s: accepted", name)

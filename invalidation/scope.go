@@ -2,14 +2,14 @@ package invalidation
 
 import "errors"
 
-// A scope is one entity in which a row expands, with one id: the row's own entity, or one that it expands as.
+// A scope is one entity as which a row expands, with one id: the row's own entity, or another one.
 type scope struct {
 	entity *entity
 	slots  []value
 	id     [1]string // backs the list of the id's slot
 }
 
-// A value is what a slot holds in a frame.
+// A value is what a slot holds in a scope.
 type value struct {
 	list  []string
 	state valueState
@@ -76,7 +76,7 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 	return nil
 }
 
-// active tells whether no optional name of a template is absent.
+// active reports whether no optional name of a template is absent.
 func (x *expansion) active(f *scope, t *template) bool {
 	for _, n := range t.slots {
 		if f.entity.slots[n].optional {
@@ -88,7 +88,7 @@ func (x *expansion) active(f *scope, t *template) bool {
 	return true
 }
 
-// count returns how many texts a template expands to in a frame, or more than the limit if they are too many.
+// count returns how many texts a template expands to in a scope, or more than the limit if they are too many.
 func (x *expansion) count(f *scope, t *template) (int, error) {
 	if len(t.slots) == 0 {
 		return 1, nil

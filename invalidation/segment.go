@@ -55,7 +55,7 @@ func parseTemplate(source string) (all []segment, errs []templateError) {
 	return all, errs
 }
 
-// isName tells whether s can name a variable, a parameter or an enumeration.
+// isName reports whether s can name a variable, a parameter or an enumeration.
 func isName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -66,7 +66,7 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// isEntityName tells whether s can name an entity: as a name, with - . and : too, and at most 64 bytes.
+// isEntityName reports whether s can name an entity: as a name, with - . and : too, and at most 64 bytes.
 func isEntityName(s string) bool {
 	for i := range len(s) {
 		if strings.IndexByte("-.:", s[i]) < 0 && !isName("_"+s[i:i+1]) {

@@ -11,7 +11,7 @@ const (
 	// MaxQuestionBytes bounds what the lookups of one row are asked by, together. Escaped, as part of one statement, it is
 	// within the smallest default of max_allowed_packet.
 	MaxQuestionBytes = 4 << 20
-	// perKey bounds the frames and the questions of a row by its keys. A frame may have no key of its own, and many of
+	// perKey bounds the scopes and the questions of a row by its keys. A scope may have no key of its own, and many of
 	// them may ask the same, so there may be more of them.
 	perKey = 10
 )

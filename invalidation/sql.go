@@ -87,7 +87,7 @@ func sqlFaults(sql string, by int) (all []templateError) {
 			fail("a lookup must not lock", "remove "+word+" "+next+" and what belongs to it")
 		}
 	}
-	// A question mark in quotes or in a comment is no placeholder, and yet what runs the lookup might take it for one.
+	// A question mark in quotes or in a comment is not a placeholder, and yet what runs the lookup might take it for one.
 	if marks != 1 || strings.Count(sql, "?") != 1 {
 		fail("a lookup needs exactly one ?, which stands for the list of values asked by", cureSQL)
 	}

@@ -12,7 +12,7 @@ type template struct {
 	parts  []part
 	// slots are the distinct slots that the parts use, in order of first use.
 	slots []int
-	// Of a pattern: wild tells whether it has a wildcard, prefixSize is the length of the unescaped literal text before
+	// Of a pattern: wild reports whether it has a wildcard, prefixSize is the length of the unescaped literal text before
 	// the first one, and the slots that lie before it are among the first prefixParts parts.
 	wild                    bool
 	prefixSize, prefixParts int

@@ -2,8 +2,8 @@ package invalidation
 
 import "fmt"
 
-// walk calls visit with the frame of an entity, and then with those of all that it expands as, each before its own. A
-// frame is another one's when visit has returned: a row may have a hundred thousand of them.
+// walk calls visit with the scope of an entity, and then with those of all that it expands as, each before its own. A
+// scope is another one's when visit has returned: a row may have a hundred thousand of them.
 func (x *expansion) walk(e *entity, visit func(*scope) error) error {
 	x.spent = spending{}
 	return x.step(e, x.row.ID, visit)
@@ -32,7 +32,7 @@ func (x *expansion) step(e *entity, id string, visit func(*scope) error) error {
 	return nil
 }
 
-// take returns a frame in which nothing is resolved but the id.
+// take returns a scope in which nothing is resolved but the id.
 func (x *expansion) take(e *entity, id string) *scope {
 	f := &scope{}
 	if n := len(x.free); n > 0 {
@@ -50,7 +50,7 @@ func (x *expansion) take(e *entity, id string) *scope {
 	return f
 }
 
-// ids returns the ids with which a frame expands as another entity.
+// ids returns the ids with which a scope expands as another entity.
 func (x *expansion) ids(f *scope, a *alias) ([]string, error) {
 	n, err := x.count(f, &a.id)
 	if err != nil {

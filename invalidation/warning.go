@@ -105,7 +105,7 @@ func (e *entityCompiler) warnPrefix(w writtenTemplate, advice *report) {
 	}
 	if least < e.limits.PatternPrefix {
 		advice.add(w.at, w.text, "with short values it has "+strconv.Itoa(least)+" bytes of literal text before its first wildcard, and limits.pattern_prefix is "+
-			strconv.Itoa(e.limits.PatternPrefix)+": such rows are buried", "start the pattern with more literal text")
+			strconv.Itoa(e.limits.PatternPrefix)+": such rows are dead-lettered", "start the pattern with more literal text")
 	}
 }
 

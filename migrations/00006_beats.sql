@@ -1,5 +1,5 @@
--- Which beat of which epoch a batch ends with: what a Redis that has that beat still has. See keyspace.Survived.
--- The index finds the last beat of each epoch, and the batches after a given one.
+-- The position that a batch ends with: a Redis that has it still has the batch. See keyspace.Survived.
+-- The index finds the last position of each epoch, and the batches after a given one.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

@@ -1,4 +1,4 @@
--- What the progress of sweeps can't tell by figures: that nobody knows when they will be over, and why they fail as a whole.
+-- What figures of the progress of sweeps cannot show: that nobody knows when they will be over, and why they fail as a whole.
 -- The row "failed" is there while they do.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.

@@ -1,4 +1,4 @@
-// Package migrations owns the schema of the outbox (W3): one SQL file a change, embedded, applied with
+// Package migrations owns the schema of the outbox: one SQL file a change, embedded, applied with
 // goose. The files are plain goose SQL, so the goose command runs them too:
 //
 //	goose -dir migrations -table cache_outbox_version mysql "$MYSQL_DSN" up

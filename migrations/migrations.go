@@ -121,7 +121,7 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	return done, nil
 }
 
-// own are the tables whose rows workers make for themselves: the right to sweep, and how far a pass is. They are no loss.
+// own are the tables whose rows workers make for themselves: the right to sweep, and how far a scan is. Losing them is harmless.
 var own = []string{"cache_outbox_sweeper"}
 
 // refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that

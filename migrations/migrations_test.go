@@ -32,7 +32,7 @@ func countTables(t *testing.T, db *sql.DB) int {
 	return n
 }
 
-// W3: up makes the tables, again is harmless, down removes them one by one, and Check names the cure.
+// Up makes the tables, again is harmless, down removes them one by one, and Check names the cure.
 func TestUpCheckDown(t *testing.T) {
 	t.Parallel()
 	ctx, db := context.Background(), testenv.MySQL(t).DB

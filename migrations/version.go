@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// isDoneAlready tells whether a statement was refused because what it makes is there, or what it drops is not.
+// isDoneAlready reports whether a statement was refused because what it makes is there, or what it drops is not.
 func isDoneAlready(err error) bool {
 	switch mysqlerr.Number(err) {
 	case mysqlerr.TableExists, mysqlerr.ColumnExists, mysqlerr.KeyExists, mysqlerr.NothingThere:

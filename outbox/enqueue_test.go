@@ -114,9 +114,9 @@ func TestEnqueueRefuses(t *testing.T) {
 	for bad, want := range map[string]string{
 		`[1]`:              "params: the parameters must be a JSON object of scalars and lists of scalars",
 		`{"a":1,"a":2}`:    "params.a: the name is given twice",
-		`{"a":{"b":1}}`:    "params.a: an object is no scalar and no list of scalars",
-		`{"a":[[1]]}`:      "params.a: a list within a list is no scalar",
-		`{"a":"\ud800"}`:   `params.a: decode value: a lone surrogate (\ud800 to \udfff) is no character`,
+		`{"a":{"b":1}}`:    "params.a: an object is neither a scalar nor a list of scalars",
+		`{"a":[[1]]}`:      "params.a: a list within a list is not a scalar",
+		`{"a":"\ud800"}`:   `params.a: decode value: a lone surrogate (\ud800 to \udfff) is not a character`,
 		`{"a":1} x`:        "params: something follows the JSON object",
 		`{`:                "params: the JSON ends too early",
 		"{\"a\":\"\xff\"}": "params: the parameters are not valid UTF-8",
@@ -166,7 +166,7 @@ func TestEnqueueMany(t *testing.T) {
 	}
 }
 
-// Commit makes the rows, rollback does not (W1), and a panic rolls back.
+// Commit makes the rows, rollback does not, and a panic rolls back.
 func TestInTx(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -279,7 +279,7 @@ func TestEnqueueNotBefore(t *testing.T) {
 	}
 }
 
-// The contract of plain SQL: a row without parameters needs two columns, and what is no JSON is refused there.
+// The contract of plain SQL: a row without parameters needs two columns, and what is not JSON is refused there.
 func TestPlainSQL(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

@@ -41,7 +41,7 @@ func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	}
 }
 
-// inTx makes one attempt and says whether it got as far as COMMIT.
+// inTx makes one attempt and reports whether it got as far as COMMIT.
 func inTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) (committing bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -89,7 +89,7 @@ func CompileGlob(pattern string) (Glob, error) {
 	return g, nil
 }
 
-// Match tells whether the whole key matches. The time is at most proportional to len(key) times len(pattern).
+// Match reports whether the whole key matches. The time is at most proportional to len(key) times len(pattern).
 func (g Glob) Match(key string) bool {
 	if len(g.runs) == 0 {
 		return key == ""

@@ -49,7 +49,7 @@ func hasHashTag(key string) bool {
 	return ok
 }
 
-// isWrapped tells whether key is {text} without any other brace.
+// isWrapped reports whether key is {text} without any other brace.
 func isWrapped(key string) bool {
 	return len(key) > 2 && key[0] == '{' && key[len(key)-1] == '}' && !strings.ContainsAny(key[1:len(key)-1], "{}")
 }

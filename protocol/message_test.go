@@ -137,7 +137,7 @@ func FuzzDecodeMessage(f *testing.F) {
 		for _, format := range []Format{FormatEvent, FormatArray} {
 			text := m.Append(nil, format)
 			if !json.Valid(text) || !utf8.Valid(text) {
-				t.Fatalf("%q is no JSON", text)
+				t.Fatalf("%q is not JSON", text)
 			}
 			back, err := DecodeMessage(text)
 			if err != nil && m.At.Year() >= 0 && m.At.Year() <= 9999 {
@@ -155,7 +155,7 @@ func checkAppend(t *testing.T, text string) {
 	t.Helper()
 	m, err := DecodeMessage(Message{Keys: []string{text}}.Append(nil, FormatEvent))
 	var b strings.Builder
-	for _, r := range text { // a byte that is no UTF-8 is U+FFFD here too
+	for _, r := range text { // a byte that is not UTF-8 is U+FFFD here too
 		b.WriteRune(r)
 	}
 	if err != nil || len(m.Keys) != 1 || m.Keys[0] != b.String() {

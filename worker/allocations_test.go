@@ -3,7 +3,7 @@ package worker
 import "testing"
 
 // Between the claim and the servers a row of one exact key allocates its plan, which is a list and a text. What a batch
-// allocates for itself is no more for 1,000 rows than for 10, and the map's size does not matter. Not parallel, since
+// allocates for itself is not more for 1,000 rows than for 10, and the map's size does not matter. Not parallel, since
 // allocations are counted for the whole process.
 func TestAllocationsOfABatch(t *testing.T) {
 	const perRow, perBatch = 2, 40

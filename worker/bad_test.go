@@ -40,7 +40,7 @@ entities:
   page:   {params: [n], keys: ["shop:page:{n}"]}
 `
 
-// Sentence 6: each kind of bad row is buried with its reason, and its neighbours in the batch are carried.
+// Sentence 6: each kind of bad row is dead-lettered with its reason, and its neighbours in the batch are carried.
 func TestBadRowsAreDeadLettered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap+"limits: {params: 64KiB, keys_per_row: 100, pattern_prefix: 8}\n")
@@ -191,9 +191,9 @@ func TestEveryDeadLetterIsLogged(t *testing.T) {
 	r := w.worker(worker.Config{})
 	stop := r.start(t)
 	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('planet', '1'), ('page', '2'), ('planet', '3'), ('product', '')")
-	testenv.Eventually(t, "the rows are buried", func() bool { return w.count("cache_outbox_dead") == 4 })
+	testenv.Eventually(t, "the rows are dead-lettered", func() bool { return w.count("cache_outbox_dead") == 4 })
 	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('planet', '5'), ('page', '6'), ('planet', '7')")
-	testenv.Eventually(t, "the rows are buried", func() bool { return w.count("cache_outbox_dead") == 7 })
+	testenv.Eventually(t, "the rows are dead-lettered", func() bool { return w.count("cache_outbox_dead") == 7 })
 	stop()
 	told := map[string]int{}
 	for line := range strings.Lines(r.log.String()) {

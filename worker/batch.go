@@ -21,9 +21,9 @@ type change struct {
 	targets []int // indexes into batch.targets, one for each of plan.Keys
 	end     int   // of the targets of this change and of all before it
 	fault   *invalidation.RowError
-	retry   bool  // the fault may pass: delay the row before burying it
-	known   bool  // the fault is an entity that was known lately: delay the row for long
-	away    error // the outage of the shard that has one of the keys: delay the row, for nobody's fault
+	retry   bool  // the fault may pass: delay the row before dead-lettering it
+	known   bool  // the fault is an entity that was known lately: delay the row for longer
+	away    error // the outage of the shard that has one of the keys: delay the row without counting an attempt
 }
 
 // A batch is what one claim becomes: its rows' plans merged, each key once. Not safe for concurrent use.
@@ -170,7 +170,7 @@ func (b *batch) cut(n int) {
 	b.changes = b.changes[:sort.Search(len(b.changes), func(i int) bool { return b.changes[i].end > n })]
 }
 
-// refuseJournal buries the batch's only change, whose entry the journal cannot take.
+// refuseJournal dead-letters the batch's only change, whose entry the journal cannot take.
 func (b *batch) refuseJournal() {
 	if c := &b.changes[0]; c.fault == nil {
 		c.refuse(invalidation.TooManyKeys, errors.New(
@@ -211,7 +211,7 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 }
 
 // settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is
-// delayed until its attempts are used up, any other is buried.
+// delayed until its attempts are used up, any other is dead-lettered.
 func (b *batch) settlement(cfg Config) store.Settlement {
 	n := len(b.changes) // nothing is wrong with any of them, mostly
 	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.Entry, 0, n)}

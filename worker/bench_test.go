@@ -21,7 +21,7 @@ func BenchmarkBatch(b *testing.B) {
 	b.ReportMetric(float64(size*b.N)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// batchOf does what a pass does to rows, without MySQL and Redis.
+// batchOf does what a batch does to rows, without MySQL and Redis.
 func batchOf(t testing.TB, m *invalidation.Map, rows []store.ClaimedRow, cfg Config) store.Settlement {
 	b := newBatch(m, rows)
 	answers, err := b.resolve(t.Context(), nil, cfg.BatchKeys)

@@ -14,7 +14,7 @@ import (
 )
 
 // A six-node Cluster hands a master over, loses one and moves a slot while a shop writes: every key of a committed row
-// is gone in the end, exact keys and lists alike, and nothing waits or is buried.
+// is gone in the end, exact keys and lists alike, and nothing waits or is dead-lettered.
 func TestClusterInMidRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "version: 1\nlease: 1s\npublish: {channel: \"cache:invalidate\"}\nentities:\n"+
@@ -88,7 +88,7 @@ func TestClusterInMidRun(t *testing.T) {
 	}
 }
 
-// setAll sets keys and says whether all of them are there.
+// setAll sets keys and reports whether all of them are there.
 func setAll(ctx context.Context, c *redis.ClusterClient, keys []string) bool {
 	for _, key := range keys {
 		if c.Set(ctx, key, "old", 0).Err() != nil {

@@ -69,10 +69,10 @@ type Config struct {
 	// BatchBytes bounds the parameters that one claim fetches. At least 64 KiB. Default 8 MiB.
 	BatchBytes int
 	// IdleInterval is the longest wait between two polls, and so the latency of a change without a wake-up. A worker waits
-	// that long while the outbox is empty or the load is light, so that a pass carries several commits; at a heavier load
+	// that long while the outbox is empty or the load is light, so that a batch carries several commits; at a heavier load
 	// it polls more often, down to every 5 ms. Waits are longer by up to a tenth, at random. 1 ms to 1 h. Default 50 ms.
 	IdleInterval time.Duration
-	// MaxAttempts is how often a row fails by its own fault before it is buried. 1 to 100. Default 8.
+	// MaxAttempts is how often a row fails by its own fault before it is dead-lettered. 1 to 100. Default 8.
 	MaxAttempts int
 	// RetryDelay is the wait after a row's first failure; it doubles with each one, jittered, up to 5 min.
 	// 1 ms to 5 min. Default 1 s.
@@ -87,7 +87,7 @@ type Config struct {
 	// WakeChannel is where applications may PUBLISH after a commit to be served at once. It is only a hint.
 	// "-" turns it off. Default "cache:outbox:wake".
 	WakeChannel string
-	// WakeInterval is the shortest time between the beginnings of two passes that hints cause: a hint that comes sooner
+	// WakeInterval is the shortest time between the beginnings of two batches that hints cause: a hint that comes sooner
 	// waits, and what comes meanwhile is carried together. 0 to 1 min. Default 0: each hint makes a pass at once.
 	WakeInterval time.Duration
 }

@@ -13,8 +13,7 @@ const journalChunk = 500
 
 var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// startCron schedules the maintenance (W3): gauges and the journal's retention. Cron is for maintenance only;
-// the poll loop has a timing of its own.
+// startCron schedules maintenance: the gauges and the journal's retention. The poll loop has a timing of its own.
 func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	logger := cronLogger{w.log}
 	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.

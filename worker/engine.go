@@ -24,7 +24,7 @@ type engine struct {
 	log        *slog.Logger
 	metrics    *metrics
 	health     *health
-	batchLimit time.Duration  // of one pass, from the claim to the commit
+	batchLimit time.Duration  // of one batch, from the claim to the commit
 	size       batchSize      // of the next claim
 	healSize   batchSize      // of the next claim of journalled batches
 	positions  knownPositions // of what the journal says that Redis has
@@ -35,7 +35,7 @@ type engine struct {
 	unread     *unreadTables
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
-	sweepNow chan struct{} // a pass requested sweeps; likewise
+	sweepNow chan struct{} // a batch requested sweeps; likewise
 	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
 	paused   atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
 }
@@ -56,13 +56,13 @@ func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metri
 	return w
 }
 
-// batchLimit keeps a pass below half of what the server allows a silent session, and below the five seconds in
+// batchLimit keeps a batch below half of what the server allows a silent session, and below the five seconds in
 // which a stop has to be over.
 func batchLimit(claimTimeout time.Duration) time.Duration {
 	return min(claimTimeout*2/5, 4*time.Second)
 }
 
-// run works until ctx ends, then finishes the pass in hand.
+// run works until ctx ends, then finishes the batch in hand.
 func (w *engine) run(ctx context.Context) error {
 	jobs, err := w.startCron(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A service runs a worker inside itself, beside its HTTP server: SIGTERM ends both, the worker after the pass in hand. Its
+// A service runs a worker inside itself, beside its HTTP server: SIGTERM ends both, the worker after the batch in hand. Its
 // figures and its health are served with those of the service.
 func ExampleWorker() {
 	serve := func() error {

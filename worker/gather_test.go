@@ -10,7 +10,7 @@ import (
 )
 
 // At a light load commits that come after a pass are carried together. The idle interval is beyond the test's patience, so the
-// hint at the end makes the only other pass, unless the loop polls when it should wait.
+// hint at the end makes the only other batch, unless the loop polls when it should wait.
 func TestLightLoadIsGathered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -18,7 +18,7 @@ func TestLightLoadIsGathered(t *testing.T) {
 	w.enqueue(rows[0])
 	r := w.worker(worker.Config{IdleInterval: time.Hour, WakeChannel: w.channel + ":wake"})
 	r.start(t)
-	testenv.Eventually(t, "the first pass is over", func() bool { return slices.Equal(w.batches(), []int{1}) })
+	testenv.Eventually(t, "the first batch is over", func() bool { return slices.Equal(w.batches(), []int{1}) })
 	testenv.Eventually(t, "the worker listens", func() bool {
 		return w.redis.PubSubNumSub(t.Context(), w.channel+":wake").Val()[w.channel+":wake"] == 1
 	})

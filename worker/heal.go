@@ -15,18 +15,16 @@ import (
 
 const (
 	healInterval = 5 * time.Second       // between two looks at all epochs
-	healPause    = 50 * time.Millisecond // while other workers replay what is left
+	healPause    = 50 * time.Millisecond // while other workers heal what is left
 	healProgress = 5 * time.Second       // between two lines in the log
 )
 
 // heal compares the journal with Redis' beacons, of all workers that the journal knows, and unlinks again what Redis has
-// lost. When it returns nil, Redis has everything that was settled before the call. What a worker settles meanwhile has
-// a beat of its own, and is judged by the next call.
+// lost. When it returns nil, Redis has everything that was settled before the call. What a worker settles meanwhile has a position of its own, and is judged by the next call.
 //
-// Each batch that was replayed becomes one of this worker's epoch, in the transaction that holds it: workers share a
-// replay, and one that dies on the way leaves the rest.
+// Each batch that was healed becomes one of this worker's epoch, in the transaction that holds it: workers share the work, and one that dies on the way leaves the rest.
 func (w *engine) heal(ctx context.Context) error {
-	p := &w.progress // of the whole replay, over the outages in it
+	p := &w.progress // of the whole healing, over the outages in it
 	for {
 		losses, err := w.losses(ctx)
 		if err != nil || len(losses) == 0 {
@@ -52,7 +50,7 @@ func (w *engine) heal(ctx context.Context) error {
 	}
 }
 
-// losses lists, for each epoch of which Redis has lost something, the last beat that it still has. Epochs of a Redis
+// losses lists, for each epoch of which Redis has lost something, the last position that it still has. Epochs of a Redis
 // without data have lost nothing that could be stale: their batches are adopted.
 func (w *engine) losses(ctx context.Context) ([]store.Position, error) {
 	now, err := w.redis.CheckBeacon(ctx)
@@ -70,7 +68,7 @@ func (w *engine) losses(ctx context.Context) ([]store.Position, error) {
 	if err != nil || len(emptied) == 0 {
 		return losses, err
 	}
-	// Written after the look: should Redis find older data again, this beat will be missing.
+	// Written after the comparison: should Redis find older data again, this position will be missing.
 	if now, err = w.redis.CheckBeacon(ctx); err != nil {
 		return nil, err
 	}
@@ -107,7 +105,7 @@ func (w *engine) compare(ctx context.Context, list func(context.Context, *store.
 	return losses, emptied, nil
 }
 
-// healEpoch unlinks the batches after a beat again, as far as nobody else does, and says whether there were any.
+// healEpoch unlinks the batches after a position again, as far as nobody else does, and reports whether there were any.
 func (w *engine) healEpoch(ctx context.Context, after store.Position, p *healLog) (some bool, err error) {
 	for {
 		if ctx.Err() != nil {
@@ -121,7 +119,7 @@ func (w *engine) healEpoch(ctx context.Context, after store.Position, p *healLog
 	}
 }
 
-// healOnce replays one claim of batches, and finishes it even when ctx ends.
+// healOnce heals one claim of batches, and finishes it even when ctx ends.
 func (w *engine) healOnce(ctx context.Context, after store.Position, p *healLog) (batches int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
 	defer cancel()
@@ -146,14 +144,14 @@ func (w *engine) healOnce(ctx context.Context, after store.Position, p *healLog)
 	w.healSize.grow()
 	p.did(w, len(r.Batches), keys)
 	for _, b := range r.Damaged {
-		w.log.Error("a batch of the journal cannot be read, so it is not replayed: what it unlinked may be stale until its TTL; "+
-			"it is set aside, the others are replayed", "batch", b.ID, "rows", b.Rows, "settled_at", b.SettledAt, "worker", b.Worker,
+		w.log.Error("a batch of the journal cannot be read, so it is not healed: what it unlinked may be stale until its TTL; "+
+			"it is set aside, the others are healed", "batch", b.ID, "rows", b.Rows, "settled_at", b.SettledAt, "worker", b.Worker,
 			"error", b.Err, "cure", "invalidate again what was written at about that time, see 'unstale status'")
 	}
 	return len(r.Batches) + len(r.Damaged), nil
 }
 
-// unlinkAgain unlinks and publishes the keys of batches. Batches without keys are protected by a beat of their own.
+// unlinkAgain unlinks and publishes the keys of batches. Batches without keys get a position of their own.
 func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Position, int, error) {
 	var targets []keyspace.Target
 	var keys []string
@@ -177,7 +175,7 @@ func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Pos
 			return store.Position{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
 		}
 		// Its row was settled once, so the right was taken away since.
-		w.log.Error("redis refuses a key of a replay; it may be stale", "error", f.Err)
+		w.log.Error("redis refuses a key while healing; it may be stale", "error", f.Err)
 	}
 	if len(targets) == 0 {
 		if done.Position, err = w.redis.CheckBeacon(ctx); err != nil {
@@ -191,7 +189,7 @@ func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Pos
 	return store.Position(done.Position), len(keys), nil
 }
 
-// A healLog tells what a replay does, in the log and in the metrics.
+// A healLog reports on healing, in the log and in the metrics.
 type healLog struct {
 	began, said   time.Time
 	batches, keys int
@@ -204,7 +202,7 @@ func (p *healLog) begin(w *engine) {
 	}
 	p.began, p.said = time.Now(), time.Now()
 	w.metrics.heals.Inc()
-	w.log.Warn("redis lost unlinks that it had acknowledged; they are replayed before another row is settled")
+	w.log.Warn("redis lost unlinks that it had acknowledged; healing from the journal before another row is settled")
 }
 
 func (p *healLog) did(w *engine, batches, keys int) {
@@ -214,7 +212,7 @@ func (p *healLog) did(w *engine, batches, keys int) {
 	w.health.turn()
 	if time.Since(p.said) >= healProgress {
 		p.said = time.Now()
-		w.log.Info("replaying", "batches", p.batches, "keys", p.keys)
+		w.log.Info("healing", "batches", p.batches, "keys", p.keys)
 	}
 }
 
@@ -224,7 +222,7 @@ func (p *healLog) over(w *engine) {
 	case p.began.IsZero() && p.noticed:
 		w.log.Info("compared with the journal: redis has everything that was settled")
 	case !p.began.IsZero():
-		w.log.Info("replayed, redis has everything again", "batches", p.batches, "keys", p.keys,
+		w.log.Info("healed: redis has everything again", "batches", p.batches, "keys", p.keys,
 			"took", time.Since(p.began).Round(time.Millisecond).String())
 	}
 }

@@ -58,7 +58,7 @@ func wantLeft(t *testing.T, w *world, want ...string) {
 
 // healed is how many batches a worker says that it unlinked again.
 func healed(t *testing.T, r *running) int {
-	return int(metric(t, r, "unstale_replayed_batches_total"))
+	return int(metric(t, r, "unstale_healed_batches_total"))
 }
 
 // Sentence 11: a worker notices by itself that Redis came back with old data, and unlinks again what it had unlinked.
@@ -78,8 +78,8 @@ func TestRedisGoesBackInTime(t *testing.T) {
 	testenv.Eventually(t, "what was unlinked is gone again", func() bool { return len(w.left()) == 2 })
 	wantLeft(t, w, "shop:thing:5", "shop:thing:6")
 	testenv.Eventually(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
-	if n := healed(t, r); n < 3 || n > 4 { // the beat before the loss may be overwritten by the one that notices it
-		t.Errorf("%d batches were replayed, 3 were lost", n)
+	if n := healed(t, r); n < 3 || n > 4 { // the position before the loss may be overwritten by the one that notices it
+		t.Errorf("%d batches were healed, 3 were lost", n)
 	}
 	w.enqueue(things(5)[4:]...)
 	testenv.Eventually(t, "the worker goes on", func() bool { return len(w.left()) == 1 })
@@ -112,7 +112,7 @@ func TestLossWhileNobodyRan(t *testing.T) {
 	again := w.worker(worker.Config{})
 	again.drain(t)
 	if n := healed(t, again); n != 0 {
-		t.Errorf("%d batches were replayed a second time", n)
+		t.Errorf("%d batches were healed a second time", n)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestLossWhileABatchIsUnderWay(t *testing.T) {
 	second.drain(t)
 	wantLeft(t, w)
 	if n := healed(t, second); n != 1 {
-		t.Errorf("%d batches were replayed", n)
+		t.Errorf("%d batches were healed", n)
 	}
 }
 
@@ -171,7 +171,7 @@ func (m meanwhile) Publish(ctx context.Context, channel string, f protocol.Forma
 	}
 }
 
-// Workers that find the same loss share its replay: no batch is replayed twice.
+// Workers that find the same loss share the work: no batch is healed twice.
 func TestHealIsShared(t *testing.T) {
 	t.Parallel()
 	const rows = 60
@@ -192,7 +192,7 @@ func TestHealIsShared(t *testing.T) {
 		total += healed(t, r)
 	}
 	if total != rows {
-		t.Errorf("%d batches were replayed, %d were lost", total, rows)
+		t.Errorf("%d batches were healed, %d were lost", total, rows)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestEmptyRedisIsNotHealed(t *testing.T) {
 		r := w.worker(worker.Config{})
 		r.drain(t)
 		if n := healed(t, r); n != 0 {
-			t.Errorf("%d batches were replayed", n)
+			t.Errorf("%d batches were healed", n)
 		}
 		w.set("shop:thing:1") // filled again, and not stale
 	}
@@ -247,7 +247,7 @@ entities:
     sets: ["tag:{id}"]
 `
 
-// A replay that is cut off by an outage leaves what it did not finish, and goes on.
+// Healing that is cut off by an outage leaves what it did not finish, and goes on.
 func TestHealIsCutOff(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -286,7 +286,7 @@ func metric(t *testing.T, r *running, name string) float64 {
 	return 0
 }
 
-// Sweeps by the thousand hold a replay up no more than keys do.
+// Thousands of sweeps hold healing up no more than keys do.
 func TestHealOfManySweeps(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -311,7 +311,7 @@ func TestHealOfManySweeps(t *testing.T) {
 	}
 }
 
-// A batch of the journal that cannot be read holds no other up: it is set aside in the sight of all, and is no outage.
+// A batch of the journal that cannot be read holds no other up: it is set aside where everybody sees it, and is not an outage.
 func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -330,8 +330,8 @@ func TestHealMeetsADamagedBatch(t *testing.T) {
 	r.start(t)
 	testenv.Eventually(t, "the others are gone", func() bool { return strings.Join(w.left(), " ") == "shop:thing:2" })
 	testenv.Eventually(t, "the gauge tells", func() bool { return metric(t, r, "unstale_journal_damaged") == 1 })
-	if n := r.log.count(fmt.Sprintf("level=ERROR msg=\"a batch of the journal cannot be read, so it is not replayed: "+
-		"what it unlinked may be stale until its TTL; it is set aside, the others are replayed\" batch=%d rows=1 ", batch)); n != 1 || r.log.count("outage") != 0 {
+	if n := r.log.count(fmt.Sprintf("level=ERROR msg=\"a batch of the journal cannot be read, so it is not healed: "+
+		"what it unlinked may be stale until its TTL; it is set aside, the others are healed\" batch=%d rows=1 ", batch)); n != 1 || r.log.count("outage") != 0 {
 		t.Errorf("%d lines about it", n)
 	}
 	if w.count("cache_outbox_journal WHERE epoch = 'damaged'") != 1 {
@@ -339,7 +339,7 @@ func TestHealMeetsADamagedBatch(t *testing.T) {
 	}
 }
 
-// One worker whose beats alone were lost has nothing to replay, and does not speak of others that did.
+// One worker whose own positions alone were lost has nothing to heal, and does not speak of others that did.
 func TestNothingToHeal(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -352,7 +352,7 @@ func TestNothingToHeal(t *testing.T) {
 	testenv.Eventually(t, "it compares", func() bool {
 		return r.log.count("compared with the journal: redis has everything that was settled") == 1
 	})
-	if r.log.count("other workers") != 0 || r.log.count("replayed,") != 0 {
+	if r.log.count("other workers") != 0 || r.log.count("healed:") != 0 {
 		t.Error("the log says more than is known")
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// stalled is how long the loop may be silent before the process counts as dead: several times the longest pass.
+// stalled is how long the loop may be silent before the process counts as dead: several times the longest batch.
 const stalled = 30 * time.Second
 
 // health knows whether the worker works and says so in the log, once for each change, and over HTTP:
 //
-//   - /healthz is 200 while the loop turns, outage or not: restart the process if it does not.
+//   - /healthz is 200 while the loop runs, outage or not: restart the process if it does not.
 //   - /readyz is 200 while both servers answer, 503 with the reason otherwise.
 //
 // Safe for concurrent use.
@@ -60,7 +60,7 @@ func (h *health) up() {
 	h.metrics.up.Set(1)
 }
 
-// begin notes that the worker has yet to make its first pass, again.
+// begin notes that the worker has yet to make its first batch, again.
 func (h *health) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +91,7 @@ func (h *health) setPaused(resting bool, p *store.Pause) {
 	}
 }
 
-// away notes which masters of a Redis Cluster are away, and says whether that has changed.
+// away notes which masters of a Redis Cluster are away, and reports whether that has changed.
 func (h *health) away(masters []string) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,12 +195,12 @@ func (h *health) subscribed(err error) {
 	}
 }
 
-// alive returns an error if the loop has not turned for half a minute.
+// alive returns an error if the loop has not run for half a minute.
 func (h *health) alive() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if silent := time.Since(h.lastTurn); silent > stalled {
-		return fmt.Errorf("the loop has not turned for %s", silent.Round(time.Second))
+		return fmt.Errorf("the loop has not run for %s", silent.Round(time.Second))
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (h *health) ready() error {
 	case h.outage != nil:
 		return h.outage
 	case !h.started:
-		return errors.New("the first pass is not over")
+		return errors.New("the first poll is not over")
 	case h.sweepErr != nil:
 		return fmt.Errorf("sweeps fail, rows go on: %w", h.sweepErr)
 	}

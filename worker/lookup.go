@@ -75,7 +75,7 @@ type questions struct {
 	bytes int                   // that all those ask by
 }
 
-// add says whether there was room for what row i needs. There is for that of one row.
+// add reports whether there was room for what row i needs. There is for that of one row.
 func (q *questions) add(i int, list []invalidation.Need, most int) bool {
 	bytes := 0
 	for _, n := range list {
@@ -178,7 +178,7 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 }
 
 // fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and
-// from a server that is away (nobody is at fault, the error is returned).
+// from a server that is away (no row is at fault, and the error is returned).
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
 	var slow *store.SlowLookupError
 	f := &lookupFault{err: err}
@@ -198,7 +198,7 @@ func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]
 	return nil
 }
 
-// canonical says whether every by-value is an integer in the one form in which a server writes it, so that
+// canonical reports whether every by-value is an integer in the one form in which a server writes it, so that
 // no other text of the same query can equal it and be answered in its place.
 func canonical(by []string) bool {
 	for _, v := range by {

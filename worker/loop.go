@@ -69,12 +69,11 @@ func (w *engine) loop(ctx context.Context) {
 type clock struct {
 	unsure     bool // whether Redis has what was settled: nothing may be settled before heal has said so
 	paused     bool // by an operator, as of the last tick
-	likely     bool // rows wait, since a hint says so or the last pass found several: nobody need ask
+	likely     bool // rows wait, since a hint says so or the last batch found several: nobody need ask
 	tick, heal time.Time
 }
 
-// step does one pass over the hot table, after a plain look whether it has rows, and once a second one over the delayed
-// rows. While an operator has the workers paused it only looks whether that is over.
+// step carries one batch of the hot table, after a plain look whether it has rows, and once a second one of the delayed rows. While an operator has the workers paused it only looks whether that is over.
 func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
@@ -127,7 +126,7 @@ func (w *engine) tick(ctx context.Context, now time.Time, state store.PollState,
 	return nil
 }
 
-// sweepsOf wakes the sweeper if a pass requested sweeps.
+// sweepsOf wakes the sweeper if a batch requested sweeps.
 func (w *engine) sweepsOf(r Result) Result {
 	if r.Sweeps > 0 {
 		notify(w.sweepNow)
@@ -175,8 +174,8 @@ func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err erro
 	return nil
 }
 
-// pollBatch runs a pass over the hot table if it has rows, so that an empty poll is one plain statement without a
-// transaction. Where rows are likely to wait it doesn't ask, which is a round trip less before they are claimed.
+// pollBatch carries a batch of the hot table if it has rows, so that an empty poll is one plain statement without a
+// transaction. Where rows are likely to wait it does not ask, which is a round trip less before they are claimed.
 func (w *engine) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	if likely {
 		return w.runBatch(ctx, w.store.Claim)
@@ -198,13 +197,13 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// isOutage says whether err is an outage of Redis.
+// isOutage reports whether err is an outage of Redis.
 func isOutage(err error) bool {
 	var outage *keyspace.Outage
 	return errors.As(err, &outage)
 }
 
-// isLoss says whether Redis has lost what it had acknowledged, which heal cures.
+// isLoss reports whether Redis has lost what it had acknowledged, which heal cures.
 func isLoss(err error) bool {
 	var loss *keyspace.Loss
 	return errors.As(err, &loss)

@@ -37,7 +37,7 @@ func lists(category string) []string {
 	return []string{shop + "category:" + category + ":list:p1:sort:new", shop + "category:" + category + ":list:p2:sort:new"}
 }
 
-// One case is one row of K2: what the application writes, what must be gone, what a subscriber hears.
+// One case is one kind of row: what the application writes, what must be gone, what a subscriber hears.
 var shopCases = []struct {
 	name           string
 	inv            outbox.Invalidation
@@ -122,7 +122,7 @@ func checkLeft(t *testing.T, w *world, gone []string) {
 	}
 }
 
-// K3: both formats of the event. In array format an escaped character becomes ?, because the oldest clients know
+// Both formats of the event. In array format an escaped character becomes ?, because the oldest clients know
 // no escapes: too much goes there, never too little.
 func TestEventFormats(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,7 @@ func (f *mapFile) Map() *invalidation.Map { return f.current.Load() }
 // Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any case. It does not wait.
 func (f *mapFile) Reload() { notify(f.reload) }
 
-// read reads the file and says whether it changed anything, a refusal that is over included. Errors are returned once for
+// read reads the file and reports whether it changed anything, a refusal that is over included. Errors are returned once for
 // each content.
 func (f *mapFile) read() (changed bool, err error) {
 	src, err := invalidation.ReadFile(f.path)
@@ -143,7 +143,7 @@ func (f *mapFile) watch(ctx context.Context, log *slog.Logger, metrics *metrics)
 			log.Error("the new map is refused, the old one stays", "file", f.path, "map_version", f.Map().Version(), "error", err)
 		case len(lost) > 0:
 			metrics.reloads.WithLabelValues("loaded").Inc()
-			log.Warn("map loaded, and entities are gone from it; their rows wait for about an hour and are then buried",
+			log.Warn("map loaded, and entities are gone from it; their rows wait for about an hour and are then dead-lettered",
 				"file", f.path, "map_version", f.Map().Version(), "old_version", old.Version(), "gone", len(lost), "entities", lost[:min(len(lost), 20)])
 		case changed:
 			metrics.reloads.WithLabelValues("loaded").Inc()

@@ -69,19 +69,19 @@ func newMetrics() *metrics {
 		r.MustRegister(h)
 		return h
 	}
-	m.rows = counters("rows_total", "Rows carried through a batch, by outcome: unlinked, delayed, dead, repeated.", "outcome")
-	m.deadLettered = counters("rows_dead_total", "Rows buried by this process, by reason.", "reason")
+	m.rows = counters("rows_total", "Rows carried, by outcome: unlinked, delayed, dead, repeated.", "outcome")
+	m.deadLettered = counters("rows_dead_total", "Rows that this process moved to the dead letters, by reason.", "reason")
 	m.putOff = counters("rows_delayed_total", "Rows that this process delayed after a failure, by reason.", "reason")
 	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
 	m.messages = counter("messages_published_total", "Messages published about keys.")
 	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
 	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
-	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a pass start again.")
+	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.outages = counters("outages_total", "Outages entered, by state.", "state")
-	m.heals = counter("replays_total", "Times that Redis was found to have lost unlinks that it had acknowledged.")
-	m.healedBatches = counter("replayed_batches_total", "Batches of the journal that were unlinked again.")
-	m.healedKeys = counter("replayed_keys_total", "Keys that were unlinked again.")
+	m.heals = counter("heals_total", "Times that the worker healed, since Redis had lost unlinks that it had acknowledged.")
+	m.healedBatches = counter("healed_batches_total", "Batches of the journal that were unlinked again.")
+	m.healedKeys = counter("healed_keys_total", "Keys that were unlinked again.")
 	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
 	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
 	m.paused = gauge("paused", "1 while an operator has all workers paused.")
@@ -98,10 +98,10 @@ func newMetrics() *metrics {
 	m.sweeping.Set(1)
 	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
-	m.batchSeconds = histogram("pass_seconds", "A pass that claimed rows, from the claim to the commit.",
+	m.batchSeconds = histogram("batch_seconds", "A batch, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
-	m.batchRows = histogram("batch_rows", "Rows of a pass.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
-	m.sweepSeconds = histogram("sweep_seconds", "A pass over the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
+	m.batchRows = histogram("batch_rows", "Rows of a batch.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
+	m.sweepSeconds = histogram("sweep_seconds", "A scan of the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	r.MustRegister(m.dead)
 	m.zero()
 	return m
@@ -127,7 +127,7 @@ func (m *metrics) zero() {
 	}
 }
 
-// batchDone counts a pass that claimed rows.
+// batchDone counts a batch that claimed rows.
 func (m *metrics) batchDone(r Result, s store.Settlement) {
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))

@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A witness looks at both servers when the worker calls Redis: before an UNLINK, a PUBLISH, a pass over the keyspace or
+// A witness looks at both servers when the worker calls Redis: before an UNLINK, a PUBLISH, a scan of the keyspace or
 // a batch of sets. Only for DrainRows and Drain, which call it one after the other or, for sweeps, side by side.
 type witness struct {
 	worker.Redis

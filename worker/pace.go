@@ -7,21 +7,21 @@ import (
 
 const (
 	shortestWait = 5 * time.Millisecond // of polling, unless pages are full
-	gatherRows   = 8                    // that a pass should find at a light load
+	gatherRows   = 8                    // that a batch should find at a light load
 )
 
-// A pace says when the loop polls next. A pass costs MySQL more than a commit does, whether it carries one row or ten, so waits
+// A pace says when the loop polls next. A batch costs MySQL more than a commit does, whether it carries one row or ten, so waits
 // grow until each finds some rows, up to the idle interval: what arrives at a light load is gathered and what arrives
 // at a heavy one hardly waits. Full pages go on at once. A hint makes a pass at once, unless the one before began less than the
 // wake interval ago. Owned by the loop.
 type pace struct {
 	idle   time.Duration // the longest wait
-	apart  time.Duration // the shortest time between two passes for hints
+	apart  time.Duration // the shortest time between two batches for hints
 	spread float64       // waits are longer by that share at most, so that workers do not poll in step
 
 	wait    time.Duration // the last one
 	began   time.Time     // the step under way, or the last one
-	carried time.Time     // when the last pass began
+	carried time.Time     // when the last batch began
 	due     time.Time     // the next step
 	hinted  bool          // that one is made for a hint
 }

@@ -16,7 +16,7 @@ func aPace(apart time.Duration) *pace {
 	return &p
 }
 
-// The wait grows while passes find little, shrinks while they find much, and stays between 5 ms and the idle interval.
+// The wait grows while batches find little, shrinks while they find much, and stays between 5 ms and the idle interval.
 func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,14 +50,14 @@ func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	}
 }
 
-// A wait counts from when the step began, so a commit during a slow pass does not wait for the pass and the idle interval.
+// A wait counts from when the step began, so a commit during a slow batch does not wait for the pass and the idle interval.
 func TestPaceCountsFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{0: 50 * ms, 20 * ms: 30 * ms, 48 * ms: 5 * ms, time.Second: 5 * ms} {
 		p, now := aPace(0), time.Now()
 		p.begin(now)
 		if got := p.next(now.Add(took), Result{Claimed: 1}); got != want {
-			t.Errorf("after a pass of %s the wait is %s, wanted %s", took, got, want)
+			t.Errorf("after a batch of %s the wait is %s, wanted %s", took, got, want)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func carry(p *pace, rate float64, progress time.Duration) (l load) {
 	return l
 }
 
-// At a light load a pass carries several commits, none waits longer than the idle interval, and polls are as rare as when
+// At a light load a batch carries several commits, none waits longer than the idle interval, and polls are as rare as when
 // nothing happens. At a heavier one the wait is short.
 func TestPaceOfALoad(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestPaceOfALoad(t *testing.T) {
 		l := carry(aPace(0), c.rate, 2*ms)
 		rows, mean := float64(l.rows)/float64(l.batches), l.waited/time.Duration(l.rows)
 		if rows < c.rows || l.polls > 60*c.polls+1 || mean > c.mean || l.longest > 50*ms {
-			t.Errorf("at %v/s a pass carries %.2f rows, there are %d polls a minute, and a commit waits for %s at the mean and for %s at most",
+			t.Errorf("at %v/s a batch carries %.2f rows, there are %d polls a minute, and a commit waits for %s at the mean and for %s at most",
 				c.rate, rows, l.polls, mean, l.longest)
 		}
 	}

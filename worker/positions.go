@@ -14,7 +14,7 @@ const (
 	positionsBatches = 8                // of this worker that cost as much to read, with what overlaps, as one epoch to ask for
 )
 
-// A knownPositions remembers the last beat of each epoch in the journal. There may be thousands, of processes that are long gone;
+// knownPositions remember the last position of each epoch in the journal. There may be thousands, of processes that are long gone;
 // what changes is asked for every few seconds, the rest seldom. Owned by the loop.
 type knownPositions struct {
 	last map[string]uint64
@@ -22,7 +22,7 @@ type knownPositions struct {
 	seen time.Time // the latest changes
 }
 
-// recent brings the ledger up to date with what was settled since the last call.
+// recent brings the positions up to date with what was settled since the last call.
 func (l *knownPositions) recent(ctx context.Context, store *store.Store) (map[string]uint64, error) {
 	now := time.Now()
 	if l.last == nil || now.Sub(l.read) > positionsLife {
@@ -54,7 +54,7 @@ func (l *knownPositions) all(ctx context.Context, store *store.Store) (map[strin
 	return maps.Clone(l.last), nil
 }
 
-// isBusy says whether this worker, whose last beat is given, has settled so much since the last call that asking for every
+// isBusy reports whether this worker, whose last position is given, has settled so much since the last call that asking for every
 // epoch is faster than reading what was settled, for which every row would wait.
 func (l *knownPositions) isBusy(epoch string, position uint64) bool {
 	return position-l.last[epoch] > uint64(positionsBatches*(len(l.last)+1))

@@ -2,7 +2,7 @@ package worker
 
 import "testing"
 
-// Reading what was settled costs by the batch, asking for all epochs by the epoch: the ledger does what is shorter.
+// Reading what was settled costs by the batch, asking for all epochs by the epoch: the worker does what is shorter.
 func TestKnownPositionsAreBusy(t *testing.T) {
 	t.Parallel()
 	l := knownPositions{last: map[string]uint64{"OURS": 100, "THEIRS": 7}}
@@ -18,7 +18,7 @@ func TestKnownPositionsAreBusy(t *testing.T) {
 		{"NEW", 2600, true},
 	} {
 		if got := l.isBusy(c.epoch, c.beat); got != c.want {
-			t.Errorf("%s at beat %d: %v", c.epoch, c.beat, got)
+			t.Errorf("%s at position %d: %v", c.epoch, c.beat, got)
 		}
 	}
 }

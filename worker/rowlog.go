@@ -8,11 +8,10 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// rowLogInterval is the time between two lines of a reason: a broken application makes many bad rows.
+// rowLogInterval is the time between two lines of one reason: a broken application makes many bad rows.
 const rowLogInterval = 10 * time.Second
 
-// rowLog tell in the log what became of rows that are not settled, where somebody may see it who looks at no metric. A
-// reason is told at once, then at most once in an interval; each row is counted in one line. Safe for concurrent use.
+// A rowLog logs what became of rows that failed. Each reason is logged at once, and then at most once in an interval; each row is counted in one line. Safe for concurrent use.
 type rowLog struct {
 	log     *slog.Logger
 	message string
@@ -21,18 +20,18 @@ type rowLog struct {
 	reasons map[string]*rowLogReason
 }
 
-// A rowLogReason is what one reason has to tell.
+// A rowLogReason is what is to be logged of one reason.
 type rowLogReason struct {
-	rows              int // that are not told
+	rows              int // that are not logged yet
 	entity, id, error string
-	timer             *time.Timer // nil unless the reason was told within the interval
+	timer             *time.Timer // nil unless the reason was logged within the interval
 }
 
 func newRowLog(log *slog.Logger, message string) *rowLog {
 	return &rowLog{log: log, message: message, reasons: map[string]*rowLogReason{}}
 }
 
-// note takes in one row.
+// note records one row.
 func (t *rowLog) note(reason string, row *store.ClaimedRow, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +45,7 @@ func (t *rowLog) note(reason string, row *store.ClaimedRow, text string) {
 	}
 }
 
-// flush says what is to be told now, and leaves the rest to the end of its interval.
+// flush logs what is due now, and leaves the rest to the end of its interval.
 func (t *rowLog) flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +76,7 @@ func (t *rowLog) write(reason string, n *rowLogReason) {
 	n.rows = 0
 }
 
-// close tells what is not told yet. The tidings may be used on.
+// close logs what is not logged yet. The log may be used on.
 func (t *rowLog) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,8 +91,7 @@ func (t *rowLog) close() {
 	}
 }
 
-// logFailedRows tells of the rows of a claim that were just buried or delayed for a fault of their own. That a shard is away is
-// told elsewhere.
+// logFailedRows logs the rows of a claim that were just dead-lettered or delayed for a fault of their own. That a shard is away is logged elsewhere.
 func (w *engine) logFailedRows(rows []store.ClaimedRow, s store.Settlement) {
 	if len(s.Dead)+len(s.Delays) == 0 {
 		return

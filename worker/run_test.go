@@ -221,7 +221,7 @@ func (r refusing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return done, err
 }
 
-// Sentence 6: a key that Redis refuses delays its row, and buries it when its attempts are used up.
+// Sentence 6: a key that Redis refuses delays its row, and dead-letters it when its attempts are used up.
 func TestRefusedKeyIsDelayedThenDeadLettered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -231,7 +231,7 @@ func TestRefusedKeyIsDelayedThenDeadLettered(t *testing.T) {
 		return refusing{real, "shop:thing:2"}
 	})
 	r.start(t)
-	testenv.Eventually(t, "the row is buried", func() bool { return w.count("cache_outbox_dead") == 1 })
+	testenv.Eventually(t, "the row is dead-lettered", func() bool { return w.count("cache_outbox_dead") == 1 })
 	if n := w.count("cache_outbox") + w.count("cache_outbox_delayed"); n != 0 {
 		t.Errorf("%d rows wait", n)
 	}
@@ -255,7 +255,7 @@ func (f failing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspac
 	return f.Redis.Unlink(ctx, targets)
 }
 
-// Sentence 7: an outage burns no attempt, is logged once when it begins and once when it ends, and shows in readyz.
+// Sentence 7: an outage counts against no row's attempts, is logged once when it begins and once when it ends, and shows in readyz.
 func TestOutageIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -302,7 +302,7 @@ func TestReadyzIsVerbatim(t *testing.T) {
 	}
 }
 
-// Sentence 9: a stop finishes the pass in hand. The pass is held up inside UNLINK while the stop arrives.
+// Sentence 9: a stop finishes the batch in hand. The batch is held up inside UNLINK while the stop arrives.
 func TestStopFinishesTheBatchInHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -383,7 +383,7 @@ func TestMapReload(t *testing.T) {
 }
 
 // A map that lacks entities which it had, or which the journal has, keeps their rows waiting and says which; those of an
-// entity that nobody ever knew are buried at once.
+// entity that nobody ever knew are dead-lettered at once.
 func TestEntityThatWasKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -434,7 +434,7 @@ func TestMetrics(t *testing.T) {
 	for _, line := range []string{
 		`unstale_rows_total{outcome="unlinked"} 3`, `unstale_rows_total{outcome="dead"} 1`, `unstale_rows_dead_total{reason="unknown_entity"} 1`,
 		`unstale_rows_dead{reason="unknown_entity"} 1`, `unstale_rows_dead{reason="bad_parameter"} 0`, `unstale_batch_rows_sum 4`,
-		`unstale_pass_seconds_count 1`, `unstale_up 1`, `unstale_rows_waiting 0`, `unstale_oldest_age_seconds 0`,
+		`unstale_batch_seconds_count 1`, `unstale_up 1`, `unstale_rows_waiting 0`, `unstale_oldest_age_seconds 0`,
 	} {
 		testenv.Eventually(t, line, func() bool { return strings.Contains(metrics(), line+"\n") })
 	}

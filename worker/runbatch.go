@@ -10,13 +10,13 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A Result says what one pass did. The zero Result means that there was nothing to claim.
+// A Result says what one batch did. The zero Result means that there was nothing to claim.
 type Result struct {
 	Claimed  int           // rows
 	Full     bool          // the claim was as large as it may be: more rows probably wait
 	Unlinked int           // rows whose keys are gone and that are settled
 	Delayed  int           // rows put off after a failure of their own
-	Dead     int           // rows buried
+	Dead     int           // rows dead-lettered
 	Repeats  int           // repeats scheduled
 	Keys     int           // distinct keys unlinked
 	Messages int           // published
@@ -24,17 +24,17 @@ type Result struct {
 	Took     time.Duration // from the claim to the commit
 }
 
-// contentionTries is how often a pass that met a deadlock or a lock wait timeout is repeated at once.
+// contentionTries is how often a batch that met a deadlock or a lock wait timeout is repeated at once.
 const contentionTries = 3
 
 // claimFunc takes rows: Store.Claim or Store.ClaimDue.
 type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
-// runBatch claims one batch and carries it through: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
+// runBatch claims one batch and carries it: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
 // nothing for MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own
 // fault never stops its neighbours; an error is an outage of a server, and settles nothing.
 //
-// The pass finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
+// The batch finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
 func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
 	defer cancel()
@@ -61,7 +61,7 @@ func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) 
 	}
 }
 
-// tryBatch makes one attempt. A row that is alone and still too large for the journal is buried.
+// tryBatch makes one attempt. A row that is alone and still too large for the journal is dead-lettered.
 func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
 	began := time.Now()
 	m := w.maps.Map()

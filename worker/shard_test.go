@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// Sentence 15: a shard that is away delays the rows with keys there, for nobody's fault, and no other row.
+// Sentence 15: a shard that is away delays the rows with keys there, without counting an attempt, and no other row.
 func TestShardAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -39,7 +39,7 @@ func TestShardAway(t *testing.T) {
 		return list
 	}
 	r.start(t)
-	testenv.Eventually(t, "the first beat", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+	testenv.Eventually(t, "the first position", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
 
 	if err := c.Nodes[0].Pause(); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestShardAway(t *testing.T) {
 		t.Errorf("%d dead letters", dead)
 	}
 	if got := healed(t, r); got != 0 {
-		t.Errorf("%d batches were replayed", got)
+		t.Errorf("%d batches were healed", got)
 	}
 	if got := fmt.Sprint(r.redis.Away()); got != "[]" {
 		t.Errorf("away: %s", got)

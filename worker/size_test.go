@@ -46,7 +46,7 @@ func notes(n, keys int) []outbox.Invalidation {
 }
 
 // Sentence 12: a batch whose journal entry is larger than max_allowed_packet is cut until it fits, and a row that is too
-// large alone is buried with a reason. Nothing stands still.
+// large alone is dead-lettered with a reason. Nothing stands still.
 func TestBatchLargerThanAPacket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noteMap)

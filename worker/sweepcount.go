@@ -9,7 +9,7 @@ import (
 const (
 	// countShare is how many times as long as a count of the sets that wait took the next one waits.
 	countShare = 20
-	// steadyTime is how long no more sets than a batch must have come before their rate says when all will be taken.
+	// steadyTime is for how long no more sets than a batch must have come before their rate tells when all will be taken.
 	steadyTime = 5 * time.Second
 )
 
@@ -20,8 +20,8 @@ type setCounts struct {
 	grown time.Time // when it last rose
 }
 
-// take takes in a total, and reports whether requests keep arriving. What is being finished while others are counted may
-// appear on both sides or on none, so that a batch more or less is no growth.
+// take records a total, and reports whether requests keep arriving. What is being finished while others are counted may
+// appear on both sides or on none, so that a batch more or less does not count as growth.
 func (c *setCounts) take(total int64, took time.Duration) (arriving bool) {
 	now := time.Now()
 	if total > c.base+setsOfABatch || c.grown.IsZero() {

@@ -15,7 +15,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// Sentence 14: a reader who loaded before the change and stores behind the pass' back is found by the settling pass,
+// Sentence 14: what a reader loaded before the change and stores after the first sweep has gone by is found by the settling sweep,
 // which is published again and leaves nothing to do.
 func TestSweepsSettle(t *testing.T) {
 	t.Parallel()
@@ -33,11 +33,11 @@ func TestSweepsSettle(t *testing.T) {
 	add("shop:member:1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"}, outbox.Invalidation{Entity: "tagged", ID: "x"})
 	r.start(t)
-	testenv.Eventually(t, "the first pass", func() bool { return w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL") == 2 })
+	testenv.Eventually(t, "the first scan", func() bool { return w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL") == 2 })
 	wantLeft(t, w)
 	w.set("shop:list:7:p2", "shop:member:2") // by a reader whose lease has not run out
 	add("shop:member:2")
-	testenv.Eventually(t, "the settling pass", func() bool { return w.count("cache_outbox_sweeps") == 0 })
+	testenv.Eventually(t, "the settling sweep", func() bool { return w.count("cache_outbox_sweeps") == 0 })
 	wantLeft(t, w)
 	keys, patterns := e.heard(4)
 	if fmt.Sprint(keys) != "[shop:member:1 shop:member:2]" || fmt.Sprint(patterns) != "[shop:list:7:* shop:list:7:*]" {
@@ -45,7 +45,7 @@ func TestSweepsSettle(t *testing.T) {
 	}
 }
 
-// A pass that begins when every lease from before the request has run out needs no second one.
+// A scan that begins when every lease from before the request has run out needs no second one.
 func TestLateSweepIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -64,7 +64,7 @@ func TestLateSweepIsSettled(t *testing.T) {
 	}
 }
 
-// A slow sweeper's passes report a progress and then wait.
+// A slow sweeper's scans report a progress and then wait.
 type slowSweeper struct {
 	worker.Redis
 	progress keyspace.Progress
@@ -81,8 +81,7 @@ func (s slowSweeper) Sweep(ctx context.Context, patterns []string, watch func(ke
 	return s.Redis.Sweep(ctx, patterns, watch)
 }
 
-// One worker sweeps at a time, and status shows how far it is. When the server takes the lead away the pass is given
-// up, since another worker may be at it.
+// One worker sweeps at a time, and status shows how far it is. When the server takes the sweep lock away the scan is given up, since another worker may be at it.
 func TestSweepingIsOneWorkersWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -99,7 +98,7 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 		}
 		return st.Scan
 	}
-	testenv.Eventually(t, "status shows the pass", func() bool { return progress() != nil })
+	testenv.Eventually(t, "status shows the scan", func() bool { return progress() != nil })
 	p := progress()
 	if p.Worker != "test" || p.Patterns != 1 || p.Scanned != 250 || p.Total != 1000 || p.Unlinked != 5 {
 		t.Errorf("%+v", p)
@@ -108,15 +107,15 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	wantLeft(t, w, "shop:list:7:p1") // that worker did not sweep
 
 	if n := testenv.KillTransactions(t, w.db); n == 0 {
-		t.Fatal("nobody has the lead")
+		t.Fatal("nobody has the sweep lock")
 	}
-	testenv.Eventually(t, "the pass is given up", func() bool { return r.log.count("lost the lead of sweeps") == 1 })
+	testenv.Eventually(t, "the scan is given up", func() bool { return r.log.count("lost the sweep lock") == 1 })
 	close(slow.goOn)
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
 	testenv.Eventually(t, "its end in status", func() bool { return progress() == nil })
 }
 
-// Sentence 13: a pause ends a pass that is under way, whose requests wait.
+// Sentence 13: a pause ends a scan that is under way, whose requests wait.
 func TestPauseEndsAScan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -132,11 +131,11 @@ func TestPauseEndsAScan(t *testing.T) {
 		}
 		return st.Scan != nil
 	}
-	testenv.Eventually(t, "the pass", progress)
+	testenv.Eventually(t, "the scan", progress)
 	if err := r.store.Pause(t.Context(), "somebody", "", 0); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "the end of the pass", func() bool { return !progress() })
+	testenv.Eventually(t, "the end of the scan", func() bool { return !progress() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
 	if _, err := r.store.Resume(t.Context()); err != nil {
@@ -241,15 +240,15 @@ func TestSetsComeInBatches(t *testing.T) {
 		t.Errorf("%d rows in the journal for 1,200 sets", n)
 	}
 	if n := w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL"); n != 1200 {
-		t.Errorf("%d sets wait for their settling pass", n)
+		t.Errorf("%d sets wait for their settling sweep", n)
 	}
 }
 
-// Sentence 14: a pattern doesn't wait behind sets, of which status tells how far they are, nor sets behind a pass.
+// Sentence 14: a pattern does not wait behind sets, of which status tells how far they are, nor sets behind a scan.
 func TestAPatternBesideSets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
-	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // no settling pass comes between
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // no settling sweep comes between
 	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)
@@ -269,7 +268,7 @@ func TestAPatternBesideSets(t *testing.T) {
 	}
 	w.set("shop:list:7:p1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
-	testenv.Eventually(t, "the pass", func() bool { return w.redis.Exists(t.Context(), "shop:list:7:p1").Val() == 0 })
+	testenv.Eventually(t, "the scan", func() bool { return w.redis.Exists(t.Context(), "shop:list:7:p1").Val() == 0 })
 	if n := len(w.left()); n != 200 {
 		t.Errorf("%d names are left of the second batch, want 100 sets and their members", n)
 	}

@@ -14,8 +14,7 @@ const (
 	bytesOfABatch   = 1 << 20 // of the names of sets
 )
 
-// A sweeping is what the holder of the lead does: index sets in batches, one after the other, and beside them passes for
-// patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of run, owns it.
+// A sweeping is what the holder of the sweep lock does: index sets in batches, one after the other, and beside them scans for patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of run, owns it.
 type sweeping struct {
 	*engine
 	watch *sweepWatch
@@ -33,7 +32,7 @@ type sweepKind struct {
 	retry   time.Time // no round begins before
 }
 
-// A sweepOutcome is what came of a batch of sets, or of a pass.
+// A sweepOutcome is what came of a batch of sets, or of a scan.
 type sweepOutcome struct {
 	of   *sweepKind
 	done int
@@ -109,7 +108,7 @@ func (s *sweeping) begin(ctx context.Context, k *sweepKind) {
 	}()
 }
 
-// next are the requests of the next batch, or pass.
+// next are the requests of the next batch, or scan.
 func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
 	if k.kind == store.SweepPattern {
 		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAScan)
@@ -124,7 +123,7 @@ func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error
 	return requests, err
 }
 
-// end takes in what came of something. An error that is not one request's own ends the round.
+// end records what came of something. An error that is not one request's own ends the round.
 func (s *sweeping) end(o sweepOutcome) {
 	k := o.of
 	k.running = false

@@ -10,8 +10,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// sweepPatterns makes one pass for all patterns and publishes them. A request whose pattern Redis refuses, or
-// one of whose keys it refuses, waits; the others are finished, or kept for their settling pass.
+// sweepPatterns scans the keyspace once for all patterns and publishes them. A request whose pattern Redis refuses, or
+// one of whose keys it refuses, waits; the others are finished, or kept for their settling sweep.
 func (s *sweeping) sweepPatterns(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	var patterns []string
 	asked := map[string][]store.Sweep{}
@@ -174,7 +174,7 @@ func (s *sweeping) tookSets(sets int) {
 	})
 }
 
-// isRefusal says whether Redis refuses one name.
+// isRefusal reports whether Redis refuses one name.
 func isRefusal(err error) bool {
 	var refused *keyspace.Refusal
 	return errors.As(err, &refused)

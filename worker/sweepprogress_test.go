@@ -32,7 +32,7 @@ func setsInStatus(t *testing.T, r *running, what string, good func(p *store.Swee
 func TestSetsThatComeAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
-	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // none waits for its settling pass
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // none waits for its settling sweep
 	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	sweepNoteInterval = time.Second      // between two looks at the lead, and two notes for "unstale status"
+	sweepNoteInterval = time.Second      // between two checks of the sweep lock, and two notes for "unstale status"
 	sweepLogInterval  = 10 * time.Second // between two lines in the log
 )
 
 // A sweepWatch looks after sweeps under way: it tells how far they are, once a second in MySQL and every ten seconds in the
-// log, so that short ones say nothing; and it gives all up when the lead is lost, since another worker has it then, or when
+// log, so that short ones say nothing; and it gives all up when the sweep lock is lost, since another worker has it then, or when
 // an operator pauses the workers. Safe for concurrent use.
 type sweepWatch struct {
 	worker *engine
@@ -32,7 +32,7 @@ type sweepWatch struct {
 type sweepState struct {
 	progress store.SweepProgress
 	began    time.Time
-	running  bool // way: otherwise there is none of the kind
+	running  bool // otherwise there is none of the kind
 	noted    bool // MySQL has heard of it
 	logged   bool // the log has
 
@@ -77,7 +77,7 @@ func (s *sweepWatch) setsInHand(n int) {
 	s.states[store.SweepSet].large = n
 }
 
-// note takes in how far sweeps of a kind are.
+// note records how far sweeps of a kind are.
 func (s *sweepWatch) note(kind store.SweepKind, change func(*store.SweepProgress)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *sweepWatch) run() {
 }
 
 // tell tells MySQL how far sweeps of a kind are, or that none is under way any more, also when the worker is being stopped;
-// and the log, if aloud. Progress that can't be told is no reason to stop.
+// and the log, if aloud. Progress that cannot be told is not a reason to stop.
 func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	s.mu.Lock()
 	state := s.states[kind]

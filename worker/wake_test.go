@@ -41,7 +41,7 @@ func TestRefusedWakeUpsAreNamed(t *testing.T) {
 			}
 			w.enqueue(things(1)...)
 			testenv.Eventually(t, "polling finds the row", func() bool { return w.count("cache_outbox") == 0 })
-			testenv.Eventually(t, "/readyz is well", func() bool { return r.Health().Ready() == nil }) // when the pass is over
+			testenv.Eventually(t, "/readyz is well", func() bool { return r.Health().Ready() == nil }) // when the batch is over
 			if got := metric(t, r, "unstale_wake_subscribed"); got != 0 {
 				t.Errorf("unstale_wake_subscribed is %v without the right", got)
 			}

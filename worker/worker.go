@@ -40,7 +40,7 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Log, metrics)}, nil
 }
 
-// Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the pass in hand, closes
+// Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the batch in hand, closes
 // what it opened and returns nil, within five seconds. It returns an error only for what no waiting can cure: a schema that
 // is not this version's (see package migrations), a password, a setting of the server. Outages are waited out, at the start
 // too. Run may be called again when it has returned.
@@ -111,7 +111,7 @@ func (w *Worker) Reload() { w.maps.Reload() }
 // workers of one registry need a label each: see prometheus.WrapRegistererWith.
 func (w *Worker) Metrics() prometheus.Collector { return w.metrics.registry }
 
-// Alive returns an error if the loop has not turned for half a minute, outage or not: restart the process.
+// Alive returns an error if the loop has not run for half a minute, outage or not: restart the process.
 func (w *Worker) Alive() error { return w.health.alive() }
 
 // Ready returns why the worker does not work at the moment, or nil.

@@ -52,7 +52,7 @@ func newWorld(t testing.TB, mapText string) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A settling pass for one change, on a busy machine, would take the keys of a later one.
+		// A settling sweep for one change, on a busy machine, would take the keys of a later one.
 		mapText = strings.Replace(string(src), "\nlease: 10s", "\nlease: 1h", 1)
 	}
 	w.mapFile = filepath.Join(t.TempDir(), "mapping.yaml")

@@ -194,11 +194,11 @@ func TestStatusOfSweeps(t *testing.T) {
 		}
 	}
 	var status struct {
-		Pass *sweepScan `json:"sweep_pass"`
+		Scan *sweepScan `json:"sweep_scan"`
 		Sets *sweepSets `json:"sweep_sets"`
 	}
 	r = call(t, vars, "status", "--json")
-	if err := json.Unmarshal([]byte(r.out), &status); err != nil || status.Pass == nil || status.Sets == nil || status.Sets.LeftSeconds == nil {
+	if err := json.Unmarshal([]byte(r.out), &status); err != nil || status.Scan == nil || status.Sets == nil || status.Sets.LeftSeconds == nil {
 		t.Fatalf("%v: %+v", err, r)
 	}
 	if s := *status.Sets; s.Worker != "web-1" || s.Taken != 500 || s.Total != 600 || s.Unlinked != 1500 || s.ForSeconds < 10 {

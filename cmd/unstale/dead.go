@@ -24,8 +24,8 @@ func newDead(p process) *cobra.Command {
 			name: "retry", done: "retried",
 			short: "Put dead letters back",
 			long: `Put dead letters back with the same parameters, trace and time. They are due at once and get new
-ids, but "unstale history" shows the first one. Mend what their reason says first; what is
-refused again is buried again.`,
+ids, but "unstale history" shows the first one. Fix what their reason says first; what is
+refused again is dead-lettered again.`,
 			example: `  unstale dead retry --reason unknown_entity --dry-run
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
   unstale dead retry 17 18`,
@@ -79,7 +79,7 @@ func (f *deadFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// filtered says whether any field of the filter is set.
+// filtered reports whether any field of the filter is set.
 func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc(filterFlags, func(name string) bool { return flags.Changed(name) })
 }
@@ -228,7 +228,7 @@ func parseIDs(args []string) ([]uint64, error) {
 	for i, arg := range args {
 		id, err := strconv.ParseUint(arg, 10, 64)
 		if err != nil || id == 0 {
-			return nil, usageError{fmt.Errorf("%q is no id; \"unstale dead list\" shows them", arg)}
+			return nil, usageError{fmt.Errorf("%q is not an id; \"unstale dead list\" shows them", arg)}
 		}
 		ids[i] = id
 	}

@@ -82,7 +82,7 @@ func TestHistoryOfARetry(t *testing.T) {
 	w.fill(4)
 	w.start("--once").wantExit(exitDone) // so that the first id is not 1, as others are
 	w.deadLetterThings(1)
-	for range 2 { // retried and buried again
+	for range 2 { // retried and dead-lettered again
 		if r := call(t, w.env, "dead", "retry", "--all"); r.code != exitDone || r.out != "retried 1 dead letter\n" {
 			t.Fatalf("%+v", r)
 		}
@@ -124,7 +124,7 @@ func TestDeadRefuses(t *testing.T) {
 		"--all and a choice":           {"discard", "--all", "--entity", "x"},
 		"--all and a choice; give one": {"retry", "--all", "7"},
 		"there is no such reason":      {"retry", "--reason", "boredom"},
-		"is no id":                     {"discard", "x"},
+		"is not an id":                 {"discard", "x"},
 		"want a time that has passed":  {"discard", "--older-than", "-1h"},
 		"--limit 0":                    {"list", "--limit", "0"},
 		"--entity is empty":            {"discard", "--entity", ""}, // as by a variable that is not set

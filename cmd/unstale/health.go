@@ -28,7 +28,7 @@ func newHealth(p process) *cobra.Command {
 reason if it is not or nobody answers. The image has no shell and no HTTP client, so this is
 what its health check calls.`,
 		Example: `  unstale health           # /readyz: both servers answer
-  unstale health --alive   # /healthz: the loop turns, outage or not`,
+  unstale health --alive   # /healthz: the loop runs, outage or not`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return h.run(cmd.Context(), p) },
 	}

@@ -34,7 +34,7 @@ func newMapCheck(p process) *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a map: every fault with its place and cure, or a summary",
 		Long: `Check a map: every fault with its place and cure, or a summary with advice. With --redis-url
-it also looks at a sample of the keys that are there, without changing any, and says how many
+it also looks at a sample of the keys that are there, without changing any, and returns how many
 each pattern matches, whatever a row gives for its variables.`,
 		Example: `  unstale map check mapping.yaml
   unstale map check mapping.yaml --redis-url redis://cache:6379/0

@@ -84,7 +84,7 @@ func (f *frail) must(err error) {
 	}
 }
 
-// An outage is one way to break a server, and to mend it.
+// An outage is one way to break a server, and to fix it.
 type outage struct {
 	state        string // in the log
 	breakIt, fix func(f *frail)
@@ -128,7 +128,7 @@ var outages = map[string]outage{
 	}, func(f *frail) { f.do("SET GLOBAL max_connections = 200") }},
 }
 
-// killSessions ends all of the worker's sessions and says how many there were.
+// killSessions ends all of the worker's sessions and returns how many there were.
 func (f *frail) killSessions() (n int) {
 	f.t.Helper()
 	ids := testenv.Sessions(f.t, f.admin, "user = 'unstale'")
@@ -154,7 +154,7 @@ func (r *running) ready() int {
 	return 0
 }
 
-// Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, burns no attempt, and goes
+// Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, counts no attempt, and goes
 // on by itself.
 func TestOutages(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestOutages(t *testing.T) {
 			r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
 			f.setKeys(3)
 			o.breakIt(f)
-			if !strings.HasPrefix(name, "mysql") { // otherwise it waits for the beat
+			if !strings.HasPrefix(name, "mysql") { // otherwise it waits for the next check of the beacon
 				f.enqueue(3)
 			} else if name == "mysql is read-only" {
 				f.enqueue(3) // as root
@@ -181,7 +181,7 @@ func TestOutages(t *testing.T) {
 			o.fix(f)
 			fixed := time.Now()
 			r.until("the outage is over", func() bool { return r.log.has("outage is over") })
-			t.Logf("%s: at work %s after it was mended", name, time.Since(fixed).Round(time.Millisecond))
+			t.Logf("%s: at work %s after it was fixed", name, time.Since(fixed).Round(time.Millisecond))
 			if strings.HasPrefix(name, "mysql") && name != "mysql is read-only" {
 				f.enqueue(3)
 			}
@@ -201,7 +201,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// A killed session is no outage, or a short one: the worker goes on, and settles nothing twice.
+// A killed session is not an outage, or a short one: the worker goes on, and settles nothing twice.
 func TestKilledSessions(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)

@@ -109,7 +109,7 @@ func (w *world) keys() (n int) {
 // looks after Redis instead, which may take it seconds: so probes are to be rare.
 const probeInterval = 100 * time.Millisecond
 
-// claimed says whether somebody holds rows: not all that are there can be locked.
+// claimed reports whether somebody holds rows: not all that are there can be locked.
 func (w *world) claimed() bool {
 	w.t.Helper()
 	time.Sleep(probeInterval)

@@ -36,7 +36,7 @@ func newReplay(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Unlink again what the journal says was unlinked",
-		Long: `Unlink and publish again what the journal says was unlinked, oldest first. Workers replay by
+		Long: `Unlink and publish again what the journal says was unlinked, oldest first. Workers heal by
 themselves what they see that Redis has lost; this is for what they cannot know, such as a
 snapshot restored by hand or a cache that was filled from an old database. It is harmless:
 at worst a reader loads something once more. Patterns and index sets are requested again,

@@ -43,7 +43,7 @@ func newOwnWorld(t testing.TB) (w *world, killMySQL func()) {
 	}
 }
 
-// put writes one change as a shop does, its key first, and says whether the commit is known to have succeeded.
+// put writes one change as a shop does, its key first, and reports whether the commit is known to have succeeded.
 func (w *world) put(id string) (committed bool) {
 	ctx := w.t.Context()
 	if w.redis.Set(ctx, "shop:thing:"+id, "old", time.Hour).Err() != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// defaultListen is a loopback address: the metrics are nobody's business unless somebody says so.
+// defaultListen is a loopback address: metrics are exposed beyond it only on request.
 const defaultListen = "127.0.0.1:9117"
 
 // runCommand is "unstale run".
@@ -43,7 +43,7 @@ func newRun(p process) *cobra.Command {
 		Use:         "run",
 		Annotations: map[string]string{stopNote: string(stopDone)},
 		Short:       "Carry committed rows to Redis until stopped",
-		Long: `Carry committed rows to Redis until SIGTERM or SIGINT, which let the pass in hand finish
+		Long: `Carry committed rows to Redis until SIGTERM or SIGINT, which let the batch in hand finish
 (5 s at most); a second signal ends the process at once. SIGHUP reads the map again; it is
 also read when its file changes. Several workers share the work.
 
@@ -72,7 +72,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	r.logs.add(flags)
 	d := r.worker
 	flags.IntVar(&r.worker.RedisWait, "redis-wait", d.RedisWait, "replicas that must have acknowledged a batch before it is settled (WAIT)")
-	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis' time that a pass over the keyspace may take; 1: all of it")
+	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis' time that sweeps may take together; 1: all of it")
 	flags.StringVar(&r.worker.MapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes")
 	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")
@@ -82,11 +82,11 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.worker.BatchKeys, "batch-keys", d.BatchKeys, "keys of one batch at most")
 	flags.DurationVar(&r.worker.IdleInterval, "idle-interval", d.IdleInterval, "longest wait between two polls")
 	r.mysql.addLookups(flags)
-	flags.IntVar(&r.worker.MaxAttempts, "max-attempts", d.MaxAttempts, "failures of a row before it is buried")
+	flags.IntVar(&r.worker.MaxAttempts, "max-attempts", d.MaxAttempts, "failures of a row before it is dead-lettered")
 	flags.DurationVar(&r.worker.RetryDelay, "retry-delay", d.RetryDelay, "wait after a row's first failure; doubles")
 	flags.DurationVar(&r.worker.JournalRetention, "journal-retention", d.JournalRetention, "how long the journal is kept")
 	flags.StringVar(&r.worker.WakeChannel, "wake-channel", d.WakeChannel, "channel of wake-up hints; - turns it off")
-	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two passes for hints; 0: each hint makes a pass at once")
+	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two batches for hints; 0: each hint starts one at once")
 }
 
 // complete gives the worker's settings what other flags say.
@@ -133,7 +133,7 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 // tellStop logs a signal when it comes, until the function that it returns is called.
 func tellStop(ctx context.Context, log *slog.Logger) (end func() bool) {
 	return context.AfterFunc(ctx, func() {
-		log.Info("stopping: the pass in hand is finished; a second signal ends the process at once")
+		log.Info("stopping: the batch in hand is finished; a second signal ends the process at once")
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// slowRedis lets a worker hang in UNLINK on a frozen Redis for longer than a pass may take.
+// slowRedis lets a worker hang in UNLINK on a frozen Redis for longer than a batch may take.
 var slowRedis = []string{"--redis-timeout", "5s"}
 
 // startHolding starts a worker that holds rows in mid-batch: Redis freezes once the worker has found it well.
@@ -78,7 +78,7 @@ func TestTerminatedAtWork(t *testing.T) {
 	w.checkDone(rows)
 }
 
-// A signal ends "run --once" after the pass in hand: it says what it carried, and its exit code that something is left.
+// A signal ends "run --once" after the batch in hand: it says what it carried, and its exit code that something is left.
 func TestTerminatedWhileDraining(t *testing.T) {
 	t.Parallel()
 	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -100,7 +100,7 @@ func TestTerminatedWhileDraining(t *testing.T) {
 	}
 }
 
-// So does one that comes before the first pass, while the server is asked or waits for a lock.
+// So does one that comes before the first batch, while the server is asked or waits for a lock.
 func TestTerminatedBeforeDraining(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -150,7 +150,7 @@ func TestFrozenInMidClaim(t *testing.T) {
 	w := newWorld(t)
 	const rows = 100
 	frozen := w.startHolding(rows, "--claim-timeout", "5s")
-	for { // a pass gives up before the claim times out, so it may let go just before it freezes
+	for { // a batch gives up before the claim times out, so it may let go just before it freezes
 		frozen.until("the worker holds the rows", w.claimed)
 		frozen.signal(syscall.SIGSTOP)
 		if w.claimed() {

@@ -139,7 +139,7 @@ func redacted(cfg *mysql.Config) string {
 	return fmt.Sprintf("%s@%s(%s)/%s", cfg.User, cfg.Net, cfg.Addr, cfg.DBName)
 }
 
-// redisFlags say how to reach Redis (O1).
+// redisFlags say how to reach Redis.
 type redisFlags struct {
 	url     string
 	tls     bool

@@ -74,7 +74,7 @@ func statusObject(s store.Status) any {
 		SweepsRefused    any            `json:"sweeps_refused"`
 		SweepError       string         `json:"sweep_error,omitempty"`
 		SweepFailure     string         `json:"sweep_failure,omitempty"`
-		SweepPass        *sweepScan     `json:"sweep_pass"`
+		SweepScan        *sweepScan     `json:"sweep_scan"`
 		SweepSets        *sweepSets     `json:"sweep_sets"`
 		LastBatch        *batch         `json:"last_batch"`
 		JournalDamaged   any            `json:"journal_damaged"`
@@ -84,7 +84,7 @@ func statusObject(s store.Status) any {
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
-		SweepPass: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
+		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
 	}
 	if s.SweepFailure != nil {
 		out.SweepFailure = s.SweepFailure.Error
@@ -99,7 +99,7 @@ func statusObject(s store.Status) any {
 	return out
 }
 
-// A sweepScan is a pass over the keyspace that is under way, in JSON.
+// A sweepScan is a scan of the keyspace that is under way, in JSON.
 type sweepScan struct {
 	Worker      string   `json:"worker"`
 	Patterns    int      `json:"patterns"`
@@ -221,7 +221,7 @@ func printStatus(p process, s store.Status) {
 		line("last batch", "none in the journal")
 	}
 	if b := s.LastDamaged; b != nil {
-		line("damaged", fmt.Sprintf("%v of the journal's batches, which no replay can unlink again", bounded(s.Damaged)),
+		line("damaged", fmt.Sprintf("%v of the journal's batches, which nobody can unlink again", bounded(s.Damaged)),
 			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), count(b.Rows, "row")))
 	}
 }

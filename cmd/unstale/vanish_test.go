@@ -142,7 +142,7 @@ func TestVanishedBehindALockedTable(t *testing.T) {
 	}
 }
 
-// Sentences 1 and 9: SIGTERM and then SIGKILL, as Kubernetes does it, at each point of a pass.
+// Sentences 1 and 9: SIGTERM and then SIGKILL, as Kubernetes does it, at each point of a batch.
 func TestTerminatedThenKilled(t *testing.T) {
 	t.Parallel()
 	const rows = 50
@@ -181,7 +181,7 @@ func TestTerminatedThenKilled(t *testing.T) {
 			f := newFrail(t)
 			r, free := block(f)
 			r.signal(syscall.SIGTERM)
-			r.until("the first signal is heard", func() bool { return r.log.has("stopping: the pass in hand") })
+			r.until("the first signal is heard", func() bool { return r.log.has("stopping: the batch in hand") })
 			_ = r.cmd.Process.Signal(syscall.SIGKILL) // it may have ended in order by now
 			r.end()
 			free()

@@ -13,7 +13,7 @@ import (
 // every container for a Service whose name begins with unstale.
 var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|(.*_)?PORT(_[0-9]+_.*)?)$`)
 
-// warnVariables names variables that begin as ours do and are none, most often for a spelling mistake: they have no effect.
+// warnVariables names variables that begin as ours do and belong to no flag, most often because of a spelling mistake: they have no effect.
 func warnVariables(cmd *cobra.Command, p process) error {
 	known := append(variables(cmd.Root()), "UNSTALE_SERVERS_DIR") // which package servers reads
 	var unknown, meant []string
@@ -60,7 +60,7 @@ func variables(cmd *cobra.Command) (all []string) {
 }
 
 // nearest returns the known name that is reached from name by the fewest changes of single letters, "" if it takes more
-// than three of them, or than one for every three letters after the prefix: that is no spelling mistake.
+// than three of them, or than one for every three letters after the prefix: that is not a spelling mistake.
 func nearest(name string, known []string) (best string) {
 	least := 1 + min(3, max(1, len(strings.TrimPrefix(name, "UNSTALE_"))/3))
 	for _, k := range known {

@@ -79,7 +79,7 @@ func (a *accountant) syncs(ctx context.Context) (log, binlog int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {                   // in the order of their names: the log's own counter, if there is one, is the last
 		var name string
 		if err := rows.Scan(&name, &log); err != nil {

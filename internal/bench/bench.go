@@ -89,7 +89,7 @@ var modes = map[string]mode{
 	"unlink":  {"keys per second through keyspace, beside a raw pipeline", unlink},
 	"idle":    {"queries and processor time of a worker without work, for a minute", idle},
 	"sets":    {"index sets per second, beside the shortest loop; and how long a pattern waits behind them", sets},
-	"sweep":   {"one pass over a million keys for many patterns, beside a bare SCAN of them", sweep},
+	"sweep":   {"one scan of a million keys for many patterns, beside a bare SCAN of them", sweep},
 }
 
 // Modes lists the modes, each with what it measures.

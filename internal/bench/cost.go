@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	costTurns    = 3                      // of each trial in a run, so that a mood of the machine meets all of them
+	costTurns    = 3                      // of each trial in a run, so that a slow phase of the machine meets all of them
 	costTime     = 2 * time.Second        // of a trial, that is counted
 	costCommits  = 60                     // at least, at a low rate
 	costWarm     = 300 * time.Millisecond // that is not

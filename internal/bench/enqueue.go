@@ -48,7 +48,7 @@ func enqueue(ctx context.Context, cfg Config) (r *Report, err error) {
 	for run := range cfg.Runs {
 		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
 		sum := make([]float64, len(kinds))
-		for i := range n { // in turns, transaction by transaction: a disk has moods
+		for i := range n { // in turns, transaction by transaction: a disk is slow at times
 			for kind, do := range kinds {
 				seconds, err := timed(func() error {
 					return outbox.InTx(ctx, s.db, func(tx *sql.Tx) error { return do(tx, i) })

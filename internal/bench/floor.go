@@ -34,7 +34,7 @@ func (s *shop) floorDrain(ctx context.Context) error {
 	}
 }
 
-// floorConn is a connection that spares each pass the setting of its isolation.
+// floorConn is a connection that saves each batch the setting of its isolation.
 func (s *shop) floorConn(ctx context.Context) (*sql.Conn, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {

@@ -95,7 +95,7 @@ func (s *shop) turn(ctx context.Context, g *Ground, r Rival, rows int, pause tim
 	if err := r.Fill(ctx, g, rows); err != nil {
 		return result, fmt.Errorf("fill: %w", err)
 	}
-	// Nobody is led astray by statistics of an empty table.
+	// Nobody is misled by statistics of an empty table.
 	if _, err := s.db.ExecContext(ctx, "ANALYZE TABLE "+r.Table); err != nil {
 		return result, err
 	}

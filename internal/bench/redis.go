@@ -88,7 +88,7 @@ func (c *cache) fill(ctx context.Context, n int, name func(i int) string) error 
 	return nil
 }
 
-// scan is a bare pass over all names.
+// scan is a bare scan of all names.
 func (c *cache) scan(ctx context.Context) error {
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var err error

@@ -29,7 +29,7 @@ func (s *shop) serveWith(ctx context.Context, name string, hook redis.Hook, cfg 
 	return during(ctx, w.Run), nil
 }
 
-// floorServe has the floor do it: the shortest loop around carryFloor, which makes one pass for all hints that wait, and
+// floorServe has the floor do it: the shortest loop around carryFloor, which makes one batch for all hints that wait, and
 // polls every idle interval. The shop's client has the hook already.
 func (s *shop) floorServe(ctx context.Context, _ redis.Hook, wake bool) (stop func() error, err error) {
 	defaults := worker.Config{}.WithDefaults()
@@ -57,7 +57,7 @@ func (s *shop) floorServe(ctx context.Context, _ redis.Hook, wake bool) (stop fu
 			for len(hints) > 0 {
 				<-hints
 			}
-			if _, err := s.carryFloor(context.WithoutCancel(ctx), conn, seq); err != nil { // a pass is never left half done
+			if _, err := s.carryFloor(context.WithoutCancel(ctx), conn, seq); err != nil { // a batch is never left half done
 				return err
 			}
 		}

@@ -62,7 +62,7 @@ func sets(ctx context.Context, cfg Config) (r *Report, err error) {
 	}}, nil
 }
 
-// taken requests sets that need no settling pass, and measures until they are gone.
+// taken requests sets that need no settling sweep, and measures until they are gone.
 func (s *shop) taken(ctx context.Context, n int, by func(context.Context) error) (float64, error) {
 	if err := s.fillSets(ctx, n); err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func (s *shop) drainSets(ctx context.Context) error {
 
 // setWaits are what patterns behind sets waited.
 type setWaits struct {
-	pattern []float64 // milliseconds from the request to the start of its pass
+	pattern []float64 // milliseconds from the request to the start of its scan
 	batch   []float64 // milliseconds of a batch of sets
 	batches int       // that began while a pattern waited, at most
 }
@@ -160,7 +160,7 @@ func (s *shop) patternBehindSets(ctx context.Context, waits *setWaits) error {
 		}
 	}
 	if begun.scan.IsZero() && len(begun.sets) > 1 {
-		return errors.New("no pass began")
+		return errors.New("no scan began")
 	}
 	if len(begun.sets) < 2 { // of a small scale: there is nothing to wait for
 		waits.pattern, waits.batch = append(waits.pattern, 0), append(waits.batch, 0)
@@ -171,7 +171,7 @@ func (s *shop) patternBehindSets(ctx context.Context, waits *setWaits) error {
 	return nil
 }
 
-// beginnings are when batches of sets and a pass began, by what the worker writes to Redis.
+// beginnings are when batches of sets and a scan began, by what the worker writes to Redis.
 type beginnings struct {
 	ask func() error // requests a pattern
 
@@ -203,7 +203,7 @@ func (o overheard) Write(p []byte) (int, error) {
 }
 
 // hear notes beginnings, and asks for the pattern with the second batch of sets. A batch begins with the sizes of its sets, the
-// first of which is known, and a pass with a page of names.
+// first of which is known, and a scan with a page of names.
 func (b *beginnings) hear(p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

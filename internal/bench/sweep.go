@@ -41,7 +41,7 @@ type sweeping struct {
 	keys  int
 }
 
-// sweep measures passes over the keyspace, in seconds.
+// sweep measures scans of the keyspace, in seconds.
 func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
 	c, err := openCache(ctx, cfg.RedisURL)
 	if err != nil {
@@ -70,13 +70,13 @@ func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
 	return r, nil
 }
 
-// scans measures the pass for 1,000 patterns beside a bare SCAN, and for 10 and for 10,000.
+// scans measures the scan for 1,000 patterns beside a bare SCAN, and for 10 and for 10,000.
 func (s *sweeping) scans(ctx context.Context, r *Report) error {
 	var floor []float64
 	ours := map[int][]float64{}
 	memory := 0.0
 	for run := range s.cfg.Runs {
-		fmt.Fprintf(s.cfg.Progress, "passes %d of %d\n", run+1, s.cfg.Runs)
+		fmt.Fprintf(s.cfg.Progress, "scans %d of %d\n", run+1, s.cfg.Runs)
 		for _, digits := range []int{3, 1, 4} {
 			if err := s.redis.fill(ctx, s.lists, listName); err != nil {
 				return err
@@ -109,7 +109,7 @@ func (s *sweeping) scans(ctx context.Context, r *Report) error {
 func (s *sweeping) scan(ctx context.Context, k *keyspace.Keyspace, patterns []string) error {
 	result, err := k.Sweep(ctx, patterns, nil)
 	if err == nil && result.Unlinked != int64(s.lists) {
-		err = fmt.Errorf("a pass unlinked %d of %d keys", result.Unlinked, s.lists)
+		err = fmt.Errorf("a scan unlinked %d of %d keys", result.Unlinked, s.lists)
 	}
 	return err
 }
@@ -148,7 +148,7 @@ func (s *sweeping) scanFor(ctx context.Context, pattern string) error {
 	return nil
 }
 
-// budget measures what another client notices of a pass at the default share of Redis' time.
+// budget measures what another client notices of a scan at the default share of Redis' time.
 func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 	fmt.Fprintln(s.cfg.Progress, "a pass at the default budget, and another client's GETs")
 	k, err := s.redis.keyspace(keyspace.Options{Timeout: 5 * time.Second, BeaconTTL: time.Hour})

@@ -20,7 +20,7 @@ type timestamps struct {
 	news  chan struct{} // something was unlinked; capacity 1, sent to without waiting
 }
 
-// A commitTimes is in nanoseconds since the mode began; 0 is not yet.
+// commitTimes are in nanoseconds since the mode began; 0 is not yet.
 type commitTimes struct {
 	sent      atomic.Int64 // COMMIT
 	committed atomic.Int64 // its reply was in

@@ -44,6 +44,6 @@ func TestNothingIsLost(t *testing.T) {
 		t.Errorf("repeat it with: make chaos SEED=%d", report.Seed)
 	}
 	if report.Proven() == 0 || report.Heals == 0 {
-		t.Errorf("%d transactions proven, %d replays: nothing was tested", report.Proven(), report.Heals)
+		t.Errorf("%d transactions proven, %d heals: nothing was tested", report.Proven(), report.Heals)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/unstale/unstale/internal/proxy"
 )
 
-// A fault breaks something, holds it broken and mends it.
+// A fault breaks something, holds it broken and repairs it.
 type fault struct {
 	name        string
 	least, most time.Duration // of the hold

@@ -89,7 +89,7 @@ func (c *fleet) start(batchRows int) error {
 	return nil
 }
 
-// pick takes a worker out of the crew, so that whoever disturbs it is alone with it.
+// pick takes a worker out of the fleet, so that whoever disturbs it is alone with it.
 func (c *fleet) pick(n int) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()

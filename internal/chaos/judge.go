@@ -23,7 +23,7 @@ type verdict struct {
 	faults                []string
 }
 
-// judge waits until the workers have nothing left to do and judges. The shop is quiet and everything is mended.
+// judge waits until the workers have nothing left to do and judges. The shop is quiet and everything is fixed.
 func (j *judge) judge(ctx context.Context, txs []transaction, losses []window) (verdict, error) {
 	var v verdict
 	if left, err := j.waitForNothing(ctx); err != nil || left != "" {
@@ -102,7 +102,7 @@ func (j *judge) ledger(ctx context.Context) (map[uint64]bool, error) {
 	return committed, rows.Err()
 }
 
-// judgeKeys looks at every key. Keys of committed transactions may still be on their way out when a worker replays, so
+// judgeKeys looks at every key. Keys of committed transactions may still be on their way out when a worker heals, so
 // they are looked at again until patience is over.
 func (j *judge) judgeKeys(ctx context.Context, v *verdict, txs []transaction, committed map[uint64]bool, losses []window) error {
 	var stale []transaction
@@ -163,7 +163,7 @@ func (j *judge) judgeStale(ctx context.Context, v *verdict, stale []transaction,
 	return nil
 }
 
-// mayBeLost says whether Redis may have lost the keys with its data.
+// mayBeLost reports whether Redis may have lost the keys with its data.
 func (t *transaction) mayBeLost(losses []window) bool {
 	for _, w := range losses {
 		if !t.setDone.Before(w.from) && !t.setBegan.After(w.to) {

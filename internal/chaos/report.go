@@ -52,7 +52,7 @@ type Report struct {
 	WorkerStops   int            `json:"worker_stops"`
 	WorkerFreezes int            `json:"worker_freezes"`
 	Faults        map[string]int `json:"faults"` // by name
-	Heals         int            `json:"replays"`
+	Heals         int            `json:"heals"`
 	Lost          []string       `json:"lost"` // everything that is not as it must be
 }
 
@@ -65,7 +65,7 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "seed %d, %s, %s\n", r.Seed, r.Servers, r.Took.Round(time.Second))
 	fmt.Fprintf(&b, "%d transactions in %d rounds: %d proven (%d committed, %d rolled back), %d unproven, %d dead on purpose\n",
 		r.Transactions, r.Rounds, r.Proven(), r.Committed, r.RolledBack, r.Unproven, r.Dead)
-	fmt.Fprintf(&b, "workers: %d killed, %d stopped, %d frozen; redis' memory loss was noticed and replayed %d times\n",
+	fmt.Fprintf(&b, "workers: %d killed, %d stopped, %d frozen; redis' loss of memory was noticed and healed %d times\n",
 		r.WorkerKills, r.WorkerStops, r.WorkerFreezes, r.Heals)
 	names := make([]string, 0, len(r.Faults))
 	for name := range r.Faults {

@@ -76,13 +76,13 @@ func (p *play) rounds(ctx context.Context) error {
 			return err
 		}
 		r := p.sum()
-		fmt.Fprintf(p.cfg.Progress, "chaos: %s: %d transactions, %d proven, %d unproven, %d workers killed, %d faults, %d replays, %d lost\n",
+		fmt.Fprintf(p.cfg.Progress, "chaos: %s: %d transactions, %d proven, %d unproven, %d workers killed, %d faults, %d heals, %d lost\n",
 			r.Took.Round(time.Second), r.Transactions, r.Proven(), r.Unproven, r.WorkerKills, total(r.Faults), r.Heals, len(r.Lost))
 	}
 	return nil
 }
 
-// enough says whether all that was asked for has happened.
+// enough reports whether all that was asked for has happened.
 func (p *play) enough() bool {
 	played := p.counts.played()
 	for _, f := range faults {
@@ -93,7 +93,7 @@ func (p *play) enough() bool {
 	return p.report.Proven() >= p.cfg.Proven && int(p.counts.WorkerKills.Load()) >= p.cfg.Kills
 }
 
-// round lets the shop write while things break, mends everything, and judges.
+// round lets the shop write while things break, repairs everything, and judges.
 func (p *play) round(ctx context.Context) error {
 	breaking, stop := context.WithTimeout(ctx, p.cfg.Round)
 	defer stop()

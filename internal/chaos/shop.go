@@ -77,7 +77,7 @@ func (w *writer) turn(ctx context.Context) {
 	}
 }
 
-// set sets all keys, and says whether Redis has acknowledged all of them.
+// set sets all keys, and reports whether Redis has acknowledged all of them.
 func (w *writer) set(ctx context.Context, batch []transaction) bool {
 	began := time.Now() // before the master is looked up
 	pipe := w.stage.cache().Pipeline()
@@ -102,7 +102,7 @@ func (w *writer) set(ctx context.Context, batch []transaction) bool {
 	return true
 }
 
-// run runs one transaction and says whether the connection is still good.
+// run runs one transaction and reports whether the connection is still good.
 func (w *writer) run(ctx context.Context, t transaction) bool {
 	if t.kind == read {
 		w.send(ctx, t)

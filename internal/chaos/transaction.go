@@ -29,7 +29,7 @@ var kindNames = [kinds]string{"plain", "fan", "bulk", "held open", "scheduled", 
 
 func (k kind) String() string { return kindNames[k] }
 
-// rollsBack says whether the transaction means to roll back.
+// rollsBack reports whether the transaction means to roll back.
 func (k kind) rollsBack() bool { return k == rolledBack || k == heldBack }
 
 // draw picks a kind: mostly plain ones, which are cheap and so prove the most.

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How long values may be served (K9), before jitter.
+// How long values may be served, before jitter.
 const (
 	productTTL  = 10 * time.Minute
 	listTTL     = 3 * time.Minute

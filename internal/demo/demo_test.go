@@ -139,7 +139,7 @@ func TestPlaysOnGivenServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range keys { // K9: every cache key has a TTL
+	for _, key := range keys { // every cache key has a TTL
 		if ttl := g.redis.Client.TTL(ctx, key).Val(); ttl < 30*time.Second || ttl > 30*time.Minute {
 			t.Errorf("%s lives %s", key, ttl)
 		}
@@ -162,7 +162,7 @@ func TestPlaysOnGivenServers(t *testing.T) {
 	}
 }
 
-// The oldest clients' format is heard as well (K3).
+// The oldest clients' format is heard as well.
 func TestHearsTheArrayFormat(t *testing.T) {
 	t.Parallel()
 	_, cfg := givenServers(t)

@@ -47,7 +47,7 @@ func TestNamesWhatShouldHaveStayed(t *testing.T) {
 	)
 }
 
-// A row that the worker buries: its reason comes first.
+// A row that the worker dead-letters: its reason comes first.
 func TestNamesWhatTheWorkerDeadLettered(t *testing.T) {
 	t.Parallel()
 	g, cfg := givenServers(t)
@@ -56,7 +56,7 @@ func TestNamesWhatTheWorkerDeadLettered(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := play(t, d)
-	if len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], "product 42 changes price: the worker buried the row planet 9: unknown_entity: ") {
+	if len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], "product 42 changes price: the worker dead-lettered the row planet 9: unknown_entity: ") {
 		t.Errorf("faults: %q", r.Faults)
 	}
 }

@@ -144,7 +144,7 @@ func (p *player) judgeDead(ctx context.Context, r *round) error {
 		if err := rows.Scan(&p.lastDead, &entity, &id, &reason, &text); err != nil {
 			return err
 		}
-		p.fault("%s: the worker buried the row %s %s: %s: %s", r.change.name, entity, id, reason, text)
+		p.fault("%s: the worker dead-lettered the row %s %s: %s: %s", r.change.name, entity, id, reason, text)
 		return nil
 	}, p.lastDead)
 }

@@ -152,7 +152,7 @@ func eachRow(ctx context.Context, db *sql.DB, query string, scan func(*sql.Rows)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {
 		if err := scan(rows); err != nil {
 			return err

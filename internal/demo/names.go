@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// app and the environment begin every key of the shop (K1).
+// app and the environment begin every key of the shop.
 const app = "zahraah"
 
 // names builds the names of the shop's keys. Its value is what they all begin with.
@@ -18,7 +18,7 @@ func (n names) full(short string) string { return string(n) + short }
 // short is a key without what they all begin with, for people to read.
 func (n names) short(key string) string { return strings.TrimPrefix(key, string(n)) }
 
-// owns says whether a key, or a pattern, can only be the demo's.
+// owns reports whether a key, or a pattern, can only be the demo's.
 func (n names) owns(key string) bool { return strings.HasPrefix(key, string(n)) }
 
 func (n names) product(id int) string { return n.full("product:" + strconv.Itoa(id)) }

@@ -54,7 +54,7 @@ func newPlace(cfg Config) (*place, error) {
 	return p, nil
 }
 
-// use turns a way to the server into one to the demo's database there.
+// use turns an address of the server into one of the demo's database there.
 func (p *place) use(server *mysql.Config) {
 	p.mysql = server.Clone()
 	p.mysql.DBName = p.database

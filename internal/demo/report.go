@@ -24,7 +24,7 @@ type Change struct {
 	Judged     bool     `json:"judged"` // false if the demo ended before that
 	Targets    []Target `json:"targets"`
 	Kept       int      `json:"kept"`    // keys that had to stay, and did
-	Settled    int      `json:"settled"` // keys that a settling pass for an earlier change unlinked once more
+	Settled    int      `json:"settled"` // keys that a settling sweep for an earlier change unlinked once more
 }
 
 // A Target is a key or pattern that a committed change makes stale, or that a change which was rolled back must

@@ -17,7 +17,7 @@ type change struct {
 	stale    []string            // short names of keys and patterns that must go; that must stay after a rollback
 }
 
-// scenario is a day of the shop: each line of the map (K2) at least once. What follows the rollback must not
+// scenario is a day of the shop: each line of the map at least once. What follows the rollback must not
 // share a key with it, because that is what proves it: see player.
 var scenario = []change{
 	{

@@ -12,7 +12,7 @@ import (
 const refillInterval = 10 * time.Second
 
 // Serve leaves everything running for somebody to play with: it says how (program is how to call unstale), then
-// writes a line for each message and for each return of the shop's readers, until ctx ends, which is no error.
+// writes a line for each message and for each return of the shop's readers, until ctx ends, which is not an error.
 func (d *Demo) Serve(ctx context.Context, out io.Writer, program string) error {
 	if _, err := d.cache.fill(ctx, true); err != nil {
 		return unlessEnded(ctx, err)

@@ -95,7 +95,7 @@ func (p *player) hearAll(ctx context.Context, r *round) error {
 	}
 }
 
-// look asks Redis for what the change makes stale and was not gone yet, and says whether everything is.
+// look asks Redis for what the change makes stale and was not gone yet, and reports whether everything is.
 func (p *player) look(ctx context.Context, r *round) (all bool, err error) {
 	all = true
 	for i := range r.targets {
@@ -116,7 +116,7 @@ func (p *player) look(ctx context.Context, r *round) (all bool, err error) {
 	return all, nil
 }
 
-// settledSQL says whether the outbox holds work. Contract: no lock, a handful of rows, one snapshot: a row that
+// settledSQL reports whether the outbox holds work. Contract: no lock, a handful of rows, one snapshot: a row that
 // is settled and its sweep cannot both be overlooked. UTC_TIMESTAMP is when the statement began, and its snapshot may
 // be later and show a sweep that was requested in between; so only sweeps that were put off do not count.
 const settledSQL = `SELECT NOT EXISTS (SELECT 1 FROM cache_outbox) AND NOT EXISTS (SELECT 1 FROM cache_outbox_delayed)

@@ -80,7 +80,7 @@ func TestCompose(t *testing.T) {
 	redis := strings.Join(all["redis"].Command, " ")
 	for _, setting := range []string{"--maxmemory $", "--maxmemory-policy allkeys-lru", "--appendonly no"} {
 		if !strings.Contains(redis, setting) {
-			t.Errorf("redis is no cache: %s lacks %s", redis, setting)
+			t.Errorf("redis is not a cache: %s lacks %s", redis, setting)
 		}
 	}
 }

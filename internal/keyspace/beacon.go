@@ -15,29 +15,22 @@ import (
 
 // A beacon tells later whether Redis still has what it acknowledged.
 //
-// Every pipeline that unlinks is a beat: it begins with reading the beacon and
-// ends with writing its own number into it. Replication and persistence keep
+// Every pipeline that unlinks has a position: it begins with reading the beacon and ends with writing its own number into it. Replication and persistence keep
 // the order of writes, and a pipeline goes over one connection to one server,
 // so a server that has the number has everything before it. After a failover
 // to a replica that lagged, or a restart from an old snapshot, the number is
 // missing, and what is there instead says how far the server's memory goes.
 //
-// A beacon has two keys, which beats write in turn, and each value names its
-// predecessor: "7 6" in one and "6 5" in the other. A beat that was written
-// before anybody looked so doesn't hide the gap before it ("7 6" beside
-// "4 3"), and a crash between the two hides nothing either. GET and SET are all
+// A beacon has two keys, which pipelines write in turn, and each value names its predecessor: "7 6" in one and "6 5" in the other. So a number that was written before anybody looked does not hide the gap before it ("7 6" beside "4 3"), and neither does a crash between the two. GET and SET are all
 // that it takes, which a user of least privilege has.
 //
-// Not covered: in Cluster a name that is redirected (MOVED, ASK) is unlinked
-// after its node's beat. It is lost unseen only if that very node also fails
-// over before its next beat.
+// Not covered: in Cluster a name that is redirected (MOVED, ASK) is unlinked after its node's beacon was written. Its loss goes unnoticed only if that node also fails over before its beacon is written again.
 
 // beaconPrefix begins the names of beacons: the prefix, in Cluster a hash tag
 // for each master, the epoch, and the number of the key.
 const beaconPrefix = "unstale:beacon:"
 
-// A Position is a place in the order of what one epoch has had acknowledged. The
-// zero Beat is that of a Keyspace without beacons.
+// A Position is a place in the order of what one epoch has had acknowledged. The zero Position is that of a Keyspace without beacons.
 type Position struct {
 	Epoch string // random; another one after each loss
 	N     uint64 // from 1; not every number is used
@@ -52,27 +45,25 @@ type Loss struct {
 }
 
 func (l *Loss) Error() string {
-	return fmt.Sprintf("redis has lost what it acknowledged: beat %d of epoch %s", l.Position.N, l.Position.Epoch)
+	return fmt.Sprintf("redis has lost what it acknowledged: position %d of epoch %s", l.Position.N, l.Position.Epoch)
 }
 
-// A beaconWriter is one beacon with the pipelines that write it, which go one after
-// the other. Unlink and Sweep have lanes of their own, so that neither waits
-// for the other.
+// A beaconWriter writes one beacon, one pipeline after the other. Unlink and Sweep have one each, so that neither waits for the other.
 type beaconWriter struct {
 	ttl  time.Duration // of the keys; 0: no beacon at all
 	wait waitOption
 
-	mu     sync.Mutex // held during a beat
-	epoch  string     // empty before the first beat
-	tried  uint64     // the number of the last beat, acknowledged or not
+	mu     sync.Mutex // held while a pipeline is under way
+	epoch  string     // empty before the first pipeline
+	tried  uint64     // the last number, acknowledged or not
 	acked  uint64     // of the last one that every master that was not away acknowledged
 	states map[string]beaconState
 }
 
-// A beaconState is what a lane knows of one master.
+// A beaconState is what a writer knows of one master.
 type beaconState struct {
 	acked uint64 // the last number that the master acknowledged
-	slot  int    // the key that holds it; the next beat writes the other one
+	slot  int    // the key that holds it; the next pipeline writes the other one
 }
 
 // A value is what one key of a beacon holds. The zero value is a missing key.
@@ -80,7 +71,7 @@ type value struct{ n, before uint64 }
 
 func (v value) String() string { return fmt.Sprintf("%d %d", v.n, v.before) }
 
-// parseValue reads a value; whatever is none counts as missing.
+// parseValue reads a value; anything else counts as missing.
 func parseValue(text string) value {
 	n, before, _ := strings.Cut(text, " ")
 	var v value
@@ -109,10 +100,7 @@ type beaconProbe struct {
 	set *redis.StatusCmd
 }
 
-// writeBeacon sends commands in one pipeline, as exec does, within a beat of every
-// master that is not away, and returns the beat. Its error is an *Outage, or a
-// *Loss, after which the lane is in a new epoch. Where a command carries an
-// error that the caller has yet to find, the beat counts nonetheless. So it
+// writeBeacon sends commands in one pipeline, as exec does, between a read and a write of the beacon of every master that is not away, and returns the new position. Its error is an *Outage, or a *Loss, after which the writer is in a new epoch. Where a command carries an error that the caller has yet to find, the position counts nonetheless. So it
 // does where a master is away: what the caller has there is not acknowledged,
 // and its beacon stays behind, which at worst makes others unlink once more.
 func (k *Keyspace) writeBeacon(ctx context.Context, l *beaconWriter, commands []redis.Cmder) (Position, error) {
@@ -166,7 +154,7 @@ func (l *beaconWriter) probe(ctx context.Context, s shard) beaconProbe {
 	return g
 }
 
-// take reads the answers, and says which of the glances had one. A master must
+// take reads the answers, and returns the probes that had one. A master must
 // still have the number that it acknowledged last: nothing has overwritten it
 // since. Masters that did not answer are away, unless none did.
 func (l *beaconWriter) take(ctx context.Context, k *Keyspace, probes []beaconProbe) (b Position, answered []beaconProbe, err error) {
@@ -238,8 +226,7 @@ func (k *Keyspace) readProbe(ctx context.Context, get [2]*redis.StringCmd) (seen
 	return seen, nil
 }
 
-// CheckBeacon asks Redis, and in Cluster every master, for a sign of life and looks
-// whether it still has what it acknowledged to Unlink. It renews the beacon's
+// CheckBeacon checks that Redis, and in Cluster every master, answers and still has what it acknowledged to Unlink. It renews the beacon's
 // time to live. The error is an *Outage or a *Loss; in Cluster a master that is
 // away is one where no other answers either, see Away. Without beacons it is
 // Ping.

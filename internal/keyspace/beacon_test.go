@@ -23,7 +23,7 @@ func beaconed(t *testing.T) (*keyspace.Keyspace, *servers.Redis, *redis.Client) 
 	return k, server, clientOf(t, server.URL())
 }
 
-// done unlinks keys and returns the beat.
+// done unlinks keys and returns the position.
 func done(t *testing.T, k *keyspace.Keyspace, keys ...string) keyspace.Position {
 	t.Helper()
 	u, err := k.Unlink(t.Context(), targets(keys...))
@@ -33,7 +33,7 @@ func done(t *testing.T, k *keyspace.Keyspace, keys ...string) keyspace.Position 
 	return u.Position
 }
 
-// wantLoss asks until the server answers, and wants a loss of what came after the beat.
+// wantLoss asks until the server answers, and wants a loss of what came after the position.
 func wantLoss(t *testing.T, last keyspace.Position, ask func() error) {
 	t.Helper()
 	testenv.Eventually(t, "a loss", func() bool {
@@ -44,7 +44,7 @@ func wantLoss(t *testing.T, last keyspace.Position, ask func() error) {
 		}
 		var loss *keyspace.Loss
 		if !errors.As(err, &loss) || loss.Position.Epoch != last.Epoch || loss.Position.N < last.N {
-			t.Fatalf("got error %v, want a loss of what came after beat %v", err, last)
+			t.Fatalf("got error %v, want a loss of what came after position %v", err, last)
 		}
 		return true
 	})
@@ -55,12 +55,12 @@ func wantSurvived(t *testing.T, k *keyspace.Keyspace, epoch string, want uint64)
 	wantSurvivedSince(t, k, epoch, want, want)
 }
 
-// wantSurvivedSince wants a beat from least to most.
+// wantSurvivedSince wants a position from least to most.
 func wantSurvivedSince(t *testing.T, k *keyspace.Keyspace, epoch string, least, most uint64) {
 	t.Helper()
 	got, err := k.Survived(t.Context(), []string{epoch})
 	if err != nil || got[epoch] < least || got[epoch] > most {
-		t.Errorf("beat %d of the epoch survived, %v; want %d to %d", got[epoch], err, least, most)
+		t.Errorf("position %d of the epoch survived, %v; want %d to %d", got[epoch], err, least, most)
 	}
 }
 
@@ -74,7 +74,7 @@ func restart(t *testing.T, server *servers.Redis) {
 	}
 }
 
-// A server that comes back with an old snapshot: the first call tells, and what is missing is known to the beat,
+// A server that comes back with an old snapshot: the first call tells, and what is missing is known to the position,
 // also after later calls and for another process.
 func TestOldSnapshotIsNoticed(t *testing.T) {
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestOldSnapshotIsNoticed(t *testing.T) {
 	first := done(t, k, "a")
 	kept := done(t, k, "b")
 	if kept.Epoch != first.Epoch || kept.N <= first.N {
-		t.Errorf("beat %v came after %v", kept, first)
+		t.Errorf("position %v came after %v", kept, first)
 	}
 	if err := c.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestLostSweepIsNoticed(t *testing.T) {
 	}
 	taken, err := k.TakeSet(t.Context(), "tag", 1, unheard)
 	if err != nil || taken.Position.Epoch != swept.Position.Epoch || taken.Position.N <= swept.Position.N {
-		t.Fatalf("the set ends at beat %v, %v, the sweep at %v", taken.Position, err, swept.Position)
+		t.Fatalf("the set ends at position %v, %v, the sweep at %v", taken.Position, err, swept.Position)
 	}
 	if unlinked := done(t, k, "x"); unlinked.Epoch == swept.Position.Epoch {
 		t.Error("sweeps and keys share an epoch")
@@ -186,7 +186,7 @@ func TestNoBeacons(t *testing.T) {
 	t.Parallel()
 	k := open(t, keyspace.Options{Redis: at(testenv.Redis(t).URL)})
 	if b := done(t, k, "a"); b != (keyspace.Position{}) {
-		t.Errorf("beat %v", b)
+		t.Errorf("position %v", b)
 	}
 	if _, err := k.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
@@ -202,7 +202,7 @@ func TestVerdictOnEveryHistory(t *testing.T) {
 	t.Parallel()
 	type state struct {
 		keys [2]string
-		kept uint64 // the beat up to which nothing is missing
+		kept uint64 // the position up to which nothing is missing
 	}
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -227,13 +227,13 @@ func TestVerdictOnEveryHistory(t *testing.T) {
 			history = append(history, next)
 			got := keyspace.JudgeBeacon(next.keys[0], next.keys[1])
 			if got > next.kept {
-				t.Fatalf("seed %d: %q is taken for beat %d, but only %d is safe", seed, next.keys, got, next.kept)
+				t.Fatalf("seed %d: %q is taken for position %d, but only %d is safe", seed, next.keys, got, next.kept)
 			}
 			if losses == 0 && got != tried {
-				t.Fatalf("seed %d: %q is taken for beat %d of %d without a loss", seed, next.keys, got, tried)
+				t.Fatalf("seed %d: %q is taken for position %d of %d without a loss", seed, next.keys, got, tried)
 			}
 			if next.kept < acked {
-				break // the lane sees it in the answers and begins a new epoch
+				break // the writer sees it in the answers and begins a new epoch
 			}
 			if rnd.IntN(4) > 0 { // otherwise the answer got lost
 				acked, slot = tried, 1-slot

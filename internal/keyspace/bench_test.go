@@ -60,7 +60,7 @@ func BenchmarkUnlink(b *testing.B) {
 	b.ReportMetric(ours.Seconds()/bare.Seconds(), "x-floor")
 }
 
-// BenchmarkSweep makes one pass with 20 patterns over 100,000 keys of which
+// BenchmarkSweep makes one sweep of 20 patterns over 100,000 keys of which
 // none matches, and beside it a bare SCAN of the same keys.
 func BenchmarkSweep(b *testing.B) {
 	const size = 100_000

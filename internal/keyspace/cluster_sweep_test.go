@@ -14,10 +14,10 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// sweepMeanwhile makes a pass over all names that begin with "sweep:", which
+// sweepMeanwhile sweeps all names that begin with "sweep:", which
 // are 40,000 keys with their leases at the first master and few at the others.
 // Meanwhile it calls happen, when a good part of the first master is scanned
-// and the others are over, and the pass waits for it. It checks that every name
+// and the others are over, and the sweep waits for it. It checks that every name
 // is gone, and nothing else.
 func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen func()) keyspace.SweepResult {
 	t.Helper()
@@ -37,7 +37,7 @@ func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen f
 		}
 	}
 	var result keyspace.SweepResult
-	testenv.Eventually(t, "a pass", func() bool { // after a loss, or beyond its patience, it is the caller's to repeat
+	testenv.Eventually(t, "a sweep", func() bool { // after a loss, or beyond its patience, it is the caller's to repeat
 		var err error
 		result, err = k.Sweep(t.Context(), []string{"sweep:*"}, watch)
 		if err != nil {
@@ -68,8 +68,7 @@ func (c *testCluster) tags() []string {
 	return tags
 }
 
-// A master that hands over to its replica goes on answering SCAN. The pass over
-// it counts for nothing, and its successor is scanned from the start.
+// A master that hands over to its replica goes on answering SCAN. The scan of it counts for nothing, and its successor is scanned from the start.
 func TestSweepHandover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, true)

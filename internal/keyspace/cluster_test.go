@@ -76,7 +76,7 @@ func TestCluster(t *testing.T) {
 	t.Run("MasterLost", func(t *testing.T) { testClusterMasterLost(t, c) })
 }
 
-// No command crosses slots or goes to the wrong node (guarantee 6, K5).
+// No command crosses slots or goes to the wrong node (guarantee 6).
 func testClusterUnlink(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	if err := k.Ping(t.Context()); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func testClusterTakeSet(t *testing.T, c *testCluster, k *keyspace.Keyspace, take
 	}
 }
 
-// A set in a slot that is on its way can't be renamed, and waits alone.
+// A set in a slot that is on its way cannot be renamed, and waits alone.
 func testClusterTakeSetsMoving(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	requests := []keyspace.SetRequest{{Set: "tag:{moving}", ID: 1}}
 	for i, set := range names(50, "tag:%d") {
@@ -267,10 +267,10 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	wantLeft(t, c.Client, keys)
 	wantLeft(t, c.Client, leases(keys...), leases(keys[3], keys[13])...)
 	if c.errorsSeen(t, "TRYAGAIN") == 0 {
-		t.Error("nothing was torn: the test has lost its point")
+		t.Error("nothing was split: the test has lost its point")
 	}
 
-	// The slot moves, which the client doesn't know yet.
+	// The slot moves, which the client does not know yet.
 	for _, tombstone := range leases(keys[3], keys[13]) {
 		if n, err := c.Client.Unlink(t.Context(), tombstone).Result(); n != 1 || err != nil {
 			t.Fatal(n, err)
@@ -360,7 +360,7 @@ func TestClusterShardAway(t *testing.T) {
 		}
 		wantAway(t, done.Failures, 0, 3)
 		if done.Position == (keyspace.Position{}) {
-			t.Error("it is no beat")
+			t.Error("it is not a position")
 		}
 		if _, err := k.CheckBeacon(t.Context()); err != nil {
 			t.Error(err)
@@ -401,7 +401,7 @@ func TestClusterShardAway(t *testing.T) {
 	}
 }
 
-// A deadline that was over before anything was sent is nobody's fault.
+// A deadline that was over before anything was sent says nothing about a master.
 func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, false)

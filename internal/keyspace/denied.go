@@ -51,7 +51,7 @@ func explainDenial(err error, args []any) error {
 	return err
 }
 
-// missingRule is "" where it can't be told.
+// missingRule is "" where it cannot be told.
 func missingRule(reply string, args []any) string {
 	if _, rest, found := strings.Cut(reply, "permissions to run the '"); found {
 		command, _, _ := strings.Cut(rest, "'")

@@ -7,7 +7,7 @@
 //
 //  1. A key and its lease are one unit. Both are named by one UNLINK, the lease
 //     first, and no command ends between them. So a reader that took the lease
-//     before the key went away can't store what it loaded.
+//     before the key went away cannot store what it loaded.
 //  2. Every reply is checked. A call that returns no error and no failure has
 //     had an answer from Redis for every name that it was given.
 //  3. An error is an outage: an *Outage, the fault of Redis, of the network, of
@@ -17,12 +17,12 @@
 //     *Refusal, by target or by pattern. Its neighbours are done all the same.
 //  5. Names are bytes. Nothing is trimmed, quoted or normalised, and in Cluster
 //     a slot is computed from the bytes that are sent.
-//  6. No command crosses slots, and no pass reads a replica.
+//  6. No command crosses slots, and no scan reads a replica.
 //  7. With beacons, an UNLINK that Redis acknowledged and has lost is noticed:
 //     by the next call as a *Loss, and by any process through Survived.
 //
-// What it doesn't do: it doesn't decide what is stale, doesn't remember what
-// it did, doesn't wait out an outage, and publishes nothing by itself after an
+// What it does not do: it does not decide what is stale, does not remember what
+// it did, does not wait out an outage, and publishes nothing by itself after an
 // unlink or a sweep: the order is the caller's.
 //
 // The Redis user needs UNLINK and PUBLISH (or SPUBLISH); GET and SET for beacons, WAIT if asked for, SET for holds; SCAN for sweeps,

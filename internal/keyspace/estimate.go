@@ -16,13 +16,13 @@ type Estimate struct {
 	Matched []int64 // names that each pattern matches, about
 }
 
-// Estimate looks at some sample names, evenly at all masters, and says how many
+// Estimate looks at some sample names, evenly at all masters, and returns how many
 // names each of patterns matches. Redis hands names out in the order of their
 // hashes, so the first ones are as good as any; in Cluster, Redis 8 hands them
 // out slot by slot, so that a hash tag which many names share weighs too much
 // or too little there. It takes no more than Options.SweepShare of Redis' time
 // and changes nothing. The error is an *Outage, or a *Refusal of a pattern that
-// is no glob.
+// is not a glob.
 func (k *Keyspace) Estimate(ctx context.Context, patterns []string, sample int64) (Estimate, error) {
 	results := make([]PatternResult, len(patterns))
 	for i, p := range patterns {

@@ -17,7 +17,7 @@ func (k *Keyspace) WatchEveryPage() { k.watchEvery = 0 }
 // BeImpatient makes Sweep give up at once where it would wait for a failover.
 func (k *Keyspace) BeImpatient() { k.patience = 0 }
 
-// A Pace is the pace of a pass without its timer.
+// A Pace is the pace of a sweep without its timer.
 type Pace struct{ p *pace }
 
 func NewPace(share float64) Pace          { return Pace{newPace(share)} }

@@ -27,7 +27,7 @@ const (
 	StateAuth        = "auth"        // NOAUTH, WRONGPASS
 	StateNoPerm      = "noperm"      // NOPERM: the user may not run the command, or not use the channel
 	StateMaxClients  = "maxclients"  // max number of clients reached
-	StateMisconf     = "misconf"     // MISCONF: Redis can't persist and refuses writes
+	StateMisconf     = "misconf"     // MISCONF: Redis cannot persist and refuses writes
 	StateNoReplicas  = "noreplicas"  // NOREPLICAS, or too few have acknowledged: see Options.WaitReplicas
 	StateError       = "error"       // any other error reply
 )
@@ -61,7 +61,7 @@ var replyStates = map[string]string{
 	"NOREPLICAS":  StateNoReplicas,
 }
 
-// hints are what to do about states that don't pass by themselves.
+// hints are what to do about states that do not pass by themselves.
 var hints = map[string]string{
 	StateAuth:      "check the user and the password of the redis url",
 	StateNoPerm:    "docs/accounts.md lists the rights",
@@ -104,11 +104,11 @@ type Failure struct {
 	Err   error // a *Refusal, or in Cluster the *Outage of the target's master
 }
 
-// isRefusal says whether an error reply concerns one key. It is asked only of
+// isRefusal reports whether an error reply concerns one key. It is asked only of
 // replies that can concern one, so never of PUBLISH.
 //
 // A reply that nobody knows counts as an outage: an outage that is taken for
-// the rows' fault would bury every row there is, while a fault of one key that
+// the rows' fault would dead-letter every row there is, while a fault of one key that
 // is taken for an outage stops the work and is seen.
 func isRefusal(err error) bool {
 	switch firstWord(err) {
@@ -129,7 +129,7 @@ func isCommandDenied(err error) bool {
 	return strings.Contains(err.Error(), "permissions to run")
 }
 
-// outage makes an Outage of an error that is none yet.
+// outage makes an Outage of an error that is not one yet.
 func outage(err error) *Outage {
 	var already *Outage
 	if errors.As(err, &already) {
@@ -161,7 +161,7 @@ func stateOf(err error) string {
 	return StateNetwork
 }
 
-// firstWord is the code of an error reply, or "" where err is none.
+// firstWord is the code of an error reply, or "" where err is not one.
 func firstWord(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

@@ -18,7 +18,7 @@ const HoldToken = "unstale:hold"
 // tombstone was refused keeps its lease: its key is stale all the same. So does
 // one whose master is away, which unlinking will meet as well.
 //
-// The tombstones stand before the first key is unlinked. They don't share its
+// The tombstones stand before the first key is unlinked. They do not share its
 // pipeline, since in Cluster a tombstone that is redirected would arrive after
 // the key had gone.
 func (k *Keyspace) hold(ctx context.Context, targets []Target, units []unit) ([]refusedUnit, error) {

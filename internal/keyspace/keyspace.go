@@ -24,10 +24,10 @@ type Keyspace struct {
 	closeErr  error
 
 	failsOver  bool         // Sentinel says where the master is
-	sweepShare float64      // of Redis' time, for passes
+	sweepShare float64      // of Redis' time, for sweeps
 	sweeping   atomic.Int32 // calls of Sweep, TakeSet and TakeSets that are under way
 	watchEvery time.Duration
-	patience   time.Duration // of a pass, for a failover
+	patience   time.Duration // of a sweep, for a failover
 
 	sharded   bool // Pub/Sub
 	shards    shards
@@ -38,7 +38,7 @@ type Keyspace struct {
 	unlinks, sweeps beaconWriter
 }
 
-// Open makes a Keyspace of options, to which defaults are applied. It doesn't
+// Open makes a Keyspace of options, to which defaults are applied. It does not
 // dial: a Redis that is away shows at the first call, as an *Outage. The error
 // names every option at fault.
 func Open(o Options) (*Keyspace, error) {
@@ -73,11 +73,11 @@ func (k *Keyspace) Close() error {
 	return k.closeErr
 }
 
-// Client is the client that the Keyspace works with, for what it doesn't do
+// Client is the client that the Keyspace works with, for what it does not do
 // itself. It goes with Close.
 func (k *Keyspace) Client() redis.UniversalClient { return k.client }
 
-// Ping asks Redis, and in Cluster every master, for a sign of life. The error
+// Ping checks that Redis, and in Cluster every master, answers. The error
 // is an *Outage.
 func (k *Keyspace) Ping(ctx context.Context) error {
 	masters, err := k.masters(ctx)
@@ -162,7 +162,7 @@ func (k *Keyspace) exec(ctx context.Context, on redis.UniversalClient, commands 
 	}
 	pipe := on.Pipeline()
 	for _, c := range commands {
-		_ = pipe.Process(ctx, c) // only queues, and can't fail
+		_ = pipe.Process(ctx, c) // only queues, and cannot fail
 	}
 	_, err := pipe.Exec(ctx)
 	if err == nil || slices.ContainsFunc(commands, func(c redis.Cmder) bool { return c.Err() != nil }) {

@@ -58,7 +58,7 @@ func (l *lateAnswer) explain(o *Outage) *Outage {
 func (l *lateAnswer) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := l.connect()
-	l.cancel = func() { // the client library doesn't give up a command for a context alone
+	l.cancel = func() { // the client library does not give up a command for a context alone
 		cancel()
 		_ = client.Close() // it is asked for a PING and nothing else
 	}

@@ -24,7 +24,7 @@ type layout struct {
 // A move is the way of slots from one master to another.
 type move struct{ from, to string }
 
-var errNoMaster = errors.New("the cluster's nodes don't agree on who is a master")
+var errNoMaster = errors.New("the cluster's nodes do not agree on who is a master")
 
 // layout asks every master for its view.
 func (k *Keyspace) layout(ctx context.Context) (*layout, error) {
@@ -52,7 +52,7 @@ func (k *Keyspace) layout(ctx context.Context) (*layout, error) {
 	return l, nil
 }
 
-// add takes in what CLUSTER NODES says of the node that was asked, and where
+// add records what CLUSTER NODES says of the node that was asked, and where
 // the others are. One line is
 //
 //	<id> <ip:port@cport,hostname> <flags> <master> <ping> <pong> <epoch> <link> <slot> <slot> ...
@@ -134,7 +134,7 @@ func (l *layout) movesSince(before *layout) map[move]bool {
 func (l *layout) options(id string, like *redis.Options) *redis.Options {
 	o := *like
 	o.Addr = l.masters[id]
-	if host, port, err := net.SplitHostPort(o.Addr); err == nil && host == "" { // a node that doesn't know its own address
+	if host, port, err := net.SplitHostPort(o.Addr); err == nil && host == "" { // a node that does not know its own address
 		if common, _, err := net.SplitHostPort(like.Addr); err == nil {
 			o.Addr = net.JoinHostPort(common, port)
 		}

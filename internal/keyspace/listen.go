@@ -14,19 +14,19 @@ import (
 
 const (
 	// listenPulse is how often a subscription is asked whether it still stands. One that has been silent since it was last
-	// asked doesn't.
+	// asked does not.
 	listenPulse = 5 * time.Second
 
 	firstListenPause   = 100 * time.Millisecond
 	longestListenPause = 5 * time.Second
 )
 
-// A Listener is told what Listen comes by, one call at a time. Its functions must not block for long.
+// A Listener is told what Listen receives, one call at a time. Its functions must not block for long.
 type Listener struct {
 	// Heard is called for each message.
 	Heard func()
 	// Subscribed is called with nil whenever Redis has confirmed the subscription, and with an *Outage for each attempt that
-	// fails. The loss of one that stood is no such call, since another attempt follows at once.
+	// fails. The loss of one that stood causes no such call, since another attempt follows at once.
 	Subscribed func(error)
 }
 
@@ -35,7 +35,7 @@ type Listener struct {
 // meanwhile are lost, so it fits hints only.
 //
 // It returns as soon as ctx ends, also while a server does not answer: the client library does not give up a command for a
-// context that is cancelled, so what it has under way ends behind the caller's back, by Options.Timeout.
+// context that is cancelled, so what it has under way ends in the background, within Options.Timeout.
 func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
 	events := make(chan listenEvent)
 	ended := make(chan struct{})
@@ -109,7 +109,7 @@ func (k *Keyspace) subscription(ctx context.Context, channel string, events chan
 		if err != nil {
 			switch {
 			case silent.Load():
-				err = fmt.Errorf("no sign of life for %v: %w", listenPulse, os.ErrDeadlineExceeded)
+				err = fmt.Errorf("no answer for %v: %w", listenPulse, os.ErrDeadlineExceeded)
 			case errors.Is(err, redis.ErrClosed), ctx.Err() != nil:
 				return subscribed, err
 			}
@@ -131,7 +131,7 @@ func (k *Keyspace) subscription(ctx context.Context, channel string, events chan
 	}
 }
 
-// pulse asks for a sign of life until ctx ends, and reports false when there was none since it last asked.
+// pulse pings until ctx ends, and reports false when nothing was received since it last did.
 func pulse(ctx context.Context, sub *redis.PubSub, alive *atomic.Bool) bool {
 	ticker := time.NewTicker(listenPulse)
 	defer ticker.Stop()

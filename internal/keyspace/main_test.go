@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// patient is a Timeout that a busy machine doesn't reach.
+// patient is a Timeout that a busy machine does not reach.
 const patient = 5 * time.Second
 
 // open opens a Keyspace that closes with the test.

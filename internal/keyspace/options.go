@@ -49,13 +49,13 @@ type Options struct {
 	// WaitReplicas makes every pipeline of Unlink and Sweep wait until so many
 	// replicas of each master it went to have acknowledged it (WAIT), for half
 	// of Timeout at most; fewer are an *Outage. It makes a loss less likely,
-	// and doesn't exclude it. 0, the default, to 10; it needs BeaconTTL.
+	// and does not exclude it. 0, the default, to 10; it needs BeaconTTL.
 	WaitReplicas int
 
 	// SweepShare is the share of Redis' time that Sweep, TakeSet and TakeSets may
 	// take together, from
 	// 0.01 to 1, which means all of it: as fast as Redis answers. Zero means
-	// 0.25. A short pass is over before it can be slowed down.
+	// 0.25. A short sweep is over before it can be slowed down.
 	SweepShare float64
 
 	// ShardedPubSub makes Publish use SPUBLISH, for subscribers that use
@@ -101,7 +101,7 @@ func (o Options) Validate() error {
 	case o.WaitReplicas < 0 || o.WaitReplicas > maxWaitReplicas:
 		faults = append(faults, fmt.Errorf("option WaitReplicas is %d: it must be from 0 to %d", o.WaitReplicas, maxWaitReplicas))
 	case o.WaitReplicas > 0 && o.BeaconTTL == 0:
-		faults = append(faults, errors.New("option WaitReplicas is set and BeaconTTL isn't: WAIT goes with the beacon"))
+		faults = append(faults, errors.New("option WaitReplicas is set and BeaconTTL is not: WAIT goes with the beacon"))
 	}
 	if !(o.SweepShare >= minSweepShare && o.SweepShare <= 1) { // NaN is neither
 		faults = append(faults, fmt.Errorf("option SweepShare is %v: it must be from %v to 1", o.SweepShare, minSweepShare))

@@ -23,7 +23,7 @@ func onDB(url string, db int) *redis.UniversalOptions {
 	return o
 }
 
-// Good URLs, and what they are shown as in a log (O1, S2).
+// Good URLs, and what they are shown as in a log.
 func TestOptionsRedacted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -66,16 +66,16 @@ func TestParseURLRefuses(t *testing.T) {
 		{"redis://:sec/ret@host", stray},
 		{"redis://:sec?ret@host", stray},
 		{"redis://:sec#ret@host", stray},
-		{"redis://:sec%ret@host", "its user or password has a % that is no escape; write %25 for %"},
+		{"redis://:sec%ret@host", "its user or password has a % that is not an escape; write %25 for %"},
 		{"redis://", "host 1 of 1: it is empty"},
 		{"redis+cluster://a,,b", "host 2 of 3: it is empty"},
 		{"redis://a,b", "it names several hosts; use redis+cluster:// or redis+sentinel://"},
-		{"redis://user:secret", "host 1 of 1: its port is no number from 1 to 65535"},
-		{"redis://host:0", "host 1 of 1: its port is no number from 1 to 65535"},
-		{"redis://host:65536", "host 1 of 1: its port is no number from 1 to 65535"},
-		{"redis://[::1", "host 1 of 1: it opens [ and doesn't close it"},
-		{"redis://[::1]7000", "host 1 of 1: its port is no number from 1 to 65535"},
-		{"redis://[host]:7000", "host 1 of 1: what stands in [] is no IP address"},
+		{"redis://user:secret", "host 1 of 1: its port is not a number from 1 to 65535"},
+		{"redis://host:0", "host 1 of 1: its port is not a number from 1 to 65535"},
+		{"redis://host:65536", "host 1 of 1: its port is not a number from 1 to 65535"},
+		{"redis://[::1", "host 1 of 1: it opens [ and does not close it"},
+		{"redis://[::1]7000", "host 1 of 1: its port is not a number from 1 to 65535"},
+		{"redis://[host]:7000", "host 1 of 1: what stands in [] is not an IP address"},
 		{"redis://::1", "host 1 of 1: it is empty"},
 		{"redis://host/shop", `its database is "shop": it must be a number, 0 or more`},
 		{"redis://host/-1", `its database is "-1": it must be a number, 0 or more`},
@@ -84,7 +84,7 @@ func TestParseURLRefuses(t *testing.T) {
 		{"redis://host?db=1&db=2", "it gives the option db twice"},
 		{"redis://:secret@host?read_timeout=3s", `it has an unknown option "read_timeout"; known are db, skip_verify`},
 		{"redis://host?master=shop", `it has an unknown option "master"; known are db, skip_verify`},
-		{"redis://host?db=%zz", "its query can't be read; write %25 for %, %26 for & and %3B for ;"},
+		{"redis://host?db=%zz", "its query cannot be read; write %25 for %, %26 for & and %3B for ;"},
 		{"rediss://host?skip_verify=maybe", `its option skip_verify is "maybe": it must be true or false`},
 		{"redis://host?skip_verify=true", "skip_verify is set but TLS is off"},
 		{"redis+sentinel://host", "it names no master; write redis+sentinel://host:port/master"},

@@ -230,7 +230,7 @@ func TestFirstCallAfterRecovery(t *testing.T) {
 	mustUnlink(t, k, targets("a"))
 }
 
-// A server that stands still costs two timeouts, and no more (O2).
+// A server that stands still costs two timeouts, and no more.
 func TestOutageTimeout(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -293,7 +293,7 @@ func TestOutageStates(t *testing.T) {
 		"BUSY Redis is busy running a script":                keyspace.StateBusy,
 		"MISCONF Redis is configured to save RDB snapshots":  keyspace.StateMisconf,
 		"NOREPLICAS Not enough good replicas to write":       keyspace.StateNoReplicas,
-		"CROSSSLOT Keys in request don't hash to same slot":  keyspace.StateWrongMode,
+		"CROSSSLOT Keys in request do not hash to same slot": keyspace.StateWrongMode,
 		"NOAUTH Authentication required":                     keyspace.StateAuth,
 		"ERR max number of clients reached":                  keyspace.StateMaxClients,
 		"ERR unknown command 'unlink'":                       keyspace.StateError,

@@ -17,7 +17,7 @@ const (
 	scanCountMin = 10
 	// scanCountFirst is how many the first SCAN looks at, before its cost is known.
 	scanCountFirst = 100
-	// maxRest bounds one pause, so that a single slow answer doesn't stop a pass.
+	// maxRest bounds one pause, so that a single slow answer does not stop a sweep.
 	maxRest = time.Second
 	// maxAhead bounds how much a late timer saves later: a few SCANs in a row.
 	maxAhead = 2 * time.Millisecond
@@ -25,10 +25,10 @@ const (
 	minRest = 200 * time.Microsecond
 )
 
-// A pace keeps a pass within a share of Redis' time: it says how much one SCAN
+// A pace keeps a sweep within a share of Redis' time: it says how much one SCAN
 // looks at, and for how long to leave Redis alone between two of them. All that
 // it knows is how long answers took, so a Redis that is busy with others, and a
-// slow network, make the pass gentler. It is safe for concurrent use.
+// slow network, make the sweep gentler. It is safe for concurrent use.
 type pace struct {
 	share float64       // of Redis' time; 1 or more: all of it
 	users *atomic.Int32 // those that have the share together; nil: this one alone
@@ -71,7 +71,7 @@ func (p *pace) count() int64 {
 	return int64(p.n)
 }
 
-// scanned takes in how long Redis took for a SCAN of the last count. Whatever
+// scanned records how long Redis took for a SCAN of the last count. Whatever
 // disturbs the measurement makes it longer, so a short one is trusted sooner.
 func (p *pace) scanned(took time.Duration) {
 	if p.unbounded() {
@@ -92,7 +92,7 @@ func (p *pace) scanned(took time.Duration) {
 	p.owe(took)
 }
 
-// spent takes in how long Redis was busy with anything else for the pass.
+// spent records how long Redis was busy with anything else for the sweep.
 func (p *pace) spent(took time.Duration) {
 	if p.unbounded() {
 		return
@@ -117,7 +117,7 @@ func (p *pace) due() time.Duration {
 	return min(p.owed, maxRest)
 }
 
-// rested takes in for how long Redis was left alone. Timers are late, which
+// rested records for how long Redis was left alone. Timers are late, which
 // counts for the next time.
 func (p *pace) rested(d time.Duration) {
 	p.mu.Lock()

@@ -22,7 +22,7 @@ type publisher struct {
 // Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with
 // Options.ShardedPubSub), keys first, in messages of
 // at most protocol.MaxEntries entries, and returns how many messages Redis
-// has confirmed. Nothing to announce is no message. An error is an *Outage;
+// has confirmed. Without anything to announce no message is sent. An error is an *Outage;
 // the announcement is then to be made again.
 //
 // Messages of one Keyspace bear one random epoch and a sequence without gaps,
@@ -69,8 +69,7 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 	return messages, nil
 }
 
-// heard checks the replies to messages that went through a node, and says
-// whether they are to be sent again through another one.
+// heard checks the replies to messages that went through a node, and reports whether they are to be sent again through another one.
 func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []redis.Cmder) (again bool, err error) {
 	for _, c := range commands {
 		err := c.Err()

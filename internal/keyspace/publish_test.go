@@ -43,7 +43,7 @@ func decode(t *testing.T, payload string) protocol.Message {
 	return m
 }
 
-// Both formats are heard as K3 wants them.
+// Both formats are heard as docs/protocol.md has them.
 func TestPublishFormats(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)

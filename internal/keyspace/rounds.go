@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// maxRounds bounds how often slots may move on before a pass gives up.
+// maxRounds bounds how often slots may move on before a sweep gives up.
 const maxRounds = 20
 
 // cluster scans all masters side by side, and then again, from the start, those
@@ -19,8 +19,7 @@ const maxRounds = 20
 // ended. A failover is the same: all slots move, to the replica. What moves
 // during the second round was seen in the first, except from the masters of the
 // second round itself, whose slots may move on; and so on. A slot that moves
-// and comes back within one round goes unnoticed: the pass after the longest
-// lease is for that, too.
+// and comes back within one round goes unnoticed: the settling sweep is for that, too.
 func (p *sweep) cluster(ctx context.Context) error {
 	patience := p.keyspace.newPatience()
 	before, err := p.layout(ctx, patience)
@@ -41,7 +40,7 @@ func (p *sweep) cluster(ctx context.Context) error {
 			rounds++
 		}
 		if rounds > maxRounds {
-			return &Outage{State: StateMoving, Err: fmt.Errorf("slots were still moving after %d rounds of a pass", maxRounds)}
+			return &Outage{State: StateMoving, Err: fmt.Errorf("slots were still moving after %d rounds of a sweep", maxRounds)}
 		}
 		for _, err := range failed {
 			if err := patience.wait(ctx, err); err != nil {
@@ -120,7 +119,7 @@ func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (fail
 	return failed, err
 }
 
-// mayFailOver says whether a scan that ended with err may succeed at a
+// mayFailOver reports whether a scan that ended with err may succeed at a
 // successor of its master. Of a Loss the caller has to hear at once.
 func mayFailOver(err error) bool {
 	var o *Outage

@@ -18,12 +18,12 @@ const (
 	// again by its lease: more than pages can be under way between the goroutine
 	// that scans and the one that unlinks.
 	memory = 3
-	// scanPatience is how long an answer may take. A pass holds nothing up, so it
+	// scanPatience is how long an answer may take. A sweep holds nothing up, so it
 	// sits out a fork or a slow command rather than begin again.
 	scanPatience = 5 * time.Second
 )
 
-// A scan is the pass over one master.
+// A scan reads the names of one master.
 type scan struct {
 	sweep *sweep
 	pace  *pace
@@ -37,7 +37,7 @@ type scan struct {
 	since time.Time               // when the first of found was found
 }
 
-// scan makes the pass over the master that options lead to, with a connection
+// scan reads the names of the master that options lead to, with a connection
 // of its own: behind another one there may be another server, where a cursor
 // means nothing. One goroutine scans while another one matches and unlinks.
 func (p *sweep) scan(ctx context.Context, options *redis.Options) error {

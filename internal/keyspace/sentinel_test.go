@@ -93,7 +93,7 @@ func TestSentinel(t *testing.T) {
 	})
 }
 
-// A pass that began at a master that is none any more begins again at its
+// A sweep that began at a server that is no longer a master begins again at its
 // successor, although the old one goes on answering.
 func TestSweepSentinelFailover(t *testing.T) {
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 		}
 	}
 	again := 0
-	testenv.Eventually(t, "a pass", func() bool { // after a loss it is the caller's to repeat
+	testenv.Eventually(t, "a sweep", func() bool { // after a loss it is the caller's to repeat
 		result, err := k.Sweep(t.Context(), []string{"sweep:*"}, watch)
 		again += result.Again
 		if err != nil {
@@ -124,7 +124,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 		return err == nil
 	})
 	if again == 0 {
-		t.Error("the pass did not begin again: the test has lost its point")
+		t.Error("the sweep did not begin again: the test has lost its point")
 	}
 	at2 = clientOf(t, "redis://"+set.replica.Addr()+"/2")
 	wantLeft(t, at2, append(keys, leases(keys...)...))

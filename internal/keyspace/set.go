@@ -14,7 +14,7 @@ import (
 const setPrefix = "unstale:set:"
 
 // privateName is the name that a set is renamed to: in the same slot, since
-// RENAMENX can't cross slots, and derived from the id of the work, so that
+// RENAMENX cannot cross slots, and derived from the id of the work, so that
 // whoever takes the work up again finds it.
 func privateName(set string, id uint64) string {
 	return setPrefix + "{" + sameSlotTag(set) + "}:" + strconv.FormatUint(id, 10)
@@ -24,12 +24,12 @@ func privateName(set string, id uint64) string {
 // itself. It calls gone with the members of each page once they are unlinked,
 // so that they can be published; an error of gone ends the call, and the next
 // one starts those members over. It counts the members that it found, those of an
-// interrupted call included where there was one. A set that doesn't exist has
+// interrupted call included where there was one. A set that does not exist has
 // none.
 //
 // The set is first renamed to a private name that derives from id, so that
 // members which are added meanwhile go to a new set and none is lost. The
-// caller must have noted set and id where a crash can't take them, and call
+// caller must have noted set and id where a crash cannot take them, and call
 // again with the same ones until it has succeeded: what is left under the
 // private name is then finished before the set is looked for again. It is read
 // in pages, however large it is, within Options.SweepShare of Redis' time. Ids of different callers may collide: their

@@ -69,7 +69,7 @@ func takers(t *testing.T) map[string]taker {
 	return map[string]taker{"alone": alone, "among others": among}
 }
 
-// Every member goes with its lease, then the set (K7); sets are read in pages.
+// Every member goes with its lease, then the set; sets are read in pages.
 func TestTakeSet(t *testing.T) { withTakers(t, testTakeSet) }
 
 func testTakeSet(t *testing.T, take taker) {
@@ -143,7 +143,7 @@ func testTakeSetResumes(t *testing.T, take taker) {
 	}
 }
 
-// Members that are added all the time don't keep the call from ending: what is
+// Members that are added all the time do not keep the call from ending: what is
 // added after the rename is another set.
 func TestTakeSetLeavesTheNextSet(t *testing.T) { withTakers(t, testTakeSetLeavesTheNextSet) }
 
@@ -167,7 +167,7 @@ func testTakeSetLeavesTheNextSet(t *testing.T, take taker) {
 	}
 }
 
-// A name that is no set is its row's fault, and stays as it is.
+// A name that is not a set is its row's fault, and stays as it is.
 func TestTakeSetOfSomethingElse(t *testing.T) { withTakers(t, testTakeSetOfSomethingElse) }
 
 func testTakeSetOfSomethingElse(t *testing.T, take taker) {
@@ -186,7 +186,7 @@ func testTakeSetOfSomethingElse(t *testing.T, take taker) {
 }
 
 // A member that Redis refuses keeps the private set, for another attempt; it
-// keeps its time to live, so that it can't stay for ever.
+// keeps its time to live, so that it cannot stay for ever.
 func TestTakeSetRefusedMember(t *testing.T) { withTakers(t, testTakeSetRefusedMember) }
 
 func testTakeSetRefusedMember(t *testing.T, take taker) {
@@ -218,7 +218,7 @@ func testTakeSetRefusedMember(t *testing.T, take taker) {
 	}
 }
 
-// Two takers of one set, as after a lead that was lost unnoticed: what the second
+// Two takers of one set, as after a sweep lock that was lost unnoticed: what the second
 // one has just renamed to the private name is not the first one's to remove.
 func TestTakeSetTwice(t *testing.T) { withTakers(t, testTakeSetTwice) }
 

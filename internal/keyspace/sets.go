@@ -218,7 +218,7 @@ func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
 	return nil
 }
 
-// moved takes in the answers about one set. What was not renamed, since there is
+// moved records the answers about one set. What was not renamed, since there is
 // something under the private name or since the set has gone, is looked at again.
 func (b *setBatch) moved(ctx context.Context, s *smallSet) error {
 	s.found, s.failed = nil, nil

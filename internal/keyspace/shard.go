@@ -18,8 +18,7 @@ import (
 const shardsLife = time.Second
 
 // awayLife is how long a master that did not answer counts as away, beyond the
-// time that three commands may take to find that out again. Beat, called once a
-// second, finds out sooner that it is back, or that it is still away, and waits
+// time that three commands may take to find that out again. CheckBeacon, called once a second, finds out sooner that it is back, or that it is still away, and waits
 // for awayPing at most.
 const (
 	awayLife = 2 * time.Second
@@ -123,7 +122,7 @@ func (k *Keyspace) present(ctx context.Context) ([]shard, error) {
 }
 
 // Away lists the masters of a Cluster that did not answer last, by address.
-// What concerns their keys fails at once; Beat looks whether they are back.
+// What concerns their keys fails at once; CheckBeacon finds out when they are back.
 func (k *Keyspace) Away() []string {
 	k.shards.mu.Lock()
 	defer k.shards.mu.Unlock()
@@ -179,8 +178,7 @@ func (k *Keyspace) awayFor(ctx context.Context, key string) (*Outage, error) {
 	return k.shards.of(m.Options().Addr), nil
 }
 
-// lookForAway asks the masters that are away for a sign of life, and forgets
-// those that are no masters any more.
+// lookForAway pings the masters that are away, and forgets those that are no longer masters.
 func (k *Keyspace) lookForAway(ctx context.Context) error {
 	if len(k.Away()) == 0 {
 		return nil
@@ -214,8 +212,8 @@ func (k *Keyspace) lookForAway(ctx context.Context) error {
 }
 
 // shardOutage is the Outage that err is of one master of a Cluster, or nil
-// where it is no error of one master alone. One that kept the caller until its
-// deadline counts, so that it doesn't do so again.
+// where it is not an error of one master alone. One that kept the caller until its
+// deadline counts, so that it does not do so again.
 func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
 	if k.cluster == nil || errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, errNoTime) {
 		return nil
@@ -229,14 +227,14 @@ func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
 	return nil
 }
 
-// allAway says whether no master is left, of those that were there last.
+// allAway reports whether no master is left, of those that were there last.
 func (k *Keyspace) allAway() bool {
 	k.shards.mu.Lock()
 	defer k.shards.mu.Unlock()
 	return !slices.ContainsFunc(k.shards.list, func(s shard) bool { return k.shards.of(s.addr) == nil })
 }
 
-// isOutage says whether err is an *Outage.
+// isOutage reports whether err is an *Outage.
 func isOutage(err error) bool {
 	var o *Outage
 	return errors.As(err, &o)

@@ -12,9 +12,9 @@ import (
 // nothing stale can be in it.
 const Everything = math.MaxUint64
 
-// Survived says for each epoch, of this or of other processes, up to which beat
+// Survived says for each epoch, of this or of other processes, up to which position
 // Redis still has what it acknowledged; in Cluster it is the master with the
-// shortest memory that counts, of those that are not away. It may be one beat too few after a Loss, whose
+// shortest memory that counts, of those that are not away. It may be one too few after a Loss, whose
 // own pipeline wrote over one of the two keys. 0 means that nothing is known to
 // be left, since the beacon is gone. The error is an *Outage.
 func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
@@ -41,7 +41,7 @@ func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]ui
 	return positions, nil
 }
 
-// survivedOn lowers beats to what the master with the tag has.
+// survivedOn lowers positions to what the master with the tag has.
 func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, positions map[string]uint64) error {
 	gets := make([][2]*redis.StringCmd, len(epochs))
 	commands := make([]redis.Cmder, 0, 2*len(epochs))
@@ -79,8 +79,8 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 	return err
 }
 
-// empty says whether a master has no key but beacons. A user who may not SCAN
-// can't know, and takes it for no.
+// empty reports whether a master has no key but beacons. A user who may not SCAN
+// cannot know, and takes it for no.
 func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 	master, err := k.master(ctx, tag)
 	if err != nil {

@@ -27,8 +27,8 @@ func sweepPatterns() []string {
 	return list
 }
 
-// One pass removes what Redis itself says matches, and nothing else. The
-// leases go too, also those whose key doesn't exist.
+// One sweep removes what Redis itself says matches, and nothing else. The
+// leases go too, also those whose key does not exist.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -52,7 +52,7 @@ func TestSweep(t *testing.T) {
 	slices.Sort(matching)
 	matching = slices.Compact(matching)
 	staying := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, ok := slices.BinarySearch(matching, key); return ok })
-	// A lease of every key, and of keys that don't exist.
+	// A lease of every key, and of keys that do not exist.
 	absent := names(50, "zahraah:prod:category:3:list:absent%d")
 	fill(t, r.Client, leases(keys...)...)
 	fill(t, r.Client, leases(absent...)...)
@@ -86,7 +86,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A pattern that is no glob and a key that Redis refuses are told apart from
+// A pattern that is not a glob and a key that Redis refuses are told apart from
 // the rest, which is swept.
 func TestSweepRefusals(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestSweepNothing(t *testing.T) {
 	}
 }
 
-// A pass that is interrupted says what it has done, and the next one does the
+// A sweep that is interrupted says what it has done, and the next one does the
 // rest.
 func TestSweepInterrupted(t *testing.T) {
 	t.Parallel()
@@ -155,7 +155,7 @@ func TestSweepInterrupted(t *testing.T) {
 			got, err := k.Sweep(ctx, []string{"a:*"}, nil)
 			done <- outcome{got, err}
 		}()
-		testenv.Eventually(t, "the pass to begin", func() bool { return admin.DBSize(t.Context()).Val() < start })
+		testenv.Eventually(t, "the sweep to begin", func() bool { return admin.DBSize(t.Context()).Val() < start })
 		if err := c.interrupt(cancel); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestSweepInterrupted(t *testing.T) {
 	}
 }
 
-// A pass goes page by page, and unlinks while it scans, so that Redis stays
+// A sweep goes page by page, and unlinks while it scans, so that Redis stays
 // available to others.
 func TestSweepInPages(t *testing.T) {
 	t.Parallel()
@@ -193,7 +193,7 @@ func TestSweepInPages(t *testing.T) {
 	}
 }
 
-// A Redis that is silent for longer than Timeout, as during a fork, doesn't cost
+// A Redis that is silent for longer than Timeout, as during a fork, does not cost
 // a pass what it has done.
 func TestSweepSitsOutAStall(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// failoverPatience is how long a pass waits for a master's successor: longer
+	// failoverPatience is how long a sweep waits for a master's successor: longer
 	// than a Cluster takes to elect one at its default node timeout of 15 s.
 	failoverPatience = 30 * time.Second
 	failoverPause    = 200 * time.Millisecond
@@ -25,7 +25,7 @@ type sweep struct {
 	watch    func(Progress)
 
 	mu      sync.Mutex // of what follows: masters are scanned side by side
-	tally   tally      // for its beats alone
+	tally   tally      // for its own pipelines alone
 	result  SweepResult
 	watched time.Time // when watch was last called
 }
@@ -83,7 +83,7 @@ func (p *sweep) sentinel(ctx context.Context) error {
 	}
 }
 
-// writeBeacon writes the pass' beacon.
+// writeBeacon writes the sweep's beacon.
 func (p *sweep) writeBeacon(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

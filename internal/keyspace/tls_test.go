@@ -21,7 +21,7 @@ import (
 )
 
 // TLS is on when the URL, TLS or TLSConfig says so, and then certificates are
-// checked (S2).
+// checked.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, authorities := certificate(t)

@@ -99,7 +99,7 @@ type tally struct {
 	split   []unit // of a chunk whose slot is moving
 }
 
-// unlink removes units, as beats of lane. When it returns an error the tally
+// unlink removes units, in pipelines of a beacon writer. When it returns an error the tally
 // holds what was done before it.
 func (k *Keyspace) unlink(ctx context.Context, l *beaconWriter, units []unit) (t tally, err error) {
 	t.writer = l
@@ -177,7 +177,7 @@ func (t *tally) addAway(c chunk, o *Outage) {
 }
 
 // send sends one pipeline. All of a tally's pipelines belong to one epoch:
-// another one means that the lane has had a Loss, and some may be lost.
+// another one means that the writer has had a Loss, and some may be lost.
 func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) error {
 	b, err := k.writeBeacon(ctx, t.writer, commands)
 	if err != nil {
@@ -186,7 +186,7 @@ func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) e
 	return t.follow(b)
 }
 
-// follow takes in a beat. The zero Beat, of nothing to unlink, changes nothing.
+// follow records a position. The zero Position, of nothing to unlink, changes nothing.
 func (t *tally) follow(b Position) error {
 	switch {
 	case b.Epoch == "":
@@ -198,8 +198,7 @@ func (t *tally) follow(b Position) error {
 	return nil
 }
 
-// count takes in the reply to one chunk. It returns an error that is no key's
-// fault.
+// count records the reply to one chunk. The error is not the fault of a key.
 func (t *tally) count(c chunk, reply *redis.IntCmd) error {
 	err := reply.Err()
 	switch {
@@ -217,15 +216,15 @@ func (t *tally) count(c chunk, reply *redis.IntCmd) error {
 	return nil
 }
 
-// isSplit says whether a chunk was turned away because its slot is on its way
+// isSplit reports whether a chunk was turned away because its slot is on its way
 // from one node to another, with some of the names here and some there. A name
-// that doesn't exist, as most leases don't, counts as there.
+// that does not exist, as most leases do not, counts as there.
 func isSplit(c chunk, err error) bool {
 	names, _ := c.size()
 	return names > 1 && redis.IsTryAgainError(err)
 }
 
-// unlinkSplit removes torn units name by name, which a slot on its way allows.
+// unlinkSplit removes the units of split chunks name by name, which a slot on its way allows.
 // All leases are gone before the first key is asked for: in one pipeline a
 // lease that is redirected to the other node would arrive after its key, and
 // what a reader stored between the two would stay.

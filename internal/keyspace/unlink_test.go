@@ -16,8 +16,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A key and its lease are named by one command, the lease first (guarantee 1,
-// K6).
+// A key and its lease are named by one command, the lease first (guarantee 1).
 func TestUnlinkIsOneCommandForKeyAndLease(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -110,7 +109,7 @@ func TestUnlinkNothing(t *testing.T) {
 }
 
 // A Hold puts a tombstone in place of the lease, which keeps readers from
-// taking it (K8).
+// taking it.
 func TestUnlinkWithHold(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -187,7 +186,7 @@ func setUser(t *testing.T, admin *redis.Client, rules ...string) {
 	}
 }
 
-// The rights that the package comment lists are enough, S1 is kept.
+// The rights that the package comment lists are enough.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

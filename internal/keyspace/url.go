@@ -54,7 +54,7 @@ var queryOptions = map[kind][]string{
 // checking the certificate); for Sentinel master, sentinel_username and sentinel_password. Any other option is refused.
 //
 // It reads by hand for two reasons: net/url refuses several hosts, and its errors quote the text, where a password with
-// a stray character in it may stand in any place. The errors here quote nothing but what can't be part of a password.
+// a stray character in it may stand in any place. The errors here quote nothing but what cannot be part of a password.
 func ParseURL(raw string, forceTLS bool) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	scheme, known := schemes[name]
@@ -106,7 +106,7 @@ func (a *address) readAuthority(text string) error {
 		a.redis.Username, err1 = url.PathUnescape(username)
 		a.redis.Password, err2 = url.PathUnescape(password)
 		if err1 != nil || err2 != nil {
-			return errors.New("its user or password has a % that is no escape; write %25 for %")
+			return errors.New("its user or password has a % that is not an escape; write %25 for %")
 		}
 	}
 	list := strings.Split(hosts, ",")
@@ -133,11 +133,11 @@ func readHost(text, port string) (string, error) {
 	if strings.HasPrefix(text, "[") {
 		end := strings.IndexByte(text, ']')
 		if end < 0 {
-			return "", errors.New("it opens [ and doesn't close it")
+			return "", errors.New("it opens [ and does not close it")
 		}
 		host, rest = text[1:end], text[end+1:]
 		if net.ParseIP(host) == nil {
-			return "", errors.New("what stands in [] is no IP address")
+			return "", errors.New("what stands in [] is not an IP address")
 		}
 	} else if i := strings.IndexByte(text, ':'); i >= 0 {
 		host, rest = text[:i], text[i:]
@@ -148,7 +148,7 @@ func readHost(text, port string) (string, error) {
 	if rest != "" {
 		n, err := strconv.ParseUint(strings.TrimPrefix(rest, ":"), 10, 16)
 		if err != nil || n == 0 || rest[0] != ':' {
-			return "", errors.New("its port is no number from 1 to 65535")
+			return "", errors.New("its port is not a number from 1 to 65535")
 		}
 		port = rest[1:]
 	}
@@ -159,7 +159,7 @@ func readHost(text, port string) (string, error) {
 func readQuery(query string, known []string) (map[string]string, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, errors.New("its query can't be read; write %25 for %, %26 for & and %3B for ;")
+		return nil, errors.New("its query cannot be read; write %25 for %, %26 for & and %3B for ;")
 	}
 	options := map[string]string{}
 	for name, list := range values {
@@ -184,7 +184,7 @@ func (a *address) readPath(path string, options map[string]string) error {
 	if _, named := options["master"]; a.kind == sentinel && !named && len(parts) > 0 {
 		master, err := url.PathUnescape(parts[0])
 		if err != nil {
-			return errors.New("its master name has a % that is no escape; write %25 for %")
+			return errors.New("its master name has a % that is not an escape; write %25 for %")
 		}
 		a.redis.MasterName, parts = master, parts[1:]
 	}

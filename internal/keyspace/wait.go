@@ -10,7 +10,7 @@ import (
 
 const maxWaitReplicas = 10
 
-// A waitOption says how many replicas have to acknowledge a beat.
+// A waitOption says how many replicas have to acknowledge a pipeline.
 type waitOption struct {
 	replicas int // 0: nobody waits
 	limit    time.Duration

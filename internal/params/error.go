@@ -2,7 +2,7 @@ package params
 
 import "strconv"
 
-// An Error says why a text is no parameters.
+// An Error says why a text cannot be parameters.
 type Error struct {
 	// Name is the parameter at fault. It is empty where no single parameter is.
 	Name string

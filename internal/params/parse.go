@@ -13,8 +13,8 @@ var (
 	errUTF8      = errors.New("the parameters are not valid UTF-8")
 	errTrailing  = errors.New("something follows the JSON object")
 	errDuplicate = errors.New("the name is given twice")
-	errObjectIn  = errors.New("an object is no scalar and no list of scalars")
-	errListIn    = errors.New("a list within a list is no scalar")
+	errObjectIn  = errors.New("an object is neither a scalar nor a list of scalars")
+	errListIn    = errors.New("a list within a list is not a scalar")
 )
 
 // manyNames is where finding duplicate names pair by pair becomes slower than a map.
@@ -24,8 +24,7 @@ const manyNames = 16
 const manyValues = 64
 
 // Parse decodes the params column of a row: a JSON object whose values are scalars or lists of scalars. Strings are
-// decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src
-// and null are no parameters at all. The error is an *Error. The values share one copy of src. The time is
+// decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src and null mean no parameters. The error is an *Error. The values share one copy of src. The time is
 // proportional to len(src), however deep the input nests.
 func Parse(src []byte) (Params, error) {
 	if len(src) == 0 {
@@ -60,7 +59,7 @@ type parser struct {
 	params Params
 	// values back all Param.Values.
 	values []string
-	// seen has every name once there are many, few has them before that. A null is seen, though it is no parameter.
+	// seen has every name once there are many, few has them before that. A null is seen, though it is not a parameter.
 	seen  map[string]struct{}
 	few   [manyNames]string
 	names int
@@ -115,7 +114,7 @@ func (p *parser) member() error {
 	return nil
 }
 
-// isNew notes name and tells whether it is new.
+// isNew notes name and reports whether it is new.
 func (p *parser) isNew(name string) bool {
 	if p.seen != nil {
 		if _, ok := p.seen[name]; ok {

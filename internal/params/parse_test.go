@@ -72,16 +72,16 @@ func TestParseRefuses(t *testing.T) {
 		`{"a":1,"a":2}`:         `"a": the name is given twice`,
 		`{"a":1,"\u0061":2}`:    `"a": the name is given twice`,
 		`{"a":null,"a":2}`:      `"a": the name is given twice`,
-		`{"a":{}}`:              `"a": an object is no scalar and no list of scalars`,
-		`{"a":[{}]}`:            `"a": an object is no scalar and no list of scalars`,
-		`{"a":[[1]]}`:           `"a": a list within a list is no scalar`,
+		`{"a":{}}`:              `"a": an object is neither a scalar nor a list of scalars`,
+		`{"a":[{}]}`:            `"a": an object is neither a scalar nor a list of scalars`,
+		`{"a":[[1]]}`:           `"a": a list within a list is not a scalar`,
 		`{"a":[1,]}`:            `"a": not JSON: ']' at byte 8, want a value`,
 		`{"a":[1 2]}`:           `"a": not JSON: '2' at byte 8, want ,`,
 		`{"a":[1`:               `"a": the JSON ends too early`,
-		`{"a":"\ud800"}`:        `"a": decode value: a lone surrogate (\ud800 to \udfff) is no character`,
-		`{"a":"\ud800\u0041"}`:  `"a": decode value: a lone surrogate (\ud800 to \udfff) is no character`,
-		`{"a":"\udc00\ud800"}`:  `"a": decode value: a lone surrogate (\ud800 to \udfff) is no character`,
-		`{"\ud800":1}`:          `a lone surrogate (\ud800 to \udfff) is no character`,
+		`{"a":"\ud800"}`:        `"a": decode value: a lone surrogate (\ud800 to \udfff) is not a character`,
+		`{"a":"\ud800\u0041"}`:  `"a": decode value: a lone surrogate (\ud800 to \udfff) is not a character`,
+		`{"a":"\udc00\ud800"}`:  `"a": decode value: a lone surrogate (\ud800 to \udfff) is not a character`,
+		`{"\ud800":1}`:          `a lone surrogate (\ud800 to \udfff) is not a character`,
 		`{"a":"\x"}`:            `"a": decode value: an unknown escape in a string`,
 		`{"a":"\u12g4"}`:        `"a": decode value: an unknown escape in a string`,
 		`{"a":"\u12`:            `"a": decode value: the JSON ends too early`,
@@ -186,7 +186,7 @@ func FuzzParse(f *testing.F) {
 		got, err := Parse(src)
 		if err != nil {
 			if fault := (*Error)(nil); !errors.As(err, &fault) {
-				t.Fatalf("%v is no *Error", err)
+				t.Fatalf("%v is not an *Error", err)
 			}
 			return
 		}

@@ -17,7 +17,7 @@ type scanner struct {
 
 var (
 	errEnd       = errors.New("the JSON ends too early")
-	errSurrogate = errors.New("a lone surrogate (\\ud800 to \\udfff) is no character")
+	errSurrogate = errors.New("a lone surrogate (\\ud800 to \\udfff) is not a character")
 	errControl   = errors.New("a control character in a string must be escaped")
 	errEscape    = errors.New("an unknown escape in a string")
 )

@@ -50,7 +50,7 @@ func spawn(cmd *exec.Cmd, log string) (*child, error) {
 	return c, nil
 }
 
-// alive says whether the process still runs.
+// alive reports whether the process still runs.
 func (c *child) alive() bool {
 	select {
 	case <-c.exited:

@@ -27,7 +27,7 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find a free port: none in 200 tries between %d and %d", firstPort, lastPort)
 }
 
-// portTaken says whether somebody listens on the port.
+// portTaken reports whether somebody listens on the port.
 func portTaken(port int) bool {
 	l, err := net.Listen("tcp4", address(port))
 	if err != nil {

@@ -150,7 +150,7 @@ func ShortVersion(version string) string {
 	return strings.TrimRight(version[:end], ".")
 }
 
-// older says whether version a comes before version b.
+// older reports whether version a comes before version b.
 func older(a, b string) bool {
 	as, bs := strings.Split(ShortVersion(a), "."), strings.Split(ShortVersion(b), ".")
 	for i := range bs {

@@ -70,7 +70,7 @@ func (s *Server) Pid() int {
 
 // Stop ends the process in order (SIGTERM) and waits for it. The data stay, so
 // that Restart can follow. MySQL takes seconds. When ctx ends first, the
-// process is killed and the error says so. A process that is gone is no error.
+// process is killed and the error says so. A process that is gone is not an error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *Server) run(ctx context.Context) error {
 	}
 }
 
-// lostPort says whether the latest run ended because somebody else has the port.
+// lostPort reports whether the latest run ended because somebody else has the port.
 func (s *Server) lostPort() bool {
 	return s.child != nil && !s.child.alive() && portTaken(s.port)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkHashes marks 1,000 rows for the journal's index.
+// BenchmarkHashes hashes 1,000 rows for the journal's index.
 func BenchmarkHashes(b *testing.B) {
 	entries := couponEntries(1000)
 	b.ReportAllocs()

@@ -26,11 +26,10 @@ type ClaimedRow struct {
 	Repeated    bool      // a repeat that the map asked for
 }
 
-// Oversized says that the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
+// Oversized reports whether the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
 func (r *ClaimedRow) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
 
-// TruncatedField names the field that fills its column. A column is wider than the limit by one character, so the value
-// was cut by a non-strict sql_mode: it is not what the application meant. "" if none does.
+// TruncatedField names the field that fills its column, "" if none does. A column is wider than the limit by one character, so a non-strict sql_mode has cut the value: it is not what the application meant.
 func (r *ClaimedRow) TruncatedField() string {
 	switch {
 	case utf8.RuneCountInString(r.Entity) > outbox.MaxEntity:
@@ -132,7 +131,7 @@ func (c *Claim) read(ctx context.Context, query string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	var fields []any
 	for rows.Next() {
 		c.Rows = append(c.Rows, ClaimedRow{})
@@ -180,13 +179,13 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 const pollStateSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
 EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
 
-// PollState say in one plain statement what changes slowly.
+// A PollState is what changes slowly, read in one plain statement.
 type PollState struct {
 	Due    bool // a delayed row's time has come
 	Paused bool // see Pause
 }
 
-// PollState reads the signs.
+// PollState reads a PollState.
 func (s *Store) PollState(ctx context.Context) (state PollState, err error) {
 	if err := s.claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused); err != nil {
 		return PollState{}, fmt.Errorf("poll outbox: %w", err)

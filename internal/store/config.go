@@ -14,8 +14,7 @@ type Config struct {
 	MySQL *mysql.Config
 	// Worker names this process in the journal, at most 64 characters. Required.
 	Worker string
-	// ClaimTimeout is when the server throws out a worker that vanished in mid-claim, so that its rows are
-	// free again: the wait_timeout, net_read_timeout, net_write_timeout and lock timeouts of the claiming
+	// ClaimTimeout is after which time the server disconnects a worker that vanished in mid-claim, so that its rows are free again: the wait_timeout, net_read_timeout, net_write_timeout and lock timeouts of the claiming
 	// session. Whole seconds, 2 s to 5 min. Zero: 10 s. A batch must end within half of it.
 	ClaimTimeout time.Duration
 	// StatementTimeout bounds every statement outside a claim (status, sweeps, retention), and each answer

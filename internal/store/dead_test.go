@@ -15,7 +15,7 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// deadLetter claims everything that waits and buries it for a reason.
+// deadLetter claims everything that waits and dead-letters it for a reason.
 func deadLetter(t *testing.T, s *store.Store, due bool, reason string) {
 	t.Helper()
 	claim := s.Claim

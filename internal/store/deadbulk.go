@@ -49,13 +49,13 @@ func (s *Store) DiscardDead(ctx context.Context, q DeadQuery, did func(total int
 	return s.eachDead(ctx, q, did, deadVerb{"discard", lockDiscardSQL, ""})
 }
 
-// A NotJSONError says that dead letters can't be put back, since no table takes parameters that are no JSON. A server whose
+// A NotJSONError says that dead letters cannot be put back, since no table takes parameters that are not JSON. A server whose
 // checks were off for a while has let them in.
 type NotJSONError struct{ IDs []uint64 }
 
 // Error implements error.
 func (e *NotJSONError) Error() string {
-	return fmt.Sprintf("the parameters of dead letters %d are no JSON, so that no table takes them; "+
+	return fmt.Sprintf("the parameters of dead letters %d are not JSON, so that no table takes them; "+
 		"correct them with UPDATE cache_outbox_dead SET params = ..., or discard them", e.IDs)
 }
 
@@ -129,7 +129,7 @@ func lockDead(ctx context.Context, tx *sql.Tx, query string, args []any) (part d
 	if err != nil {
 		return deadPart{}, err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {
 		var fits bool
 		if err := rows.Scan(&part.last, &fits); err != nil {

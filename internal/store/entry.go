@@ -146,7 +146,7 @@ func (d *decoder) texts() []string {
 	return out
 }
 
-// Hash is an entity's mark in a journal row's hashes: a search reads them and unpacks only the bodies that
+// Hash is an entity's hash in a journal row's hashes: a search reads them and unpacks only the bodies that
 // may hold it. 32 bits, FNV-1a of the entity, a zero byte and the id.
 func Hash(entity, id string) uint32 {
 	h := fnv32a(fnvOffset, entity)
@@ -167,7 +167,7 @@ func fnv32a(h uint32, s string) uint32 {
 	return h
 }
 
-// hashes lists the entries' marks, sorted, each once, four bytes each, big-endian.
+// hashes lists the entries' hashes, sorted, each once, four bytes each, big-endian.
 func hashes(entries []Entry) []byte {
 	hashes := make([]uint32, len(entries))
 	for i := range entries {

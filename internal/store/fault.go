@@ -8,11 +8,11 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// IsContention says whether err is a deadlock or a lock wait timeout: nothing was kept, running the
+// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, running the
 // transaction again is the cure.
 func IsContention(err error) bool { return mysqlerr.IsContention(err) }
 
-// isScan says whether a statement was refused because it would scan the table.
+// isScan reports whether a statement was refused because it would scan the table.
 func isScan(err error) bool { return mysqlerr.Number(err) == mysqlerr.FullScan }
 
 // isUnprepared reports whether a statement cannot be prepared, though it may well run.
@@ -26,7 +26,7 @@ func isUnprepared(err error) bool {
 
 var errTooLarge = errors.New("larger than max_allowed_packet")
 
-// IsTooLarge says whether a statement did not fit max_allowed_packet: a smaller batch may.
+// IsTooLarge reports whether a statement did not fit max_allowed_packet: a smaller batch may.
 func IsTooLarge(err error) bool {
 	return errors.Is(err, errTooLarge) || errors.Is(err, mysql.ErrPktTooLarge) || mysqlerr.Number(err) == mysqlerr.PacketTooLarge
 }
@@ -41,7 +41,7 @@ func isEnded(err error) bool {
 	return false
 }
 
-// IsStatementFault says whether the server is well and refuses the statement itself, such as an unknown
+// IsStatementFault reports whether the server is well and refuses the statement itself, such as an unknown
 // table: trying again cannot help. Errors of the network, and of a server that is busy, read-only or going
 // down, are not, nor is a statement that took too long.
 func IsStatementFault(err error) bool {
@@ -55,7 +55,7 @@ func IsStatementFault(err error) bool {
 	return true
 }
 
-// IsRefusal says whether the server answers and refuses us for good: a password, a missing database, a statement
+// IsRefusal reports whether the server answers and refuses us for good: a password, a missing database, a statement
 // that it does not accept, a setting that does not fit. Waiting cannot help, an operator can.
 func IsRefusal(err error) bool {
 	var setting SettingError

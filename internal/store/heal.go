@@ -31,7 +31,7 @@ type DamagedBatch struct {
 	Err error
 }
 
-// damagedEpoch is the epoch of batches that a replay has set aside, so that it neither meets them again nor forgets them:
+// damagedEpoch is the epoch of batches that healing has set aside, so that it neither meets them again nor forgets them:
 // LastPositions leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
 const damagedEpoch = "damaged"
 
@@ -45,23 +45,23 @@ const (
 )
 
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
-// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched apart, by primary key, without
+// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched separately, by primary key, without
 // a further lock.
 const (
 	claimHealSQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
 )
 
-// ClaimHeal takes the oldest batches of an epoch after a beat that nobody else holds, at most limit, damaged ones among
+// ClaimHeal takes the oldest batches of an epoch after a position that nobody else holds, at most limit, damaged ones among
 // them, nil if there are none. Its ctx must outlive the claim: when it ends, the batches are released.
 func (s *Store) ClaimHeal(ctx context.Context, after Position, limit int) (*HealClaim, error) {
 	tx, err := s.claims.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("begin replay: %w", err)
+		return nil, fmt.Errorf("begin healing: %w", err)
 	}
 	r := &HealClaim{store: s, tx: tx}
 	if err := r.fetch(ctx, after, limit); err != nil {
-		return nil, errors.Join(fmt.Errorf("claim batches to replay: %w", err), r.Release())
+		return nil, errors.Join(fmt.Errorf("claim batches to heal: %w", err), r.Release())
 	}
 	if len(r.Batches)+len(r.Damaged) == 0 {
 		return nil, r.Release()
@@ -111,7 +111,7 @@ func (r *HealClaim) claim(ctx context.Context, after Position, limit int) (ids [
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for total := 0; rows.Next(); {
 		var id uint64
 		var n int
@@ -137,15 +137,15 @@ const (
 	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
 )
 
-// Settle notes that the batches were unlinked again, up to beat, asks once more for the sweeps that they finished, sets the
+// Settle notes that the batches were unlinked again, up to position, asks once more for the sweeps that they finished, sets the
 // damaged ones aside, and commits.
 func (r *HealClaim) Settle(ctx context.Context, position Position) error {
 	if err := r.settle(ctx, position); err != nil {
 		_ = r.tx.Rollback() // err says why; the server rolls back in any case
-		return fmt.Errorf("settle replay: %w", err)
+		return fmt.Errorf("settle healed batches: %w", err)
 	}
 	if err := r.tx.Commit(); err != nil {
-		return fmt.Errorf("settle replay: commit: %w", err)
+		return fmt.Errorf("settle healed batches: commit: %w", err)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (r *HealClaim) settle(ctx context.Context, position Position) error {
 	return r.store.notePosition(ctx, r.tx, position)
 }
 
-// move makes batches those of a beat.
+// move makes batches those of a position.
 func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position) error {
 	if len(ids) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position) error {
 	return err
 }
 
-// notePosition journals a batch of nothing, by which others hear that older batches have become those of a beat: see
+// notePosition journals a batch of nothing, by which others hear that older batches have become those of a position: see
 // RecentPositions.
 func (s *Store) notePosition(ctx context.Context, tx *sql.Tx, position Position) error {
 	body, err := EncodeEntries(nil)

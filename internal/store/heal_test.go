@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// journalled settles a batch of one row for each beat.
+// journalled settles a batch of one row for each position.
 func journalled(t *testing.T, s *store.Store, db *sql.DB, positions ...store.Position) {
 	t.Helper()
 	for _, b := range positions {
@@ -46,11 +46,11 @@ func wantPositions(t *testing.T, s *store.Store, want ...store.Position) {
 	t.Helper()
 	got, err := s.LastPositions(t.Context())
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("last beats %v, %v; wanted %v", got, err, want)
+		t.Errorf("last positions %v, %v; wanted %v", got, err, want)
 	}
 }
 
-// A replay takes the batches of one epoch after a beat, nobody else gets them meanwhile, and they become the replayer's.
+// Healing takes the batches of one epoch after a position, nobody else gets them meanwhile, and they become the healer's.
 func TestHealMovesBatches(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -64,7 +64,7 @@ func TestHealMovesBatches(t *testing.T) {
 		t.Fatalf("claimed %q", keys)
 	}
 	if other, keys := claimHeal(t, two, position("A", 0)); !slices.Equal(keys, []string{"A1"}) {
-		t.Errorf("another replay claimed %q", keys)
+		t.Errorf("another worker claimed %q", keys)
 	} else if err := other.Release(); err != nil {
 		t.Error(err)
 	}
@@ -81,7 +81,7 @@ func TestHealMovesBatches(t *testing.T) {
 	wantPositions(t, one, position("C", 3), position("A", 1))
 }
 
-// A finished sweep is in the journal, and its replay asks for it again under its id. One that waits is left alone.
+// A finished sweep is in the journal, and healing asks for it again under its id. One that waits is left alone.
 func TestHealRenewsSweeps(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -105,7 +105,7 @@ func TestHealRenewsSweeps(t *testing.T) {
 	for round := range 2 { // the second time they still wait
 		r, _ := claimHeal(t, s, position("S", 0))
 		if r == nil {
-			t.Fatal("nothing to replay")
+			t.Fatal("nothing to heal")
 		}
 		if err := r.Settle(t.Context(), position("S", 6)); err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestHealRenewsSweeps(t *testing.T) {
 	}
 }
 
-// A damaged batch is set aside, where status shows it and no replay meets it again, and the others of its claim are moved.
+// A damaged batch is set aside, where status shows it and healing does not meet it again, and the others of its claim are moved.
 func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -147,7 +147,7 @@ func TestHealMeetsADamagedBatch(t *testing.T) {
 	}
 	wantPositions(t, s, position("C", 2))
 	if recent, err := s.RecentPositions(t.Context(), time.Hour); err != nil || !slices.Equal(recent, []store.Position{position("C", 2)}) {
-		t.Errorf("recent beats %v, %v", recent, err)
+		t.Errorf("recent positions %v, %v", recent, err)
 	}
 	status, err := s.Status(t.Context())
 	if err != nil || status.Damaged != 2 || status.LastDamaged == nil || status.LastDamaged.ID != 4 {

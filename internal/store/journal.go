@@ -19,11 +19,11 @@ type Entry struct {
 }
 
 // Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL lists
-// no statements at all while one of them is no UTF-8 (3854).
+// no statements at all while one of them is not UTF-8 (3854).
 const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
 VALUES (?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?))`
 
-// IsSweep says that the entry is about a finished sweep and not about a row, which has an entity.
+// IsSweep reports whether the entry is about a finished sweep and not about a row, which has an entity.
 func (e *Entry) IsSweep() bool { return e.Entity == "" }
 
 // journal writes one row for the batch, in the claim's transaction.
@@ -52,7 +52,7 @@ const expireSQL = `DELETE FROM cache_outbox_journal
 WHERE settled_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY settled_at LIMIT ?`
 
 // ExpireJournal deletes journal rows older than retention, at most chunk rows a statement, until none is left
-// or ctx ends, and says how many. Safe to run in several workers at once: they share the work.
+// or ctx ends, and returns how many. Safe to run in several workers at once: they share the work.
 func (s *Store) ExpireJournal(ctx context.Context, retention time.Duration, chunk int) (deleted int64, err error) {
 	for {
 		n, err := s.expire(ctx, retention, chunk)

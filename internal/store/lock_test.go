@@ -288,7 +288,7 @@ func TestParseDSNRefuses(t *testing.T) {
 }
 
 // An operator who lists what the server does sees the statement that writes the journal, binary as its text is: MySQL
-// refuses the whole list for a statement that is no UTF-8 (3854).
+// refuses the whole list for a statement that is not UTF-8 (3854).
 func TestStatementsCanBeListed(t *testing.T) {
 	t.Parallel()
 	env := ownMigrated(t)

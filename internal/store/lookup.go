@@ -66,7 +66,7 @@ func runLookup(ctx context.Context, conn *sql.Conn, query string, args []any, wi
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	return readLookup(rows, width)
 }
 

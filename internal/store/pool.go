@@ -21,7 +21,7 @@ type pool struct {
 }
 
 const (
-	sideSilence   = 10 * time.Second // of a Lead's holder, who asks every 5 s: see SweepLock.Check
+	sideSilence   = 10 * time.Second // of the holder of the sweep lock, who asks every 5 s: see SweepLock.Check
 	schemaSilence = time.Hour        // one session of a migration keeps its turn while another alters a table
 	lookupGrace   = 100 * time.Millisecond
 )
@@ -35,13 +35,12 @@ func (c Config) pools(dsn *mysql.Config) (claims, side, lookups, schema pool) {
 	return claims, side, lookups, schema
 }
 
-// claiming holds rows. Its sessions are short-lived by contract: the server throws them out when their client
-// vanishes, frozen while idle in a transaction (wait_timeout), while receiving a large claim (net_write_timeout) or
+// claiming holds rows. Its sessions are short-lived by contract: the server ends them when their client vanishes, frozen while idle in a transaction (wait_timeout), while receiving a large claim (net_write_timeout) or
 // while sending (net_read_timeout).
 func (c Config) claiming(patience time.Duration) pool {
 	return pool{
 		name: "claims", open: 2, // the loop's, and one more for the moment in which a dead one is replaced
-		idle: 1, rest: c.ClaimTimeout / 2, // never hand out one that the server has just thrown out
+		idle: 1, rest: c.ClaimTimeout / 2, // never hand out one that the server has just ended
 		session: session{
 			silence: c.ClaimTimeout, lockWait: lockWait(min(patience, c.ClaimTimeout/2-time.Second)), limit: c.ClaimTimeout,
 		},

@@ -9,7 +9,7 @@ import (
 )
 
 // A Position is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each batch,
-// so that a Redis that has the beat still has the batch. The zero Beat protects nothing.
+// so that a Redis that has the position still has the batch. The zero Position protects nothing.
 type Position struct {
 	Epoch string `db:"epoch"` // at most 26 bytes
 	N     uint64 `db:"beat"`
@@ -22,7 +22,7 @@ const highEpoch = "["
 const lastPositionSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch < ? ORDER BY epoch DESC, beat DESC LIMIT 1`
 
-// LastPositions lists the last beat of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
+// LastPositions lists the last position of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
 // would read the whole index whenever the statistics are behind. There are two epochs for each process that worked within
 // the journal's retention.
 func (s *Store) LastPositions(ctx context.Context) ([]Position, error) {
@@ -30,7 +30,7 @@ func (s *Store) LastPositions(ctx context.Context) ([]Position, error) {
 	for bound := highEpoch; ; {
 		b, err := s.lastPosition(ctx, bound)
 		if err != nil {
-			return nil, fmt.Errorf("list last beats: %w", err)
+			return nil, fmt.Errorf("list last positions: %w", err)
 		}
 		if b.Epoch == "" {
 			return positions, nil
@@ -40,7 +40,7 @@ func (s *Store) LastPositions(ctx context.Context) ([]Position, error) {
 	}
 }
 
-// lastPosition is the last beat of the next epoch below a bound, the zero Beat if there is none.
+// lastPosition is the last position of the next epoch below a bound, the zero Position if there is none.
 func (s *Store) lastPosition(ctx context.Context, bound string) (b Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
@@ -55,13 +55,13 @@ func (s *Store) lastPosition(ctx context.Context, bound string) (b Position, err
 const recentPositionsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
 WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND epoch < '` + highEpoch + `' GROUP BY epoch`
 
-// RecentPositions lists the last beat of each epoch that settled, replayed or adopted a batch within a time. Each leaves a row
+// RecentPositions lists the last position of each epoch that settled, healed or adopted a batch within a time. Each leaves a row
 // that is dated when it was written, before the commit, so that time should exceed the longest transaction.
 func (s *Store) RecentPositions(ctx context.Context, since time.Duration) (positions []Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	if err := s.side.SelectContext(ctx, &positions, recentPositionsSQL, since.Microseconds()); err != nil {
-		return nil, fmt.Errorf("list recent beats: %w", err)
+		return nil, fmt.Errorf("list recent positions: %w", err)
 	}
 	return positions, nil
 }
@@ -70,7 +70,7 @@ func (s *Store) RecentPositions(ctx context.Context, since time.Duration) (posit
 // statement takes. Repeating it moves the next ones.
 const adoptSQL = `UPDATE cache_outbox_journal FORCE INDEX (beats) SET epoch = ?, beat = ? WHERE epoch = ? LIMIT ?`
 
-// Adopt makes batches of an epoch those of another beat, because nothing stale can be left of them, and says how many.
+// Adopt makes batches of an epoch those of another position, because nothing stale can be left of them, and returns how many.
 // Repeating it is harmless.
 func (s *Store) Adopt(ctx context.Context, epoch string, by Position) (adopted int64, err error) {
 	for {

@@ -6,7 +6,7 @@ import (
 )
 
 // prepared are the statements of each pass and poll, which a session prepares when it first runs them. Parsing and resolving
-// them anew each time is a seventh of what a pass of five rows costs MySQL 9.7, and a fifth of what it costs MariaDB 10.11.
+// them anew each time is a seventh of what a batch of five rows costs MySQL 9.7, and a fifth of what it costs MariaDB 10.11.
 var prepared = map[string]bool{
 	firstSQL: true, hot.claimSQL: true, hot.removeSQL: true, hot.removeOneSQL: true, journalSQL: true,
 }
@@ -32,7 +32,7 @@ type driverConn interface {
 // them anew by itself after a change of a table.
 type preparing struct {
 	driverConn
-	stmts map[string]driver.Stmt // nil: this server, or what is in front of it, won't have it prepared
+	stmts map[string]driver.Stmt // nil: this server, or what is in front of it, will not have it prepared
 }
 
 // ExecContext implements driver.ExecerContext.
@@ -45,7 +45,7 @@ func (c *preparing) QueryContext(ctx context.Context, query string, args []drive
 	return run(ctx, c, query, args, driver.StmtQueryContext.QueryContext, c.driverConn.QueryContext)
 }
 
-// run runs a query prepared, or as text if it is not to be prepared or can't be.
+// run runs a query prepared, or as text if it is not to be prepared or cannot be.
 func run[S, R any](ctx context.Context, c *preparing, query string, args []driver.NamedValue,
 	prepared func(S, context.Context, []driver.NamedValue) (R, error),
 	text func(context.Context, string, []driver.NamedValue) (R, error)) (result R, err error) {
@@ -63,7 +63,7 @@ func run[S, R any](ctx context.Context, c *preparing, query string, args []drive
 }
 
 // prepare is nil without an error if the query is to run as text. An error is one that the query itself would have met, such as
-// a lock on the table, or says that it can't be prepared.
+// a lock on the table, or says that it cannot be prepared.
 func (c *preparing) prepare(ctx context.Context, query string, args []driver.NamedValue) (driver.Stmt, error) {
 	if !prepared[query] || textBytes(args) > maxPrepared {
 		return nil, nil

@@ -11,8 +11,7 @@ import (
 //	DELETE ... WHERE id IN (...)                    -- and also with
 //	DELETE ... WHERE id IN (...) ORDER BY id LIMIT n
 //
-// MySQL 9.7 was seen to scan the table from its start and to wait for the first uncommitted insert; MariaDB 10.11
-// was seen to do so with the former.
+// MySQL 9.7 may scan the table from its start and wait for the first uncommitted insert; MariaDB 10.11 may do so with the former.
 type queue struct {
 	name           string
 	claimSQL       string // see the variables below
@@ -41,7 +40,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
 
 // Contract: as removeSQL, for the rows of a condition on id that follows. The comments are each executed by one of the
-// two servers, so that statistics can't make either scan the table. Both use the safe mode: MariaDB's then forces a range,
+// two servers, so that statistics cannot make either scan the table. Both use the safe mode: MariaDB's then forces a range,
 // in a statement about one table; MySQL's refuses a scan before a row was looked at (1175, see isScan), in one that could
 // be about several.
 const removeSpansSQL = "/*M!100100 SET STATEMENT sql_safe_updates=1 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=1) */ /*!80000 o */ " +

@@ -17,7 +17,7 @@ type JournalQuery struct {
 	Entity, EntityID string
 }
 
-// matches says whether the query is about an entry. Finished sweeps belong to no entity.
+// matches reports whether the query is about an entry. Finished sweeps belong to no entity.
 func (q *JournalQuery) matches(e *Entry) bool {
 	return (q.Entity == "" || q.Entity == e.Entity) && (q.EntityID == "" || q.EntityID == e.EntityID)
 }

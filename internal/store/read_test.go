@@ -75,7 +75,7 @@ func TestReadJournal(t *testing.T) {
 		}
 	}
 	if err := s.ReadJournal(t.Context(), store.JournalQuery{EntityID: "1"}, nil, nil); err == nil {
-		t.Error("an id without an entity is no error")
+		t.Error("an id without an entity is not an error")
 	}
 }
 

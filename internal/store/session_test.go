@@ -291,7 +291,7 @@ func TestSlowLookup(t *testing.T) {
 	}
 }
 
-// A lookup can't write, not even by a function.
+// A lookup cannot write, not even by a function.
 func TestLookupThatWrites(t *testing.T) {
 	t.Parallel()
 	env := ownMigrated(t) // functions want log_bin_trust_function_creators

@@ -34,7 +34,7 @@ type Delay struct {
 	Error    string
 }
 
-// A DeadRow buries a row.
+// A DeadRow moves a row to the dead letters.
 type DeadRow struct {
 	ID     uint64
 	Reason string
@@ -91,7 +91,7 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 	}
 	for part := range slices.Chunk(s.Dead, settleChunk) {
 		if err := c.deadLetter(ctx, part, s.MapVersion); err != nil {
-			return nil, fmt.Errorf("bury: %w", err)
+			return nil, fmt.Errorf("dead-letter: %w", err)
 		}
 		gone = appendIDs(gone, part, func(d DeadRow) uint64 { return d.ID })
 	}

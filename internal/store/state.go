@@ -27,7 +27,7 @@ func State(err error) string {
 	return StateAway
 }
 
-// isFull says whether the server could not store something. Where the operating system said so its words are in the
+// isFull reports whether the server could not store something. Where the operating system said so its words are in the
 // message, under several numbers.
 func isFull(err error) bool {
 	switch mysqlerr.Number(err) {

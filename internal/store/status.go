@@ -18,8 +18,8 @@ type Status struct {
 	Delayed   int            // rows in cache_outbox_delayed, counted likewise
 	Overdue   time.Duration  // how long the first of them has been due; 0 if none is
 	Sweeps    int            // patterns and sets that wait, counted likewise
-	Settling  int            // those among them that were swept once and wait for the settling pass, counted likewise
-	Scan      *SweepProgress // nil unless a pass over the keyspace is under way
+	Settling  int            // those among them that were swept once and wait for the settling sweep, counted likewise
+	Scan      *SweepProgress // nil unless a scan of the keyspace is under way
 	Sets      *SweepProgress // nil unless index sets are being taken, for more than a moment
 	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
 	SweepsRefused int
@@ -28,7 +28,7 @@ type Status struct {
 	Dead          map[string]int
 	LastBatch     *Batch // nil if the journal is empty
 	Pause         *Pause // nil unless all workers are paused
-	// Damaged are the batches of the journal that a replay found unreadable and set aside, counted likewise; LastDamaged is
+	// Damaged are the batches of the journal that healing found unreadable and set aside, counted likewise; LastDamaged is
 	// the newest of them.
 	Damaged     int
 	LastDamaged *Batch
@@ -101,7 +101,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// StatusByTable reads a Status without Pause, Pass, Sets and SweepFailure, each table by itself: one that cannot be read is in
+// StatusByTable reads a Status without Pause, Scan, Sets and SweepFailure, each table by itself: one that cannot be read is in
 // failed with its error, and what it would tell is not defined. Each table may take as long as one statement.
 func (s *Store) StatusByTable(ctx context.Context) (st Status, failed map[string]error) {
 	failed = map[string]error{}
@@ -188,7 +188,7 @@ func (s *Store) readAge(ctx context.Context, age *time.Duration, query string) e
 		return err
 	}
 	for _, n := range micros {
-		// Plain SQL may write any time: what lies ahead has no age, and what a Duration can't hold is cut.
+		// Plain SQL may write any time: what lies ahead has no age, and what a Duration cannot hold is cut.
 		*age = time.Duration(min(max(n, 0), math.MaxInt64/1000)) * time.Microsecond
 	}
 	return nil

@@ -61,7 +61,7 @@ func (s *Store) SchemaDB() *sql.DB { return s.schema }
 // ClaimTimeout is the limit that the server puts on a vanished claimer.
 func (s *Store) ClaimTimeout() time.Duration { return s.cfg.ClaimTimeout }
 
-// Ping asks the server for a sign of life on the claiming pool, with its session settings.
+// Ping checks that the server answers on the claiming pool, with its session settings.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()

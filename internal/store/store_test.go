@@ -210,7 +210,7 @@ func TestSettleKeepsRowsAsTheyWere(t *testing.T) {
 	err := c.Settle(t.Context(), store.Settlement{
 		Done:       []uint64{c.Rows[0].ID},
 		Delays:     []store.Delay{{ID: c.Rows[1].ID, Attempts: 3, Reason: "redis_refused", Error: "NOPERM"}},
-		Dead:       []store.DeadRow{{ID: c.Rows[2].ID, Reason: "unknown_entity", Error: "it's \"odd\"; DROP TABLE x\n"}},
+		Dead:       []store.DeadRow{{ID: c.Rows[2].ID, Reason: "unknown_entity", Error: "it is \"odd\"; DROP TABLE x\n"}},
 		Repeats:    []store.Repeat{{ID: c.Rows[0].ID, After: time.Hour}},
 		Sweeps:     []store.Sweep{{Kind: store.SweepPattern, Name: "a\xff*"}},
 		Journal:    []store.Entry{{ID: c.Rows[0].ID, Entity: "product", EntityID: "gone", Keys: []string{"k"}}},
@@ -232,7 +232,7 @@ func TestSettleKeepsRowsAsTheyWere(t *testing.T) {
 	if err := env.DB.QueryRow("SELECT reason, error, map_version FROM cache_outbox_dead").Scan(&reason, &text, &version); err != nil {
 		t.Fatal(err)
 	}
-	if reason != "unknown_entity" || text != "it's \"odd\"; DROP TABLE x\n" || version != "0123456789ab" {
+	if reason != "unknown_entity" || text != "it is \"odd\"; DROP TABLE x\n" || version != "0123456789ab" {
 		t.Errorf("dead letter: %q, %q, %q", reason, text, version)
 	}
 	sweeps, err := s.Sweeps(t.Context(), 10)
@@ -269,7 +269,7 @@ func contents(t *testing.T, db *sql.DB, table, params string) string {
 	return fmt.Sprint(out)
 }
 
-// checkDelayed claims the delayed row that is due, puts it off in place and buries it.
+// checkDelayed claims the delayed row that is due, puts it off in place and dead-letters it.
 func checkDelayed(t *testing.T, db *sql.DB, s *store.Store) {
 	t.Helper()
 	due := func() *store.Claim {
@@ -295,7 +295,7 @@ func checkDelayed(t *testing.T, db *sql.DB, s *store.Store) {
 	}
 	var first, attempts int
 	if err := db.QueryRow("SELECT first_id, attempts FROM cache_outbox_dead WHERE entity_id = 'later'").Scan(&first, &attempts); err != nil || first != 2 || attempts != 4 {
-		t.Errorf("buried with first id %d, %d attempts: %v", first, attempts, err)
+		t.Errorf("dead-lettered with first id %d, %d attempts: %v", first, attempts, err)
 	}
 	if state, err := s.PollState(t.Context()); state.Due || err != nil { // the repeat waits for an hour
 		t.Errorf("%+v, %v", state, err)
@@ -387,7 +387,7 @@ func TestStatusCheckAndJournal(t *testing.T) {
 	}
 }
 
-// One process at a time has the lead, and loses it with its connection.
+// One process at a time has the sweep lock, and loses it with its connection.
 func TestSweepLock(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -420,12 +420,12 @@ func TestSweepLock(t *testing.T) {
 		}
 	}
 	if err := lock.Check(t.Context()); err == nil {
-		t.Error("the lead of a connection that was killed is held")
+		t.Error("the lock of a connection that was killed is held")
 	}
 	lock.Release()
 }
 
-// A request that is kept for its settling pass comes again when the time since it was made has passed, and not before.
+// A request that is kept for its settling sweep comes again when the time since it was made has passed, and not before.
 func TestSettlingSweeps(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -473,7 +473,7 @@ func TestSweepProgress(t *testing.T) {
 		return st.Scan
 	}
 	if p := status(); p != nil {
-		t.Errorf("there is a pass: %+v", p)
+		t.Errorf("there is a scan: %+v", p)
 	}
 	note := func(p store.SweepProgress) {
 		t.Helper()
@@ -483,7 +483,7 @@ func TestSweepProgress(t *testing.T) {
 	}
 	note(store.SweepProgress{Kind: store.SweepSet, Scanned: 5, Total: 9})
 	if p := status(); p != nil {
-		t.Errorf("sets are taken for a pass: %+v", p)
+		t.Errorf("sets are taken for a scan: %+v", p)
 	}
 	note(store.SweepProgress{Patterns: 7})
 	note(store.SweepProgress{Patterns: 7, Scanned: 250, Total: 1000, Unlinked: 3, ForMicros: 10_000_000})
@@ -502,11 +502,11 @@ func TestSweepProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := status(); p != nil {
-		t.Errorf("a pass that is silent: %+v", p)
+		t.Errorf("a scan that is silent: %+v", p)
 	}
 	note(store.SweepProgress{Patterns: 7})
 	if err := s.EndProgress(t.Context(), store.SweepPattern); err != nil || status() != nil {
-		t.Errorf("a pass that is over: %+v, %v", status(), err)
+		t.Errorf("a scan that is over: %+v, %v", status(), err)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // A SweepLock is the right to sweep, which one process has at a time: the lock on a row of cache_outbox_sweeper, held by a
 // transaction that does nothing else. The server frees it the moment the holder's connection is gone, and after ten
-// seconds if the holder is frozen: see Held. The transaction has no snapshot (READ COMMITTED), so it does not keep the
+// seconds if the holder is frozen: see Check. The transaction has no snapshot (READ COMMITTED), so it does not keep the
 // server from purging. Not safe for concurrent use.
 type SweepLock struct{ tx *sql.Tx }
 
@@ -22,7 +22,7 @@ const (
 	checkSweepLockSQL = "DO 0"
 )
 
-// TrySweepLock takes the lead, or returns nil if another process has it.
+// TrySweepLock takes the sweep lock, or returns nil if another process has it.
 func (s *Store) TrySweepLock(ctx context.Context) (*SweepLock, error) {
 	lock, err := s.trySweepLock(ctx)
 	if lock == nil && err == nil {
@@ -35,7 +35,7 @@ func (s *Store) TrySweepLock(ctx context.Context) (*SweepLock, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take the lead of sweeps: %w", err)
+		return nil, fmt.Errorf("take the sweep lock: %w", err)
 	}
 	return lock, nil
 }
@@ -43,7 +43,7 @@ func (s *Store) TrySweepLock(ctx context.Context) (*SweepLock, error) {
 func (s *Store) trySweepLock(ctx context.Context) (*SweepLock, error) {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	// The transaction outlives both contexts: a lead ends with Drop, or with the connection.
+	// The transaction outlives both contexts: a sweep lock ends with Release, or with the connection.
 	tx, err := s.side.DB.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return nil, err
@@ -59,16 +59,15 @@ func (s *Store) trySweepLock(ctx context.Context) (*SweepLock, error) {
 	return &SweepLock{tx}, nil
 }
 
-// Check says whether the lead is still ours. Ask at least every 5 s: the question keeps the server from taking the
-// holder for frozen. The error is that of the connection, with which the lead is lost.
+// Check returns an error if the lock is lost, which goes with its connection. Call it at least every 5 s: that keeps the server from taking the holder for frozen.
 func (l *SweepLock) Check(ctx context.Context) error {
 	if _, err := l.tx.ExecContext(ctx, checkSweepLockSQL); err != nil {
-		return fmt.Errorf("lost the lead of sweeps: %w", err)
+		return fmt.Errorf("lost the sweep lock: %w", err)
 	}
 	return nil
 }
 
-// Release gives the lead up. Where the server does not answer the connection is closed, which frees it as well.
+// Release gives the lock up. Where the server does not answer the connection is closed, which frees it as well.
 func (l *SweepLock) Release() {
 	_ = l.tx.Rollback() // there is nothing to lose
 }

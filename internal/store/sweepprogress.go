@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// A SweepProgress says how far sweeps of one kind are: a pass over the keyspace for patterns, or index sets that are taken
-// one batch after the other.
+// A SweepProgress says how far sweeps of one kind are: a scan of the keyspace for patterns, or index sets that are taken apart one batch after the other.
 type SweepProgress struct {
 	Kind         SweepKind `db:"-"`
 	Worker       string    `db:"worker"`
-	Patterns     int       `db:"patterns"` // of a pass for patterns
+	Patterns     int       `db:"patterns"` // of a scan for patterns
 	Scanned      int64     `db:"scanned"`  // names that it has met; sets that were taken
 	Total        int64     `db:"total"`    // names that there were; sets that were taken and those that still wait; 0: not known
 	Unlinked     int64     `db:"unlinked"` // names that it has removed; members of sets
@@ -30,13 +29,13 @@ func (k SweepKind) row() string {
 	return "pass"
 }
 
-// For is how long the pass has been under way.
+// For is how long the scan has been under way.
 func (p *SweepProgress) For() time.Duration { return time.Duration(p.ForMicros) * time.Microsecond }
 
-// firstEstimate is how long a pass must last before its rate says something.
+// firstEstimate is how long a scan must last before its rate says something.
 const firstEstimate = 5 * time.Second
 
-// Left is how long the pass will take from now on if it goes on as it did. It returns false where nobody knows: in its first
+// Left is how long the scan will take from now on if it goes on as it did. It returns false where nobody knows: in its first
 // seconds, without a total, while requests keep arriving, and while a large set is in hand.
 func (p *SweepProgress) Left() (time.Duration, bool) {
 	if p.Unsure || p.Total == 0 || p.Scanned == 0 || p.For() < firstEstimate {
@@ -46,7 +45,7 @@ func (p *SweepProgress) Left() (time.Duration, bool) {
 	return time.Duration(left), true
 }
 
-// silentProgress is how long a pass may say nothing before it counts as dead with its process.
+// silentProgress is how long a scan may say nothing before it counts as dead with its process.
 const silentProgress = 15 * time.Second
 
 // Contract for all: at most one row by primary key; a lock for one statement. Repeating them is harmless.
@@ -59,7 +58,7 @@ TIMESTAMPDIFF(MICROSECOND, began_at, UTC_TIMESTAMP(6)) AS lasted, TIMESTAMPDIFF(
 FROM cache_outbox_sweeper WHERE name = ?`
 )
 
-// NoteProgress notes how far sweeps of a kind are, for Status. Only the holder of the Lead may.
+// NoteProgress notes how far sweeps of a kind are, for Status. Only the holder of the sweep lock may.
 func (s *Store) NoteProgress(ctx context.Context, p SweepProgress) error {
 	if err := s.exec(ctx, noteProgressSQL, p.Kind.row(), s.cfg.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked, p.Unsure); err != nil {
 		return fmt.Errorf("note the progress of a sweep: %w", err)

@@ -39,7 +39,7 @@ func Sessions(t testing.TB, db *sql.DB, condition string) (ids []int64) {
 }
 
 // KillTransactions kills the connections that have a transaction open in the
-// database that db is connected to, and says how many.
+// database that db is connected to, and returns how many.
 func KillTransactions(t testing.TB, db *sql.DB) int {
 	t.Helper()
 	ids := Sessions(t, db, "db = DATABASE() AND id IN (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx)")

@@ -25,7 +25,7 @@ var rooms = map[string][]string{
 	"internal/output":        {},
 	"internal/params":        {},
 	"internal/proxy":         {},
-	"internal/replay":         {"internal/keyspace", "internal/store", "protocol"},
+	"internal/replay":        {"internal/keyspace", "internal/store", "protocol"},
 	"internal/schema":        {"internal/mysqlerr"},
 	"internal/servers":       {},
 	"internal/sleep":         {},
@@ -133,7 +133,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// isWithin says whether dep is the package, or lies below the path, called parent.
+// isWithin reports whether dep is the package, or lies below the path, called parent.
 func isWithin(dep, parent string) bool {
 	return dep == parent || strings.HasPrefix(dep, parent+"/")
 }
