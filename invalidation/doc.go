@@ -1,6 +1,5 @@
-// Package invalidation knows what a change makes stale. It reads mapping.yaml, checks it, compiles it to an
-// immutable Map, and expands a Row (what an application wrote to the outbox) into a Plan: exact keys, patterns and
-// index sets.
+// Package invalidation knows what a change makes stale. It reads mapping.yaml, checks it, compiles it to an immutable
+// Map, and expands a Row (what an application wrote to the outbox) into a Plan: exact keys, patterns and index sets.
 //
 // Guarantees:
 //  1. Pure: no I/O, no clock, no global state. The same map and the same row give the same plan.

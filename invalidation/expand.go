@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is as good as none.
-// The error is a *RowError: unknown_entity, missing_parameter (also for a lookup without an answer), bad_parameter,
-// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row, to more
-// than 16 MiB, or as other entities whose ids have more than that.
+// Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is as good as none. The
+// error is a *RowError: unknown_entity, missing_parameter (also for a lookup without an answer), bad_parameter,
+// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row, to
+// more than 16 MiB, or as other entities whose ids have more than that.
 func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	e, err := m.entity(&row)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // fingerprintLength is how many hex digits of the hash name a map.
 const fingerprintLength = 12
 
-// fingerprint hashes all that decides what a row expands to and how it is told: not names of vars, formatting,
-// comments or the order of entities. Texts are quoted, so that no two maps are written alike.
+// fingerprint hashes all that decides what a row expands to and how it is told: not names of vars, formatting, comments
+// or the order of entities. Texts are quoted, so that no two maps are written alike.
 func (m *Map) fingerprint() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "map 1 %q %q %d %d %d %d\n", m.channel, m.format, m.lease,

@@ -12,13 +12,13 @@ type Lookup struct {
 	Param string
 	// By names what it is asked by: id, or parameters of the row.
 	By []string
-	// SQL is one SELECT with exactly one ?, which stands for the list of by-values (tuples where By has several
-	// names). It selects the by-columns, in the order of By, and then the value.
+	// SQL is one SELECT with exactly one ?, which stands for the list of by-values (tuples where By has several names).
+	// It selects the by-columns, in the order of By, and then the value.
 	SQL string
 }
 
-// A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong to the Map that
-// gave them: answers to one map's needs do not answer another's.
+// A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong to the Map that gave
+// them: answers to one map's needs do not answer another's.
 type Need struct {
 	Lookup *Lookup
 	By     []string
@@ -51,8 +51,8 @@ func (a *Answers) Get(n Need) ([]string, bool) {
 	return values, ok
 }
 
-// Key returns a text that tells n from all other needs of its lookup: with their lengths, different lists never become the
-// same text.
+// Key returns a text that tells n from all other needs of its lookup: with their lengths, different lists never become
+// the same text.
 func (n Need) Key() string {
 	if len(n.By) == 1 {
 		return n.By[0]

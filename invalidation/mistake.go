@@ -103,8 +103,8 @@ func mistakeOf(value string, flow bool) (mistake, bool) {
 	return m, m.problem != ""
 }
 
-// valueEnd returns where an unquoted value ends: at a comment, and within brackets at a comma or a closing bracket that is
-// not its own.
+// valueEnd returns where an unquoted value ends: at a comment, and within brackets at a comma or a closing bracket that
+// is not its own.
 func valueEnd(value string, flow bool) int {
 	if i := strings.Index(value, " #"); i >= 0 {
 		value = value[:i]

@@ -3,8 +3,8 @@ package invalidation
 import "slices"
 
 // Needs returns what row still needs from lookups before Expand can build its plan, without duplicates. A lookup is
-// needed where a template uses its name and the row does not give it; a list that the row gives replaces it even if
-// it is empty. The error is a *RowError, as from Expand; faults that need no lookup to show are left to Expand. There are
+// needed where a template uses its name and the row does not give it; a list that the row gives replaces it even if it
+// is empty. The error is a *RowError, as from Expand; faults that need no lookup to show are left to Expand. There are
 // limits.keys_per_row of them at most, which ask by [MaxQuestionBytes] together at most.
 func (m *Map) Needs(row Row) ([]Need, error) {
 	e, err := m.entity(&row)
@@ -71,8 +71,8 @@ func (s *needSet) add(n Need) error {
 	return nil
 }
 
-// Undeclared returns the names of row's parameters that the map does not know for its entity, in the row's order.
-// They are ignored. A row of an unknown entity has none.
+// Undeclared returns the names of row's parameters that the map does not know for its entity, in the row's order. They
+// are ignored. A row of an unknown entity has none.
 func (m *Map) Undeclared(row Row) []string {
 	e := m.entities[row.Entity]
 	if e == nil {

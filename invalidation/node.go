@@ -163,8 +163,8 @@ type field struct {
 	read func(*yaml.Node)
 }
 
-// fields reads a mapping with known fields. It returns false if n is not a mapping. A misspelt field is reported and then
-// read as the one that was most likely meant, so that the faults inside it are found too.
+// fields reads a mapping with known fields. It returns false if n is not a mapping. A misspelt field is reported and
+// then read as the one that was most likely meant, so that the faults inside it are found too.
 func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) bool {
 	all, ok := d.entries(n, name, example)
 	names := make([]string, len(known))

@@ -12,9 +12,9 @@ const inlineSlots = 8
 
 var errEmptyInPattern = errors.New("an empty value in a pattern would match too much")
 
-// A combiner runs through the cartesian product of the lists that a template uses in a scope whose slots are resolved, the
-// last one fastest. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the lists of
-// every row.
+// A combiner runs through the cartesian product of the lists that a template uses in a scope whose slots are resolved,
+// the last one fastest. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the
+// lists of every row.
 type combiner struct {
 	scope    *scope
 	template *template

@@ -29,8 +29,8 @@ func (r *report) add(at place, text, problem, cure string) {
 	})
 }
 
-// maxGuesses is how many names are looked at, over a whole map, to find out what a fault may have meant. It keeps checking
-// a map with a great many faults linear: those beyond are reported without a guess.
+// maxGuesses is how many names are looked at, over a whole map, to find out what a fault may have meant. It keeps
+// checking a map with a great many faults linear: those beyond are reported without a guess.
 const maxGuesses = 1 << 20
 
 // spend takes n of the guesses, and reports whether there were as many.
@@ -95,8 +95,8 @@ func orElse(near, otherwise string) string {
 	return otherwise
 }
 
-// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b, or returns
-// limit if they are at least that many.
+// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b, or returns limit
+// if they are at least that many.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

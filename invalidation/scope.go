@@ -107,8 +107,8 @@ func (x *expansion) count(f *scope, t *template) (int, error) {
 	return total, nil
 }
 
-// bytes returns how many bytes the n texts of a measured template have together, before anything is escaped. It does not
-// overflow: n is within limits.keys_per_row, and so is each value within limits.params.
+// bytes returns how many bytes the n texts of a measured template have together, before anything is escaped. It does
+// not overflow: n is within limits.keys_per_row, and so is each value within limits.params.
 func (f *scope) bytes(t *template, n int) int {
 	if n == 0 {
 		return 0

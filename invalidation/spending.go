@@ -5,11 +5,11 @@ import "fmt"
 // What one row may cost. A long value beside a long list would otherwise make hundreds of megabytes out of 64 KiB of
 // parameters, which no journal and no packet could hold. Whatever forms a product counts its bytes before it is formed.
 const (
-	// maxRowBytes bounds the keys, patterns and sets that one row expands to together, and the ids with which it expands
-	// as other entities.
+	// maxRowBytes bounds the keys, patterns and sets that one row expands to together, and the ids with which it
+	// expands as other entities.
 	maxRowBytes = 16 << 20
-	// MaxQuestionBytes bounds what the lookups of one row are asked by, together. Escaped, as part of one statement, it is
-	// within the smallest default of max_allowed_packet.
+	// MaxQuestionBytes bounds what the lookups of one row are asked by, together. Escaped, as part of one statement, it
+	// is within the smallest default of max_allowed_packet.
 	MaxQuestionBytes = 4 << 20
 	// perKey bounds the scopes and the questions of a row by its keys. A scope may have no key of its own, and many of
 	// them may ask the same, so there may be more of them.

@@ -2,8 +2,8 @@ package invalidation
 
 import "strings"
 
-// sqlTokens splits a statement into words, numbers and punctuation. Quoted text becomes one token that starts with
-// its quote; comments disappear.
+// sqlTokens splits a statement into words, numbers and punctuation. Quoted text becomes one token that starts with its
+// quote; comments disappear.
 func sqlTokens(sql string) []string {
 	var all []string
 	for i := 0; i < len(sql); {
@@ -87,7 +87,8 @@ func sqlFaults(sql string, by int) (all []templateError) {
 			fail("a lookup must not lock", "remove "+word+" "+next+" and what belongs to it")
 		}
 	}
-	// A question mark in quotes or in a comment is not a placeholder, and yet what runs the lookup might take it for one.
+	// A question mark in quotes or in a comment is not a placeholder, and yet what runs the lookup might take it for
+	// one.
 	if marks != 1 || strings.Count(sql, "?") != 1 {
 		fail("a lookup needs exactly one ?, which stands for the list of values asked by", cureSQL)
 	}

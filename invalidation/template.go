@@ -12,8 +12,8 @@ type template struct {
 	parts  []part
 	// slots are the distinct slots that the parts use, in order of first use.
 	slots []int
-	// Of a pattern: wild reports whether it has a wildcard, prefixSize is the length of the unescaped literal text before
-	// the first one, and the slots that lie before it are among the first prefixParts parts.
+	// Of a pattern: wild reports whether it has a wildcard, prefixSize is the length of the unescaped literal text
+	// before the first one, and the slots that lie before it are among the first prefixParts parts.
 	wild                    bool
 	prefixSize, prefixParts int
 }
@@ -32,8 +32,8 @@ type binding struct {
 	slot  int
 }
 
-// newTemplate compiles segments whose names are all bound. In a pattern the values of vars are escaped: only what
-// the template itself says is special.
+// newTemplate compiles segments whose names are all bound. In a pattern the values of vars are escaped: only what the
+// template itself says is special.
 func newTemplate(source string, segments []segment, bound map[string]binding, pattern bool) template {
 	t := template{source: source}
 	var prefix prefixMeter

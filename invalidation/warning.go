@@ -31,8 +31,8 @@ func warnLookup(name scalar, users []string, advice *report) {
 		"on moves and deletes let the row give the old values as well as the new ones")
 }
 
-// lookupUsers returns the entities of which rows use each lookup, in their own templates or in those of what they expand
-// as, sorted.
+// lookupUsers returns the entities of which rows use each lookup, in their own templates or in those of what they
+// expand as, sorted.
 func (c *compiler) lookupUsers() map[string][]string {
 	direct := map[string][]*entityCompiler{}
 	from := map[*entityCompiler][]*entityCompiler{} // what expands as it

@@ -25,7 +25,8 @@ func parseYAML(text string, r *report) (root *yaml.Node, ok bool) {
 	return root, true
 }
 
-// decodeYAML returns the roots of the first and of the second document, and at an error the line at which reading ended.
+// decodeYAML returns the roots of the first and of the second document, and at an error the line at which reading
+// ended.
 func decodeYAML(text string) (root, next *yaml.Node, last int, err error) {
 	in := &lineReader{text: text}
 	decoder := yaml.NewDecoder(in)
@@ -70,8 +71,8 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// addSyntax reports what is wrong between the longest beginning of the text that parses and the line at which the parser
-// stopped: the first mistake of a known kind, or else the first line.
+// addSyntax reports what is wrong between the longest beginning of the text that parses and the line at which the
+// parser stopped: the first mistake of a known kind, or else the first line.
 func (r *report) addSyntax(text string, last int, err error) {
 	lines := strings.SplitAfter(text, "\n")
 	last = min(max(last, 1), len(lines))

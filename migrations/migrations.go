@@ -17,8 +17,8 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// VersionTable is where goose keeps the schema's version. It is not goose's default name, so that an
-// application which migrates its own tables with goose keeps a version of its own.
+// VersionTable is where goose keeps the schema's version. It is not goose's default name, so that an application which
+// migrates its own tables with goose keeps a version of its own.
 const VersionTable = "cache_outbox_version"
 
 // ErrSchema says that the database's schema is not the one that this binary was built for.
@@ -38,8 +38,8 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 }
 
 // Up applies whatever is missing and returns what it applied. Running it again is harmless. When ctx ends, the step in
-// hand is finished and no other is begun; the error says so. A step that is refused a lock (1205) is tried again for two
-// minutes, or until ctx ends. A schema that is newer is refused with [ErrSchema].
+// hand is finished and no other is begun; the error says so. A step that is refused a lock (1205) is tried again for
+// two minutes, or until ctx ends. A schema that is newer is refused with [ErrSchema].
 func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.MigrationResult, err error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -89,8 +89,8 @@ func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) er
 // ErrRows says that a migration was not taken back, because its table has rows.
 var ErrRows = errors.New("has rows, which would be lost; let the worker empty it first, or force it")
 
-// Down takes back the last migration and returns it, or nil if none is applied. Unless force is set, a table
-// with rows stays: the error wraps [ErrRows]. It waits for a lock as [Up] does, and looks for rows before each try.
+// Down takes back the last migration and returns it, or nil if none is applied. Unless force is set, a table with rows
+// stays: the error wraps [ErrRows]. It waits for a lock as [Up] does, and looks for rows before each try.
 func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goose.MigrationResult, error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -121,7 +121,8 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	return done, nil
 }
 
-// own are the tables whose rows workers make for themselves: the right to sweep, and how far a scan is. Losing them is harmless.
+// own are the tables whose rows workers make for themselves: the right to sweep, and how far a scan is. Losing them is
+// harmless.
 var own = []string{"cache_outbox_sweeper"}
 
 // refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that

@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// The ALTER of a process that was killed is finished by the server. Who comes next sees a table without the column, waits
-// behind the orphan, and must not fail over what that has made.
+// The ALTER of a process that was killed is finished by the server. Who comes next sees a table without the column,
+// waits behind the orphan, and must not fail over what that has made.
 func TestUpBehindAnOrphan(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

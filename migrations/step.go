@@ -37,10 +37,11 @@ func newStepper(options []Option) *stepper {
 	return s
 }
 
-// step takes one step, to its end also where ctx ends. A process that was killed in the middle of a step leaves an ALTER
-// behind which the server finishes. A step looks first whether its work is done and sees that it is not; behind the
-// orphan it is refused, because the lock does not come in time, or because the work is done by then. So it looks again.
-// When ctx ends, a step that has been refused its lock is not tried again: the error wraps ctx's and the server's.
+// step takes one step, to its end also where ctx ends. A process that was killed in the middle of a step leaves an
+// ALTER behind which the server finishes. A step looks first whether its work is done and sees that it is not; behind
+// the orphan it is refused, because the lock does not come in time, or because the work is done by then. So it looks
+// again. When ctx ends, a step that has been refused its lock is not tried again: the error wraps ctx's and the
+// server's.
 func (s *stepper) step(ctx context.Context, take func(context.Context) (*goose.MigrationResult, error)) (*goose.MigrationResult, error) {
 	first, found, waits := time.Now(), 0, false
 	for {

@@ -13,7 +13,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// A step that is refused its lock while an orphan is at work is tried again, says so once, and finds what the orphan made.
+// A step that is refused its lock while an orphan is at work is tried again, says so once, and finds what the orphan
+// made.
 func TestUpBehindASlowOrphan(t *testing.T) {
 	t.Parallel()
 	ctx, hasty, db, holder := refusedALock(t)

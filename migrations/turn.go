@@ -11,7 +11,8 @@ import (
 // process that dies frees it at once. It is named after the schema, because user locks are global to the server, and
 // hashed, because their names end at 64 characters (SHA1 and MD5 are gone from MySQL 9). db must allow two connections.
 //
-// It is not given to goose as a locker: goose looks for pending migrations, and makes its version table, before it locks, so that replicas which start together would stop with "missing zero version migration".
+// It is not given to goose as a locker: goose looks for pending migrations, and makes its version table, before it
+// locks, so that replicas which start together would stop with "missing zero version migration".
 func inTurn(ctx context.Context, db *sql.DB, fn func() error) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -31,7 +32,8 @@ func inTurn(ctx context.Context, db *sql.DB, fn func() error) (err error) {
 // Contract: one row at most, into goose's own table; repeating it does nothing.
 const repairSQL = "INSERT INTO " + VersionTable + " (version_id, is_applied) SELECT 0, 1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM " + VersionTable + ")"
 
-// repairVersionTable finishes the work of a process that died after it made goose's version table and before it wrote the first row, without which goose refuses every verb.
+// repairVersionTable finishes the work of a process that died after it made goose's version table and before it wrote
+// the first row, without which goose refuses every verb.
 func repairVersionTable(ctx context.Context, conn *sql.Conn) error {
 	var n int
 	if err := conn.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil || n == 0 {
@@ -43,8 +45,8 @@ func repairVersionTable(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// turnSeconds bounds the wait for the others. A migration is one small DDL statement; what takes longer is
-// waiting for a metadata lock, and that should be seen.
+// turnSeconds bounds the wait for the others. A migration is one small DDL statement; what takes longer is waiting for
+// a metadata lock, and that should be seen.
 const turnSeconds = 120
 
 // Contract: takes no row lock; waits up to turnSeconds; repeating it in one session only counts up.

@@ -20,12 +20,12 @@ func isDoneAlready(err error) bool {
 	return false
 }
 
-// Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of
-// the embedded files. It changes nothing: a database without the version table has version 0.
+// Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of the embedded
+// files. It changes nothing: a database without the version table has version 0.
 func Check(ctx context.Context, db *sql.DB) error { return schema.Check(ctx, db) }
 
-// Status lists the embedded files and which are applied. It changes nothing: goose would make the version table where there
-// is none, or where this account may not read it.
+// Status lists the embedded files and which are applied. It changes nothing: goose would make the version table where
+// there is none, or where this account may not read it.
 func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -47,9 +47,11 @@ func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err
 	return list, nil
 }
 
-// RefuseNewer returns an error that wraps [ErrSchema] and names the cure if the schema is newer than the embedded files.
+// RefuseNewer returns an error that wraps [ErrSchema] and names the cure if the schema is newer than the embedded
+// files.
 func RefuseNewer(ctx context.Context, db *sql.DB) error { return schema.RefuseNewer(ctx, db) }
 
-// Contract: no lock, the dictionary of the current schema alone. It does not show tables to which the account has no right.
+// Contract: no lock, the dictionary of the current schema alone. It does not show tables to which the account has no
+// right.
 const tableSQL = `SELECT COUNT(*) FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name = ?`

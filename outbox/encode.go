@@ -207,8 +207,8 @@ func isNumber(s string) bool {
 	return s != "" && !strings.ContainsAny(s, "\"[{ \t\r\ntfn") && json.Valid([]byte(s))
 }
 
-// quote writes s, which is valid UTF-8, as a JSON string. encoding/json also escapes <, > and &, which
-// changes the text of the row but not its value.
+// quote writes s, which is valid UTF-8, as a JSON string. encoding/json also escapes <, > and &, which changes the text
+// of the row but not its value.
 func quote(s string) string {
 	out, err := json.Marshal(s)
 	if err != nil {

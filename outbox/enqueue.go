@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Statements carry at most this many rows and about this many bytes: far below the placeholder limit of
-// 65,535 and the smallest max_allowed_packet in use (16 MiB on MariaDB).
+// Statements carry at most this many rows and about this many bytes: far below the placeholder limit of 65,535 and the
+// smallest max_allowed_packet in use (16 MiB on MariaDB).
 const (
 	maxStatementRows  = 500
 	maxStatementBytes = 1 << 20
@@ -22,10 +22,10 @@ const (
 // dueLayout is how a DATETIME(6) is written; always in UTC, whatever time zone the session has.
 const dueLayout = "2006-01-02 15:04:05.000000"
 
-// Enqueue inserts invalidations in the caller's transaction: they become visible to the worker when, and
-// only when, tx commits. All of them are checked before the first is written; a bad one gives a *FieldError
-// and writes nothing. Many rows go in few statements. Enqueue neither commits nor rolls back, and is as safe
-// for concurrent use as tx is. No invalidations is not an error.
+// Enqueue inserts invalidations in the caller's transaction: they become visible to the worker when, and only when, tx
+// commits. All of them are checked before the first is written; a bad one gives a *FieldError and writes nothing. Many
+// rows go in few statements. Enqueue neither commits nor rolls back, and is as safe for concurrent use as tx is. No
+// invalidations is not an error.
 func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(invalidations)
 	if err != nil {

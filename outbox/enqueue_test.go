@@ -235,8 +235,8 @@ func TestInTxRetriesADeadlock(t *testing.T) {
 	}
 }
 
-// An error of COMMIT is the caller's, whatever it is: what fn does is not done again, since the transaction may have been
-// committed. Here the commit waits too long for somebody who backs up under a global lock.
+// An error of COMMIT is the caller's, whatever it is: what fn does is not done again, since the transaction may have
+// been committed. Here the commit waits too long for somebody who backs up under a global lock.
 func TestInTxDoesNotRepeatACommit(t *testing.T) {
 	t.Parallel()
 	env := testenv.OwnDatabase(t)

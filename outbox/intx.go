@@ -22,10 +22,10 @@ const (
 	inTxBackoff = 5 * time.Millisecond
 )
 
-// InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When the server
-// reports a deadlock or a lock wait timeout (1213, 1205), everything is rolled back and fn runs again, five
-// times in all, so fn must not keep effects outside tx. An error of COMMIT itself is never retried, not even one of those: the
-// transaction may have been committed. It begins with "commit transaction". Safe for concurrent use.
+// InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When the server reports a
+// deadlock or a lock wait timeout (1213, 1205), everything is rolled back and fn runs again, five times in all, so fn
+// must not keep effects outside tx. An error of COMMIT itself is never retried, not even one of those: the transaction
+// may have been committed. It begins with "commit transaction". Safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)

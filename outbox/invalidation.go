@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Limits of what a row may carry. The columns are wider by one character, so that a value which a
-// non-strict sql_mode has cut is recognised: see the migrations.
+// Limits of what a row may carry. The columns are wider by one character, so that a value which a non-strict sql_mode
+// has cut is recognised: see the migrations.
 const (
 	MaxEntity = 64        // characters of an entity's name
 	MaxID     = 255       // characters of an id
@@ -22,10 +22,10 @@ type Invalidation struct {
 	Entity string
 	// ID is the entity's id, exactly as it stands in keys. Required, at most MaxID characters.
 	ID string
-	// Params are what the map's templates need beside the id. A value is a string, a bool, a number
-	// (json.Number keeps any form) or a slice of those; types derived from them and pointers to them
-	// count as well. Leave a value out rather than passing nil. On a move or a delete pass the old
-	// values too: a lookup sees only the state after the change.
+	// Params are what the map's templates need beside the id. A value is a string, a bool, a number (json.Number keeps
+	// any form) or a slice of those; types derived from them and pointers to them count as well. Leave a value out
+	// rather than passing nil. On a move or a delete pass the old values too: a lookup sees only the state after the
+	// change.
 	Params map[string]any
 	// RawParams is used instead of Params: a JSON object whose text is written as it is.
 	RawParams json.RawMessage
@@ -35,8 +35,8 @@ type Invalidation struct {
 	NotBefore time.Time
 }
 
-// Tx is a transaction: *sql.Tx, *sqlx.Tx or anything with these methods. A *sql.DB has no Commit, so
-// enqueueing outside a transaction does not compile.
+// Tx is a transaction: *sql.Tx, *sqlx.Tx or anything with these methods. A *sql.DB has no Commit, so enqueueing outside
+// a transaction does not compile.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	Commit() error

@@ -10,8 +10,8 @@ import (
 type Glob struct {
 	// runs are the pieces between the stars: one run means no star at all.
 	runs []run
-	// some is set where the empty key does not match although nothing but stars would have to: to Redis only the
-	// empty pattern and a single star match it.
+	// some is set where the empty key does not match although nothing but stars would have to: to Redis only the empty
+	// pattern and a single star match it.
 	some bool
 }
 

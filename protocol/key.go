@@ -9,11 +9,10 @@ const (
 	StampPrefix = "stamp:"
 )
 
-// LeaseKey returns the key that a reader locks while it fills key, in the same Redis Cluster slot as key: a
-// hash tag is kept, a key without braces is wrapped in one. It returns false for a key that can have no lease key:
-// one whose braces form no hash tag (wrapping it would land in another slot), one that is nothing but a hash tag
-// (its lease key is that of the text inside), and the empty key. The read side loads such a key through and does
-// not store it.
+// LeaseKey returns the key that a reader locks while it fills key, in the same Redis Cluster slot as key: a hash tag is
+// kept, a key without braces is wrapped in one. It returns false for a key that can have no lease key: one whose braces
+// form no hash tag (wrapping it would land in another slot), one that is nothing but a hash tag (its lease key is that
+// of the text inside), and the empty key. The read side loads such a key through and does not store it.
 func LeaseKey(key string) (string, bool) {
 	if !strings.ContainsAny(key, "{}") {
 		if key == "" {

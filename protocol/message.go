@@ -41,9 +41,9 @@ type Message struct {
 	Keys, Patterns []string
 }
 
-// Append appends the JSON of m in format f. Any valid UTF-8 is carried exactly; a byte that is not part of valid
-// UTF-8 becomes U+FFFD. The array format has neither epoch, sequence nor time, and its old clients know no escapes:
-// there an escaped character of a pattern becomes ?, which tells them too much rather than too little.
+// Append appends the JSON of m in format f. Any valid UTF-8 is carried exactly; a byte that is not part of valid UTF-8
+// becomes U+FFFD. The array format has neither epoch, sequence nor time, and its old clients know no escapes: there an
+// escaped character of a pattern becomes ?, which tells them too much rather than too little.
 func (m Message) Append(dst []byte, f Format) []byte {
 	if f == FormatArray {
 		dst = append(dst, '[')

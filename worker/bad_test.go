@@ -103,8 +103,8 @@ func checkDead(t *testing.T, w *world, want map[string][2]string) {
 	}
 }
 
-// Lookups: what the row does not say is asked once for the whole batch, in the context of the entity that uses it;
-// what it says, an empty list too, is not asked.
+// Lookups: what the row does not say is asked once for the whole batch, in the context of the entity that uses it; what
+// it says, an empty list too, is not asked.
 func TestLookups(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)
@@ -130,8 +130,8 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// A server that compares more loosely than we do ("042" is 42, "a" may be "A") never makes a wrong list of a row:
-// the row that it confused is refused, alone.
+// A server that compares more loosely than we do ("042" is 42, "a" may be "A") never makes a wrong list of a row: the
+// row that it confused is refused, alone.
 func TestLookupAnswersForAnotherID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)

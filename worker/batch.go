@@ -83,8 +83,8 @@ func (c *change) blame(err error) {
 // batchTexts bounds the bytes of all keys, patterns and sets of a batch, which the journal keeps together.
 const batchTexts = 64 << 20
 
-// expand turns the changes into targets, until there are keyLimit of them; the rows beyond it are dropped
-// from the batch and stay in the table.
+// expand turns the changes into targets, until there are keyLimit of them; the rows beyond it are dropped from the
+// batch and stay in the table.
 func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
 	texts := 0
 	for i := range b.changes {
@@ -129,8 +129,8 @@ func (b *batch) merge(plan invalidation.Plan) []int {
 // partKeys is how many keys go to Redis before the clock is looked at.
 const partKeys = 10_000
 
-// unlink unlinks the targets. When half of the time that ctx leaves is over, what is not unlinked yet is dropped from the
-// batch and stays in the table: so a batch that is too large for its deadline makes progress.
+// unlink unlinks the targets. When half of the time that ctx leaves is over, what is not unlinked yet is dropped from
+// the batch and stays in the table: so a batch that is too large for its deadline makes progress.
 func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked, err error) {
 	deadline, _ := ctx.Deadline()
 	half := time.Now().Add(time.Until(deadline) / 2)
@@ -210,8 +210,8 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 	return gone
 }
 
-// settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is
-// delayed until its attempts are used up, any other is dead-lettered.
+// settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is delayed
+// until its attempts are used up, any other is dead-lettered.
 func (b *batch) settlement(cfg Config) store.Settlement {
 	n := len(b.changes) // nothing is wrong with any of them, mostly
 	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.Entry, 0, n)}

@@ -18,77 +18,81 @@ import (
 // Config says where a [Worker] works and how. The zero value of a field means its default; MySQL, Redis and a map are
 // required.
 type Config struct {
-	// MySQL says where the outbox is; it must name a database. The worker opens sessions of its own there, ten at most, and
-	// closes them: it pins their settings, so that what would change what statements mean is overridden (ParseTime, Loc,
-	// charset, ...), and system variables in Params that it does not pin are refused. Timeout, ReadTimeout and WriteTimeout
-	// are 5 s where they are zero. Required. It is not changed.
+	// MySQL says where the outbox is; it must name a database. The worker opens sessions of its own there, ten at most,
+	// and closes them: it pins their settings, so that what would change what statements mean is overridden (ParseTime,
+	// Loc, charset, ...), and system variables in Params that it does not pin are refused. Timeout, ReadTimeout and
+	// WriteTimeout are 5 s where they are zero. Required. It is not changed.
 	MySQL *mysql.Config
 	// Redis says where the cache is: Addrs, one for a single server, several (or IsClusterMode) for a Cluster, and
-	// MasterName for Sentinel. The worker opens connections of its own there and closes them. DB, PoolSize (of each node,
-	// default 8, at least 2), TLSConfig, Dialer, OnConnect, ClientName, Protocol and the fields about credentials are
-	// used; timeouts, retries and buffers are the worker's to choose: see RedisTimeout. Required. It is not changed.
+	// MasterName for Sentinel. The worker opens connections of its own there and closes them. DB, PoolSize (of each
+	// node, default 8, at least 2), TLSConfig, Dialer, OnConnect, ClientName, Protocol and the fields about credentials
+	// are used; timeouts, retries and buffers are the worker's to choose: see RedisTimeout. Required. It is not
+	// changed.
 	Redis *redis.UniversalOptions
-	// InstrumentRedis, if set, is called by each Run and Drain with the client that it works with, before that is used: to
-	// add hooks that trace or measure. Scans of the keyspace use connections of their own, without them.
+	// InstrumentRedis, if set, is called by each Run and Drain with the client that it works with, before that is used:
+	// to add hooks that trace or measure. Scans of the keyspace use connections of their own, without them.
 	InstrumentRedis func(redis.UniversalClient)
-	// MapFile is the map's file, see docs/map.md. It is read by [New], and again when it changes and at [Worker.Reload]. Its
-	// place is taken by Map; one of the two is required.
+	// MapFile is the map's file, see docs/map.md. It is read by [New], and again when it changes and at
+	// [Worker.Reload]. Its place is taken by Map; one of the two is required.
 	MapFile string
 	// MapEnv gives the values of ${...} in MapFile. Default os.LookupEnv.
 	MapEnv func(name string) (value string, ok bool)
 	// Map is a map that the service has compiled itself. It is used as it is for as long as the worker lives.
 	Map *invalidation.Map
-	// Name is the worker's in the journal and in the server's list of sessions. 1 to 64 bytes. Default the host's name and
-	// the process id, cut in front.
+	// Name is the worker's in the journal and in the server's list of sessions. 1 to 64 bytes. Default the host's name
+	// and the process id, cut in front.
 	Name string
-	// Log receives what an operator should know: starts, outages, rows that are dead letters now. Default slog.Default().
+	// Log receives what an operator should know: starts, outages, rows that are dead letters now. Default
+	// slog.Default().
 	Log *slog.Logger
 
-	// ClaimTimeout is when MySQL throws out a worker that vanished in mid-claim, so that its rows are free again. A batch
-	// must end within two fifths of it. Whole seconds, 2 s to 5 min. Default 10 s.
+	// ClaimTimeout is when MySQL throws out a worker that vanished in mid-claim, so that its rows are free again. A
+	// batch must end within two fifths of it. Whole seconds, 2 s to 5 min. Default 10 s.
 	ClaimTimeout time.Duration
 	// LookupTimeout bounds one lookup of the map, on the server. 10 ms to 2 s. Default 200 ms.
 	LookupTimeout time.Duration
-	// RedisTimeout bounds each of dialling, writing and reading; a pipeline counts as one command. Less than 50 ms would
-	// take the fork of a snapshot for an outage. 50 ms to 5 s. Default 200 ms.
+	// RedisTimeout bounds each of dialling, writing and reading; a pipeline counts as one command. Less than 50 ms
+	// would take the fork of a snapshot for an outage. 50 ms to 5 s. Default 200 ms.
 	RedisTimeout time.Duration
-	// RedisWait is how many replicas of a master must have acknowledged a batch (WAIT) before it is settled; fewer, within
-	// half of RedisTimeout, are an outage. 0 to 10. Default 0.
+	// RedisWait is how many replicas of a master must have acknowledged a batch (WAIT) before it is settled; fewer,
+	// within half of RedisTimeout, are an outage. 0 to 10. Default 0.
 	RedisWait int
 	// RedisShardedPubSub publishes with SPUBLISH, for subscribers that use SSUBSCRIBE (Redis 7).
 	RedisShardedPubSub bool
-	// SweepShare is the share of Redis' time that sweeps of patterns and index sets may take together; 1 is all of it. 0.01
-	// to 1. Default 0.25.
+	// SweepShare is the share of Redis' time that sweeps of patterns and index sets may take together; 1 is all of it.
+	// 0.01 to 1. Default 0.25.
 	SweepShare float64
-	// BatchRows is how many rows one claim takes at most. More rows cost less each, and hold their locks
-	// longer. 1 to 10,000. Default 1,000.
+	// BatchRows is how many rows one claim takes at most. More rows cost less each, and hold their locks longer. 1 to
+	// 10,000. Default 1,000.
 	BatchRows int
-	// BatchKeys bounds the keys of one batch; rows beyond it wait for the next, but one row always goes.
-	// 1 to 1,000,000. Default 50,000.
+	// BatchKeys bounds the keys of one batch; rows beyond it wait for the next, but one row always goes. 1 to
+	// 1,000,000. Default 50,000.
 	BatchKeys int
 	// BatchBytes bounds the parameters that one claim fetches. At least 64 KiB. Default 8 MiB.
 	BatchBytes int
-	// IdleInterval is the longest wait between two polls, and so the latency of a change without a wake-up. A worker waits
-	// that long while the outbox is empty or the load is light, so that a batch carries several commits; at a heavier load
-	// it polls more often, down to every 5 ms. Waits are longer by up to a tenth, at random. 1 ms to 1 h. Default 50 ms.
+	// IdleInterval is the longest wait between two polls, and so the latency of a change without a wake-up. A worker
+	// waits that long while the outbox is empty or the load is light, so that a batch carries several commits; at a
+	// heavier load it polls more often, down to every 5 ms. Waits are longer by up to a tenth, at random. 1 ms to 1 h.
+	// Default 50 ms.
 	IdleInterval time.Duration
 	// MaxAttempts is how often a row fails by its own fault before it is dead-lettered. 1 to 100. Default 8.
 	MaxAttempts int
-	// RetryDelay is the wait after a row's first failure; it doubles with each one, jittered, up to 5 min.
-	// 1 ms to 5 min. Default 1 s.
+	// RetryDelay is the wait after a row's first failure; it doubles with each one, jittered, up to 5 min. 1 ms to 5
+	// min. Default 1 s.
 	RetryDelay time.Duration
 	// JournalRetention is how long the journal is kept. At least 1 min. Default 24 h.
 	JournalRetention time.Duration
-	// GaugeSchedule and RetentionSchedule are cron specs (robfig/cron, five fields or "@every"), for reading
-	// the gauges and for deleting old journal rows. Defaults "@every 10s" and "*/5 * * * *": by the clock, so that
-	// processes that live for less than five minutes do it too.
+	// GaugeSchedule and RetentionSchedule are cron specs (robfig/cron, five fields or "@every"), for reading the gauges
+	// and for deleting old journal rows. Defaults "@every 10s" and "*/5 * * * *": by the clock, so that processes that
+	// live for less than five minutes do it too.
 	GaugeSchedule     string
 	RetentionSchedule string
-	// WakeChannel is where applications may PUBLISH after a commit to be served at once. It is only a hint.
-	// "-" turns it off. Default "cache:outbox:wake".
+	// WakeChannel is where applications may PUBLISH after a commit to be served at once. It is only a hint. "-" turns
+	// it off. Default "cache:outbox:wake".
 	WakeChannel string
-	// WakeInterval is the shortest time between the beginnings of two batches that hints cause: a hint that comes sooner
-	// waits, and what comes meanwhile is carried together. 0 to 1 min. Default 0: each hint makes a pass at once.
+	// WakeInterval is the shortest time between the beginnings of two batches that hints cause: a hint that comes
+	// sooner waits, and what comes meanwhile is carried together. 0 to 1 min. Default 0: each hint makes a pass at
+	// once.
 	WakeInterval time.Duration
 }
 
@@ -158,8 +162,8 @@ func (c Config) keyspace() keyspace.Options {
 	}
 }
 
-// Validate names the field, its value and the rule that it breaks. It expects the defaults to be in place, reads no map and
-// asks no server. No error contains a password.
+// Validate names the field, its value and the rule that it breaks. It expects the defaults to be in place, reads no map
+// and asks no server. No error contains a password.
 func (c Config) Validate() error {
 	if err := c.validateWork(); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// What a batch costs in statements and round trips does not depend on the machine, nor on how many rows it has or how large
-// the map is.
+// What a batch costs in statements and round trips does not depend on the machine, nor on how many rows it has or how
+// large the map is.
 func TestCountsOfABatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rows, entities, unlinks int }{
@@ -52,7 +52,8 @@ func TestCountsOfABatch(t *testing.T) {
 // batchStatements are all that a batch sends to MySQL, in order.
 var batchStatements = []string{"START TRANSACTION", "claim", "journal", "delete", "COMMIT"}
 
-// checkStatements also wants scans from the table's start to be rare: while a backlog is drained claims rely on one for 50 ms.
+// checkStatements also wants scans from the table's start to be rare: while a backlog is drained claims rely on one for
+// 50 ms.
 func checkStatements(t *testing.T, log []statement, batches int) {
 	t.Helper()
 	const headLife = 50 * time.Millisecond
@@ -76,8 +77,8 @@ func checkStatements(t *testing.T, log []statement, batches int) {
 	}
 }
 
-// checkPrepared wants few statements to be prepared, and once in a session. When the server has seen the arguments it may prepare
-// one anew.
+// checkPrepared wants few statements to be prepared, and once in a session. When the server has seen the arguments it
+// may prepare one anew.
 func (w *world) checkPrepared(statements int) {
 	w.t.Helper()
 	var n int
@@ -118,8 +119,8 @@ func TestCountsOfAPoll(t *testing.T) {
 	}
 }
 
-// From the claim to the commit a row costs so many allocations, nine of them in reading its columns. Not parallel, since
-// allocations are counted for the whole process.
+// From the claim to the commit a row costs so many allocations, nine of them in reading its columns. Not parallel,
+// since allocations are counted for the whole process.
 func TestAllocationsFromClaimToCommit(t *testing.T) {
 	const rows, batches, perRow = 1000, 10, 15
 	w := newWorld(t, exactMap(1))

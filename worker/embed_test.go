@@ -92,8 +92,8 @@ func (g *guest) sessions() (n int) {
 	return n
 }
 
-// A service runs a worker inside itself: keys of committed rows go, its figures are beside those of the service, and when Run
-// has returned nothing is open any more; then it may be run again.
+// A service runs a worker inside itself: keys of committed rows go, its figures are beside those of the service, and
+// when Run has returned nothing is open any more; then it may be run again.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t)
@@ -163,7 +163,8 @@ func TestEmbeddedDrain(t *testing.T) {
 	}
 }
 
-// What no waiting can cure ends Run and says what to do; a server that is away does not, and a stop while it waits is none.
+// What no waiting can cure ends Run and says what to do; a server that is away does not, and a stop while it waits is
+// none.
 func TestEmbeddedStart(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the map's reload and the cron jobs; they
-// meet in channels only.
+// An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the
+// map's reload and the cron jobs; they meet in channels only.
 type engine struct {
 	cfg        Config
 	store      *store.Store
@@ -56,8 +56,8 @@ func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metri
 	return w
 }
 
-// batchLimit keeps a batch below half of what the server allows a silent session, and below the five seconds in
-// which a stop has to be over.
+// batchLimit keeps a batch below half of what the server allows a silent session, and below the five seconds in which a
+// stop has to be over.
 func batchLimit(claimTimeout time.Duration) time.Duration {
 	return min(claimTimeout*2/5, 4*time.Second)
 }

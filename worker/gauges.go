@@ -15,8 +15,8 @@ func (w *engine) readGauges(ctx context.Context) {
 	w.unread.note(failed, w.health.inOutage())
 }
 
-// unreadTables tells in the log, once for each change, which tables the gauges cannot be read from. Not safe for concurrent
-// use: cron runs one reading at a time.
+// unreadTables tells in the log, once for each change, which tables the gauges cannot be read from. Not safe for
+// concurrent use: cron runs one reading at a time.
 type unreadTables struct {
 	log    *slog.Logger
 	failed map[string]bool // by the last reading
@@ -27,8 +27,8 @@ func newUnreadTables(log *slog.Logger) *unreadTables {
 	return &unreadTables{log: log, failed: map[string]bool{}, told: map[string]bool{}}
 }
 
-// note takes the outcome of a reading. A table is told of when it fails for the second time in a row, since a reading may
-// notice an outage before the loop does, which then tells of it.
+// note takes the outcome of a reading. A table is told of when it fails for the second time in a row, since a reading
+// may notice an outage before the loop does, which then tells of it.
 func (u *unreadTables) note(failed map[string]error, outage bool) {
 	for table, err := range failed {
 		if u.failed[table] && !u.told[table] && !outage {

@@ -17,7 +17,8 @@ const (
 	deadLetterGauge = `unstale_rows_dead{reason="redis_refused"}`
 )
 
-// A table that cannot be read takes its own gauges away, and no others; the log tells of it once, and once when it is over.
+// A table that cannot be read takes its own gauges away, and no others; the log tells of it once, and once when it is
+// over.
 func TestGaugesWithoutOneTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

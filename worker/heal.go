@@ -19,10 +19,12 @@ const (
 	healProgress = 5 * time.Second       // between two lines in the log
 )
 
-// heal compares the journal with Redis' beacons, of all workers that the journal knows, and unlinks again what Redis has
-// lost. When it returns nil, Redis has everything that was settled before the call. What a worker settles meanwhile has a position of its own, and is judged by the next call.
+// heal compares the journal with Redis' beacons, of all workers that the journal knows, and unlinks again what Redis
+// has lost. When it returns nil, Redis has everything that was settled before the call. What a worker settles meanwhile
+// has a position of its own, and is judged by the next call.
 //
-// Each batch that was healed becomes one of this worker's epoch, in the transaction that holds it: workers share the work, and one that dies on the way leaves the rest.
+// Each batch that was healed becomes one of this worker's epoch, in the transaction that holds it: workers share the
+// work, and one that dies on the way leaves the rest.
 func (w *engine) heal(ctx context.Context) error {
 	p := &w.progress // of the whole healing, over the outages in it
 	for {
@@ -50,8 +52,8 @@ func (w *engine) heal(ctx context.Context) error {
 	}
 }
 
-// losses lists, for each epoch of which Redis has lost something, the last position that it still has. Epochs of a Redis
-// without data have lost nothing that could be stale: their batches are adopted.
+// losses lists, for each epoch of which Redis has lost something, the last position that it still has. Epochs of a
+// Redis without data have lost nothing that could be stale: their batches are adopted.
 func (w *engine) losses(ctx context.Context) ([]store.Position, error) {
 	now, err := w.redis.CheckBeacon(ctx)
 	if err != nil || now == (keyspace.Position{}) {

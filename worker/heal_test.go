@@ -127,8 +127,8 @@ func (w watching) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return w.Redis.Unlink(ctx, targets)
 }
 
-// A batch that is under way while Redis goes back in time: its keys are gone, Redis forgets that, and then it is settled.
-// Another worker finds it, also if this one dies at that.
+// A batch that is under way while Redis goes back in time: its keys are gone, Redis forgets that, and then it is
+// settled. Another worker finds it, also if this one dies at that.
 func TestLossWhileABatchIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -311,7 +311,8 @@ func TestHealOfManySweeps(t *testing.T) {
 	}
 }
 
-// A batch of the journal that cannot be read holds no other up: it is set aside where everybody sees it, and is not an outage.
+// A batch of the journal that cannot be read holds no other up: it is set aside where everybody sees it, and is not an
+// outage.
 func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)

@@ -175,8 +175,8 @@ func (h *health) sweepDone() (failed bool) {
 	return failed
 }
 
-// subscribed notes whether the worker is subscribed to wake-ups, and if not, why. Readiness does not tell, since polling
-// finds every row. Each state is logged once until wake-ups are heard again.
+// subscribed notes whether the worker is subscribed to wake-ups, and if not, why. Readiness does not tell, since
+// polling finds every row. Each state is logged once until wake-ups are heard again.
 func (h *health) subscribed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -38,7 +38,8 @@ func (j *journalEntities) has(ctx context.Context, entity string, ask func(conte
 	return j.found[entity], j.err
 }
 
-// delayKnown delays rows whose entity the map does not have and had lately: the file was probably cut short, or is older than what runs elsewhere. Dead-lettering them would lose what a good map cures.
+// delayKnown delays rows whose entity the map does not have and had lately: the file was probably cut short, or is
+// older than what runs elsewhere. Dead-lettering them would lose what a good map cures.
 func (w *engine) delayKnown(ctx context.Context, b *batch) {
 	known := map[string]string{}
 	for i := range b.changes {

@@ -11,8 +11,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup. A lookup
-// is outside the claim: its own connection, its own time limit, the state after the commit.
+// lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup. A lookup is outside
+// the claim: its own connection, its own time limit, the state after the commit.
 type lookups struct {
 	run     lookupFunc
 	answers invalidation.Answers
@@ -34,9 +34,9 @@ type lookupFault struct {
 	retry bool // it may pass: a timeout
 }
 
-// resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage
-// of MySQL. Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are
-// dropped from the batch and stay in the table.
+// resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage of MySQL.
+// Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are dropped from
+// the batch and stay in the table.
 func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalidation.Answers, error) {
 	l := &lookups{run: run, faults: map[askKey]*lookupFault{}}
 	q := questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
@@ -113,9 +113,9 @@ func keyOf(n invalidation.Need) askKey { return askKey{n.Lookup, n.Key()} }
 // joinBy makes by-values comparable.
 func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 
-// ask puts one query for all of by and files the answers: no row found is an empty list. The server compares
-// with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that
-// was not asked for. Then the row that it belongs to cannot be told, and the question is halved until it can.
+// ask puts one query for all of by and files the answers: no row found is an empty list. The server compares with its
+// own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that was not asked for.
+// Then the row that it belongs to cannot be told, and the question is halved until it can.
 func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
 	found, err := l.run(ctx, lookup.SQL, by)
 	if err != nil {
@@ -147,8 +147,8 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 	return l.askSilent(ctx, lookup, by, silent)
 }
 
-// askSilent asks again for the ids without an answer that the server may have taken for another id of the
-// same query: alone, that shows as an answer that was not asked for.
+// askSilent asks again for the ids without an answer that the server may have taken for another id of the same query:
+// alone, that shows as an answer that was not asked for.
 func (l *lookups) askSilent(ctx context.Context, lookup *invalidation.Lookup, by, silent [][]string) error {
 	if len(silent) > 0 && len(silent) < len(by) {
 		return l.ask(ctx, lookup, silent)
@@ -177,8 +177,8 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 	return l.ask(ctx, lookup, by[half:])
 }
 
-// fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and
-// from a server that is away (no row is at fault, and the error is returned).
+// fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and from a
+// server that is away (no row is at fault, and the error is returned).
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
 	var slow *store.SlowLookupError
 	f := &lookupFault{err: err}
@@ -198,8 +198,8 @@ func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]
 	return nil
 }
 
-// canonical reports whether every by-value is an integer in the one form in which a server writes it, so that
-// no other text of the same query can equal it and be answered in its place.
+// canonical reports whether every by-value is an integer in the one form in which a server writes it, so that no other
+// text of the same query can equal it and be answered in its place.
 func canonical(by []string) bool {
 	for _, v := range by {
 		digits := strings.TrimPrefix(v, "-")
@@ -210,9 +210,10 @@ func canonical(by []string) bool {
 	return true
 }
 
-// Expand is what a worker does with a row before it goes to Redis: it asks what the row does not say, and expands. lookup
-// gets the SQL of a lookup, which has one `?` for the list of by-values (tuples when they have several columns), and returns
-// rows of the by-values and the value, as text. The error is an *invalidation.RowError if the row is at fault.
+// Expand is what a worker does with a row before it goes to Redis: it asks what the row does not say, and expands.
+// lookup gets the SQL of a lookup, which has one `?` for the list of by-values (tuples when they have several columns),
+// and returns rows of the by-values and the value, as text. The error is an *invalidation.RowError if the row is at
+// fault.
 func Expand(ctx context.Context, m *invalidation.Map, lookup func(ctx context.Context, query string, by [][]string) ([][]string, error), row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
 	answers, err := b.resolve(ctx, lookup, m.Limits().KeysPerRow)

@@ -29,8 +29,8 @@ func pair(id string, n int) outbox.Invalidation {
 	return outbox.Invalidation{Entity: "pair", ID: id, Params: map[string]any{"text": strings.Repeat("x", 32<<10), "n": list}}
 }
 
-// Sentence 6 and 12: a row that would ask too much is dead-lettered before a question of it is formed, and rows that ask much are
-// carried in batches that stay small. Not parallel, since allocations are counted for the whole process.
+// Sentence 6 and 12: a row that would ask too much is dead-lettered before a question of it is formed, and rows that
+// ask much are carried in batches that stay small. Not parallel, since allocations are counted for the whole process.
 func TestQuestionsAreBoundedInBytes(t *testing.T) {
 	const large, hostile = 6, 20
 	w := newWorld(t, pairMap)

@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis answers and still has
-// what it acknowledged.
+// tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis answers and still
+// has what it acknowledged.
 const tickInterval = time.Second
 
 // loop polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not cut short.
@@ -73,7 +73,8 @@ type clock struct {
 	tick, heal time.Time
 }
 
-// step carries one batch of the hot table, after a plain look whether it has rows, and once a second one of the delayed rows. While an operator has the workers paused it only looks whether that is over.
+// step carries one batch of the hot table, after a plain look whether it has rows, and once a second one of the delayed
+// rows. While an operator has the workers paused it only looks whether that is over.
 func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
@@ -155,8 +156,8 @@ func (w *engine) pollState(ctx context.Context, next *clock) (store.PollState, e
 }
 
 // look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
-// has what others had, who may have died before they could ask. A shard that is back is looked at when the workers
-// have had time to write their beacons there.
+// has what others had, who may have died before they could ask. A shard that is back is looked at when the workers have
+// had time to write their beacons there.
 func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
 		next.heal = now.Add(jitter(healInterval, 0.1))

@@ -122,8 +122,8 @@ func checkLeft(t *testing.T, w *world, gone []string) {
 	}
 }
 
-// Both formats of the event. In array format an escaped character becomes ?, because the oldest clients know
-// no escapes: too much goes there, never too little.
+// Both formats of the event. In array format an escaped character becomes ?, because the oldest clients know no
+// escapes: too much goes there, never too little.
 func TestEventFormats(t *testing.T) {
 	t.Parallel()
 	inv := outbox.Invalidation{Entity: "product", ID: "42", Params: map[string]any{"category_id": "a*"}}

@@ -11,12 +11,12 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// mapInterval is how often the map's file is read. Reading it, rather than watching its folder, sees every
-// way in which a file is replaced: edited in place, renamed over, or a ConfigMap's symbolic link turned.
+// mapInterval is how often the map's file is read. Reading it, rather than watching its folder, sees every way in which
+// a file is replaced: edited in place, renamed over, or a ConfigMap's symbolic link turned.
 const mapInterval = 2 * time.Second
 
-// A mapFile holds the current map and replaces it when its file changes. A broken file leaves the old map in
-// place. Safe for concurrent use.
+// A mapFile holds the current map and replaces it when its file changes. A broken file leaves the old map in place.
+// Safe for concurrent use.
 type mapFile struct {
 	path    string
 	env     func(string) (string, bool)
@@ -30,8 +30,8 @@ type mapFile struct {
 	earlier map[string]string // the version of the last map that had an entity, of those before the current one; guarded by mu
 }
 
-// openMapFile reads and compiles the map at path. env resolves ${...}, as os.LookupEnv does. The error of a
-// broken map is invalidation.Faults.
+// openMapFile reads and compiles the map at path. env resolves ${...}, as os.LookupEnv does. The error of a broken map
+// is invalidation.Faults.
 func openMapFile(path string, env func(string) (string, bool)) (*mapFile, error) {
 	f := &mapFile{path: path, env: env, reload: make(chan struct{}, 1), earlier: map[string]string{}}
 	if _, err := f.read(); err != nil {
@@ -50,11 +50,12 @@ func compiledMap(m *invalidation.Map) *mapFile {
 // Map is the current map.
 func (f *mapFile) Map() *invalidation.Map { return f.current.Load() }
 
-// Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any case. It does not wait.
+// Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any case. It does not
+// wait.
 func (f *mapFile) Reload() { notify(f.reload) }
 
-// read reads the file and reports whether it changed anything, a refusal that is over included. Errors are returned once for
-// each content.
+// read reads the file and reports whether it changed anything, a refusal that is over included. Errors are returned
+// once for each content.
 func (f *mapFile) read() (changed bool, err error) {
 	src, err := invalidation.ReadFile(f.path)
 	f.mu.Lock()
@@ -118,7 +119,8 @@ func (f *mapFile) refusal() error {
 	return f.fail
 }
 
-// watch keeps the map current until ctx ends. It logs what changes, and what somebody asked for. A map without a file stays.
+// watch keeps the map current until ctx ends. It logs what changes, and what somebody asked for. A map without a file
+// stays.
 func (f *mapFile) watch(ctx context.Context, log *slog.Logger, metrics *metrics) {
 	if f.path == "" {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards
-// and alerts rely on them. Safe for concurrent use.
+// metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards and alerts
+// rely on them. Safe for concurrent use.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -151,7 +151,8 @@ func (m *metrics) swept(sweeps int, keys int64) {
 	m.sweptKeys.Add(float64(keys))
 }
 
-// observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like a new one.
+// observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like
+// a new one.
 func (m *metrics) observe(s store.Status, failed map[string]error) {
 	from := func(table string, value float64) float64 {
 		if failed[table] != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A witness looks at both servers when the worker calls Redis: before an UNLINK, a PUBLISH, a scan of the keyspace or
-// a batch of sets. Only for DrainRows and Drain, which call it one after the other or, for sweeps, side by side.
+// A witness looks at both servers when the worker calls Redis: before an UNLINK, a PUBLISH, a scan of the keyspace or a
+// batch of sets. Only for DrainRows and Drain, which call it one after the other or, for sweeps, side by side.
 type witness struct {
 	worker.Redis
 	look func(call string, names []string)
@@ -105,7 +105,8 @@ func (l *lostAnswers) Unlink(ctx context.Context, targets []keyspace.Target) (ke
 	return done, err
 }
 
-// Sentence 10: a pattern is requested by the commit that settles its row, swept after that, and published after its sweep.
+// Sentence 10: a pattern is requested by the commit that settles its row, swept after that, and published after its
+// sweep.
 func TestPatternIsSweptAfterItsRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

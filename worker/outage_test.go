@@ -29,8 +29,8 @@ END`)
 		func() { w.t.Helper(); w.exec("DELETE FROM refusal") }
 }
 
-// A batch is unlinked and its journal row refused: the state says what is wrong with MySQL, and changes with it, in log,
-// metric and /readyz, each once. Rows wait, and go when the cause is gone.
+// A batch is unlinked and its journal row refused: the state says what is wrong with MySQL, and changes with it, in
+// log, metric and /readyz, each once. Rows wait, and go when the cause is gone.
 func TestJournalIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

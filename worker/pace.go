@@ -10,10 +10,10 @@ const (
 	gatherRows   = 8                    // that a batch should find at a light load
 )
 
-// A pace says when the loop polls next. A batch costs MySQL more than a commit does, whether it carries one row or ten, so waits
-// grow until each finds some rows, up to the idle interval: what arrives at a light load is gathered and what arrives
-// at a heavy one hardly waits. Full pages go on at once. A hint makes a pass at once, unless the one before began less than the
-// wake interval ago. Owned by the loop.
+// A pace says when the loop polls next. A batch costs MySQL more than a commit does, whether it carries one row or ten,
+// so waits grow until each finds some rows, up to the idle interval: what arrives at a light load is gathered and what
+// arrives at a heavy one hardly waits. Full pages go on at once. A hint makes a pass at once, unless the one before
+// began less than the wake interval ago. Owned by the loop.
 type pace struct {
 	idle   time.Duration // the longest wait
 	apart  time.Duration // the shortest time between two batches for hints
@@ -33,8 +33,8 @@ func newPace(cfg Config) pace {
 // begin notes that a step begins.
 func (p *pace) begin(now time.Time) { p.began = now }
 
-// next is the wait after a step that has done r. It counts from when the step began, since what was committed after that has
-// waited since then.
+// next is the wait after a step that has done r. It counts from when the step began, since what was committed after
+// that has waited since then.
 func (p *pace) next(now time.Time, r Result) time.Duration {
 	shortest := min(shortestWait, p.idle)
 	hinted := p.hinted

@@ -50,7 +50,8 @@ func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	}
 }
 
-// A wait counts from when the step began, so a commit during a slow batch does not wait for the pass and the idle interval.
+// A wait counts from when the step began, so a commit during a slow batch does not wait for the pass and the idle
+// interval.
 func TestPaceCountsFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{0: 50 * ms, 20 * ms: 30 * ms, 48 * ms: 5 * ms, time.Second: 5 * ms} {
@@ -131,8 +132,8 @@ func carry(p *pace, rate float64, progress time.Duration) (l load) {
 	return l
 }
 
-// At a light load a batch carries several commits, none waits longer than the idle interval, and polls are as rare as when
-// nothing happens. At a heavier one the wait is short.
+// At a light load a batch carries several commits, none waits longer than the idle interval, and polls are as rare as
+// when nothing happens. At a heavier one the wait is short.
 func TestPaceOfALoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

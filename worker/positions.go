@@ -14,8 +14,8 @@ const (
 	positionsBatches = 8                // of this worker that cost as much to read, with what overlaps, as one epoch to ask for
 )
 
-// knownPositions remember the last position of each epoch in the journal. There may be thousands, of processes that are long gone;
-// what changes is asked for every few seconds, the rest seldom. Owned by the loop.
+// knownPositions remember the last position of each epoch in the journal. There may be thousands, of processes that are
+// long gone; what changes is asked for every few seconds, the rest seldom. Owned by the loop.
 type knownPositions struct {
 	last map[string]uint64
 	read time.Time // all of it
@@ -54,8 +54,8 @@ func (l *knownPositions) all(ctx context.Context, store *store.Store) (map[strin
 	return maps.Clone(l.last), nil
 }
 
-// isBusy reports whether this worker, whose last position is given, has settled so much since the last call that asking for every
-// epoch is faster than reading what was settled, for which every row would wait.
+// isBusy reports whether this worker, whose last position is given, has settled so much since the last call that asking
+// for every epoch is faster than reading what was settled, for which every row would wait.
 func (l *knownPositions) isBusy(epoch string, position uint64) bool {
 	return position-l.last[epoch] > uint64(positionsBatches*(len(l.last)+1))
 }

@@ -11,7 +11,8 @@ import (
 // rowLogInterval is the time between two lines of one reason: a broken application makes many bad rows.
 const rowLogInterval = 10 * time.Second
 
-// A rowLog logs what became of rows that failed. Each reason is logged at once, and then at most once in an interval; each row is counted in one line. Safe for concurrent use.
+// A rowLog logs what became of rows that failed. Each reason is logged at once, and then at most once in an interval;
+// each row is counted in one line. Safe for concurrent use.
 type rowLog struct {
 	log     *slog.Logger
 	message string
@@ -91,7 +92,8 @@ func (t *rowLog) close() {
 	}
 }
 
-// logFailedRows logs the rows of a claim that were just dead-lettered or delayed for a fault of their own. That a shard is away is logged elsewhere.
+// logFailedRows logs the rows of a claim that were just dead-lettered or delayed for a fault of their own. That a shard
+// is away is logged elsewhere.
 func (w *engine) logFailedRows(rows []store.ClaimedRow, s store.Settlement) {
 	if len(s.Dead)+len(s.Delays) == 0 {
 		return

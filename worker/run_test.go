@@ -255,7 +255,8 @@ func (f failing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspac
 	return f.Redis.Unlink(ctx, targets)
 }
 
-// Sentence 7: an outage counts against no row's attempts, is logged once when it begins and once when it ends, and shows in readyz.
+// Sentence 7: an outage counts against no row's attempts, is logged once when it begins and once when it ends, and
+// shows in readyz.
 func TestOutageIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -382,8 +383,8 @@ func TestMapReload(t *testing.T) {
 	}
 }
 
-// A map that lacks entities which it had, or which the journal has, keeps their rows waiting and says which; those of an
-// entity that nobody ever knew are dead-lettered at once.
+// A map that lacks entities which it had, or which the journal has, keeps their rows waiting and says which; those of
+// an entity that nobody ever knew are dead-lettered at once.
 func TestEntityThatWasKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

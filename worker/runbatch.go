@@ -30,9 +30,9 @@ const contentionTries = 3
 // claimFunc takes rows: Store.Claim or Store.ClaimDue.
 type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
-// runBatch claims one batch and carries it: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or
-// nothing for MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own
-// fault never stops its neighbours; an error is an outage of a server, and settles nothing.
+// runBatch claims one batch and carries it: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or nothing for
+// MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own fault never stops
+// its neighbours; an error is an outage of a server, and settles nothing.
 //
 // The batch finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
 func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) {

@@ -38,8 +38,8 @@ func (w *world) deadlocks(flavor servers.Kind) (n int) {
 	return n
 }
 
-// Sentence 5: four workers share 50,000 rows. Every key goes, no row is settled twice, and the server's own counter
-// of deadlocks does not move.
+// Sentence 5: four workers share 50,000 rows. Every key goes, no row is settled twice, and the server's own counter of
+// deadlocks does not move.
 func TestFourWorkersShare(t *testing.T) {
 	t.Parallel()
 	w, flavor := newOwnWorld(t, "")

@@ -45,8 +45,8 @@ func notes(n, keys int) []outbox.Invalidation {
 	return invs
 }
 
-// Sentence 12: a batch whose journal entry is larger than max_allowed_packet is cut until it fits, and a row that is too
-// large alone is dead-lettered with a reason. Nothing stands still.
+// Sentence 12: a batch whose journal entry is larger than max_allowed_packet is cut until it fits, and a row that is
+// too large alone is dead-lettered with a reason. Nothing stands still.
 func TestBatchLargerThanAPacket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noteMap)
@@ -96,7 +96,8 @@ func (d dawdling) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return d.Redis.Unlink(ctx, targets)
 }
 
-// Sentence 12: a batch that is too large for its deadline settles what it has unlinked by half of it and releases the rest.
+// Sentence 12: a batch that is too large for its deadline settles what it has unlinked by half of it and releases the
+// rest.
 func TestBatchLargerThanItsDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noteMap)

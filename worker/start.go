@@ -13,8 +13,8 @@ import (
 // awaitPause is the wait between two looks at a MySQL that is not there yet.
 const awaitPause = 500 * time.Millisecond
 
-// await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that does not
-// fit, a password.
+// await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that does not fit, a
+// password.
 func (w *engine) await(ctx context.Context) error {
 	for {
 		err := w.check(ctx)

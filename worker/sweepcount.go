@@ -9,7 +9,8 @@ import (
 const (
 	// countShare is how many times as long as a count of the sets that wait took the next one waits.
 	countShare = 20
-	// steadyTime is for how long no more sets than a batch must have come before their rate tells when all will be taken.
+	// steadyTime is for how long no more sets than a batch must have come before their rate tells when all will be
+	// taken.
 	steadyTime = 5 * time.Second
 )
 

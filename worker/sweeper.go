@@ -10,7 +10,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// sweepLoop carries out the sweeps that batches requested, outside any claim: at once when this worker requested some, and once a second for those of others.
+// sweepLoop carries out the sweeps that batches requested, outside any claim: at once when this worker requested some,
+// and once a second for those of others.
 func (w *engine) sweepLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -61,8 +62,8 @@ func (w *engine) sweepLoop(ctx context.Context) {
 	}
 }
 
-// sweepFailed tells that sweeps fail as a whole, and "unstale status" why, if it is for Redis: MySQL cannot be told of its own
-// outages.
+// sweepFailed tells that sweeps fail as a whole, and "unstale status" why, if it is for Redis: MySQL cannot be told of
+// its own outages.
 func (w *engine) sweepFailed(ctx context.Context, err error) {
 	w.health.sweepFailed(err)
 	var redis *keyspace.Outage
@@ -81,8 +82,8 @@ var (
 	errSweptElsewhere = errors.New("another worker sweeps")
 )
 
-// sweep takes the sweep lock and carries out what waits. It returns how many requests it carried out. The error is errSweptElsewhere where
-// another worker is at it.
+// sweep takes the sweep lock and carries out what waits. It returns how many requests it carried out. The error is
+// errSweptElsewhere where another worker is at it.
 func (w *engine) sweep(ctx context.Context) (done int, err error) {
 	waiting, err := w.store.Sweeps(ctx, 1)
 	if err != nil || len(waiting) == 0 {
@@ -104,7 +105,9 @@ func (w *engine) sweep(ctx context.Context) (done int, err error) {
 	return done, err
 }
 
-// finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the request was made may have stored it after the sweep had gone by, which the next sweep finds if it begins when every lease of that time has run out. A sweep that began as late as that was the settling one.
+// finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the
+// request was made may have stored it after the sweep had gone by, which the next sweep finds if it begins when every
+// lease of that time has run out. A sweep that began as late as that was the settling one.
 func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, position keyspace.Position) error {
 	swept := store.Swept{SettleAfter: m.Lease(), Position: store.Position(position), MapVersion: m.Version()}
 	var again []store.Sweep
@@ -134,7 +137,8 @@ type refusal struct {
 	err     error
 }
 
-// putOff makes requests wait. The log tells of those that Redis refuses for the first time, in one line for all of them.
+// putOff makes requests wait. The log tells of those that Redis refuses for the first time, in one line for all of
+// them.
 func (w *engine) putOff(ctx context.Context, refusals []refusal) error {
 	var fresh []refusal
 	list := make([]store.SweepRefusal, len(refusals))

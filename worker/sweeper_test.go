@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// Sentence 14: what a reader loaded before the change and stores after the first sweep has gone by is found by the settling sweep,
-// which is published again and leaves nothing to do.
+// Sentence 14: what a reader loaded before the change and stores after the first sweep has gone by is found by the
+// settling sweep, which is published again and leaves nothing to do.
 func TestSweepsSettle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -81,7 +81,8 @@ func (s slowSweeper) Sweep(ctx context.Context, patterns []string, watch func(ke
 	return s.Redis.Sweep(ctx, patterns, watch)
 }
 
-// One worker sweeps at a time, and status shows how far it is. When the server takes the sweep lock away the scan is given up, since another worker may be at it.
+// One worker sweeps at a time, and status shows how far it is. When the server takes the sweep lock away the scan is
+// given up, since another worker may be at it.
 func TestSweepingIsOneWorkersWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

@@ -14,7 +14,9 @@ const (
 	bytesOfABatch   = 1 << 20 // of the names of sets
 )
 
-// A sweeping is what the holder of the sweep lock does: index sets in batches, one after the other, and beside them scans for patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of run, owns it.
+// A sweeping is what the holder of the sweep lock does: index sets in batches, one after the other, and beside them
+// scans for patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of
+// run, owns it.
 type sweeping struct {
 	*engine
 	watch *sweepWatch
@@ -46,8 +48,8 @@ func (w *engine) newSweeping(watch *sweepWatch) *sweeping {
 	return s
 }
 
-// run goes on until nothing waits that can be carried out. What is requested meanwhile is begun at once, if nothing of its
-// kind is under way, or afterwards: a request that is made after a key was passed must see it again.
+// run goes on until nothing waits that can be carried out. What is requested meanwhile is begun at once, if nothing of
+// its kind is under way, or afterwards: a request that is made after a key was passed must see it again.
 func (s *sweeping) run() (done int, err error) {
 	ctx, cancel := context.WithCancel(s.watch.ctx)
 	defer cancel()

@@ -79,8 +79,8 @@ func (e *someAway) add(r store.Sweep, err error) *someAway {
 	return e
 }
 
-// sweepSets takes a batch of sets apart: the small ones together, in one batch of the journal, and then the large ones, one
-// after the other. The error is a *someAway unless it ends the work.
+// sweepSets takes a batch of sets apart: the small ones together, in one batch of the journal, and then the large ones,
+// one after the other. The error is a *someAway unless it ends the work.
 func (s *sweeping) sweepSets(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	s.watch.beginSets()
 	m := s.maps.Map()

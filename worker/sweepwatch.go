@@ -13,9 +13,9 @@ const (
 	sweepLogInterval  = 10 * time.Second // between two lines in the log
 )
 
-// A sweepWatch looks after sweeps under way: it tells how far they are, once a second in MySQL and every ten seconds in the
-// log, so that short ones say nothing; and it gives all up when the sweep lock is lost, since another worker has it then, or when
-// an operator pauses the workers. Safe for concurrent use.
+// A sweepWatch looks after sweeps under way: it tells how far they are, once a second in MySQL and every ten seconds in
+// the log, so that short ones say nothing; and it gives all up when the sweep lock is lost, since another worker has it
+// then, or when an operator pauses the workers. Safe for concurrent use.
 type sweepWatch struct {
 	worker *engine
 	lock   *store.SweepLock
@@ -139,8 +139,8 @@ func (s *sweepWatch) run() {
 	}
 }
 
-// tell tells MySQL how far sweeps of a kind are, or that none is under way any more, also when the worker is being stopped;
-// and the log, if aloud. Progress that cannot be told is not a reason to stop.
+// tell tells MySQL how far sweeps of a kind are, or that none is under way any more, also when the worker is being
+// stopped; and the log, if aloud. Progress that cannot be told is not a reason to stop.
 func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	s.mu.Lock()
 	state := s.states[kind]

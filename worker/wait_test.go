@@ -11,7 +11,8 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// A server that is away is asked twice a second or so; one that refuses is asked less and less, down to every five seconds.
+// A server that is away is asked twice a second or so; one that refuses is asked less and less, down to every five
+// seconds.
 func TestOutagePause(t *testing.T) {
 	t.Parallel()
 	full := fmt.Errorf("settle rows: %w", &mysql.MySQLError{Number: 1114, Message: "The table 'cache_outbox_journal' is full"})

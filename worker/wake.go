@@ -6,8 +6,8 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// listen turns messages on the wake channel into polls. A message is only a hint that somebody committed: what
-// is lost, or comes while Redis is away, is found by polling.
+// listen turns messages on the wake channel into polls. A message is only a hint that somebody committed: what is lost,
+// or comes while Redis is away, is found by polling.
 func (w *engine) listen(ctx context.Context) {
 	w.redis.Listen(ctx, w.cfg.WakeChannel, keyspace.Listener{
 		Heard: func() {

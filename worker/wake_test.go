@@ -9,9 +9,9 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// An account that may not subscribe loses hints and nothing else: one warning names the rule that is missing, the gauge is 0,
-// /readyz stays well and polling finds rows. When it may, hints are heard without a restart, and when it no longer may, that
-// is told again.
+// An account that may not subscribe loses hints and nothing else: one warning names the rule that is missing, the gauge
+// is 0, /readyz stays well and polling finds rows. When it may, hints are heard without a restart, and when it no
+// longer may, that is told again.
 func TestRefusedWakeUpsAreNamed(t *testing.T) {
 	t.Parallel()
 	const channel = "cache:outbox:wake"

@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A Worker carries committed rows from MySQL to Redis. Several workers, in one process or in many, share the
-// work. Its methods are safe for concurrent use, but for Run and Drain, of which one may be under way at a time.
+// A Worker carries committed rows from MySQL to Redis. Several workers, in one process or in many, share the work. Its
+// methods are safe for concurrent use, but for Run and Drain, of which one may be under way at a time.
 type Worker struct {
 	cfg     Config
 	maps    *mapFile
@@ -40,10 +40,10 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Log, metrics)}, nil
 }
 
-// Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the batch in hand, closes
-// what it opened and returns nil, within five seconds. It returns an error only for what no waiting can cure: a schema that
-// is not this version's (see package migrations), a password, a setting of the server. Outages are waited out, at the start
-// too. Run may be called again when it has returned.
+// Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the batch in hand,
+// closes what it opened and returns nil, within five seconds. It returns an error only for what no waiting can cure: a
+// schema that is not this version's (see package migrations), a password, a setting of the server. Outages are waited
+// out, at the start too. Run may be called again when it has returned.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	e, err := w.open()
 	if err != nil {
@@ -60,9 +60,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	return e.run(ctx)
 }
 
-// Drain carries what is there now, due rows and sweeps included, and returns when nothing is left to claim: for tests and
-// for jobs. Rows that other workers hold are theirs. An outage ends it with an error, beside which the result says what was
-// done.
+// Drain carries what is there now, due rows and sweeps included, and returns when nothing is left to claim: for tests
+// and for jobs. Rows that other workers hold are theirs. An outage ends it with an error, beside which the result says
+// what was done.
 func (w *Worker) Drain(ctx context.Context) (Result, error) { return w.once(ctx, (*engine).drain) }
 
 // DrainRows is Drain without the sweeps that the rows ask for, which wait.

@@ -38,8 +38,8 @@ type world struct {
 	lookupTimeout time.Duration // 0: one for a busy machine
 }
 
-// newWorld has a migrated database, an empty Redis and the given map; "" is the map that ships, but for its lease. The map's
-// channel is replaced by one of the test's own, since channels are shared by all databases of a Redis.
+// newWorld has a migrated database, an empty Redis and the given map; "" is the map that ships, but for its lease. The
+// map's channel is replaced by one of the test's own, since channels are shared by all databases of a Redis.
 func newWorld(t testing.TB, mapText string) *world {
 	t.Helper()
 	env, r := testenv.MySQL(t), testenv.Redis(t)

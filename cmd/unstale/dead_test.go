@@ -75,7 +75,8 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// Sentence 4: under whichever id a row is put back, history tells of it by the first one: what it unlinked in the end, and its repeat.
+// Sentence 4: under whichever id a row is put back, history tells of it by the first one: what it unlinked in the end,
+// and its repeat.
 func TestHistoryOfARetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -58,8 +58,8 @@ func (h *healthCommand) run(ctx context.Context, p process) error {
 	return nil
 }
 
-// probeAddress is where a worker that listens on an address can be reached on the same host: one that listens on
-// every interface is asked over loopback.
+// probeAddress is where a worker that listens on an address can be reached on the same host: one that listens on every
+// interface is asked over loopback.
 func probeAddress(listen string) (string, error) {
 	if listen == "-" {
 		return "", errors.New("--listen is -: the worker serves nothing that could be asked")

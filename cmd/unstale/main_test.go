@@ -10,8 +10,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// childVariable makes the test binary be unstale itself: tests that kill processes need a real one, and this one
-// is built with the race detector when they are.
+// childVariable makes the test binary be unstale itself: tests that kill processes need a real one, and this one is
+// built with the race detector when they are.
 const childVariable = "UNSTALE_TEST_BE_UNSTALE"
 
 func TestMain(m *testing.M) {

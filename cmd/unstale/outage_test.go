@@ -154,8 +154,8 @@ func (r *running) ready() int {
 	return 0
 }
 
-// Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, counts no attempt, and goes
-// on by itself.
+// Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, counts no attempt, and
+// goes on by itself.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	for name, o := range outages {

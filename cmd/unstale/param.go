@@ -15,8 +15,8 @@ func addParams(flags *pflag.FlagSet) *[]string {
 	return flags.StringArray("param", nil, "a parameter as name=value; given twice, the name is a list")
 }
 
-// parseParams turns name=value pairs into parameters, in the order of first appearance. A name that is given
-// twice is a list.
+// parseParams turns name=value pairs into parameters, in the order of first appearance. A name that is given twice is a
+// list.
 func parseParams(pairs []string) (invalidation.Params, error) {
 	var params invalidation.Params
 	at := map[string]int{}

@@ -84,8 +84,8 @@ func (r *replayCommand) check() error {
 	return nil
 }
 
-// publication is where and how to publish: as the flags say, else as the map does, else, without one, as a map that says
-// nothing. The map is read only for what the flags leave open.
+// publication is where and how to publish: as the flags say, else as the map does, else, without one, as a map that
+// says nothing. The map is read only for what the flags leave open.
 func (r *replayCommand) publication(p process) (channel string, format protocol.Format, err error) {
 	if r.channel != "" && r.format != "" {
 		return r.channel, protocol.Format(r.format), nil

@@ -158,8 +158,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A batch of the journal that cannot be read: replay and history do the rest and name it, and status shows it once a worker
-// has set it aside.
+// A batch of the journal that cannot be read: replay and history do the rest and name it, and status shows it once a
+// worker has set it aside.
 func TestDamagedBatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -53,8 +53,8 @@ func TestKilledInMidBatch(t *testing.T) {
 	w.checkDone(rows)
 }
 
-// Sentence 9: SIGTERM ends a working worker with exit code 0 and nothing half done: what is settled is gone from
-// Redis, what is not is untouched.
+// Sentence 9: SIGTERM ends a working worker with exit code 0 and nothing half done: what is settled is gone from Redis,
+// what is not is untouched.
 func TestTerminatedAtWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,7 +78,8 @@ func TestTerminatedAtWork(t *testing.T) {
 	w.checkDone(rows)
 }
 
-// A signal ends "run --once" after the batch in hand: it says what it carried, and its exit code that something is left.
+// A signal ends "run --once" after the batch in hand: it says what it carried, and its exit code that something is
+// left.
 func TestTerminatedWhileDraining(t *testing.T) {
 	t.Parallel()
 	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {

@@ -18,8 +18,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// envName is the variable that stands in for a flag: --mysql-dsn and MYSQL_DSN are one name. Flags of our own
-// carry the prefix UNSTALE_, so that a variable called MAP or LISTEN of somebody else does not reach us.
+// envName is the variable that stands in for a flag: --mysql-dsn and MYSQL_DSN are one name. Flags of our own carry the
+// prefix UNSTALE_, so that a variable called MAP or LISTEN of somebody else does not reach us.
 func envName(flag string) string {
 	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 	if strings.HasPrefix(name, "MYSQL_") || name == "REDIS_URL" || name == "REDIS_TLS" || strings.HasPrefix(name, "REDIS_DB_") {
@@ -47,8 +47,8 @@ func showEnv(flags *pflag.FlagSet, perCall ...string) {
 	})
 }
 
-// refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in a script: they would
-// choose everything.
+// refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in a script: they
+// would choose everything.
 func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		f := flags.Lookup(name)

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A stopper ends the process on SIGINT and SIGTERM. The first one cancels ctx; a command that does not end by that within
-// the grace is ended, unless it has a step to finish first. The second one ends the process at once. Their
-// default effect would not do: there is none for process 1 of a container, nor for SIGINT in a job that a script runs in
-// the background.
+// A stopper ends the process on SIGINT and SIGTERM. The first one cancels ctx; a command that does not end by that
+// within the grace is ended, unless it has a step to finish first. The second one ends the process at once. Their
+// default effect would not do: there is none for process 1 of a container, nor for SIGINT in a job that a script runs
+// in the background.
 type stopper struct {
 	ctx   context.Context
 	first atomic.Int32 // the signal, 0 before it

@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// foreign matches variables that begin with our name and are not ours: those of tests, and those that Kubernetes sets in
-// every container for a Service whose name begins with unstale.
+// foreign matches variables that begin with our name and are not ours: those of tests, and those that Kubernetes sets
+// in every container for a Service whose name begins with unstale.
 var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|(.*_)?PORT(_[0-9]+_.*)?)$`)
 
-// warnVariables names variables that begin as ours do and belong to no flag, most often because of a spelling mistake: they have no effect.
+// warnVariables names variables that begin as ours do and belong to no flag, most often because of a spelling mistake:
+// they have no effect.
 func warnVariables(cmd *cobra.Command, p process) error {
 	known := append(variables(cmd.Root()), "UNSTALE_SERVERS_DIR") // which package servers reads
 	var unknown, meant []string

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// An account is what the servers and this process have used since they started. MySQL must be on this machine, and nobody
-// else should use the servers.
+// An account is what the servers and this process have used since they started. MySQL must be on this machine, and
+// nobody else should use the servers.
 type account struct {
 	mysql, redis, self float64 // seconds of processor time
 	statements         int64   // that MySQL was sent
@@ -64,9 +64,9 @@ func (a *accountant) read(ctx context.Context) (now account, err error) {
 	return now, err
 }
 
-// Contract for both: no lock, no table of ours. MariaDB counts no flushes of the log, but those of all of InnoDB's files, of
-// which the log's are nearly all. Neither counts those of the binary log; what MySQL's instruments call miscellaneous there
-// is hardly anything else.
+// Contract for both: no lock, no table of ours. MariaDB counts no flushes of the log, but those of all of InnoDB's
+// files, of which the log's are nearly all. Neither counts those of the binary log; what MySQL's instruments call
+// miscellaneous there is hardly anything else.
 const (
 	logSyncsSQL    = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_data_fsyncs', 'Innodb_os_log_fsyncs')"
 	binlogSyncsSQL = `SELECT COALESCE(SUM(COUNT_MISC), 0) FROM performance_schema.file_summary_by_event_name

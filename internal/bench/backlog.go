@@ -15,8 +15,8 @@ const backlogTake = 100_000 // rows, from each backlog
 
 var backlogs = [...]int{100_000, 1_000_000, 5_000_000}
 
-// backlog measures the rate of a worker over the same number of rows from backlogs of several sizes, and the most memory that
-// this process has meanwhile. The ratio is that of the largest backlog to the floor there.
+// backlog measures the rate of a worker over the same number of rows from backlogs of several sizes, and the most
+// memory that this process has meanwhile. The ratio is that of the largest backlog to the floor there.
 func backlog(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {

@@ -16,8 +16,8 @@ type Config struct {
 	RedisURL string
 	// MySQLDSN is a MySQL to measure on, in a database that is made and dropped. Empty: a private one.
 	MySQLDSN string
-	// Map is the text of a map with the entities of the one that ships, for the modes that draw rows of all kinds. Empty:
-	// they are left out.
+	// Map is the text of a map with the entities of the one that ships, for the modes that draw rows of all kinds.
+	// Empty: they are left out.
 	Map string
 	// Workers is how many workers work side by side in the modes drain and cost. 1 to 64. Default 1.
 	Workers int

@@ -68,8 +68,8 @@ type costBench struct {
 	runs  map[string][]cost // by trial
 }
 
-// costs measures what a transaction of an application, an UPDATE and the INSERT of a row, costs the servers and the worker
-// in processor time and in flushes of logs, at low and at middling rates, beside the same without a worker.
+// costs measures what a transaction of an application, an UPDATE and the INSERT of a row, costs the servers and the
+// worker in processor time and in flushes of logs, at low and at middling rates, beside the same without a worker.
 func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {
@@ -182,8 +182,8 @@ func (b *costBench) start(ctx context.Context, s service) (stop func() error, er
 	return stop, nil
 }
 
-// measure makes the commits from one to before another, and tells what one of them has cost when all are carried. Worker is
-// what this process has used.
+// measure makes the commits from one to before another, and tells what one of them has cost when all are carried.
+// Worker is what this process has used.
 func (b *costBench) measure(ctx context.Context, s service, rate, from, to int) (cost, error) {
 	before, err := b.books.read(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 const expandRows = 1_000_000
 
-// expand measures rows per second through a compiled map, from decoded parameters, on one core, beside the concatenation
-// of the one key that comes of it.
+// expand measures rows per second through a compiled map, from decoded parameters, on one core, beside the
+// concatenation of the one key that comes of it.
 func expand(_ context.Context, cfg Config) (*Report, error) {
 	none := func(string) (string, bool) { return "", false }
 	m, err := invalidation.Parse("coupons", []byte(couponMap), none)

@@ -17,9 +17,9 @@ import (
 // floorBatch is how many rows the floor claims, as many as ours.
 const floorBatch = 1000
 
-// floorDrain is the shortest loop that does to coupons what a worker does: it claims the same rows, unlinks the same keys
-// with their leases, publishes the same bytes, writes the same journal row, deletes and commits. It has no map, no faults,
-// no limits, no beacon, no deadline, and one round trip to Redis, whose order it trusts.
+// floorDrain is the shortest loop that does to coupons what a worker does: it claims the same rows, unlinks the same
+// keys with their leases, publishes the same bytes, writes the same journal row, deletes and commits. It has no map, no
+// faults, no limits, no beacon, no deadline, and one round trip to Redis, whose order it trusts.
 func (s *shop) floorDrain(ctx context.Context) error {
 	conn, err := s.floorConn(ctx)
 	if err != nil {

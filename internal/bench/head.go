@@ -31,9 +31,9 @@ type headBench struct {
 	late, drain []float64
 }
 
-// head measures a poll without work while another session's snapshot keeps a million deleted rows from being purged. The
-// floor is the same poll of a table without such rows. Commits whose ids are below all of those then show how long they
-// wait.
+// head measures a poll without work while another session's snapshot keeps a million deleted rows from being purged.
+// The floor is the same poll of a table without such rows. Commits whose ids are below all of those then show how long
+// they wait.
 func head(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {

@@ -16,8 +16,8 @@ const (
 	idleSettle = time.Second // until what happens at the start is over
 )
 
-// idle measures what a worker without work costs: queries per second at MySQL, and its share of a core. The floor is a poll
-// every idle interval and nothing else. It is measured once, for a minute, whatever Runs says.
+// idle measures what a worker without work costs: queries per second at MySQL, and its share of a core. The floor is a
+// poll every idle interval and nothing else. It is measured once, for a minute, whatever Runs says.
 func idle(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {

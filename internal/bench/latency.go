@@ -28,8 +28,8 @@ type trial struct {
 	pooled  bool          // too few in a run for percentiles: those of all runs count together
 }
 
-// trials are in the order in which they take turns. At 500 commits/s nobody who polls is ever idle, so the wait of a quiet
-// outbox shows in commits that come alone, at times that the poll knows nothing of.
+// trials are in the order in which they take turns. At 500 commits/s nobody who polls is ever idle, so the wait of a
+// quiet outbox shows in commits that come alone, at times that the poll knows nothing of.
 var trials = []trial{
 	{name: "floor_wake", wake: true, every: 2 * time.Millisecond, commits: 3000},
 	{name: "ours_wake", ours: true, wake: true, every: 2 * time.Millisecond, commits: 3000},
@@ -58,9 +58,9 @@ type latencyBench struct {
 
 // latency measures the time from a commit to the UNLINK of its key, at 500 commits a second of one row each.
 //
-// The clock starts when the application has the reply to its COMMIT, and ends when whoever serves it has the reply to the
-// UNLINK; what it is from when COMMIT was sent is reported beside it. With a wake-up the application then publishes the hint
-// as the README says.
+// The clock starts when the application has the reply to its COMMIT, and ends when whoever serves it has the reply to
+// the UNLINK; what it is from when COMMIT was sent is reported beside it. With a wake-up the application then publishes
+// the hint as the README says.
 func latency(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// paced calls do for each i below n when it is due, the first at once and then one every so often, whatever became of those
-// before it: hands share the calls, so that a slow one delays no other while a hand is free. It returns by how much each
-// call began late, which is none of what is measured as long as it is small. The first error ends everything.
+// paced calls do for each i below n when it is due, the first at once and then one every so often, whatever became of
+// those before it: hands share the calls, so that a slow one delays no other while a hand is free. It returns by how
+// much each call began late, which is none of what is measured as long as it is small. The first error ends everything.
 func paced(ctx context.Context, every time.Duration, n, hands int, do func(ctx context.Context, i int) error) (late []time.Duration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	late = make([]time.Duration, n)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A slow call delays no other while a hand is free; else those behind it are late by what it took, and none is left out.
+// A slow call delays no other while a hand is free; else those behind it are late by what it took, and none is left
+// out.
 func TestPaced(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond

@@ -15,8 +15,8 @@ import (
 const (
 	// pollInterval is how often the stopwatch of Race looks whether a table is empty, and so how far it is off at most.
 	pollInterval = 5 * time.Millisecond
-	// pauseBefore each turn of Race lets the servers finish what the one before has left to them, pages to write and rows to
-	// purge, which would slow whoever comes next. They do not tell when that is over.
+	// pauseBefore each turn of Race lets the servers finish what the one before has left to them, pages to write and
+	// rows to purge, which would slow whoever comes next. They do not tell when that is over.
 	pauseBefore = time.Second
 )
 
@@ -41,9 +41,10 @@ type Result struct {
 	Publishes int64   `json:"publish_calls"` // likewise
 }
 
-// Race measures rows per second of ours, at its defaults and with batches of one row, and of rivals. They take turns on the
-// same servers with the same ids, whose keys and leases are there before and must be gone after. The stopwatch runs from the
-// start of the consumer until its table is seen to be empty. Of cfg it uses the servers, Runs, Scale (of pauses) and Progress.
+// Race measures rows per second of ours, at its defaults and with batches of one row, and of rivals. They take turns on
+// the same servers with the same ids, whose keys and leases are there before and must be gone after. The stopwatch runs
+// from the start of the consumer until its table is seen to be empty. Of cfg it uses the servers, Runs, Scale (of
+// pauses) and Progress.
 func Race(ctx context.Context, cfg Config, rows int, rivals ...Rival) (st *Standing, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -33,8 +33,8 @@ func (g *Ground) ID(i int) string {
 	return id
 }
 
-// Invalidate unlinks the keys of some ids with their leases and publishes them, in one round trip: the same commands as the
-// floor's. Safe for concurrent use.
+// Invalidate unlinks the keys of some ids with their leases and publishes them, in one round trip: the same commands as
+// the floor's. Safe for concurrent use.
 func (g *Ground) Invalidate(ctx context.Context, ids ...string) error {
 	entries := make([]store.Entry, len(ids))
 	for i, id := range ids {

@@ -10,7 +10,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// serve has a worker carry what comes until the function that it returns is called. The hook sees its commands to Redis.
+// serve has a worker carry what comes until the function that it returns is called. The hook sees its commands to
+// Redis.
 func (s *shop) serve(ctx context.Context, hook redis.Hook, wake bool) (stop func() error, err error) {
 	cfg := worker.Config{BatchRows: floorBatch}
 	if !wake {
@@ -29,8 +30,8 @@ func (s *shop) serveWith(ctx context.Context, name string, hook redis.Hook, cfg 
 	return during(ctx, w.Run), nil
 }
 
-// floorServe has the floor do it: the shortest loop around carryFloor, which makes one batch for all hints that wait, and
-// polls every idle interval. The shop's client has the hook already.
+// floorServe has the floor do it: the shortest loop around carryFloor, which makes one batch for all hints that wait,
+// and polls every idle interval. The shop's client has the hook already.
 func (s *shop) floorServe(ctx context.Context, _ redis.Hook, wake bool) (stop func() error, err error) {
 	defaults := worker.Config{}.WithDefaults()
 	conn, err := s.floorConn(ctx)

@@ -202,8 +202,8 @@ func (o overheard) Write(p []byte) (int, error) {
 	return o.Conn.Write(p)
 }
 
-// hear notes beginnings, and asks for the pattern with the second batch of sets. A batch begins with the sizes of its sets, the
-// first of which is known, and a scan with a page of names.
+// hear notes beginnings, and asks for the pattern with the second batch of sets. A batch begins with the sizes of its
+// sets, the first of which is known, and a scan with a page of names.
 func (b *beginnings) hear(p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

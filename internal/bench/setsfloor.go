@@ -15,10 +15,10 @@ import (
 // floorSetBatch is how many sets the floor takes at a time, as many as ours.
 const floorSetBatch = 500
 
-// floorSets is the shortest loop that takes sets apart and loses no member, also if it is cut off: it reads the requests,
-// renames the sets to names that derive from those, unlinks the members with their leases, publishes them, removes the
-// renamed sets, and writes one row of the journal for all of them. It knows no faults, no sets that are large or no sets at
-// all, no second taker, no beacon and no budget.
+// floorSets is the shortest loop that takes sets apart and loses no member, also if it is cut off: it reads the
+// requests, renames the sets to names that derive from those, unlinks the members with their leases, publishes them,
+// removes the renamed sets, and writes one row of the journal for all of them. It knows no faults, no sets that are
+// large or no sets at all, no second taker, no beacon and no budget.
 func (s *shop) floorSets(ctx context.Context) error {
 	for seq := uint64(1); ; seq++ {
 		entries, ids, err := s.floorRequests(ctx)

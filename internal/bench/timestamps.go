@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// timestamps are when things happened to the commits of a mode, each of which makes one key of its own stale. They are a hook
-// of Redis' client, which notes when the reply to an UNLINK is in: one and the same for ours and for the floor, without a
-// subscriber that would have to be scheduled on top. Safe for concurrent use.
+// timestamps are when things happened to the commits of a mode, each of which makes one key of its own stale. They are
+// a hook of Redis' client, which notes when the reply to an UNLINK is in: one and the same for ours and for the floor,
+// without a subscriber that would have to be scheduled on top. Safe for concurrent use.
 type timestamps struct {
 	began time.Time
 	of    []commitTimes
@@ -88,8 +88,8 @@ func (m *timestamps) await(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// latencies are microseconds to the UNLINK, from the reply to COMMIT and from when COMMIT was sent. The former may be below
-// zero: the row is there a little before the application hears so.
+// latencies are microseconds to the UNLINK, from the reply to COMMIT and from when COMMIT was sent. The former may be
+// below zero: the row is there a little before the application hears so.
 func (m *timestamps) latencies(from, to int) (sinceReply, sinceSent []float64) {
 	for i := from; i < to; i++ {
 		at := &m.of[i]

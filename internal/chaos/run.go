@@ -14,8 +14,8 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// Run plays rounds until everything that cfg asks for has happened, something is lost, or ctx ends, which ends the round
-// in order. The error is what kept it from a verdict; a verdict that finds faults is in the report.
+// Run plays rounds until everything that cfg asks for has happened, something is lost, or ctx ends, which ends the
+// round in order. The error is what kept it from a verdict; a verdict that finds faults is in the report.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -30,8 +30,7 @@ func jitter(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl) * (1 + ttlJitter*(2*rand.Float64()-1)))
 }
 
-// A cache is what the shop's readers do: they load from MySQL and keep the result in Redis. One goroutine at a
-// time.
+// A cache is what the shop's readers do: they load from MySQL and keep the result in Redis. One goroutine at a time.
 type cache struct {
 	shop  shop
 	redis redis.UniversalClient
@@ -39,9 +38,9 @@ type cache struct {
 	keys  []string // all that were ever filled, in the order of the first fill
 }
 
-// fill stores what is missing, as readers would, and returns how many values that were. What is there stays as
-// it is, right or wrong. With renew its time to live starts anew, so that nothing expires while somebody looks
-// for what is gone.
+// fill stores what is missing, as readers would, and returns how many values that were. What is there stays as it is,
+// right or wrong. With renew its time to live starts anew, so that nothing expires while somebody looks for what is
+// gone.
 func (c *cache) fill(ctx context.Context, renew bool) (filled int, err error) {
 	items, err := c.shop.load(ctx, c.names)
 	if err != nil {

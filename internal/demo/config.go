@@ -14,14 +14,14 @@ import (
 
 // Config says on what the demo plays. The zero value is the demo that "make demo" shows.
 type Config struct {
-	// MySQLDSN names a server to use instead of a private one. Its user must be allowed to create and drop
-	// databases called unstale_demo_...; the database that it names is not touched. Empty: a private server.
+	// MySQLDSN names a server to use instead of a private one. Its user must be allowed to create and drop databases
+	// called unstale_demo_...; the database that it names is not touched. Empty: a private server.
 	MySQLDSN string
 	// RedisURL names a Redis to use instead of a private one, single or behind Sentinel: redis, rediss or
 	// redis+sentinel. Only keys that the demo wrote are touched. Empty: a private server.
 	RedisURL string
-	// Flavor is the private database: servers.KindMySQL or servers.KindMariaDB. Empty: MySQL, and MariaDB
-	// where only that is installed. It cannot go with MySQLDSN.
+	// Flavor is the private database: servers.KindMySQL or servers.KindMariaDB. Empty: MySQL, and MariaDB where only
+	// that is installed. It cannot go with MySQLDSN.
 	Flavor servers.Kind
 	// MapFile is the map that the worker uses. Default mapping.yaml.
 	MapFile string

@@ -33,8 +33,8 @@ type Demo struct {
 	cleanups []func(context.Context) error
 }
 
-// Start starts or reaches the servers, sets up the shop and starts the worker. The caller must Close the demo.
-// The error of a broken map is invalidation.Faults, that of a missing program *servers.MissingError.
+// Start starts or reaches the servers, sets up the shop and starts the worker. The caller must Close the demo. The
+// error of a broken map is invalidation.Faults, that of a missing program *servers.MissingError.
 func Start(ctx context.Context, cfg Config) (*Demo, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -1,16 +1,16 @@
-// Package demo plays the main job on real servers: a small shop in MySQL, its cache in Redis, the real worker
-// with the shipped map, a subscriber, and transactions of which it knows beforehand what they make stale.
+// Package demo plays the main job on real servers: a small shop in MySQL, its cache in Redis, the real worker with the
+// shipped map, a subscriber, and transactions of which it knows beforehand what they make stale.
 //
 // What it promises:
 //
-//  1. It works on private servers of its own, or on servers that were named to it. There it has a database of
-//     its own and keys under an environment name of its own, touches nothing else, and removes both at the end.
+//  1. It works on private servers of its own, or on servers that were named to it. There it has a database of its own
+//     and keys under an environment name of its own, touches nothing else, and removes both at the end.
 //  2. It looks for itself. After each change it asks Redis for every key of the shop: what had to go is gone,
-//     everything else is still there. It compares what the subscriber heard with what had to be said, neither
-//     less nor more. At the end every cached value is compared with MySQL.
-//  3. It waits for signals: a change is through when its row has left the outbox's tables, and everything was
-//     heard that was going to be once a message that is sent after that arrives on the same subscription.
-//  4. A transaction that rolled back is judged after a later one was seen through, so that "nothing happened"
-//     does not mean "nothing happened yet".
+//     everything else is still there. It compares what the subscriber heard with what had to be said, neither less nor
+//     more. At the end every cached value is compared with MySQL.
+//  3. It waits for signals: a change is through when its row has left the outbox's tables, and everything was heard
+//     that was going to be once a message that is sent after that arrives on the same subscription.
+//  4. A transaction that rolled back is judged after a later one was seen through, so that "nothing happened" does not
+//     mean "nothing happened yet".
 //  5. Close leaves nothing: no process, no folder, no database, no key.
 package demo

@@ -14,8 +14,8 @@ import (
 // lookupLimit bounds one lookup of the map, on a machine that may be busy.
 const lookupLimit = 2 * time.Second
 
-// checkMap makes sure, before the first row is written, that the map makes nothing stale but the demo's own keys:
-// on a given Redis there are others.
+// checkMap makes sure, before the first row is written, that the map makes nothing stale but the demo's own keys: on a
+// given Redis there are others.
 func (d *Demo) checkMap(ctx context.Context) error {
 	for _, c := range scenario {
 		row, err := c.decoded()

@@ -139,8 +139,8 @@ func (g *guide) addRedis(p *place) {
 	}
 }
 
-// findClient returns how to call a client: by its name if it is on PATH, otherwise the one that was unpacked with
-// the server, run by the loader and the libraries of its tree as the server is. Empty if there is none.
+// findClient returns how to call a client: by its name if it is on PATH, otherwise the one that was unpacked with the
+// server, run by the loader and the libraries of its tree as the server is. Empty if there is none.
 func findClient(server *servers.Program, names ...string) string {
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err == nil {

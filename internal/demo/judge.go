@@ -12,8 +12,8 @@ func (p *player) fault(format string, args ...any) {
 	p.report.Faults = append(p.report.Faults, fmt.Sprintf(format, args...))
 }
 
-// note keeps what was heard. What no change so far makes stale is a fault; something that was heard before is
-// none, because messages come at least once.
+// note keeps what was heard. What no change so far makes stale is a fault; something that was heard before is none,
+// because messages come at least once.
 func (p *player) note(r *round, h heard) error {
 	if h.err != nil {
 		return fmt.Errorf("listen: %w", h.err)
@@ -58,8 +58,8 @@ func (p *player) blame(r *round, name string) string {
 	return r.change.name
 }
 
-// judge compares Redis with what must be there now: nothing of what the change made stale, all the rest. What
-// the worker refused is said first, because it explains what follows.
+// judge compares Redis with what must be there now: nothing of what the change made stale, all the rest. What the
+// worker refused is said first, because it explains what follows.
 func (p *player) judge(ctx context.Context, r *round) error {
 	if err := p.judgeDead(ctx, r); err != nil {
 		return err
@@ -101,8 +101,9 @@ func (p *player) judge(ctx context.Context, r *round) error {
 	return nil
 }
 
-// settling reports whether a key may be gone although no change of this round made it stale: a pattern of an earlier one is
-// swept once more when the readers' leases of that time have run out, which a demo on a busy machine lives to see.
+// settling reports whether a key may be gone although no change of this round made it stale: a pattern of an earlier
+// one is swept once more when the readers' leases of that time have run out, which a demo on a busy machine lives to
+// see.
 func (p *player) settling(key string) bool {
 	swept, ok := p.swept[key]
 	return ok && time.Since(swept) >= p.m.Lease()

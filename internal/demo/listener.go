@@ -20,8 +20,8 @@ type heard struct {
 	err     error  // not nil: why nothing was heard
 }
 
-// A listener is the subscriber: a process of the shop that keeps copies of its own and must hear what is stale.
-// One goroutine reads the subscription; fence and events belong to one other.
+// A listener is the subscriber: a process of the shop that keeps copies of its own and must hear what is stale. One
+// goroutine reads the subscription; fence and events belong to one other.
 type listener struct {
 	redis  redis.UniversalClient
 	sub    *redis.PubSub

@@ -24,8 +24,8 @@ const (
 	couponsSQL = `SELECT code, JSON_OBJECT('code', code, 'percent', percent) FROM coupons ORDER BY code`
 )
 
-// load reads everything that the shop caches: item pages, list pages, the home page, what cities pay for
-// shipping, coupons.
+// load reads everything that the shop caches: item pages, list pages, the home page, what cities pay for shipping,
+// coupons.
 func (s shop) load(ctx context.Context, n names) (items []item, err error) {
 	for _, load := range []func(context.Context, names) ([]item, error){s.products, s.lists, s.home, s.cities, s.coupons} {
 		more, err := load(ctx, n)

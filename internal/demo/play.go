@@ -25,8 +25,8 @@ type round struct {
 	heard     map[string]bool // full names
 }
 
-// Play plays the scenario. The report is never nil and has what was played until an error; what was unexpected
-// is among its faults and no error. Play may be called once.
+// Play plays the scenario. The report is never nil and has what was played until an error; what was unexpected is among
+// its faults and no error. Play may be called once.
 func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	m := d.m

@@ -27,15 +27,15 @@ type Change struct {
 	Settled    int      `json:"settled"` // keys that a settling sweep for an earlier change unlinked once more
 }
 
-// A Target is a key or pattern that a committed change makes stale, or that a change which was rolled back must
-// not touch.
+// A Target is a key or pattern that a committed change makes stale, or that a change which was rolled back must not
+// touch.
 type Target struct {
 	Name    string `json:"name"`
 	Pattern bool   `json:"pattern"`
 	Keys    int    `json:"keys"` // that it covers
 	Left    int    `json:"left"` // of them that Redis still had at the end
-	// Milliseconds from the return of COMMIT until all keys were seen gone, and until the subscriber heard of
-	// it; nil if that did not happen.
+	// Milliseconds from the return of COMMIT until all keys were seen gone, and until the subscriber heard of it; nil
+	// if that did not happen.
 	GoneMS  *float64 `json:"gone_ms"`
 	HeardMS *float64 `json:"heard_ms"`
 	Seq     uint64   `json:"seq"` // of the message, 0 in the array format

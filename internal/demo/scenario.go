@@ -17,8 +17,8 @@ type change struct {
 	stale    []string            // short names of keys and patterns that must go; that must stay after a rollback
 }
 
-// scenario is a day of the shop: each line of the map at least once. What follows the rollback must not
-// share a key with it, because that is what proves it: see player.
+// scenario is a day of the shop: each line of the map at least once. What follows the rollback must not share a key
+// with it, because that is what proves it: see player.
 var scenario = []change{
 	{
 		name:  "product 42 changes price",
@@ -85,8 +85,8 @@ type target struct {
 	keys    []string
 }
 
-// targets resolves what a change makes stale against all keys of the shop. It does so by the beginning of the
-// names alone, so that a fault in the code that matches globs cannot hide itself.
+// targets resolves what a change makes stale against all keys of the shop. It does so by the beginning of the names
+// alone, so that a fault in the code that matches globs cannot hide itself.
 func targets(n names, c change, all []string) ([]target, error) {
 	var list []target
 	for _, short := range c.stale {

@@ -11,8 +11,8 @@ import (
 // refillInterval is how often the shop's readers come back in Serve. It leaves time to see what is gone.
 const refillInterval = 10 * time.Second
 
-// Serve leaves everything running for somebody to play with: it says how (program is how to call unstale), then
-// writes a line for each message and for each return of the shop's readers, until ctx ends, which is not an error.
+// Serve leaves everything running for somebody to play with: it says how (program is how to call unstale), then writes
+// a line for each message and for each return of the shop's readers, until ctx ends, which is not an error.
 func (d *Demo) Serve(ctx context.Context, out io.Writer, program string) error {
 	if _, err := d.cache.fill(ctx, true); err != nil {
 		return unlessEnded(ctx, err)

@@ -26,8 +26,8 @@ var schemaSQL = []string{
 	`CREATE TABLE coupons (code VARCHAR(64) COLLATE utf8mb4_bin PRIMARY KEY, percent INT NOT NULL)`,
 }
 
-// seedSQL fills the tables. Ids and codes are chosen so that one is the beginning of another: what belongs to
-// 42, 7 or SUMMER10 must go without what belongs to 421, 70 or SUMMER100.
+// seedSQL fills the tables. Ids and codes are chosen so that one is the beginning of another: what belongs to 42, 7 or
+// SUMMER10 must go without what belongs to 421, 70 or SUMMER100.
 var seedSQL = []string{
 	`INSERT INTO categories VALUES (7, 'Shoes'), (8, 'Bags'), (9, 'Coats'), (70, 'Gifts')`,
 	`INSERT INTO products VALUES (42, 'Sandal', 4990), (43, 'Boot', 12900), (44, 'Slipper', 1990), (45, 'Satchel', 7900),
@@ -49,15 +49,15 @@ func (s shop) create(ctx context.Context) error {
 	return nil
 }
 
-// plainInsertSQL is how an application in any language says what changed. It appends one row; no lock that
-// another insert waits for.
+// plainInsertSQL is how an application in any language says what changed. It appends one row; no lock that another
+// insert waits for.
 const plainInsertSQL = "INSERT INTO cache_outbox (entity, entity_id) VALUES (?, ?)"
 
 // errRollback makes a transaction of the shop roll back.
 var errRollback = errors.New("the shop changed its mind")
 
-// transact runs a change: the shop's own write and the invalidation, in one transaction. It returns when
-// COMMIT, or ROLLBACK, has been answered.
+// transact runs a change: the shop's own write and the invalidation, in one transaction. It returns when COMMIT, or
+// ROLLBACK, has been answered.
 func (s shop) transact(ctx context.Context, c change) error {
 	err := outbox.InTx(ctx, s.db, func(tx *sql.Tx) error {
 		if err := write(ctx, tx, c); err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// roundLimit bounds one change, from the commit until it was seen through. It takes tens of milliseconds;
-	// the limit is for a machine under load, and below the shortest time to live.
+	// roundLimit bounds one change, from the commit until it was seen through. It takes tens of milliseconds; the limit
+	// is for a machine under load, and below the shortest time to live.
 	roundLimit = 30 * time.Second
 	// lookInterval is the pause between two looks at Redis, and so the error of the times in the report.
 	lookInterval = time.Millisecond
@@ -17,8 +17,8 @@ const (
 	settleInterval = 5 * time.Millisecond
 )
 
-// seeThrough waits until the worker has nothing left to do for the change and everything was heard, and notes
-// meanwhile when which key was gone and which message was heard.
+// seeThrough waits until the worker has nothing left to do for the change and everything was heard, and notes meanwhile
+// when which key was gone and which message was heard.
 func (p *player) seeThrough(ctx context.Context, r *round) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("not through within %s", roundLimit))
 	defer cancel()
@@ -116,9 +116,9 @@ func (p *player) look(ctx context.Context, r *round) (all bool, err error) {
 	return all, nil
 }
 
-// settledSQL reports whether the outbox holds work. Contract: no lock, a handful of rows, one snapshot: a row that
-// is settled and its sweep cannot both be overlooked. UTC_TIMESTAMP is when the statement began, and its snapshot may
-// be later and show a sweep that was requested in between; so only sweeps that were put off do not count.
+// settledSQL reports whether the outbox holds work. Contract: no lock, a handful of rows, one snapshot: a row that is
+// settled and its sweep cannot both be overlooked. UTC_TIMESTAMP is when the statement began, and its snapshot may be
+// later and show a sweep that was requested in between; so only sweeps that were put off do not count.
 const settledSQL = `SELECT NOT EXISTS (SELECT 1 FROM cache_outbox) AND NOT EXISTS (SELECT 1 FROM cache_outbox_delayed)
 	AND NOT EXISTS (SELECT 1 FROM cache_outbox_sweeps WHERE not_before <= UTC_TIMESTAMP(6) + INTERVAL 5 SECOND)`
 

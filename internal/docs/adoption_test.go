@@ -15,8 +15,8 @@ import (
 
 const readmePage = "README.md"
 
-// testAdoption follows the README's smallest adoption, in a place that has the program and nothing else: its map, its commands
-// and its SQL make the keys of its map go.
+// testAdoption follows the README's smallest adoption, in a place that has the program and nothing else: its map, its
+// commands and its SQL make the keys of its map go.
 func testAdoption(t *testing.T, program string) {
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)
 	shopTables(t, shop.DB)
@@ -101,7 +101,8 @@ func (r readme) says(t *testing.T, part string) string {
 	return text.String()
 }
 
-// What pages show of Go stands word for word in examples, or is the program of docs/embedding.md: a test compiles and runs them.
+// What pages show of Go stands word for word in examples, or is the program of docs/embedding.md: a test compiles and
+// runs them.
 func TestGo(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "examples", "*.go"))

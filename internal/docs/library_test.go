@@ -44,8 +44,8 @@ func main() {
 }
 `
 
-// What docs/adopting.md shows compiles outside of this module, and its transactions leave the rows that the page says. So do its
-// SQL examples.
+// What docs/adopting.md shows compiles outside of this module, and its transactions leave the rows that the page says.
+// So do its SQL examples.
 func TestLibraryExample(t *testing.T) {
 	t.Parallel()
 	shop := testenv.MySQL(t)
@@ -73,9 +73,10 @@ func TestLibraryExample(t *testing.T) {
 	want(t, shop.DB, "SELECT CONCAT_WS(' ', entity, entity_id, due_at > UTC_TIMESTAMP()) FROM cache_outbox_delayed", "coupon SUMMER 1")
 }
 
-// outside builds a program as its author would: in a module of its own, beside the checkout, with the page's commands. A file
-// without text is that of examples. It fetches what a new machine does not have, so its checksums and modules need not be among
-// those of this module. Versions are ours, so that a release of somebody else never decides what this test says.
+// outside builds a program as its author would: in a module of its own, beside the checkout, with the page's commands.
+// A file without text is that of examples. It fetches what a new machine does not have, so its checksums and modules
+// need not be among those of this module. Versions are ours, so that a release of somebody else never decides what this
+// test says.
 func outside(t *testing.T, files map[string]string) (program string) {
 	t.Helper()
 	dir := t.TempDir()

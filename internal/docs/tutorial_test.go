@@ -19,8 +19,8 @@ import (
 
 const tutorialPage = "docs/tutorial.md"
 
-// testTutorial does what the tutorial says, from top to bottom, in a copy of the checkout and against empty servers: it types
-// what the consoles show, runs the SQL and sends what Redis is asked. Three dots stand for any text.
+// testTutorial does what the tutorial says, from top to bottom, in a copy of the checkout and against empty servers: it
+// types what the consoles show, runs the SQL and sends what Redis is asked. Three dots stand for any text.
 func testTutorial(t *testing.T, place string) {
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)
 	options, err := redis.ParseURL(cache.URL)
@@ -48,7 +48,8 @@ func testTutorial(t *testing.T, place string) {
 	testTutorialServers(t)
 }
 
-// testTutorialServers compares the addresses that the tutorial and the README export with what docker-compose.yml starts.
+// testTutorialServers compares the addresses that the tutorial and the README export with what docker-compose.yml
+// starts.
 func testTutorialServers(t *testing.T) {
 	t.Helper()
 	server := services(t)["mysql"].Environment

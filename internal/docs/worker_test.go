@@ -37,8 +37,8 @@ entities:
     hold: 1ms
 `
 
-// testWorker runs the program under the accounts of docs/accounts.md and nothing more: migrations down and up,
-// an application's rows, a worker that does everything, its metrics, and dead letters that are put back.
+// testWorker runs the program under the accounts of docs/accounts.md and nothing more: migrations down and up, an
+// application's rows, a worker that does everything, its metrics, and dead letters that are put back.
 func testWorker(t *testing.T, program string) {
 	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
 	as := func(user, password string) string { return dsn(t, server.TCPDSN("shop"), user, password) }

@@ -2,8 +2,8 @@ package keyspace
 
 import "testing"
 
-// A key allocates the name of its lease, and one word for each of the two names, which the client library takes as values
-// of any type. Not parallel, since allocations are counted for the whole process.
+// A key allocates the name of its lease, and one word for each of the two names, which the client library takes as
+// values of any type. Not parallel, since allocations are counted for the whole process.
 func TestAllocationsOfAKey(t *testing.T) {
 	const perKey, perCommand, perCall = 3, 4, 10
 	for _, size := range []int{10, 1000} {

@@ -15,31 +15,32 @@ import (
 
 // A beacon tells later whether Redis still has what it acknowledged.
 //
-// Every pipeline that unlinks has a position: it begins with reading the beacon and ends with writing its own number into it. Replication and persistence keep
-// the order of writes, and a pipeline goes over one connection to one server,
-// so a server that has the number has everything before it. After a failover
-// to a replica that lagged, or a restart from an old snapshot, the number is
-// missing, and what is there instead says how far the server's memory goes.
+// Every pipeline that unlinks has a position: it begins with reading the beacon and ends with writing its own number
+// into it. Replication and persistence keep the order of writes, and a pipeline goes over one connection to one server,
+// so a server that has the number has everything before it. After a failover to a replica that lagged, or a restart
+// from an old snapshot, the number is missing, and what is there instead says how far the server's memory goes.
 //
-// A beacon has two keys, which pipelines write in turn, and each value names its predecessor: "7 6" in one and "6 5" in the other. So a number that was written before anybody looked does not hide the gap before it ("7 6" beside "4 3"), and neither does a crash between the two. GET and SET are all
-// that it takes, which a user of least privilege has.
+// A beacon has two keys, which pipelines write in turn, and each value names its predecessor: "7 6" in one and "6 5" in
+// the other. So a number that was written before anybody looked does not hide the gap before it ("7 6" beside "4 3"),
+// and neither does a crash between the two. GET and SET are all that it takes, which a user of least privilege has.
 //
-// Not covered: in Cluster a name that is redirected (MOVED, ASK) is unlinked after its node's beacon was written. Its loss goes unnoticed only if that node also fails over before its beacon is written again.
+// Not covered: in Cluster a name that is redirected (MOVED, ASK) is unlinked after its node's beacon was written. Its
+// loss goes unnoticed only if that node also fails over before its beacon is written again.
 
-// beaconPrefix begins the names of beacons: the prefix, in Cluster a hash tag
-// for each master, the epoch, and the number of the key.
+// beaconPrefix begins the names of beacons: the prefix, in Cluster a hash tag for each master, the epoch, and the
+// number of the key.
 const beaconPrefix = "unstale:beacon:"
 
-// A Position is a place in the order of what one epoch has had acknowledged. The zero Position is that of a Keyspace without beacons.
+// A Position is a place in the order of what one epoch has had acknowledged. The zero Position is that of a Keyspace
+// without beacons.
 type Position struct {
 	Epoch string // random; another one after each loss
 	N     uint64 // from 1; not every number is used
 }
 
-// A Loss says that Redis does not have any more what it had acknowledged: it
-// failed over to a replica that lagged, or came back with older data, or with
-// none. Ask Survived how far its memory goes, unlink again what came after
-// that, and repeat the call that returned the Loss.
+// A Loss says that Redis does not have any more what it had acknowledged: it failed over to a replica that lagged, or
+// came back with older data, or with none. Ask Survived how far its memory goes, unlink again what came after that, and
+// repeat the call that returned the Loss.
 type Loss struct {
 	Position Position // the last one that Redis had acknowledged
 }
@@ -48,7 +49,8 @@ func (l *Loss) Error() string {
 	return fmt.Sprintf("redis has lost what it acknowledged: position %d of epoch %s", l.Position.N, l.Position.Epoch)
 }
 
-// A beaconWriter writes one beacon, one pipeline after the other. Unlink and Sweep have one each, so that neither waits for the other.
+// A beaconWriter writes one beacon, one pipeline after the other. Unlink and Sweep have one each, so that neither waits
+// for the other.
 type beaconWriter struct {
 	ttl  time.Duration // of the keys; 0: no beacon at all
 	wait waitOption
@@ -92,17 +94,19 @@ func beaconKey(tag, epoch string, slot int) string {
 	return beaconPrefix + tag + epoch + ":" + strconv.Itoa(slot)
 }
 
-// A beaconProbe is the beacon's part of one pipeline for one master: two GETs before
-// everything else, and a SET after it.
+// A beaconProbe is the beacon's part of one pipeline for one master: two GETs before everything else, and a SET after
+// it.
 type beaconProbe struct {
 	shard
 	get [2]*redis.StringCmd
 	set *redis.StatusCmd
 }
 
-// writeBeacon sends commands in one pipeline, as exec does, between a read and a write of the beacon of every master that is not away, and returns the new position. Its error is an *Outage, or a *Loss, after which the writer is in a new epoch. Where a command carries an error that the caller has yet to find, the position counts nonetheless. So it
-// does where a master is away: what the caller has there is not acknowledged,
-// and its beacon stays behind, which at worst makes others unlink once more.
+// writeBeacon sends commands in one pipeline, as exec does, between a read and a write of the beacon of every master
+// that is not away, and returns the new position. Its error is an *Outage, or a *Loss, after which the writer is in a
+// new epoch. Where a command carries an error that the caller has yet to find, the position counts nonetheless. So it
+// does where a master is away: what the caller has there is not acknowledged, and its beacon stays behind, which at
+// worst makes others unlink once more.
 func (k *Keyspace) writeBeacon(ctx context.Context, l *beaconWriter, commands []redis.Cmder) (Position, error) {
 	if l.ttl == 0 {
 		return Position{}, k.exec(ctx, k.client, commands)
@@ -154,9 +158,8 @@ func (l *beaconWriter) probe(ctx context.Context, s shard) beaconProbe {
 	return g
 }
 
-// take reads the answers, and returns the probes that had one. A master must
-// still have the number that it acknowledged last: nothing has overwritten it
-// since. Masters that did not answer are away, unless none did.
+// take reads the answers, and returns the probes that had one. A master must still have the number that it acknowledged
+// last: nothing has overwritten it since. Masters that did not answer are away, unless none did.
 func (l *beaconWriter) take(ctx context.Context, k *Keyspace, probes []beaconProbe) (b Position, answered []beaconProbe, err error) {
 	lost := false
 	gone := map[string]*Outage{}
@@ -193,9 +196,8 @@ func (l *beaconWriter) take(ctx context.Context, k *Keyspace, probes []beaconPro
 	return Position{l.epoch, l.acked}, answered, nil
 }
 
-// markLateAway notes the masters that kept a pipeline until the caller's deadline.
-// The client library then gives the caller's error to all commands that have
-// none, also to those that were answered.
+// markLateAway notes the masters that kept a pipeline until the caller's deadline. The client library then gives the
+// caller's error to all commands that have none, also to those that were answered.
 func (k *Keyspace) markLateAway(ctx context.Context, probes []beaconProbe) {
 	if k.cluster == nil || ctx.Err() != context.DeadlineExceeded {
 		return
@@ -226,10 +228,9 @@ func (k *Keyspace) readProbe(ctx context.Context, get [2]*redis.StringCmd) (seen
 	return seen, nil
 }
 
-// CheckBeacon checks that Redis, and in Cluster every master, answers and still has what it acknowledged to Unlink. It renews the beacon's
-// time to live. The error is an *Outage or a *Loss; in Cluster a master that is
-// away is one where no other answers either, see Away. Without beacons it is
-// Ping.
+// CheckBeacon checks that Redis, and in Cluster every master, answers and still has what it acknowledged to Unlink. It
+// renews the beacon's time to live. The error is an *Outage or a *Loss; in Cluster a master that is away is one where
+// no other answers either, see Away. Without beacons it is Ping.
 func (k *Keyspace) CheckBeacon(ctx context.Context) (Position, error) {
 	if k.unlinks.ttl == 0 {
 		return Position{}, k.Ping(ctx)

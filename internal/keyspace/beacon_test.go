@@ -196,8 +196,8 @@ func TestNoBeacons(t *testing.T) {
 	}
 }
 
-// The verdict on a beacon is right for every history: a model of a server that goes back to older states at random.
-// It may forget more than it must, and never less.
+// The verdict on a beacon is right for every history: a model of a server that goes back to older states at random. It
+// may forget more than it must, and never less.
 func TestVerdictOnEveryHistory(t *testing.T) {
 	t.Parallel()
 	type state struct {

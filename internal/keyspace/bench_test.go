@@ -10,11 +10,9 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// BenchmarkUnlink unlinks 10,000 keys with their leases through a Keyspace,
-// and beside it by a bare pipeline of UNLINKs with 500 names each, whose
-// arguments are made beforehand: the floor. It reports keys a second of both,
-// and the time of the first as a multiple of the time of the second. Both
-// take turns, so that a busy machine slows both.
+// BenchmarkUnlink unlinks 10,000 keys with their leases through a Keyspace, and beside it by a bare pipeline of UNLINKs
+// with 500 names each, whose arguments are made beforehand: the floor. It reports keys a second of both, and the time
+// of the first as a multiple of the time of the second. Both take turns, so that a busy machine slows both.
 func BenchmarkUnlink(b *testing.B) {
 	const size = 10_000
 	server := testenv.OwnRedis(b)
@@ -60,8 +58,8 @@ func BenchmarkUnlink(b *testing.B) {
 	b.ReportMetric(ours.Seconds()/bare.Seconds(), "x-floor")
 }
 
-// BenchmarkSweep makes one sweep of 20 patterns over 100,000 keys of which
-// none matches, and beside it a bare SCAN of the same keys.
+// BenchmarkSweep makes one sweep of 20 patterns over 100,000 keys of which none matches, and beside it a bare SCAN of
+// the same keys.
 func BenchmarkSweep(b *testing.B) {
 	const size = 100_000
 	server := testenv.OwnRedis(b)

@@ -14,11 +14,9 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// sweepMeanwhile sweeps all names that begin with "sweep:", which
-// are 40,000 keys with their leases at the first master and few at the others.
-// Meanwhile it calls happen, when a good part of the first master is scanned
-// and the others are over, and the sweep waits for it. It checks that every name
-// is gone, and nothing else.
+// sweepMeanwhile sweeps all names that begin with "sweep:", which are 40,000 keys with their leases at the first master
+// and few at the others. Meanwhile it calls happen, when a good part of the first master is scanned and the others are
+// over, and the sweep waits for it. It checks that every name is gone, and nothing else.
 func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen func()) keyspace.SweepResult {
 	t.Helper()
 	k.WatchEveryPage()
@@ -68,7 +66,8 @@ func (c *testCluster) tags() []string {
 	return tags
 }
 
-// A master that hands over to its replica goes on answering SCAN. The scan of it counts for nothing, and its successor is scanned from the start.
+// A master that hands over to its replica goes on answering SCAN. The scan of it counts for nothing, and its successor
+// is scanned from the start.
 func TestSweepHandover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, true)
@@ -84,8 +83,7 @@ func TestSweepHandover(t *testing.T) {
 	}
 }
 
-// A master that dies is replaced by its replica, which is scanned from the
-// start.
+// A master that dies is replaced by its replica, which is scanned from the start.
 func TestSweepFailover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, true)
@@ -100,9 +98,8 @@ func TestSweepFailover(t *testing.T) {
 	}
 }
 
-// Keys that move to a master whose scan is over are found there, whether the
-// slot has arrived or is still on its way, and also where that master is new
-// and has no slot yet.
+// Keys that move to a master whose scan is over are found there, whether the slot has arrived or is still on its way,
+// and also where that master is new and has no slot yet.
 func TestSweepMigration(t *testing.T) {
 	t.Parallel()
 	for _, arrives := range []bool{true, false} {

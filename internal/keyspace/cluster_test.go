@@ -126,8 +126,7 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 }
 
-// With sharded Pub/Sub a message stays in the shard of the channel's slot, and
-// finds its way when the slot has moved.
+// With sharded Pub/Sub a message stays in the shard of the channel's slot, and finds its way when the slot has moved.
 func testClusterPublishSharded(t *testing.T, c *testCluster) {
 	k := open(t, keyspace.Options{Redis: at(c.URL()), ShardedPubSub: true})
 	sub := c.Client.SSubscribe(t.Context(), "cache:{sharded}")
@@ -253,8 +252,8 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	if _, err := k.CheckBeacon(t.Context()); !errors.As(err, new(*keyspace.Loss)) {
 		t.Errorf("flushing all nodes is taken for %v", err)
 	}
-	// Keys stand at the old node, as do some of the leases; the others are
-	// taken at the new one. Of the last ten there is neither.
+	// Keys stand at the old node, as do some of the leases; the others are taken at the new one. Of the last ten there
+	// is neither.
 	fill(t, c.Client, keys[:30]...)
 	fill(t, c.Client, leases(keys[:10]...)...)
 	do(to, "importing", c.IDs[from])
@@ -283,9 +282,8 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	wantLeft(t, c.Client, keys)
 }
 
-// A master that is gone without a replica is an outage for its keys, and as soon
-// as the nodes agree that it is gone for all keys, since they are to cover all
-// slots.
+// A master that is gone without a replica is an outage for its keys, and as soon as the nodes agree that it is gone for
+// all keys, since they are to cover all slots.
 func testClusterMasterLost(t *testing.T, c *testCluster) {
 	k := open(t, keyspace.Options{Redis: at(c.URL()), Timeout: 200 * time.Millisecond})
 	k.BeImpatient()
@@ -319,8 +317,7 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 	})
 }
 
-// wantAway checks that the targets with the given indices, and no others,
-// failed by their master's outage.
+// wantAway checks that the targets with the given indices, and no others, failed by their master's outage.
 func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
 	t.Helper()
 	var got []int
@@ -335,8 +332,8 @@ func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
 	}
 }
 
-// One master that is away delays what has to do with its keys, and nothing
-// else: not the other keys, not their beacons, and no message.
+// One master that is away delays what has to do with its keys, and nothing else: not the other keys, not their beacons,
+// and no message.
 func TestClusterShardAway(t *testing.T) {
 	t.Parallel()
 	c := &testCluster{testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")}

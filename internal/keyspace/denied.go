@@ -90,8 +90,8 @@ func deniedName(args []any) string {
 	return ""
 }
 
-// explainRefusals finds out of units that were denied whether it is their lease that the account may not touch: an UNLINK
-// names both. To unlink a lease alone is harmless.
+// explainRefusals finds out of units that were denied whether it is their lease that the account may not touch: an
+// UNLINK names both. To unlink a lease alone is harmless.
 func (k *Keyspace) explainRefusals(ctx context.Context, refused []refusedUnit) error {
 	var denied []int
 	var commands []redis.Cmder

@@ -10,10 +10,9 @@ import (
 // dialer connects within a time: by dial if it is given, which then sees to TLS itself, else with TLS unless config is
 // nil.
 //
-// A dial that fails gives a connection whose every use fails with the reason.
-// The client library would otherwise count failed dials and, once they are as
-// many as its pool is large, try only once a second, so that a recovery would
-// show that late. How often to try is the caller's business.
+// A dial that fails gives a connection whose every use fails with the reason. The client library would otherwise count
+// failed dials and, once they are as many as its pool is large, try only once a second, so that a recovery would show
+// that late. How often to try is the caller's business.
 func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 	plain := &net.Dialer{Timeout: timeout}
 	switch {

@@ -16,13 +16,11 @@ type Estimate struct {
 	Matched []int64 // names that each pattern matches, about
 }
 
-// Estimate looks at some sample names, evenly at all masters, and returns how many
-// names each of patterns matches. Redis hands names out in the order of their
-// hashes, so the first ones are as good as any; in Cluster, Redis 8 hands them
-// out slot by slot, so that a hash tag which many names share weighs too much
-// or too little there. It takes no more than Options.SweepShare of Redis' time
-// and changes nothing. The error is an *Outage, or a *Refusal of a pattern that
-// is not a glob.
+// Estimate looks at some sample names, evenly at all masters, and returns how many names each of patterns matches.
+// Redis hands names out in the order of their hashes, so the first ones are as good as any; in Cluster, Redis 8 hands
+// them out slot by slot, so that a hash tag which many names share weighs too much or too little there. It takes no
+// more than Options.SweepShare of Redis' time and changes nothing. The error is an *Outage, or a *Refusal of a pattern
+// that is not a glob.
 func (k *Keyspace) Estimate(ctx context.Context, patterns []string, sample int64) (Estimate, error) {
 	results := make([]PatternResult, len(patterns))
 	for i, p := range patterns {
@@ -50,9 +48,8 @@ func (k *Keyspace) Estimate(ctx context.Context, patterns []string, sample int64
 	return e, nil
 }
 
-// expectSingle finds a node of a Cluster behind a URL that knows of none: it
-// redirects whoever asks for keys of all slots, and answers a SCAN as if its
-// own were all.
+// expectSingle finds a node of a Cluster behind a URL that knows of none: it redirects whoever asks for keys of all
+// slots, and answers a SCAN as if its own were all.
 func (k *Keyspace) expectSingle(ctx context.Context) error {
 	if k.cluster != nil {
 		return nil

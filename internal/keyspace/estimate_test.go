@@ -8,8 +8,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A sample tells about how many keys match, the whole keyspace tells exactly,
-// and nothing is removed.
+// A sample tells about how many keys match, the whole keyspace tells exactly, and nothing is removed.
 func TestEstimate(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)

@@ -26,8 +26,8 @@ func (p Pace) Scanned(took time.Duration) { p.p.scanned(took) }
 func (p Pace) Owed() time.Duration        { return p.p.due() }
 func (p Pace) Rested(took time.Duration)  { p.p.rested(took) }
 
-// ReadLayout reads what CLUSTER NODES says of the node at address: who has each
-// slot, and from where to where slots are moving.
+// ReadLayout reads what CLUSTER NODES says of the node at address: who has each slot, and from where to where slots are
+// moving.
 func ReadLayout(nodes, address string) (masters map[string]string, slots map[string]int, moves [][2]string, err error) {
 	l := &layout{masters: map[string]string{}}
 	err = l.add(nodes, address)

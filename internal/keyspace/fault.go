@@ -41,8 +41,7 @@ func States() []string {
 	}
 }
 
-// replyStates maps the first word of an error reply, which is all that Redis
-// offers as an error code.
+// replyStates maps the first word of an error reply, which is all that Redis offers as an error code.
 var replyStates = map[string]string{
 	"LOADING":     StateLoading,
 	"READONLY":    StateReadOnly,
@@ -69,8 +68,8 @@ var hints = map[string]string{
 	StateOOM:       "raise maxmemory or set an eviction policy",
 }
 
-// An Outage says that Redis could not be asked, or answered with something
-// that is no row's fault. Wait and do it all again.
+// An Outage says that Redis could not be asked, or answered with something that is no row's fault. Wait and do it all
+// again.
 type Outage struct {
 	Err   error
 	State string // one of the State constants
@@ -86,9 +85,8 @@ func (o *Outage) Error() string {
 
 func (o *Outage) Unwrap() error { return o.Err }
 
-// A Refusal says that Redis refuses one key (or takes no such pattern) and
-// will go on doing so until somebody changes something: NOPERM about the key,
-// WRONGTYPE.
+// A Refusal says that Redis refuses one key (or takes no such pattern) and will go on doing so until somebody changes
+// something: NOPERM about the key, WRONGTYPE.
 type Refusal struct {
 	Key string
 	Err error
@@ -104,12 +102,11 @@ type Failure struct {
 	Err   error // a *Refusal, or in Cluster the *Outage of the target's master
 }
 
-// isRefusal reports whether an error reply concerns one key. It is asked only of
-// replies that can concern one, so never of PUBLISH.
+// isRefusal reports whether an error reply concerns one key. It is asked only of replies that can concern one, so never
+// of PUBLISH.
 //
-// A reply that nobody knows counts as an outage: an outage that is taken for
-// the rows' fault would dead-letter every row there is, while a fault of one key that
-// is taken for an outage stops the work and is seen.
+// A reply that nobody knows counts as an outage: an outage that is taken for the rows' fault would dead-letter every
+// row there is, while a fault of one key that is taken for an outage stops the work and is seen.
 func isRefusal(err error) bool {
 	switch firstWord(err) {
 	case "WRONGTYPE":
@@ -120,11 +117,9 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// isCommandDenied tells a user who may not run the command at all, which no
-// row can help, from one who may not touch this key. Redis has one code for
-// both and nothing but the sentence to tell them apart; this part of it is
-// the same in every version since 6.0: "has no permissions to run the 'unlink'
-// command".
+// isCommandDenied tells a user who may not run the command at all, which no row can help, from one who may not touch
+// this key. Redis has one code for both and nothing but the sentence to tell them apart; this part of it is the same in
+// every version since 6.0: "has no permissions to run the 'unlink' command".
 func isCommandDenied(err error) bool {
 	return strings.Contains(err.Error(), "permissions to run")
 }

@@ -17,8 +17,7 @@ type judge struct {
 	redis *redis.Client
 }
 
-// agree checks that a pattern that is a glob matches key for us exactly if it
-// does so for Redis.
+// agree checks that a pattern that is a glob matches key for us exactly if it does so for Redis.
 func (j judge) agree(t *testing.T, pattern, key string) (matched bool) {
 	t.Helper()
 	g, err := protocol.CompileGlob(pattern)

@@ -7,20 +7,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// HoldToken is the value of a tombstone: what stands in a lease key while a
-// Hold runs. A reader's token must be random, and so never equals it; while it
-// stands there no reader can take the lease, and no fill with another token is
+// HoldToken is the value of a tombstone: what stands in a lease key while a Hold runs. A reader's token must be random,
+// and so never equals it; while it stands there no reader can take the lease, and no fill with another token is
 // accepted.
 const HoldToken = "unstale:hold"
 
-// hold writes the tombstones that targets ask for, and takes the lease out of
-// each unit whose tombstone stands, so that unlinking spares it. A unit whose
-// tombstone was refused keeps its lease: its key is stale all the same. So does
-// one whose master is away, which unlinking will meet as well.
+// hold writes the tombstones that targets ask for, and takes the lease out of each unit whose tombstone stands, so that
+// unlinking spares it. A unit whose tombstone was refused keeps its lease: its key is stale all the same. So does one
+// whose master is away, which unlinking will meet as well.
 //
-// The tombstones stand before the first key is unlinked. They do not share its
-// pipeline, since in Cluster a tombstone that is redirected would arrive after
-// the key had gone.
+// The tombstones stand before the first key is unlinked. They do not share its pipeline, since in Cluster a tombstone
+// that is redirected would arrive after the key had gone.
 func (k *Keyspace) hold(ctx context.Context, targets []Target, units []unit) ([]refusedUnit, error) {
 	longest := map[string]time.Duration{}
 	for _, t := range targets {

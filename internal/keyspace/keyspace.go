@@ -13,8 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Keyspace applies what is stale to one Redis, Sentinel set or Cluster. It
-// is safe for concurrent use.
+// A Keyspace applies what is stale to one Redis, Sentinel set or Cluster. It is safe for concurrent use.
 type Keyspace struct {
 	client redis.UniversalClient
 	// cluster is the same client where it is a Cluster's, and nil otherwise.
@@ -38,9 +37,8 @@ type Keyspace struct {
 	unlinks, sweeps beaconWriter
 }
 
-// Open makes a Keyspace of options, to which defaults are applied. It does not
-// dial: a Redis that is away shows at the first call, as an *Outage. The error
-// names every option at fault.
+// Open makes a Keyspace of options, to which defaults are applied. It does not dial: a Redis that is away shows at the
+// first call, as an *Outage. The error names every option at fault.
 func Open(o Options) (*Keyspace, error) {
 	o = o.WithDefaults()
 	if err := o.Validate(); err != nil {
@@ -61,8 +59,8 @@ func Open(o Options) (*Keyspace, error) {
 	return k, nil
 }
 
-// Close closes all connections. Calls that are under way, and later ones, end
-// in an *Outage. Closing again does nothing.
+// Close closes all connections. Calls that are under way, and later ones, end in an *Outage. Closing again does
+// nothing.
 func (k *Keyspace) Close() error {
 	k.closeOnce.Do(func() {
 		k.late.close()
@@ -73,12 +71,10 @@ func (k *Keyspace) Close() error {
 	return k.closeErr
 }
 
-// Client is the client that the Keyspace works with, for what it does not do
-// itself. It goes with Close.
+// Client is the client that the Keyspace works with, for what it does not do itself. It goes with Close.
 func (k *Keyspace) Client() redis.UniversalClient { return k.client }
 
-// Ping checks that Redis, and in Cluster every master, answers. The error
-// is an *Outage.
+// Ping checks that Redis, and in Cluster every master, answers. The error is an *Outage.
 func (k *Keyspace) Ping(ctx context.Context) error {
 	masters, err := k.masters(ctx)
 	if err != nil {
@@ -126,9 +122,8 @@ func (k *Keyspace) master(ctx context.Context, key string) (*redis.Client, error
 	return c, nil
 }
 
-// outage makes an *Outage of err. In Cluster it also asks for a fresh look at
-// the nodes, since the client by itself looks only once a minute: the outage
-// may be a master that another one has replaced.
+// outage makes an *Outage of err. In Cluster it also asks for a fresh look at the nodes, since the client by itself
+// looks only once a minute: the outage may be a master that another one has replaced.
 func (k *Keyspace) outage(ctx context.Context, err error) *Outage {
 	o := outage(err)
 	switch {
@@ -152,10 +147,9 @@ func (k *Keyspace) outageOrLoss(ctx context.Context, err error) error {
 	return k.outage(ctx, err)
 }
 
-// exec sends commands in one pipeline. It returns an error only where no
-// command carries one: go-redis leaves the commands without an error when the
-// server refuses the connection itself, by WRONGPASS for example. Where the
-// caller's deadline leaves no time to answer, nothing is sent.
+// exec sends commands in one pipeline. It returns an error only where no command carries one: go-redis leaves the
+// commands without an error when the server refuses the connection itself, by WRONGPASS for example. Where the caller's
+// deadline leaves no time to answer, nothing is sent.
 func (k *Keyspace) exec(ctx context.Context, on redis.UniversalClient, commands []redis.Cmder) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leastTime {
 		return k.outage(ctx, fmt.Errorf("%w: %w", errNoTime, context.DeadlineExceeded))

@@ -16,11 +16,11 @@ const (
 	lateLife = 2 * time.Second
 )
 
-// A lateAnswer finds out why a server does not answer in time. One that loads a large file, or runs a long script, says so
-// when it gets to it, which may be too late for a command: by itself that shows as a timeout. So after a timeout somebody
-// with more patience asks as well. Such a server answers one command in time and the next one not, and that is one state: what
-// it said explains the timeouts that follow, until it answers well or the connection fails. In Cluster nobody asks: there a
-// timeout is of one master.
+// A lateAnswer finds out why a server does not answer in time. One that loads a large file, or runs a long script, says
+// so when it gets to it, which may be too late for a command: by itself that shows as a timeout. So after a timeout
+// somebody with more patience asks as well. Such a server answers one command in time and the next one not, and that is
+// one state: what it said explains the timeouts that follow, until it answers well or the connection fails. In Cluster
+// nobody asks: there a timeout is of one master.
 type lateAnswer struct {
 	connect func() redis.UniversalClient // nil: nobody asks
 

@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A layout says which master of a Cluster has which slots, by the word of each
-// master itself. Masters go by the id that they have in the Cluster.
+// A layout says which master of a Cluster has which slots, by the word of each master itself. Masters go by the id that
+// they have in the Cluster.
 type layout struct {
 	masters map[string]string          // address by id, also of those without slots
 	owners  [protocol.SlotCount]string // empty: nobody has the slot
@@ -52,13 +52,12 @@ func (k *Keyspace) layout(ctx context.Context) (*layout, error) {
 	return l, nil
 }
 
-// add records what CLUSTER NODES says of the node that was asked, and where
-// the others are. One line is
+// add records what CLUSTER NODES says of the node that was asked, and where the others are. One line is
 //
 //	<id> <ip:port@cport,hostname> <flags> <master> <ping> <pong> <epoch> <link> <slot> <slot> ...
 //
-// where a slot is 7, 0-5460, [93->-<id>] on its way to another node or
-// [77-<-<id>] from it; the last two stand only in the node's own line.
+// where a slot is 7, 0-5460, [93->-<id>] on its way to another node or [77-<-<id>] from it; the last two stand only in
+// the node's own line.
 func (l *layout) add(nodes, address string) error {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)
@@ -112,8 +111,7 @@ func (l *layout) addSlots(id string, fields []string) error {
 	return nil
 }
 
-// movesSince are the ways of slots that were open in before or in l, or that
-// were gone between the two.
+// movesSince are the ways of slots that were open in before or in l, or that were gone between the two.
 func (l *layout) movesSince(before *layout) map[move]bool {
 	moves := map[move]bool{}
 	for _, m := range before.moves {

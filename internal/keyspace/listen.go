@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// listenPulse is how often a subscription is asked whether it still stands. One that has been silent since it was last
-	// asked does not.
+	// listenPulse is how often a subscription is asked whether it still stands. One that has been silent since it was
+	// last asked does not.
 	listenPulse = 5 * time.Second
 
 	firstListenPause   = 100 * time.Millisecond
@@ -25,17 +25,17 @@ const (
 type Listener struct {
 	// Heard is called for each message.
 	Heard func()
-	// Subscribed is called with nil whenever Redis has confirmed the subscription, and with an *Outage for each attempt that
-	// fails. The loss of one that stood causes no such call, since another attempt follows at once.
+	// Subscribed is called with nil whenever Redis has confirmed the subscription, and with an *Outage for each attempt
+	// that fails. The loss of one that stood causes no such call, since another attempt follows at once.
 	Subscribed func(error)
 }
 
-// Listen subscribes to channel and tells l what comes until ctx ends or the Keyspace is closed. It reconnects by itself,
-// within five seconds and at random times, so that many listeners do not come at once; messages that are published
-// meanwhile are lost, so it fits hints only.
+// Listen subscribes to channel and tells l what comes until ctx ends or the Keyspace is closed. It reconnects by
+// itself, within five seconds and at random times, so that many listeners do not come at once; messages that are
+// published meanwhile are lost, so it fits hints only.
 //
-// It returns as soon as ctx ends, also while a server does not answer: the client library does not give up a command for a
-// context that is cancelled, so what it has under way ends in the background, within Options.Timeout.
+// It returns as soon as ctx ends, also while a server does not answer: the client library does not give up a command
+// for a context that is cancelled, so what it has under way ends in the background, within Options.Timeout.
 func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
 	events := make(chan listenEvent)
 	ended := make(chan struct{})
@@ -88,9 +88,9 @@ func (k *Keyspace) listen(ctx context.Context, channel string, events chan<- lis
 	}
 }
 
-// subscription is one attempt, on a connection of its own: it returns when that is lost, or ctx ends, and reports whether
-// the subscription stood. Reads have no time limit, because one that runs out in the middle of a message leaves the rest of
-// it to be read as the next one; what ends a read is that the connection is closed, by pulse or for ctx.
+// subscription is one attempt, on a connection of its own: it returns when that is lost, or ctx ends, and reports
+// whether the subscription stood. Reads have no time limit, because one that runs out in the middle of a message leaves
+// the rest of it to be read as the next one; what ends a read is that the connection is closed, by pulse or for ctx.
 func (k *Keyspace) subscription(ctx context.Context, channel string, events chan<- listenEvent) (subscribed bool, err error) {
 	sub := k.client.Subscribe(ctx, channel) // what goes wrong here shows at Receive
 	defer sub.Close()

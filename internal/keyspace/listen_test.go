@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A listener hears of messages, also after its connection was lost, and ends
-// with its context, also while the server stands still.
+// A listener hears of messages, also after its connection was lost, and ends with its context, also while the server
+// stands still.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

@@ -23,45 +23,38 @@ const (
 
 // Options say which Redis a Keyspace works on, and how.
 type Options struct {
-	// Redis says where Redis is, as whom to log in, and whether to use TLS. Required; see ParseURL. MasterName makes
-	// it a Sentinel set, several Addrs or IsClusterMode a Cluster, which has only DB 0; else it is one server. How
+	// Redis says where Redis is, as whom to log in, and whether to use TLS. Required; see ParseURL. MasterName makes it
+	// a Sentinel set, several Addrs or IsClusterMode a Cluster, which has only DB 0; else it is one server. How
 	// commands are sent is for this package to say: of its fields Addrs, DB, MasterName, IsClusterMode, those about
 	// credentials, TLSConfig, Dialer, OnConnect, Protocol, ClientName and PoolSize are used and no others.
 	//
-	// PoolSize is the number of connections, for each node of a Cluster. Zero
-	// means 8, the least is 2: taking a set apart holds one connection and
-	// unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.
+	// PoolSize is the number of connections, for each node of a Cluster. Zero means 8, the least is 2: taking a set
+	// apart holds one connection and unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.
 	Redis *redis.UniversalOptions
 
-	// Timeout bounds each of dialling, writing and reading; a pipeline counts
-	// as one command. Zero means 200ms. Less than 50ms would take the fork of
-	// a snapshot for an outage; more than 5s would let one command use up the
-	// time that the caller has for a whole batch. One retry may double it, and
-	// two redirections or retries in Cluster may make it threefold.
+	// Timeout bounds each of dialling, writing and reading; a pipeline counts as one command. Zero means 200ms. Less
+	// than 50ms would take the fork of a snapshot for an outage; more than 5s would let one command use up the time
+	// that the caller has for a whole batch. One retry may double it, and two redirections or retries in Cluster may
+	// make it threefold.
 	Timeout time.Duration
 
-	// BeaconTTL is how long Redis keeps the beacons that tell whether it lost
-	// what it had acknowledged: see Survived. It must exceed the time for which
-	// the caller remembers what it unlinked. Zero: no beacons are written, and
-	// no loss is noticed.
+	// BeaconTTL is how long Redis keeps the beacons that tell whether it lost what it had acknowledged: see Survived.
+	// It must exceed the time for which the caller remembers what it unlinked. Zero: no beacons are written, and no
+	// loss is noticed.
 	BeaconTTL time.Duration
 
-	// WaitReplicas makes every pipeline of Unlink and Sweep wait until so many
-	// replicas of each master it went to have acknowledged it (WAIT), for half
-	// of Timeout at most; fewer are an *Outage. It makes a loss less likely,
-	// and does not exclude it. 0, the default, to 10; it needs BeaconTTL.
+	// WaitReplicas makes every pipeline of Unlink and Sweep wait until so many replicas of each master it went to have
+	// acknowledged it (WAIT), for half of Timeout at most; fewer are an *Outage. It makes a loss less likely, and does
+	// not exclude it. 0, the default, to 10; it needs BeaconTTL.
 	WaitReplicas int
 
-	// SweepShare is the share of Redis' time that Sweep, TakeSet and TakeSets may
-	// take together, from
-	// 0.01 to 1, which means all of it: as fast as Redis answers. Zero means
-	// 0.25. A short sweep is over before it can be slowed down.
+	// SweepShare is the share of Redis' time that Sweep, TakeSet and TakeSets may take together, from 0.01 to 1, which
+	// means all of it: as fast as Redis answers. Zero means 0.25. A short sweep is over before it can be slowed down.
 	SweepShare float64
 
-	// ShardedPubSub makes Publish use SPUBLISH, for subscribers that use
-	// SSUBSCRIBE (Redis 7): a message then goes to the shard that has the
-	// channel's slot and no further. While that shard is away nobody is told,
-	// which is an *Outage.
+	// ShardedPubSub makes Publish use SPUBLISH, for subscribers that use SSUBSCRIBE (Redis 7): a message then goes to
+	// the shard that has the channel's slot and no further. While that shard is away nobody is told, which is an
+	// *Outage.
 	ShardedPubSub bool
 }
 
@@ -81,9 +74,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate checks the fields and how they go together. It expects the
-// defaults to be in place and names every field at fault. No error contains
-// a password.
+// Validate checks the fields and how they go together. It expects the defaults to be in place and names every field at
+// fault. No error contains a password.
 func (o Options) Validate() error {
 	var faults []error
 	if o.Redis == nil {
@@ -140,17 +132,16 @@ func kindOf(o *redis.UniversalOptions) kind {
 	return single
 }
 
-// What all three clients share: one retry, one dial, and no command at
-// connect beyond HELLO and SELECT, since a user of least privilege may lack
-// CLIENT.
+// What all three clients share: one retry, one dial, and no command at connect beyond HELLO and SELECT, since a user of
+// least privilege may lack CLIENT.
 const (
 	maxRetries    = 1
 	dialerRetries = 1
-	// maxRedirects bounds a Cluster's retries and redirections together: one
-	// MOVED and one ASK during a slot migration, or one of them and a retry.
+	// maxRedirects bounds a Cluster's retries and redirections together: one MOVED and one ASK during a slot migration,
+	// or one of them and a retry.
 	maxRedirects = 2
-	// onePool turns off the second pool, of large buffers, that go-redis keeps
-	// for pipelines: here nearly everything is one, so the only pool has them.
+	// onePool turns off the second pool, of large buffers, that go-redis keeps for pipelines: here nearly everything is
+	// one, so the only pool has them.
 	onePool    = -1
 	bufferSize = 64 << 10
 )

@@ -165,9 +165,8 @@ func TestOptionsThatStayOurs(t *testing.T) {
 	}
 }
 
-// Any user and password reach the client as they are, if they are escaped as
-// URLs want it; none of them gets into a log; and no text makes reading fail
-// in another way than by an error.
+// Any user and password reach the client as they are, if they are escaped as URLs want it; none of them gets into a
+// log; and no text makes reading fail in another way than by an error.
 func FuzzURL(f *testing.F) {
 	f.Add("user", "pa:ss/w?r#d@%", "redis+cluster://a,b:1?db=0")
 	f.Add("", "secret", "redis+sentinel://[::1]:7000,b/shop/4?sentinel_password=x")

@@ -35,8 +35,8 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	wantOutage(t, err, keyspace.StateNoPerm)
 }
 
-// When the server refuses the connection itself, go-redis leaves the commands
-// of a pipeline without an error. That must not pass for success.
+// When the server refuses the connection itself, go-redis leaves the commands of a pipeline without an error. That must
+// not pass for success.
 func TestOutageWrongPassword(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--requirepass", "secret")
@@ -120,7 +120,8 @@ func TestOutageLoading(t *testing.T) {
 	mustUnlink(t, k, targets("some:key:1"))
 }
 
-// A server that loads may answer LOADING too late for a command. That is loading nonetheless, and goes on being so until it answers.
+// A server that loads may answer LOADING too late for a command. That is loading nonetheless, and goes on being so
+// until it answers.
 func TestOutageLoadingAnswersLate(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "8000")
@@ -183,8 +184,7 @@ func TestOutageBusyThenSilence(t *testing.T) {
 	<-ended
 }
 
-// A server that is gone is an outage, and when it is back the same Keyspace
-// works.
+// A server that is gone is an outage, and when it is back the same Keyspace works.
 func TestOutageServerKilledAndBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -281,8 +281,7 @@ func TestOutageContextAndClose(t *testing.T) {
 	wantOutage(t, err, keyspace.StateClosed)
 }
 
-// Every error reply has its state. The replies come from a real server, which
-// a script makes say them.
+// Every error reply has its state. The replies come from a real server, which a script makes say them.
 func TestOutageStates(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)

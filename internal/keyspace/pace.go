@@ -8,11 +8,10 @@ import (
 )
 
 const (
-	// scanAim is how long one SCAN should take Redis, which serves nobody else
-	// meanwhile.
+	// scanAim is how long one SCAN should take Redis, which serves nobody else meanwhile.
 	scanAim = 250 * time.Microsecond
-	// scanCount is how many buckets one SCAN looks at where nothing is to be
-	// spared: some 300 microseconds of Redis' time, or a millisecond.
+	// scanCount is how many buckets one SCAN looks at where nothing is to be spared: some 300 microseconds of Redis'
+	// time, or a millisecond.
 	scanCount    = 1000
 	scanCountMin = 10
 	// scanCountFirst is how many the first SCAN looks at, before its cost is known.
@@ -25,10 +24,9 @@ const (
 	minRest = 200 * time.Microsecond
 )
 
-// A pace keeps a sweep within a share of Redis' time: it says how much one SCAN
-// looks at, and for how long to leave Redis alone between two of them. All that
-// it knows is how long answers took, so a Redis that is busy with others, and a
-// slow network, make the sweep gentler. It is safe for concurrent use.
+// A pace keeps a sweep within a share of Redis' time: it says how much one SCAN looks at, and for how long to leave
+// Redis alone between two of them. All that it knows is how long answers took, so a Redis that is busy with others, and
+// a slow network, make the sweep gentler. It is safe for concurrent use.
 type pace struct {
 	share float64       // of Redis' time; 1 or more: all of it
 	users *atomic.Int32 // those that have the share together; nil: this one alone
@@ -47,16 +45,14 @@ func newPace(share float64) *pace {
 	return p
 }
 
-// newPace is the pace of a sweep, which has the share together with the others
-// that are under way.
+// newPace is the pace of a sweep, which has the share together with the others that are under way.
 func (k *Keyspace) newPace() *pace {
 	p := newPace(k.sweepShare)
 	p.users = &k.sweeping
 	return p
 }
 
-// busy notes that a sweep is under way, until the function that it returns is
-// called.
+// busy notes that a sweep is under way, until the function that it returns is called.
 func (k *Keyspace) busy() (over func()) {
 	k.sweeping.Add(1)
 	return func() { k.sweeping.Add(-1) }
@@ -71,8 +67,8 @@ func (p *pace) count() int64 {
 	return int64(p.n)
 }
 
-// scanned records how long Redis took for a SCAN of the last count. Whatever
-// disturbs the measurement makes it longer, so a short one is trusted sooner.
+// scanned records how long Redis took for a SCAN of the last count. Whatever disturbs the measurement makes it longer,
+// so a short one is trusted sooner.
 func (p *pace) scanned(took time.Duration) {
 	if p.unbounded() {
 		return
@@ -117,8 +113,7 @@ func (p *pace) due() time.Duration {
 	return min(p.owed, maxRest)
 }
 
-// rested records for how long Redis was left alone. Timers are late, which
-// counts for the next time.
+// rested records for how long Redis was left alone. Timers are late, which counts for the next time.
 func (p *pace) rested(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

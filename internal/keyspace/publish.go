@@ -19,19 +19,15 @@ type publisher struct {
 	node  string     // the address that the epoch is pinned to
 }
 
-// Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with
-// Options.ShardedPubSub), keys first, in messages of
-// at most protocol.MaxEntries entries, and returns how many messages Redis
-// has confirmed. Without anything to announce no message is sent. An error is an *Outage;
-// the announcement is then to be made again.
+// Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
+// messages of at most protocol.MaxEntries entries, and returns how many messages Redis has confirmed. Without anything
+// to announce no message is sent. An error is an *Outage; the announcement is then to be made again.
 //
-// Messages of one Keyspace bear one random epoch and a sequence without gaps,
-// and subscribers hear them in that order. Delivery is at least once: where
-// an answer got lost, a message may be heard twice with the same number, or
-// again with another number. A number is never used for different contents, so
-// whoever misses one has missed something. In Cluster all messages go through
-// the channel's master, or another one while that is away; when it becomes another node, a new epoch begins,
-// since messages of two nodes may overtake each other.
+// Messages of one Keyspace bear one random epoch and a sequence without gaps, and subscribers hear them in that order.
+// Delivery is at least once: where an answer got lost, a message may be heard twice with the same number, or again with
+// another number. A number is never used for different contents, so whoever misses one has missed something. In Cluster
+// all messages go through the channel's master, or another one while that is away; when it becomes another node, a new
+// epoch begins, since messages of two nodes may overtake each other.
 func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error) {
 	if len(keys)+len(patterns) == 0 {
 		return 0, nil
@@ -69,7 +65,8 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 	return messages, nil
 }
 
-// heard checks the replies to messages that went through a node, and reports whether they are to be sent again through another one.
+// heard checks the replies to messages that went through a node, and reports whether they are to be sent again through
+// another one.
 func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []redis.Cmder) (again bool, err error) {
 	for _, c := range commands {
 		err := c.Err()
@@ -96,8 +93,8 @@ func (k *Keyspace) publishCommand() string {
 	return "publish"
 }
 
-// publishClient is the node's client, or where the node must be the one that
-// has the channel's slot a client that follows the slot.
+// publishClient is the node's client, or where the node must be the one that has the channel's slot a client that
+// follows the slot.
 func (k *Keyspace) publishClient(node *redis.Client) redis.UniversalClient {
 	if k.sharded {
 		return k.client
@@ -105,8 +102,8 @@ func (k *Keyspace) publishClient(node *redis.Client) redis.UniversalClient {
 	return node
 }
 
-// publishNode is the node that messages go through: the channel's master, or another
-// one while that is away. Subscribers hear them at every node.
+// publishNode is the node that messages go through: the channel's master, or another one while that is away.
+// Subscribers hear them at every node.
 func (k *Keyspace) publishNode(ctx context.Context, channel string) (*redis.Client, error) {
 	away, err := k.awayFor(ctx, channel)
 	switch {

@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// subscribe returns what is heard on channel, from now on. It reads the
-// subscription itself: go-redis' channel drops silently when it is full.
+// subscribe returns what is heard on channel, from now on. It reads the subscription itself: go-redis' channel drops
+// silently when it is full.
 func subscribe(t *testing.T, c redis.UniversalClient, channel string) (hear func() string) {
 	t.Helper()
 	s := c.Subscribe(t.Context(), channel)
@@ -117,8 +117,7 @@ func TestPublishManyBytes(t *testing.T) {
 	}
 }
 
-// Several goroutines may publish; what is heard is one sequence without gaps,
-// in order. Two Keyspaces have two epochs.
+// Several goroutines may publish; what is heard is one sequence without gaps, in order. Two Keyspaces have two epochs.
 func TestPublishInOrder(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)

@@ -10,16 +10,14 @@ import (
 // maxRounds bounds how often slots may move on before a sweep gives up.
 const maxRounds = 20
 
-// cluster scans all masters side by side, and then again, from the start, those
-// that a key may have moved to while it went unseen.
+// cluster scans all masters side by side, and then again, from the start, those that a key may have moved to while it
+// went unseen.
 //
-// A key is seen where it is before the scan of its master begins, unless it
-// moves to another master before that scan ends. So it is enough that the other
-// one is scanned once more, from a time at which the scan of the first has
-// ended. A failover is the same: all slots move, to the replica. What moves
-// during the second round was seen in the first, except from the masters of the
-// second round itself, whose slots may move on; and so on. A slot that moves
-// and comes back within one round goes unnoticed: the settling sweep is for that, too.
+// A key is seen where it is before the scan of its master begins, unless it moves to another master before that scan
+// ends. So it is enough that the other one is scanned once more, from a time at which the scan of the first has ended.
+// A failover is the same: all slots move, to the replica. What moves during the second round was seen in the first,
+// except from the masters of the second round itself, whose slots may move on; and so on. A slot that moves and comes
+// back within one round goes unnoticed: the settling sweep is for that, too.
 func (p *sweep) cluster(ctx context.Context) error {
 	patience := p.keyspace.newPatience()
 	before, err := p.layout(ctx, patience)
@@ -82,8 +80,8 @@ func (p *sweep) layout(ctx context.Context, patience *patience) (*layout, error)
 	}
 }
 
-// round scans the masters that are due, side by side, and returns the errors
-// of those that failed in a way that another round may cure.
+// round scans the masters that are due, side by side, and returns the errors of those that failed in a way that another
+// round may cure.
 func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (failed map[string]error, err error) {
 	masters, err := p.keyspace.masters(ctx)
 	if err != nil {
@@ -119,8 +117,8 @@ func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (fail
 	return failed, err
 }
 
-// mayFailOver reports whether a scan that ended with err may succeed at a
-// successor of its master. Of a Loss the caller has to hear at once.
+// mayFailOver reports whether a scan that ended with err may succeed at a successor of its master. Of a Loss the caller
+// has to hear at once.
 func mayFailOver(err error) bool {
 	var o *Outage
 	if !errors.As(err, &o) {

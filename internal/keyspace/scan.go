@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// scanBatch is how many matches are collected before they are unlinked, two
-	// UNLINKs' worth, and scanDelay how long one may have to wait for that.
+	// scanBatch is how many matches are collected before they are unlinked, two UNLINKs' worth, and scanDelay how long
+	// one may have to wait for that.
 	scanBatch = chunkNames
 	scanDelay = 100 * time.Millisecond
-	// memory is how many batches a scan remembers, so as not to count a key
-	// again by its lease: more than pages can be under way between the goroutine
-	// that scans and the one that unlinks.
+	// memory is how many batches a scan remembers, so as not to count a key again by its lease: more than pages can be
+	// under way between the goroutine that scans and the one that unlinks.
 	memory = 3
-	// scanPatience is how long an answer may take. A sweep holds nothing up, so it
-	// sits out a fork or a slow command rather than begin again.
+	// scanPatience is how long an answer may take. A sweep holds nothing up, so it sits out a fork or a slow command
+	// rather than begin again.
 	scanPatience = 5 * time.Second
 )
 
@@ -37,9 +36,8 @@ type scan struct {
 	since time.Time               // when the first of found was found
 }
 
-// scan reads the names of the master that options lead to, with a connection
-// of its own: behind another one there may be another server, where a cursor
-// means nothing. One goroutine scans while another one matches and unlinks.
+// scan reads the names of the master that options lead to, with a connection of its own: behind another one there may
+// be another server, where a cursor means nothing. One goroutine scans while another one matches and unlinks.
 func (p *sweep) scan(ctx context.Context, options *redis.Options) error {
 	s := &scan{sweep: p, pace: p.keyspace.newPace()}
 	s.taken[0] = map[string]bool{}
@@ -82,8 +80,8 @@ func (s *scan) client(options *redis.Options) *redis.Client {
 	return c
 }
 
-// begin measures the time on the wire, and asks how much there is to scan,
-// which a user of least privilege may not know.
+// begin measures the time on the wire, and asks how much there is to scan, which a user of least privilege may not
+// know.
 func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 	for i := range 3 {
 		if err := conn.Ping(ctx).Err(); err != nil {
@@ -177,8 +175,8 @@ func (s *scan) flush(ctx context.Context) error {
 	return err
 }
 
-// end looks whether the server that was scanned is still the one that a new
-// connection leads to: a master that was replaced goes on answering SCAN.
+// end looks whether the server that was scanned is still the one that a new connection leads to: a master that was
+// replaced goes on answering SCAN.
 func (s *scan) end(ctx context.Context, client *redis.Client, started string) error {
 	if !s.sweep.keyspace.failsOver {
 		return nil

@@ -48,8 +48,8 @@ func startSentinel(t *testing.T) *sentinelSet {
 	return &sentinelSet{master, replica, watcher}
 }
 
-// failOver makes the replica the master. The old master answers for ten seconds
-// more, until Sentinel makes it a replica.
+// failOver makes the replica the master. The old master answers for ten seconds more, until Sentinel makes it a
+// replica.
 func (s *sentinelSet) failOver(t *testing.T) {
 	t.Helper()
 	admin := redis.NewSentinelClient(&redis.Options{Addr: s.watcher.Addr(), Password: "watch"})
@@ -93,8 +93,8 @@ func TestSentinel(t *testing.T) {
 	})
 }
 
-// A sweep that began at a server that is no longer a master begins again at its
-// successor, although the old one goes on answering.
+// A sweep that began at a server that is no longer a master begins again at its successor, although the old one goes on
+// answering.
 func TestSweepSentinelFailover(t *testing.T) {
 	t.Parallel()
 	set := startSentinel(t)

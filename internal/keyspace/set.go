@@ -13,32 +13,26 @@ import (
 // setPrefix begins the private names of sets that are being taken apart.
 const setPrefix = "unstale:set:"
 
-// privateName is the name that a set is renamed to: in the same slot, since
-// RENAMENX cannot cross slots, and derived from the id of the work, so that
-// whoever takes the work up again finds it.
+// privateName is the name that a set is renamed to: in the same slot, since RENAMENX cannot cross slots, and derived
+// from the id of the work, so that whoever takes the work up again finds it.
 func privateName(set string, id uint64) string {
 	return setPrefix + "{" + sameSlotTag(set) + "}:" + strconv.FormatUint(id, 10)
 }
 
-// TakeSet unlinks every member of an index set, with its lease, and the set
-// itself. It calls gone with the members of each page once they are unlinked,
-// so that they can be published; an error of gone ends the call, and the next
-// one starts those members over. It counts the members that it found, those of an
-// interrupted call included where there was one. A set that does not exist has
-// none.
+// TakeSet unlinks every member of an index set, with its lease, and the set itself. It calls gone with the members of
+// each page once they are unlinked, so that they can be published; an error of gone ends the call, and the next one
+// starts those members over. It counts the members that it found, those of an interrupted call included where there was
+// one. A set that does not exist has none.
 //
-// The set is first renamed to a private name that derives from id, so that
-// members which are added meanwhile go to a new set and none is lost. The
-// caller must have noted set and id where a crash cannot take them, and call
-// again with the same ones until it has succeeded: what is left under the
-// private name is then finished before the set is looked for again. It is read
-// in pages, however large it is, within Options.SweepShare of Redis' time. Ids of different callers may collide: their
-// sets are taken apart one after the other. Two callers with the same set and id
-// at a time disturb each other in nothing but their counts.
+// The set is first renamed to a private name that derives from id, so that members which are added meanwhile go to a
+// new set and none is lost. The caller must have noted set and id where a crash cannot take them, and call again with
+// the same ones until it has succeeded: what is left under the private name is then finished before the set is looked
+// for again. It is read in pages, however large it is, within Options.SweepShare of Redis' time. Ids of different
+// callers may collide: their sets are taken apart one after the other. Two callers with the same set and id at a time
+// disturb each other in nothing but their counts.
 //
-// The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is not a set
-// or Redis refused a member. A refused member stays in the private set, which keeps the time to
-// live that the set had.
+// The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is not a set or Redis refused a member. A
+// refused member stays in the private set, which keeps the time to live that the set had.
 func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
 	defer k.busy()()
 	t := tally{writer: &k.sweeps}
@@ -73,10 +67,8 @@ func (k *Keyspace) takeSet(ctx context.Context, t *tally, set, private string, g
 	}
 }
 
-// takeAway renames set to private, or finds that it is gone. It does neither
-// where there may be something under the private name to be drained first:
-// another caller's set, or this one, renamed by an attempt whose answer got
-// lost.
+// takeAway renames set to private, or finds that it is gone. It does neither where there may be something under the
+// private name to be drained first: another caller's set, or this one, renamed by an attempt whose answer got lost.
 func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, absent bool, err error) {
 	// SCARD refuses what is not a set, which RENAMENX would take away.
 	size, err := k.client.SCard(ctx, set).Result()
@@ -97,11 +89,9 @@ func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, ab
 	return false, false, k.refusal(ctx, set, err)
 }
 
-// drain unlinks the members of a private set, and removes from it what it has
-// unlinked and nothing else: another taker may have renamed a new set to the
-// private name meanwhile. A set that is left empty does not exist. It keeps to
-// one connection: behind another one there may be another server, where a cursor
-// means nothing.
+// drain unlinks the members of a private set, and removes from it what it has unlinked and nothing else: another taker
+// may have renamed a new set to the private name meanwhile. A set that is left empty does not exist. It keeps to one
+// connection: behind another one there may be another server, where a cursor means nothing.
 func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone func(members []string) error) (members int64, err error) {
 	node, err := k.master(ctx, private)
 	if err != nil {
@@ -134,8 +124,8 @@ func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone fun
 	return members, refused
 }
 
-// page unlinks some members of a private set. Refused is the *Refusal of the
-// first of those that Redis refused, which stay in the set.
+// page unlinks some members of a private set. Refused is the *Refusal of the first of those that Redis refused, which
+// stay in the set.
 func (k *Keyspace) page(ctx context.Context, t *tally, private string, names []string, gone func(members []string) error) (refused, err error) {
 	failed, err := k.unlinkMembers(ctx, t, names)
 	if err != nil {
@@ -185,9 +175,8 @@ func forgetting(ctx context.Context, private string, members []string) []redis.C
 	return commands
 }
 
-// unlinkMembers unlinks members with their leases. The failures are those that
-// Redis refused, and in Cluster those whose master is away, of which the first one
-// comes before any refusal. The error is an *Outage or a *Loss.
+// unlinkMembers unlinks members with their leases. The failures are those that Redis refused, and in Cluster those
+// whose master is away, of which the first one comes before any refusal. The error is an *Outage or a *Loss.
 func (k *Keyspace) unlinkMembers(ctx context.Context, tally *tally, names []string) ([]Failure, error) {
 	units := make([]unit, len(names))
 	for i, name := range names {

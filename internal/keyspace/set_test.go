@@ -143,8 +143,7 @@ func testTakeSetResumes(t *testing.T, take taker) {
 	}
 }
 
-// Members that are added all the time do not keep the call from ending: what is
-// added after the rename is another set.
+// Members that are added all the time do not keep the call from ending: what is added after the rename is another set.
 func TestTakeSetLeavesTheNextSet(t *testing.T) { withTakers(t, testTakeSetLeavesTheNextSet) }
 
 func testTakeSetLeavesTheNextSet(t *testing.T, take taker) {
@@ -185,8 +184,8 @@ func testTakeSetOfSomethingElse(t *testing.T, take taker) {
 	}
 }
 
-// A member that Redis refuses keeps the private set, for another attempt; it
-// keeps its time to live, so that it cannot stay for ever.
+// A member that Redis refuses keeps the private set, for another attempt; it keeps its time to live, so that it cannot
+// stay for ever.
 func TestTakeSetRefusedMember(t *testing.T) { withTakers(t, testTakeSetRefusedMember) }
 
 func testTakeSetRefusedMember(t *testing.T, take taker) {
@@ -218,8 +217,8 @@ func testTakeSetRefusedMember(t *testing.T, take taker) {
 	}
 }
 
-// Two takers of one set, as after a sweep lock that was lost unnoticed: what the second
-// one has just renamed to the private name is not the first one's to remove.
+// Two takers of one set, as after a sweep lock that was lost unnoticed: what the second one has just renamed to the
+// private name is not the first one's to remove.
 func TestTakeSetTwice(t *testing.T) { withTakers(t, testTakeSetTwice) }
 
 func testTakeSetTwice(t *testing.T, take taker) {
@@ -270,8 +269,7 @@ func testTakeSetUnannounced(t *testing.T, take taker) {
 	}
 }
 
-// Many sets cost hardly more round trips than one, and what is wrong with one of
-// them concerns no other.
+// Many sets cost hardly more round trips than one, and what is wrong with one of them concerns no other.
 func TestTakeSets(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

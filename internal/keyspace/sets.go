@@ -11,11 +11,10 @@ import (
 const (
 	// largeSet is how many members a set may have that TakeSets takes: one page.
 	largeSet = 1000
-	// roundMembers is how many members TakeSets has in memory, and in one pipeline,
-	// by what their sets said of their sizes.
+	// roundMembers is how many members TakeSets has in memory, and in one pipeline, by what their sets said of their
+	// sizes.
 	roundMembers = roundNames / 2
-	// leftoverPage is how many buckets of a private set are looked at whose size is
-	// not known.
+	// leftoverPage is how many buckets of a private set are looked at whose size is not known.
 	leftoverPage = 100
 	// maxTries is how often TakeSets looks at one set before it leaves it to TakeSet.
 	maxTries = 4
@@ -37,19 +36,16 @@ type TakenSets struct {
 type SetResult struct {
 	Members int64 // that were found
 	Large   bool  // it has more members than a page, and is left to TakeSet with those that it still has
-	// Err is a *Refusal, as of TakeSet, or in Cluster the *Outage of the set's slot or master, or of
-	// a member's.
+	// Err is a *Refusal, as of TakeSet, or in Cluster the *Outage of the set's slot or master, or of a member's.
 	Err error
 }
 
-// TakeSets does to many sets what TakeSet does to one, in a few pipelines for all
-// of them: some hundred sets cost hardly more round trips than one. Sets of more than
-// 1,000 members are left alone, and so is what keeps changing; TakeSet takes those. It has no more than some 10,000
-// members in memory.
+// TakeSets does to many sets what TakeSet does to one, in a few pipelines for all of them: some hundred sets cost
+// hardly more round trips than one. Sets of more than 1,000 members are left alone, and so is what keeps changing;
+// TakeSet takes those. It has no more than some 10,000 members in memory.
 //
-// It calls gone with members of many sets at once. What concerns one set is that
-// set's Err. An error is an *Outage, a *Loss or gone's own: nothing is then known
-// to be done, and repeating the call is harmless.
+// It calls gone with members of many sets at once. What concerns one set is that set's Err. An error is an *Outage, a
+// *Loss or gone's own: nothing is then known to be done, and repeating the call is harmless.
 func (k *Keyspace) TakeSets(ctx context.Context, requests []SetRequest, gone func(members []string) error) (TakenSets, error) {
 	defer k.busy()()
 	b := &setBatch{keyspace: k, gone: gone, tally: tally{writer: &k.sweeps}, pace: k.newPace()}
@@ -218,8 +214,8 @@ func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
 	return nil
 }
 
-// moved records the answers about one set. What was not renamed, since there is
-// something under the private name or since the set has gone, is looked at again.
+// moved records the answers about one set. What was not renamed, since there is something under the private name or
+// since the set has gone, is looked at again.
 func (b *setBatch) moved(ctx context.Context, s *smallSet) error {
 	s.found, s.failed = nil, nil
 	names, cursor, err := s.scan.Result()

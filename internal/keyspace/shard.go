@@ -13,33 +13,32 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// shardsLife is how long the list of shards is remembered: asking costs a round
-// trip. It is asked for anew after an outage.
+// shardsLife is how long the list of shards is remembered: asking costs a round trip. It is asked for anew after an
+// outage.
 const shardsLife = time.Second
 
-// awayLife is how long a master that did not answer counts as away, beyond the
-// time that three commands may take to find that out again. CheckBeacon, called once a second, finds out sooner that it is back, or that it is still away, and waits
-// for awayPing at most.
+// awayLife is how long a master that did not answer counts as away, beyond the time that three commands may take to
+// find that out again. CheckBeacon, called once a second, finds out sooner that it is back, or that it is still away,
+// and waits for awayPing at most.
 const (
 	awayLife = 2 * time.Second
 	awayPing = 500 * time.Millisecond
 )
 
-// leastTime is what a pipeline needs to be worth sending. Later, masters would
-// look away that were never asked in earnest.
+// leastTime is what a pipeline needs to be worth sending. Later, masters would look away that were never asked in
+// earnest.
 const leastTime = 50 * time.Millisecond
 
 var errNoTime = errors.New("no time is left to ask")
 
-// A shard is a master of a Cluster. Outside of Cluster there is one, whose
-// fields are empty.
+// A shard is a master of a Cluster. Outside of Cluster there is one, whose fields are empty.
 type shard struct {
 	tag  string // a hash tag whose slot the master has
 	addr string
 }
 
-// shards are the masters, and which of them are away: one that does not answer
-// concerns the keys that it has, and no others.
+// shards are the masters, and which of them are away: one that does not answer concerns the keys that it has, and no
+// others.
 type shards struct {
 	mu   sync.Mutex
 	list []shard
@@ -62,9 +61,8 @@ func (s *shards) of(addr string) *Outage {
 	return nil
 }
 
-// shards lists the masters of a Cluster with their hash tags. A master that is
-// replaced by its replica keeps its tag. One whose slots move may get another,
-// under which its beacon starts anew.
+// shards lists the masters of a Cluster with their hash tags. A master that is replaced by its replica keeps its tag.
+// One whose slots move may get another, under which its beacon starts anew.
 func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 	if k.cluster == nil {
 		return []shard{{}}, nil
@@ -121,8 +119,8 @@ func (k *Keyspace) present(ctx context.Context) ([]shard, error) {
 	return present, nil
 }
 
-// Away lists the masters of a Cluster that did not answer last, by address.
-// What concerns their keys fails at once; CheckBeacon finds out when they are back.
+// Away lists the masters of a Cluster that did not answer last, by address. What concerns their keys fails at once;
+// CheckBeacon finds out when they are back.
 func (k *Keyspace) Away() []string {
 	k.shards.mu.Lock()
 	defer k.shards.mu.Unlock()
@@ -211,9 +209,8 @@ func (k *Keyspace) lookForAway(ctx context.Context) error {
 	return nil
 }
 
-// shardOutage is the Outage that err is of one master of a Cluster, or nil
-// where it is not an error of one master alone. One that kept the caller until its
-// deadline counts, so that it does not do so again.
+// shardOutage is the Outage that err is of one master of a Cluster, or nil where it is not an error of one master
+// alone. One that kept the caller until its deadline counts, so that it does not do so again.
 func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
 	if k.cluster == nil || errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, errNoTime) {
 		return nil

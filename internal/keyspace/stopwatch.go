@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// A stopwatch tells how long the server behind a connection took for its last
-// answer, from the request to the answer's first byte: the time on the wire is
-// in it, reading and parsing a long answer is not. It is for one connection
-// that is used by one goroutine at a time.
+// A stopwatch tells how long the server behind a connection took for its last answer, from the request to the answer's
+// first byte: the time on the wire is in it, reading and parsing a long answer is not. It is for one connection that is
+// used by one goroutine at a time.
 type stopwatch struct {
 	asked  atomic.Int64 // nanoseconds since start, of the last write
 	took   atomic.Int64 // nanoseconds, of the last answer
@@ -45,8 +44,7 @@ func (s *stopwatch) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// interrupt makes the last connection fail at once, which the client library
-// does only for a deadline.
+// interrupt makes the last connection fail at once, which the client library does only for a deadline.
 func (s *stopwatch) interrupt() {
 	if c := s.conn.Load(); c != nil {
 		_ = c.Close() // whoever reads gets the error

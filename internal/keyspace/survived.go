@@ -8,15 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Everything is what Survived says of an epoch in a Redis that holds no data:
-// nothing stale can be in it.
+// Everything is what Survived says of an epoch in a Redis that holds no data: nothing stale can be in it.
 const Everything = math.MaxUint64
 
-// Survived says for each epoch, of this or of other processes, up to which position
-// Redis still has what it acknowledged; in Cluster it is the master with the
-// shortest memory that counts, of those that are not away. It may be one too few after a Loss, whose
-// own pipeline wrote over one of the two keys. 0 means that nothing is known to
-// be left, since the beacon is gone. The error is an *Outage.
+// Survived says for each epoch, of this or of other processes, up to which position Redis still has what it
+// acknowledged; in Cluster it is the master with the shortest memory that counts, of those that are not away. It may be
+// one too few after a Loss, whose own pipeline wrote over one of the two keys. 0 means that nothing is known to be
+// left, since the beacon is gone. The error is an *Outage.
 func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
 	positions := make(map[string]uint64, len(epochs))
 	present, err := k.present(ctx)
@@ -79,8 +77,7 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 	return err
 }
 
-// empty reports whether a master has no key but beacons. A user who may not SCAN
-// cannot know, and takes it for no.
+// empty reports whether a master has no key but beacons. A user who may not SCAN cannot know, and takes it for no.
 func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 	master, err := k.master(ctx, tag)
 	if err != nil {
@@ -106,8 +103,7 @@ func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 	return true, nil
 }
 
-// survived is the last number up to which nothing is missing, 0 if there is
-// none, given both keys of a beacon.
+// survived is the last number up to which nothing is missing, 0 if there is none, given both keys of a beacon.
 func survived(a, b value) uint64 {
 	if b.n > a.n {
 		a, b = b, a

@@ -27,8 +27,8 @@ func sweepPatterns() []string {
 	return list
 }
 
-// One sweep removes what Redis itself says matches, and nothing else. The
-// leases go too, also those whose key does not exist.
+// One sweep removes what Redis itself says matches, and nothing else. The leases go too, also those whose key does not
+// exist.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -86,8 +86,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A pattern that is not a glob and a key that Redis refuses are told apart from
-// the rest, which is swept.
+// A pattern that is not a glob and a key that Redis refuses are told apart from the rest, which is swept.
 func TestSweepRefusals(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -123,8 +122,7 @@ func TestSweepNothing(t *testing.T) {
 	}
 }
 
-// A sweep that is interrupted says what it has done, and the next one does the
-// rest.
+// A sweep that is interrupted says what it has done, and the next one does the rest.
 func TestSweepInterrupted(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -174,8 +172,7 @@ func TestSweepInterrupted(t *testing.T) {
 	}
 }
 
-// A sweep goes page by page, and unlinks while it scans, so that Redis stays
-// available to others.
+// A sweep goes page by page, and unlinks while it scans, so that Redis stays available to others.
 func TestSweepInPages(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -193,8 +190,7 @@ func TestSweepInPages(t *testing.T) {
 	}
 }
 
-// A Redis that is silent for longer than Timeout, as during a fork, does not cost
-// a pass what it has done.
+// A Redis that is silent for longer than Timeout, as during a fork, does not cost a pass what it has done.
 func TestSweepSitsOutAStall(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// failoverPatience is how long a sweep waits for a master's successor: longer
-	// than a Cluster takes to elect one at its default node timeout of 15 s.
+	// failoverPatience is how long a sweep waits for a master's successor: longer than a Cluster takes to elect one at
+	// its default node timeout of 15 s.
 	failoverPatience = 30 * time.Second
 	failoverPause    = 200 * time.Millisecond
 )
@@ -68,8 +68,7 @@ func (p *sweep) run(ctx context.Context) error {
 	return p.scan(ctx, p.keyspace.client.(*redis.Client).Options())
 }
 
-// sentinel scans the master, and its successor from the start where it fails
-// over meanwhile.
+// sentinel scans the master, and its successor from the start where it fails over meanwhile.
 func (p *sweep) sentinel(ctx context.Context) error {
 	options := p.keyspace.client.(*redis.Client).Options()
 	for patience := p.keyspace.newPatience(); ; p.again(1) {

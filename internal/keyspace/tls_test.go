@@ -20,8 +20,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// TLS is on when the URL, TLS or TLSConfig says so, and then certificates are
-// checked.
+// TLS is on when the URL, TLS or TLSConfig says so, and then certificates are checked.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, authorities := certificate(t)

@@ -11,19 +11,17 @@ import (
 )
 
 const (
-	// chunkNames is how many names one UNLINK has at most. Redis serves
-	// nobody else meanwhile: 500 names take it a quarter of a millisecond.
+	// chunkNames is how many names one UNLINK has at most. Redis serves nobody else meanwhile: 500 names take it a
+	// quarter of a millisecond.
 	chunkNames = 500
-	// roundNames and roundBytes bound one pipeline, so that it passes well
-	// within one Timeout: 10,000 names take Redis some 10 ms, and a megabyte
-	// takes a slow network 80 ms.
+	// roundNames and roundBytes bound one pipeline, so that it passes well within one Timeout: 10,000 names take Redis
+	// some 10 ms, and a megabyte takes a slow network 80 ms.
 	roundNames = 10_000
 	roundBytes = 1 << 20
 )
 
-// A unit is a key and the name of its lease, which are always unlinked by the
-// same command. Lease is empty where the key has none, or where a tombstone
-// stands in its place.
+// A unit is a key and the name of its lease, which are always unlinked by the same command. Lease is empty where the
+// key has none, or where a tombstone stands in its place.
 type unit struct {
 	index      int // of the target or pattern that it comes from
 	key, lease string
@@ -34,8 +32,8 @@ func newUnit(index int, key string) unit {
 	return unit{index: index, key: key, lease: lease}
 }
 
-// found is what is to be unlinked for a name that a scan found: the key with its lease where the key matches, also where
-// it is only the lease that exists.
+// found is what is to be unlinked for a name that a scan found: the key with its lease where the key matches, also
+// where it is only the lease that exists.
 func found(m *match.Matcher, name string) (unit, bool) {
 	if index := m.First(name); index >= 0 {
 		return newUnit(index, name), true
@@ -105,8 +103,7 @@ func (k *Keyspace) chunks(units []unit) []chunk {
 	return chunks
 }
 
-// cut appends chunks of at most chunkNames names and roundBytes bytes, and of
-// one unit at least.
+// cut appends chunks of at most chunkNames names and roundBytes bytes, and of one unit at least.
 func cut(chunks []chunk, units []unit) []chunk {
 	start, names, bytes := 0, 0, 0
 	for i, u := range units {

@@ -13,34 +13,27 @@ import (
 type Target struct {
 	Key string
 
-	// Hold, if more than zero, puts a tombstone in the place of the key's
-	// lease for that long, so that nobody can fill the key meanwhile. It is
-	// rounded up to milliseconds. A key that can have no lease is never
-	// filled, and needs none.
+	// Hold, if more than zero, puts a tombstone in the place of the key's lease for that long, so that nobody can fill
+	// the key meanwhile. It is rounded up to milliseconds. A key that can have no lease is never filled, and needs
+	// none.
 	//
-	// Within one call the longest Hold of a key counts. Over several calls
-	// the last one counts: a target with a shorter Hold or with none ends a
-	// Hold that still runs. So whatever makes the same key stale should ask
-	// for the same Hold.
+	// Within one call the longest Hold of a key counts. Over several calls the last one counts: a target with a shorter
+	// Hold or with none ends a Hold that still runs. So whatever makes the same key stale should ask for the same Hold.
 	Hold time.Duration
 }
 
 // Unlinked says what came of Unlink.
 type Unlinked struct {
-	// Failures are the targets that Redis refused, and in Cluster those whose
-	// master is away, ordered by index.
+	// Failures are the targets that Redis refused, and in Cluster those whose master is away, ordered by index.
 	Failures []Failure
-	// Position is the place after the last name: see Survived. It is zero where
-	// there was nothing to unlink.
+	// Position is the place after the last name: see Survived. It is zero where there was nothing to unlink.
 	Position Position
 }
 
-// Unlink removes targets with their leases. In Cluster a master that is away is
-// the failure of its targets, while the others are unlinked. An error is an
-// *Outage or a *Loss:
-// some targets may be gone, nothing may be taken for done, and unlinking all of
-// them again is harmless. It makes one round trip for each 10,000 names or so,
-// and one more if a target has a Hold.
+// Unlink removes targets with their leases. In Cluster a master that is away is the failure of its targets, while the
+// others are unlinked. An error is an *Outage or a *Loss: some targets may be gone, nothing may be taken for done, and
+// unlinking all of them again is harmless. It makes one round trip for each 10,000 names or so, and one more if a
+// target has a Hold.
 func (k *Keyspace) Unlink(ctx context.Context, targets []Target) (Unlinked, error) {
 	units := make([]unit, len(targets))
 	for i, t := range targets {
@@ -99,8 +92,8 @@ type tally struct {
 	split   []unit // of a chunk whose slot is moving
 }
 
-// unlink removes units, in pipelines of a beacon writer. When it returns an error the tally
-// holds what was done before it.
+// unlink removes units, in pipelines of a beacon writer. When it returns an error the tally holds what was done before
+// it.
 func (k *Keyspace) unlink(ctx context.Context, l *beaconWriter, units []unit) (t tally, err error) {
 	t.writer = l
 	if err := k.send(ctx, &t, k.chunks(units)); err != nil {
@@ -176,8 +169,8 @@ func (t *tally) addAway(c chunk, o *Outage) {
 	}
 }
 
-// send sends one pipeline. All of a tally's pipelines belong to one epoch:
-// another one means that the writer has had a Loss, and some may be lost.
+// send sends one pipeline. All of a tally's pipelines belong to one epoch: another one means that the writer has had a
+// Loss, and some may be lost.
 func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) error {
 	b, err := k.writeBeacon(ctx, t.writer, commands)
 	if err != nil {
@@ -216,18 +209,16 @@ func (t *tally) count(c chunk, reply *redis.IntCmd) error {
 	return nil
 }
 
-// isSplit reports whether a chunk was turned away because its slot is on its way
-// from one node to another, with some of the names here and some there. A name
-// that does not exist, as most leases do not, counts as there.
+// isSplit reports whether a chunk was turned away because its slot is on its way from one node to another, with some of
+// the names here and some there. A name that does not exist, as most leases do not, counts as there.
 func isSplit(c chunk, err error) bool {
 	names, _ := c.size()
 	return names > 1 && redis.IsTryAgainError(err)
 }
 
-// unlinkSplit removes the units of split chunks name by name, which a slot on its way allows.
-// All leases are gone before the first key is asked for: in one pipeline a
-// lease that is redirected to the other node would arrive after its key, and
-// what a reader stored between the two would stay.
+// unlinkSplit removes the units of split chunks name by name, which a slot on its way allows. All leases are gone
+// before the first key is asked for: in one pipeline a lease that is redirected to the other node would arrive after
+// its key, and what a reader stored between the two would stay.
 func (k *Keyspace) unlinkSplit(ctx context.Context, t *tally) error {
 	var leases, keys []unit
 	for _, u := range t.split {

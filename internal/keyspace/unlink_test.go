@@ -36,8 +36,7 @@ func TestUnlinkIsOneCommandForKeyAndLease(t *testing.T) {
 	wantLeft(t, k.Client(), append(leases(keys...), keys...))
 }
 
-// monitor records what a server is asked. The function that it returns gives
-// everything up to its own call.
+// monitor records what a server is asked. The function that it returns gives everything up to its own call.
 func monitor(t *testing.T, addr string) func() []string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -108,8 +107,7 @@ func TestUnlinkNothing(t *testing.T) {
 	mustUnlink(t, k, targets("does:not:exist"))
 }
 
-// A Hold puts a tombstone in place of the lease, which keeps readers from
-// taking it.
+// A Hold puts a tombstone in place of the lease, which keeps readers from taking it.
 func TestUnlinkWithHold(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -142,8 +140,7 @@ func TestUnlinkWithHold(t *testing.T) {
 	}
 }
 
-// One key that the user may not touch fails alone; its neighbours in the same
-// command are gone (guarantee 4).
+// One key that the user may not touch fails alone; its neighbours in the same command are gone (guarantee 4).
 func TestUnlinkRefusedKey(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

@@ -174,8 +174,7 @@ func readQuery(query string, known []string) (map[string]string, error) {
 	return options, nil
 }
 
-// readPath reads /db, and for Sentinel /master, /master/db or, where the
-// query names the master, /db.
+// readPath reads /db, and for Sentinel /master, /master/db or, where the query names the master, /db.
 func (a *address) readPath(path string, options map[string]string) error {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "" {

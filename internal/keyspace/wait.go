@@ -20,9 +20,8 @@ func (w waitOption) command(ctx context.Context) *redis.IntCmd {
 	return redis.NewIntCmd(ctx, "wait", w.replicas, w.limit.Milliseconds())
 }
 
-// append adds a WAIT to a pipeline over one connection: WAIT is about the
-// writes of its own connection. In Cluster, where a pipeline goes over many
-// and a command without a key over any, it adds nothing: see waited.
+// append adds a WAIT to a pipeline over one connection: WAIT is about the writes of its own connection. In Cluster,
+// where a pipeline goes over many and a command without a key over any, it adds nothing: see waited.
 func (w waitOption) append(ctx context.Context, k *Keyspace, commands *[]redis.Cmder) []*redis.IntCmd {
 	if w.replicas == 0 || k.cluster != nil {
 		return nil
@@ -32,9 +31,8 @@ func (w waitOption) append(ctx context.Context, k *Keyspace, commands *[]redis.C
 	return []*redis.IntCmd{wait}
 }
 
-// waited checks the answers. In Cluster it first writes each master's beacon
-// once more, over a connection that then waits: what a replica has of that
-// write, it has of all those before it.
+// waited checks the answers. In Cluster it first writes each master's beacon once more, over a connection that then
+// waits: what a replica has of that write, it has of all those before it.
 func (k *Keyspace) waited(ctx context.Context, w waitOption, waits []*redis.IntCmd, probes []beaconProbe) error {
 	if w.replicas > 0 && k.cluster != nil {
 		for _, g := range probes {

@@ -8,16 +8,15 @@ import (
 )
 
 const (
-	// maxFiled is how many bytes of a literal text tell patterns apart. It
-	// bounds the matcher's memory.
+	// maxFiled is how many bytes of a literal text tell patterns apart. It bounds the matcher's memory.
 	maxFiled = 64
 	// fewGlobs are tried one after the other rather than filed once more.
 	fewGlobs = 8
 )
 
-// A Matcher tells which of several patterns a name matches. Patterns are filed by the literal text that they begin with,
-// and where many begin alike, also by the longest literal text behind that. So the cost of a name depends on its length
-// and on how many patterns nearly match it, not on how many there are. Safe for concurrent use.
+// A Matcher tells which of several patterns a name matches. Patterns are filed by the literal text that they begin
+// with, and where many begin alike, also by the longest literal text behind that. So the cost of a name depends on its
+// length and on how many patterns nearly match it, not on how many there are. Safe for concurrent use.
 type Matcher struct {
 	globs    []protocol.Glob // zero where the pattern is not a glob
 	prefixes *trie
@@ -97,8 +96,7 @@ func (m *Matcher) All(name string) (found []int) {
 	return found
 }
 
-// candidates calls try with the globs that name may match, some of them more
-// than once.
+// candidates calls try with the globs that name may match, some of them more than once.
 func (m *Matcher) candidates(name string, try func(globs []int)) {
 	for node, at := int32(0), 0; ; at++ {
 		if list := m.prefixes.nodes[node].list; list != 0 {

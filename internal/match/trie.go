@@ -1,9 +1,8 @@
 package match
 
-// A trie files values under texts and finds those whose text a name begins
-// with. Linked, it finds those whose text a name contains anywhere, which
-// makes it the automaton of Aho and Corasick (Efficient String Matching, 1975).
-// A walk takes a step for each byte, however many texts there are.
+// A trie files values under texts and finds those whose text a name begins with. Linked, it finds those whose text a
+// name contains anywhere, which makes it the automaton of Aho and Corasick (Efficient String Matching, 1975). A walk
+// takes a step for each byte, however many texts there are.
 //
 // It takes 24 bytes of memory for each byte of text that no other text shares.
 type trie struct {
@@ -90,8 +89,7 @@ func (t *trie) advance(node int32, b byte) int32 {
 	}
 }
 
-// contained calls each with the lists of all texts that name contains, of a
-// linked trie.
+// contained calls each with the lists of all texts that name contains, of a linked trie.
 func (t *trie) contained(name string, each func(values []int)) {
 	node := int32(0)
 	for i := range len(name) {

@@ -24,8 +24,9 @@ const manyNames = 16
 const manyValues = 64
 
 // Parse decodes the params column of a row: a JSON object whose values are scalars or lists of scalars. Strings are
-// decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src and null mean no parameters. The error is an *Error. The values share one copy of src. The time is
-// proportional to len(src), however deep the input nests.
+// decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src and
+// null mean no parameters. The error is an *Error. The values share one copy of src. The time is proportional to
+// len(src), however deep the input nests.
 func Parse(src []byte) (Params, error) {
 	if len(src) == 0 {
 		return nil, nil

@@ -45,8 +45,8 @@ const (
 	partBytes = 16 << 20
 )
 
-// Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an error, and when ctx
-// ends, the result says how far it came; running it again is harmless.
+// Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an
+// error, and when ctx ends, the result says how far it came; running it again is harmless.
 func (r *Job) Run(ctx context.Context) (Result, error) {
 	p := part{Job: r, result: Result{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[store.Sweep]bool{}}
 	err := r.Store.ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.Entry) error {

@@ -21,8 +21,8 @@ const Table = "cache_outbox_version"
 // Err says that the database's schema is not the one that this binary was built for.
 var Err = errors.New("schema does not match this binary")
 
-// Check returns an error that wraps [Err] and names the cure unless the schema has the version that this code is for. It
-// changes nothing: a database without the version table has version 0.
+// Check returns an error that wraps [Err] and names the cure unless the schema has the version that this code is for.
+// It changes nothing: a database without the version table has version 0.
 func Check(ctx context.Context, db *sql.DB) error {
 	have, err := Read(ctx, db)
 	switch {
@@ -50,8 +50,8 @@ func newer(have int64) error {
 	return nil
 }
 
-// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and deletes
-// it for a down, so the highest applied one is the version.
+// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and deletes it for a
+// down, so the highest applied one is the version.
 const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + Table + " WHERE is_applied"
 
 // Read asks the table itself: the dictionary hides one that may not be read, and the schema would seem to be empty.

@@ -17,12 +17,10 @@ type child struct {
 	err    error         // how it ended, to be read after exited
 }
 
-// spawn starts cmd so that it dies with this process, with its output in the
-// file log.
+// spawn starts cmd so that it dies with this process, with its output in the file log.
 //
-// The kernel ties the parent-death signal to the thread that started the
-// child, not to the process. So the goroutine that starts the child stays on
-// its thread until the child is gone.
+// The kernel ties the parent-death signal to the thread that started the child, not to the process. So the goroutine
+// that starts the child stays on its thread until the child is gone.
 func spawn(cmd *exec.Cmd, log string) (*child, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -66,8 +64,7 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// terminate ends the process with SIGTERM and waits. When ctx ends first the
-// process is killed and the error says so.
+// terminate ends the process with SIGTERM and waits. When ctx ends first the process is killed and the error says so.
 func (c *child) terminate(ctx context.Context) error {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	_ = c.cmd.Process.Signal(syscall.SIGCONT) // a frozen process would never see SIGTERM

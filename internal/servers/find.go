@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FolderVariable names the environment variable that says where the folder of
-// unpacked servers is, for a program that runs outside the checkout.
+// FolderVariable names the environment variable that says where the folder of unpacked servers is, for a program that
+// runs outside the checkout.
 const FolderVariable = "UNSTALE_SERVERS_DIR"
 
 // module is the first line of the go.mod beside which .servers lies.
@@ -55,12 +55,11 @@ func (e *MissingError) packages() string {
 	}
 }
 
-// Find returns the program of a kind that the Start functions use: the first
-// of FindAll. The error is a *MissingError.
+// Find returns the program of a kind that the Start functions use: the first of FindAll. The error is a *MissingError.
 func Find(kind Kind) (*Program, error) { return everywhere().find(kind) }
 
-// FindDatabase returns the program that StartMySQL uses for a flavor, which is
-// KindMySQL, KindMariaDB or empty: MySQL if there is one, otherwise MariaDB.
+// FindDatabase returns the program that StartMySQL uses for a flavor, which is KindMySQL, KindMariaDB or empty: MySQL
+// if there is one, otherwise MariaDB.
 func FindDatabase(flavor Kind) (*Program, error) {
 	switch flavor {
 	case KindMySQL, KindMariaDB:
@@ -78,8 +77,7 @@ func FindDatabase(flavor Kind) (*Program, error) {
 	}
 }
 
-// FindAll returns every usable program of a kind: on PATH first, then in the
-// trees below .servers.
+// FindAll returns every usable program of a kind: on PATH first, then in the trees below .servers.
 func FindAll(kind Kind) []*Program {
 	found, _ := everywhere().search(kind)
 	return found
@@ -148,8 +146,7 @@ func usable(kind Kind, tree, path string) (*Program, error) {
 	return program, nil
 }
 
-// pathFolders is PATH and the two folders that hold servers but that a
-// person's PATH often lacks.
+// pathFolders is PATH and the two folders that hold servers but that a person's PATH often lacks.
 func pathFolders() []string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	seen := map[string]bool{}
@@ -163,8 +160,8 @@ func pathFolders() []string {
 	return unique
 }
 
-// Folder is where scripts/servers unpacks programs: UNSTALE_SERVERS_DIR, or
-// .servers beside the go.mod of this module in the working directory or above.
+// Folder is where scripts/servers unpacks programs: UNSTALE_SERVERS_DIR, or .servers beside the go.mod of this module
+// in the working directory or above.
 func Folder() (path string, ok bool) {
 	if path := os.Getenv(FolderVariable); path != "" {
 		return path, true
@@ -188,8 +185,8 @@ func Folder() (path string, ok bool) {
 	}
 }
 
-// treeLoader returns what it takes to run a program of an unpacked tree: the
-// tree's own loader if it has one, otherwise the tree's library folders.
+// treeLoader returns what it takes to run a program of an unpacked tree: the tree's own loader if it has one, otherwise
+// the tree's library folders.
 func treeLoader(tree string) (loader, libs []string) {
 	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*"} {
 		dirs, _ := filepath.Glob(filepath.Join(tree, pattern))

@@ -15,8 +15,8 @@ func script(t *testing.T, dir, name, line string) {
 	program(t, filepath.Join(dir, name), fmt.Sprintf("echo '%s'", line))
 }
 
-// program writes a shell script. Nothing may be forked meanwhile: the child
-// would hold the file open for writing, and running it would fail.
+// program writes a shell script. Nothing may be forked meanwhile: the child would hold the file open for writing, and
+// running it would fail.
 func program(t *testing.T, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

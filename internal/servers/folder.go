@@ -18,15 +18,15 @@ const (
 	abandonedAfter = time.Minute
 )
 
-// A folder holds one server's data. It is locked for as long as its process
-// lives, so that others can tell an abandoned one.
+// A folder holds one server's data. It is locked for as long as its process lives, so that others can tell an abandoned
+// one.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// newFolder makes a folder below parent, or below the system's temporary
-// folder when parent is empty, and removes those that killed processes left.
+// newFolder makes a folder below parent, or below the system's temporary folder when parent is empty, and removes those
+// that killed processes left.
 func newFolder(parent string) (*folder, error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -73,8 +73,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// removeAbandoned deletes the folders below parent whose process is gone. What
-// it may not touch (another person's folder) it leaves alone.
+// removeAbandoned deletes the folders below parent whose process is gone. What it may not touch (another person's
+// folder) it leaves alone.
 func removeAbandoned(parent string) {
 	paths, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
 	for _, path := range paths {

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeze stops every thread of the process. The kernel reports a stop to the
-// parent when the last thread has stopped.
+// freeze stops every thread of the process. The kernel reports a stop to the parent when the last thread has stopped.
 func (c *child) freeze() error {
 	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err

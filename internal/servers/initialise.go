@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// redoSize is the redo log of the template. A server that runs grows its own;
-// a small one is faster to copy.
+// redoSize is the redo log of the template. A server that runs grows its own; a small one is faster to copy.
 const redoSize = "8M"
 
-// accounts are the statements that make root reachable over TCP. With
-// --skip-name-resolve root@localhost is for the socket only.
+// accounts are the statements that make root reachable over TCP. With --skip-name-resolve root@localhost is for the
+// socket only.
 var accounts = map[Kind]string{
 	KindMySQL: "CREATE USER root@'%';\nGRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;\n",
 	KindMariaDB: "REPLACE INTO mysql.global_priv VALUES ('%', 'root', " +
@@ -37,10 +36,9 @@ func initialiseMySQL(ctx context.Context, p *Program, work, data string) error {
 	return runToEnd(ctx, p, filepath.Join(work, "log"), nil, args...)
 }
 
-// bootstrapMariaDB makes a data folder by feeding the server the scripts that
-// come with it, as mariadb-install-db does, which is a shell script that needs
-// the programs of an installed system. The help texts and the sys schema are
-// left out: nobody here reads them and they take most of the time.
+// bootstrapMariaDB makes a data folder by feeding the server the scripts that come with it, as mariadb-install-db does,
+// which is a shell script that needs the programs of an installed system. The help texts and the sys schema are left
+// out: nobody here reads them and they take most of the time.
 func bootstrapMariaDB(ctx context.Context, p *Program, work, data string) error {
 	scripts := []io.Reader{strings.NewReader("CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n")}
 	for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// beParent starts servers, prints their process ids and waits to be killed. In
-// the role "template" it starts a database and ends.
+// beParent starts servers, prints their process ids and waits to be killed. In the role "template" it starts a database
+// and ends.
 func beParent(role string) {
 	ctx := context.Background()
 	m, err := servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor()})

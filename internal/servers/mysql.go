@@ -14,30 +14,26 @@ import (
 
 // MySQLOptions says how to start a MySQL or MariaDB server.
 type MySQLOptions struct {
-	// Flavor is KindMySQL or KindMariaDB; empty: MySQL if there is one,
-	// otherwise MariaDB.
+	// Flavor is KindMySQL or KindMariaDB; empty: MySQL if there is one, otherwise MariaDB.
 	Flavor Kind
 	// Program beats Flavor and what Find would find.
 	Program *Program
-	// Dir is the folder below which the server's temporary folder is made.
-	// Empty: the system's. Its path must be short enough for a Unix socket.
+	// Dir is the folder below which the server's temporary folder is made. Empty: the system's. Its path must be short
+	// enough for a Unix socket.
 	Dir string
-	// Args are further options of the server, such as "--sync-binlog=0". The
-	// last one wins over this package's own, which leave durability at the
-	// server's defaults.
+	// Args are further options of the server, such as "--sync-binlog=0". The last one wins over this package's own,
+	// which leave durability at the server's defaults.
 	Args []string
 }
 
-// A MySQL is a private MySQL or MariaDB server. Its account root has every
-// right and no password.
+// A MySQL is a private MySQL or MariaDB server. Its account root has every right and no password.
 type MySQL struct {
 	*Server
 }
 
-// StartMySQL starts a server and returns when it answers. Its first run with a
-// program prepares a template of the data folder, which takes seconds; later
-// runs copy it. Without a deadline in ctx it gives up after two minutes. The
-// caller must Close the server.
+// StartMySQL starts a server and returns when it answers. Its first run with a program prepares a template of the data
+// folder, which takes seconds; later runs copy it. Without a deadline in ctx it gives up after two minutes. The caller
+// must Close the server.
 func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 	program := o.Program
 	if program == nil {
@@ -106,8 +102,8 @@ func (m *MySQL) Flavor() Kind { return m.program.Kind }
 // Socket is the path of the Unix socket.
 func (m *MySQL) Socket() string { return m.folder.join("mysql.sock") }
 
-// DSN is a data source name for go-sql-driver over the Unix socket, as root,
-// with parseTime and UTC. The database may be empty.
+// DSN is a data source name for go-sql-driver over the Unix socket, as root, with parseTime and UTC. The database may
+// be empty.
 func (m *MySQL) DSN(database string) string {
 	return m.config("unix", m.Socket(), database).FormatDSN()
 }

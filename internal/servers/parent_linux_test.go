@@ -87,8 +87,7 @@ func waitForEnd(fd int) error {
 	}
 }
 
-// linkedFolder is a .servers folder with the programs of the real one and no
-// templates.
+// linkedFolder is a .servers folder with the programs of the real one and no templates.
 func linkedFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()

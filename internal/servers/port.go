@@ -7,16 +7,14 @@ import (
 	"strconv"
 )
 
-// Ports are taken from below the range that the kernel hands out to outgoing
-// connections, so that a server that is killed and restarted finds its own
-// port still free.
+// Ports are taken from below the range that the kernel hands out to outgoing connections, so that a server that is
+// killed and restarted finds its own port still free.
 const (
 	firstPort = 20000
 	lastPort  = 31999
 )
 
-// freePort returns a port that nobody listens on now. Somebody may take it
-// before the server does: see portTaken.
+// freePort returns a port that nobody listens on now. Somebody may take it before the server does: see portTaken.
 func freePort() (int, error) {
 	for range 200 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)

@@ -36,9 +36,8 @@ func (k Kind) String() string {
 	return string(k)
 }
 
-// oldest is the first version of each kind that unstale works with. Redis
-// would do from 6.2, but before 7.0 a server without a password lets any local
-// user write files through CONFIG SET dir.
+// oldest is the first version of each kind that unstale works with. Redis would do from 6.2, but before 7.0 a server
+// without a password lets any local user write files through CONFIG SET dir.
 var oldest = map[Kind]string{KindMySQL: "8.0.20", KindMariaDB: "10.6.0", KindRedis: "7.0.0"}
 
 // names are the file names to look for, best first.
@@ -59,8 +58,8 @@ type Program struct {
 	libs   []string // of an unpacked tree without a loader: LD_LIBRARY_PATH
 }
 
-// command prepares a run of the program. An unpacked program is run by the
-// loader of its own tree, since the host's libraries may be older.
+// command prepares a run of the program. An unpacked program is run by the loader of its own tree, since the host's
+// libraries may be older.
 func (p *Program) command(args ...string) *exec.Cmd {
 	argv := append(append(append([]string{}, p.loader...), p.Path), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -79,8 +78,8 @@ func (p *Program) base() string {
 	return filepath.Dir(filepath.Dir(path))
 }
 
-// versionLine finds the version in what --version prints:
-// "mysqld  Ver 9.7.4-2 for Linux", "Redis server v=8.0.6 sha=...".
+// versionLine finds the version in what --version prints: "mysqld Ver 9.7.4-2 for Linux", "Redis server v=8.0.6
+// sha=...".
 var versionLine = regexp.MustCompile(`(?:Ver |v=)([0-9]+\.[0-9]+\.[0-9]+\S*)`)
 
 // identified remembers programs that were asked for their version.

@@ -16,14 +16,13 @@ import (
 type RedisOptions struct {
 	// Program beats what Find would find.
 	Program *Program
-	// Dir is the folder below which the server's temporary folder is made.
-	// Empty: the system's. Its path must be short enough for a Unix socket.
+	// Dir is the folder below which the server's temporary folder is made. Empty: the system's. Its path must be short
+	// enough for a Unix socket.
 	Dir string
-	// Args are further options, such as "--appendonly", "yes". The last one
-	// wins over this package's own, which keep nothing on disk.
+	// Args are further options, such as "--appendonly", "yes". The last one wins over this package's own, which keep
+	// nothing on disk.
 	Args []string
-	// Config is the text of a configuration file, read before Args. Sentinel
-	// needs one.
+	// Config is the text of a configuration file, read before Args. Sentinel needs one.
 	Config string
 }
 
@@ -32,8 +31,8 @@ type Redis struct {
 	*Server
 }
 
-// StartRedis starts a server and returns when it answers. Without a deadline
-// in ctx it gives up after two minutes. The caller must Close the server.
+// StartRedis starts a server and returns when it answers. Without a deadline in ctx it gives up after two minutes. The
+// caller must Close the server.
 func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	program := o.Program
 	if program == nil {
@@ -84,9 +83,8 @@ func (r *Redis) Socket() string { return r.folder.join("redis.sock") }
 // URL is the address of database 0 over TCP, such as redis://127.0.0.1:24017/0.
 func (r *Redis) URL() string { return "redis://" + r.Addr() + "/0" }
 
-// ask connects once and returns the server's version. It goes over the socket,
-// where nobody else can answer, and speaks the protocol by hand: INFO is
-// refused while the data are loaded, which is what a caller waits for.
+// ask connects once and returns the server's version. It goes over the socket, where nobody else can answer, and speaks
+// the protocol by hand: INFO is refused while the data are loaded, which is what a caller waits for.
 func (r *Redis) ask(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -102,8 +100,8 @@ func (r *Redis) ask(ctx context.Context) (version string, err error) {
 	return r.readVersion(bufio.NewScanner(conn))
 }
 
-// readVersion reads the replies to PING and INFO. A server that wants a
-// password is ready, but tells its version to its users only.
+// readVersion reads the replies to PING and INFO. A server that wants a password is ready, but tells its version to its
+// users only.
 func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
 	for replies.Scan() {
 		line := replies.Text()

@@ -12,20 +12,17 @@ import (
 const (
 	// startLimit bounds a start whose context has no deadline.
 	startLimit = 2 * time.Minute
-	// probeInterval is the pause between two attempts to reach a server that
-	// starts.
+	// probeInterval is the pause between two attempts to reach a server that starts.
 	probeInterval = 5 * time.Millisecond
-	// startTries is how often a first start takes another port when somebody
-	// was faster.
+	// startTries is how often a first start takes another port when somebody was faster.
 	startTries = 5
 )
 
 // ErrClosed is returned by the methods of a server that was closed.
 var ErrClosed = errors.New("server is closed")
 
-// A Server is one private server process and its data. MySQL and Redis embed
-// it. All methods may be called from several goroutines; those that start or
-// stop the process take turns.
+// A Server is one private server process and its data. MySQL and Redis embed it. All methods may be called from several
+// goroutines; those that start or stop the process take turns.
 type Server struct {
 	program *Program
 	folder  *folder
@@ -46,15 +43,14 @@ func (s *Server) Addr() string { return address(s.port) }
 // Port is the TCP port.
 func (s *Server) Port() int { return s.port }
 
-// Log is the path of the file that holds everything that the server printed.
-// It goes with Close.
+// Log is the path of the file that holds everything that the server printed. It goes with Close.
 func (s *Server) Log() string { return s.folder.join("log") }
 
 // Program is what runs.
 func (s *Server) Program() *Program { return s.program }
 
-// Version is what the server itself answered when it was asked at its latest
-// start: SELECT VERSION(), or redis_version of INFO.
+// Version is what the server itself answered when it was asked at its latest start: SELECT VERSION(), or redis_version
+// of INFO.
 func (s *Server) Version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,9 +64,8 @@ func (s *Server) Pid() int {
 	return s.child.cmd.Process.Pid
 }
 
-// Stop ends the process in order (SIGTERM) and waits for it. The data stay, so
-// that Restart can follow. MySQL takes seconds. When ctx ends first, the
-// process is killed and the error says so. A process that is gone is not an error.
+// Stop ends the process in order (SIGTERM) and waits for it. The data stay, so that Restart can follow. MySQL takes
+// seconds. When ctx ends first, the process is killed and the error says so. A process that is gone is not an error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +82,8 @@ func (s *Server) stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the process with SIGKILL and waits for it. The data stay as the
-// process left them, so that Restart can follow. The error is always nil.
+// Kill ends the process with SIGKILL and waits for it. The data stay as the process left them, so that Restart can
+// follow. The error is always nil.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +91,8 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Pause freezes the process (SIGSTOP) and returns when all its threads stand
-// still (Linux). Connections stay open and get no answer.
+// Pause freezes the process (SIGSTOP) and returns when all its threads stand still (Linux). Connections stay open and
+// get no answer.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +112,8 @@ func (s *Server) Resume() error {
 	return nil
 }
 
-// Restart starts the server again with the same data, port and settings, and
-// stops it in order before that if it runs. It returns when the server answers.
+// Restart starts the server again with the same data, port and settings, and stops it in order before that if it runs.
+// It returns when the server answers.
 func (s *Server) Restart(ctx context.Context) error {
 	ctx, cancel := withStartLimit(ctx)
 	defer cancel()
@@ -141,8 +136,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 }
 
-// Close ends the process at once (SIGKILL: nobody needs its data) and removes
-// its folder. It may be called twice.
+// Close ends the process at once (SIGKILL: nobody needs its data) and removes its folder. It may be called twice.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// templateFolder returns an initialised data folder of a database program,
-// which it makes if there is none yet. Copying one is much faster than making
-// one. It is made under a temporary name and then renamed, and processes take
-// turns, so that nobody ever sees half a folder.
+// templateFolder returns an initialised data folder of a database program, which it makes if there is none yet. Copying
+// one is much faster than making one. It is made under a temporary name and then renamed, and processes take turns, so
+// that nobody ever sees half a folder.
 func templateFolder(ctx context.Context, p *Program) (string, error) {
 	ctx, cancel := withStartLimit(ctx)
 	defer cancel()
@@ -49,8 +48,7 @@ func templateName(p *Program) string {
 	return fmt.Sprintf("template-%s-%s-%x", string(p.Kind), p.Short(), sum[:4])
 }
 
-// cacheFolder is where templates are kept: .servers if there is one that can
-// be written to, otherwise the user's cache.
+// cacheFolder is where templates are kept: .servers if there is one that can be written to, otherwise the user's cache.
 func cacheFolder() (string, error) {
 	if folder, ok := Folder(); ok {
 		if unix.Access(folder, unix.W_OK) == nil {
@@ -82,8 +80,8 @@ func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// makeTemplate initialises a data folder and moves it to path. The caller
-// holds the lock, so that leftovers of a killed maker can go.
+// makeTemplate initialises a data folder and moves it to path. The caller holds the lock, so that leftovers of a killed
+// maker can go.
 func makeTemplate(ctx context.Context, p *Program, path string) error {
 	leftovers, _ := filepath.Glob(path + ".tmp-*")
 	for _, leftover := range leftovers {

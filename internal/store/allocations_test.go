@@ -2,9 +2,9 @@ package store
 
 import "testing"
 
-// What a batch settles allocates for the batch and not for its rows: a journal entry, a hash and an id cost none. The race
-// detector makes pools forget, so that it is 9 without it and up to 25 with it. Not parallel, since allocations are counted
-// for the whole process.
+// What a batch settles allocates for the batch and not for its rows: a journal entry, a hash and an id cost none. The
+// race detector makes pools forget, so that it is 9 without it and up to 25 with it. Not parallel, since allocations
+// are counted for the whole process.
 func TestAllocationsOfASettlement(t *testing.T) {
 	const perBatch = 30
 	for _, size := range []int{10, 1000} {

@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// Contract: the dictionary of the current schema; no lock on rows. The aliases are there because MySQL 8
-// answers with upper-case column names otherwise.
+// Contract: the dictionary of the current schema; no lock on rows. The aliases are there because MySQL 8 answers with
+// upper-case column names otherwise.
 const enginesSQL = `SELECT table_name AS table_name, engine AS engine FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name LIKE 'cache\_outbox%' AND engine <> 'InnoDB'`
 
@@ -55,8 +55,8 @@ func (s *Store) checkEngines(ctx context.Context) error {
 	return nil
 }
 
-// checkAutoInc: with 0 every insert holds the table's counter until its statement ends, so that a long
-// INSERT ... SELECT into cache_outbox makes the others wait.
+// checkAutoInc: with 0 every insert holds the table's counter until its statement ends, so that a long INSERT ...
+// SELECT into cache_outbox makes the others wait.
 func (s *Store) checkAutoInc(ctx context.Context) error {
 	mode, err := s.variable(ctx, "@@GLOBAL.innodb_autoinc_lock_mode")
 	if err == nil && mode == "0" {

@@ -29,7 +29,8 @@ type ClaimedRow struct {
 // Oversized reports whether the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
 func (r *ClaimedRow) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
 
-// TruncatedField names the field that fills its column, "" if none does. A column is wider than the limit by one character, so a non-strict sql_mode has cut the value: it is not what the application meant.
+// TruncatedField names the field that fills its column, "" if none does. A column is wider than the limit by one
+// character, so a non-strict sql_mode has cut the value: it is not what the application meant.
 func (r *ClaimedRow) TruncatedField() string {
 	switch {
 	case utf8.RuneCountInString(r.Entity) > outbox.MaxEntity:
@@ -49,8 +50,7 @@ type ClaimLimits struct {
 	ParamsBytes int // larger parameters are not fetched: see Row.Oversized
 }
 
-// A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for
-// concurrent use.
+// A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for concurrent use.
 type Claim struct {
 	Rows  []ClaimedRow
 	store *Store
@@ -58,8 +58,8 @@ type Claim struct {
 	queue *queue
 }
 
-// Claim takes the oldest rows that nobody else holds. A claim without rows is nil. Its ctx must outlive the
-// claim: when it ends, the rows are released.
+// Claim takes the oldest rows that nobody else holds. A claim without rows is nil. Its ctx must outlive the claim: when
+// it ends, the rows are released.
 func (s *Store) Claim(ctx context.Context, limits ClaimLimits) (*Claim, error) {
 	return s.claim(ctx, hot, limits)
 }
@@ -150,8 +150,8 @@ func (c *Claim) read(ctx context.Context, query string, args ...any) error {
 	return rows.Err()
 }
 
-// fetchLarge fills in parameters between inline and the limit, row by row, and drops the rows that exceed the
-// byte limit from the claim: they stay in the table for the next one.
+// fetchLarge fills in parameters between inline and the limit, row by row, and drops the rows that exceed the byte
+// limit from the claim: they stay in the table for the next one.
 func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) error {
 	bytes := 0
 	for i := range c.Rows {

@@ -9,19 +9,21 @@ import (
 
 // Config says how a [Store] reaches MySQL and how long it may hold rows.
 type Config struct {
-	// MySQL says where the server is; it must name a database. What would change what statements mean is overridden, and
-	// system variables (Params) that the store does not pin are refused: see docs/sessions.md. Required; see ParseDSN.
+	// MySQL says where the server is; it must name a database. What would change what statements mean is overridden,
+	// and system variables (Params) that the store does not pin are refused: see docs/sessions.md. Required; see
+	// ParseDSN.
 	MySQL *mysql.Config
 	// Worker names this process in the journal, at most 64 characters. Required.
 	Worker string
-	// ClaimTimeout is after which time the server disconnects a worker that vanished in mid-claim, so that its rows are free again: the wait_timeout, net_read_timeout, net_write_timeout and lock timeouts of the claiming
-	// session. Whole seconds, 2 s to 5 min. Zero: 10 s. A batch must end within half of it.
+	// ClaimTimeout is after which time the server disconnects a worker that vanished in mid-claim, so that its rows are
+	// free again: the wait_timeout, net_read_timeout, net_write_timeout and lock timeouts of the claiming session.
+	// Whole seconds, 2 s to 5 min. Zero: 10 s. A batch must end within half of it.
 	ClaimTimeout time.Duration
-	// StatementTimeout bounds every statement outside a claim (status, sweeps, retention), and each answer
-	// of the server inside one. Zero: 5 s.
+	// StatementTimeout bounds every statement outside a claim (status, sweeps, retention), and each answer of the
+	// server inside one. Zero: 5 s.
 	StatementTimeout time.Duration
-	// LookupTimeout bounds one lookup of the map, on the server; the client waits a little longer. 10 ms to 2 s.
-	// Zero: 200 ms.
+	// LookupTimeout bounds one lookup of the map, on the server; the client waits a little longer. 10 ms to 2 s. Zero:
+	// 200 ms.
 	LookupTimeout time.Duration
 }
 

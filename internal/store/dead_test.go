@@ -60,8 +60,8 @@ func deadIDs(t *testing.T, s *store.Store, q store.DeadQuery) (ids []string) {
 
 func nobody(int) {}
 
-// A retry puts rows back under new ids, due at once, and all else of them stays as it is, whatever table they died in. What
-// dies once more keeps the id that it began with.
+// A retry puts rows back under new ids, due at once, and all else of them stays as it is, whatever table they died in.
+// What dies once more keeps the id that it began with.
 func TestRetryKeepsTheFirstID(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

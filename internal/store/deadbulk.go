@@ -18,16 +18,16 @@ type deadVerb struct {
 	copySQL string // empty: nothing
 }
 
-// Contract of both: locks the letters that they return and no others (READ COMMITTED, primary key), at most LIMIT; repeating
-// them waits for whoever holds them. The second column reports whether cache_outbox_delayed takes the letter.
+// Contract of both: locks the letters that they return and no others (READ COMMITTED, primary key), at most LIMIT;
+// repeating them waits for whoever holds them. The second column reports whether cache_outbox_delayed takes the letter.
 const (
 	lockRetrySQL   = "SELECT id, COALESCE(JSON_VALID(params), 1) " + lockDeadSQL
 	lockDiscardSQL = "SELECT id, 1 " + lockDeadSQL
 	lockDeadSQL    = "FROM cache_outbox_dead FORCE INDEX (PRIMARY) WHERE id > ? AND id <= ? AND " + deadFilter + " ORDER BY id LIMIT ? FOR UPDATE"
 )
 
-// Contract: as deadLetterSQL, for the letters listed, which the transaction has locked: appends as many rows. Its effect ends with
-// the transaction.
+// Contract: as deadLetterSQL, for the letters listed, which the transaction has locked: appends as many rows. Its
+// effect ends with the transaction.
 const putBackSQL = `INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, created_at, due_at, first_id, repeated)
 SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, UTC_TIMESTAMP(6), o.first_id, o.repeated
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
@@ -36,10 +36,10 @@ STRAIGHT_JOIN cache_outbox_dead AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
 // Contract: as removeSQL, for the letters listed, which the transaction has locked.
 var removeDeadSQL = fmt.Sprintf(removeSQL, "cache_outbox_dead")
 
-// RetryDead puts the dead letters that q chooses into cache_outbox_delayed, due at once, under new ids. Their first ids,
-// parameters, traces and times stay as they are; their attempts are forgotten. Those that die meanwhile stay dead. It goes
-// in transactions of 200 and calls did after each; when ctx ends, what was put back stays so. It returns the ids of the
-// letters, which two callers never share. A letter that the table does not take stays, see NotJSONError.
+// RetryDead puts the dead letters that q chooses into cache_outbox_delayed, due at once, under new ids. Their first
+// ids, parameters, traces and times stay as they are; their attempts are forgotten. Those that die meanwhile stay dead.
+// It goes in transactions of 200 and calls did after each; when ctx ends, what was put back stays so. It returns the
+// ids of the letters, which two callers never share. A letter that the table does not take stays, see NotJSONError.
 func (s *Store) RetryDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
 	return s.eachDead(ctx, q, did, deadVerb{"retry", lockRetrySQL, putBackSQL})
 }
@@ -49,8 +49,8 @@ func (s *Store) DiscardDead(ctx context.Context, q DeadQuery, did func(total int
 	return s.eachDead(ctx, q, did, deadVerb{"discard", lockDiscardSQL, ""})
 }
 
-// A NotJSONError says that dead letters cannot be put back, since no table takes parameters that are not JSON. A server whose
-// checks were off for a while has let them in.
+// A NotJSONError says that dead letters cannot be put back, since no table takes parameters that are not JSON. A server
+// whose checks were off for a while has let them in.
 type NotJSONError struct{ IDs []uint64 }
 
 // Error implements error.

@@ -44,8 +44,8 @@ func (c Config) driver() (*mysql.Config, error) {
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// ParseDSN parses a go-sql-driver data source name. The driver's errors quote what it takes for an address, which in a DSN
-// of another shape may be the password, so they are not passed on; those about parameters quote only them.
+// ParseDSN parses a go-sql-driver data source name. The driver's errors quote what it takes for an address, which in a
+// DSN of another shape may be the password, so they are not passed on; those about parameters quote only them.
 func ParseDSN(dsn string) (*mysql.Config, error) {
 	cfg, err := parseDSN(dsn)
 	if err != nil {
@@ -70,8 +70,8 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	return cfg, nil
 }
 
-// refuseVariables refuses what the driver would SET, unless every session pins a value of its own, which overrides it: a DSN
-// that applications share may well have a time_zone.
+// refuseVariables refuses what the driver would SET, unless every session pins a value of its own, which overrides it:
+// a DSN that applications share may well have a time_zone.
 func refuseVariables(params map[string]string) error {
 	var pins []string
 	mysql, mariaDB := session{}.byServer()

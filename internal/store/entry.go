@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// The journal's body: one byte of format, then a flate stream of the number of entries and, for each, id,
-// entity, entity id, trace, keys, patterns and sets. Numbers are uvarints; a text is its length and its
-// bytes; a list is its length and its texts.
+// The journal's body: one byte of format, then a flate stream of the number of entries and, for each, id, entity,
+// entity id, trace, keys, patterns and sets. Numbers are uvarints; a text is its length and its bytes; a list is its
+// length and its texts.
 const entryFormat = 1
 
 // A packer has what packing needs and need not be made anew each time.
@@ -74,8 +74,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// maxUnpacked bounds what a body may unpack to, so that a damaged one cannot exhaust the memory. The worker
-// cuts its batches far below it.
+// maxUnpacked bounds what a body may unpack to, so that a damaged one cannot exhaust the memory. The worker cuts its
+// batches far below it.
 const maxUnpacked = 256 << 20
 
 var errBody = errors.New("journal body is damaged")
@@ -146,8 +146,8 @@ func (d *decoder) texts() []string {
 	return out
 }
 
-// Hash is an entity's hash in a journal row's hashes: a search reads them and unpacks only the bodies that
-// may hold it. 32 bits, FNV-1a of the entity, a zero byte and the id.
+// Hash is an entity's hash in a journal row's hashes: a search reads them and unpacks only the bodies that may hold it.
+// 32 bits, FNV-1a of the entity, a zero byte and the id.
 func Hash(entity, id string) uint32 {
 	h := fnv32a(fnvOffset, entity)
 	h *= fnvPrime // of the zero byte

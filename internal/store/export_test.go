@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// EveryScanIsSlow makes every scan from the table's start one that is worth avoiding, as with a million rows that are not
-// purged.
+// EveryScanIsSlow makes every scan from the table's start one that is worth avoiding, as with a million rows that are
+// not purged.
 func (s *Store) EveryScanIsSlow() { s.planner.quick = -time.Hour }
 
 // NoMoreListsOfAll leaves stragglers and rescans alone to find what is below the head.

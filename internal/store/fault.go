@@ -8,8 +8,8 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, running the
-// transaction again is the cure.
+// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, running the transaction
+// again is the cure.
 func IsContention(err error) bool { return mysqlerr.IsContention(err) }
 
 // isScan reports whether a statement was refused because it would scan the table.
@@ -31,8 +31,8 @@ func IsTooLarge(err error) bool {
 	return errors.Is(err, errTooLarge) || errors.Is(err, mysql.ErrPktTooLarge) || mysqlerr.Number(err) == mysqlerr.PacketTooLarge
 }
 
-// isEnded reports whether the server ended a statement for the time that it ran or waited for a lock, or because somebody
-// asked it to: 3024 or 1969, in a sort also 1028, 1317 as KILL QUERY says, 1205.
+// isEnded reports whether the server ended a statement for the time that it ran or waited for a lock, or because
+// somebody asked it to: 3024 or 1969, in a sort also 1028, 1317 as KILL QUERY says, 1205.
 func isEnded(err error) bool {
 	switch mysqlerr.Number(err) {
 	case mysqlerr.SlowMySQL, mysqlerr.SlowMariaDB, mysqlerr.SortAbort, mysqlerr.Interrupted, mysqlerr.LockTimeout:
@@ -41,9 +41,9 @@ func isEnded(err error) bool {
 	return false
 }
 
-// IsStatementFault reports whether the server is well and refuses the statement itself, such as an unknown
-// table: trying again cannot help. Errors of the network, and of a server that is busy, read-only or going
-// down, are not, nor is a statement that took too long.
+// IsStatementFault reports whether the server is well and refuses the statement itself, such as an unknown table:
+// trying again cannot help. Errors of the network, and of a server that is busy, read-only or going down, are not, nor
+// is a statement that took too long.
 func IsStatementFault(err error) bool {
 	switch mysqlerr.Number(err) {
 	case 0, mysqlerr.ConCount, mysqlerr.AccessDenied, mysqlerr.Shutdown, mysqlerr.TooManyUserConn, mysqlerr.LockTimeout,

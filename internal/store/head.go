@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Contract for all: no lock. They read one row at most, or the listed rows up to a limit. A query for the id alone is planned
-// as a scan from the table's start whatever its bound (MySQL 9.7), so all that have one ask for another column.
+// Contract for all: no lock. They read one row at most, or the listed rows up to a limit. A query for the id alone is
+// planned as a scan from the table's start whatever its bound (MySQL 9.7), so all that have one ask for another column.
 const (
 	firstSQL  = "SELECT COALESCE((SELECT id FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1), 0)"
 	existsSQL = "EXISTS (SELECT entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s)"
@@ -16,8 +16,8 @@ const (
 	nextIDSQL = "SELECT COALESCE(MAX(AUTO_INCREMENT), 1) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'cache_outbox'"
 )
 
-// Waiting reports in one plain statement whether cache_outbox has a row. A row that another worker holds counts: the claim
-// that follows will not get it.
+// Waiting reports in one plain statement whether cache_outbox has a row. A row that another worker holds counts: the
+// claim that follows will not get it.
 func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 	at, err := s.begin(ctx, request{began: time.Now(), poll: true})
 	if err == nil && at.head > 0 {
@@ -62,8 +62,8 @@ func (s *Store) scan(ctx context.Context, next *scan) (err error) {
 	return err
 }
 
-// list lists rows, committed or not. It gives up after half of the time that ctx leaves, so that the other half remains for
-// what the caller wants to do next. The end of all ids is replaced by the last one that was given out.
+// list lists rows, committed or not. It gives up after half of the time that ctx leaves, so that the other half remains
+// for what the caller wants to do next. The end of all ids is replaced by the last one that was given out.
 func (s *Store) list(ctx context.Context, spans []span) (a answer, err error) {
 	if spans[0].last == allIDs {
 		if err := s.side.GetContext(ctx, &spans[0].last, nextIDSQL); err != nil {

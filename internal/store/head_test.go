@@ -178,8 +178,8 @@ func TestSlowScansOfAnEmptyTable(t *testing.T) {
 	nothing(t, s)
 }
 
-// A row that appears below the head half a minute after it passed, such as one whose INSERT chose its id, waits for the next
-// list of all that is below the head and no longer.
+// A row that appears below the head half a minute after it passed, such as one whose INSERT chose its id, waits for the
+// next list of all that is below the head and no longer.
 func TestRowBelowTheHead(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -195,8 +195,8 @@ func TestRowBelowTheHead(t *testing.T) {
 	take(t, s, 1)
 }
 
-// Transactions that begin, commit and roll back in any order, two workers that claim, settle all, some or none: whatever
-// the head does, each committed row is settled once.
+// Transactions that begin, commit and roll back in any order, two workers that claim, settle all, some or none:
+// whatever the head does, each committed row is settled once.
 func TestHeadLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, slow := range []bool{false, true} {
@@ -290,8 +290,8 @@ func TestHeadLosesNothing(t *testing.T) {
 	}
 }
 
-// What an id was given out for may be inserted after the head has passed it, and a deletion that is not committed may be
-// rolled back: rescans find it, without a scan from the table's start.
+// What an id was given out for may be inserted after the head has passed it, and a deletion that is not committed may
+// be rolled back: rescans find it, without a scan from the table's start.
 func TestRescans(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

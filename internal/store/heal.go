@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A HealClaim is a claim of journalled batches that Redis has lost: one open transaction that holds them, so that workers
-// share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
+// A HealClaim is a claim of journalled batches that Redis has lost: one open transaction that holds them, so that
+// workers share the work and none does it twice. It must end with Settle or Release. Not safe for concurrent use.
 type HealClaim struct {
 	Batches []JournalBatch
 	Damaged []DamagedBatch // cannot be unlinked again; Settle sets them aside
@@ -31,8 +31,9 @@ type DamagedBatch struct {
 	Err error
 }
 
-// damagedEpoch is the epoch of batches that healing has set aside, so that it neither meets them again nor forgets them:
-// LastPositions leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any other.
+// damagedEpoch is the epoch of batches that healing has set aside, so that it neither meets them again nor forgets
+// them: LastPositions leaves it out. Status counts them, ReadJournal tries them again, retention removes them like any
+// other.
 const damagedEpoch = "damaged"
 
 // MaxHeal is how many batches one claim takes at most. It also ends at healEntries rows and sweeps, at healKeys keys
@@ -44,16 +45,16 @@ const (
 	healBytes   = 32 << 20
 )
 
-// Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat), SKIP
-// LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched separately, by primary key, without
-// a further lock.
+// Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat),
+// SKIP LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The rest is fetched separately, by primary
+// key, without a further lock.
 const (
 	claimHealSQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
 )
 
-// ClaimHeal takes the oldest batches of an epoch after a position that nobody else holds, at most limit, damaged ones among
-// them, nil if there are none. Its ctx must outlive the claim: when it ends, the batches are released.
+// ClaimHeal takes the oldest batches of an epoch after a position that nobody else holds, at most limit, damaged ones
+// among them, nil if there are none. Its ctx must outlive the claim: when it ends, the batches are released.
 func (s *Store) ClaimHeal(ctx context.Context, after Position, limit int) (*HealClaim, error) {
 	tx, err := s.claims.BeginTx(ctx, nil)
 	if err != nil {
@@ -137,8 +138,8 @@ const (
 	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
 )
 
-// Settle notes that the batches were unlinked again, up to position, asks once more for the sweeps that they finished, sets the
-// damaged ones aside, and commits.
+// Settle notes that the batches were unlinked again, up to position, asks once more for the sweeps that they finished,
+// sets the damaged ones aside, and commits.
 func (r *HealClaim) Settle(ctx context.Context, position Position) error {
 	if err := r.settle(ctx, position); err != nil {
 		_ = r.tx.Rollback() // err says why; the server rolls back in any case
@@ -178,8 +179,8 @@ func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position) error {
 	return err
 }
 
-// notePosition journals a batch of nothing, by which others hear that older batches have become those of a position: see
-// RecentPositions.
+// notePosition journals a batch of nothing, by which others hear that older batches have become those of a position:
+// see RecentPositions.
 func (s *Store) notePosition(ctx context.Context, tx *sql.Tx, position Position) error {
 	body, err := EncodeEntries(nil)
 	if err != nil {

@@ -50,7 +50,8 @@ func wantPositions(t *testing.T, s *store.Store, want ...store.Position) {
 	}
 }
 
-// Healing takes the batches of one epoch after a position, nobody else gets them meanwhile, and they become the healer's.
+// Healing takes the batches of one epoch after a position, nobody else gets them meanwhile, and they become the
+// healer's.
 func TestHealMovesBatches(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -122,7 +123,8 @@ func TestHealRenewsSweeps(t *testing.T) {
 	}
 }
 
-// A damaged batch is set aside, where status shows it and healing does not meet it again, and the others of its claim are moved.
+// A damaged batch is set aside, where status shows it and healing does not meet it again, and the others of its claim
+// are moved.
 func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -157,8 +159,8 @@ func TestHealMeetsADamagedBatch(t *testing.T) {
 
 func position(epoch string, n uint64) store.Position { return store.Position{Epoch: epoch, N: n} }
 
-// Batches whose names are long are claimed a few at a time: a body packs them a hundredfold, and all of them together would
-// take gigabytes.
+// Batches whose names are long are claimed a few at a time: a body packs them a hundredfold, and all of them together
+// would take gigabytes.
 func TestHealIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

@@ -18,8 +18,8 @@ type Entry struct {
 	Sets     []string
 }
 
-// Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL lists
-// no statements at all while one of them is not UTF-8 (3854).
+// Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL
+// lists no statements at all while one of them is not UTF-8 (3854).
 const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
 VALUES (?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?))`
 
@@ -46,13 +46,13 @@ func (s *Store) record(rows int, mapVersion string, position Position, hashes, b
 	return []any{s.cfg.Worker, rows, mapVersion, position.Epoch, position.N, text(hashes), text(body)}
 }
 
-// Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest
-// first. Repeating it deletes the next ones.
+// Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest first.
+// Repeating it deletes the next ones.
 const expireSQL = `DELETE FROM cache_outbox_journal
 WHERE settled_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY settled_at LIMIT ?`
 
-// ExpireJournal deletes journal rows older than retention, at most chunk rows a statement, until none is left
-// or ctx ends, and returns how many. Safe to run in several workers at once: they share the work.
+// ExpireJournal deletes journal rows older than retention, at most chunk rows a statement, until none is left or ctx
+// ends, and returns how many. Safe to run in several workers at once: they share the work.
 func (s *Store) ExpireJournal(ctx context.Context, retention time.Duration, chunk int) (deleted int64, err error) {
 	for {
 		n, err := s.expire(ctx, retention, chunk)

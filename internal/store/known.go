@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Contract for both: no lock (consistent reads). The first reads LIMIT rows by primary key, the other one entry of the index
-// on settled_at and its row. Bodies beyond 256 KiB are left out.
+// Contract for both: no lock (consistent reads). The first reads LIMIT rows by primary key, the other one entry of the
+// index on settled_at and its row. Bodies beyond 256 KiB are left out.
 const (
 	newestBodiesSQL = "SELECT IF(LENGTH(body) <= 262144, body, '') FROM cache_outbox_journal ORDER BY id DESC LIMIT ?"
 	bodyOfTimeSQL   = `SELECT IF(LENGTH(body) <= 262144, body, '') FROM cache_outbox_journal FORCE INDEX (settled)
@@ -19,8 +19,8 @@ const (
 	bodyReach    = 24 * 60 // minutes back
 )
 
-// JournalEntities lists entities that were settled within a day: of the newest hundred batches, and of one batch for each
-// quarter of an hour. It takes some hundred small statements, so it is for what is asked seldom.
+// JournalEntities lists entities that were settled within a day: of the newest hundred batches, and of one batch for
+// each quarter of an hour. It takes some hundred small statements, so it is for what is asked seldom.
 func (s *Store) JournalEntities(ctx context.Context) (map[string]bool, error) {
 	var bodies [][]byte
 	if err := s.side.SelectContext(ctx, &bodies, newestBodiesSQL, newestBodies); err != nil {

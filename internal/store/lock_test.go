@@ -14,8 +14,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// Sentence 5 of worker/doc.go: while a claim is held, an application's insert does not wait, and the server's own
-// lock tables show locks on the claimed rows and nowhere else.
+// Sentence 5 of worker/doc.go: while a claim is held, an application's insert does not wait, and the server's own lock
+// tables show locks on the claimed rows and nowhere else.
 func TestClaimLocksOnlyItsRows(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -94,10 +94,10 @@ WHERE trx_mysql_thread_id IN (SELECT id FROM information_schema.processlist WHER
 	}
 }
 
-// Several stores at once: nothing is settled twice, nothing is left, and the server's own counters of deadlocks and
-// of waits for row locks do not move, although an application's insert below most rows stays uncommitted and the
-// optimizer takes the table for an empty one, which makes it favour scans. The server is this test's own, so that no
-// other test moves the counters.
+// Several stores at once: nothing is settled twice, nothing is left, and the server's own counters of deadlocks and of
+// waits for row locks do not move, although an application's insert below most rows stays uncommitted and the optimizer
+// takes the table for an empty one, which makes it favour scans. The server is this test's own, so that no other test
+// moves the counters.
 func TestConcurrentClaimsDoNotWait(t *testing.T) {
 	t.Parallel()
 	env := ownMigrated(t)
@@ -171,8 +171,8 @@ func TestConcurrentClaimsDoNotWait(t *testing.T) {
 	}
 }
 
-// pretendEmpty fills the outbox above id 1000 and makes the server believe the statistics of an empty table: a
-// queue that fills and drains comes to that by itself every now and then.
+// pretendEmpty fills the outbox above id 1000 and makes the server believe the statistics of an empty table: a queue
+// that fills and drains comes to that by itself every now and then.
 func pretendEmpty(t *testing.T, env *testenv.Database, rows int) {
 	t.Helper()
 	exec := func(stmt string) {

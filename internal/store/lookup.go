@@ -12,8 +12,8 @@ import (
 
 // Lookup runs a lookup of the map in a read-only session of a pool of its own, outside any claim: query has one `?`,
 // which becomes the list of by-values (tuples when they have several columns). Each row that comes back is the
-// by-values and the value, as text; rows whose value is NULL say nothing and are left out. It sees what is
-// committed now. The server ends it after LookupTimeout, with a SlowLookupError. An error of the server itself is a
+// by-values and the value, as text; rows whose value is NULL say nothing and are left out. It sees what is committed
+// now. The server ends it after LookupTimeout, with a SlowLookupError. An error of the server itself is a
 // *mysql.MySQLError.
 func (s *Store) Lookup(ctx context.Context, query string, by [][]string) ([][]string, error) {
 	if len(by) == 0 {

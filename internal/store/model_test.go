@@ -28,8 +28,8 @@ type modelRow struct {
 // A transaction is an application's.
 type transaction struct{ ids []uint64 }
 
-// A tableModel is cache_outbox with those who use it: applications, another worker, and workers that share a planner. It has
-// a clock of its own.
+// A tableModel is cache_outbox with those who use it: applications, another worker, and workers that share a planner.
+// It has a clock of its own.
 type tableModel struct {
 	t       *testing.T
 	choose  func(int) int

@@ -89,8 +89,8 @@ func (w *tableModel) otherEnds() {
 	w.held = nil
 }
 
-// settleDown ends all but a few transactions that have inserted their rows, and errors, and polls as a worker does until all
-// is claimed.
+// settleDown ends all but a few transactions that have inserted their rows, and errors, and polls as a worker does
+// until all is claimed.
 func (w *tableModel) settleDown() {
 	w.failing = false
 	for _, tx := range slices.Clone(w.open) {
@@ -122,8 +122,8 @@ func (w *tableModel) settleDown() {
 	}
 }
 
-// idle polls for longer than rescans go on. Each poll is then one statement, but for a list of all that is below the head, and
-// claims ask for no row that is gone.
+// idle polls for longer than rescans go on. Each poll is then one statement, but for a list of all that is below the
+// head, and claims ask for no row that is gone.
 func (w *tableModel) idle() {
 	w.hiccup = 0
 	polls := func(n int, pace time.Duration) {

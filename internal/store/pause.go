@@ -28,8 +28,8 @@ func (p *Pause) String() string {
 	return text
 }
 
-// Contract for all: at most one row by primary key, without a lock where it is read. Repeating the first begins the pause
-// anew, repeating the last does nothing.
+// Contract for all: at most one row by primary key, without a lock where it is read. Repeating the first begins the
+// pause anew, repeating the last does nothing.
 const (
 	pauseSQL = `REPLACE INTO cache_outbox_control (name, who, reason, began_at, ends_at)
 VALUES ('pause', ?, ?, UTC_TIMESTAMP(6), IF(? = 0, NULL, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))`
@@ -38,8 +38,8 @@ WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))`
 	resumeSQL = "DELETE FROM cache_outbox_control WHERE name = 'pause'"
 )
 
-// Pause makes all workers stop claiming within a second or so, until Resume or, unless it is 0, for a time. A pause that
-// lasts already is replaced.
+// Pause makes all workers stop claiming within a second or so, until Resume or, unless it is 0, for a time. A pause
+// that lasts already is replaced.
 func (s *Store) Pause(ctx context.Context, who, reason string, lasts time.Duration) error {
 	if err := s.exec(ctx, pauseSQL, who, errorText(reason), lasts.Microseconds(), lasts.Microseconds()); err != nil {
 		return fmt.Errorf("pause: %w", err)

@@ -25,19 +25,20 @@ const (
 )
 
 // A planner decides where polls and claims of cache_outbox begin. A row that is deleted stays in the index until it is
-// purged, and a backup's snapshot holds purge back for hours: a claim that begins at the table's start walks over a million
-// of them in 330 ms, a plain scan in 45 ms (MySQL 9.7).
+// purged, and a backup's snapshot holds purge back for hours: a claim that begins at the table's start walks over a
+// million of them in 330 ms, a plain scan in 45 ms (MySQL 9.7).
 //
-// Commits come in another order than ids, so below the head there may be rows again: late commits, rows of a worker that
-// died, ids that an operator chose. As long as a scan from the table's start is quick, which is nearly always, each poll is
-// one, and claims begin there too, unless a backlog is drained: then they begin at the head for as long as they may rely on
-// the scan. When scans are slow they become rare (slow-scan mode), and the rows that existed below the head when it passed
-// them, to READ UNCOMMITTED, are stragglers, which claims ask for by id. An id may also be given out before its row is
-// inserted, and a row whose deletion is not committed yet may come back: so what the head has passed is rescanned, again and
-// again, for half a minute. That also finds rows that others held when the head passed them.
+// Commits come in another order than ids, so below the head there may be rows again: late commits, rows of a worker
+// that died, ids that an operator chose. As long as a scan from the table's start is quick, which is nearly always,
+// each poll is one, and claims begin there too, unless a backlog is drained: then they begin at the head for as long as
+// they may rely on the scan. When scans are slow they become rare (slow-scan mode), and the rows that existed below the
+// head when it passed them, to READ UNCOMMITTED, are stragglers, which claims ask for by id. An id may also be given
+// out before its row is inserted, and a row whose deletion is not committed yet may come back: so what the head has
+// passed is rescanned, again and again, for half a minute. That also finds rows that others held when the head passed
+// them.
 //
-// It has neither a database nor a clock: plan names a scan, the caller runs it and passes the answer to observe. Safe for
-// concurrent use; an answer that another one has overtaken is ignored.
+// It has neither a database nor a clock: plan names a scan, the caller runs it and passes the answer to observe. Safe
+// for concurrent use; an answer that another one has overtaken is ignored.
 type planner struct {
 	mu         sync.Mutex
 	quick      time.Duration // quickScan, but for tests

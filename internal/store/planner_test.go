@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Whatever transactions, other workers, purge, errors and the machine do: a row is claimed soon after it can be claimed and
-// errors have ended, no claim asks for a row twice, and what a planner remembers stays small.
+// Whatever transactions, other workers, purge, errors and the machine do: a row is claimed soon after it can be claimed
+// and errors have ended, no claim asks for a row twice, and what a planner remembers stays small.
 func TestPlanner(t *testing.T) {
 	t.Parallel()
 	schedules := uint64(1000)
@@ -238,7 +238,8 @@ func TestPlannerKnowsTheRoundTrip(t *testing.T) {
 	}
 }
 
-// Claims that no poll precedes, as with hints, rely on a scan for a second, and no longer: then they know that they are slow.
+// Claims that no poll precedes, as with hints, rely on a scan for a second, and no longer: then they know that they are
+// slow.
 func TestPlannerReliesOnAScan(t *testing.T) {
 	t.Parallel()
 	w := newTableModel(t, func(int) int { return 0 })

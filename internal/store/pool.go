@@ -35,8 +35,9 @@ func (c Config) pools(dsn *mysql.Config) (claims, side, lookups, schema pool) {
 	return claims, side, lookups, schema
 }
 
-// claiming holds rows. Its sessions are short-lived by contract: the server ends them when their client vanishes, frozen while idle in a transaction (wait_timeout), while receiving a large claim (net_write_timeout) or
-// while sending (net_read_timeout).
+// claiming holds rows. Its sessions are short-lived by contract: the server ends them when their client vanishes,
+// frozen while idle in a transaction (wait_timeout), while receiving a large claim (net_write_timeout) or while sending
+// (net_read_timeout).
 func (c Config) claiming(patience time.Duration) pool {
 	return pool{
 		name: "claims", open: 2, // the loop's, and one more for the moment in which a dead one is replaced
@@ -63,8 +64,8 @@ func (c Config) lookingUp() pool {
 	}
 }
 
-// migrating changes the schema, however long that takes. It writes at REPEATABLE READ, so that it also works where the binary
-// log is of statements; Check then says what is wrong with that.
+// migrating changes the schema, however long that takes. It writes at REPEATABLE READ, so that it also works where the
+// binary log is of statements; Check then says what is wrong with that.
 func (c Config) migrating(patience time.Duration) pool {
 	return pool{
 		name: "schema", open: 4, idle: 2, rest: sideSilence / 2,

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Position is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each batch,
-// so that a Redis that has the position still has the batch. The zero Position protects nothing.
+// A Position is a place in the order of what Redis acknowledged: see package keyspace. The journal notes it for each
+// batch, so that a Redis that has the position still has the batch. The zero Position protects nothing.
 type Position struct {
 	Epoch string `db:"epoch"` // at most 26 bytes
 	N     uint64 `db:"beat"`
@@ -22,9 +22,9 @@ const highEpoch = "["
 const lastPositionSQL = `SELECT epoch, beat FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch < ? ORDER BY epoch DESC, beat DESC LIMIT 1`
 
-// LastPositions lists the last position of each epoch that the journal has a batch of. It takes a statement for each: a GROUP BY
-// would read the whole index whenever the statistics are behind. There are two epochs for each process that worked within
-// the journal's retention.
+// LastPositions lists the last position of each epoch that the journal has a batch of. It takes a statement for each: a
+// GROUP BY would read the whole index whenever the statistics are behind. There are two epochs for each process that
+// worked within the journal's retention.
 func (s *Store) LastPositions(ctx context.Context) ([]Position, error) {
 	var positions []Position
 	for bound := highEpoch; ; {
@@ -55,8 +55,9 @@ func (s *Store) lastPosition(ctx context.Context, bound string) (b Position, err
 const recentPositionsSQL = `SELECT epoch, MAX(beat) AS beat FROM cache_outbox_journal FORCE INDEX (settled)
 WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND epoch < '` + highEpoch + `' GROUP BY epoch`
 
-// RecentPositions lists the last position of each epoch that settled, healed or adopted a batch within a time. Each leaves a row
-// that is dated when it was written, before the commit, so that time should exceed the longest transaction.
+// RecentPositions lists the last position of each epoch that settled, healed or adopted a batch within a time. Each
+// leaves a row that is dated when it was written, before the commit, so that time should exceed the longest
+// transaction.
 func (s *Store) RecentPositions(ctx context.Context, since time.Duration) (positions []Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
@@ -70,8 +71,8 @@ func (s *Store) RecentPositions(ctx context.Context, since time.Duration) (posit
 // statement takes. Repeating it moves the next ones.
 const adoptSQL = `UPDATE cache_outbox_journal FORCE INDEX (beats) SET epoch = ?, beat = ? WHERE epoch = ? LIMIT ?`
 
-// Adopt makes batches of an epoch those of another position, because nothing stale can be left of them, and returns how many.
-// Repeating it is harmless.
+// Adopt makes batches of an epoch those of another position, because nothing stale can be left of them, and returns how
+// many. Repeating it is harmless.
 func (s *Store) Adopt(ctx context.Context, epoch string, by Position) (adopted int64, err error) {
 	for {
 		n, err := s.adopt(ctx, epoch, by)

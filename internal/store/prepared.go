@@ -5,14 +5,15 @@ import (
 	"database/sql/driver"
 )
 
-// prepared are the statements of each pass and poll, which a session prepares when it first runs them. Parsing and resolving
-// them anew each time is a seventh of what a batch of five rows costs MySQL 9.7, and a fifth of what it costs MariaDB 10.11.
+// prepared are the statements of each pass and poll, which a session prepares when it first runs them. Parsing and
+// resolving them anew each time is a seventh of what a batch of five rows costs MySQL 9.7, and a fifth of what it costs
+// MariaDB 10.11.
 var prepared = map[string]bool{
 	firstSQL: true, hot.claimSQL: true, hot.removeSQL: true, hot.removeOneSQL: true, journalSQL: true,
 }
 
-// maxPrepared is up to how many bytes of text a statement runs prepared. With more there is nothing to be saved, and an argument
-// that is too large fails as text does.
+// maxPrepared is up to how many bytes of text a statement runs prepared. With more there is nothing to be saved, and an
+// argument that is too large fails as text does.
 const maxPrepared = 16 << 10
 
 // driverConn is what database/sql makes use of in a connection of go-sql-driver.
@@ -62,8 +63,8 @@ func run[S, R any](ctx context.Context, c *preparing, query string, args []drive
 	return text(ctx, query, args)
 }
 
-// prepare is nil without an error if the query is to run as text. An error is one that the query itself would have met, such as
-// a lock on the table, or says that it cannot be prepared.
+// prepare is nil without an error if the query is to run as text. An error is one that the query itself would have met,
+// such as a lock on the table, or says that it cannot be prepared.
 func (c *preparing) prepare(ctx context.Context, query string, args []driver.NamedValue) (driver.Stmt, error) {
 	if !prepared[query] || textBytes(args) > maxPrepared {
 		return nil, nil

@@ -11,7 +11,8 @@ import (
 //	DELETE ... WHERE id IN (...)                    -- and also with
 //	DELETE ... WHERE id IN (...) ORDER BY id LIMIT n
 //
-// MySQL 9.7 may scan the table from its start and wait for the first uncommitted insert; MariaDB 10.11 may do so with the former.
+// MySQL 9.7 may scan the table from its start and wait for the first uncommitted insert; MariaDB 10.11 may do so with
+// the former.
 type queue struct {
 	name           string
 	claimSQL       string // see the variables below
@@ -33,16 +34,16 @@ type disposal struct {
 	Map      string `json:"map,omitempty"` // version
 }
 
-// Contract: exclusive record locks on the rows listed, which the claim holds already, found by primary key; no
-// other row is looked at. As many rows as are listed. Repeating it deletes nothing.
+// Contract: exclusive record locks on the rows listed, which the claim holds already, found by primary key; no other
+// row is looked at. As many rows as are listed. Repeating it deletes nothing.
 const removeSQL = `DELETE o
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
 
 // Contract: as removeSQL, for the rows of a condition on id that follows. The comments are each executed by one of the
-// two servers, so that statistics cannot make either scan the table. Both use the safe mode: MariaDB's then forces a range,
-// in a statement about one table; MySQL's refuses a scan before a row was looked at (1175, see isScan), in one that could
-// be about several.
+// two servers, so that statistics cannot make either scan the table. Both use the safe mode: MariaDB's then forces a
+// range, in a statement about one table; MySQL's refuses a scan before a row was looked at (1175, see isScan), in one
+// that could be about several.
 const removeSpansSQL = "/*M!100100 SET STATEMENT sql_safe_updates=1 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=1) */ /*!80000 o */ " +
 	"FROM %s /*!80000 AS o FORCE INDEX (PRIMARY) */ WHERE "
 
@@ -73,8 +74,8 @@ SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, %s,
 FROM ` + listed
 )
 
-// Contract: exclusive record locks on the rows listed, which the claim holds already, and on their entries of the
-// index on due_at. Repeating it moves due_at again.
+// Contract: exclusive record locks on the rows listed, which the claim holds already, and on their entries of the index
+// on due_at. Repeating it moves due_at again.
 const putOffSQL = `UPDATE ` + listed + `
 SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
@@ -96,8 +97,8 @@ func (q *queue) claimQueries(inline int, at start) (list []boundQuery) {
 }
 
 // Contract of a claim of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
-// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint keeps the
-// optimizer from a scan in another order. Larger parameters come as NULL with their length.
+// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint
+// keeps the optimizer from a scan in another order. Larger parameters come as NULL with their length.
 const claimHotSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
 COALESCE(LENGTH(params), 0), trace, created_at
 FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`
@@ -114,8 +115,8 @@ var hot = &queue{
 	repeatSQL:      fmt.Sprintf(repeatSQL, "o.id", "cache_outbox"),
 }
 
-// delayed holds the rows with a time. The contract of its claim is that of hot, over the index on due_at: its
-// entry and the primary key's are locked for each row returned.
+// delayed holds the rows with a time. The contract of its claim is that of hot, over the index on due_at: its entry and
+// the primary key's are locked for each row returned.
 var delayed = &queue{
 	name: "cache_outbox_delayed",
 	claimSQL: `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),

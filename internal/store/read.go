@@ -10,7 +10,8 @@ import (
 
 // A JournalQuery says which batches of the journal to read.
 type JournalQuery struct {
-	// Since is how long ago, by the database's clock, the oldest batch was settled. Zero: as far as the journal reaches.
+	// Since is how long ago, by the database's clock, the oldest batch was settled. Zero: as far as the journal
+	// reaches.
 	Since time.Duration
 	// Entity and EntityID leave out the batches that have no row of them, and the other rows of those that have. Empty:
 	// any. An EntityID needs an Entity.
@@ -39,9 +40,9 @@ type journalPlace struct {
 
 const journalPage = 500 // batches a statement
 
-// Contract for all: no lock (consistent reads). The first gives the database's time; the second at most LIMIT entries of the
-// index on settled_at, from a place on, and looks at the hashes in the server (four bytes that stand across two of them are
-// a hit too, which unpacking corrects); the third one row by primary key.
+// Contract for all: no lock (consistent reads). The first gives the database's time; the second at most LIMIT entries
+// of the index on settled_at, from a place on, and looks at the hashes in the server (four bytes that stand across two
+// of them are a hit too, which unpacking corrects); the third one row by primary key.
 const (
 	journalSinceSQL = "SELECT UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND"
 	journalPageSQL  = `SELECT id, settled_at, ? IS NULL OR LOCATE(?, hashes) > 0 AS hit FROM cache_outbox_journal FORCE INDEX (settled)
@@ -49,10 +50,10 @@ WHERE settled_at >= ? AND (settled_at > ? OR id > ?) ORDER BY settled_at, id LIM
 	journalRowSQL = "SELECT id, worker, settled_at, row_count, map_version, body FROM cache_outbox_journal WHERE id = ?"
 )
 
-// ReadJournal calls visit with each batch that q is about, oldest first, and with those of its entries that q is about. It
-// holds one batch at a time. What is settled while it reads may be left out. An error of visit ends it and is returned as
-// it is. A batch that retention removes meanwhile is passed over. One that cannot be unpacked, and that q may be about, is
-// passed to damaged, and the others follow.
+// ReadJournal calls visit with each batch that q is about, oldest first, and with those of its entries that q is about.
+// It holds one batch at a time. What is settled while it reads may be left out. An error of visit ends it and is
+// returned as it is. A batch that retention removes meanwhile is passed over. One that cannot be unpacked, and that q
+// may be about, is passed to damaged, and the others follow.
 func (s *Store) ReadJournal(ctx context.Context, q JournalQuery, visit func(Batch, []Entry) error, damaged func(DamagedBatch)) error {
 	if q.EntityID != "" && q.Entity == "" {
 		return errors.New("read journal: an id without an entity; name the entity as well")

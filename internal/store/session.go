@@ -12,7 +12,8 @@ import (
 )
 
 // A session is what one pool pins in each of its sessions, whatever the server, init_connect or the data source name
-// say: what our statements mean, how long they wait for locks, how long they run, and when the server ends a session whose client has vanished. See docs/sessions.md.
+// say: what our statements mean, how long they wait for locks, how long they run, and when the server ends a session
+// whose client has vanished. See docs/sessions.md.
 type session struct {
 	silence  time.Duration // the client may be silent that long; whole seconds
 	lockWait time.Duration // for a row or for a table; whole seconds

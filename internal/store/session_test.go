@@ -24,8 +24,8 @@ var hostile = []string{
 	"sql_select_limit = 1", "max_join_size = 1", "sql_big_selects = 0", "completion_type = 'CHAIN'",
 }
 
-// hostileMySQL is a migrated database on a server of its own with all of that, in its global variables and in what the data
-// source name sets.
+// hostileMySQL is a migrated database on a server of its own with all of that, in its global variables and in what the
+// data source name sets.
 func hostileMySQL(t *testing.T) (env *testenv.Database, dsn string) {
 	t.Helper()
 	env = ownMigrated(t)
@@ -53,8 +53,8 @@ func hostileMySQL(t *testing.T) (env *testenv.Database, dsn string) {
 	return env, cfg.FormatDSN() + "&charset=latin1"
 }
 
-// Every session that a store opens has the settings that docs/sessions.md lists, whatever the server and the data source
-// name say.
+// Every session that a store opens has the settings that docs/sessions.md lists, whatever the server and the data
+// source name say.
 func TestSessionsArePinned(t *testing.T) {
 	t.Parallel()
 	env, dsn := hostileMySQL(t)
@@ -226,8 +226,8 @@ func TestLockedTablesLeaveNoSession(t *testing.T) {
 	}
 }
 
-// A lookup that takes too long is ended by the server, whether it computes or waits for a table: it is slow, not broken,
-// and its session lives on.
+// A lookup that takes too long is ended by the server, whether it computes or waits for a table: it is slow, not
+// broken, and its session lives on.
 func TestSlowLookup(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

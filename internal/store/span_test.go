@@ -49,8 +49,8 @@ func TestRemovalLeavesNeighboursAlone(t *testing.T) {
 	}
 }
 
-// A few rows leave in one statement, also where MySQL would refuse to delete them as ranges, since its statistics say that a scan
-// is cheaper: at a light load they say so half of the time.
+// A few rows leave in one statement, also where MySQL would refuse to delete them as ranges, since its statistics say
+// that a scan is cheaper: at a light load they say so half of the time.
 func TestFewRowsLeaveInOneStatement(t *testing.T) {
 	t.Parallel()
 	env := ownMigrated(t)

@@ -28,8 +28,8 @@ type Status struct {
 	Dead          map[string]int
 	LastBatch     *Batch // nil if the journal is empty
 	Pause         *Pause // nil unless all workers are paused
-	// Damaged are the batches of the journal that healing found unreadable and set aside, counted likewise; LastDamaged is
-	// the newest of them.
+	// Damaged are the batches of the journal that healing found unreadable and set aside, counted likewise; LastDamaged
+	// is the newest of them.
 	Damaged     int
 	LastDamaged *Batch
 }
@@ -43,8 +43,8 @@ type Batch struct {
 	MapVersion string    `db:"map_version"`
 }
 
-// Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead
-// letters' count all of the index on reason, which only operators let grow, the last batch's the sweeps since then.
+// Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead letters'
+// count all of the index on reason, which only operators let grow, the last batch's the sweeps since then.
 const (
 	countSQL    = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
 	oldestSQL   = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
@@ -71,7 +71,8 @@ var statusTables = []struct {
 	{"cache_outbox_journal", (*Store).readJournalHead},
 }
 
-// Status reads a Status. It fails with the first table that cannot be read, and ends within the timeout of one statement.
+// Status reads a Status. It fails with the first table that cannot be read, and ends within the timeout of one
+// statement.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
@@ -101,8 +102,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// StatusByTable reads a Status without Pause, Scan, Sets and SweepFailure, each table by itself: one that cannot be read is in
-// failed with its error, and what it would tell is not defined. Each table may take as long as one statement.
+// StatusByTable reads a Status without Pause, Scan, Sets and SweepFailure, each table by itself: one that cannot be
+// read is in failed with its error, and what it would tell is not defined. Each table may take as long as one
+// statement.
 func (s *Store) StatusByTable(ctx context.Context) (st Status, failed map[string]error) {
 	failed = map[string]error{}
 	for _, table := range statusTables {

@@ -10,8 +10,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// A Store is the worker's side of the outbox. It keeps pools of sessions (see pool.go), so that nothing waits for a claim
-// and no lookup can harm one. Safe for concurrent use; it connects when first used.
+// A Store is the worker's side of the outbox. It keeps pools of sessions (see pool.go), so that nothing waits for a
+// claim and no lookup can harm one. Safe for concurrent use; it connects when first used.
 type Store struct {
 	cfg     Config
 	claims  *sql.DB
@@ -54,8 +54,8 @@ func (s *Store) Close() error {
 // DB is the pool for statements outside claims, such as the check of the schema. Its statements are short.
 func (s *Store) DB() *sql.DB { return s.side.DB }
 
-// SchemaDB is the pool for migrations: its statements may take as long as their ctx allows, but wait for a lock no longer than
-// others do.
+// SchemaDB is the pool for migrations: its statements may take as long as their ctx allows, but wait for a lock no
+// longer than others do.
 func (s *Store) SchemaDB() *sql.DB { return s.schema }
 
 // ClaimTimeout is the limit that the server puts on a vanished claimer.

@@ -63,8 +63,8 @@ func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) e
 	return nil
 }
 
-// Contract for both: no lock (a consistent read); at most LIMIT requests that are due, oldest first, by the primary key or
-// the index on kind, whose entries carry the id; what is put off is passed over.
+// Contract for both: no lock (a consistent read); at most LIMIT requests that are due, oldest first, by the primary key
+// or the index on kind, whose entries carry the id; what is put off is passed over.
 const (
 	sweepColumns = `SELECT id, kind, name, requested_at, TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) AS age,
 attempts, COALESCE(error, '') AS error FROM cache_outbox_sweeps `
@@ -72,7 +72,8 @@ attempts, COALESCE(error, '') AS error FROM cache_outbox_sweeps `
 	sweepsOfSQL = sweepColumns + "FORCE INDEX (kind) WHERE kind = ? AND id > ? AND not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
 )
 
-// Sweeps lists the oldest requests that are not put off, at most limit. It locks nothing: what is requested meanwhile comes next.
+// Sweeps lists the oldest requests that are not put off, at most limit. It locks nothing: what is requested meanwhile
+// comes next.
 func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 	return s.sweeps(ctx, sweepsSQL, limit)
 }
@@ -127,8 +128,8 @@ type Swept struct {
 }
 
 // FinishSweeps deletes or keeps exactly these requests and notes in the journal that they were carried out: a batch of
-// no rows for every 500 of them or 1 MiB of their names, since their rows have been settled. Repeating it is harmless; after
-// an error some may be noted and others not.
+// no rows for every 500 of them or 1 MiB of their names, since their rows have been settled. Repeating it is harmless;
+// after an error some may be noted and others not.
 func (s *Store) FinishSweeps(ctx context.Context, swept Swept) error {
 	all := slices.Concat(swept.Finished, swept.Settling)
 	finished := len(swept.Finished)
@@ -157,7 +158,8 @@ func sweepsOfABatch(sweeps []Sweep) int {
 	return len(sweeps)
 }
 
-// noteSwept deletes some requests and keeps others, and notes in the journal that they were carried out: all of it or nothing.
+// noteSwept deletes some requests and keeps others, and notes in the journal that they were carried out: all of it or
+// nothing.
 func (s *Store) noteSwept(ctx context.Context, finished, settling []Sweep, swept Swept) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ type SweepFailure struct {
 	Error  string `db:"error"`
 }
 
-// silentFailure is how long a failure may not be noted again before it counts as over: longer than any pause between two
-// attempts.
+// silentFailure is how long a failure may not be noted again before it counts as over: longer than any pause between
+// two attempts.
 const silentFailure = 90 * time.Second
 
 // Contract for all: at most one row by primary key; a lock for one statement. Repeating them is harmless.

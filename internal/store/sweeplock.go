@@ -7,10 +7,10 @@ import (
 	"fmt"
 )
 
-// A SweepLock is the right to sweep, which one process has at a time: the lock on a row of cache_outbox_sweeper, held by a
-// transaction that does nothing else. The server frees it the moment the holder's connection is gone, and after ten
-// seconds if the holder is frozen: see Check. The transaction has no snapshot (READ COMMITTED), so it does not keep the
-// server from purging. Not safe for concurrent use.
+// A SweepLock is the right to sweep, which one process has at a time: the lock on a row of cache_outbox_sweeper, held
+// by a transaction that does nothing else. The server frees it the moment the holder's connection is gone, and after
+// ten seconds if the holder is frozen: see Check. The transaction has no snapshot (READ COMMITTED), so it does not keep
+// the server from purging. Not safe for concurrent use.
 type SweepLock struct{ tx *sql.Tx }
 
 // Contract for all: an exclusive lock on one row by primary key that is never written, or none; never waits, but for
@@ -59,7 +59,8 @@ func (s *Store) trySweepLock(ctx context.Context) (*SweepLock, error) {
 	return &SweepLock{tx}, nil
 }
 
-// Check returns an error if the lock is lost, which goes with its connection. Call it at least every 5 s: that keeps the server from taking the holder for frozen.
+// Check returns an error if the lock is lost, which goes with its connection. Call it at least every 5 s: that keeps
+// the server from taking the holder for frozen.
 func (l *SweepLock) Check(ctx context.Context) error {
 	if _, err := l.tx.ExecContext(ctx, checkSweepLockSQL); err != nil {
 		return fmt.Errorf("lost the sweep lock: %w", err)

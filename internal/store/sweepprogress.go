@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A SweepProgress says how far sweeps of one kind are: a scan of the keyspace for patterns, or index sets that are taken apart one batch after the other.
+// A SweepProgress says how far sweeps of one kind are: a scan of the keyspace for patterns, or index sets that are
+// taken apart one batch after the other.
 type SweepProgress struct {
 	Kind         SweepKind `db:"-"`
 	Worker       string    `db:"worker"`
@@ -35,8 +36,8 @@ func (p *SweepProgress) For() time.Duration { return time.Duration(p.ForMicros) 
 // firstEstimate is how long a scan must last before its rate says something.
 const firstEstimate = 5 * time.Second
 
-// Left is how long the scan will take from now on if it goes on as it did. It returns false where nobody knows: in its first
-// seconds, without a total, while requests keep arriving, and while a large set is in hand.
+// Left is how long the scan will take from now on if it goes on as it did. It returns false where nobody knows: in its
+// first seconds, without a total, while requests keep arriving, and while a large set is in hand.
 func (p *SweepProgress) Left() (time.Duration, bool) {
 	if p.Unsure || p.Total == 0 || p.Scanned == 0 || p.For() < firstEstimate {
 		return 0, false

@@ -20,9 +20,8 @@ import (
 // clusterSlots is the number of hash slots of a Redis Cluster.
 const clusterSlots = 16384
 
-// A Cluster is a Redis Cluster of one test's own: masters, each with an equal
-// share of the slots, and as many replicas or none. All are local processes,
-// with a node timeout of two seconds.
+// A Cluster is a Redis Cluster of one test's own: masters, each with an equal share of the slots, and as many replicas
+// or none. All are local processes, with a node timeout of two seconds.
 type Cluster struct {
 	Nodes  []*servers.Redis // the masters, then the replica of each
 	Direct []*redis.Client  // one for each node
@@ -44,8 +43,8 @@ func (c *Cluster) URL() string {
 // First is the first slot of a master, as long as none has moved.
 func (c *Cluster) First(master int) int { return (clusterSlots*master + c.masters - 1) / c.masters }
 
-// OwnCluster starts a cluster and returns when all its nodes agree that it is
-// well. args are further options of each node.
+// OwnCluster starts a cluster and returns when all its nodes agree that it is well. args are further options of each
+// node.
 func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{masters: masters}
@@ -96,8 +95,8 @@ func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Clust
 	return c
 }
 
-// Migrate moves the keys of a slot from one master to another, by their numbers
-// among Nodes, and then the slot itself if it is to arrive.
+// Migrate moves the keys of a slot from one master to another, by their numbers among Nodes, and then the slot itself
+// if it is to arrive.
 func (c *Cluster) Migrate(t testing.TB, slot, from, to int, arrives bool) {
 	t.Helper()
 	do := func(node int, args ...any) {
@@ -128,8 +127,7 @@ func (c *Cluster) Migrate(t testing.TB, slot, from, to int, arrives bool) {
 	}
 }
 
-// introduce gives a node its slots, if it is a master, and makes the first one
-// known to it.
+// introduce gives a node its slots, if it is a master, and makes the first one known to it.
 func (c *Cluster) introduce(ctx context.Context, direct *redis.Client, i, bus, port int) error {
 	if i < c.masters {
 		for _, command := range [][]any{
@@ -147,9 +145,8 @@ func (c *Cluster) introduce(ctx context.Context, direct *redis.Client, i, bus, p
 	return c.Direct[0].Do(ctx, "cluster", "meet", "127.0.0.1", port, bus).Err()
 }
 
-// NodesFolder is a folder for the file that a node keeps of its cluster, in
-// memory where the system has such a place: a node answers nobody while it
-// waits for that file to reach a disk, which on a busy one takes seconds.
+// NodesFolder is a folder for the file that a node keeps of its cluster, in memory where the system has such a place: a
+// node answers nobody while it waits for that file to reach a disk, which on a busy one takes seconds.
 func NodesFolder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "unstale-cluster-")
@@ -160,8 +157,8 @@ func NodesFolder(t testing.TB) string {
 	return dir
 }
 
-// BusPort is a free port for the cluster bus, outside of the ranges that the
-// kernel and package servers take ports from.
+// BusPort is a free port for the cluster bus, outside of the ranges that the kernel and package servers take ports
+// from.
 func BusPort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// ryukVariable switches off the container that removes what a killed
-	// process left behind.
+	// ryukVariable switches off the container that removes what a killed process left behind.
 	ryukVariable = "TESTCONTAINERS_RYUK_DISABLED"
 	// prefixVariable goes before image names that testcontainers fetches.
 	prefixVariable = "TESTCONTAINERS_HUB_IMAGE_NAME_PREFIX"
@@ -32,8 +31,7 @@ const (
 // dockerUsed says that containers were started in this process.
 var dockerUsed atomic.Bool
 
-// engine looks for Docker once per process and prepares testcontainers, which
-// reads its settings once, for it.
+// engine looks for Docker once per process and prepares testcontainers, which reads its settings once, for it.
 var engine = sync.OnceValues(func() (*dockerEngine, error) {
 	e, err := findEngine(context.Background())
 	if err != nil {
@@ -47,8 +45,8 @@ var engine = sync.OnceValues(func() (*dockerEngine, error) {
 	return e, err
 })
 
-// readyEngine returns the engine when it has the image, and settles whether
-// Ryuk can be used. The image comes first: without it nothing else matters.
+// readyEngine returns the engine when it has the image, and settles whether Ryuk can be used. The image comes first:
+// without it nothing else matters.
 func readyEngine(ctx context.Context, image string) error {
 	e, err := engine()
 	if err != nil {
@@ -90,9 +88,8 @@ func dockerMySQL(ctx context.Context, image string) (string, error) {
 		tcmysql.WithUsername("root"),
 		tcmysql.WithPassword(rootPassword),
 		testcontainers.WithCmdArgs("--max-connections=1000"),
-		// The module waits for a line that only MySQL's own image prints. This
-		// is the part that MariaDB's has too; while the image prepares its
-		// data, the port is 0.
+		// The module waits for a line that only MySQL's own image prints. This is the part that MariaDB's has too;
+		// while the image prepares its data, the port is 0.
 		testcontainers.WithWaitStrategyAndDeadline(containerStart,
 			wait.ForLog("port: 3306 "), wait.ForListeningPort("3306/tcp")),
 	)
@@ -106,8 +103,8 @@ func dockerMySQL(ctx context.Context, image string) (string, error) {
 	return "root:" + rootPassword + "@tcp(" + address + ")/", nil
 }
 
-// dockerRedis starts a container of a Redis image and returns its URL. It has
-// more databases than a server of its own accord: each test takes one.
+// dockerRedis starts a container of a Redis image and returns its URL. It has more databases than a server of its own
+// accord: each test takes one.
 func dockerRedis(ctx context.Context, image string) (string, error) {
 	if err := readyEngine(ctx, image); err != nil {
 		return "", err
@@ -123,8 +120,7 @@ func dockerRedis(ctx context.Context, image string) (string, error) {
 	return url, nil
 }
 
-// keep has a started container removed at the end of the tests, and one that
-// did not start properly at once.
+// keep has a started container removed at the end of the tests, and one that did not start properly at once.
 func keep(c testcontainers.Container, missing bool, err error) error {
 	if missing {
 		return err
@@ -144,9 +140,8 @@ func keep(c testcontainers.Container, missing bool, err error) error {
 	return nil
 }
 
-// dockerLeaks are goroutines that testcontainers leaves behind: its connection
-// to Ryuk, which must last until the process ends, and idle connections of its
-// clients to the engine.
+// dockerLeaks are goroutines that testcontainers leaves behind: its connection to Ryuk, which must last until the
+// process ends, and idle connections of its clients to the engine.
 func dockerLeaks() []goleak.Option {
 	if !dockerUsed.Load() {
 		return nil

@@ -26,8 +26,8 @@ type dockerEngine struct {
 	host   string
 }
 
-// findEngine returns the first Docker engine that answers: DOCKER_HOST if that
-// is set, otherwise the docker command's current context and the usual sockets.
+// findEngine returns the first Docker engine that answers: DOCKER_HOST if that is set, otherwise the docker command's
+// current context and the usual sockets.
 func findEngine(ctx context.Context) (*dockerEngine, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -98,8 +98,7 @@ func existing(hosts []string) []string {
 	return kept
 }
 
-// image makes sure that the engine has an image, and says so when it must be
-// fetched, which takes a while.
+// image makes sure that the engine has an image, and says so when it must be fetched, which takes a while.
 func (e *dockerEngine) image(ctx context.Context, name string, say func(format string, args ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, pullLimit)
 	defer cancel()

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// fakeEngine is an HTTP server that speaks enough of Docker's protocol to be
-// found. It has one image and can fetch none. It stands in for the engine's
-// failures only; what a container does is not imitated.
+// fakeEngine is an HTTP server that speaks enough of Docker's protocol to be found. It has one image and can fetch
+// none. It stands in for the engine's failures only; what a container does is not imitated.
 func fakeEngine(t *testing.T, image string) (host string) {
 	t.Helper()
 	mux := http.NewServeMux()

@@ -9,9 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// OwnMySQL starts a database server for one test that stops, kills or
-// reconfigures it. It is always a local process, of the flavour that
-// UNSTALE_TEST_DB says. args are further options of the server.
+// OwnMySQL starts a database server for one test that stops, kills or reconfigures it. It is always a local process, of
+// the flavour that UNSTALE_TEST_DB says. args are further options of the server.
 func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	t.Helper()
 	s, err := readSettings(os.Getenv)
@@ -53,9 +52,8 @@ func OwnDatabase(t testing.TB, args ...string) *Database {
 	return &Database{Name: name, DSN: own.DSN(name), DB: db, Flavor: own.Flavor(), Version: own.Version()}
 }
 
-// OwnRedis starts a Redis server for one test that stops, kills or
-// reconfigures it. It is always a local process. args are further options of
-// the server.
+// OwnRedis starts a Redis server for one test that stops, kills or reconfigures it. It is always a local process. args
+// are further options of the server.
 func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
 	s, err := readSettings(os.Getenv)
@@ -87,8 +85,8 @@ func (s settings) localRedis(ctx context.Context, args ...string) (*servers.Redi
 	return servers.StartRedis(ctx, servers.RedisOptions{Program: program, Args: args})
 }
 
-// redisProgram prefers the Redis that was unpacked with MariaDB when MariaDB is
-// asked for, so that the two runs of the tests see two versions of Redis.
+// redisProgram prefers the Redis that was unpacked with MariaDB when MariaDB is asked for, so that the two runs of the
+// tests see two versions of Redis.
 func (s settings) redisProgram() (*servers.Program, error) {
 	program, err := servers.Find(servers.KindRedis)
 	if err != nil || s.flavor != servers.KindMariaDB {

@@ -11,13 +11,11 @@ import (
 	"github.com/unstale/unstale/internal/proxy"
 )
 
-// redisDial looks for a Redis that is away, and sleeps for up to a second after
-// its client is closed.
+// redisDial looks for a Redis that is away, and sleeps for up to a second after its client is closed.
 const redisDial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
-// Main runs the tests of a package, then stops the servers that they shared,
-// prints which servers were used and fails if a goroutine is left, but for those
-// that a library leaves behind in the functions called leaks. Call it from
+// Main runs the tests of a package, then stops the servers that they shared, prints which servers were used and fails
+// if a goroutine is left, but for those that a library leaves behind in the functions called leaks. Call it from
 // TestMain. It does not return.
 func Main(m *testing.M, leaks ...string) {
 	code := m.Run()

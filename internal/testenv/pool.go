@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// leaseTime is how long a database number stays taken after the process
-	// that took it was killed. It must be longer than any test.
+	// leaseTime is how long a database number stays taken after the process that took it was killed. It must be longer
+	// than any test.
 	leaseTime = 30 * time.Minute
 	// poolWait bounds the wait for a number while other tests have them all.
 	poolWait = 2 * time.Minute
@@ -24,11 +24,9 @@ const (
 	dirtyPrefix = "unstale:test:dirty:"
 )
 
-// A databasePool lends out the database numbers of one Redis server, which
-// other test binaries may use at the same time. Who has which number is
-// written in the database that the URL names; that one is never lent. A number
-// is lent only if it is empty or was filled by an earlier test: whatever else
-// lives on the server stays.
+// A databasePool lends out the database numbers of one Redis server, which other test binaries may use at the same
+// time. Who has which number is written in the database that the URL names; that one is never lent. A number is lent
+// only if it is empty or was filled by an earlier test: whatever else lives on the server stays.
 type databasePool struct {
 	url     *url.URL
 	options *redis.Options // of url
@@ -184,8 +182,7 @@ func (p *databasePool) give(ctx context.Context, number int, owner string) error
 	return nil
 }
 
-// marks are the keys in the home database that say who has a number, and that
-// a test has written there.
+// marks are the keys in the home database that say who has a number, and that a test has written there.
 func (p *databasePool) marks(number int) (lease, dirty string) {
 	n := strconv.Itoa(number)
 	return leasePrefix + n, dirtyPrefix + n

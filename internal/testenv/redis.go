@@ -21,13 +21,12 @@ type RedisServer struct {
 	token string
 }
 
-// Channel returns a channel name that no other test uses. Channels belong to
-// the whole server, which other tests may share.
+// Channel returns a channel name that no other test uses. Channels belong to the whole server, which other tests may
+// share.
 func (r *RedisServer) Channel(name string) string { return name + ":" + r.token }
 
-// Redis returns an empty Redis database of the test's own: a server process of
-// its own if servers are local, otherwise a database number of a server that
-// other tests share.
+// Redis returns an empty Redis database of the test's own: a server process of its own if servers are local, otherwise
+// a database number of a server that other tests share.
 func Redis(t testing.TB) *RedisServer {
 	t.Helper()
 	chosen, err := chooseRedis()

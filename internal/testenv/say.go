@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// notes collects what the person who runs the tests should know. Its lines
-// begin with "test servers: ".
+// notes collects what the person who runs the tests should know. Its lines begin with "test servers: ".
 type notes struct {
 	mu   sync.Mutex
 	out  io.Writer

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Sessions lists the connections to a server that a condition chooses, by the
-// columns id, user and db. The processlist would do, but MySQL 9 refuses to show
-// it (error 3854) while anybody executes a statement with binary text in it.
+// Sessions lists the connections to a server that a condition chooses, by the columns id, user and db. The processlist
+// would do, but MySQL 9 refuses to show it (error 3854) while anybody executes a statement with binary text in it.
 func Sessions(t testing.TB, db *sql.DB, condition string) (ids []int64) {
 	t.Helper()
 	var version string
@@ -38,8 +37,8 @@ func Sessions(t testing.TB, db *sql.DB, condition string) (ids []int64) {
 	return ids
 }
 
-// KillTransactions kills the connections that have a transaction open in the
-// database that db is connected to, and returns how many.
+// KillTransactions kills the connections that have a transaction open in the database that db is connected to, and
+// returns how many.
 func KillTransactions(t testing.TB, db *sql.DB) int {
 	t.Helper()
 	ids := Sessions(t, db, "db = DATABASE() AND id IN (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx)")

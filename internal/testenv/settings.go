@@ -66,8 +66,8 @@ func readSettings(getenv func(string) string) (settings, error) {
 	return s, nil
 }
 
-// sources lists where a server may come from, in the order to try. given is
-// the value of variable, which names a server that runs already.
+// sources lists where a server may come from, in the order to try. given is the value of variable, which names a server
+// that runs already.
 func (s settings) sources(variable, given string) ([]source, error) {
 	switch {
 	case s.only == fromEnv && given == "":

@@ -86,8 +86,7 @@ func TestOwnServersAreLocal(t *testing.T) {
 	}
 }
 
-// again runs tests of this binary in another process, without the settings of
-// this one.
+// again runs tests of this binary in another process, without the settings of this one.
 func again(t *testing.T, tests string, env ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+tests+")$", "-test.count=1", "-test.v")

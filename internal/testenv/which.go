@@ -9,9 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// Which says in one line which servers the tests will use, without starting
-// any, or fails with what to install. Lines about sources that cannot be used
-// go to standard error, as in the tests.
+// Which says in one line which servers the tests will use, without starting any, or fails with what to install. Lines
+// about sources that cannot be used go to standard error, as in the tests.
 func Which(ctx context.Context) (string, error) {
 	defer shared.closeAll()
 	s, err := readSettings(os.Getenv)

@@ -83,7 +83,8 @@ var strangers = map[string][]string{
 	"internal/servers": {"github.com/redis/go-redis", "testing"},
 }
 
-// modules are all that a package may link beside the standard library and the module itself, directly or through another.
+// modules are all that a package may link beside the standard library and the module itself, directly or through
+// another.
 var modules = map[string][]string{
 	// What every application links that enqueues: the driver, for its error type, and what that needs.
 	"outbox":   {"github.com/go-sql-driver/mysql", "filippo.io/edwards25519"},

@@ -12,8 +12,8 @@ import (
 // opens is any way to open sessions of MySQL.
 var opens = regexp.MustCompile(`\b(sql\.Open|sql\.OpenDB|sqlx\.(Open|Connect|MustOpen|MustConnect)|mysql\.NewConnector|mysql\.MySQLDriver)\b`)
 
-// What is released opens sessions of MySQL in one place, which pins their settings. The demo, the bench and the servers for
-// tests play applications and administrators.
+// What is released opens sessions of MySQL in one place, which pins their settings. The demo, the bench and the servers
+// for tests play applications and administrators.
 func TestSessionsAreOpenedInOnePlace(t *testing.T) {
 	t.Parallel()
 	found := 0

@@ -1,6 +1,6 @@
 // Command peers measures unstale beside other ways to carry rows from MySQL to Redis: watermill-sql as a queue, and the
-// outbox of oagudo. Each empties a table of its own into the same UNLINK and PUBLISH, in turns on the same servers. It is a
-// module of its own, so that nothing else depends on them.
+// outbox of oagudo. Each empties a table of its own into the same UNLINK and PUBLISH, in turns on the same servers. It
+// is a module of its own, so that nothing else depends on them.
 //
 // Exit codes: 0 measured, 1 failed, 2 wrong usage.
 package main

@@ -34,9 +34,9 @@ var oagudoTable = []string{
 
 // oagudoOutbox is the outbox of oagudo.
 //
-// One reader: two would read the same rows and publish each twice, because it locks none. It publishes one message at a time.
-// What can be tuned is how many it reads, a thousand every millisecond here, and how many of these it deletes at a time; the
-// library's default is 20.
+// One reader: two would read the same rows and publish each twice, because it locks none. It publishes one message at a
+// time. What can be tuned is how many it reads, a thousand every millisecond here, and how many of these it deletes at
+// a time; the library's default is 20.
 func oagudoOutbox(name string, deletes int) bench.Rival {
 	return bench.Rival{
 		Name:  name,

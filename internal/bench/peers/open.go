@@ -8,8 +8,9 @@ import (
 	"github.com/unstale/unstale/internal/bench"
 )
 
-// open opens the database of a ground for a peer. With interpolated parameters the driver is faster, because it prepares no
-// statement; binary text does not get into a JSON column then. Sessions are in UTC, which the outbox of oagudo takes for granted.
+// open opens the database of a ground for a peer. With interpolated parameters the driver is faster, because it
+// prepares no statement; binary text does not get into a JSON column then. Sessions are in UTC, which the outbox of
+// oagudo takes for granted.
 func open(g *bench.Ground, interpolate bool) (*sql.DB, error) {
 	config, err := mysql.ParseDSN(g.DSN)
 	if err != nil {

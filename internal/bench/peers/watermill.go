@@ -17,9 +17,9 @@ const watermillTopic = "invalidations"
 
 // watermillQueue is watermill-sql as a queue that deletes what is acknowledged.
 //
-// One subscriber: the next one waits for the first one's rows, because the claim is FOR UPDATE without SKIP LOCKED (four are
-// not faster). It hands out one message at a time and waits for its ack. What can be tuned is batch, the rows that a
-// transaction claims and deletes; the library's default is 100.
+// One subscriber: the next one waits for the first one's rows, because the claim is FOR UPDATE without SKIP LOCKED
+// (four are not faster). It hands out one message at a time and waits for its ack. What can be tuned is batch, the rows
+// that a transaction claims and deletes; the library's default is 100.
 func watermillQueue(name string, batch int) bench.Rival {
 	schema := watermillsql.MySQLQueueSchema{SubscribeBatchSize: batch}
 	offsets := watermillsql.MySQLQueueOffsetsAdapter{DeleteOnAck: true}
@@ -98,8 +98,8 @@ func watermillHandle(ctx context.Context, g *bench.Ground, m *message.Message) e
 	return nil
 }
 
-// A watermillFailure takes the first error of a subscriber, which would try again for ever, and decides how long it waits
-// after a query: a millisecond if there was no message.
+// A watermillFailure takes the first error of a subscriber, which would try again for ever, and decides how long it
+// waits after a query: a millisecond if there was no message.
 type watermillFailure chan error
 
 func (f watermillFailure) HandleError(_ watermill.LoggerAdapter, noMsg bool, err error) time.Duration {

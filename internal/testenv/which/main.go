@@ -1,5 +1,4 @@
-// Command which prints the servers that the tests will use: go test hides what
-// passing packages print.
+// Command which prints the servers that the tests will use: go test hides what passing packages print.
 package main
 
 import (
