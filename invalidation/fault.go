@@ -49,7 +49,7 @@ func shorten(text string) string {
 // Faults are all faults of a map, in file order.
 type Faults []Fault
 
-// Error returns the faults, one a line.
+// Error returns the faults, one per line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i := range f {

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads, checks and compiles a map. File names it in faults; nothing is read from there. LookupEnv gives the
+// Parse reads, checks and compiles a map. The argument file names it in faults; nothing is read from there. lookupEnv gives the
 // values of ${NAME} under vars, as os.LookupEnv does; nil knows none. The error is of type Faults: the first place that
 // is not YAML, or else every fault of the map, in file order.
 func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map, error) {

@@ -3,7 +3,7 @@ package invalidation
 import "strconv"
 
 // A Reason says why a row cannot be applied and no retry will cure it. The set is closed: a reason is a metric label
-// and the text in the dead letters.
+// and the text in the dead letters. LookupFailed and RedisRefused are the worker's to give.
 type Reason string
 
 const (

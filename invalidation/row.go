@@ -17,9 +17,11 @@ type Row struct {
 }
 
 type (
-	// A Param is one parameter of a row: see [params.Param].
+	// A Param is one parameter of a row: its Name, its Values as text exactly as written (a scalar has one, a list any
+	// number), and whether it is a List, be it of one.
 	Param = params.Param
-	// Params are the decoded parameters of a row, in the order written. Names are unique.
+	// Params are the decoded parameters of a row, in the order written, as [ParseParams] reads them. Names are unique;
+	// Get finds one.
 	Params = params.Params
 )
 

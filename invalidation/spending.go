@@ -8,7 +8,7 @@ const (
 	// maxRowBytes bounds the keys, patterns and sets that one row expands to together, and the ids with which it
 	// expands as other entities.
 	maxRowBytes = 16 << 20
-	// MaxQuestionBytes bounds what the lookups of one row are asked by, together. Escaped, as part of one statement, it
+	// MaxQuestionBytes bounds the values by which the lookups of one row are asked, together. Escaped, as part of one statement, it
 	// is within the smallest default of max_allowed_packet.
 	MaxQuestionBytes = 4 << 20
 	// perKey bounds the scopes and the questions of a row by its keys. A scope may have no key of its own, and many of

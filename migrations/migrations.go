@@ -37,7 +37,8 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 	return p, nil
 }
 
-// Up applies whatever is missing and returns what it applied. Running it again is harmless. When ctx ends, the step in
+// Up applies whatever is missing and returns what it applied, beside an error too. Processes that migrate one database
+// take turns by a user lock of MySQL (GET_LOCK), for which each waits up to two minutes. Running it again is harmless. When ctx ends, the step in
 // hand is finished and no other is begun; the error says so. A step that is refused a lock (1205) is tried again for
 // two minutes, or until ctx ends. A schema that is newer is refused with [ErrSchema].
 func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.MigrationResult, err error) {

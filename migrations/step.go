@@ -15,7 +15,8 @@ import (
 // An Option changes how [Up] and [Down] go about it.
 type Option func(*stepper)
 
-// Notify has say told, once a step, that a step waits for a lock. It is called in the caller's goroutine.
+// Notify makes Up and Down call say, once per step at most, when the step has to wait for a lock. It is called in the
+// caller's goroutine.
 func Notify(say func(notice string)) Option { return func(s *stepper) { s.say = say } }
 
 // stepTries is how often a step is begun that finds its work done on the way.

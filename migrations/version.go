@@ -47,8 +47,8 @@ func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err
 	return list, nil
 }
 
-// RefuseNewer returns an error that wraps [ErrSchema] and names the cure if the schema is newer than the embedded
-// files.
+// RefuseNewer returns an error that wraps [ErrSchema] and names the cure if the schema is newer than the embedded files.
+// It is for a tool that may run before [Up]: an older schema passes, unlike in [Check].
 func RefuseNewer(ctx context.Context, db *sql.DB) error { return schema.RefuseNewer(ctx, db) }
 
 // Contract: no lock, the dictionary of the current schema alone. It does not show tables to which the account has no

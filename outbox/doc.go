@@ -3,9 +3,14 @@
 // [Enqueue] inserts invalidation rows in the transaction of the application's own write, and [InTx] also begins,
 // commits and retries one: no commit, no row; a commit, a row. The worker claims what was committed.
 //
+//	err := outbox.InTx(ctx, db, func(tx *sql.Tx) error {
+//		// ... the change ...
+//		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: "42"})
+//	})
+//
 // Any language can do the same with plain SQL:
 //
-//	INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('product', '42', '{"category_id": [7, 9]}');
+//	INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '42');
 //
 // The package links the standard library and go-sql-driver/mysql, and knows nothing of the worker, of Redis or of the
 // map. The tables are made by `unstale migrate up`.

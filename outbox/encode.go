@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/params"
 )
 
-// A FieldError says which field of which invalidation cannot be written, and what would do.
+// A FieldError says which field of which invalidation cannot be written, and what would be accepted.
 type FieldError struct {
 	Index   int    // position among Enqueue's arguments, from 0
 	Field   string // "entity", "id", "params", "params.NAME", "trace", "not_before"

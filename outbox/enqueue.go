@@ -24,8 +24,9 @@ const dueLayout = "2006-01-02 15:04:05.000000"
 
 // Enqueue inserts invalidations in the caller's transaction: they become visible to the worker when, and only when, tx
 // commits. All of them are checked before the first is written; a bad one gives a *FieldError and writes nothing. Many
-// rows go in few statements. Enqueue neither commits nor rolls back, and is as safe for concurrent use as tx is. No
-// invalidations is not an error.
+// rows go in few statements. Any other error is the database's, wrapped; some rows may be inserted by then, so roll tx
+// back. Enqueue itself neither commits nor rolls back, and is as safe for concurrent use as tx is. No invalidations is
+// not an error.
 func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(invalidations)
 	if err != nil {

@@ -22,10 +22,13 @@ const (
 	inTxBackoff = 5 * time.Millisecond
 )
 
-// InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When the server reports a
-// deadlock or a lock wait timeout (1213, 1205), everything is rolled back and fn runs again, five times in all, so fn
-// must not keep effects outside tx. An error of COMMIT itself is never retried, not even one of those: the transaction
-// may have been committed. It begins with "commit transaction". Safe for concurrent use.
+// ErrCommit is wrapped by what [InTx] returns when COMMIT itself failed: the transaction may have been committed.
+var ErrCommit = errors.New("commit transaction")
+
+// InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When fn returns a deadlock or a
+// lock wait timeout of the server (1213, 1205), as it is or wrapped, everything is rolled back and fn runs again, five
+// times in all, so fn must not keep effects outside tx. An error of COMMIT is never retried, not even one of those, and
+// wraps [ErrCommit]. The isolation level is the session's. Safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)
@@ -52,7 +55,7 @@ func inTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) (committi
 		return false, err
 	}
 	if err := tx.Commit(); err != nil {
-		return true, fmt.Errorf("commit transaction: %w", err)
+		return true, fmt.Errorf("%w: %w", ErrCommit, err)
 	}
 	return true, nil
 }

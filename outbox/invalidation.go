@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Limits of what a row may carry. The columns are wider by one character, so that a value which a non-strict sql_mode
-// has cut is recognised: see the migrations.
+// Limits of what a row may carry. A map may allow fewer bytes of parameters (limits.params): a row beyond that becomes a
+// dead letter.
 const (
 	MaxEntity = 64        // characters of an entity's name
 	MaxID     = 255       // characters of an id
@@ -27,16 +27,19 @@ type Invalidation struct {
 	// rather than passing nil. On a move or a delete pass the old values too: a lookup sees only the state after the
 	// change.
 	Params map[string]any
-	// RawParams is used instead of Params: a JSON object whose text is written as it is.
+	// RawParams is used instead of Params: a JSON object whose text is written as it is. Setting both is a *FieldError.
 	RawParams json.RawMessage
 	// Trace is free text that the journal keeps, such as a W3C traceparent. At most MaxTrace characters.
 	Trace string
-	// NotBefore delays the row until then. Zero: at once.
+	// NotBefore delays the row until then, in any time zone, to the microsecond. Years 1970 to 9999. Zero: at once.
 	NotBefore time.Time
 }
 
 // Tx is a transaction: *sql.Tx, *sqlx.Tx or anything with these methods. A *sql.DB has no Commit, so enqueueing outside
 // a transaction does not compile.
+//
+// In GORM it is tx.Statement.ConnPool.(outbox.Tx), in ent the dialect.Tx, asserted likewise; outside a transaction the
+// assertion fails, so check it. docs/adopting.md has both.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	Commit() error

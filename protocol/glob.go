@@ -134,7 +134,7 @@ func (g Glob) Prefix() string {
 	return first.text
 }
 
-// Infix returns the longest literal text behind the first * or ?, unescaped: whatever matches contains it, behind
+// Infix returns the longest literal text after the first * or ?, unescaped: whatever matches contains it, after
 // Prefix.
 func (g Glob) Infix() string {
 	longest := ""

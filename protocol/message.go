@@ -30,9 +30,12 @@ const messageVersion = 1
 // timeLayout is RFC 3339 with microseconds, always six digits.
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// A Message is what a subscriber hears after the keys were unlinked.
+// A Message is what a subscriber hears after the keys were unlinked. It may be heard twice.
 type Message struct {
-	// Epoch names the publisher's life; Seq counts its messages. A gap within an epoch means a message was lost.
+	// Epoch identifies one run of one publisher; Seq goes up by one with each of its messages. Several epochs
+	// interleave, one a worker, so follow Seq by Epoch. After a gap, a reconnect or an error of DecodeMessage a reader
+	// no longer knows what is stale: it clears its whole local cache. Both are zero in the array format, which cannot
+	// show a gap.
 	Epoch string
 	Seq   uint64
 	// At is when the message was made, in UTC with microseconds.

@@ -33,20 +33,20 @@ type Config struct {
 	// to add hooks that trace or measure. Scans of the keyspace use connections of their own, without them.
 	InstrumentRedis func(redis.UniversalClient)
 	// MapFile is the map's file, see docs/map.md. It is read by [New], and again when it changes and at
-	// [Worker.Reload]. Its place is taken by Map; one of the two is required.
+	// [Worker.Reload]; a new version with a fault is logged, and the old map stays in use. Set either MapFile or Map.
 	MapFile string
 	// MapEnv gives the values of ${...} in MapFile. Default os.LookupEnv.
 	MapEnv func(name string) (value string, ok bool)
 	// Map is a map that the service has compiled itself. It is used as it is for as long as the worker lives.
 	Map *invalidation.Map
 	// Name is the worker's in the journal and in the server's list of sessions. 1 to 64 bytes. Default the host's name
-	// and the process id, cut in front.
+	// and the process id, shortened from the left.
 	Name string
 	// Log receives what an operator should know: starts, outages, rows that are dead letters now. Default
 	// slog.Default().
 	Log *slog.Logger
 
-	// ClaimTimeout is when MySQL throws out a worker that vanished in mid-claim, so that its rows are free again. A
+	// ClaimTimeout is when MySQL ends the session of a worker that vanished in mid-claim, so that its rows are free again. A
 	// batch must end within two fifths of it. Whole seconds, 2 s to 5 min. Default 10 s.
 	ClaimTimeout time.Duration
 	// LookupTimeout bounds one lookup of the map, on the server. 10 ms to 2 s. Default 200 ms.

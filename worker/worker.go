@@ -14,7 +14,7 @@ import (
 )
 
 // A Worker carries committed rows from MySQL to Redis. Several workers, in one process or in many, share the work. Its
-// methods are safe for concurrent use, but for Run and Drain, of which one may be under way at a time.
+// methods are safe for concurrent use, but for Run, Drain and DrainRows, of which one may be under way at a time.
 type Worker struct {
 	cfg     Config
 	maps    *mapFile
@@ -22,7 +22,7 @@ type Worker struct {
 	health  *health
 }
 
-// New checks cfg, reads the map and returns a Worker. It connects to nothing, and starts nothing that would have to be
+// New applies the defaults, checks cfg, reads the map and returns a Worker. It connects to nothing, and starts nothing that would have to be
 // stopped. The error of a broken map is invalidation.Faults.
 func New(cfg Config) (*Worker, error) {
 	cfg = cfg.WithDefaults()
@@ -42,8 +42,8 @@ func New(cfg Config) (*Worker, error) {
 
 // Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the batch in hand,
 // closes what it opened and returns nil, within five seconds. It returns an error only for what no waiting can cure: a
-// schema that is not this version's (see package migrations), a password, a setting of the server. Outages are waited
-// out, at the start too. Run may be called again when it has returned.
+// schema that is not this version's (it wraps migrations.ErrSchema), a password, a setting of the server. Outages are
+// waited out, at the start too. Run may be called again when it has returned.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	e, err := w.open()
 	if err != nil {
@@ -104,7 +104,8 @@ func (w *Worker) open() (*engine, error) {
 // Map is the map in use.
 func (w *Worker) Map() *invalidation.Map { return w.maps.Map() }
 
-// Reload asks a worker that runs to read MapFile now, and to log what came of it in any case. It does not wait.
+// Reload asks a worker that runs to read MapFile now, and to log what came of it in any case. It does not wait, and does
+// nothing where Config.Map was given.
 func (w *Worker) Reload() { w.maps.Reload() }
 
 // Metrics are the worker's figures, to be registered beside those of the service; docs/metrics.md lists them. Two
