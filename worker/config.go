@@ -91,7 +91,7 @@ type Config struct {
 	// it off. Default "cache:outbox:wake".
 	WakeChannel string
 	// WakeInterval is the shortest time between the beginnings of two batches that hints cause: a hint that comes
-	// sooner waits, and what comes meanwhile is carried together. 0 to 1 min. Default 0: each hint makes a pass at
+	// sooner waits, and what comes meanwhile is carried together. 0 to 1 min. Default 0: each hint starts a batch at
 	// once.
 	WakeInterval time.Duration
 }

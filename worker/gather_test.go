@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// At a light load commits that come after a pass are carried together. The idle interval is beyond the test's patience,
-// so the hint at the end makes the only other batch, unless the loop polls when it should wait.
+// At a light load commits that come after a batch are carried together. The idle interval is beyond the test's
+// patience, so the hint at the end makes the only other batch, unless the loop polls when it should wait.
 func TestLightLoadIsGathered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

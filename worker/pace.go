@@ -12,7 +12,7 @@ const (
 
 // A pace says when the loop polls next. A batch costs MySQL more than a commit does, whether it carries one row or ten,
 // so waits grow until each finds some rows, up to the idle interval: what arrives at a light load is gathered and what
-// arrives at a heavy one hardly waits. Full pages go on at once. A hint makes a pass at once, unless the one before
+// arrives at a heavy one hardly waits. Full pages go on at once. A hint starts a batch at once, unless the one before
 // began less than the wake interval ago. Owned by the loop.
 type pace struct {
 	idle   time.Duration // the longest wait

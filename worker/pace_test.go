@@ -50,7 +50,7 @@ func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	}
 }
 
-// A wait counts from when the step began, so a commit during a slow batch does not wait for the pass and the idle
+// A wait counts from when the step began, so a commit during a slow batch does not wait for the batch and the idle
 // interval.
 func TestPaceCountsFromTheBeginning(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestPaceCountsFromTheBeginning(t *testing.T) {
 	}
 }
 
-// Each hint makes a pass at once, or after the wake interval, whatever there are of them; none puts a poll off.
+// Each hint starts a batch at once, or after the wake interval, whatever there are of them; none puts a poll off.
 func TestPaceOfHints(t *testing.T) {
 	t.Parallel()
 	for apart, want := range map[time.Duration][]time.Duration{
@@ -138,7 +138,7 @@ func TestPaceOfALoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rate  float64
-		rows  float64 // of a pass at the mean, at least
+		rows  float64 // of a batch at the mean, at least
 		polls int     // a second, at most
 		mean  time.Duration
 	}{

@@ -150,7 +150,7 @@ func (s *sweeping) scanFor(ctx context.Context, pattern string) error {
 
 // budget measures what another client notices of a scan at the default share of Redis' time.
 func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
-	fmt.Fprintln(s.cfg.Progress, "a pass at the default budget, and another client's GETs")
+	fmt.Fprintln(s.cfg.Progress, "a scan at the default budget, and another client's GETs")
 	k, err := s.redis.keyspace(keyspace.Options{Timeout: 5 * time.Second, BeaconTTL: time.Hour})
 	if err != nil {
 		return err

@@ -190,7 +190,7 @@ func TestSweepInPages(t *testing.T) {
 	}
 }
 
-// A Redis that is silent for longer than Timeout, as during a fork, does not cost a pass what it has done.
+// A Redis that is silent for longer than Timeout, as during a fork, does not cost a sweep what it has done.
 func TestSweepSitsOutAStall(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

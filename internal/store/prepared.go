@@ -5,7 +5,7 @@ import (
 	"database/sql/driver"
 )
 
-// prepared are the statements of each pass and poll, which a session prepares when it first runs them. Parsing and
+// prepared are the statements of each batch and poll, which a session prepares when it first runs them. Parsing and
 // resolving them anew each time is a seventh of what a batch of five rows costs MySQL 9.7, and a fifth of what it costs
 // MariaDB 10.11.
 var prepared = map[string]bool{

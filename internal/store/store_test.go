@@ -459,7 +459,7 @@ func TestSettlingSweeps(t *testing.T) {
 	}
 }
 
-// Status tells of a pass as long as its process does.
+// Status tells of a scan as long as its process does.
 func TestSweepProgress(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
