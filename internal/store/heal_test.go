@@ -164,7 +164,7 @@ func position(epoch string, n uint64) store.Position { return store.Position{Epo
 func TestHealIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
-	s := openStore(t, env.DSN)
+	s := openPatientStore(t, env.DSN, time.Minute) // packing 15 MB takes a busy machine seconds
 	long := strings.Repeat("x", 60_000)
 	for n := range uint64(5) {
 		enqueue(t, env.DB, products(1)...)

@@ -223,19 +223,16 @@ func TestSilentClaimerIsThrownOut(t *testing.T) {
 	other := openStore(t, env.DSN)
 	held := claim(t, silent, limits)
 	began := time.Now()
-	for {
+	for free := 0; free < 3; { // a rollback frees one after the other
 		c, err := other.Claim(t.Context(), limits)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c != nil {
-			if len(c.Rows) != 3 {
-				t.Errorf("%d rows", len(c.Rows))
-			}
+			free = len(c.Rows)
 			if err := c.Release(); err != nil {
 				t.Error(err)
 			}
-			break
 		}
 		if time.Since(began) > 30*time.Second {
 			t.Fatal("the rows are still held")

@@ -39,7 +39,12 @@ func parse(t testing.TB, dsn string) *mysql.Config {
 
 func openStore(t testing.TB, dsn string) *store.Store {
 	t.Helper()
-	s, err := store.Open(store.Config{MySQL: parse(t, dsn), Worker: "test", ClaimTimeout: 3 * time.Second})
+	return openPatientStore(t, dsn, 3*time.Second)
+}
+
+func openPatientStore(t testing.TB, dsn string, claimTimeout time.Duration) *store.Store {
+	t.Helper()
+	s, err := store.Open(store.Config{MySQL: parse(t, dsn), Worker: "test", ClaimTimeout: claimTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
