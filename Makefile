@@ -20,7 +20,7 @@ test-mariadb: ## Run all tests on MariaDB
 	@UNSTALE_TEST_DB=mariadb scripts/test
 
 .PHONY: chaos
-chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000' shortens it
+chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
 .PHONY: bench-%

@@ -21,7 +21,7 @@ func newChaos() *cobra.Command {
 transaction of the shop: its keys are gone, or it waits for a reason that can be seen. Exit
 code 1 if anything is lost. The judge shares no code with the worker.`,
 		Example: `  unstale-lab chaos --seed 7          # repeats a schedule
-  unstale-lab chaos --proven 1000     # a short run`,
+  unstale-lab chaos --proven 1000 --kills 5 --decks 1     # a short run`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := chaos.Run(cmd.Context(), cfg)

@@ -23,8 +23,8 @@ const (
 // A Standing is what Race has measured.
 type Standing struct {
 	Mode    string   `json:"mode"`
-	Results []Result `json:"results"`   // ours, ours at batch 1, then the rivals
-	Best    string   `json:"best_peer"` // the fastest rival
+	Results []Result `json:"results"`   // ours, ours at batch 1, then the peers
+	Best    string   `json:"best_peer"` // the fastest peer
 	Ratio   float64  `json:"ratio"`     // ours/best
 	Unit    string   `json:"unit"`
 	Rows    int      `json:"rows"`
@@ -41,11 +41,11 @@ type Result struct {
 	Publishes int64   `json:"publish_calls"` // likewise
 }
 
-// Race measures rows per second of ours, at its defaults and with batches of one row, and of rivals. They take turns on
+// Race measures rows per second of ours, at its defaults and with batches of one row, and of peers. They take turns on
 // the same servers with the same ids, whose keys and leases are there before and must be gone after. The stopwatch runs
 // from the start of the consumer until its table is seen to be empty. Of cfg it uses the servers, Runs, Scale (of
 // pauses) and Progress.
-func Race(ctx context.Context, cfg Config, rows int, rivals ...Rival) (st *Standing, err error) {
+func Race(ctx context.Context, cfg Config, rows int, peers ...Peer) (st *Standing, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func Race(ctx context.Context, cfg Config, rows int, rivals ...Rival) (st *Stand
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	all := append([]Rival{s.ours("unstale", 0), s.ours("unstale, batch 1", 1)}, rivals...)
+	all := append([]Peer{s.ours("unstale", 0), s.ours("unstale, batch 1", 1)}, peers...)
 	results, rates := make([]Result, len(all)), make([][]float64, len(all))
 	g := &Ground{DSN: s.dsn, shop: s}
 	for run := range cfg.Runs {
@@ -76,15 +76,15 @@ func Race(ctx context.Context, cfg Config, rows int, rivals ...Rival) (st *Stand
 		results[i].Ratio = results[0].Rate / results[i].Rate
 	}
 	st = &Standing{Mode: "peers", Results: results, Unit: "rows/s", Rows: rows, Runs: cfg.Runs, Machine: s.machine()}
-	if len(rivals) > 0 {
+	if len(peers) > 0 {
 		best := slices.MaxFunc(results[2:], func(a, b Result) int { return cmp.Compare(a.Rate, b.Rate) })
 		st.Best, st.Ratio = best.Name, best.Ratio
 	}
 	return st, nil
 }
 
-// turn fills both servers, lets a rival empty its table, and looks whether it has done the work.
-func (s *shop) turn(ctx context.Context, g *Ground, r Rival, rows int, pause time.Duration) (result Result, err error) {
+// turn fills both servers, lets a peer empty its table, and looks whether it has done the work.
+func (s *shop) turn(ctx context.Context, g *Ground, r Peer, rows int, pause time.Duration) (result Result, err error) {
 	key := func(i int) string { return couponKey(g.ID(i)) }
 	lease := func(i int) string {
 		name, _ := protocol.LeaseKey(key(i))
@@ -119,8 +119,8 @@ func (s *shop) turn(ctx context.Context, g *Ground, r Rival, rows int, pause tim
 	return result, err
 }
 
-// emptied is how many seconds a rival takes until its table is empty.
-func (s *shop) emptied(ctx context.Context, g *Ground, r Rival) (float64, error) {
+// emptied is how many seconds a peer takes until its table is empty.
+func (s *shop) emptied(ctx context.Context, g *Ground, r Peer) (float64, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	over := make(chan error, 1)

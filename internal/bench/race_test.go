@@ -9,15 +9,15 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// Race does not believe a rival that empties its table without all of the work, nor one that gives up.
+// Race does not believe a peer that empties its table without all of the work, nor one that gives up.
 func TestRaceRefuses(t *testing.T) {
 	t.Parallel()
 	fill := func(ctx context.Context, g *Ground, _ int) error {
-		_, err := g.shop.db.ExecContext(ctx, "CREATE TABLE rival SELECT 1 AS id")
+		_, err := g.shop.db.ExecContext(ctx, "CREATE TABLE peer SELECT 1 AS id")
 		return err
 	}
 	empty := func(ctx context.Context, g *Ground) error {
-		_, err := g.shop.db.ExecContext(ctx, "DELETE FROM rival")
+		_, err := g.shop.db.ExecContext(ctx, "DELETE FROM peer")
 		if err == nil {
 			<-ctx.Done()
 		}
@@ -39,7 +39,7 @@ func TestRaceRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := Config{RedisURL: testenv.Redis(t).URL, MySQLDSN: testenv.MySQL(t).DSN, Runs: 1, Scale: 100}
-			_, err := Race(t.Context(), cfg, 10, Rival{Name: name, Table: "rival", Fill: fill, Drain: c.drain})
+			_, err := Race(t.Context(), cfg, 10, Peer{Name: name, Table: "peer", Fill: fill, Drain: c.drain})
 			if want := name + ": " + c.want; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, wanted %q", err, want)
 			}

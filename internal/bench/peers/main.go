@@ -90,8 +90,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) int {
 }
 
 // peers are the others, each at its defaults but for what is named, and tuned.
-func peers() []bench.Rival {
-	return []bench.Rival{
+func peers() []bench.Peer {
+	return []bench.Peer{
 		watermillQueue("watermill-sql", 100),
 		watermillQueue("watermill-sql, batch 1000", 1000),
 		oagudoOutbox("oagudo/outbox", 20),

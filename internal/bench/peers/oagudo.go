@@ -37,8 +37,8 @@ var oagudoTable = []string{
 // One reader: two would read the same rows and publish each twice, because it locks none. It publishes one message at a
 // time. What can be tuned is how many it reads, a thousand every millisecond here, and how many of these it deletes at
 // a time; the library's default is 20.
-func oagudoOutbox(name string, deletes int) bench.Rival {
-	return bench.Rival{
+func oagudoOutbox(name string, deletes int) bench.Peer {
+	return bench.Peer{
 		Name:  name,
 		Table: "outbox",
 		Fill:  oagudoFill,

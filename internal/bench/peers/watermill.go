@@ -20,10 +20,10 @@ const watermillTopic = "invalidations"
 // One subscriber: the next one waits for the first one's rows, because the claim is FOR UPDATE without SKIP LOCKED
 // (four are not faster). It hands out one message at a time and waits for its ack. What can be tuned is batch, the rows
 // that a transaction claims and deletes; the library's default is 100.
-func watermillQueue(name string, batch int) bench.Rival {
+func watermillQueue(name string, batch int) bench.Peer {
 	schema := watermillsql.MySQLQueueSchema{SubscribeBatchSize: batch}
 	offsets := watermillsql.MySQLQueueOffsetsAdapter{DeleteOnAck: true}
-	return bench.Rival{
+	return bench.Peer{
 		Name:  name,
 		Table: schema.MessagesTable(watermillTopic),
 		Fill: func(ctx context.Context, g *bench.Ground, n int) (err error) {

@@ -8,18 +8,18 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A Rival is another way to carry rows to Redis, on a table of its own.
-type Rival struct {
+// A Peer is another way to carry rows to Redis, on a table of its own.
+type Peer struct {
 	Name  string
 	Table string // which it empties, in the database of the Ground
 	// Fill puts a row for each of the ids 0 to n-1 into the table, which is empty, or not there the first time.
 	Fill func(ctx context.Context, g *Ground, n int) error
-	// Drain consumes until ctx ends, and calls Invalidate for each row, or for as many at once as the rival hands over.
+	// Drain consumes until ctx ends, and calls Invalidate for each row, or for as many at once as the peer hands over.
 	// To return before is to fail.
 	Drain func(ctx context.Context, g *Ground) error
 }
 
-// A Ground is what all rivals share.
+// A Ground is what all peers share.
 type Ground struct {
 	DSN string // of the database, for go-sql-driver: interpolated parameters, parseTime, UTC
 
@@ -44,8 +44,8 @@ func (g *Ground) Invalidate(ctx context.Context, ids ...string) error {
 }
 
 // ours is a worker. Batches of 0 rows are the default.
-func (s *shop) ours(name string, batch int) Rival {
-	return Rival{
+func (s *shop) ours(name string, batch int) Peer {
+	return Peer{
 		Name: name, Table: "cache_outbox",
 		Fill: func(ctx context.Context, _ *Ground, n int) error { return s.enqueue(ctx, n, coupon) },
 		Drain: func(ctx context.Context, _ *Ground) error {
