@@ -125,6 +125,30 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	return c.fetchLarge(ctx, inline, limits)
 }
 
+// Contract of a claim of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
+// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint
+// keeps the optimizer from a scan in another order. Larger parameters come as NULL with their length.
+const claimHotSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
+COALESCE(LENGTH(params), 0), trace, created_at
+FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`
+
+// A boundQuery is a statement of a claim, with its arguments but the last, which limits the rows.
+type boundQuery struct {
+	query string
+	args  []any
+}
+
+// claimQueries are the statements of a claim, oldest rows first. Parameters of more than inline bytes are left out.
+func (q *queue) claimQueries(inline int, at start) (list []boundQuery) {
+	if q != hot {
+		return []boundQuery{{q.claimSQL, []any{inline}}}
+	}
+	if len(at.stragglers) > 0 {
+		list = append(list, boundQuery{fmt.Sprintf(claimHotSQL, spanned(at.stragglers)), []any{inline}})
+	}
+	return append(list, boundQuery{q.claimSQL, []any{inline, at.head}})
+}
+
 // read claims rows.
 func (c *Claim) read(ctx context.Context, query string, args ...any) error {
 	rows, err := c.tx.QueryContext(ctx, query, args...)
@@ -173,22 +197,4 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 		}
 	}
 	return nil
-}
-
-// Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
-const pollStateSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
-EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
-
-// A PollState is what changes slowly, read in one plain statement.
-type PollState struct {
-	Due    bool // a delayed row's time has come
-	Paused bool // see Pause
-}
-
-// PollState reads a PollState.
-func (s *Store) PollState(ctx context.Context) (state PollState, err error) {
-	if err := s.claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused); err != nil {
-		return PollState{}, fmt.Errorf("poll outbox: %w", err)
-	}
-	return state, nil
 }

@@ -16,23 +16,6 @@ const (
 	nextIDSQL = "SELECT COALESCE(MAX(AUTO_INCREMENT), 1) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'cache_outbox'"
 )
 
-// Waiting reports in one plain statement whether cache_outbox has a row. A row that another worker holds counts: the
-// claim that follows will not get it.
-func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
-	at, err := s.begin(ctx, request{began: time.Now(), poll: true})
-	if err == nil && at.head > 0 {
-		query := "SELECT " + fmt.Sprintf(existsSQL, "id >= ?")
-		if len(at.stragglers) > 0 {
-			query += " OR " + fmt.Sprintf(existsSQL, spanned(at.stragglers))
-		}
-		err = s.claims.QueryRowContext(ctx, query, at.head).Scan(&found)
-	}
-	if err != nil {
-		return false, fmt.Errorf("poll outbox: %w", err)
-	}
-	return found || at.first > 0, nil
-}
-
 // begin runs the scans that r needs and returns where it begins.
 func (s *Store) begin(ctx context.Context, r request) (start, error) {
 	for {

@@ -106,6 +106,19 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 	return gone, nil
 }
 
+// Contract: exclusive record locks on the rows listed, which the claim holds already, found by primary key; no other
+// row is looked at. As many rows as are listed. Repeating it deletes nothing.
+const removeSQL = `DELETE o
+FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
+
+// Contract: as removeSQL, for the rows of a condition on id that follows. The comments are each executed by one of the
+// two servers, so that statistics cannot make either scan the table. Both use the safe mode: MariaDB's then forces a
+// range, in a statement about one table; MySQL's refuses a scan before a row was looked at (1175, see isScan), in one
+// that could be about several.
+const removeSpansSQL = "/*M!100100 SET STATEMENT sql_safe_updates=1 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=1) */ /*!80000 o */ " +
+	"FROM %s /*!80000 AS o FORCE INDEX (PRIMARY) */ WHERE "
+
 // remove deletes rows of the claim. One of our own rows that is missing means that somebody else deleted it, and
 // nothing is settled twice in silence.
 func (c *Claim) remove(ctx context.Context, ids []uint64) error {
@@ -141,6 +154,29 @@ func (c *Claim) removeSpans(ctx context.Context, ids []uint64) (int64, error) {
 	return n, err
 }
 
+// A disposal is one element of the list that the statements of a queue take.
+type disposal struct {
+	ID       uint64 `json:"id"`
+	After    int64  `json:"after,omitempty"` // microseconds
+	Attempts int    `json:"attempts,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Map      string `json:"map,omitempty"` // version
+}
+
+// listed joins the rows listed to a table, as removeSQL does.
+const listed = `JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$.id', after BIGINT PATH '$.after' DEFAULT '0' ON EMPTY,
+  attempts INT PATH '$.attempts' DEFAULT '0' ON EMPTY, reason VARCHAR(32) PATH '$.reason' DEFAULT '""' ON EMPTY,
+  error TEXT PATH '$.error' DEFAULT '""' ON EMPTY, map VARCHAR(12) PATH '$.map' DEFAULT '""' ON EMPTY)) AS j
+STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
+
+// Contract: reads rows of the claim by primary key without a lock (READ COMMITTED), appends as many to the dead
+// letters. Its effect ends with the claim's transaction, so repeating it takes a new claim.
+const deadLetterSQL = `INSERT INTO cache_outbox_dead
+(entity, entity_id, params, trace, created_at, first_id, attempts, repeated, reason, error, map_version)
+SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, %s, j.reason, j.error, j.map
+FROM ` + listed
+
 // deadLetter copies rows to the dead letters inside the server, so that they stay exactly as they were.
 func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion string) error {
 	list := make([]disposal, len(dead))
@@ -150,6 +186,25 @@ func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion strin
 	_, err := c.run(ctx, c.queue.deadLetterSQL, list)
 	return err
 }
+
+// Contract: as deadLetterSQL, to cache_outbox_delayed.
+const (
+	delaySQL = `INSERT INTO cache_outbox_delayed
+(entity, entity_id, params, trace, created_at, first_id, due_at, attempts, reason, error)
+SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, o.id,
+  UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, j.attempts, j.reason, j.error
+FROM ` + listed
+	repeatSQL = `INSERT INTO cache_outbox_delayed
+(entity, entity_id, params, trace, created_at, first_id, due_at, repeated)
+SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, %s,
+  UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, 1
+FROM ` + listed
+)
+
+// Contract: exclusive record locks on the rows listed, which the claim holds already, and on their entries of the index
+// on due_at. Repeating it moves due_at again.
+const putOffSQL = `UPDATE ` + listed + `
+SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
 // delay puts rows off: in place when they are delayed already, otherwise by a copy inside the server.
 func (c *Claim) delay(ctx context.Context, delays []Delay) error {

@@ -1,0 +1,42 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Waiting reports in one plain statement whether cache_outbox has a row. A row that another worker holds counts: the
+// claim that follows will not get it.
+func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
+	at, err := s.begin(ctx, request{began: time.Now(), poll: true})
+	if err == nil && at.head > 0 {
+		query := "SELECT " + fmt.Sprintf(existsSQL, "id >= ?")
+		if len(at.stragglers) > 0 {
+			query += " OR " + fmt.Sprintf(existsSQL, spanned(at.stragglers))
+		}
+		err = s.claims.QueryRowContext(ctx, query, at.head).Scan(&found)
+	}
+	if err != nil {
+		return false, fmt.Errorf("poll outbox: %w", err)
+	}
+	return found || at.first > 0, nil
+}
+
+// Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
+const pollStateSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
+EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
+
+// A PollState is what changes slowly, read in one plain statement.
+type PollState struct {
+	Due    bool // a delayed row's time has come
+	Paused bool // see Pause
+}
+
+// PollState reads a PollState.
+func (s *Store) PollState(ctx context.Context) (state PollState, err error) {
+	if err := s.claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused); err != nil {
+		return PollState{}, fmt.Errorf("poll outbox: %w", err)
+	}
+	return state, nil
+}
