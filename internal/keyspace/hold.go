@@ -43,7 +43,7 @@ func (k *Keyspace) hold(ctx context.Context, targets []Target, units []unit) ([]
 	}
 	var refused []refusedUnit
 	for len(held) > 0 {
-		n := min(len(held), roundNames)
+		n := min(len(held), maxNamesPerPipeline)
 		commands := make([]redis.Cmder, n)
 		for i, u := range held[:n] {
 			commands[i] = tombstone(ctx, u.lease, longest[u.key])

@@ -43,7 +43,7 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 		p.pin(node.Options().Addr)
 		moreKeys, morePatterns := keys, patterns
 		var commands []redis.Cmder
-		for size := 0; size < roundBytes && len(moreKeys)+len(morePatterns) > 0; {
+		for size := 0; size < maxBytesPerPipeline && len(moreKeys)+len(morePatterns) > 0; {
 			var m protocol.Message
 			m, moreKeys, morePatterns = p.next(moreKeys, morePatterns)
 			text := m.Append(nil, f)

@@ -12,7 +12,7 @@ import (
 const (
 	// scanBatch is how many matches are collected before they are unlinked, two UNLINKs' worth, and scanDelay how long
 	// one may have to wait for that.
-	scanBatch = chunkNames
+	scanBatch = 500
 	scanDelay = 100 * time.Millisecond
 	// memory is how many batches a scan remembers, so as not to count a key again by its lease: more than pages can be
 	// under way between the goroutine that scans and the one that unlinks.

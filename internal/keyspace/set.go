@@ -161,10 +161,13 @@ func (k *Keyspace) forget(ctx context.Context, private string, members []string)
 	return nil
 }
 
+// membersPerRemoval is how many members one SREM has at most, for the reason of maxNamesPerUnlink.
+const membersPerRemoval = 500
+
 // forgetting are the commands that remove members from a private set.
 func forgetting(ctx context.Context, private string, members []string) []redis.Cmder {
 	var commands []redis.Cmder
-	for part := range slices.Chunk(members, chunkNames) {
+	for part := range slices.Chunk(members, membersPerRemoval) {
 		args := make([]any, 2, 2+len(part))
 		args[0], args[1] = "srem", private
 		for _, m := range part {

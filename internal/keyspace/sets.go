@@ -13,7 +13,7 @@ const (
 	largeSet = 1000
 	// roundMembers is how many members TakeSets has in memory, and in one pipeline, by what their sets said of their
 	// sizes.
-	roundMembers = roundNames / 2
+	roundMembers = maxNamesPerPipeline / 2
 	// leftoverPage is how many buckets of a private set are looked at whose size is not known.
 	leftoverPage = 100
 	// maxTries is how often TakeSets looks at one set before it leaves it to TakeSet.

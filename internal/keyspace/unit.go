@@ -1,23 +1,8 @@
 package keyspace
 
 import (
-	"context"
-	"slices"
-
-	"github.com/redis/go-redis/v9"
-
 	"github.com/unstale/unstale/internal/match"
 	"github.com/unstale/unstale/protocol"
-)
-
-const (
-	// chunkNames is how many names one UNLINK has at most. Redis serves nobody else meanwhile: 500 names take it a
-	// quarter of a millisecond.
-	chunkNames = 500
-	// roundNames and roundBytes bound one pipeline, so that it passes well within one Timeout: 10,000 names take Redis
-	// some 10 ms, and a megabyte takes a slow network 80 ms.
-	roundNames = 10_000
-	roundBytes = 1 << 20
 )
 
 // A unit is a key and the name of its lease, which are always unlinked by the same command. Lease is empty where the
@@ -52,92 +37,4 @@ func (u unit) size() (names, bytes int) {
 		return 1, len(u.key)
 	}
 	return 2, len(u.lease) + len(u.key)
-}
-
-// A chunk is the units of one UNLINK, in Cluster all of one slot.
-type chunk []unit
-
-// command builds the UNLINK, each lease before its key.
-func (c chunk) command(ctx context.Context) *redis.IntCmd {
-	args := make([]any, 1, 1+2*len(c))
-	args[0] = "unlink"
-	for _, u := range c {
-		if u.lease != "" {
-			args = append(args, u.lease)
-		}
-		args = append(args, u.key)
-	}
-	return redis.NewIntCmd(ctx, args...)
-}
-
-// size counts names and bytes.
-func (c chunk) size() (names, bytes int) {
-	for _, u := range c {
-		n, b := u.size()
-		names, bytes = names+n, bytes+b
-	}
-	return names, bytes
-}
-
-// chunks cuts units into commands.
-func (k *Keyspace) chunks(units []unit) []chunk {
-	if k.cluster == nil {
-		return cut(nil, units)
-	}
-	bySlot := make([]uint64, len(units)) // slot, then position
-	for i, u := range units {
-		bySlot[i] = uint64(protocol.Slot(u.key))<<32 | uint64(i)
-	}
-	slices.Sort(bySlot)
-	sorted := make([]unit, len(units))
-	for i, s := range bySlot {
-		sorted[i] = units[uint32(s)]
-	}
-	var chunks []chunk
-	for start, i := 0, 1; i <= len(sorted); i++ {
-		if i == len(sorted) || bySlot[i]>>32 != bySlot[start]>>32 {
-			chunks = cut(chunks, sorted[start:i])
-			start = i
-		}
-	}
-	return chunks
-}
-
-// cut appends chunks of at most chunkNames names and roundBytes bytes, and of one unit at least.
-func cut(chunks []chunk, units []unit) []chunk {
-	start, names, bytes := 0, 0, 0
-	for i, u := range units {
-		n, b := u.size()
-		if i > start && (names+n > chunkNames || bytes+b > roundBytes) {
-			chunks = append(chunks, units[start:i])
-			start, names, bytes = i, 0, 0
-		}
-		names, bytes = names+n, bytes+b
-	}
-	if start < len(units) {
-		chunks = append(chunks, units[start:])
-	}
-	return chunks
-}
-
-// oneByOne makes a chunk of each unit.
-func oneByOne(units []unit) []chunk {
-	chunks := make([]chunk, len(units))
-	for i := range units {
-		chunks[i] = units[i : i+1]
-	}
-	return chunks
-}
-
-// nextRound splits off the chunks of the next pipeline: one at least.
-func nextRound(chunks []chunk) (round, rest []chunk) {
-	var names, bytes int
-	for i, c := range chunks {
-		n, b := c.size()
-		names, bytes = names+n, bytes+b
-		if i > 0 && (names > roundNames || bytes > roundBytes) {
-			return chunks[:i], chunks[i:]
-		}
-	}
-	return chunks, nil
 }
