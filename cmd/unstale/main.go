@@ -1,5 +1,5 @@
-// Command unstale keeps Redis honest with MySQL: it carries committed invalidation rows to Redis, migrates the outbox,
-// checks and explains maps, and shows what waits.
+// Command unstale invalidates Redis keys when MySQL rows change: it carries committed invalidation rows to Redis,
+// migrates the outbox, checks and explains maps, and shows what waits.
 //
 // Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM.
 package main

@@ -1,3 +1,2 @@
-// Package docs holds what people read to what the program does: README.md, the pages below docs, docker-compose.yml and
-// the Dockerfile. It has tests only.
+// Package docs tests that README, docs, the compose file and the Dockerfile match the program. It has tests only.
 package docs

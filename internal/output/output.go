@@ -1,4 +1,4 @@
-// Package output is how the programs print.
+// Package output prints JSON for --json.
 package output
 
 import (

@@ -1,5 +1,5 @@
-// Package proxy puts a network connection between a program and a server that can be disturbed: for tests and for the
-// fault suite.
+// Package proxy is a TCP proxy that can drop, delay or cut connections. Tests and unstale-lab's chaos put it between a
+// program and a server.
 package proxy
 
 import (

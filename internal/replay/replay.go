@@ -1,4 +1,5 @@
-// Package replay unlinks again, on request, what the journal says was unlinked.
+// Package replay is the operator's command of that name: it unlinks again what the journal says was unlinked. The worker
+// repairs by itself what a failover of Redis lost: see worker/heal.go.
 package replay
 
 import (

@@ -1,4 +1,5 @@
-// Package store is the worker's side of MySQL.
+// Package store is all SQL on the outbox's tables: claim, settle, dead letters, sweeps, journal and status, and the map's
+// lookups.
 //
 // [Store.Claim] takes committed rows in one READ COMMITTED transaction that skips what others hold; [Claim.Settle]
 // deletes, delays and dead-letters them, writes the journal and commits. A crash rolls the claim back and its rows are
