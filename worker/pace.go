@@ -67,3 +67,8 @@ func (p *pace) hint(now time.Time) time.Duration {
 	}
 	return max(earliest.Sub(now), 0)
 }
+
+// jitter spreads d by share either way, so that workers do not poll in step.
+func jitter(d time.Duration, share float64) time.Duration {
+	return d + time.Duration((2*rand.Float64()-1)*share*float64(d))
+}

@@ -2,7 +2,6 @@ package keyspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 )
@@ -115,18 +114,4 @@ func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (fail
 	}
 	group.Wait()
 	return failed, err
-}
-
-// mayFailOver reports whether a scan that ended with err may succeed at a successor of its master. Of a Loss the caller
-// has to hear at once.
-func mayFailOver(err error) bool {
-	var o *Outage
-	if !errors.As(err, &o) {
-		return false
-	}
-	switch o.State {
-	case StateNetwork, StateTimeout, StateLoading, StateReadOnly, StateMasterDown, StateClusterDown, StateMoving, StateNoReplicas:
-		return true
-	}
-	return false
 }

@@ -14,10 +14,10 @@ const (
 	bytesOfABatch   = 1 << 20 // of the names of sets
 )
 
-// A sweeping is what the holder of the sweep lock does: index sets in batches, one after the other, and beside them
+// sweepRounds are what the holder of the sweep lock does: index sets in batches, one after the other, and beside them
 // scans for patterns. Neither waits for the other; they have the share of Redis' time together. One goroutine, that of
-// run, owns it.
-type sweeping struct {
+// run, owns them.
+type sweepRounds struct {
 	*engine
 	watch *sweepWatch
 	ended chan sweepOutcome
@@ -41,8 +41,8 @@ type sweepOutcome struct {
 	err  error
 }
 
-func (w *engine) newSweeping(watch *sweepWatch) *sweeping {
-	s := &sweeping{engine: w, watch: watch, ended: make(chan sweepOutcome, 2)}
+func (w *engine) newSweepRounds(watch *sweepWatch) *sweepRounds {
+	s := &sweepRounds{engine: w, watch: watch, ended: make(chan sweepOutcome, 2)}
 	s.kinds[0] = &sweepKind{kind: store.SweepPattern, sweep: s.sweepPatterns}
 	s.kinds[1] = &sweepKind{kind: store.SweepSet, sweep: s.sweepSets}
 	return s
@@ -50,7 +50,7 @@ func (w *engine) newSweeping(watch *sweepWatch) *sweeping {
 
 // run goes on until nothing waits that can be carried out. What is requested meanwhile is begun at once, if nothing of
 // its kind is under way, or afterwards: a request that is made after a key was passed must see it again.
-func (s *sweeping) run() (done int, err error) {
+func (s *sweepRounds) run() (done int, err error) {
 	ctx, cancel := context.WithCancel(s.watch.ctx)
 	defer cancel()
 	ticker := time.NewTicker(tickInterval)
@@ -78,7 +78,7 @@ func (s *sweeping) run() (done int, err error) {
 }
 
 // begin begins with the next requests of a kind, if there are any and nothing of the kind is under way.
-func (s *sweeping) begin(ctx context.Context, k *sweepKind) {
+func (s *sweepRounds) begin(ctx context.Context, k *sweepKind) {
 	if k.running || ctx.Err() != nil || time.Now().Before(k.retry) {
 		return
 	}
@@ -111,7 +111,7 @@ func (s *sweeping) begin(ctx context.Context, k *sweepKind) {
 }
 
 // next are the requests of the next batch, or scan.
-func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
+func (s *sweepRounds) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
 	if k.kind == store.SweepPattern {
 		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAScan)
 	}
@@ -126,7 +126,7 @@ func (s *sweeping) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error
 }
 
 // end records what came of something. An error that is not one request's own ends the round.
-func (s *sweeping) end(o sweepOutcome) {
+func (s *sweepRounds) end(o sweepOutcome) {
 	k := o.of
 	k.running = false
 	var some *someAway

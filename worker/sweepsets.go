@@ -10,52 +10,6 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// sweepPatterns scans the keyspace once for all patterns and publishes them. A request whose pattern Redis refuses, or
-// one of whose keys it refuses, waits; the others are finished, or kept for their settling sweep.
-func (s *sweeping) sweepPatterns(ctx context.Context, requests []store.Sweep) (done int, err error) {
-	var patterns []string
-	asked := map[string][]store.Sweep{}
-	for _, r := range requests {
-		if asked[r.Name] == nil {
-			patterns = append(patterns, r.Name)
-		}
-		asked[r.Name] = append(asked[r.Name], r)
-	}
-	s.watch.begin(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
-	defer s.watch.over(store.SweepPattern)
-	result, err := s.redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
-		s.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
-			progress.Scanned, progress.Total, progress.Unlinked = p.Scanned, p.Total, p.Unlinked
-		})
-	})
-	if err != nil {
-		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
-	}
-	s.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
-		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
-	})
-	m := s.maps.Map()
-	if _, err := s.redis.Publish(ctx, m.Channel(), m.Format(), nil, patterns); err != nil {
-		return 0, fmt.Errorf("publish patterns: %w", err)
-	}
-	var swept []store.Sweep
-	var refused []refusal
-	for _, p := range result.Patterns {
-		if p.Err == nil {
-			swept = append(swept, asked[p.Pattern]...)
-			continue
-		}
-		for _, r := range asked[p.Pattern] {
-			refused = append(refused, refusal{r, p.Err})
-		}
-	}
-	s.metrics.swept(len(patterns), result.Unlinked)
-	if err := s.putOff(ctx, refused); err != nil {
-		return 0, err
-	}
-	return len(requests), s.finishSweeps(ctx, m, swept, result.Position)
-}
-
 // someAway says that some sets met an outage of their own, in a slot that is moving or of a master that is away. They
 // wait, and the others go on.
 type someAway struct {
@@ -81,7 +35,7 @@ func (e *someAway) add(r store.Sweep, err error) *someAway {
 
 // sweepSets takes a batch of sets apart: the small ones together, in one batch of the journal, and then the large ones,
 // one after the other. The error is a *someAway unless it ends the work.
-func (s *sweeping) sweepSets(ctx context.Context, requests []store.Sweep) (done int, err error) {
+func (s *sweepRounds) sweepSets(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	s.watch.beginSets()
 	m := s.maps.Map()
 	asked := make([]keyspace.SetRequest, len(requests))
@@ -136,7 +90,7 @@ func (s *sweeping) sweepSets(ctx context.Context, requests []store.Sweep) (done 
 }
 
 // sweepSet takes one large set apart.
-func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r store.Sweep) error {
+func (s *sweepRounds) sweepSet(ctx context.Context, m *invalidation.Map, r store.Sweep) error {
 	taken, err := s.redis.TakeSet(ctx, r.Name, r.ID, s.publishMembers(ctx, m))
 	switch {
 	case isRefusal(err):
@@ -153,7 +107,7 @@ func (s *sweeping) sweepSet(ctx context.Context, m *invalidation.Map, r store.Sw
 }
 
 // publishMembers publishes members that are gone, and counts them.
-func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func(members []string) error {
+func (s *sweepRounds) publishMembers(ctx context.Context, m *invalidation.Map) func(members []string) error {
 	return func(members []string) error {
 		_, err := s.redis.Publish(ctx, m.Channel(), m.Format(), members, nil)
 		if err == nil {
@@ -166,7 +120,7 @@ func (s *sweeping) publishMembers(ctx context.Context, m *invalidation.Map) func
 }
 
 // tookSets counts sets that are gone.
-func (s *sweeping) tookSets(sets int) {
+func (s *sweepRounds) tookSets(sets int) {
 	s.metrics.swept(sets, 0)
 	s.watch.note(store.SweepSet, func(progress *store.SweepProgress) {
 		progress.Scanned += int64(sets)

@@ -70,21 +70,6 @@ type setBatch struct {
 	sets     []*smallSet
 }
 
-// A smallSet is one set of a batch.
-type smallSet struct {
-	SetResult
-	name, private string
-	size          int64 // of the set as it was looked at; -1: it has to be looked at
-	taken         bool  // renamed by this call
-	over          bool
-	tries         int
-
-	rename *redis.BoolCmd // of this round; nil: there is nothing to rename
-	scan   *redis.ScanCmd
-	found  []string // by scan
-	failed []Failure
-}
-
 // run goes on until nothing is left to do.
 func (b *setBatch) run(ctx context.Context) error {
 	for {
@@ -303,11 +288,4 @@ func (b *setBatch) fault(ctx context.Context, s *smallSet, key string, err error
 		return nil
 	}
 	return b.keyspace.outage(ctx, err)
-}
-
-// end ends a set with an error, of which the first one stays.
-func (s *smallSet) end(err error) {
-	if s.over = true; s.Err == nil {
-		s.Err = err
-	}
 }
