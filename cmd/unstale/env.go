@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// envName is the variable that stands in for a flag: --mysql-dsn and MYSQL_DSN are one name. Flags of our own carry the
+// prefix UNSTALE_, so that a variable called MAP or LISTEN of somebody else does not reach us.
+func envName(flag string) string {
+	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	if strings.HasPrefix(name, "MYSQL_") || name == "REDIS_URL" || name == "REDIS_TLS" || strings.HasPrefix(name, "REDIS_DB_") {
+		return name
+	}
+	return "UNSTALE_" + name
+}
+
+// noEnv marks flags that belong to one call and have no variable, such as --json.
+const noEnv = "unstale-no-env"
+
+// showEnv adds the variable's name to each flag's help. Call it when all flags are there.
+func showEnv(flags *pflag.FlagSet, perCall ...string) {
+	for _, name := range perCall {
+		flag := flags.Lookup(name)
+		if flag.Annotations == nil {
+			flag.Annotations = map[string][]string{}
+		}
+		flag.Annotations[noEnv] = []string{"true"}
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[noEnv] == nil {
+			f.Usage += " [" + envName(f.Name) + "]"
+		}
+	})
+}
+
+// refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in a script: they
+// would choose everything.
+func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		if !f.Changed {
+			continue
+		}
+		switch f.Value.String() {
+		case "":
+			return usageError{fmt.Errorf("--%s is empty; give it a value, or leave it out", name)}
+		case "0s":
+			return usageError{fmt.Errorf("--%s is 0; give it a time such as 10m, or leave it out", name)}
+		}
+	}
+	return nil
+}
+
+// applyEnv gives each flag that was not set the value of its variable. An empty variable counts as unset.
+func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		value, ok := env(envName(f.Name))
+		if f.Changed || !ok || value == "" || f.Annotations[noEnv] != nil || f.Name == "help" {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("variable %s: %w", envName(f.Name), errors.Unwrap(err)))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
