@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	journalInterval = time.Minute // between two looks at the journal's entities, however many unknown ones there are
-	journalLimit    = time.Second // of one look
-	knownTries      = 64          // of a row whose entity was known lately: about an hour
-	knownDelay      = time.Minute // the longest wait between two of them
+	journalInterval = time.Minute     // between two looks at the journal's entities, however many unknown ones there are
+	journalRetry    = 5 * time.Second // after a look that failed: an outage that is over keeps no row waiting
+	journalLimit    = time.Second     // of one look
+	knownTries      = 64              // of a row whose entity was known lately: about an hour
+	knownDelay      = time.Minute     // the longest wait between two of them
 )
 
 // journalEntities remember which entities the journal has, of this worker and of all others.
 type journalEntities struct {
 	mu    sync.Mutex
 	found map[string]bool
-	err   error // the look failed
-	at    time.Time
+	err   error     // the look failed
+	due   time.Time // when there is another
 }
 
 // has reports whether an entity was settled lately. Where the journal could not be asked it reports that: to wait loses
@@ -29,11 +30,15 @@ type journalEntities struct {
 func (j *journalEntities) has(ctx context.Context, entity string, ask func(context.Context) (map[string]bool, error)) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.at.IsZero() || time.Since(j.at) > journalInterval {
+	if !time.Now().Before(j.due) {
 		ctx, cancel := context.WithTimeout(ctx, journalLimit)
 		defer cancel()
 		j.found, j.err = ask(ctx)
-		j.at = time.Now()
+		interval := journalInterval
+		if j.err != nil {
+			interval = journalRetry
+		}
+		j.due = time.Now().Add(interval)
 	}
 	return j.found[entity], j.err
 }
