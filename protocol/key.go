@@ -5,6 +5,8 @@ import "strings"
 const (
 	// LeasePrefix begins the names of leases: see [LeaseKey].
 	LeasePrefix = "lock:fill:"
+	// HoldPrefix begins the names of tombstones: see [HoldKey].
+	HoldPrefix = "lock:hold:"
 	// StampPrefix begins the names of stamps: see [StampKey].
 	StampPrefix = "stamp:"
 )
@@ -14,16 +16,25 @@ const (
 // form no hash tag (wrapping it would land in another slot), one that is nothing but a hash tag (its lease key is that
 // of the text inside), and the empty key. The read side loads such a key through and does not store it.
 func LeaseKey(key string) (string, bool) {
+	return beside(LeasePrefix, key)
+}
+
+// HoldKey returns the key whose existence forbids to store anything under key, in the same slot. It returns false where
+// LeaseKey does.
+func HoldKey(key string) (string, bool) { return beside(HoldPrefix, key) }
+
+// beside is a name with a prefix in the slot of key.
+func beside(prefix, key string) (string, bool) {
 	if !strings.ContainsAny(key, "{}") {
 		if key == "" {
 			return "", false
 		}
-		return LeasePrefix + "{" + key + "}", true
+		return prefix + "{" + key + "}", true
 	}
 	if !hasHashTag(key) || isWrapped(key) {
 		return "", false
 	}
-	return LeasePrefix + key, true
+	return prefix + key, true
 }
 
 // InnerKey returns the key that lease is the lease key of. It returns false for what LeaseKey never returns.

@@ -3,7 +3,7 @@ package protocol
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m) }

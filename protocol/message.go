@@ -42,6 +42,25 @@ type Message struct {
 	At time.Time
 	// Keys are exact keys, Patterns are globs as CompileGlob reads them.
 	Keys, Patterns []string
+	// Beat makes the message a heartbeat too; nil for none. The array format has no room for it.
+	Beat *Beat
+}
+
+// A Beat says, once a second, that a worker invalidates what is committed: it is sent only if the second before saw a
+// successful look into the outbox, no pause and no repair.
+type Beat struct {
+	// Source is the id of the outbox.
+	Source string `json:"source"`
+	// Lease is the longest lease that a reader may hold, in milliseconds.
+	Lease int64 `json:"lease,omitempty"`
+	// First and Last mark the first message of an epoch and its goodbye.
+	First bool `json:"first,omitempty"`
+	Last  bool `json:"last,omitempty"`
+	// After is the epoch that a first message follows, of the same worker, and AfterSeq the number of its last message.
+	After    string `json:"after,omitempty"`
+	AfterSeq uint64 `json:"after_seq,omitempty"`
+	// Moved is the channel that the worker publishes on from now on.
+	Moved string `json:"moved,omitempty"`
 }
 
 // Append appends the JSON of m in format f. Any valid UTF-8 is carried exactly; a byte that is not part of valid UTF-8
@@ -67,7 +86,12 @@ func (m Message) Append(dst []byte, f Format) []byte {
 	dst = append(dst, `],"patterns":[`...)
 	n = 0
 	dst = appendStrings(dst, &n, m.Patterns, appendJSON)
-	return append(dst, `]}`...)
+	dst = append(dst, ']')
+	if m.Beat != nil {
+		beat, _ := json.Marshal(m.Beat) // text and numbers: it cannot fail
+		dst = append(append(dst, `,"hb":`...), beat...)
+	}
+	return append(dst, '}')
 }
 
 // appendStrings appends list without brackets; n counts the entries before it.
@@ -155,6 +179,7 @@ type wireEvent struct {
 	At       time.Time `json:"at"`
 	Keys     []string  `json:"keys"`
 	Patterns []string  `json:"patterns"`
+	Beat     *Beat     `json:"hb"`
 }
 
 var errMessageVersion = errors.New(`the field "v" is missing`)
@@ -176,7 +201,7 @@ func DecodeMessage(b []byte) (Message, error) {
 	if *w.V != messageVersion {
 		return Message{}, fmt.Errorf("decode message: version %d is not known", *w.V)
 	}
-	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns}, nil
+	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns, Beat: w.Beat}, nil
 }
 
 func decodeArray(b []byte) (Message, error) {
