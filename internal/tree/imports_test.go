@@ -13,6 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rooms are all packages and what each may import of ours. One that is not here has no place in the plan yet: give it
 // one. Only tests use internal/testenv. Only worker and internal/replay join internal/store and internal/keyspace.
 var rooms = map[string][]string{
+	"cache":                  {"protocol"},
 	"cmd/unstale":            {"internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "invalidation"},
 	"internal/bench":         {"internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
@@ -89,6 +90,8 @@ var modules = map[string][]string{
 	// What every application links that enqueues: the driver, for its error type, and what that needs.
 	"outbox":   {"github.com/go-sql-driver/mysql", "filippo.io/edwards25519"},
 	"protocol": {},
+	// What every application links that reads: neither the map nor MySQL.
+	"cache": {"github.com/redis/go-redis", "github.com/maypok86/otter", "github.com/sony/gobreaker", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
 }
 
 func TestModules(t *testing.T) {

@@ -1,0 +1,240 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// With no Redis at all, everything still answers.
+func TestNoRedis(t *testing.T) {
+	t.Parallel()
+	db := &database{value: "old"}
+	c := newCache(t, cache.Config{})
+	for range 2 {
+		wantFetch(t, "Fetch", c, "k", db.read, cache.Moderate.Tagged("t"), "old", cache.FromLoader)
+	}
+	p := db.paused()
+	db.reads.Store(0)
+	var all []<-chan answer
+	for range 10 {
+		all = append(all, fetchBeside(t, c, "k", p.load, nil))
+	}
+	<-p.read
+	testenv.Eventually(t, "all to wait", func() bool { return c.Statistics().Misses == 12 })
+	close(p.release)
+	for _, answers := range all {
+		wantAnswer(t, "a caller", answers, "old")
+	}
+	if n := db.reads.Load(); n != 1 {
+		t.Errorf("%d loads", n)
+	}
+	_, err := cache.Get[string](t.Context(), c, "k")
+	wantError(t, "Get", err, cache.ErrNoRedis)
+	wantError(t, "Healthy", c.Healthy(), cache.ErrNoRedis)
+	must(t, c.Delete(t.Context(), "k"))
+	got, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(context.Context, []string) (map[string]string, error) {
+		return map[string]string{"a": "1"}, nil
+	}, nil)
+	if err != nil || len(got) != 1 || got["a"] != "1" {
+		t.Errorf("FetchMany: %v, %v", got, err)
+	}
+}
+
+// A link leads to a Redis and can be disturbed.
+func newLink(t *testing.T, addr string) *proxy.Link {
+	t.Helper()
+	link, err := proxy.New("redis", addr)
+	must(t, err)
+	t.Cleanup(link.Close)
+	return link
+}
+
+// Clients that heed contexts, and those that do not, with the patience and the retries that go-redis has by default.
+func clientKinds(t *testing.T, addr string) map[string]redis.UniversalClient {
+	kinds := map[string]redis.UniversalClient{
+		"heeding":   redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}),
+		"unheeding": redis.NewClient(&redis.Options{Addr: addr}),
+	}
+	t.Cleanup(func() {
+		for _, client := range kinds {
+			_ = client.Close()
+		}
+	})
+	return kinds
+}
+
+// A Redis that is away or swallows everything costs a caller a bounded time and no error; afterwards it is used again.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	for _, fault := range []string{"closed", "black hole"} {
+		options, err := redis.ParseURL(r.URL)
+		must(t, err)
+		link := newLink(t, options.Addr)
+		for name, client := range clientKinds(t, link.Addr()) {
+			db := &database{value: "old"}
+			c := newCache(t, cache.Config{Redis: client, Timeout: 100 * time.Millisecond, Pause: 50 * time.Millisecond, Prefix: fault + name})
+			testenv.Eventually(t, "a value in Redis", func() bool {
+				got, err := cache.FetchResult(t.Context(), c, "k", db.read, nil)
+				return err == nil && got.Source == cache.FromRedis
+			})
+			if fault == "closed" {
+				link.Close()
+			} else {
+				must(t, link.Swallow())
+			}
+			for i := range 20 {
+				start := time.Now()
+				value, err := cache.Fetch(t.Context(), c, fmt.Sprint(i), db.read, cache.Moderate)
+				if took := time.Since(start); err != nil || value != "old" || took > 5*time.Second {
+					t.Errorf("%s, %s: %q, %v after %v", fault, name, value, err, took)
+				}
+			}
+			if err := c.Healthy(); err == nil || !strings.Contains(err.Error(), "Redis is away") {
+				t.Errorf("%s, %s: Healthy says %v", fault, name, err)
+			}
+			if err := c.Delete(t.Context(), "k"); err == nil {
+				t.Errorf("%s, %s: Delete says that the key is gone", fault, name)
+			}
+			if fault == "closed" {
+				must(t, link.Open())
+			} else {
+				link.Calm(t.Context())
+			}
+			testenv.Eventually(t, "Redis to be used again", func() bool {
+				got, err := cache.FetchResult(t.Context(), c, "k", db.read, nil)
+				return err == nil && got.Source == cache.FromRedis && c.Healthy() == nil
+			})
+		}
+	}
+}
+
+// A Redis that is frozen during a load costs the caller nothing but the time of its commands.
+func TestRedisFreezesDuringLoad(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	c := w.cache(cache.Config{Timeout: 100 * time.Millisecond})
+	testenv.Eventually(t, "a first value", func() bool {
+		got, err := cache.FetchResult(t.Context(), c, "first", w.db.read, nil)
+		return err == nil && got.Source == cache.FromRedis
+	})
+	p := w.db.paused()
+	answers := fetchBeside(t, c, "k", p.load, nil)
+	<-p.read
+	must(t, r.Pause())
+	close(p.release)
+	wantAnswer(t, "Fetch", answers, "old")
+	must(t, r.Resume())
+}
+
+// Leases that come back with an old snapshot would let an old value in; here a memory's subscription is lost with the
+// server, which drops what was under way.
+func TestRedisRestartsFromASnapshot(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	c := w.cache(cache.Config{Timeout: 200 * time.Millisecond, Lease: time.Hour, HardTimeout: time.Minute, Memory: cache.Memory{Size: 100, MaxStaleness: time.Second, Period: 50 * time.Millisecond}})
+	testenv.Eventually(t, "memory to open", func() bool { return c.Healthy() == nil })
+	p := w.db.paused()
+	answers := fetchBeside(t, c, "k", p.load, nil)
+	<-p.read
+	must(t, w.client.Save(t.Context()).Err())
+	w.commit("new", "k")
+	must(t, r.Kill())
+	testenv.Eventually(t, "the loss to be noticed", func() bool { return c.Healthy() != nil })
+	must(t, r.Restart(t.Context()))
+	direct := clientOf(t, r.URL())
+	if n := direct.Exists(t.Context(), "lock:fill:{k}").Val(); n != 1 {
+		t.Fatal("the lease did not come back")
+	}
+	testenv.Eventually(t, "the subscription to be back", func() bool { return c.Healthy() == nil })
+	close(p.release)
+	wantAnswer(t, "the caller from before", answers, "old")
+	if text := direct.Get(t.Context(), "k").Val(); text != "" {
+		t.Errorf("Redis holds %s", text)
+	}
+	testenv.Eventually(t, "the new value", func() bool {
+		value, err := cache.Fetch(t.Context(), c, "k", w.db.read, nil)
+		return err == nil && value == "new"
+	})
+}
+
+// At maxmemory nothing is stored and everything answers.
+func TestRedisOutOfMemory(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+	w := worldAt(t, r.URL())
+	c := w.cache(cache.Config{})
+	for range 10 {
+		wantFetch(t, "Fetch", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	}
+	_, err := c.Lease(t.Context(), "k", nil)
+	wantError(t, "Lease", err, cache.ErrRedisOutOfMemory)
+	must(t, c.Healthy())
+}
+
+// A replica refuses leases; nothing is read from it then, since it lags behind what the worker unlinks.
+func TestReplicaIsRefused(t *testing.T) {
+	t.Parallel()
+	master := testenv.OwnRedis(t)
+	replica := testenv.OwnRedis(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(master.Port()))
+	w := worldAt(t, master.URL())
+	at := worldAt(t, replica.URL())
+	c, wrong := w.cache(cache.Config{}), at.cache(cache.Config{})
+	wantFetch(t, "at the master", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	testenv.Eventually(t, "replication", func() bool { return at.stored("k") != "" })
+	_, _ = cache.Fetch(t.Context(), wrong, "other", at.db.read, nil)
+	if err := wrong.Healthy(); err == nil || !strings.Contains(err.Error(), "replica") {
+		t.Errorf("Healthy says %v", err)
+	}
+	wantFetch(t, "at the replica", wrong, "k", at.db.read, nil, "old", cache.FromLoader)
+}
+
+func TestConfigIsRefused(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadOnly: true})
+	defer cluster.Close()
+	for want, config := range map[string]cache.Config{
+		"Jitter is 0.5, wanted 0.1 to 0.2":             {Jitter: 0.5},
+		"HardTimeout is 1m0s, wanted 1ms to 9.999":     {HardTimeout: time.Minute},
+		"Timeout is 1ns, wanted 10ms to 5s":            {Timeout: 1},
+		"Loads is -1, wanted 1 at least":               {Loads: -1},
+		"Redis is a Ring":                              {Redis: ring},
+		"Redis reads from replicas":                    {Redis: cluster},
+		"Memory.Sources is empty":                      {Redis: client, Memory: cache.Memory{Size: 1}},
+		"Memory needs Redis":                           {Memory: cache.Memory{Size: 1, MaxStaleness: time.Second}},
+		"Policy has tags":                              {Plain: true, Policy: cache.Moderate.Tagged("t")},
+		"make cache: Lease is 1ns, wanted 10ms to 1h0": {Lease: 1, HardTimeout: 1},
+	} {
+		config.Logger = slog.New(slog.DiscardHandler)
+		if c, err := cache.New(config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, %v, want %q", c, err, want)
+		}
+	}
+	for want, o := range map[string]cache.Options{
+		"TTL is 0s":         {},
+		"Sliding excludes":  {TTL: time.Second, Sliding: true, SlidingMax: time.Minute, Stale: time.Second},
+		"SlidingMax is 0s":  {TTL: time.Second, Sliding: true},
+		"Tags has an empty": {TTL: time.Second, Tags: []string{""}},
+		"make policy: TTL is 17520h0m0s, wanted 8760h0m0s at most": {TTL: 2 * 365 * 24 * time.Hour},
+	} {
+		if _, err := cache.NewPolicy(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+// replicaPause is for how long a server is left alone that answered READONLY.
+const replicaPause = time.Second
+
+// A backend sends commands to Redis: each within a time, and none while Redis is known to be away.
+type backend struct {
+	client  redis.UniversalClient // nil for none
+	timeout time.Duration
+	// heeds says that the client ends a command when its context ends. Others are left behind instead.
+	heeds   bool
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	replica atomic.Int64 // until when the server counts as a replica, in nanoseconds
+	last    atomic.Pointer[error]
+	clock   clock
+	probe   string // what the probe unlinks
+	hooks   Hooks
+}
+
+func newBackend(config Config) *backend {
+	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks, probe: "lock:fill:{" + strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe}"}
+	switch client := config.Redis.(type) {
+	case *redis.Client:
+		b.heeds = client.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		b.heeds = client.Options().ContextTimeoutEnabled
+	}
+	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        "redis",
+		Timeout:     config.Pause,
+		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= config.Failures },
+		IsSuccessful: func(err error) bool {
+			return classify(err) == nil || errors.Is(err, ErrRedisOutOfMemory)
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch to {
+			case gobreaker.StateOpen:
+				if from == gobreaker.StateClosed {
+					config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "Redis is away: every call loads", slog.Any("error", b.lastError()))
+				}
+			case gobreaker.StateClosed:
+				config.Logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis is back")
+			}
+		},
+	})
+	return b
+}
+
+func (b *backend) lastError() error {
+	if p := b.last.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// healthy returns why nothing is sent, or nil.
+func (b *backend) healthy() error {
+	switch {
+	case b.client == nil:
+		return ErrNoRedis
+	case b.breaker.State() != gobreaker.StateClosed:
+		return fmt.Errorf("%w: %w", ErrRedisConnection, b.lastError())
+	case time.Now().UnixNano() < b.replica.Load():
+		return fmt.Errorf("%w: the server is a replica", ErrRedisConnection)
+	}
+	return nil
+}
+
+// send calls f, which sends one command or pipeline. The error is nil, redis.Nil, a refusal, a fault as classify names it,
+// or the caller's context's.
+func send[R any](ctx context.Context, b *backend, verb string, f func(context.Context) (R, error)) (r R, err error) {
+	if b.client == nil {
+		return r, ErrNoRedis
+	}
+	if time.Now().UnixNano() < b.replica.Load() {
+		return r, fmt.Errorf("%w: the server is a replica", ErrRedisConnection)
+	}
+	done, err := b.breaker.Allow()
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrRedisConnection, err)
+	}
+	inner, ended := begin(ctx, b.hooks.Redis, verb)
+	r, err = within(inner, b, f)
+	end(ended, err)
+	if parent := ctx.Err(); parent != nil && classify(err) != nil {
+		done(context.Canceled) // the caller's time was short, which says nothing about Redis
+		return r, parent
+	}
+	if fault := classify(err); fault != nil {
+		err = fault
+		b.last.Store(&err)
+		if strings.Contains(err.Error(), "READONLY") {
+			b.replica.Store(time.Now().Add(replicaPause).UnixNano())
+		}
+	}
+	done(err)
+	return r, err
+}
+
+// within calls f and gives it up after the timeout.
+func within[R any](ctx context.Context, b *backend, f func(context.Context) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	if b.heeds {
+		defer cancel()
+		return f(ctx)
+	}
+	type answer struct {
+		r   R
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		r, err := f(ctx)
+		answers <- answer{r, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.r, a.err
+	case <-ctx.Done():
+		select {
+		case a := <-answers:
+			return a.r, a.err
+		default:
+		}
+		var none R
+		return none, ctx.Err()
+	}
+}
+
+// A call is one run of a script.
+type call struct {
+	script *redis.Script
+	keys   []string
+	args   []any
+}
+
+// run sends scripts in one pipeline, with gets after them, and sends those again in full that the server has not seen
+// before. Every reply is looked at by the caller; the error is that of the pipeline as a whole.
+func (b *backend) run(ctx context.Context, calls []call, gets []string) ([]*redis.Cmd, []*redis.StringCmd, error) {
+	if len(calls) == 1 && len(gets) == 0 {
+		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
+		return []*redis.Cmd{cmd}, nil, cmd.Err()
+	}
+	cmds, reads := make([]*redis.Cmd, len(calls)), make([]*redis.StringCmd, len(gets))
+	_, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, c := range calls {
+			cmds[i] = c.script.EvalSha(ctx, p, c.keys, c.args...)
+		}
+		for i, key := range gets {
+			reads[i] = p.Get(ctx, key)
+		}
+		return nil
+	})
+	if err = ownFault(err); err != nil {
+		return nil, nil, err
+	}
+	for i, c := range calls {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			cmds[i] = c.script.Eval(ctx, b.client, c.keys, c.args...)
+		}
+		if err := classify(cmds[i].Err()); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, r := range reads {
+		if err := classify(r.Err()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return cmds, reads, nil
+}
+
+// ownFault is the error of a pipeline unless it is only an answer to one of its commands.
+func ownFault(err error) error { return classify(err) }

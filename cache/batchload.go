@@ -1,0 +1,148 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// perform loads for jobs in one call and stores what they may store.
+func (b *batch) perform(ctx context.Context, jobs []*job, values map[string]any) error {
+	c, fill := b.c, &Fill{}
+	defer func() { // those whose lease is used up have none any more
+		for _, j := range jobs {
+			j.giveBack()
+		}
+	}()
+	loadCtx, cancel := context.WithTimeout(context.WithValue(ctx, fillKey{}, fill), c.config.HardTimeout)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	keys := make([]string, len(jobs))
+	for i, j := range jobs {
+		keys[i] = j.key
+	}
+	started, start := c.events.Add(1), time.Now()
+	loaded, err := b.call(loadCtx, keys)
+	cost := time.Since(start)
+	c.counts.loaded(err)
+	if err != nil {
+		return err
+	}
+	outcomes := make([]outcome, len(jobs))
+	for i, j := range jobs {
+		value, ok := loaded[j.key]
+		outcomes[i] = outcome{value: value, started: started, negative: !ok}
+		j.started = started
+		if ok {
+			values[j.key] = value
+		} else {
+			outcomes[i].err = ErrNotFound
+		}
+	}
+	b.store(context.WithoutCancel(ctx), jobs, fill, outcomes, cost)
+	return nil
+}
+
+// call runs the loader, and leaves it behind at the end of the context.
+func (b *batch) call(ctx context.Context, keys []string) (map[string]any, error) {
+	type answer struct {
+		values map[string]any
+		err    error
+	}
+	answers := make(chan answer, 1)
+	run := func() {
+		select {
+		case b.c.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		defer func() { <-b.c.slots }()
+		values := map[string]any{}
+		j := &job{request: &request{c: b.c, key: fmt.Sprintf("%d keys", len(keys)), load: func(ctx context.Context) (any, error) {
+			return nil, b.load(ctx, keys, func(key string, value any) { values[key] = value })
+		}}}
+		_, err := j.call(ctx)
+		answers <- answer{values, err}
+	}
+	if !b.c.launch(run) {
+		return nil, ErrClosed
+	}
+	select {
+	case a := <-answers:
+		return a.values, a.err
+	case <-ctx.Done():
+		switch {
+		case b.c.life.Err() != nil:
+			return nil, ErrClosed
+		case errors.Is(ctx.Err(), context.Canceled):
+			return nil, ctx.Err()
+		}
+		return nil, ErrLoadTimeout
+	}
+}
+
+// store fills Redis and the memory in one pipeline.
+func (b *batch) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []outcome, cost time.Duration) {
+	c := b.c
+	var calls []call
+	var parcels []parcel
+	var whose []int
+	stamps := map[string]string{}
+	for i, j := range jobs {
+		if j.lease == "" {
+			continue
+		}
+		p, err := j.pack(ctx, fill, &outcomes[i], cost)
+		if err != nil {
+			c.counts.failed(err)
+		}
+		if err != nil || p.text == nil {
+			continue
+		}
+		for tag, stamp := range p.entry.Tags {
+			stamps[tag] = stamp
+		}
+		calls = append(calls, call{fillScript, []string{j.names.lease, j.names.hold, j.names.value}, []any{j.lease, p.text, max(p.life.Milliseconds(), 1)}})
+		parcels, whose = append(parcels, p), append(whose, i)
+	}
+	if len(calls) == 0 {
+		return
+	}
+	var tags, names []string
+	for tag := range stamps {
+		tags, names = append(tags, tag), append(names, protocol.StampKey(tag))
+	}
+	mark := c.memory.mark()
+	type answers struct {
+		fills  []*redis.Cmd
+		stamps []*redis.StringCmd
+	}
+	got, err := send(ctx, c.redis, "fill", func(ctx context.Context) (answers, error) {
+		cmds, reads, err := c.redis.run(ctx, calls, names)
+		return answers{cmds, reads}, err
+	})
+	if err != nil {
+		c.counts.failed(err)
+		return
+	}
+	for i, p := range parcels {
+		same := true
+		for tag, stamp := range p.entry.Tags {
+			// A call of one command has read no stamps; run then reads none, so there is a stamp for each tag here.
+			at := slices.Index(tags, tag)
+			same = same && got.stamps[at].Val() == stamp
+		}
+		j := jobs[whose[i]]
+		stored, _ := got.fills[i].Int()
+		j.filled(p, &outcomes[whose[i]], stored == 1, same, mark)
+		if stored == 1 {
+			j.lease = ""
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/cache"
+)
+
+// entry is what Redis holds under a key.
+func (w *world) entry(key string) map[string]any {
+	w.Helper()
+	var e map[string]any
+	must(w, json.Unmarshal([]byte(w.stored(key)), &e))
+	return e
+}
+
+func (w *world) setEntry(key string, e map[string]any) {
+	w.Helper()
+	text, err := json.Marshal(e)
+	must(w, err)
+	must(w, w.client.Set(w.Context(), key, text, time.Hour).Err())
+}
+
+func TestEntry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	before := time.Now().UnixMilli() - 1
+	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: 30 * time.Second, StaleOnError: time.Hour, Tags: []string{"t"}})
+	wantFetch(t, "first", c, "k", w.db.read, policy, "old", cache.FromLoader)
+	e := w.entry("k")
+	expiry, birth := int64(e["e"].(float64)), int64(e["b"].(float64))/1000
+	if e["v"] != "old" || birth < before || birth > time.Now().UnixMilli()+1 || expiry < before+50_000 || expiry > before+75_000 {
+		t.Errorf("%v", e)
+	}
+	if int64(e["s"].(float64))-expiry != 30_000 || int64(e["o"].(float64))-expiry != 3_600_000 {
+		t.Errorf("%v", e)
+	}
+	stamp := w.stored("stamp:t")
+	if tags := e["t"].(map[string]any); len(tags) != 1 || tags["t"] != stamp || stamp == "" {
+		t.Errorf("%v, stamp %q", e, stamp)
+	}
+	// Another writer's order of fields.
+	for _, text := range []string{
+		`{"v":"x","e":99999999999999}`, `{ "e" : 99999999999999, "v" : "x" }`, `{"e":99999999999999,"v":"x","b":5}`,
+		`{"e":99999999999999,"zz":{"v":[1]},"v":"x"}`, `{"f":1,"v":"x","e":99999999999999}`,
+	} {
+		must(t, w.client.Set(t.Context(), "other", text, time.Minute).Err())
+		wantFetch(t, text, c, "other", w.db.read, nil, "x", cache.FromRedis)
+	}
+}
+
+// What is no entry is loaded again and replaced; what may be somebody else's is left alone.
+func TestCorruptAndForeign(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	for _, text := range []string{"", "x", `{"e":`, `{"e":99999999999999}`, `{"v":"x"}`, `{"e":99999999999999,"v":}`, `{"e":99999999999999,"v":7}`, `[]`, `{"e":"soon","v":"x"}`, `{"e":0,"v":"x"}`} {
+		must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
+		wantFetch(t, text, c, "k", w.db.read, nil, "old", cache.FromLoader)
+		if w.entry("k")["v"] != "old" {
+			t.Errorf("%q was not replaced", text)
+		}
+	}
+	for _, text := range []string{`{"f":2,"e":99999999999999,"v":"x"}`, `{"f":"b","data":1}`, `{"e":99999999999999,"c":"msgpack","v":"gQ=="}`, `{"e":{},"f":3}`} {
+		must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
+		wantFetch(t, text, c, "k", w.db.read, nil, "old", cache.FromLoader)
+		if got := w.stored("k"); got != text {
+			t.Errorf("%s became %s", text, got)
+		}
+	}
+	must(t, w.client.LPush(t.Context(), "list", "a").Err())
+	wantFetch(t, "a list", c, "list", w.db.read, nil, "old", cache.FromLoader)
+	if w.client.LLen(t.Context(), "list").Val() != 1 {
+		t.Error("the list is gone")
+	}
+}
+
+type gobCodec struct{}
+
+func (gobCodec) Name() string { return "gob" }
+func (gobCodec) Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(v)
+	return b.Bytes(), err
+}
+func (gobCodec) Unmarshal(data []byte, v any) error {
+	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+func TestCodec(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, other := w.cache(cache.Config{Codec: gobCodec{}}), w.cache(cache.Config{})
+	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	wantFetch(t, "second", c, "k", w.db.read, nil, "old", cache.FromRedis)
+	if e := w.entry("k"); e["c"] != "gob" {
+		t.Errorf("%v", e)
+	}
+	wantFetch(t, "without the codec", other, "k", w.db.read, nil, "old", cache.FromLoader)
+	wantFetch(t, "still", c, "k", w.db.read, nil, "old", cache.FromRedis)
+}
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Plain: true})
+	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	wantFetch(t, "second", c, "k", w.db.read, nil, "old", cache.FromRedis)
+	if got := w.stored("k"); got != `"old"` {
+		t.Errorf("stored %s", got)
+	}
+	for _, p := range []*cache.Policy{cache.MustPolicy(cache.Options{TTL: time.Hour, Stale: time.Second}), cache.For(time.Minute).Tagged("t"), cache.Sliding(time.Minute, time.Hour)} {
+		if _, err := cache.Fetch(t.Context(), c, "k", w.db.read, p); err == nil || !strings.Contains(err.Error(), "plain cache has no room") {
+			t.Errorf("got %v", err)
+		}
+	}
+	for range 2 {
+		_, err := cache.Fetch(t.Context(), c, "none", func(context.Context) (string, error) { return "", cache.ErrNotFound }, nil)
+		wantError(t, "not found", err, cache.ErrNotFound)
+	}
+	if s := c.Statistics(); s.Errors != 0 || w.stored("none") != "" {
+		t.Errorf("%+v", s)
+	}
+	p := w.db.paused()
+	early := fetchBeside(t, c, "raced", p.load, nil)
+	<-p.read
+	w.commit("new", "raced")
+	close(p.release)
+	wantAnswer(t, "early", early, "old")
+	wantFetch(t, "late", c, "raced", w.db.read, nil, "new", cache.FromLoader)
+	done, err := c.Expire(t.Context(), "raced", time.Hour)
+	if ttl := w.client.PTTL(t.Context(), "raced").Val(); err != nil || !done || ttl < 50*time.Minute {
+		t.Errorf("Expire: %v, %v, %v", done, err, ttl)
+	}
+}
+
+func TestGetHasExpireSet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Prefix: "p:"})
+	_, err := cache.Get[string](t.Context(), c, "k")
+	wantError(t, "Get", err, cache.ErrMiss)
+	if has, err := c.Has(t.Context(), "k"); has || err != nil {
+		t.Errorf("Has: %v, %v", has, err)
+	}
+	if done, err := c.Expire(t.Context(), "k", time.Hour); done || err != nil {
+		t.Errorf("Expire: %v, %v", done, err)
+	}
+	policy := cache.Moderate.Tagged("t")
+	lease, err := c.Lease(t.Context(), "k", policy)
+	must(t, err)
+	_, err = c.Lease(t.Context(), "k", policy)
+	wantError(t, "a second lease", err, cache.ErrTaken)
+	must(t, cache.Set(t.Context(), lease, "old"))
+	wantError(t, "Set again", cache.Set(t.Context(), lease, "other"), cache.ErrLeaseLost)
+	if got, err := cache.Get[string](t.Context(), c, "k"); got != "old" || err != nil {
+		t.Errorf("Get: %q, %v", got, err)
+	}
+	if has, err := c.Has(t.Context(), "k"); !has || err != nil {
+		t.Errorf("Has: %v, %v", has, err)
+	}
+	done, err := c.Expire(t.Context(), "k", 5*time.Hour)
+	if ttl := w.client.PTTL(t.Context(), "p:k").Val(); err != nil || !done || ttl < 4*time.Hour {
+		t.Errorf("Expire: %v, %v, %v", done, err, ttl)
+	}
+	if got, err := cache.Get[string](t.Context(), c, "k"); got != "old" || err != nil {
+		t.Errorf("Get after Expire: %q, %v", got, err)
+	}
+	for _, invalidate := range []string{"p:k", "stamp:t"} {
+		lease, err = c.Lease(t.Context(), "k", policy)
+		must(t, err)
+		w.unlink(invalidate)
+		wantError(t, "Set after "+invalidate, cache.Set(t.Context(), lease, "older"), cache.ErrLeaseLost)
+		_, err = cache.Get[string](t.Context(), c, "k")
+		wantError(t, "Get", err, cache.ErrMiss)
+		lease.Release(t.Context())
+	}
+	lease, err = c.Lease(t.Context(), "k", policy)
+	must(t, err)
+	if err := cache.Set(t.Context(), lease, func() {}); err == nil || !strings.Contains(err.Error(), "serialize") {
+		t.Errorf("Set of a function: %v", err)
+	}
+	lease, err = c.Lease(t.Context(), "k", policy)
+	must(t, err)
+	lease.Release(t.Context())
+}

@@ -1,0 +1,246 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+)
+
+// A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound, wrapped or not, for what
+// does not exist. Its context ends with Config.HardTimeout and with Close, not with the caller's, since others may wait
+// for the same load; it has the caller's values, and a Fill.
+type Loader[T any] = func(ctx context.Context) (T, error)
+
+// A Source is where a value came from.
+type Source uint8
+
+// The sources, from the nearest.
+const (
+	FromMemory Source = iota // of this process
+	FromRedis
+	FromLoader // this caller's load or one that it has joined
+)
+
+func (s Source) String() string { return [...]string{"memory", "Redis", "loader"}[s] }
+
+// A Result is a value and where it came from.
+type Result[T any] struct {
+	Value  T
+	Source Source
+	// Stale says that the value has expired, and was given out under Options.Stale or Options.StaleOnError.
+	Stale bool
+}
+
+// Fetch returns the value of a key from memory or Redis, or loads and stores it. A nil policy is Config.Policy.
+//
+// The error is the loader's, ErrLoadTimeout, a *PanicError, the context's, or ErrClosed; it is never Redis'. Callers of
+// one key in one process may be given the same value: treat it as read-only where it holds pointers, maps or slices.
+func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
+	if value, ok := remembered[T](c, key, p); ok {
+		return value, nil
+	}
+	result, err := fetchAfterMemory(ctx, c, key, load, p)
+	return result.Value, err
+}
+
+// FetchResult is Fetch that also says where the value came from.
+func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
+	if value, ok := remembered[T](c, key, p); ok {
+		return Result[T]{Value: value}, nil
+	}
+	return fetchAfterMemory(ctx, c, key, load, p)
+}
+
+// remembered is the value in this process' memory.
+func remembered[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
+	if c.memory == nil || p != nil && p.o.SkipMemory {
+		return value, false
+	}
+	held, ok := c.memory.get(key)
+	if !ok {
+		return value, false
+	}
+	value, ok = held.(T)
+	return value, ok
+}
+
+func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (result Result[T], err error) {
+	r, err := newRequest[T](c, key, p)
+	if err != nil {
+		return result, err
+	}
+	r.load = func(ctx context.Context) (any, error) { return load(ctx) }
+	got, err := r.fetch(ctx)
+	if err != nil {
+		return result, err
+	}
+	result.Source, result.Stale = got.source, got.stale
+	result.Value, _ = got.value.(T) // a nil of an interface type stays one
+	return result, nil
+}
+
+// A request is one call for one key.
+type request struct {
+	c      *Cache
+	key    string // without the prefix
+	name   string // with it
+	p      *Policy
+	kind   reflect.Type
+	load   func(context.Context) (any, error)
+	decode func(Codec, []byte) (any, error)
+}
+
+func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
+	p, err := c.policy(p)
+	if err != nil {
+		return nil, err
+	}
+	if c.life.Err() != nil {
+		return nil, ErrClosed
+	}
+	return &request{c: c, key: key, name: c.name(key), p: p, kind: reflect.TypeFor[T](), decode: decodeAs[T]}, nil
+}
+
+// decodeAs is the request's decode: the value of an entry, or with Plain the whole text.
+func decodeAs[T any](codec Codec, data []byte) (any, error) {
+	var value T
+	err := decode(codec, data, &value)
+	return value, err
+}
+
+// slide is the time to prolong a sliding value by with this read, or 0.
+func (r *request) slide() time.Duration {
+	if !r.p.o.Sliding || !r.c.touched.due(r.name, r.p.o.TTL/4) {
+		return 0
+	}
+	return r.p.o.TTL
+}
+
+// A got is what a request ends with.
+type got struct {
+	value  any
+	source Source
+	stale  bool
+}
+
+// fetch reads, and loads where that does not do.
+func (r *request) fetch(ctx context.Context) (got, error) {
+	c := r.c
+	arrival := c.events.Load()
+	for round := 0; ; round++ {
+		mark := c.memory.mark()
+		found, err := r.read(ctx)
+		if ended := ctx.Err(); ended != nil {
+			return got{}, ended
+		}
+		away := classify(err) != nil
+		if round == 0 {
+			c.counts.read(found.state)
+		}
+		switch {
+		case found.state == fresh && found.entry.Negative != 0:
+			return got{}, ErrNotFound
+		case found.state == fresh:
+			r.keep(found, mark)
+			if found.early {
+				r.refresh(ctx, found)
+			}
+			return got{value: found.value, source: FromRedis}, nil
+		case found.state == stale:
+			r.refresh(ctx, found)
+			return got{value: found.value, source: FromRedis, stale: true}, nil
+		}
+		g, again, err := r.await(ctx, found, away, arrival, round)
+		if !again {
+			return g, err
+		}
+	}
+}
+
+// mostRounds is how often a caller waits for others' loads before it does its own.
+const mostRounds = 4
+
+// await joins a load or begins one. again says that what came of it does not count for a caller that came at arrival.
+func (r *request) await(ctx context.Context, found reading, away bool, arrival uint64, round int) (g got, again bool, err error) {
+	id := flightID{r.name, r.kind}
+	fl, own := alone(id), true
+	if round < mostRounds && found.state != foreign {
+		fl, own = r.c.flights.join(id)
+	}
+	if own && !r.c.launch(func() { r.run(ctx, fl, found, away) }) {
+		r.c.flights.seal(fl)
+		fl.finish(outcome{err: ErrClosed})
+	}
+	o, err := r.wait(ctx, fl, found)
+	switch {
+	case err != nil:
+		return got{}, false, err
+	case o == nil: // the soft timeout, and the old value still stands
+		return got{value: found.value, source: FromRedis, stale: true}, false, nil
+	case !own && !o.counts(arrival):
+		return got{}, true, nil
+	case o.err != nil:
+		if found.state == onError && !o.negative && r.still(ctx, found) {
+			return got{value: found.value, source: FromRedis, stale: true}, false, nil
+		}
+		return got{}, false, o.err
+	}
+	source := FromLoader
+	if o.started == 0 {
+		source = FromRedis
+	}
+	return got{value: o.value, source: source}, false, nil
+}
+
+// wait waits for a flight. It returns nil without an error after the soft timeout, if an old value may stand in.
+func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome, error) {
+	var soft <-chan time.Time
+	if found.state == onError && r.c.config.SoftTimeout < r.c.config.HardTimeout {
+		timer := time.NewTimer(r.c.config.SoftTimeout)
+		defer timer.Stop()
+		soft = timer.C
+	}
+	for {
+		select {
+		case <-fl.done:
+			return &fl.outcome, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-soft:
+			if r.still(ctx, found) {
+				return nil, nil
+			}
+			soft = nil
+		}
+	}
+}
+
+// still reports whether Redis still holds what was found, and it may be given out: an invalidation takes it away.
+func (r *request) still(ctx context.Context, found reading) bool {
+	again, err := r.read(ctx)
+	return err == nil && again.state >= onError && string(again.text) == string(found.text)
+}
+
+// keep puts what was read into memory.
+func (r *request) keep(found reading, since mark) {
+	if r.c.memory != nil && !r.p.o.SkipMemory {
+		r.c.memory.put(r.key, found.value, found.entry.tagNames(), since, found.life)
+	}
+}
+
+// refresh loads in the background, unless somebody in this process does.
+func (r *request) refresh(ctx context.Context, found reading) {
+	id := flightID{r.name, r.kind}
+	if r.c.flights.under(id) {
+		return
+	}
+	fl, own := r.c.flights.join(id)
+	if own && !r.c.launch(func() { r.run(ctx, fl, found, false) }) {
+		r.c.flights.seal(fl)
+		fl.finish(outcome{err: ErrClosed})
+	}
+}
+
+// isNotFound reports whether a loader found nothing.
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }

@@ -1,0 +1,261 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+type product struct {
+	ID    int
+	Name  string
+	Price float64
+}
+
+func TestFetch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Prefix: "shop:"})
+	want := product{42, `"خصم" <&>`, 9.5}
+	loads := 0
+	load := func(context.Context) (product, error) { loads++; return want, nil }
+	for i, from := range []cache.Source{cache.FromLoader, cache.FromRedis, cache.FromRedis} {
+		got, err := cache.FetchResult(t.Context(), c, "product:42", load, cache.Moderate)
+		if err != nil || got.Value != want || got.Source != from || got.Stale {
+			t.Errorf("call %d: %+v, %v", i, got, err)
+		}
+	}
+	if loads != 1 {
+		t.Errorf("%d loads", loads)
+	}
+	ttl := w.client.PTTL(t.Context(), "shop:product:42").Val()
+	if least, most := 28*time.Minute, 38*time.Minute; ttl < least || ttl > most {
+		t.Errorf("the entry lives for %v, wanted %v to %v", ttl, least, most)
+	}
+	s := c.Statistics()
+	if s.TotalRequests != 3 || s.L2Hits != 2 || s.Misses != 1 || s.Sets != 1 || s.Loads != 1 || s.HitRate < 0.66 || s.HitRate > 0.67 {
+		t.Errorf("%+v", s)
+	}
+	must(t, c.Healthy())
+}
+
+// The TTLs of many entries differ.
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	policy := cache.MustPolicy(cache.Options{TTL: 1000 * time.Second, Stale: -1})
+	least, most := time.Hour, time.Duration(0)
+	for i := range 200 {
+		key := fmt.Sprint("k", i)
+		_, err := cache.Fetch(t.Context(), c, key, w.db.read, policy)
+		must(t, err)
+		ttl := w.client.PTTL(t.Context(), key).Val()
+		least, most = min(least, ttl), max(most, ttl)
+	}
+	if least < 830*time.Second || most > 1151*time.Second || most-least < 150*time.Second {
+		t.Errorf("TTLs from %v to %v", least, most)
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	loads := 0
+	load := func(context.Context) (string, error) {
+		loads++
+		return "", fmt.Errorf("load product: %w", cache.ErrNotFound)
+	}
+	for range 3 {
+		_, err := cache.Fetch(t.Context(), c, "k", load, cache.Moderate)
+		wantError(t, "Fetch", err, cache.ErrNotFound)
+	}
+	_, err := cache.Get[string](t.Context(), c, "k")
+	wantError(t, "Get", err, cache.ErrNotFound)
+	if ttl := w.client.PTTL(t.Context(), "k").Val(); loads != 1 || ttl < 100*time.Second || ttl > 140*time.Second {
+		t.Errorf("%d loads, the entry lives for %v", loads, ttl)
+	}
+	off := cache.MustPolicy(cache.Options{TTL: time.Minute, NegativeTTL: -1})
+	_, err = cache.Fetch(t.Context(), c, "off", load, off)
+	wantError(t, "Fetch", err, cache.ErrNotFound)
+	if w.stored("off") != "" {
+		t.Error("a negative result was stored")
+	}
+}
+
+// A loader's error reaches the caller, and the next caller does not wait for the lease.
+func TestLoaderFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Lease: time.Hour})
+	broken := errors.New("the database is away")
+	_, err := cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { return "", broken }, nil)
+	wantError(t, "Fetch", err, broken)
+	_, err = cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { panic("oops") }, nil)
+	var panicked *cache.PanicError
+	if !errors.As(err, &panicked) || panicked.Value != "oops" || !strings.Contains(err.Error(), "fetch_test.go") {
+		t.Errorf("a panic became %v", err)
+	}
+	wantFetch(t, "then", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	wantFetch(t, "then", c, "k", w.db.read, nil, "old", cache.FromRedis)
+}
+
+// A loader that hangs costs the hard timeout, even if it does not heed its context, and the caller's own deadline counts.
+func TestLoaderHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{HardTimeout: 50 * time.Millisecond})
+	stop := make(chan struct{})
+	hang := func(context.Context) (string, error) { <-stop; return "old", nil }
+	_, err := cache.Fetch(t.Context(), c, "k", hang, nil)
+	wantError(t, "Fetch", err, cache.ErrLoadTimeout)
+	wantError(t, "Fetch", err, context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = cache.Fetch(ctx, c, "k2", hang, nil)
+	wantError(t, "Fetch of one who left", err, context.Canceled)
+	close(stop)
+	testenv.Eventually(t, "the lease to be given back", func() bool {
+		value, err := cache.Fetch(t.Context(), c, "k", w.db.read, nil)
+		return err == nil && value == "old"
+	})
+}
+
+// One load serves all that ask at once, also over two processes.
+func TestOneLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.cache(cache.Config{}), w.cache(cache.Config{})
+	p := w.db.paused()
+	var all []<-chan answer
+	for i := range 1000 {
+		all = append(all, fetchBeside(t, []*cache.Cache{a, b}[i%2], "k", p.load, nil))
+	}
+	<-p.read
+	testenv.Eventually(t, "all to have missed", func() bool { return a.Statistics().Misses+b.Statistics().Misses == 1000 })
+	close(p.release)
+	for i, answers := range all {
+		wantAnswer(t, fmt.Sprint("caller ", i), answers, "old")
+	}
+	if n := w.db.reads.Load(); n != 1 {
+		t.Errorf("%d loads", n)
+	}
+}
+
+// The cap on loads holds, and what waits for its turn is served.
+func TestLoadsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Loads: 2})
+	p := w.db.paused()
+	var all []<-chan answer
+	for i := range 6 {
+		all = append(all, fetchBeside(t, c, fmt.Sprint("k", i), p.load, nil))
+	}
+	<-p.read
+	<-p.read
+	testenv.Eventually(t, "all to have missed", func() bool { return c.Statistics().Misses == 6 })
+	if n := w.db.reads.Load(); n != 2 {
+		t.Errorf("%d loads at once", n)
+	}
+	close(p.release)
+	for _, answers := range all {
+		wantAnswer(t, "a caller", answers, "old")
+	}
+}
+
+// A key that can have no lease, or a tag whose stamp can have none, is loaded and not stored.
+func TestKeysWithoutLease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	for _, key := range []string{"", "a}b", "{a}", "a{}b"} {
+		for range 2 {
+			wantFetch(t, key, c, key, w.db.read, nil, "old", cache.FromLoader)
+		}
+	}
+	wantFetch(t, "tag", c, "k", w.db.read, cache.Moderate.Tagged("a}b"), "old", cache.FromLoader)
+	if n := w.client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d names are in Redis", n)
+	}
+}
+
+// A loader can decide the TTL, and that nothing is stored.
+func TestFillDecides(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	wantFetch(t, "skip", c, "skip", func(ctx context.Context) (string, error) {
+		cache.FillFrom(ctx).Skip()
+		return "x", nil
+	}, nil, "x", cache.FromLoader)
+	if w.stored("skip") != "" {
+		t.Error("stored in spite of Skip")
+	}
+	wantFetch(t, "ttl", c, "ttl", func(ctx context.Context) (string, error) {
+		cache.FillFrom(ctx).TTL(10 * time.Second)
+		return "x", nil
+	}, cache.MustPolicy(cache.Options{TTL: time.Hour, Stale: -1}), "x", cache.FromLoader)
+	if ttl := w.client.PTTL(t.Context(), "ttl").Val(); ttl > 12*time.Second || ttl < 8*time.Second {
+		t.Errorf("the entry lives for %v", ttl)
+	}
+	var none *cache.Fill
+	none.TTL(time.Second)
+	none.Tag("a")
+	none.Skip()
+	if cache.FillFrom(t.Context()) != nil {
+		t.Error("a Fill outside a load")
+	}
+}
+
+// A value of another type under the same key is loaded again.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	wantFetch(t, "text", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	n, err := cache.Fetch(t.Context(), c, "k", func(context.Context) (int, error) { return 7, nil }, nil)
+	if n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	something, err := cache.Fetch[any](t.Context(), c, "nil", func(context.Context) (any, error) { return nil, nil }, nil)
+	if something != nil || err != nil {
+		t.Errorf("%v, %v", something, err)
+	}
+	_, err = cache.Fetch(t.Context(), c, "f", func(context.Context) (chan int, error) { return make(chan int), nil }, nil)
+	if must(t, err); c.Statistics().Errors != 1 {
+		t.Errorf("%+v", c.Statistics())
+	}
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	must(t, c.Close())
+	must(t, c.Close())
+	_, err := cache.Fetch(t.Context(), c, "k", w.db.read, nil)
+	wantError(t, "Fetch", err, cache.ErrClosed)
+	wantError(t, "Delete", c.Delete(t.Context(), "k"), cache.ErrClosed)
+}
+
+// Close ends loads that are under way.
+func TestCloseEndsLoads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	p := w.db.paused()
+	answers := fetchBeside(t, c, "k", p.load, nil)
+	<-p.read
+	must(t, c.Close())
+	if got := <-answers; got.err == nil {
+		t.Errorf("got %q", got.value)
+	}
+}

@@ -1,0 +1,120 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Fill is how a loader decides what becomes of what it loads: see FillFrom. All methods may be called on nil, where they
+// do nothing, so that a loader can be tested by itself. Safe for concurrent use.
+type Fill struct {
+	mu   sync.Mutex
+	ttl  time.Duration
+	tags []string
+	skip bool
+}
+
+type fillKey struct{}
+
+// FillFrom returns the Fill of a loader's context, and nil for any other context.
+func FillFrom(ctx context.Context) *Fill {
+	f, _ := ctx.Value(fillKey{}).(*Fill)
+	return f
+}
+
+// TTL replaces the policy's TTL for this value. Less than a millisecond means that it is not stored.
+func (f *Fill) TTL(ttl time.Duration) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ttl, f.skip = min(ttl, longestTTL), f.skip || ttl < time.Millisecond
+}
+
+// Tag adds tags to those of the policy. A tag that neither the policy nor the value before names is known only when the
+// load is over, and what changed meanwhile cannot be told: the value is then stored only if this process has seen the
+// tag's present stamp before the load. So the first value of such a tag is not stored, and its second is.
+func (f *Fill) Tag(tags ...string) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, tag := range tags {
+		if tag == "" {
+			f.skip = true // what depends on an unknown cannot be kept
+			continue
+		}
+		if !slices.Contains(f.tags, tag) {
+			f.tags = append(f.tags, tag)
+		}
+	}
+}
+
+// Skip makes that the value is not stored anywhere.
+func (f *Fill) Skip() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.skip = true
+}
+
+// seenMost is how many stamps a process remembers.
+const seenMost = 65_536
+
+// seenStamps remembers which stamps this process has seen, and when: the events number at that time.
+type seenStamps struct {
+	mu   sync.Mutex
+	tags map[string]seenStamp
+}
+
+type seenStamp struct {
+	text string
+	at   uint64
+}
+
+// saw remembers stamps, and reports whether every one of them was seen already when the event before was the latest.
+func (s *seenStamps) saw(stamps map[string]string, before, now uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tags == nil || len(s.tags) > seenMost {
+		s.tags = map[string]seenStamp{}
+	}
+	all := true
+	for tag, text := range stamps {
+		known := s.tags[tag]
+		if text == "" || known.text != text {
+			s.tags[tag] = seenStamp{text, now}
+			all = false
+			continue
+		}
+		all = all && known.at < before
+	}
+	return all
+}
+
+// touches remembers when sliding values were last prolonged.
+type touches struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// due reports whether a key is to be prolonged, and takes it as done.
+func (t *touches) due(name string, every time.Duration) bool {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last, ok := t.last[name]; ok && now.Sub(last) < every {
+		return false
+	}
+	if t.last == nil || len(t.last) > seenMost {
+		t.last = map[string]time.Time{}
+	}
+	t.last[name] = now
+	return true
+}

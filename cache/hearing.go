@@ -1,0 +1,181 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// silentPeriods is how many periods without a sign of life mean that there is none.
+const silentPeriods = 3
+
+// A hearing decides from what a subscription brings whether every invalidation is heard. It is a state machine without
+// clocks or goroutines: each event is told with its time, and answered with what the memory must do.
+//
+//	          subscribed            a period, all sources heard
+//	closed ───────────────► listening ───────────────────────► open
+//	   ▲ lost                   ▲   └── doubt: again from here     │ doubt: gap, middle, silence,
+//	   └────────────────────────┴──────────────────────────────────┘ no pong, unreadable, moved
+type hearing struct {
+	period  time.Duration
+	sources []string // whose workers must be heard
+	// deaf accepts a bounded staleness instead of heartbeats: the subscription must stand, and nothing else.
+	deaf bool
+
+	subscribed bool
+	moved      string    // the channel that a worker has left for, for good
+	since      time.Time // of the subscription or the latest doubt
+	pong       time.Time // when the latest ping was answered
+	why        error     // for the latest doubt
+	epochs     map[string]*heardEpoch
+}
+
+// A heardEpoch is one life of a worker.
+type heardEpoch struct {
+	source string
+	seq    uint64    // the latest number
+	beat   time.Time // the latest heartbeat, zero for none yet
+}
+
+// A verdict is what the memory must do: forget everything or not, and be open from now on or not. why is for closed ones.
+type verdict struct {
+	empty, open bool
+	why         error
+}
+
+func newHearing(config Memory) *hearing {
+	return &hearing{period: config.Period, sources: config.Sources, deaf: config.MaxStaleness > 0, epochs: map[string]*heardEpoch{}}
+}
+
+// subscribe is a subscription that stands. After the first one it means that the connection was lost in between.
+func (h *hearing) subscribe(now time.Time) verdict {
+	again := !h.since.IsZero()
+	h.subscribed, h.pong = true, now
+	h.epochs = map[string]*heardEpoch{}
+	v := h.doubt(now, "just subscribed")
+	v.empty = again
+	return v
+}
+
+// lose is a subscription that does not stand any more.
+func (h *hearing) lose(now time.Time, err error) verdict {
+	stood := h.subscribed
+	h.subscribed, h.epochs = false, map[string]*heardEpoch{}
+	v := h.doubt(now, "not subscribed: %w", err)
+	v.empty = stood // a further attempt that fails is no further loss
+	return v
+}
+
+// answer is a pong to the latest ping: what was sent on the subscription before that has been read.
+func (h *hearing) answer(now time.Time) verdict {
+	h.pong = now
+	return h.tick(now)
+}
+
+// misread is a message that cannot be decoded.
+func (h *hearing) misread(now time.Time, err error) verdict {
+	return h.doubt(now, "a message cannot be read: %w", err)
+}
+
+// message is one that was heard.
+func (h *hearing) message(m protocol.Message, now time.Time) verdict {
+	if m.Epoch == "" { // the array format has no numbers
+		return h.tick(now)
+	}
+	e, known := h.epochs[m.Epoch]
+	var doubt verdict
+	switch {
+	case known && m.Seq <= e.seq: // a copy
+		return h.tick(now)
+	case known && m.Seq > e.seq+1:
+		doubt = h.doubt(now, "messages %d to %d of epoch %s are missing", e.seq+1, m.Seq-1, m.Epoch)
+	case !known:
+		e = &heardEpoch{}
+		h.epochs[m.Epoch] = e
+		if first := m.Seq == 1 || m.Beat != nil && m.Beat.First; !first {
+			doubt = h.doubt(now, "epoch %s is heard from its middle", m.Epoch)
+		} else if m.Beat != nil && m.Beat.After != "" {
+			doubt = h.replace(m.Beat, now)
+		}
+	}
+	e.seq = m.Seq
+	if b := m.Beat; b != nil {
+		e.source, e.beat = b.Source, now
+		if b.Last {
+			delete(h.epochs, m.Epoch)
+		}
+		if b.Moved != "" {
+			h.moved = b.Moved
+			doubt = h.doubt(now, "a worker has moved to channel %q", b.Moved)
+		}
+	}
+	v := h.tick(now)
+	v.empty = v.empty || doubt.empty
+	return v
+}
+
+// replace is the first message of an epoch that follows another one of the same worker.
+func (h *hearing) replace(b *protocol.Beat, now time.Time) (doubt verdict) {
+	before, known := h.epochs[b.After]
+	delete(h.epochs, b.After)
+	if known && before.seq >= b.AfterSeq {
+		return verdict{}
+	}
+	return h.doubt(now, "of epoch %s less was heard than was sent", b.After)
+}
+
+// tick is time passing. Call it several times a period.
+func (h *hearing) tick(now time.Time) verdict {
+	empty := false
+	limit := silentPeriods * h.period
+	if h.subscribed && now.Sub(h.pong) > limit {
+		empty = h.doubt(now, "no pong for %v", limit).empty
+	}
+	for name, e := range h.epochs {
+		if !e.beat.IsZero() && now.Sub(e.beat) > limit {
+			delete(h.epochs, name)
+			empty = h.doubt(now, "no heartbeat of epoch %s for %v", name, limit).empty
+		}
+	}
+	if err := h.closed(now); err != nil {
+		return verdict{empty: empty, why: err}
+	}
+	return verdict{empty: empty, open: true}
+}
+
+// doubt begins listening anew: something may have been missed.
+func (h *hearing) doubt(now time.Time, format string, args ...any) verdict {
+	h.since = now
+	h.why = fmt.Errorf("nothing is given out from memory: "+format, args...)
+	return verdict{empty: true, why: h.why}
+}
+
+// closed returns why the memory must be closed, or nil.
+func (h *hearing) closed(now time.Time) error {
+	switch {
+	case !h.subscribed, h.since.IsZero():
+		if h.why == nil {
+			return errNotListening
+		}
+		return h.why
+	case h.deaf && h.moved == "":
+		return nil
+	case h.moved != "", now.Sub(h.since) < h.period, now.Sub(h.pong) > silentPeriods*h.period:
+		return h.why
+	}
+	for _, source := range h.sources {
+		heard := false
+		for _, e := range h.epochs {
+			heard = heard || e.source == source && !e.beat.IsZero()
+		}
+		if !heard {
+			return fmt.Errorf("nothing is given out from memory: no worker of outbox %q is heard", source)
+		}
+	}
+	if len(h.sources) == 0 {
+		return errors.New("nothing is given out from memory: no outbox is named")
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package cache
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// The pauses between two attempts to subscribe; each is varied by half.
+const (
+	firstListenPause   = 50 * time.Millisecond
+	longestListenPause = 3 * time.Second
+)
+
+// listen subscribes again and again until ctx ends, and does to the memory what is heard.
+func (c *Cache) listen(ctx context.Context) {
+	ear := newHearing(c.config.Memory)
+	for pause := firstListenPause; ; pause = min(2*pause, longestListenPause) {
+		stood, err := c.subscription(ctx, ear)
+		if ctx.Err() != nil {
+			return
+		}
+		c.obey(ear.lose(time.Now(), err))
+		if stood {
+			pause = firstListenPause
+		}
+		if !sleep(ctx, jittered(pause)) {
+			return
+		}
+	}
+}
+
+// A noise is what Receive returns.
+type noise struct {
+	got any
+	err error
+}
+
+var (
+	errResubscribed = errors.New("the connection was lost in between")
+	errNoPing       = errors.New("a ping cannot be sent")
+)
+
+// subscription is one attempt. A read has no time limit, since one that runs out in the middle of a message leaves the
+// rest of it to be read as the next one; what ends it is that the connection is closed. It reports whether it stood.
+func (c *Cache) subscription(ctx context.Context, ear *hearing) (stood bool, err error) {
+	// A context of its own: a client that heeds contexts would end the read with the caller's deadline.
+	sub := c.config.Redis.Subscribe(ctx, c.config.Memory.Channel) // what goes wrong here shows at Receive
+	defer sub.Close()
+	noises, stop := make(chan noise), make(chan struct{})
+	defer close(stop)
+	c.launch(func() { receive(ctx, sub, noises, stop) })
+	ticker := time.NewTicker(c.config.Memory.Period / 4)
+	defer ticker.Stop()
+	nonce, asked, late := "", time.Time{}, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return stood, ctx.Err()
+		case <-ticker.C:
+			now := time.Now()
+			if stood && now.Sub(asked) >= c.config.Memory.Period && nonce == "" {
+				nonce, asked = rand.Text(), now
+				if sub.Ping(ctx, nonce) != nil {
+					return stood, errNoPing
+				}
+			}
+			c.obey(ear.tick(now))
+			if now.Sub(ear.pong) > silentPeriods*c.config.Memory.Period && (stood || now.Sub(late) > silentPeriods*c.config.Memory.Period) {
+				return stood, ear.why // the connection is of no use
+			}
+		case n := <-noises:
+			now := time.Now()
+			switch got := n.got.(type) {
+			case nil:
+				return stood, n.err
+			case *redis.Subscription:
+				if stood {
+					return stood, errResubscribed
+				}
+				stood = true
+				c.obey(ear.subscribe(now))
+			case *redis.Pong:
+				if nonce != "" && got.Payload == nonce {
+					nonce = ""
+					c.obey(ear.answer(now))
+				}
+			case *redis.Message:
+				c.hear(ear, got.Payload, now)
+			}
+		}
+	}
+}
+
+// receive passes on what a subscription brings, until it fails.
+func receive(ctx context.Context, sub *redis.PubSub, noises chan<- noise, stop <-chan struct{}) {
+	for {
+		got, err := sub.Receive(ctx)
+		n := noise{got, err}
+		if err != nil {
+			n.got = nil
+		}
+		select {
+		case noises <- n:
+		case <-stop:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// hear evicts what a message names, and then weighs what it says about those that were not heard.
+func (c *Cache) hear(ear *hearing, text string, now time.Time) {
+	m, err := protocol.DecodeMessage([]byte(text))
+	var globs []protocol.Glob
+	for _, pattern := range m.Patterns {
+		glob, bad := protocol.CompileGlob(pattern)
+		if bad != nil {
+			err = bad
+			break
+		}
+		globs = append(globs, glob)
+	}
+	if err != nil {
+		c.obey(ear.misread(now, err))
+		return
+	}
+	c.memory.evict(m.Keys, globs)
+	if hook := c.config.Hooks.Evict; hook != nil && len(m.Keys)+len(m.Patterns) > 0 {
+		hook(m.Keys, m.Patterns)
+	}
+	c.obey(ear.message(m, now))
+}
+
+// obey tells the memory and, where that closes or opens it, the log.
+func (c *Cache) obey(v verdict) {
+	before := c.memory.open.Load() != 0
+	c.memory.obey(v)
+	if before == v.open {
+		return
+	}
+	if v.open {
+		c.config.Logger.LogAttrs(c.life, slog.LevelInfo, "memory is open: the worker is heard")
+	} else {
+		c.config.Logger.LogAttrs(c.life, slog.LevelWarn, "memory is closed", slog.Any("error", v.why))
+	}
+}

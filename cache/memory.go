@@ -1,0 +1,272 @@
+package cache
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/maypok86/otter/v2/stats"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// clockResolution is by how much a value in memory may outlive its time.
+const clockResolution = 10 * time.Millisecond
+
+// A memory keeps values in this process. It gives out none unless it is open, and takes none that an eviction has reached
+// since the value was asked for. A nil memory is always closed.
+type memory struct {
+	prefix string
+	ttl    time.Duration
+	clock  *otter.CoarseClock
+	store  *otter.Cache[string, *kept] // by key without the prefix
+	hits   *stats.Counter
+	dead   atomic.Uint64 // hits of otter that gave nothing out
+
+	open    atomic.Uint64 // the generation to give out, or 0
+	current atomic.Uint64 // the generation of what is put now
+	evicted atomic.Uint64 // invalidations heard
+
+	mu   sync.Mutex // held while something is put or evicted
+	log  evictionLog
+	tags map[string]weak.Pointer[tagCell]
+	why  error // for being closed
+}
+
+// A kept value. Its own tags' cells say whether a tag was invalidated.
+type kept struct {
+	value      any
+	generation uint64
+	life       time.Duration
+	tags       []*tagCell
+}
+
+// A tagCell is shared by all values of a tag.
+type tagCell struct{ gone atomic.Bool }
+
+// A mark is taken before a value is asked for: see put.
+type mark struct{ at, generation uint64 }
+
+var errNotListening = errors.New("nothing is given out from memory: not subscribed yet")
+
+func newMemory(config Config) *memory {
+	m := &memory{
+		prefix: config.Prefix, ttl: config.Memory.TTL, clock: otter.NewCoarseClock(clockResolution), hits: stats.NewCounter(),
+		tags: map[string]weak.Pointer[tagCell]{}, why: errNotListening, log: newEvictionLog(),
+	}
+	if s := config.Memory.MaxStaleness; s > 0 {
+		m.ttl = min(m.ttl, s)
+	}
+	m.current.Store(1)
+	m.store = otter.Must(&otter.Options[string, *kept]{
+		MaximumSize: config.Memory.Size, Clock: m.clock, StatsRecorder: m.hits,
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *kept]) time.Duration { return e.Value.life }),
+	})
+	return m
+}
+
+// get returns the value of a key.
+func (m *memory) get(key string) (any, bool) {
+	if m == nil {
+		return nil, false
+	}
+	open := m.open.Load()
+	if open == 0 {
+		return nil, false
+	}
+	k, ok := m.store.GetIfPresent(key)
+	if !ok {
+		return nil, false
+	}
+	if k.generation != open || k.gone() {
+		m.dead.Add(1)
+		return nil, false
+	}
+	return k.value, true
+}
+
+func (k *kept) gone() bool {
+	for _, tag := range k.tags {
+		if tag.gone.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// mark says what has been evicted so far. Take it before sending the command whose answer is to be put.
+func (m *memory) mark() mark {
+	if m == nil {
+		return mark{}
+	}
+	return mark{m.log.next.Load(), m.current.Load()}
+}
+
+// put keeps a value for life, at most the configured one, unless the memory is closed, or something since the mark has
+// evicted the key or one of its tags, or may have.
+func (m *memory) put(key string, value any, tags []string, since mark, life time.Duration) bool {
+	if life = min(life, m.lifetime()); life <= 0 {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open.Load() != since.generation || m.log.hit(since.at, m.prefix+key) {
+		return false
+	}
+	for _, tag := range tags {
+		if m.log.hit(since.at, protocol.StampKey(tag)) {
+			return false
+		}
+	}
+	m.store.Set(key, &kept{value, since.generation, life, m.cells(tags)})
+	return true
+}
+
+func (m *memory) lifetime() time.Duration {
+	if m == nil {
+		return 0
+	}
+	return m.ttl
+}
+
+// cells are those of tags. The caller holds mu.
+func (m *memory) cells(tags []string) []*tagCell {
+	if len(tags) == 0 {
+		return nil
+	}
+	if len(m.tags) > 2*int(m.store.GetMaximum())+1024 {
+		for tag, cell := range m.tags {
+			if cell.Value() == nil {
+				delete(m.tags, tag)
+			}
+		}
+	}
+	cells := make([]*tagCell, len(tags))
+	for i, tag := range tags {
+		if cells[i] = m.tags[tag].Value(); cells[i] == nil {
+			cells[i] = &tagCell{}
+			m.tags[tag] = weak.Make(cells[i])
+		}
+	}
+	return cells
+}
+
+// evict forgets keys and what patterns match, stamps among them, and remembers that it did.
+func (m *memory) evict(keys []string, patterns []protocol.Glob) {
+	if m == nil {
+		return
+	}
+	m.evictOwn(keys)
+	m.evictGlobs(patterns)
+	m.evicted.Add(uint64(len(keys) + len(patterns)))
+}
+
+// evictOwn is evict for what this process itself has unlinked.
+func (m *memory) evictOwn(keys []string) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range keys {
+		m.log.addKey(name)
+		if key, ok := strings.CutPrefix(name, m.prefix); ok {
+			m.store.Invalidate(key)
+		}
+		if tag, ok := strings.CutPrefix(name, protocol.StampPrefix); ok {
+			m.dropTag(tag)
+		}
+	}
+}
+
+func (m *memory) evictGlobs(patterns []protocol.Glob) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, glob := range patterns {
+		m.log.addGlob(glob)
+		for key := range m.store.Keys() {
+			if glob.Match(m.prefix + key) {
+				m.store.Invalidate(key)
+			}
+		}
+		for tag := range m.tags {
+			if glob.Match(protocol.StampKey(tag)) {
+				m.dropTag(tag)
+			}
+		}
+	}
+}
+
+// dropTag ends all values of a tag. The caller holds mu.
+func (m *memory) dropTag(tag string) {
+	if cell := m.tags[tag].Value(); cell != nil {
+		cell.gone.Store(true)
+	}
+	delete(m.tags, tag)
+}
+
+// clear forgets everything, and refuses what was asked for before.
+func (m *memory) clear() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.empty(m.open.Load() != 0)
+}
+
+// empty begins a new generation. The caller holds mu.
+func (m *memory) empty(open bool) {
+	next := m.current.Add(1)
+	if open {
+		m.open.Store(next)
+	} else {
+		m.open.Store(0)
+	}
+	m.tags = map[string]weak.Pointer[tagCell]{}
+	m.store.InvalidateAll()
+}
+
+// obey does what a hearing says.
+func (m *memory) obey(v verdict) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wasOpen := m.open.Load() != 0
+	m.why = v.why
+	switch {
+	case v.empty || wasOpen && !v.open:
+		m.empty(v.open)
+	case v.open && !wasOpen:
+		m.open.Store(m.current.Load())
+	}
+}
+
+func (m *memory) healthy() error {
+	if m == nil || m.open.Load() != 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.why
+}
+
+func (m *memory) close() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why = ErrClosed
+	m.empty(false)
+	m.store.StopAllGoroutines()
+	m.clock.Stop()
+}
+
+// doubted reports whether something may have been missed since a generation.
+func (m *memory) doubted(generation uint64) bool {
+	return m != nil && m.current.Load() != generation
+}

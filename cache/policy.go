@@ -1,0 +1,149 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Policy says for how long and how a value is kept. Make it once and use it for many calls: see NewPolicy. It does not
+// change, and is safe for concurrent use.
+type Policy struct {
+	o Options
+	// plain policies ask for nothing that needs more than the bare value.
+	plain bool
+}
+
+// Options are what a Policy is made of.
+type Options struct {
+	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Config.Jitter more or less.
+	TTL time.Duration
+
+	// Stale is how long after its TTL a value is still given out, while one caller loads a new one in the background.
+	// Only expiry makes a value stale in this sense: an invalidated one is never given out. Zero: a tenth of TTL. A
+	// negative one turns it off.
+	Stale time.Duration
+
+	// StaleOnError is how long after its TTL a value is given out when the loader fails, or takes longer than
+	// Config.SoftTimeout. Zero: never.
+	StaleOnError time.Duration
+
+	// NegativeTTL is how long it is remembered that a loader returned ErrNotFound. Zero: 120 s or TTL, whichever is
+	// shorter. A negative one turns it off.
+	NegativeTTL time.Duration
+
+	// Tags name what the value depends on: invalidating one invalidates the value. See also Fill.Tag.
+	Tags []string
+
+	// Sliding prolongs a value by TTL whenever it is read from Redis, at most once per TTL/4, until it is SlidingMax
+	// old. It excludes Stale and StaleOnError.
+	Sliding bool
+	// SlidingMax is the longest life of a sliding value, at least TTL.
+	SlidingMax time.Duration
+
+	// EarlyRefresh is the beta of XFetch (Vattani et al., 2015): callers load a new value in the background shortly
+	// before the old one expires, each with a probability that grows with the time that the load took. 1 is the usual
+	// value, more is earlier. Zero turns it off.
+	EarlyRefresh float64
+
+	// SkipMemory keeps the value out of this process' memory.
+	SkipMemory bool
+}
+
+const (
+	// negativeTTL is the default of Options.NegativeTTL.
+	negativeTTL = 120 * time.Second
+	// longestTTL bounds every time: Redis refuses what overflows, and no cached value is right for a year.
+	longestTTL = 365 * 24 * time.Hour
+)
+
+// The tiers: how often a kind of data changes.
+var (
+	Static    = MustPolicy(Options{TTL: 24 * time.Hour})
+	Moderate  = MustPolicy(Options{TTL: 30 * time.Minute})
+	Volatile  = MustPolicy(Options{TTL: 5 * time.Minute})
+	Ephemeral = MustPolicy(Options{TTL: time.Minute})
+)
+
+// For is the policy of a TTL alone. It panics where NewPolicy fails.
+func For(ttl time.Duration) *Policy { return MustPolicy(Options{TTL: ttl}) }
+
+// Sliding is the policy of a value that lives for ttl after it was last read, but never longer than longest. It panics
+// where NewPolicy fails.
+func Sliding(ttl, longest time.Duration) *Policy {
+	return MustPolicy(Options{TTL: ttl, Sliding: true, SlidingMax: longest})
+}
+
+// MustPolicy is NewPolicy for variables of a package: it panics where that fails.
+func MustPolicy(o Options) *Policy {
+	p, err := NewPolicy(o)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// NewPolicy makes a Policy. The error names every option at fault.
+func NewPolicy(o Options) (*Policy, error) {
+	var faults []error
+	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	for name, d := range map[string]time.Duration{"TTL": o.TTL, "Stale": o.Stale, "StaleOnError": o.StaleOnError, "NegativeTTL": o.NegativeTTL, "SlidingMax": o.SlidingMax} {
+		if d > longestTTL {
+			refuse("%s is %v, wanted %v at most", name, d, longestTTL)
+		}
+	}
+	if o.TTL < time.Millisecond {
+		refuse("TTL is %v, wanted a millisecond at least", o.TTL)
+	}
+	if o.StaleOnError < 0 {
+		refuse("StaleOnError is %v, wanted none or more", o.StaleOnError)
+	}
+	if o.EarlyRefresh < 0 {
+		refuse("EarlyRefresh is %v, wanted none or more", o.EarlyRefresh)
+	}
+	switch {
+	case o.Sliding && o.SlidingMax < o.TTL:
+		refuse("SlidingMax is %v, wanted TTL (%v) at least", o.SlidingMax, o.TTL)
+	case o.Sliding && (o.Stale > 0 || o.StaleOnError > 0 || o.EarlyRefresh > 0):
+		refuse("Sliding excludes Stale, StaleOnError and EarlyRefresh")
+	case !o.Sliding && o.SlidingMax != 0:
+		refuse("SlidingMax is %v without Sliding", o.SlidingMax)
+	}
+	if slices.Contains(o.Tags, "") {
+		refuse("Tags has an empty one")
+	}
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("make policy: %w", errors.Join(faults...))
+	}
+	p := &Policy{plain: o.Stale <= 0 && o.StaleOnError == 0 && o.NegativeTTL <= 0 && len(o.Tags) == 0 && !o.Sliding && o.EarlyRefresh == 0}
+	switch {
+	case o.Sliding, o.Stale < 0:
+		o.Stale = 0
+	case o.Stale == 0:
+		o.Stale = o.TTL / 10
+	}
+	switch {
+	case o.NegativeTTL < 0:
+		o.NegativeTTL = 0
+	case o.NegativeTTL == 0:
+		o.NegativeTTL = min(negativeTTL, o.TTL)
+	}
+	o.Tags = slices.Compact(slices.Sorted(slices.Values(o.Tags)))
+	p.o = o
+	return p, nil
+}
+
+// Tagged returns a copy of the policy with more tags. It panics if one is empty.
+func (p *Policy) Tagged(tags ...string) *Policy {
+	if slices.Contains(tags, "") {
+		panic("cache: an empty tag")
+	}
+	with := *p
+	with.o.Tags = slices.Compact(slices.Sorted(slices.Values(slices.Concat(p.o.Tags, tags))))
+	with.plain = false
+	return &with
+}
+
+// TTL is Options.TTL.
+func (p *Policy) TTL() time.Duration { return p.o.TTL }

@@ -1,0 +1,247 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
+)
+
+// A raced is one row of the race table: what happens between the moment at which a loader has read the old row and the
+// one at which it returns it.
+type raced struct {
+	name    string
+	key     string
+	policy  *cache.Policy
+	between func(w *world)
+}
+
+// A load that read before the commit is paused; the row changes, and its key goes in one of the ways there are. Then the
+// load goes on. Nothing old is stored, in Redis or anywhere else, and whoever comes after the invalidation gets the new
+// row: in the same process and in another.
+func TestRaces(t *testing.T) {
+	t.Parallel()
+	slow := cache.MustPolicy(cache.Options{TTL: time.Hour, StaleOnError: time.Hour})
+	for _, c := range []raced{
+		{name: "key", key: "k", policy: slow, between: func(w *world) { w.commit("new", "k") }},
+		{name: "key with a hash tag", key: "user:{1}:cart", policy: slow, between: func(w *world) { w.commit("new", "user:{1}:cart") }},
+		{name: "key, twice", key: "k", policy: slow, between: func(w *world) { w.commit("other", "k"); w.commit("new", "k") }},
+		{name: "tag", key: "k", policy: slow.Tagged("t", "u"), between: func(w *world) { w.commit("new", protocol.StampKey("t")) }},
+		{name: "pattern", key: "shop:list:1", policy: slow, between: func(w *world) {
+			w.db.set("new")
+			_, err := w.worker.Sweep(w.Context(), []string{"shop:list:*"}, nil)
+			must(w, err)
+		}},
+		{name: "set", key: "k", policy: slow, between: func(w *world) {
+			w.client.SAdd(w.Context(), "set:t", "k", "other")
+			w.db.set("new")
+			_, err := w.worker.TakeSet(w.Context(), "set:t", 1, func([]string) error { return nil })
+			must(w, err)
+		}},
+		{name: "tombstone", key: "k", policy: slow, between: func(w *world) {
+			w.db.set("new")
+			must(w, w.client.Set(w.Context(), "lock:hold:{k}", "h", time.Minute).Err())
+			w.unlink("k")
+		}},
+		{name: "hold of today's worker", key: "k", policy: slow, between: func(w *world) {
+			w.db.set("new")
+			_, err := w.worker.Unlink(w.Context(), []keyspace.Target{{Key: "k", Hold: 50 * time.Millisecond}})
+			must(w, err)
+		}},
+		{name: "lease expired", key: "k", policy: slow, between: func(w *world) {
+			must(w, w.client.Del(w.Context(), "lock:fill:{k}").Err())
+			w.db.set("new")
+		}},
+		{name: "lease expired and another's", key: "k", policy: slow, between: func(w *world) {
+			must(w, w.client.Set(w.Context(), "lock:fill:{k}", "somebody:1", 20*time.Millisecond).Err())
+			w.db.set("new")
+		}},
+		{name: "Redis is empty", key: "k", policy: slow, between: func(w *world) {
+			must(w, w.client.FlushDB(w.Context()).Err())
+			w.db.set("new")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t)
+		})
+	}
+}
+
+func (c raced) run(t *testing.T) {
+	w := newWorld(t)
+	same, other := w.cache(cache.Config{}), w.cache(cache.Config{})
+	p := w.db.paused()
+	early := fetchBeside(t, same, c.key, p.load, c.policy)
+	<-p.read
+	joined := fetchBeside(t, same, c.key, p.load, c.policy) // before the invalidation: it may have either
+	testenv.Eventually(t, "the second caller to wait", func() bool { return same.Statistics().Misses == 2 })
+	c.between(w)
+	w.db.reads.Store(0)
+	late := fetchBeside(t, same, c.key, w.db.read, c.policy)
+	testenv.Eventually(t, "the late caller to wait or to have loaded", func() bool { return same.Statistics().Misses >= 3 })
+	elsewhere := fetchBeside(t, other, c.key, w.db.read, c.policy)
+	testenv.Eventually(t, "a caller in another process", func() bool { return other.Statistics().Misses >= 1 })
+	close(p.release)
+	wantAnswer(t, "a caller in another process", elsewhere, "new")
+	wantAnswer(t, "the caller from before", early, "old")
+	<-joined
+	wantAnswer(t, "the caller from after", late, "new")
+	for _, client := range []*cache.Cache{same, other} {
+		value, err := cache.Fetch(t.Context(), client, c.key, w.db.read, c.policy)
+		if err != nil || value != "new" {
+			t.Errorf("afterwards: %q, %v", value, err)
+		}
+	}
+	if text := w.stored(c.key); strings.Contains(text, "old") {
+		t.Errorf("Redis holds %s", text)
+	}
+}
+
+// A caller that came before the invalidation and waits for a load that lost its lease gets what a new load brings.
+func TestJoinersLoadAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	p := w.db.paused()
+	first := fetchBeside(t, c, "k", p.load, nil)
+	<-p.read
+	var joined []<-chan answer
+	for range 10 {
+		joined = append(joined, fetchBeside(t, c, "k", w.db.read, nil))
+	}
+	testenv.Eventually(t, "all to wait", func() bool { return c.Statistics().Misses == 11 })
+	w.commit("new", "k")
+	close(p.release)
+	wantAnswer(t, "the first", first, "old")
+	for _, answers := range joined {
+		wantAnswer(t, "one who joined", answers, "new")
+	}
+}
+
+// Nobody joins a load whose fill is on its way: an invalidation behind it would not be noticed.
+func TestNobodyJoinsAFill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	filled, goOn := make(chan struct{}), make(chan struct{})
+	hold := true
+	c := w.cache(cache.Config{Hooks: cache.Hooks{Redis: func(ctx context.Context, verb string) (context.Context, func(error)) {
+		return ctx, func(error) {
+			if verb == "fill" && hold {
+				hold = false
+				close(filled)
+				<-goOn
+			}
+		}
+	}}})
+	first := fetchBeside(t, c, "k", w.db.read, nil)
+	<-filled // Redis has taken the old value, and the load is not over yet
+	w.commit("new", "k")
+	late := fetchBeside(t, c, "k", w.db.read, nil)
+	wantAnswer(t, "the caller from after", late, "new")
+	close(goOn)
+	wantAnswer(t, "the first", first, "old")
+	wantFetch(t, "afterwards", c, "k", w.db.read, nil, "new", cache.FromRedis)
+}
+
+// A tag that only the loader knows: the first value of it is not stored, since the tag may have changed during the load.
+func TestTagOfTheLoader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, other := w.cache(cache.Config{}), w.cache(cache.Config{})
+	load := func(ctx context.Context) (string, error) {
+		cache.FillFrom(ctx).Tag("author:7")
+		return w.db.read(ctx)
+	}
+	wantFetch(t, "first", c, "k", load, nil, "old", cache.FromLoader)
+	if w.stored("k") != "" {
+		t.Error("a value was stored whose tag had no stamp before the load")
+	}
+	wantFetch(t, "second", c, "k", load, nil, "old", cache.FromLoader)
+	wantFetch(t, "third", c, "k", load, nil, "old", cache.FromRedis)
+	wantFetch(t, "elsewhere", other, "k", load, nil, "old", cache.FromRedis)
+
+	// It changes between the row's reading and the stamp's.
+	w.commit("older", "k")
+	p := w.db.paused()
+	early := fetchBeside(t, c, "k", func(ctx context.Context) (string, error) {
+		cache.FillFrom(ctx).Tag("author:7")
+		return p.load(ctx)
+	}, nil)
+	<-p.read
+	w.commit("new", protocol.StampKey("author:7"))
+	close(p.release)
+	wantAnswer(t, "the caller from before", early, "older")
+	wantFetch(t, "afterwards", c, "k", load, nil, "new", cache.FromLoader)
+	wantFetch(t, "afterwards", other, "k", load, nil, "new", cache.FromRedis)
+}
+
+// What is invalidated is never served again as a stale value, neither at once nor when the loader fails.
+func TestInvalidatedIsNeverStale(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	policy := cache.MustPolicy(cache.Options{TTL: 5 * time.Millisecond, Stale: time.Hour, StaleOnError: time.Hour, Tags: []string{"t"}})
+	for i, name := range []string{"key", "tag"} {
+		key := fmt.Sprint("k", i)
+		wantFetch(t, name, c, key, w.db.read, policy, "old", cache.FromLoader)
+		w.unlink(map[string]string{"key": key, "tag": protocol.StampKey("t")}[name])
+		_, err := cache.Fetch(t.Context(), c, key, func(context.Context) (string, error) { return "", context.DeadlineExceeded }, policy)
+		wantError(t, name, err, context.DeadlineExceeded)
+	}
+}
+
+// A load that fails while the key is invalidated serves no stale value either, although it was found before.
+func TestInvalidatedDuringAFailingLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	policy := cache.MustPolicy(cache.Options{TTL: time.Millisecond, Stale: -1, StaleOnError: time.Hour})
+	wantFetch(t, "first", c, "k", w.db.read, policy, "old", cache.FromLoader)
+	fail := func(invalidate bool) cache.Loader[string] {
+		return func(context.Context) (string, error) {
+			if invalidate {
+				w.unlink("k")
+			}
+			return "", context.DeadlineExceeded
+		}
+	}
+	testenv.Eventually(t, "the value to expire", func() bool {
+		got, err := cache.FetchResult(t.Context(), c, "k", fail(false), policy)
+		return err == nil && got.Stale && got.Value == "old"
+	})
+	_, err := cache.Fetch(t.Context(), c, "k", fail(true), policy)
+	wantError(t, "Fetch", err, context.DeadlineExceeded)
+}
+
+// Delete and DeleteTag do the same as the worker for this process.
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Prefix: "p:"})
+	for name, invalidate := range map[string]func() error{
+		"key": func() error { return c.Delete(t.Context(), "k") },
+		"tag": func() error { return c.DeleteTag(t.Context(), "t") },
+	} {
+		w.db.set("old")
+		must(t, c.Delete(t.Context(), "k"))
+		policy := cache.Moderate.Tagged("t")
+		p := w.db.paused()
+		early := fetchBeside(t, c, "k", p.load, policy)
+		<-p.read
+		w.db.set("new")
+		must(t, invalidate())
+		close(p.release)
+		wantAnswer(t, name, early, "old")
+		wantFetch(t, name, c, "k", w.db.read, policy, "new", cache.FromLoader)
+		w.db.set("newer")
+		must(t, invalidate())
+		wantFetch(t, name, c, "k", w.db.read, policy, "newer", cache.FromLoader)
+	}
+}

@@ -1,0 +1,64 @@
+package cache
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// A Lease is the right to store one value: see Cache.Lease.
+type Lease struct {
+	j *job
+}
+
+// Lease takes the lease of a key, for a value that the caller gets by itself and stores with Set. Take it before reading
+// anything that the value is made of: an invalidation ends it. ErrTaken means that somebody else fills the key or that
+// nothing may be stored under it; other errors are Redis', the context's, ErrClosed. A nil policy is Config.Policy.
+// Give it to Set or to Release; otherwise others wait for it until Config.Lease is over.
+func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error) {
+	p, err := c.policy(p)
+	if err != nil {
+		return nil, err
+	}
+	if c.life.Err() != nil {
+		return nil, ErrClosed
+	}
+	r := &request{c: c, key: key, name: c.name(key), p: p}
+	j := &job{request: r, fl: alone(flightID{name: r.name}), names: namesOf(r.name), tags: p.o.Tags}
+	if !j.names.ok || !stampable(j.tags) {
+		return nil, fmt.Errorf("take lease: %w: the braces of the key or a tag leave it without one", ErrTaken)
+	}
+	mark := c.memory.mark()
+	g, err := c.lease(ctx, j.names, rand.Text(), anyValue, j.tags, j.longest())
+	switch {
+	case err != nil:
+		return nil, wrapped("take lease", err)
+	case g.kind != "lease":
+		return nil, fmt.Errorf("take lease: %w for another %v", ErrTaken, g.wait.Round(time.Millisecond))
+	}
+	j.lease, j.taken, j.stamps, j.doubts = g.text, g.sent, g.stamps, mark.generation
+	return &Lease{j}, nil
+}
+
+// Set stores a value under a lease, which is used up. ErrLeaseLost means that it was not stored, and that the value may be
+// old: an invalidation came, or Config.Lease is over. Other errors are ErrSerialization, Redis' and the context's.
+func Set[T any](ctx context.Context, l *Lease, value T) error {
+	j := *l.j
+	j.kind = reflect.TypeFor[T]()
+	o := outcome{value: value}
+	stored, err := j.fillWith(ctx, &Fill{}, &o, time.Since(j.taken))
+	switch {
+	case err != nil:
+		l.Release(context.WithoutCancel(ctx))
+		return wrapped("set", err)
+	case !stored || !o.accepted:
+		l.Release(context.WithoutCancel(ctx))
+		return ErrLeaseLost
+	}
+	return nil
+}
+
+// Release gives a lease back that is not used. It may be called at any time, more than once.
+func (l *Lease) Release(ctx context.Context) { l.j.c.release(ctx, l.j.names, l.j.lease) }

@@ -1,0 +1,163 @@
+package cache
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// store fills Redis and the memory with an outcome where that is allowed, and sets whether it was accepted. It reports
+// whether the lease is used up.
+func (j *job) store(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) bool {
+	if j.lease == "" {
+		// While Redis is away, callers of one process share loads.
+		o.accepted = j.away && !j.c.flights.seal(j.fl)
+		return true
+	}
+	stored, err := j.fillWith(ctx, fill, o, cost)
+	if err != nil {
+		j.c.counts.failed(err)
+	}
+	return stored
+}
+
+// A parcel is what a fill sends.
+type parcel struct {
+	entry entry
+	text  []byte
+	life  time.Duration
+}
+
+// pack makes the parcel of an outcome. An empty text means that nothing may be stored.
+func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (p parcel, err error) {
+	p.entry, p.life = j.entry(fill, o, cost)
+	if p.life <= 0 || !j.stampedBy(ctx, fill, &p.entry) {
+		return parcel{}, nil
+	}
+	if p.text, err = j.text(&p.entry, o); err != nil {
+		return parcel{}, err
+	}
+	// Whoever comes from now on has to ask Redis.
+	if j.c.flights.seal(j.fl) || j.c.memory.doubted(j.doubts) {
+		return parcel{}, nil
+	}
+	return p, nil
+}
+
+// fillWith is store under a lease.
+func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (stored bool, err error) {
+	p, err := j.pack(ctx, fill, o, cost)
+	if err != nil || p.text == nil {
+		return false, err
+	}
+	mark := j.c.memory.mark()
+	accepted, same, err := j.c.fill(ctx, j.names, j.lease, p.text, p.life, p.entry.Tags)
+	if err != nil {
+		return false, err
+	}
+	j.filled(p, o, accepted, same, mark)
+	return accepted, nil
+}
+
+// filled takes note of Redis' answer to a parcel.
+func (j *job) filled(p parcel, o *outcome, accepted, same bool, since mark) {
+	j.c.counts.filled(accepted)
+	if o.accepted = accepted && same; !o.accepted || o.negative {
+		return
+	}
+	until := time.Duration(p.entry.Expiry-j.c.redis.clock.now()) * time.Millisecond
+	if p.entry.Idle > 0 {
+		until = min(until, p.life/4)
+	}
+	j.keep(reading{value: o.value, entry: p.entry, life: until}, since)
+}
+
+// entry is what is to be stored, without its value, and for how long. A life of zero means that nothing is.
+func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life time.Duration) {
+	fill.mu.Lock()
+	defer fill.mu.Unlock()
+	opt := j.p.o
+	if j.c.config.Plain { // the defaults have no room; what was asked for was refused
+		opt.Stale, opt.NegativeTTL = 0, 0
+	}
+	ttl := opt.TTL
+	if fill.ttl > 0 {
+		ttl = fill.ttl
+	}
+	if o.negative {
+		ttl, opt.Stale, opt.StaleOnError, opt.Sliding, e.Negative = opt.NegativeTTL, 0, 0, false, 1
+	}
+	if fill.skip || ttl <= 0 || o.err != nil && !o.negative {
+		return e, 0
+	}
+	factor := 1 + j.c.config.Jitter*(2*rand.Float64()-1)
+	ttl = max(time.Duration(float64(ttl)*factor), time.Millisecond)
+	now := j.c.redis.clock.now()
+	e.Birth, e.Codec, e.Cost = timeOf(j.lease), j.c.config.Codec.Name(), cost.Milliseconds()
+	e.Expiry = now + ttl.Milliseconds()
+	life = ttl + max(opt.Stale, opt.StaleOnError)
+	if opt.Sliding {
+		e.Expiry, e.Idle = now+time.Duration(float64(opt.SlidingMax)*factor).Milliseconds(), ttl.Milliseconds()
+		return e, ttl
+	}
+	if opt.Stale > 0 {
+		e.Stale = e.Expiry + opt.Stale.Milliseconds()
+	}
+	if opt.StaleOnError > 0 {
+		e.OnError = e.Expiry + opt.StaleOnError.Milliseconds()
+	}
+	return e, life
+}
+
+// stampedBy gives the entry its stamps: of the policy's tags and the loader's. It reports false where one is held, or
+// where it cannot be told that none has changed since the load began.
+func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
+	fill.mu.Lock()
+	late := slices.DeleteFunc(slices.Clone(fill.tags), func(tag string) bool { return j.stamps[tag] != "" })
+	wanted := append(slices.Clone(fill.tags), j.p.o.Tags...)
+	ttl := max(fill.ttl, j.p.o.TTL)
+	fill.mu.Unlock()
+	if len(wanted) == 0 {
+		return true
+	}
+	if !stampable(late) {
+		return false
+	}
+	stamps := j.stamps
+	if len(late) > 0 {
+		longest := max(ttl, j.p.o.SlidingMax) + j.p.o.Stale + j.p.o.StaleOnError
+		more, err := j.c.makeStamps(ctx, late, longest+longest/4)
+		if err != nil || !j.c.seen.saw(more, j.started, j.c.events.Load()) {
+			return false
+		}
+		for tag, stamp := range j.stamps {
+			more[tag] = stamp
+		}
+		stamps = more
+	}
+	e.Tags = make(map[string]string, len(wanted))
+	for _, tag := range wanted {
+		if e.Tags[tag] = stamps[tag]; stamps[tag] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// text is the entry as it stands in Redis.
+func (j *job) text(e *entry, o *outcome) ([]byte, error) {
+	codec := j.c.config.Codec
+	if j.c.config.Plain {
+		return encode(codec, o.value)
+	}
+	e.Value = []byte("null")
+	if !o.negative {
+		value, err := encode(codec, o.value)
+		if err != nil {
+			return nil, err
+		}
+		e.Value = value
+	}
+	return e.appendTo(make([]byte, 0, len(e.Value)+96)), nil
+}
