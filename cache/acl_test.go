@@ -1,0 +1,51 @@
+package cache_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// The commands that the page names are all that a reader needs, and each of them is needed.
+func TestReadersPrivileges(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "protocol-readers.md"))
+	must(t, err)
+	list := regexp.MustCompile("`(\\+get [^`]*)`").FindSubmatch(page)
+	if list == nil {
+		t.Fatal("the page names no privileges")
+	}
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	args := []any{"acl", "setuser", "reader", "on", ">secret", "~*", "&*", "-@all"}
+	for command := range strings.FieldsSeq(string(list[1])) {
+		args = append(args, command)
+	}
+	must(t, w.client.Do(t.Context(), args...).Err())
+	reader := worldAt(t, "redis://reader:secret@"+r.Addr()+"/0")
+	channel := "c:" + t.Name()
+	c := reader.cache(cache.Config{Memory: memoryOf(channel)})
+	w.beat(channel, "e")
+	open(t, c)
+	policy := cache.Moderate.Tagged("t")
+	for _, p := range []*cache.Policy{cache.MustPolicy(cache.Options{TTL: time.Minute, SkipMemory: true}), policy, cache.Sliding(time.Minute, time.Hour)} {
+		must(t, c.Delete(t.Context(), "k"))
+		must(t, c.DeleteTag(t.Context(), "t"))
+		wantFetch(t, "first", c, "k", w.db.read, p, "old", cache.FromLoader)
+		c.Clear()
+		wantFetch(t, "second", c, "k", w.db.read, p, "old", cache.FromRedis)
+	}
+	done, err := c.Expire(t.Context(), "k", time.Hour)
+	if err != nil || !done {
+		t.Errorf("Expire: %v, %v", done, err)
+	}
+	lease, err := c.Lease(t.Context(), "other", cache.Static.Tagged("t"))
+	must(t, err)
+	lease.Release(t.Context())
+}
