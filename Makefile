@@ -31,6 +31,10 @@ bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 
 bench-peers: ## Measure beside other outboxes, which are a module of their own; BENCH='--runs 1' shortens it
 	@scripts/bench-peers $(BENCH)
 
+.PHONY: models
+models: ## Check the models of the read protocol with Spin: right with all rules, wrong without any one
+	@scripts/models
+
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck and that go.mod is tidy
 	@scripts/lint
