@@ -62,38 +62,31 @@ look:
 		held = (hold != NONE);
 #endif
 		if
-		:: got || held -> printf("caller %d: held %d\n", me, held)
-		:: else ->
+		:: got -> open = 0; goto finish
+		:: held -> printf("caller %d: the key is held\n", me)
+		:: !got && !held ->
 			if
 			:: lease == NONE -> texts++; lease = texts; mine = lease; printf("caller %d is given lease %d\n", me, mine)
 			:: else
 			fi
 		fi
 	}
-	atomic {
-		if
-		:: got -> open = 0; goto finish
-		:: else
-		fi;
 #ifndef WITHOUT_RULE_5
+	atomic {
 		if
 		:: held -> open = 0
 		:: else
 		fi
-#endif
 	}
+#endif
 	atomic { got = replica; printf("caller %d reads row %d\n", me, got) }
-	atomic { open = (open == me -> 0 : open) }
-	if
-	:: mine == NONE
-	:: mine ->
-		atomic {
-			if
-			:: lease == mine -> lease = NONE; value = got; accepted = true; printf("Redis stores %d of caller %d\n", got, me)
-			:: else -> printf("Redis refuses %d of caller %d\n", got, me)
-			fi
-		}
-	fi;
+	atomic { /* no joiner comes any more, the fill */
+		open = (open == me -> 0 : open);
+		if
+		:: mine && lease == mine && hold == NONE -> lease = NONE; value = got; accepted = true; printf("Redis stores %d of caller %d\n", got, me)
+		:: else -> printf("Redis does not store %d of caller %d\n", got, me)
+		fi
+	}
 	atomic {
 		if
 		:: accepted || held -> result[me] = got
@@ -105,18 +98,21 @@ look:
 		if
 		:: accepted && mark == evictions -> l1 = got; printf("L1 takes %d\n", got)
 		:: else
-		fi
+		fi;
+finish:		over[me] = true;
+		goto answer
 	}
-finish:
-	atomic { over[me] = true; goto answer }
 join:
-	atomic { over[leader]; got = result[leader] }
-	if
-	:: got == 0 -> goto look
-	:: else
-	fi;
-answer:
-	atomic { printf("caller %d answers %d\n", me, got); assert(got >= floor) }
+	atomic {
+		over[leader];
+		got = result[leader];
+		if
+		:: got == 0 -> goto look
+		:: else
+		fi;
+answer:		printf("caller %d answers %d\n", me, got);
+		assert(got >= floor)
+	}
 end:
 	busy--
 }
