@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/unstale/unstale/protocol"
@@ -14,7 +15,7 @@ const silentPeriods = 3
 // A hearing decides from what a subscription brings whether every invalidation is heard. It is a state machine without
 // clocks or goroutines: each event is told with its time, and answered with what the memory must do.
 //
-//	          subscribed            a period, all sources heard
+//	          subscribed            a period, heartbeats of all sources
 //	closed ───────────────► listening ───────────────────────► open
 //	   ▲ lost                   ▲   └── doubt: again from here     │ doubt: gap, middle, silence,
 //	   └────────────────────────┴──────────────────────────────────┘ no pong, unreadable, moved
@@ -30,13 +31,13 @@ type hearing struct {
 	pong       time.Time // when the latest ping was answered
 	why        error     // for the latest doubt
 	epochs     map[string]*heardEpoch
+	beats      map[string]time.Time // the latest heartbeat of each source that proves that its outbox is looked into
 }
 
 // A heardEpoch is one life of a worker.
 type heardEpoch struct {
-	source string
-	seq    uint64    // the latest number
-	beat   time.Time // the latest heartbeat, zero for none yet
+	seq  uint64    // the latest number
+	beat time.Time // the latest heartbeat, zero for none yet: from the first one on it must not be silent
 }
 
 // A verdict is what the memory must do: forget everything or not, and be open from now on or not. why is for closed ones.
@@ -46,14 +47,14 @@ type verdict struct {
 }
 
 func newHearing(config Memory) *hearing {
-	return &hearing{period: config.Period, sources: config.Sources, deaf: config.MaxStaleness > 0, epochs: map[string]*heardEpoch{}}
+	return &hearing{period: config.Period, sources: config.Sources, deaf: config.MaxStaleness > 0, epochs: map[string]*heardEpoch{}, beats: map[string]time.Time{}}
 }
 
 // subscribe is a subscription that stands. After the first one it means that the connection was lost in between.
 func (h *hearing) subscribe(now time.Time) verdict {
 	again := !h.since.IsZero()
 	h.subscribed, h.pong = true, now
-	h.epochs = map[string]*heardEpoch{}
+	h.epochs, h.beats = map[string]*heardEpoch{}, map[string]time.Time{}
 	v := h.doubt(now, "just subscribed")
 	v.empty = again
 	return v
@@ -62,7 +63,7 @@ func (h *hearing) subscribe(now time.Time) verdict {
 // lose is a subscription that does not stand any more.
 func (h *hearing) lose(now time.Time, err error) verdict {
 	stood := h.subscribed
-	h.subscribed, h.epochs = false, map[string]*heardEpoch{}
+	h.subscribed, h.epochs, h.beats = false, map[string]*heardEpoch{}, map[string]time.Time{}
 	v := h.doubt(now, "not subscribed: %w", err)
 	v.empty = stood // a further attempt that fails is no further loss
 	return v
@@ -102,7 +103,10 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 	}
 	e.seq = m.Seq
 	if b := m.Beat; b != nil {
-		e.source, e.beat = b.Source, now
+		e.beat = now
+		if !b.First && !b.Last { // a worker sends those whether or not it can look into the outbox
+			h.beats[b.Source] = now
+		}
 		if b.Last {
 			delete(h.epochs, m.Epoch)
 		}
@@ -139,6 +143,14 @@ func (h *hearing) tick(now time.Time) verdict {
 			empty = h.doubt(now, "no heartbeat of epoch %s for %v", name, limit).empty
 		}
 	}
+	for source, beat := range h.beats {
+		if now.Sub(beat) > limit {
+			delete(h.beats, source)
+			if slices.Contains(h.sources, source) {
+				empty = h.doubt(now, "no heartbeat of outbox %q for %v", source, limit).empty
+			}
+		}
+	}
 	if err := h.closed(now); err != nil {
 		return verdict{empty: empty, why: err}
 	}
@@ -166,11 +178,7 @@ func (h *hearing) closed(now time.Time) error {
 		return h.why
 	}
 	for _, source := range h.sources {
-		heard := false
-		for _, e := range h.epochs {
-			heard = heard || e.source == source && !e.beat.IsZero()
-		}
-		if !heard {
+		if h.beats[source].IsZero() {
 			return fmt.Errorf("nothing is given out from memory: no worker of outbox %q is heard", source)
 		}
 	}

@@ -47,7 +47,7 @@ type Message struct {
 }
 
 // A Beat says, once a second, that a worker invalidates what is committed: it is sent only if the second before saw a
-// successful look into the outbox, no pause and no repair.
+// successful poll, no pause and no healing.
 type Beat struct {
 	// Source is the id of the outbox.
 	Source string `json:"source"`
