@@ -118,7 +118,6 @@ func (b *batch) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []o
 	for tag := range stamps {
 		tags, names = append(tags, tag), append(names, protocol.StampKey(tag))
 	}
-	mark := c.memory.mark()
 	type answers struct {
 		fills  []*redis.Cmd
 		stamps []*redis.StringCmd
@@ -140,7 +139,7 @@ func (b *batch) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []o
 		}
 		j := jobs[whose[i]]
 		stored, _ := got.fills[i].Int()
-		j.filled(p, &outcomes[whose[i]], stored == 1, same, mark)
+		j.filled(p, &outcomes[whose[i]], stored == 1, same)
 		if stored == 1 {
 			j.lease = ""
 		}

@@ -19,8 +19,8 @@ type job struct {
 	lease   string // held by this job, or ""
 	taken   time.Time
 	stamps  map[string]string
-	doubts  uint64 // the memory's generation when the lease was taken
-	away    bool   // Redis
+	since   mark // the memory's, from before the lease was taken and the stamps read
+	away    bool // Redis
 	started uint64
 }
 
@@ -61,7 +61,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 			j.away = classify(err) != nil
 			return o, false
 		case g.kind == "lease":
-			j.lease, j.taken, j.stamps, j.doubts = g.text, g.sent, g.stamps, mark.generation
+			j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, mark
 			return o, false
 		case g.kind == "held":
 			return o, false

@@ -168,6 +168,32 @@ func (p *pause) load(ctx context.Context) (string, error) {
 	}
 }
 
+// A stop holds up the first reply to one kind of command after it was armed.
+type stop struct {
+	verb    string
+	before  func() // run before that command is sent
+	armed   atomic.Bool
+	reached chan struct{}
+	goOn    chan struct{} // closed to let the reply through
+}
+
+func stopAt(verb string) *stop {
+	return &stop{verb: verb, reached: make(chan struct{}), goOn: make(chan struct{})}
+}
+
+func (s *stop) hook(ctx context.Context, verb string) (context.Context, func(error)) {
+	if verb != s.verb || !s.armed.CompareAndSwap(true, false) {
+		return ctx, nil
+	}
+	if s.before != nil {
+		s.before()
+	}
+	return ctx, func(error) {
+		close(s.reached)
+		<-s.goOn
+	}
+}
+
 // An answer is what a Fetch that runs beside the test returned.
 type answer struct {
 	value string

@@ -146,7 +146,7 @@ func (b *batch) acquire(ctx context.Context, jobs []*job, values map[string]any)
 	for i, j := range asking {
 		switch g := grants[i]; g.kind {
 		case "lease":
-			j.lease, j.taken, j.stamps, j.doubts = g.text, g.sent, g.stamps, mark.generation
+			j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, mark
 			mine = append(mine, j)
 		case "taken":
 			others = append(others, j)

@@ -90,20 +90,22 @@ func TestFetchManyIsRaced(t *testing.T) {
 func TestFetchManyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.cache(cache.Config{HardTimeout: 50 * time.Millisecond})
+	c := w.cache(cache.Config{Lease: time.Hour, HardTimeout: 50 * time.Millisecond})
 	stop := make(chan struct{})
 	_, err := cache.FetchMany(t.Context(), c, []string{"a"}, func(context.Context, []string) (map[string]string, error) {
 		<-stop
 		return nil, nil
 	}, nil)
 	wantError(t, "a load that hangs", err, cache.ErrLoadTimeout)
+	w.noLease("a")
 	close(stop)
 	_, err = cache.FetchMany(t.Context(), c, []string{"a"}, func(context.Context, []string) (map[string]string, error) {
 		return nil, context.DeadlineExceeded
 	}, nil)
 	wantError(t, "a load that fails", err, context.DeadlineExceeded)
+	w.noLease("a")
 	var asked [][]string
-	got, err := cache.FetchMany(t.Context(), c, []string{"a"}, manyOf(&asked, "1"), nil)
+	got, err := cache.FetchMany(t.Context(), w.cache(cache.Config{}), []string{"a"}, manyOf(&asked, "1"), nil)
 	if err != nil || got["a"] != "a1" {
 		t.Errorf("%v, %v", got, err)
 	}

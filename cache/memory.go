@@ -49,7 +49,11 @@ type kept struct {
 type tagCell struct{ gone atomic.Bool }
 
 // A mark is taken before a value is asked for: see put.
-type mark struct{ at, generation uint64 }
+type mark struct {
+	at         uint64 // the number of the next eviction
+	generation uint64 // of what is put now
+	open       uint64 // the generation that was given out, 0 for none
+}
 
 var errNotListening = errors.New("nothing is given out from memory: not subscribed yet")
 
@@ -98,23 +102,25 @@ func (k *kept) gone() bool {
 	return false
 }
 
-// mark says what has been evicted so far. Take it before sending the command whose answer is to be put.
+// mark says what has been evicted so far. Take it before sending the command whose answer is to be put, and, for what is to
+// be filled, before its stamps are read.
 func (m *memory) mark() mark {
 	if m == nil {
 		return mark{}
 	}
-	return mark{m.log.next.Load(), m.current.Load()}
+	open := m.open.Load()
+	return mark{m.log.next.Load(), m.current.Load(), open}
 }
 
-// put keeps a value for life, at most the configured one, unless the memory is closed, or something since the mark has
-// evicted the key or one of its tags, or may have.
+// put keeps a value for life, at most the configured one, unless the memory is closed or was so at the mark or since, or
+// something since the mark has evicted the key or one of its tags, or may have.
 func (m *memory) put(key string, value any, tags []string, since mark, life time.Duration) bool {
 	if life = min(life, m.lifetime()); life <= 0 {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.open.Load() != since.generation || m.log.hit(since.at, m.prefix+key) {
+	if since.open == 0 || since.open != m.open.Load() || m.log.hit(since.at, m.prefix+key) {
 		return false
 	}
 	for _, tag := range tags {
@@ -122,7 +128,7 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 			return false
 		}
 	}
-	m.store.Set(key, &kept{value, since.generation, life, m.cells(tags)})
+	m.store.Set(key, &kept{value, since.open, life, m.cells(tags)})
 	return true
 }
 
@@ -266,7 +272,7 @@ func (m *memory) close() {
 	m.clock.Stop()
 }
 
-// doubted reports whether something may have been missed since a generation.
-func (m *memory) doubted(generation uint64) bool {
-	return m != nil && m.current.Load() != generation
+// doubted reports whether something may have been missed since a mark.
+func (m *memory) doubted(since mark) bool {
+	return m != nil && m.current.Load() != since.generation
 }

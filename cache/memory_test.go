@@ -124,42 +124,41 @@ func TestMemory(t *testing.T) {
 	wantFetch(t, "closed", c, "k", w.db.read, nil, "newest", cache.FromRedis)
 }
 
-// What was read from Redis before an eviction is not put into memory after it.
+// What Redis answered before an eviction, to a read or to a fill, is not put into memory after it.
 func TestMemoryIsRaced(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]protocol.Message{
 		"key": {Keys: []string{"k"}}, "tag": {Keys: []string{"stamp:t"}}, "pattern": {Patterns: []string{"k*"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			channel := "c:" + t.Name()
-			armed, read, goOn := false, make(chan struct{}), make(chan struct{})
-			hook := func(ctx context.Context, verb string) (context.Context, func(error)) {
-				return ctx, func(error) {
-					if verb == "read" && armed {
-						armed = false
-						close(read)
-						<-goOn
-					}
+		for _, verb := range []string{"read", "lease", "fill"} {
+			t.Run(name+" and "+verb, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				channel := "c:" + t.Name()
+				other := w.cache(cache.Config{})
+				policy := cache.Moderate.Tagged("t")
+				fetchElsewhere := func() { wantFetch(t, "elsewhere", other, "k", w.db.read, policy, "old", cache.FromLoader) }
+				stop := stopAt(verb)
+				if verb == "lease" {
+					stop.before = fetchElsewhere
 				}
-			}
-			c := w.cache(cache.Config{Memory: memoryOf(channel), Hooks: cache.Hooks{Redis: hook}})
-			other := w.cache(cache.Config{})
-			b := w.beat(channel, "e")
-			open(t, c)
-			policy := cache.Moderate.Tagged("t")
-			wantFetch(t, "elsewhere", other, "k", w.db.read, policy, "old", cache.FromLoader)
-			armed = true
-			early := fetchBeside(t, c, "k", w.db.read, policy)
-			<-read
-			w.commit("new", "k", "stamp:t")
-			b.publish(m)
-			testenv.Eventually(t, "the message", func() bool { return c.Statistics().Invalidations > 0 })
-			close(goOn)
-			wantAnswer(t, "the caller from before", early, "old")
-			wantFetch(t, "the caller from after", c, "k", w.db.read, policy, "new", cache.FromLoader)
-		})
+				c := w.cache(cache.Config{Memory: memoryOf(channel), Hooks: cache.Hooks{Redis: stop.hook}})
+				b := w.beat(channel, "e")
+				open(t, c)
+				if verb == "read" {
+					fetchElsewhere()
+				}
+				stop.armed.Store(true)
+				early := fetchBeside(t, c, "k", w.db.read, policy)
+				<-stop.reached
+				w.commit("new", "k", "stamp:t")
+				b.publish(m)
+				testenv.Eventually(t, "the message", func() bool { return c.Statistics().Invalidations > 0 })
+				close(stop.goOn)
+				wantAnswer(t, "the caller from before", early, "old")
+				wantFetch(t, "the caller from after", c, "k", w.db.read, policy, "new", cache.FromLoader)
+			})
+		}
 	}
 }
 

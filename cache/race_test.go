@@ -150,6 +150,54 @@ func TestNobodyJoinsAFill(t *testing.T) {
 	wantFetch(t, "afterwards", c, "k", w.db.read, nil, "new", cache.FromRedis)
 }
 
+// A load that ends with what another process has stored meanwhile answers nobody who joined after that was read.
+func TestNobodyJoinsAHit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	other := w.cache(cache.Config{})
+	stop := stopAt("lease")
+	stop.before = func() { wantFetch(t, "elsewhere", other, "k", w.db.read, nil, "old", cache.FromLoader) }
+	stop.armed.Store(true)
+	c := w.cache(cache.Config{Hooks: cache.Hooks{Redis: stop.hook}})
+	first := fetchBeside(t, c, "k", w.db.read, nil)
+	<-stop.reached // Redis has answered with the old value
+	w.commit("new", "k")
+	late := fetchBeside(t, c, "k", w.db.read, nil)
+	testenv.Eventually(t, "the late caller to wait", func() bool { return c.Statistics().Misses == 2 })
+	close(stop.goOn)
+	wantAnswer(t, "the first", first, "old")
+	wantAnswer(t, "the caller from after", late, "new")
+}
+
+// slowCodec is JSON that waits before it writes.
+type slowCodec struct {
+	cache.Codec
+	begun, goOn chan struct{}
+}
+
+func (c slowCodec) Marshal(v any) ([]byte, error) {
+	c.begun <- struct{}{}
+	<-c.goOn
+	return c.Codec.Marshal(v)
+}
+
+// A tag may go when the load is over and callers still join: its stamp is read again after the last of them.
+func TestTagGoesAfterTheLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	codec := slowCodec{cache.JSON, make(chan struct{}, 10), make(chan struct{})}
+	c := w.cache(cache.Config{Codec: codec})
+	policy := cache.Moderate.Tagged("t")
+	first := fetchBeside(t, c, "k", w.db.read, policy)
+	<-codec.begun
+	w.commit("new", protocol.StampKey("t"))
+	late := fetchBeside(t, c, "k", w.db.read, policy)
+	testenv.Eventually(t, "the late caller to wait", func() bool { return c.Statistics().Misses == 2 })
+	close(codec.goOn)
+	wantAnswer(t, "the first", first, "old")
+	wantAnswer(t, "the caller from after", late, "new")
+}
+
 // A tag that only the loader knows: the first value of it is not stored, since the tag may have changed during the load.
 func TestTagOfTheLoader(t *testing.T) {
 	t.Parallel()

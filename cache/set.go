@@ -38,7 +38,7 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 	case g.kind != "lease":
 		return nil, fmt.Errorf("take lease: %w for another %v", ErrTaken, g.wait.Round(time.Millisecond))
 	}
-	j.lease, j.taken, j.stamps, j.doubts = g.text, g.sent, g.stamps, mark.generation
+	j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, mark
 	return &Lease{j}, nil
 }
 

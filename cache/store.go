@@ -39,7 +39,7 @@ func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Durati
 		return parcel{}, err
 	}
 	// Whoever comes from now on has to ask Redis.
-	if j.c.flights.seal(j.fl) || j.c.memory.doubted(j.doubts) {
+	if j.c.flights.seal(j.fl) || j.c.memory.doubted(j.since) {
 		return parcel{}, nil
 	}
 	return p, nil
@@ -51,17 +51,16 @@ func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Du
 	if err != nil || p.text == nil {
 		return false, err
 	}
-	mark := j.c.memory.mark()
 	accepted, same, err := j.c.fill(ctx, j.names, j.lease, p.text, p.life, p.entry.Tags)
 	if err != nil {
 		return false, err
 	}
-	j.filled(p, o, accepted, same, mark)
+	j.filled(p, o, accepted, same)
 	return accepted, nil
 }
 
 // filled takes note of Redis' answer to a parcel.
-func (j *job) filled(p parcel, o *outcome, accepted, same bool, since mark) {
+func (j *job) filled(p parcel, o *outcome, accepted, same bool) {
 	j.c.counts.filled(accepted)
 	if o.accepted = accepted && same; !o.accepted || o.negative {
 		return
@@ -70,7 +69,7 @@ func (j *job) filled(p parcel, o *outcome, accepted, same bool, since mark) {
 	if p.entry.Idle > 0 {
 		until = min(until, p.life/4)
 	}
-	j.keep(reading{value: o.value, entry: p.entry, life: until}, since)
+	j.keep(reading{value: o.value, entry: p.entry, life: until}, j.since)
 }
 
 // entry is what is to be stored, without its value, and for how long. A life of zero means that nothing is.
