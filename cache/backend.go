@@ -26,7 +26,7 @@ type backend struct {
 	replica atomic.Int64 // until when the server counts as a replica, in nanoseconds
 	last    atomic.Pointer[error]
 	clock   clock
-	probe   string // what the probe unlinks
+	probe   string // what the write probe unlinks
 	hooks   Hooks
 }
 

@@ -20,13 +20,13 @@ const (
 
 // listen subscribes again and again until ctx ends, and does to the memory what is heard.
 func (c *Cache) listen(ctx context.Context) {
-	ear := newHearing(c.config.Memory)
+	h := newHearing(c.config.Memory)
 	for pause := firstListenPause; ; pause = min(2*pause, longestListenPause) {
-		stood, err := c.subscription(ctx, ear)
+		stood, err := c.subscription(ctx, h)
 		if ctx.Err() != nil {
 			return
 		}
-		c.obey(ear.lose(time.Now(), err))
+		c.obey(h.lose(time.Now(), err))
 		if stood {
 			pause = firstListenPause
 		}
@@ -36,8 +36,8 @@ func (c *Cache) listen(ctx context.Context) {
 	}
 }
 
-// A noise is what Receive returns.
-type noise struct {
+// A reception is what Receive returns.
+type reception struct {
 	got any
 	err error
 }
@@ -49,13 +49,13 @@ var (
 
 // subscription is one attempt. A read has no time limit, since one that runs out in the middle of a message leaves the
 // rest of it to be read as the next one; what ends it is that the connection is closed. It reports whether it stood.
-func (c *Cache) subscription(ctx context.Context, ear *hearing) (stood bool, err error) {
+func (c *Cache) subscription(ctx context.Context, h *hearing) (stood bool, err error) {
 	// A context of its own: a client that heeds contexts would end the read with the caller's deadline.
 	sub := c.config.Redis.Subscribe(ctx, c.config.Memory.Channel) // what goes wrong here shows at Receive
 	defer sub.Close()
-	noises, stop := make(chan noise), make(chan struct{})
+	receptions, stop := make(chan reception), make(chan struct{})
 	defer close(stop)
-	c.launch(func() { receive(ctx, sub, noises, stop) })
+	c.launch(func() { receive(ctx, sub, receptions, stop) })
 	ticker := time.NewTicker(c.config.Memory.Period / 4)
 	defer ticker.Stop()
 	nonce, asked, late := "", time.Time{}, time.Now()
@@ -71,11 +71,11 @@ func (c *Cache) subscription(ctx context.Context, ear *hearing) (stood bool, err
 					return stood, errNoPing
 				}
 			}
-			c.obey(ear.tick(now))
-			if now.Sub(ear.pong) > silentPeriods*c.config.Memory.Period && (stood || now.Sub(late) > silentPeriods*c.config.Memory.Period) {
-				return stood, ear.why // the connection is of no use
+			c.obey(h.tick(now))
+			if now.Sub(h.pong) > silentPeriods*c.config.Memory.Period && (stood || now.Sub(late) > silentPeriods*c.config.Memory.Period) {
+				return stood, h.why // the connection is of no use
 			}
-		case n := <-noises:
+		case n := <-receptions:
 			now := time.Now()
 			switch got := n.got.(type) {
 			case nil:
@@ -85,29 +85,29 @@ func (c *Cache) subscription(ctx context.Context, ear *hearing) (stood bool, err
 					return stood, errResubscribed
 				}
 				stood = true
-				c.obey(ear.subscribe(now))
+				c.obey(h.subscribe(now))
 			case *redis.Pong:
 				if nonce != "" && got.Payload == nonce {
 					nonce = ""
-					c.obey(ear.answer(now))
+					c.obey(h.answer(now))
 				}
 			case *redis.Message:
-				c.hear(ear, got.Payload, now)
+				c.hear(h, got.Payload, now)
 			}
 		}
 	}
 }
 
 // receive passes on what a subscription brings, until it fails.
-func receive(ctx context.Context, sub *redis.PubSub, noises chan<- noise, stop <-chan struct{}) {
+func receive(ctx context.Context, sub *redis.PubSub, receptions chan<- reception, stop <-chan struct{}) {
 	for {
 		got, err := sub.Receive(ctx)
-		n := noise{got, err}
+		n := reception{got, err}
 		if err != nil {
 			n.got = nil
 		}
 		select {
-		case noises <- n:
+		case receptions <- n:
 		case <-stop:
 			return
 		}
@@ -118,7 +118,7 @@ func receive(ctx context.Context, sub *redis.PubSub, noises chan<- noise, stop <
 }
 
 // hear evicts what a message names, and then weighs what it says about those that were not heard.
-func (c *Cache) hear(ear *hearing, text string, now time.Time) {
+func (c *Cache) hear(h *hearing, text string, now time.Time) {
 	m, err := protocol.DecodeMessage([]byte(text))
 	var globs []protocol.Glob
 	for _, pattern := range m.Patterns {
@@ -130,14 +130,14 @@ func (c *Cache) hear(ear *hearing, text string, now time.Time) {
 		globs = append(globs, glob)
 	}
 	if err != nil {
-		c.obey(ear.misread(now, err))
+		c.obey(h.misread(now, err))
 		return
 	}
 	c.memory.evict(m.Keys, globs)
 	if hook := c.config.Hooks.Evict; hook != nil && len(m.Keys)+len(m.Patterns) > 0 {
 		hook(m.Keys, m.Patterns)
 	}
-	c.obey(ear.message(m, now))
+	c.obey(h.message(m, now))
 }
 
 // obey tells the memory and, where that closes or opens it, the log.

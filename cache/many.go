@@ -11,7 +11,7 @@ import (
 // were found. What a Fill decides is for all of that load. Its error is that of the whole call: see Fetch.
 func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), p *Policy) (map[string]T, error) {
 	found := make(map[string]T, len(keys))
-	b := &batch{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
+	b := &group{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
 		values, err := load(ctx, keys)
 		for key, value := range values {
 			each(key, value)
@@ -44,15 +44,15 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 	return found, nil
 }
 
-// A batch is one call for several keys.
-type batch struct {
+// A group is one call for several keys.
+type group struct {
 	c        *Cache
 	requests []*request
 	load     func(ctx context.Context, keys []string, each func(string, any)) error
 }
 
-// fetch returns what is known to exist of the batch.
-func (b *batch) fetch(ctx context.Context) (map[string]any, error) {
+// fetch returns what is known to exist of the group.
+func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	if len(b.requests) == 0 {
 		return nil, ctx.Err()
 	}
@@ -99,7 +99,7 @@ func (b *batch) fetch(ctx context.Context) (map[string]any, error) {
 }
 
 // fill loads the values of jobs, each under its lease if it can be had, and waits for those that others load.
-func (b *batch) fill(ctx context.Context, jobs []*job, values map[string]any, wait bool) error {
+func (b *group) fill(ctx context.Context, jobs []*job, values map[string]any, wait bool) error {
 	end := time.Now().Add(b.c.config.Lease)
 	for pause := firstPause; len(jobs) > 0; pause = min(2*pause, longestPause) {
 		mine, others := b.acquire(ctx, jobs, values)
@@ -123,7 +123,7 @@ func (b *batch) fill(ctx context.Context, jobs []*job, values map[string]any, wa
 
 // acquire asks for all leases at once. Values that others have stored meanwhile go to values. It returns the jobs to load
 // for, with a lease or without, and those that somebody else loads.
-func (b *batch) acquire(ctx context.Context, jobs []*job, values map[string]any) (mine, others []*job) {
+func (b *group) acquire(ctx context.Context, jobs []*job, values map[string]any) (mine, others []*job) {
 	var asking []*job
 	for _, j := range jobs {
 		if j.away {
@@ -172,7 +172,7 @@ func (b *batch) acquire(ctx context.Context, jobs []*job, values map[string]any)
 }
 
 // leases is one pipeline of the lease script, with the stamps of all tags. All jobs have one policy.
-func (b *batch) leases(ctx context.Context, jobs []*job) ([]grant, error) {
+func (b *group) leases(ctx context.Context, jobs []*job) ([]grant, error) {
 	tags := jobs[0].tags
 	calls := b.c.stampCalls(nil, tags, jobs[0].longest())
 	for _, j := range jobs {

@@ -82,7 +82,7 @@ func (c *Cache) readRaw(ctx context.Context, name string, tags []string, slide t
 			}
 			if due {
 				now = p.Time(ctx)
-				p.Unlink(ctx, b.probe) // a replica refuses it
+				p.Unlink(ctx, b.probe) // the write probe: a replica refuses it
 			}
 			return nil
 		})

@@ -13,7 +13,7 @@ import (
 )
 
 // perform loads for jobs in one call and stores what they may store.
-func (b *batch) perform(ctx context.Context, jobs []*job, values map[string]any) error {
+func (b *group) perform(ctx context.Context, jobs []*job, values map[string]any) error {
 	c, fill := b.c, &Fill{}
 	defer func() { // those whose lease is used up have none any more
 		for _, j := range jobs {
@@ -50,7 +50,7 @@ func (b *batch) perform(ctx context.Context, jobs []*job, values map[string]any)
 }
 
 // call runs the loader, and leaves it behind at the end of the context.
-func (b *batch) call(ctx context.Context, keys []string) (map[string]any, error) {
+func (b *group) call(ctx context.Context, keys []string) (map[string]any, error) {
 	type answer struct {
 		values map[string]any
 		err    error
@@ -88,7 +88,7 @@ func (b *batch) call(ctx context.Context, keys []string) (map[string]any, error)
 }
 
 // store fills Redis and the memory in one pipeline.
-func (b *batch) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []outcome, cost time.Duration) {
+func (b *group) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []outcome, cost time.Duration) {
 	c := b.c
 	var calls []call
 	var parcels []parcel

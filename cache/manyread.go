@@ -11,7 +11,7 @@ import (
 )
 
 // read is one pipeline for all keys.
-func (b *batch) read(ctx context.Context) ([]reading, error) {
+func (b *group) read(ctx context.Context) ([]reading, error) {
 	tags := b.requests[0].p.o.Tags
 	raws, stamps, err := b.readRaw(ctx, tags)
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *batch) read(ctx context.Context) ([]reading, error) {
 	return readings, nil
 }
 
-func (b *batch) readRaw(ctx context.Context, tags []string) (raws []raw, stamps map[string]string, err error) {
+func (b *group) readRaw(ctx context.Context, tags []string) (raws []raw, stamps map[string]string, err error) {
 	slides := make([]time.Duration, len(b.requests))
 	for i, r := range b.requests {
 		slides[i] = r.slide()
