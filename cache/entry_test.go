@@ -71,6 +71,11 @@ func TestCorruptAndForeign(t *testing.T) {
 	for _, text := range []string{`{"f":2,"e":99999999999999,"v":"x"}`, `{"f":"b","data":1}`, `{"e":99999999999999,"c":"msgpack","v":"gQ=="}`, `{"e":{},"f":3}`} {
 		must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
 		wantFetch(t, text, c, "k", w.db.read, nil, "old", cache.FromLoader)
+		if _, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(context.Context, []string) (map[string]string, error) {
+			return map[string]string{"k": "new"}, nil
+		}, nil); err != nil {
+			t.Error(err)
+		}
 		if got := w.stored("k"); got != text {
 			t.Errorf("%s became %s", text, got)
 		}
