@@ -100,7 +100,7 @@ func TestRedisAway(t *testing.T) {
 					t.Errorf("%s, %s: %q, %v after %v", fault, name, value, err, took)
 				}
 			}
-			if err := c.Healthy(); err == nil || !strings.Contains(err.Error(), "Redis is away") {
+			if err := c.Healthy(); err == nil || !strings.Contains(err.Error(), "redis is away") {
 				t.Errorf("%s, %s: Healthy says %v", fault, name, err)
 			}
 			if err := c.Delete(t.Context(), "k"); err == nil {
@@ -214,8 +214,8 @@ func TestConfigIsRefused(t *testing.T) {
 		"HardTimeout is 1m0s, wanted 1ms to 9.999":     {HardTimeout: time.Minute},
 		"Timeout is 1ns, wanted 10ms to 5s":            {Timeout: 1},
 		"Loads is -1, wanted 1 at least":               {Loads: -1},
-		"Redis is a Ring":                              {Redis: ring},
-		"Redis reads from replicas":                    {Redis: cluster},
+		"redis is a Ring":                              {Redis: ring},
+		"redis reads from replicas":                    {Redis: cluster},
 		"Memory.Sources is empty":                      {Redis: client, Memory: cache.Memory{Size: 1}},
 		"Memory needs Redis":                           {Memory: cache.Memory{Size: 1, MaxStaleness: time.Second}},
 		"Policy has tags":                              {Plain: true, Policy: cache.Moderate.Tagged("t")},

@@ -180,10 +180,10 @@ func (c Config) Validate() error {
 func readsMasters(client redis.UniversalClient) error {
 	switch client := client.(type) {
 	case *redis.Ring:
-		return errors.New("Redis is a Ring, whose shards the worker does not know: use a single server, Sentinel or Cluster")
+		return errors.New("redis is a Ring, whose shards the worker does not know: use a single server, Sentinel or Cluster")
 	case *redis.ClusterClient:
 		if o := client.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return errors.New("Redis reads from replicas, which lag behind an UNLINK: turn off ReadOnly, RouteByLatency and RouteRandomly")
+			return errors.New("redis reads from replicas, which lag behind an UNLINK: turn off ReadOnly, RouteByLatency and RouteRandomly")
 		}
 	}
 	return nil

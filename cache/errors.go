@@ -33,11 +33,11 @@ var (
 	// ErrSerialization is a value that the codec cannot write. Fetch returns the value all the same, and counts it.
 	ErrSerialization = errors.New("serialize value")
 	// ErrRedisConnection is a Redis that is away, or refuses everybody.
-	ErrRedisConnection = errors.New("Redis is away")
+	ErrRedisConnection = errors.New("redis is away")
 	// ErrRedisTimeout is a Redis that did not answer within Config.Timeout.
-	ErrRedisTimeout = errors.New("Redis did not answer in time")
+	ErrRedisTimeout = errors.New("redis did not answer in time")
 	// ErrRedisOutOfMemory is a Redis that stores nothing more: it is at maxmemory, and its policy evicts nothing.
-	ErrRedisOutOfMemory = errors.New("Redis is out of memory")
+	ErrRedisOutOfMemory = errors.New("redis is out of memory")
 	// ErrNoRedis is returned where Config.Redis is nil and the call is about nothing else.
 	ErrNoRedis = errors.New("no Redis is configured")
 )

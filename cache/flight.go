@@ -89,16 +89,6 @@ func (f *flights) drop(name string) {
 	}
 }
 
-// dropAll is drop for every flight.
-func (f *flights) dropAll() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, fl := range f.byName {
-		fl.dropped = true
-		f.leave(fl)
-	}
-}
-
 // leave takes a flight from the list. The caller holds mu.
 func (f *flights) leave(fl *flight) {
 	if fl.joinable {
@@ -117,13 +107,6 @@ func (fl *flight) finish(o outcome) bool {
 	fl.finished, fl.outcome = true, o
 	close(fl.done)
 	return true
-}
-
-// over reports whether the flight has ended.
-func (fl *flight) over() bool {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	return fl.finished
 }
 
 // counts reports whether the outcome may be given to a caller that did not begin the flight: its load began after the
