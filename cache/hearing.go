@@ -157,7 +157,7 @@ func (h *hearing) tick(now time.Time) verdict {
 	return verdict{empty: empty, open: true}
 }
 
-// doubt begins listening anew: something may have been missed.
+// doubt begins listening again: something may have been missed.
 func (h *hearing) doubt(now time.Time, format string, args ...any) verdict {
 	h.since = now
 	h.why = fmt.Errorf("nothing is given out from memory: "+format, args...)

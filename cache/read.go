@@ -21,7 +21,7 @@ type reading struct {
 	text  []byte // as it stands in Redis
 	value any    // decoded, where the state is fresh, stale or onError
 	life  time.Duration
-	early bool // it is to be loaded anew before its time
+	early bool // it is to be loaded again before its time
 }
 
 // A state is what a reading is good for.

@@ -78,7 +78,7 @@ func checkStatements(t *testing.T, log []statement, batches int) {
 }
 
 // checkPrepared wants few statements to be prepared, and once in a session. When the server has seen the arguments it
-// may prepare one anew.
+// may prepare one again.
 func (w *world) checkPrepared(statements int) {
 	w.t.Helper()
 	var n int

@@ -16,7 +16,7 @@ type metrics struct {
 
 	rows          *prometheus.CounterVec // by outcome
 	deadLettered  *prometheus.CounterVec // by reason
-	putOff        *prometheus.CounterVec // by reason
+	delays        *prometheus.CounterVec // by reason
 	keys          prometheus.Counter
 	messages      prometheus.Counter
 	sweeps        prometheus.Counter
@@ -71,7 +71,7 @@ func newMetrics() *metrics {
 	}
 	m.rows = counters("rows_total", "Rows carried, by outcome: unlinked, delayed, dead, repeated.", "outcome")
 	m.deadLettered = counters("rows_dead_total", "Rows that this process moved to the dead letters, by reason.", "reason")
-	m.putOff = counters("rows_delayed_total", "Rows that this process delayed after a failure, by reason.", "reason")
+	m.delays = counters("rows_delayed_total", "Rows that this process delayed after a failure, by reason.", "reason")
 	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
 	m.messages = counter("messages_published_total", "Messages published about keys.")
 	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
@@ -117,7 +117,7 @@ func (m *metrics) zero() {
 		m.dead.WithLabelValues(string(reason))
 	}
 	for _, reason := range []string{awayReason, string(invalidation.LookupFailed), string(invalidation.RedisRefused), string(invalidation.UnknownEntity)} {
-		m.putOff.WithLabelValues(reason)
+		m.delays.WithLabelValues(reason)
 	}
 	for _, state := range outageStates() {
 		m.outages.WithLabelValues(state)
@@ -137,7 +137,7 @@ func (m *metrics) batchDone(r Result, s store.Settlement) {
 		m.deadLettered.WithLabelValues(d.Reason).Inc()
 	}
 	for _, d := range s.Delays {
-		m.putOff.WithLabelValues(d.Reason).Inc()
+		m.delays.WithLabelValues(d.Reason).Inc()
 	}
 	m.keys.Add(float64(r.Keys))
 	m.messages.Add(float64(r.Messages))

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	positionsLife    = 10 * time.Minute // after which the journal is asked anew, since batches expire
+	positionsLife    = 10 * time.Minute // after which the journal is asked again, since batches expire
 	positionsOverlap = 30 * time.Second // longer than any settlement
 	positionsBatches = 8                // of this worker that cost as much to read, with what overlaps, as one epoch to ask for
 )
@@ -39,7 +39,7 @@ func (l *knownPositions) recent(ctx context.Context, store *store.Store) (map[st
 	return maps.Clone(l.last), nil
 }
 
-// all asks the journal anew.
+// all asks the journal again.
 func (l *knownPositions) all(ctx context.Context, store *store.Store) (map[string]uint64, error) {
 	now := time.Now()
 	positions, err := store.LastPositions(ctx)

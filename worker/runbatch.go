@@ -15,7 +15,7 @@ type Result struct {
 	Claimed  int           // rows
 	Full     bool          // the claim was as large as it may be: more rows probably wait
 	Unlinked int           // rows whose keys are gone and that are settled
-	Delayed  int           // rows put off after a failure of their own
+	Delayed  int           // rows delayed after a failure of their own
 	Dead     int           // rows dead-lettered
 	Repeats  int           // repeats scheduled
 	Keys     int           // distinct keys unlinked

@@ -41,9 +41,9 @@ type refusal struct {
 	err     error
 }
 
-// putOff makes requests wait. The log tells of those that Redis refuses for the first time, in one line for all of
+// postpone makes requests wait. The log tells of those that Redis refuses for the first time, in one line for all of
 // them.
-func (w *engine) putOff(ctx context.Context, refusals []refusal) error {
+func (w *engine) postpone(ctx context.Context, refusals []refusal) error {
 	var fresh []refusal
 	list := make([]store.SweepRefusal, len(refusals))
 	for i, r := range refusals {
@@ -57,5 +57,5 @@ func (w *engine) putOff(ctx context.Context, refusals []refusal) error {
 		w.log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
 			"kind", first.request.Kind, "name", first.request.Name, "error", first.err)
 	}
-	return w.store.PutOffSweeps(ctx, list, refusedDelay)
+	return w.store.PostponeSweeps(ctx, list, refusedDelay)
 }

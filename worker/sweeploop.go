@@ -39,7 +39,7 @@ func (w *engine) sweepLoop(ctx context.Context) {
 		case isLoss(err):
 			w.lossSeen.Store(true)
 			notify(w.wake)
-			timer.Reset(0) // the scan begins anew
+			timer.Reset(0) // the scan begins again
 			continue
 		case err != nil:
 			outages++

@@ -48,7 +48,7 @@ func (s *sweepRounds) sweepPatterns(ctx context.Context, requests []store.Sweep)
 		}
 	}
 	s.metrics.swept(len(patterns), result.Unlinked)
-	if err := s.putOff(ctx, refused); err != nil {
+	if err := s.postpone(ctx, refused); err != nil {
 		return 0, err
 	}
 	return len(requests), s.finishSweeps(ctx, m, swept, result.Position)

@@ -69,7 +69,7 @@ func (s *sweepRounds) run() (done int, err error) {
 			done += o.done
 			s.end(o)
 			if isLoss(o.err) {
-				cancel() // all of it begins anew
+				cancel() // all of it begins again
 			}
 		case <-s.sweepNow:
 		case <-ticker.C:

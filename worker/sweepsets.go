@@ -64,7 +64,7 @@ func (s *sweepRounds) sweepSets(ctx context.Context, requests []store.Sweep) (do
 			small = append(small, r)
 		}
 	}
-	err = errors.Join(s.putOff(ctx, refused), s.finishSweeps(ctx, m, small, taken.Position))
+	err = errors.Join(s.postpone(ctx, refused), s.finishSweeps(ctx, m, small, taken.Position))
 	if err != nil {
 		return 0, err
 	}
@@ -94,7 +94,7 @@ func (s *sweepRounds) sweepSet(ctx context.Context, m *invalidation.Map, r store
 	taken, err := s.redis.TakeSet(ctx, r.Name, r.ID, s.publishMembers(ctx, m))
 	switch {
 	case isRefusal(err):
-		err = s.putOff(ctx, []refusal{{r, err}})
+		err = s.postpone(ctx, []refusal{{r, err}})
 	case err == nil:
 		if err = s.finishSweeps(ctx, m, []store.Sweep{r}, taken.Position); err == nil {
 			s.tookSets(1)

@@ -25,7 +25,7 @@ func newPause(p process) *cobra.Command {
 		Use:   "pause",
 		Short: "Make all workers stop claiming",
 		Long: `Make all workers stop claiming and sweeping within about a second. The batch that they have in
-hand is finished, a scan of the keyspace is given up and begins anew afterwards. Rows wait,
+hand is finished, a scan of the keyspace is given up and begins again afterwards. Rows wait,
 nothing is lost, and applications notice nothing. Pausing again replaces reason and end.`,
 		Example: `  unstale pause --reason 'moving redis' --for 30m
   unstale resume`,

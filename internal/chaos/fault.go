@@ -187,7 +187,7 @@ func (s *stage) demote(ctx context.Context, was, is *node) error {
 	return s.follow(ctx, was)
 }
 
-// fillRedis makes Redis refuse writes for want of memory.
+// fillRedis makes Redis refuse writes for lack of memory.
 func fillRedis(ctx context.Context, s *stage, hold time.Duration) error {
 	master, _ := s.roles()
 	if err := master.client.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {

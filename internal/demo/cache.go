@@ -39,7 +39,7 @@ type cache struct {
 }
 
 // fill stores what is missing, as readers would, and returns how many values that were. What is there stays as it is,
-// right or wrong. With renew its time to live starts anew, so that nothing expires while somebody looks for what is
+// right or wrong. With renew its time to live starts again, so that nothing expires while somebody looks for what is
 // gone.
 func (c *cache) fill(ctx context.Context, renew bool) (filled int, err error) {
 	items, err := c.shop.load(ctx, c.names)

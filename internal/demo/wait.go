@@ -118,7 +118,7 @@ func (p *player) look(ctx context.Context, r *round) (all bool, err error) {
 
 // settledSQL reports whether the outbox holds work. Contract: no lock, a handful of rows, one snapshot: a row that is
 // settled and its sweep cannot both be overlooked. UTC_TIMESTAMP is when the statement began, and its snapshot may be
-// later and show a sweep that was requested in between; so only sweeps that were put off do not count.
+// later and show a sweep that was requested in between; so only sweeps that were postponed do not count.
 const settledSQL = `SELECT NOT EXISTS (SELECT 1 FROM cache_outbox) AND NOT EXISTS (SELECT 1 FROM cache_outbox_delayed)
 	AND NOT EXISTS (SELECT 1 FROM cache_outbox_sweeps WHERE not_before <= UTC_TIMESTAMP(6) + INTERVAL 5 SECOND)`
 

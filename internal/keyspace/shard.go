@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// shardsLife is how long the list of shards is remembered: asking costs a round trip. It is asked for anew after an
+// shardsLife is how long the list of shards is remembered: asking costs a round trip. It is asked for again after an
 // outage.
 const shardsLife = time.Second
 
@@ -62,7 +62,7 @@ func (s *shards) of(addr string) *Outage {
 }
 
 // shards lists the masters of a Cluster with their hash tags. A master that is replaced by its replica keeps its tag.
-// One whose slots move may get another, under which its beacon starts anew.
+// One whose slots move may get another, under which its beacon starts again.
 func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 	if k.cluster == nil {
 		return []shard{{}}, nil

@@ -26,7 +26,7 @@ var ErrClosed = errors.New("server is closed")
 type Server struct {
 	program *Program
 	folder  *folder
-	command func() *exec.Cmd                                // built anew for each run
+	command func() *exec.Cmd                                // built again for each run
 	probe   func(ctx context.Context) (ver string, _ error) // one attempt to talk to the server
 	ports   func() (int, error)                             // chooses a port for a first start
 

@@ -16,7 +16,7 @@ import (
 // length and its texts.
 const entryFormat = 1
 
-// A packer has what packing needs and need not be made anew each time.
+// A packer has what packing needs and need not be made again each time.
 type packer struct {
 	deflate *flate.Writer
 	raw     []byte

@@ -29,7 +29,7 @@ func (p *Pause) String() string {
 }
 
 // Contract for all: at most one row by primary key, without a lock where it is read. Repeating the first begins the
-// pause anew, repeating the last does nothing.
+// pause again, repeating the last does nothing.
 const (
 	pauseSQL = `REPLACE INTO cache_outbox_control (name, who, reason, began_at, ends_at)
 VALUES ('pause', ?, ?, UTC_TIMESTAMP(6), IF(? = 0, NULL, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))`

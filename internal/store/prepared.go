@@ -6,7 +6,7 @@ import (
 )
 
 // prepared are the statements of each batch and poll, which a session prepares when it first runs them. Parsing and
-// resolving them anew each time is a seventh of what a batch of five rows costs MySQL 9.7, and a fifth of what it costs
+// resolving them again each time is a seventh of what a batch of five rows costs MySQL 9.7, and a fifth of what it costs
 // MariaDB 10.11.
 var prepared = map[string]bool{
 	firstSQL: true, hot.claimSQL: true, hot.removeSQL: true, hot.removeOneSQL: true, journalSQL: true,
@@ -30,7 +30,7 @@ type driverConn interface {
 }
 
 // A preparing connection runs the statements of the map prepared. The server drops them with the session, and prepares
-// them anew by itself after a change of a table.
+// them again by itself after a change of a table.
 type preparing struct {
 	driverConn
 	stmts map[string]driver.Stmt // nil: this server, or what is in front of it, will not have it prepared

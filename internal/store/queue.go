@@ -45,6 +45,6 @@ FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORD
 	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox_delayed"),
 	deadLetterSQL:  fmt.Sprintf(deadLetterSQL, "o.first_id, o.attempts, o.repeated", "cache_outbox_delayed"),
-	delaySQL:       fmt.Sprintf(putOffSQL, "cache_outbox_delayed"),
+	delaySQL:       fmt.Sprintf(delayAgainSQL, "cache_outbox_delayed"),
 	repeatSQL:      fmt.Sprintf(repeatSQL, "o.first_id", "cache_outbox_delayed"),
 }

@@ -85,7 +85,7 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 		if err := c.delay(ctx, part); err != nil {
 			return nil, fmt.Errorf("delay: %w", err)
 		}
-		if c.queue == hot { // a delayed row is put off in place
+		if c.queue == hot { // a delayed row is delayed again in place
 			gone = appendIDs(gone, part, func(d Delay) uint64 { return d.ID })
 		}
 	}
@@ -203,7 +203,7 @@ FROM ` + listed
 
 // Contract: exclusive record locks on the rows listed, which the claim holds already, and on their entries of the index
 // on due_at. Repeating it moves due_at again.
-const putOffSQL = `UPDATE ` + listed + `
+const delayAgainSQL = `UPDATE ` + listed + `
 SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
 // delay puts rows off: in place when they are delayed already, otherwise by a copy inside the server.

@@ -64,7 +64,7 @@ func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) e
 }
 
 // Contract for both: no lock (a consistent read); at most LIMIT requests that are due, oldest first, by the primary key
-// or the index on kind, whose entries carry the id; what is put off is passed over.
+// or the index on kind, whose entries carry the id; what is postponed is passed over.
 const (
 	sweepColumns = `SELECT id, kind, name, requested_at, TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) AS age,
 attempts, COALESCE(error, '') AS error FROM cache_outbox_sweeps `
@@ -72,7 +72,7 @@ attempts, COALESCE(error, '') AS error FROM cache_outbox_sweeps `
 	sweepsOfSQL = sweepColumns + "FORCE INDEX (kind) WHERE kind = ? AND id > ? AND not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
 )
 
-// Sweeps lists the oldest requests that are not put off, at most limit. It locks nothing: what is requested meanwhile
+// Sweeps lists the oldest requests that are not postponed, at most limit. It locks nothing: what is requested meanwhile
 // comes next.
 func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 	return s.sweeps(ctx, sweepsSQL, limit)
@@ -99,7 +99,7 @@ const maxSweepCount = 1_000_000
 // Contract: no lock (a consistent read), at most LIMIT entries of the index on kind.
 const countSweepsSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps FORCE INDEX (kind) WHERE kind = ? AND not_before <= UTC_TIMESTAMP(6) LIMIT ?) AS counted"
 
-// CountSweeps counts the requests of a kind that are not put off, up to a million.
+// CountSweeps counts the requests of a kind that are not postponed, up to a million.
 func (s *Store) CountSweeps(ctx context.Context, kind SweepKind) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
@@ -212,18 +212,18 @@ func (w *Sweep) entry() Entry {
 }
 
 // Contract: exclusive locks on the rows listed, found by primary key. Repeating it counts another attempt.
-const putOffSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$.id', error TEXT PATH '$.error')) AS j
+const postponeSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$.id', error TEXT PATH '$.error')) AS j
 STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
 SET o.not_before = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, o.attempts = o.attempts + 1, o.error = j.error`
 
-// A SweepRefusal says why a request is put off.
+// A SweepRefusal says why a request is postponed.
 type SweepRefusal struct {
 	ID    uint64
 	Error string // that an operator will see
 }
 
-// PutOffSweeps makes requests wait.
-func (s *Store) PutOffSweeps(ctx context.Context, refusals []SweepRefusal, after time.Duration) error {
+// PostponeSweeps makes requests wait.
+func (s *Store) PostponeSweeps(ctx context.Context, refusals []SweepRefusal, after time.Duration) error {
 	for part := range slices.Chunk(refusals, settleChunk) {
 		list := make([]disposal, len(part))
 		for i, r := range part {
@@ -231,10 +231,10 @@ func (s *Store) PutOffSweeps(ctx context.Context, refusals []SweepRefusal, after
 		}
 		text, err := json.Marshal(list)
 		if err == nil {
-			err = s.exec(ctx, putOffSweepsSQL, string(text), after.Microseconds())
+			err = s.exec(ctx, postponeSweepsSQL, string(text), after.Microseconds())
 		}
 		if err != nil {
-			return fmt.Errorf("put off %d sweeps: %w", len(part), err)
+			return fmt.Errorf("postpone %d sweeps: %w", len(part), err)
 		}
 	}
 	return nil

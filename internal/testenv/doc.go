@@ -10,5 +10,5 @@
 // UNSTALE_TEST_SERVERS=env, docker or local allows only that one. UNSTALE_TEST_DB=mysql or mariadb chooses the
 // database; unset means MySQL, and MariaDB where only that is installed.
 //
-// A test never skips for want of a server: it fails and says what to install. Only tests import this package.
+// A test never skips for lack of a server: it fails and says what to install. Only tests import this package.
 package testenv
