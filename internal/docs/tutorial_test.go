@@ -63,10 +63,10 @@ func testTutorialServers(t *testing.T) {
 	}
 }
 
-// bare is the environment without what would set the program.
+// bare is the environment without what would set the program, or tell make that another one runs it.
 func bare() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		return regexp.MustCompile("^(UNSTALE_|MYSQL_|REDIS_|APP_ENV=)").MatchString(variable)
+		return regexp.MustCompile("^(UNSTALE_|MYSQL_|REDIS_|APP_ENV=|MAKE|MFLAGS=)").MatchString(variable)
 	})
 }
 
