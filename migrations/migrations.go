@@ -122,9 +122,9 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	return done, nil
 }
 
-// own are the tables whose rows workers make for themselves: the right to sweep, and how far a scan is. Losing them is
-// harmless.
-var own = []string{"cache_outbox_sweeper"}
+// own are the tables whose rows nobody wrote who would miss them: the right to sweep and how far a scan is, which workers
+// write, and the id of the outbox, in whose place the migration makes another.
+var own = []string{"cache_outbox_sweeper", "cache_outbox_source"}
 
 // refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that
 // makes no table takes no row with it.

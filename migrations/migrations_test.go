@@ -13,12 +13,13 @@ import (
 )
 
 // A migration makes a table, or none.
-const files = 11
+const files = 16
 
 var tables = []string{
 	"cache_outbox", "cache_outbox_delayed", "cache_outbox_dead", "cache_outbox_journal", "cache_outbox_sweeps", "", // changes the journal
 	"cache_outbox_control", "", // changes the sweeps
 	"cache_outbox_sweeper", "", "", // change the sweeps and the sweeper
+	"cache_outbox_source", "", "", "", "", // change the delayed rows, the dead letters, the sweeps and the journal
 }
 
 func countTables(t *testing.T, db *sql.DB) int {
@@ -37,7 +38,7 @@ func TestUpCheckDown(t *testing.T) {
 	t.Parallel()
 	ctx, db := context.Background(), testenv.MySQL(t).DB
 	err := migrations.Check(ctx, db)
-	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 11; run `unstale migrate up`") {
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 16; run `unstale migrate up`") {
 		t.Errorf("check of an empty database: %v", err)
 	}
 	for want := files; want >= 0; want -= files { // all applied at first, none the second time
@@ -49,7 +50,7 @@ func TestUpCheckDown(t *testing.T) {
 	if err := migrations.Check(ctx, db); err != nil {
 		t.Errorf("check after up: %v", err)
 	}
-	if n := countTables(t, db); n != files-4 {
+	if n := countTables(t, db); n != files-8 {
 		t.Errorf("%d tables after up", n)
 	}
 	for left := files - 1; left >= 0; left-- {
@@ -82,7 +83,7 @@ func TestCheckOfANewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := migrations.Check(ctx, db)
-	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 11; deploy the newer binary") {
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 16; deploy the newer binary") {
 		t.Errorf("got %v", err)
 	}
 }
