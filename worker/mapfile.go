@@ -21,6 +21,7 @@ type mapFile struct {
 	path    string
 	env     func(string) (string, bool)
 	current atomic.Pointer[invalidation.Map]
+	lease   settleLease
 	reload  chan struct{}
 
 	mu   sync.Mutex // guards src
@@ -44,11 +45,16 @@ func openMapFile(path string, env func(string) (string, bool)) (*mapFile, error)
 func compiledMap(m *invalidation.Map) *mapFile {
 	f := &mapFile{}
 	f.current.Store(m)
+	f.lease.set(m.Lease())
 	return f
 }
 
 // Map is the current map.
 func (f *mapFile) Map() *invalidation.Map { return f.current.Load() }
+
+// SettleLease is how long after its request a sweep settles: the longest lease that a reader may hold. A map with a
+// shorter lease shortens it only when the leases of the map before have run out.
+func (f *mapFile) SettleLease() time.Duration { return f.lease.longest() }
 
 // Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any case. It does not
 // wait.
@@ -71,6 +77,7 @@ func (f *mapFile) read() (changed bool, err error) {
 		return false, f.once(src, err)
 	}
 	recovered := f.fail != nil
+	f.lease.set(m.Lease())
 	old := f.current.Swap(m)
 	if old != nil {
 		for _, entity := range old.Entities() {

@@ -13,10 +13,11 @@ import (
 // request was made may have stored it after the sweep had gone by, which the next sweep finds if it begins when every
 // lease of that time has run out. A sweep that began as late as that was the settling one.
 func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, position keyspace.Position) error {
-	swept := store.Swept{SettleAfter: m.Lease(), Position: store.Position(position), MapVersion: m.Version()}
+	lease := w.maps.SettleLease()
+	swept := store.Swept{SettleAfter: lease, Position: store.Position(position), MapVersion: m.Version()}
 	var again []store.Sweep
 	for _, r := range requests {
-		if r.Age() < m.Lease() {
+		if r.Age() < lease {
 			swept.Settling = append(swept.Settling, r)
 		} else {
 			swept.Finished = append(swept.Finished, r)
