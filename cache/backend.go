@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // replicaPause is for how long a server is left alone that answered READONLY.
@@ -31,7 +33,8 @@ type backend struct {
 }
 
 func newBackend(config Config) *backend {
-	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks, probe: "lock:fill:{" + strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe}"}
+	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks}
+	b.probe, _ = protocol.LeaseKey(strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe")
 	switch client := config.Redis.(type) {
 	case *redis.Client:
 		b.heeds = client.Options().ContextTimeoutEnabled
@@ -149,24 +152,22 @@ type call struct {
 	args   []any
 }
 
-// run sends scripts in one pipeline, with gets after them, and sends those again in full that the server has not seen
-// before. Every reply is looked at by the caller; the error is that of the pipeline as a whole.
-func (b *backend) run(ctx context.Context, calls []call, gets []string) ([]*redis.Cmd, []*redis.StringCmd, error) {
-	if len(calls) == 1 && len(gets) == 0 {
+// run sends scripts in one pipeline, with the stamps of tags after them, and sends those again in full that the server has
+// not seen before. The caller looks at every reply; the error is a fault as classify names it.
+func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
+	if len(calls) == 1 && len(tags) == 0 {
 		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
-		return []*redis.Cmd{cmd}, nil, cmd.Err()
+		return []*redis.Cmd{cmd}, nil, classify(cmd.Err())
 	}
-	cmds, reads := make([]*redis.Cmd, len(calls)), make([]*redis.StringCmd, len(gets))
-	_, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds := make([]*redis.Cmd, len(calls))
+	all, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, c := range calls {
 			cmds[i] = c.script.EvalSha(ctx, p, c.keys, c.args...)
 		}
-		for i, key := range gets {
-			reads[i] = p.Get(ctx, key)
-		}
+		readStamps(ctx, p, tags)
 		return nil
 	})
-	if err = ownFault(err); err != nil {
+	if err = classify(err); err != nil {
 		return nil, nil, err
 	}
 	for i, c := range calls {
@@ -177,13 +178,28 @@ func (b *backend) run(ctx context.Context, calls []call, gets []string) ([]*redi
 			return nil, nil, err
 		}
 	}
-	for _, r := range reads {
-		if err := classify(r.Err()); err != nil {
-			return nil, nil, err
-		}
-	}
-	return cmds, reads, nil
+	stamps, err := stampsRead(tags, all[len(calls):])
+	return cmds, stamps, err
 }
 
-// ownFault is the error of a pipeline unless it is only an answer to one of its commands.
-func ownFault(err error) error { return classify(err) }
+// readStamps adds to a pipeline what reads the stamps of tags without making any.
+func readStamps(ctx context.Context, p redis.Pipeliner, tags []string) {
+	for _, tag := range tags {
+		p.Get(ctx, protocol.StampKey(tag))
+	}
+}
+
+// stampsRead are the answers to readStamps: "" for a stamp that is missing or no text.
+func stampsRead(tags []string, cmds []redis.Cmder) (map[string]string, error) {
+	if len(tags) == 0 {
+		return nil, nil
+	}
+	stamps := make(map[string]string, len(tags))
+	for i, tag := range tags {
+		if err := classify(cmds[i].Err()); err != nil {
+			return nil, err
+		}
+		stamps[tag] = cmds[i].(*redis.StringCmd).Val()
+	}
+	return stamps, nil
+}

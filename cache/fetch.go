@@ -168,9 +168,8 @@ func (r *request) await(ctx context.Context, found reading, away bool, arrival u
 	if round < mostRounds && found.state != foreign {
 		fl, own = r.c.flights.join(id)
 	}
-	if own && !r.c.launch(func() { r.run(ctx, fl, found, away) }) {
-		r.c.flights.seal(fl)
-		fl.finish(outcome{err: ErrClosed})
+	if own {
+		r.start(ctx, fl, found, away)
 	}
 	o, err := r.wait(ctx, fl, found)
 	switch {
@@ -235,10 +234,15 @@ func (r *request) refresh(ctx context.Context, found reading) {
 	if r.c.flights.under(id) {
 		return
 	}
-	fl, own := r.c.flights.join(id)
-	if own && !r.c.launch(func() { r.run(ctx, fl, found, false) }) {
-		r.c.flights.seal(fl)
-		fl.finish(outcome{err: ErrClosed})
+	if fl, own := r.c.flights.join(id); own {
+		r.start(ctx, fl, found, false)
+	}
+}
+
+// start runs a flight in a goroutine of its own.
+func (r *request) start(ctx context.Context, fl *flight, found reading, away bool) {
+	if !r.c.launch(func() { r.run(ctx, fl, found, away) }) {
+		r.c.flights.end(fl, outcome{err: ErrClosed})
 	}
 }
 

@@ -97,16 +97,16 @@ func (f *flights) leave(fl *flight) {
 	}
 }
 
-// finish gives the outcome to all that wait. Only the first one counts, and finish reports whether this was it.
-func (fl *flight) finish(o outcome) bool {
+// end seals a flight and gives the outcome to all that wait. Only the first one counts.
+func (f *flights) end(fl *flight, o outcome) {
+	f.seal(fl)
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if fl.finished {
-		return false
+		return
 	}
 	fl.finished, fl.outcome = true, o
 	close(fl.done)
-	return true
 }
 
 // counts reports whether the outcome may be given to a caller that did not begin the flight: its load began after the

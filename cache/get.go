@@ -37,12 +37,16 @@ func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 
 // Has reports whether Redis holds a value of a key that counts, whatever its type. The error is Redis' or the context's.
 func (c *Cache) Has(ctx context.Context, key string) (bool, error) {
-	r := &request{c: c, key: key, name: c.name(key), p: c.config.Policy, decode: func(Codec, []byte) (any, error) { return nil, nil }}
-	found, err := r.read(ctx)
+	found, err := c.untyped(key).read(ctx)
 	if err != nil {
 		return false, fmt.Errorf("has: %w", err)
 	}
 	return found.state >= stale && found.entry.Negative == 0, nil
+}
+
+// untyped is a request that looks at no value.
+func (c *Cache) untyped(key string) *request {
+	return &request{c: c, key: key, name: c.name(key), p: c.config.Policy, decode: func(Codec, []byte) (any, error) { return nil, nil }}
 }
 
 // Expire gives a cached value another time to live from now on, and reports whether it did: not where there is none that
@@ -52,7 +56,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 	if ttl < time.Millisecond || ttl > longestTTL {
 		return false, fmt.Errorf("expire: the time is %v, wanted a millisecond to %v", ttl, longestTTL)
 	}
-	r := &request{c: c, key: key, name: c.name(key), p: c.config.Policy, decode: func(Codec, []byte) (any, error) { return nil, nil }}
+	r := c.untyped(key)
 	found, err := r.read(ctx)
 	if err != nil || found.state < stale {
 		return false, wrapped("expire", err)

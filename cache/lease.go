@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,47 +40,76 @@ func namesOf(name string) names {
 	return names{lease, hold, name, ok}
 }
 
+// keys are what the scripts of leases and fills are given.
+func (n names) keys() []string { return []string{n.lease, n.hold, n.value} }
+
 // A grant is the lease script's answer.
 type grant struct {
-	kind   string // lease, value, taken or held
+	kind   string // lease, value, taken or held, or "" with err
 	text   string // the lease's, or the value
 	wait   time.Duration
 	stamps map[string]string // made or read before the load; "" for a tag that is held
 	sent   time.Time
+	err    error // for this key alone
 }
 
-// lease asks for a key's lease, and reads or makes the stamps of tags for entries of the given life.
-func (c *Cache) lease(ctx context.Context, n names, token, useless string, tags []string, life time.Duration) (grant, error) {
-	calls := []call{{leaseScript, []string{n.lease, n.hold, n.value}, []any{token, c.config.Lease.Milliseconds(), useless}}}
-	calls = c.stampCalls(calls, tags, life)
+func grantOf(cmd *redis.Cmd) (g grant) {
+	parts, err := cmd.Slice()
+	if err != nil || len(parts) != 2 {
+		return grant{err: fmt.Errorf("unexpected answer %v: %w", parts, err)}
+	}
+	g.kind, _ = parts[0].(string)
+	switch rest := parts[1].(type) {
+	case string:
+		g.text = rest
+	case int64:
+		g.wait = time.Duration(rest) * time.Millisecond
+	}
+	return g
+}
+
+// leases asks for the lease of each job's key, and reads or makes the stamps of their tags. All jobs have the same tags and
+// policy.
+func (c *Cache) leases(ctx context.Context, jobs []*job) ([]grant, error) {
+	calls := make([]call, len(jobs))
+	for i, j := range jobs {
+		if j.token == "" {
+			j.token = rand.Text()
+		}
+		calls[i] = call{leaseScript, j.names.keys(), []any{j.token, c.config.Lease.Milliseconds(), j.useless}}
+	}
+	tags := jobs[0].tags
+	calls = c.stampCalls(calls, tags, jobs[0].longest())
 	sent := time.Now()
-	g, err := send(ctx, c.redis, "lease", func(ctx context.Context) (grant, error) {
+	return send(ctx, c.redis, "lease", func(ctx context.Context) ([]grant, error) {
 		cmds, _, err := c.redis.run(ctx, calls, nil)
 		if err != nil {
-			return grant{}, err
+			return nil, err
 		}
-		parts, err := cmds[0].Slice()
-		if err != nil || len(parts) != 2 {
-			return grant{}, fmt.Errorf("unexpected answer %v: %w", parts, err)
+		stamps, err := stampsOf(tags, cmds[len(jobs):])
+		if err != nil {
+			return nil, err
 		}
-		var g grant
-		g.kind, _ = parts[0].(string)
-		switch rest := parts[1].(type) {
-		case string:
-			g.text = rest
-		case int64:
-			g.wait = time.Duration(rest) * time.Millisecond
+		grants := make([]grant, len(jobs))
+		for i, cmd := range cmds[:len(jobs)] {
+			g := grantOf(cmd)
+			g.stamps, g.sent = stamps, sent
+			if at := timeOf(g.text); g.kind == "lease" && at > 0 && c.redis.clock.due() {
+				c.redis.clock.heard(at, sent)
+			}
+			grants[i] = g
 		}
-		g.stamps, err = stampsOf(tags, cmds[1:])
-		return g, err
+		return grants, nil
 	})
-	g.sent = sent
-	if g.kind == "lease" && err == nil {
-		if at := timeOf(g.text); at > 0 && c.redis.clock.due() {
-			c.redis.clock.heard(at, sent)
-		}
+}
+
+// lease is leases for one job.
+func (c *Cache) lease(ctx context.Context, j *job) (grant, error) {
+	grants, err := c.leases(ctx, []*job{j})
+	if err != nil {
+		return grant{}, err
 	}
-	return g, err
+	return grants[0], grants[0].err
 }
 
 // stampCalls appends a run of the stamp script for each tag. All are stampable.
@@ -127,33 +158,34 @@ func (c *Cache) makeStamps(ctx context.Context, tags []string, life time.Duratio
 	})
 }
 
-// fill stores an entry's text under a lease. It reports whether that was accepted, and whether the stamps were the same
-// still when it was.
-func (c *Cache) fill(ctx context.Context, n names, lease string, text []byte, life time.Duration, stamps map[string]string) (accepted, same bool, err error) {
-	tags := make([]string, 0, len(stamps))
-	keys := make([]string, 0, len(stamps))
-	for tag := range stamps {
-		tags = append(tags, tag)
-		keys = append(keys, protocol.StampKey(tag))
+// A filling is Redis' answer to a parcel: whether it was accepted, and whether the stamps were the same still when it was.
+type filling struct {
+	accepted, same bool
+	err            error // for this key alone
+}
+
+// fill stores parcels, each under its job's lease.
+func (c *Cache) fill(ctx context.Context, parcels []parcel) ([]filling, error) {
+	calls := make([]call, len(parcels))
+	var tags []string
+	for i, p := range parcels {
+		calls[i] = call{fillScript, p.job.names.keys(), []any{p.job.lease, p.text, max(p.life.Milliseconds(), 1)}}
+		tags = slices.AppendSeq(tags, maps.Keys(p.entry.Tags))
 	}
-	calls := []call{{fillScript, []string{n.lease, n.hold, n.value}, []any{lease, text, max(life.Milliseconds(), 1)}}}
-	type result struct{ accepted, same bool }
-	got, err := send(ctx, c.redis, "fill", func(ctx context.Context) (result, error) {
-		cmds, reads, err := c.redis.run(ctx, calls, keys)
+	slices.Sort(tags)
+	tags = slices.Compact(tags)
+	return send(ctx, c.redis, "fill", func(ctx context.Context) ([]filling, error) {
+		cmds, stamps, err := c.redis.run(ctx, calls, tags)
 		if err != nil {
-			return result{}, err
+			return nil, err
 		}
-		stored, err := cmds[0].Int()
-		if err != nil {
-			return result{}, err
+		fillings := make([]filling, len(parcels))
+		for i, cmd := range cmds {
+			stored, err := cmd.Int()
+			fillings[i] = filling{stored == 1, parcels[i].entry.stands(stamps), err}
 		}
-		same := true
-		for i, tag := range tags {
-			same = same && reads[i].Val() == stamps[tag] && stamps[tag] != ""
-		}
-		return result{stored == 1, same}, nil
+		return fillings, nil
 	})
-	return got.accepted, got.same, err
 }
 
 // release gives a lease back.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -30,7 +31,7 @@ func (c *Cache) listen(ctx context.Context) {
 		if stood {
 			pause = firstListenPause
 		}
-		if !sleep(ctx, jittered(pause)) {
+		if sleep.For(ctx, jittered(pause)) != nil {
 			return
 		}
 	}

@@ -2,11 +2,12 @@ package cache
 
 import (
 	"context"
-	"crypto/rand"
-	mrand "math/rand/v2"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A job is the work of one flight.
@@ -14,6 +15,7 @@ type job struct {
 	*request
 	fl      *flight
 	names   names
+	token   string // of all its requests for the lease
 	useless string
 	tags    []string
 	lease   string // held by this job, or ""
@@ -24,19 +26,28 @@ type job struct {
 	started uint64
 }
 
+func (r *request) job(fl *flight, useless string) *job {
+	return &job{request: r, fl: fl, names: namesOf(r.name), useless: useless, tags: r.p.o.Tags}
+}
+
+// granted takes note of a lease that was asked for after the mark.
+func (j *job) granted(g grant, since mark) {
+	j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, since
+}
+
 // run is a flight: it takes the lease, loads, fills, and tells all that wait.
 func (r *request) run(ctx context.Context, fl *flight, found reading, away bool) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(r.c.life, cancel)()
-	j := &job{request: r, fl: fl, names: namesOf(r.name), useless: found.useless(), tags: r.p.o.Tags, away: away}
+	j := r.job(fl, found.useless())
+	j.away = away
 	if tags := r.allTags(&found.entry); stampable(tags) {
 		j.tags = tags
 	}
 	if found.state != foreign && !away && j.names.ok && stampable(j.tags) {
 		if value, ended := j.acquire(ctx, found); ended {
-			r.c.flights.seal(fl)
-			fl.finish(value)
+			r.c.flights.end(fl, value)
 			return
 		}
 	}
@@ -48,12 +59,11 @@ func (r *request) run(ctx context.Context, fl *flight, found reading, away bool)
 
 // acquire takes the lease. ended says that a value was found instead, or that there is no more time.
 func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool) {
-	token, c := rand.Text(), j.c
+	c := j.c
 	end := time.Now().Add(c.config.Lease)
-	longest := j.longest()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		mark, again := c.memory.mark(), false
-		g, err := c.lease(ctx, j.names, token, j.useless, j.tags, longest)
+		g, err := c.lease(ctx, j)
 		switch {
 		case ctx.Err() != nil:
 			return outcome{err: ErrClosed}, true
@@ -61,7 +71,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 			j.away = classify(err) != nil
 			return o, false
 		case g.kind == "lease":
-			j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, mark
+			j.granted(g, mark)
 			return o, false
 		case g.kind == "held":
 			return o, false
@@ -86,7 +96,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 		if time.Now().After(end) {
 			return o, false // whoever holds the lease has had time enough: load, and store nothing
 		}
-		if !again && !sleep(ctx, min(jittered(pause), max(g.wait, time.Millisecond))) {
+		if !again && sleep.For(ctx, min(jittered(pause), max(g.wait, time.Millisecond))) != nil {
 			return outcome{err: ErrClosed}, true
 		}
 	}
@@ -117,12 +127,11 @@ func (j *job) perform(ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		late.Store(true)
-		c.flights.seal(j.fl)
 		err := ErrLoadTimeout
 		if c.life.Err() != nil {
 			err = ErrClosed
 		}
-		j.fl.finish(outcome{err: err})
+		c.flights.end(j.fl, outcome{err: err})
 	})()
 	select {
 	case c.slots <- struct{}{}:
@@ -143,8 +152,7 @@ func (j *job) perform(ctx context.Context) {
 	}
 	o := outcome{value: value, err: err, started: j.started, negative: isNotFound(err)}
 	stored := j.store(context.WithoutCancel(ctx), fill, &o, cost)
-	c.flights.seal(j.fl)
-	j.fl.finish(o)
+	c.flights.end(j.fl, o)
 	if !stored {
 		j.giveBack()
 	}
@@ -171,17 +179,5 @@ func (j *job) giveBack() {
 }
 
 func jittered(d time.Duration) time.Duration {
-	return time.Duration((0.5 + mrand.Float64()) * float64(d))
-}
-
-// sleep waits, and reports false when the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return time.Duration((0.5 + rand.Float64()) * float64(d))
 }

@@ -2,8 +2,9 @@ package cache
 
 import (
 	"context"
-	"crypto/rand"
 	"time"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // FetchMany is Fetch for several keys: one round trip to each node for those that are cached, one more for the leases of
@@ -69,7 +70,7 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 			found = readings[i]
 		}
 		b.c.counts.read(found.state)
-		j := &job{request: r, fl: alone(flightID{name: r.name}), names: namesOf(r.name), useless: found.useless(), tags: r.p.o.Tags}
+		j := r.job(alone(flightID{name: r.name}), found.useless())
 		j.away = err != nil || found.state == foreign || !j.names.ok || !stampable(j.tags)
 		switch {
 		case found.state < stale:
@@ -114,7 +115,7 @@ func (b *group) fill(ctx context.Context, jobs []*job, values map[string]any, wa
 		if jobs = others; len(jobs) == 0 || !wait {
 			return nil
 		}
-		if !sleep(ctx, jittered(pause)) {
+		if sleep.For(ctx, jittered(pause)) != nil {
 			return ctx.Err()
 		}
 	}
@@ -136,7 +137,7 @@ func (b *group) acquire(ctx context.Context, jobs []*job, values map[string]any)
 		return mine, nil
 	}
 	mark := b.c.memory.mark()
-	grants, err := b.leases(ctx, asking)
+	grants, err := b.c.leases(ctx, asking)
 	if err != nil {
 		for _, j := range asking {
 			j.away = true
@@ -146,7 +147,7 @@ func (b *group) acquire(ctx context.Context, jobs []*job, values map[string]any)
 	for i, j := range asking {
 		switch g := grants[i]; g.kind {
 		case "lease":
-			j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, mark
+			j.granted(g, mark)
 			mine = append(mine, j)
 		case "taken":
 			others = append(others, j)
@@ -164,39 +165,9 @@ func (b *group) acquire(ctx context.Context, jobs []*job, values map[string]any)
 			default:
 				mine = append(mine, j)
 			}
-		default:
+		default: // held or refused: loaded and not stored
 			mine = append(mine, j)
 		}
 	}
 	return mine, others
-}
-
-// leases is one pipeline of the lease script, with the stamps of all tags. All jobs have one policy.
-func (b *group) leases(ctx context.Context, jobs []*job) ([]grant, error) {
-	tags := jobs[0].tags
-	calls := b.c.stampCalls(nil, tags, jobs[0].longest())
-	for _, j := range jobs {
-		calls = append(calls, call{leaseScript, []string{j.names.lease, j.names.hold, j.names.value}, []any{rand.Text(), b.c.config.Lease.Milliseconds(), j.useless}})
-	}
-	sent := time.Now()
-	return send(ctx, b.c.redis, "lease", func(ctx context.Context) ([]grant, error) {
-		cmds, _, err := b.c.redis.run(ctx, calls, nil)
-		if err != nil {
-			return nil, err
-		}
-		stamps, err := stampsOf(tags, cmds)
-		if err != nil {
-			return nil, err
-		}
-		grants := make([]grant, len(jobs))
-		for i, cmd := range cmds[len(tags):] {
-			g := grant{stamps: stamps, sent: sent}
-			if parts, err := cmd.Slice(); err == nil && len(parts) == 2 {
-				g.kind, _ = parts[0].(string)
-				g.text, _ = parts[1].(string)
-			}
-			grants[i] = g // one that was refused is loaded and not stored
-		}
-		return grants, nil
-	})
 }

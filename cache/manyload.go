@@ -4,12 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/unstale/unstale/protocol"
 )
 
 // perform loads for jobs in one call and stores what they may store.
@@ -90,58 +85,32 @@ func (b *group) call(ctx context.Context, keys []string) (map[string]any, error)
 // store fills Redis and the memory in one pipeline.
 func (b *group) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []outcome, cost time.Duration) {
 	c := b.c
-	var calls []call
 	var parcels []parcel
-	var whose []int
-	stamps := map[string]string{}
+	var whose []*outcome
 	for i, j := range jobs {
 		if j.lease == "" {
 			continue
 		}
 		p, err := j.pack(ctx, fill, &outcomes[i], cost)
 		if err != nil {
-			c.counts.failed(err)
+			c.counts.failed()
 		}
-		if err != nil || p.text == nil {
-			continue
+		if p.text != nil {
+			parcels, whose = append(parcels, p), append(whose, &outcomes[i])
 		}
-		for tag, stamp := range p.entry.Tags {
-			stamps[tag] = stamp
-		}
-		calls = append(calls, call{fillScript, []string{j.names.lease, j.names.hold, j.names.value}, []any{j.lease, p.text, max(p.life.Milliseconds(), 1)}})
-		parcels, whose = append(parcels, p), append(whose, i)
 	}
-	if len(calls) == 0 {
+	if len(parcels) == 0 {
 		return
 	}
-	var tags, names []string
-	for tag := range stamps {
-		tags, names = append(tags, tag), append(names, protocol.StampKey(tag))
-	}
-	type answers struct {
-		fills  []*redis.Cmd
-		stamps []*redis.StringCmd
-	}
-	got, err := send(ctx, c.redis, "fill", func(ctx context.Context) (answers, error) {
-		cmds, reads, err := c.redis.run(ctx, calls, names)
-		return answers{cmds, reads}, err
-	})
+	fillings, err := c.fill(ctx, parcels)
 	if err != nil {
-		c.counts.failed(err)
+		c.counts.failed()
 		return
 	}
 	for i, p := range parcels {
-		same := true
-		for tag, stamp := range p.entry.Tags {
-			// A call of one command has read no stamps; run then reads none, so there is a stamp for each tag here.
-			at := slices.Index(tags, tag)
-			same = same && got.stamps[at].Val() == stamp
-		}
-		j := jobs[whose[i]]
-		stored, _ := got.fills[i].Int()
-		j.filled(p, &outcomes[whose[i]], stored == 1, same)
-		if stored == 1 {
-			j.lease = ""
+		p.filled(fillings[i], whose[i])
+		if fillings[i].accepted {
+			p.job.lease = ""
 		}
 	}
 }

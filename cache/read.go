@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/unstale/unstale/protocol"
 )
 
 // A reading is what Redis holds under a key, and what it is good for.
@@ -45,63 +43,68 @@ func (r reading) useless() string {
 
 // raw is what one round trip brings.
 type raw struct {
-	text   []byte
-	stamps map[string]string // of the tags that were asked for, "" for none
-	list   bool              // the key holds no text
+	text []byte
+	list bool // the key holds no text
 }
 
 // read asks Redis for a key's value, and judges it. The error is that Redis is away, or the caller's context's.
 func (r *request) read(ctx context.Context) (reading, error) {
-	got, err := r.c.readRaw(ctx, r.name, r.p.o.Tags, r.slide())
+	if len(r.p.o.Tags) == 0 && !r.c.redis.clock.due() {
+		slide := r.slide()
+		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return get(ctx, r.c.redis.client, r.name, slide).Bytes() })
+		got, err := rawOf(text, err)
+		if err != nil {
+			return reading{}, err
+		}
+		return r.judgeRaw(ctx, got, nil)
+	}
+	raws, stamps, err := r.c.readRaw(ctx, []*request{r})
 	if err != nil {
 		return reading{}, err
 	}
-	if got.list {
-		return reading{state: foreign}, nil
-	}
-	return r.judge(ctx, got.text, got.stamps)
+	return r.judgeRaw(ctx, raws[0], stamps)
 }
 
-// readRaw is one GET or GETEX, with the stamps of tags, and now and then with Redis' time.
-func (c *Cache) readRaw(ctx context.Context, name string, tags []string, slide time.Duration) (raw, error) {
+// readRaw is one GET or GETEX for each request, with the stamps of their policy's tags, and now and then with Redis' time.
+// All have one policy.
+func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[string]string, error) {
 	b := c.redis
-	due := b.clock.due()
-	if !due && len(tags) == 0 {
-		text, err := send(ctx, b, "read", func(ctx context.Context) ([]byte, error) { return get(ctx, b.client, name, slide).Bytes() })
-		return rawOf(text, err)
+	tags, due, sent := requests[0].p.o.Tags, b.clock.due(), time.Now()
+	type answer struct {
+		raws   []raw
+		stamps map[string]string
 	}
-	sent := time.Now()
-	return send(ctx, b, "read", func(ctx context.Context) (raw, error) {
-		var value *redis.StringCmd
-		var now *redis.TimeCmd
-		stamps := make([]*redis.StringCmd, len(tags))
-		_, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			value = get(ctx, p, name, slide)
-			for i, tag := range tags {
-				stamps[i] = p.Get(ctx, protocol.StampKey(tag))
+	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
+		cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, r := range requests {
+				get(ctx, p, r.name, r.slide())
 			}
+			readStamps(ctx, p, tags)
 			if due {
-				now = p.Time(ctx)
+				p.Time(ctx)
 				p.Unlink(ctx, b.probe) // the write probe: a replica refuses it
 			}
 			return nil
 		})
 		if err := classify(err); err != nil {
-			return raw{}, err
+			return a, err
 		}
-		if due && now.Err() == nil {
-			b.clock.heard(now.Val().UnixMicro(), sent)
+		a.raws = make([]raw, len(requests))
+		for i := range requests {
+			if a.raws[i], err = rawOf(cmds[i].(*redis.StringCmd).Bytes()); err != nil {
+				return a, err
+			}
 		}
-		got, err := rawOf(value.Bytes())
-		if err != nil {
-			return raw{}, err
+		cmds = cmds[len(requests):]
+		if due {
+			if now := cmds[len(tags)].(*redis.TimeCmd); now.Err() == nil {
+				b.clock.heard(now.Val().UnixMicro(), sent)
+			}
 		}
-		got.stamps = map[string]string{}
-		for i, tag := range tags {
-			got.stamps[tag] = stamps[i].Val()
-		}
-		return got, nil
+		a.stamps, err = stampsRead(tags, cmds)
+		return a, err
 	})
+	return got.raws, got.stamps, err
 }
 
 // getter is a client or a pipeline.
@@ -128,6 +131,14 @@ func rawOf(text []byte, err error) (raw, error) {
 		return raw{list: true}, nil
 	}
 	return raw{}, err
+}
+
+// judgeRaw is judge for what was read from Redis.
+func (r *request) judgeRaw(ctx context.Context, got raw, stamps map[string]string) (reading, error) {
+	if got.list {
+		return reading{state: foreign}, nil
+	}
+	return r.judge(ctx, got.text, stamps)
 }
 
 // judge says what a text is good for. Stamps that are not among those at hand are read.
@@ -211,35 +222,21 @@ func (c *Cache) stand(ctx context.Context, e *entry, stamps map[string]string) (
 		}
 	}
 	if len(missing) > 0 {
-		more, err := c.readStamps(ctx, missing)
+		more, err := c.stamps(ctx, missing)
 		if err != nil {
 			return false, err
 		}
-		all := maps.Clone(more)
-		maps.Copy(all, stamps)
-		stamps = all
+		maps.Copy(more, stamps)
+		stamps = more
 	}
 	return e.stands(stamps), nil
 }
 
-// readStamps reads stamps without making any.
-func (c *Cache) readStamps(ctx context.Context, tags []string) (map[string]string, error) {
+// stamps reads stamps without making any.
+func (c *Cache) stamps(ctx context.Context, tags []string) (map[string]string, error) {
 	return send(ctx, c.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
-		cmds := make([]*redis.StringCmd, len(tags))
-		_, err := c.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, tag := range tags {
-				cmds[i] = p.Get(ctx, protocol.StampKey(tag))
-			}
-			return nil
-		})
-		if err := classify(err); err != nil {
-			return nil, err
-		}
-		stamps := make(map[string]string, len(tags))
-		for i, tag := range tags {
-			stamps[tag] = cmds[i].Val()
-		}
-		return stamps, nil
+		_, stamps, err := c.redis.run(ctx, nil, tags)
+		return stamps, err
 	})
 }
 

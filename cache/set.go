@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"reflect"
 	"time"
@@ -26,19 +25,19 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 		return nil, ErrClosed
 	}
 	r := &request{c: c, key: key, name: c.name(key), p: p}
-	j := &job{request: r, fl: alone(flightID{name: r.name}), names: namesOf(r.name), tags: p.o.Tags}
+	j := r.job(alone(flightID{name: r.name}), anyValue)
 	if !j.names.ok || !stampable(j.tags) {
 		return nil, fmt.Errorf("take lease: %w: the braces of the key or a tag leave it without one", ErrTaken)
 	}
 	mark := c.memory.mark()
-	g, err := c.lease(ctx, j.names, rand.Text(), anyValue, j.tags, j.longest())
+	g, err := c.lease(ctx, j)
 	switch {
 	case err != nil:
 		return nil, wrapped("take lease", err)
 	case g.kind != "lease":
 		return nil, fmt.Errorf("take lease: %w for another %v", ErrTaken, g.wait.Round(time.Millisecond))
 	}
-	j.lease, j.taken, j.stamps, j.since = g.text, g.sent, g.stamps, mark
+	j.granted(g, mark)
 	return &Lease{j}, nil
 }
 

@@ -45,7 +45,7 @@ func (c *counts) filled(accepted bool) {
 	}
 }
 
-func (c *counts) failed(error) { c.errors.Add(1) }
+func (c *counts) failed() { c.errors.Add(1) }
 
 // Statistics returns what was counted so far.
 func (c *Cache) Statistics() Statistics {

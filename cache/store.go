@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -17,13 +18,14 @@ func (j *job) store(ctx context.Context, fill *Fill, o *outcome, cost time.Durat
 	}
 	stored, err := j.fillWith(ctx, fill, o, cost)
 	if err != nil {
-		j.c.counts.failed(err)
+		j.c.counts.failed()
 	}
 	return stored
 }
 
 // A parcel is what a fill sends.
 type parcel struct {
+	job   *job
 	entry entry
 	text  []byte
 	life  time.Duration
@@ -31,6 +33,7 @@ type parcel struct {
 
 // pack makes the parcel of an outcome. An empty text means that nothing may be stored.
 func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (p parcel, err error) {
+	p.job = j
 	p.entry, p.life = j.entry(fill, o, cost)
 	if p.life <= 0 || !j.stampedBy(ctx, fill, &p.entry) {
 		return parcel{}, nil
@@ -51,18 +54,22 @@ func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Du
 	if err != nil || p.text == nil {
 		return false, err
 	}
-	accepted, same, err := j.c.fill(ctx, j.names, j.lease, p.text, p.life, p.entry.Tags)
+	fillings, err := j.c.fill(ctx, []parcel{p})
+	if err == nil {
+		err = fillings[0].err
+	}
 	if err != nil {
 		return false, err
 	}
-	j.filled(p, o, accepted, same)
-	return accepted, nil
+	p.filled(fillings[0], o)
+	return fillings[0].accepted, nil
 }
 
-// filled takes note of Redis' answer to a parcel.
-func (j *job) filled(p parcel, o *outcome, accepted, same bool) {
-	j.c.counts.filled(accepted)
-	if o.accepted = accepted && same; !o.accepted || o.negative {
+// filled takes note of Redis' answer.
+func (p parcel) filled(f filling, o *outcome) {
+	j := p.job
+	j.c.counts.filled(f.accepted)
+	if o.accepted = f.accepted && f.same; !o.accepted || o.negative {
 		return
 	}
 	until := time.Duration(p.entry.Expiry-j.c.redis.clock.now()) * time.Millisecond
@@ -130,9 +137,7 @@ func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
 		if err != nil || !j.c.seen.saw(more, j.started, j.c.events.Load()) {
 			return false
 		}
-		for tag, stamp := range j.stamps {
-			more[tag] = stamp
-		}
+		maps.Copy(more, j.stamps)
 		stamps = more
 	}
 	e.Tags = make(map[string]string, len(wanted))
