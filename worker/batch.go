@@ -215,7 +215,7 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 func (b *batch) settlement(cfg Config) store.Settlement {
 	n := len(b.changes) // nothing is wrong with any of them, mostly
 	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.Entry, 0, n)}
-	sweeps := map[store.Sweep]bool{}
+	sweeps := sweepList{}
 	for i := range b.changes {
 		c := &b.changes[i]
 		switch {
@@ -230,21 +230,14 @@ func (b *batch) settlement(cfg Config) store.Settlement {
 		}
 		s.Done = append(s.Done, c.row.ID)
 		s.Journal = append(s.Journal, c.entry())
-		for _, p := range c.plan.Patterns {
-			sweeps[store.Sweep{Kind: store.SweepPattern, Name: p}] = true
-		}
-		for _, name := range c.plan.Sets {
-			sweeps[store.Sweep{Kind: store.SweepSet, Name: name}] = true
-		}
+		sweeps.add(c)
 		if !c.row.Repeated {
 			for _, after := range c.plan.Repeat {
 				s.Repeats = append(s.Repeats, store.Repeat{ID: c.row.ID, After: after})
 			}
 		}
 	}
-	for sweep := range sweeps {
-		s.Sweeps = append(s.Sweeps, sweep)
-	}
+	s.Sweeps = sweeps.list
 	return s
 }
 

@@ -36,10 +36,11 @@
 //  13. A pause keeps every worker from claiming and sweeping, also those that start meanwhile, until an operator ends
 //     it or its time is over. The batch in hand is finished, sweeps under way are given up, rows and requests wait.
 //  14. A pattern or a set is swept once at once and once more when every lease that a reader may have held at the
-//     request has run out: what such a reader stores after the first sweep has gone by does not stay. All patterns that
-//     wait are swept by one scan of the keyspace, sets are taken apart in batches of up to 500, and neither waits for
-//     the other: a pattern that is requested during a batch of sets is begun when that batch is over, or within a
-//     second. One worker sweeps at a time; the right to it is a row in MySQL that a crash frees.
+//     request, or until its hold was over, has run out: what such a reader stores after the first sweep has gone by
+//     does not stay. All patterns that wait are swept by one scan of the keyspace, sets are taken apart in batches of
+//     up to 500, and neither waits for the other: a pattern that is requested during a batch of sets is begun when that
+//     batch is over, or within a second. One worker sweeps at a time; the right to it is a row in MySQL that a crash
+//     frees.
 //  15. In Redis Cluster a master that is away delays the rows with keys there, without counting an attempt, and no
 //     others.
 //

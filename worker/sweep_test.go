@@ -45,6 +45,29 @@ func TestSweepsSettle(t *testing.T) {
 	}
 }
 
+// Sentence 14: what a reader took a lease for while the hold ran is waited for as well, since its replica may have lagged
+// until then.
+func TestSweepsSettleAfterTheHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	r := w.worker(worker.Config{})
+	request := store.Sweep{Kind: store.SweepPattern, Name: "shop:list:7:*", HoldMillis: 15_000}
+	if err := r.store.RequestSweeps(t.Context(), []store.Sweep{request}); err != nil {
+		t.Fatal(err)
+	}
+	const backdate = "UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL ? SECOND, not_before = requested_at"
+	w.exec(backdate, 16) // longer than the lease, and than the hold
+	r.drain(t)
+	if n := w.count("cache_outbox_sweeps WHERE TIMESTAMPDIFF(MICROSECOND, requested_at, not_before) = 25000000"); n != 1 {
+		t.Errorf("%d sweeps wait for lease and hold", n)
+	}
+	w.exec(backdate, 9)
+	r.drain(t)
+	if n := w.count("cache_outbox_sweeps"); n != 0 {
+		t.Errorf("%d sweeps wait after lease and hold", n)
+	}
+}
+
 // A scan that begins when every lease from before the request has run out needs no second one.
 func TestLateSweepIsSettled(t *testing.T) {
 	t.Parallel()

@@ -11,13 +11,14 @@ import (
 
 // finishSweeps says what comes of requests that were carried out. A reader who had a lease and an old value when the
 // request was made may have stored it after the sweep had gone by, which the next sweep finds if it begins when every
-// lease of that time has run out. A sweep that began as late as that was the settling one.
+// lease of that time has run out. Where the map asks for a hold, since replicas lag for as long, readers find old values
+// until it is over, and their leases come on top. A sweep that began as late as that was the settling one.
 func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests []store.Sweep, position keyspace.Position) error {
 	lease := w.maps.SettleLease()
 	swept := store.Swept{SettleAfter: lease, Position: store.Position(position), MapVersion: m.Version()}
 	var again []store.Sweep
 	for _, r := range requests {
-		if r.Age() < lease {
+		if r.Age() < lease+r.Hold() {
 			swept.Settling = append(swept.Settling, r)
 		} else {
 			swept.Finished = append(swept.Finished, r)

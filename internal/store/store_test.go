@@ -430,16 +430,20 @@ func TestSweepLock(t *testing.T) {
 	lock.Release()
 }
 
-// A request that is kept for its settling sweep comes again when the time since it was made has passed, and not before.
+// A request that is kept for its settling sweep comes again when the time since it was made has passed, and its hold, and
+// not before.
 func TestSettlingSweeps(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	s := openStore(t, env.DSN)
-	if err := s.RequestSweeps(t.Context(), []store.Sweep{{Kind: store.SweepPattern, Name: "a*"}, {Kind: store.SweepPattern, Name: "b*"}}); err != nil {
+	requests := []store.Sweep{
+		{Kind: store.SweepPattern, Name: "a*"}, {Kind: store.SweepPattern, Name: "b*"}, {Kind: store.SweepPattern, Name: "held*", HoldMillis: 60_000},
+	}
+	if err := s.RequestSweeps(t.Context(), requests); err != nil {
 		t.Fatal(err)
 	}
 	waiting, err := s.Sweeps(t.Context(), 10)
-	if err != nil || len(waiting) != 2 || waiting[0].Age() < 0 {
+	if err != nil || len(waiting) != 3 || waiting[0].Age() < 0 {
 		t.Fatal(waiting, err)
 	}
 	swept := store.Swept{Finished: waiting[:1], Settling: waiting[1:], SettleAfter: time.Hour, Position: position("S", 1), MapVersion: "m"}
@@ -449,7 +453,7 @@ func TestSettlingSweeps(t *testing.T) {
 	if now, err := s.Sweeps(t.Context(), 10); len(now) != 0 || err != nil {
 		t.Fatal(now, err)
 	}
-	if st, err := s.Status(t.Context()); err != nil || st.Sweeps != 1 || st.Settling != 1 {
+	if st, err := s.Status(t.Context()); err != nil || st.Sweeps != 2 || st.Settling != 2 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if n := count(t, env.DB, "cache_outbox_journal"); n != 1 {
@@ -461,6 +465,13 @@ func TestSettlingSweeps(t *testing.T) {
 	again, err := s.Sweeps(t.Context(), 10)
 	if err != nil || len(again) != 1 || again[0].Name != "b*" || again[0].Age() < time.Hour {
 		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := env.DB.Exec("UPDATE cache_outbox_sweeps SET not_before = not_before - INTERVAL 1 MINUTE"); err != nil {
+		t.Fatal(err)
+	}
+	again, err = s.Sweeps(t.Context(), 10)
+	if err != nil || len(again) != 2 || again[1].Name != "held*" || again[1].Hold() != time.Minute {
+		t.Errorf("a hold later: %+v, %v", again, err)
 	}
 }
 

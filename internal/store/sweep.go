@@ -28,16 +28,37 @@ type Sweep struct {
 	Name        string    `db:"name"`         // the pattern or the set, byte for byte
 	RequestedAt time.Time `db:"requested_at"` // set when read; UTC, the database's clock
 
+	// HoldMillis is for how long nothing is to be stored under what the sweep finds, from the request on.
+	HoldMillis int64 `db:"hold_ms"`
+	// FirstLow and FirstHigh are the least and the greatest id in cache_outbox of the rows that asked, repeats left out;
+	// 0 where none did.
+	FirstLow  uint64 `db:"first_low"`
+	FirstHigh uint64 `db:"first_high"`
+
 	AgeMicros int64  `db:"age"`      // set when read: see Age
 	Attempts  int    `db:"attempts"` // set when read: how often Redis has refused it since it was last carried out
 	Error     string `db:"error"`    // set when read: of the last refusal
+}
+
+// Hold is HoldMillis.
+func (s *Sweep) Hold() time.Duration { return time.Duration(s.HoldMillis) * time.Millisecond }
+
+// Asked notes that the row with an id in cache_outbox asked for the sweep, 0 for one that never was there.
+func (s *Sweep) Asked(firstID uint64) {
+	if firstID == 0 {
+		return
+	}
+	if s.FirstLow == 0 || firstID < s.FirstLow {
+		s.FirstLow = firstID
+	}
+	s.FirstHigh = max(s.FirstHigh, firstID)
 }
 
 // Age is how old the request was when it was read, by the database's clock.
 func (s *Sweep) Age() time.Duration { return time.Duration(s.AgeMicros) * time.Microsecond }
 
 // Contract: appends at most settleChunk rows a statement; no lock that another insert waits for.
-const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name) VALUES "
+const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name, hold_ms, first_low, first_high) VALUES "
 
 // RequestSweeps asks for sweeps that no row asks for. Asking again makes them run again.
 func (s *Store) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
@@ -51,11 +72,11 @@ func (s *Store) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
 
 func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) error {
 	for part := range slices.Chunk(sweeps, settleChunk) {
-		args := make([]any, 0, 2*len(part))
+		args := make([]any, 0, 5*len(part))
 		for _, s := range part {
-			args = append(args, string(s.Kind), []byte(s.Name))
+			args = append(args, string(s.Kind), []byte(s.Name), s.HoldMillis, s.FirstLow, s.FirstHigh)
 		}
-		query := requestSweepSQL + strings.Repeat("(?,?),", len(part)-1) + "(?,?)"
+		query := requestSweepSQL + strings.Repeat("(?,?,?,?,?),", len(part)-1) + "(?,?,?,?,?)"
 		if _, err := db.ExecContext(ctx, query, args...); err != nil {
 			return err
 		}
@@ -67,7 +88,7 @@ func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) e
 // or the index on kind, whose entries carry the id; what is postponed is passed over.
 const (
 	sweepColumns = `SELECT id, kind, name, requested_at, TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) AS age,
-attempts, COALESCE(error, '') AS error FROM cache_outbox_sweeps `
+attempts, COALESCE(error, '') AS error, hold_ms, first_low, first_high FROM cache_outbox_sweeps `
 	sweepsSQL   = sweepColumns + "WHERE not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
 	sweepsOfSQL = sweepColumns + "FORCE INDEX (kind) WHERE kind = ? AND id > ? AND not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
 )
@@ -115,12 +136,13 @@ var finishSweepsSQL = fmt.Sprintf(removeSQL, "cache_outbox_sweeps")
 // Contract: exclusive locks on the rows listed, found by primary key. Repeating it changes swept_at alone.
 const settleSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
-SET o.swept_at = UTC_TIMESTAMP(6), o.not_before = o.requested_at + INTERVAL ? MICROSECOND, o.attempts = 0, o.error = NULL`
+SET o.swept_at = UTC_TIMESTAMP(6), o.not_before = o.requested_at + INTERVAL ? + 1000 * o.hold_ms MICROSECOND,
+  o.attempts = 0, o.error = NULL`
 
 // Swept says what comes of requests that were carried out.
 type Swept struct {
 	Finished []Sweep // these are deleted
-	Settling []Sweep // these come again, when SettleAfter has passed since their request
+	Settling []Sweep // these come again, when SettleAfter and their hold have passed since their request
 
 	SettleAfter time.Duration
 	Position    Position // after which all was unlinked

@@ -1,19 +1,21 @@
 /*
  * The sweep: a pattern is swept twice, for SCAN may miss a value that was stored while it ran.
  *
- * One reader with L1 whose load may straddle the commit, a second one that comes at any time, one key that a pattern
- * matches. SCAN visits the place of the value and the place of the lease, in either order, and takes both together where it
+ * One reader with L1 whose load may straddle the commit, a second one that comes at any time, both of which read a replica
+ * that lags, for less than the hold; one key that a pattern matches. SCAN visits the place of the value and the place of the lease, in either order, and takes both together where it
  * finds one of them; a lease it may miss. With a SCAN that misses none, a second pass could follow at once.
  *
  * Rule 1: a second pass follows the first
  * Rule 2: the second pass begins when every lease from before the first has run out
  * Rule 3: the pattern is published after the second pass too
+ * Rule 4: and every lease from before the end of the hold, which the replica needs to catch up
  */
-byte db = 1;         /* the row: 1 is the old one, 2 the new one */
+bool committed;
+byte db = 1;         /* the row as loaders see it: 1 is the old one, 2 the new one */
 byte value;          /* in Redis */
 byte lease;          /* its text in Redis */
 byte texts;          /* how many texts were made */
-byte first;          /* texts made when the first pass began: these leases run out before the second */
+byte first;          /* texts made when the time begins that a lease may take: these leases run out before the second pass */
 byte l1[3];          /* in the processes */
 byte evictions[3];
 byte messages;       /* published */
@@ -85,11 +87,15 @@ inline pass() {
 }
 
 proctype Worker() {
-	atomic { db = 2; printf("commit of 2\n") }
+	atomic { committed = true; printf("commit of 2\n") }
 	first = texts;
 	pass();
 	atomic { messages++; printf("worker publishes the pattern\n") }
 #ifndef WITHOUT_RULE_1
+	db == 2; /* the hold is over */
+#ifndef WITHOUT_RULE_4
+	first = texts;
+#endif
 #ifndef WITHOUT_RULE_2
 	atomic {
 		if
@@ -107,6 +113,10 @@ proctype Worker() {
 	busy--
 }
 
+proctype Replica() {
+	atomic { committed; db = 2; printf("the replica has 2\n"); busy-- }
+}
+
 proctype Subscriber(byte me) {
 end:	do
 	:: atomic { evictions[me] < messages -> evictions[me]++; l1[me] = 0; printf("L1 of %d evicts\n", me) }
@@ -118,7 +128,7 @@ init {
 	:: value = db; printf("Redis has 1\n")
 	:: true
 	fi;
-	atomic { busy = 3; run Reader(1); run Reader(2); run Worker(); run Subscriber(1); run Subscriber(2) }
+	atomic { busy = 4; run Reader(1); run Reader(2); run Worker(); run Replica(); run Subscriber(1); run Subscriber(2) }
 	atomic { busy == 0 && evictions[1] == messages && evictions[2] == messages }
 	assert(value != 1 && l1[1] != 1 && l1[2] != 1) /* nothing old is left */
 }
