@@ -14,6 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one. Only tests use internal/testenv. Only worker and internal/replay join internal/store and internal/keyspace.
 var rooms = map[string][]string{
 	"cache":                  {"internal/sleep", "protocol"},
+	"cache/msgpack":          {},
 	"cmd/unstale":            {"internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "invalidation"},
 	"internal/bench":         {"internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
@@ -91,7 +92,8 @@ var modules = map[string][]string{
 	"outbox":   {"github.com/go-sql-driver/mysql", "filippo.io/edwards25519"},
 	"protocol": {},
 	// What every application links that reads: neither the map nor MySQL.
-	"cache": {"github.com/redis/go-redis", "github.com/maypok86/otter", "github.com/sony/gobreaker", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
+	"cache":         {"github.com/redis/go-redis", "github.com/maypok86/otter", "github.com/sony/gobreaker", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
+	"cache/msgpack": {"github.com/ugorji/go/codec"},
 }
 
 func TestModules(t *testing.T) {
