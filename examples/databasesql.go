@@ -22,6 +22,15 @@ func changePrice(ctx context.Context, db *sql.DB, product string, cents int) err
 	return tx.Commit()
 }
 
+func renameProduct(ctx context.Context, db *sql.DB, product, name string) (outbox.Token, error) {
+	return outbox.InTxToken(ctx, db, func(tx *sql.Tx, writes *outbox.Writes) error {
+		if _, err := tx.ExecContext(ctx, "UPDATE products SET name = ? WHERE id = ?", name, product); err != nil {
+			return err
+		}
+		return writes.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: product})
+	})
+}
+
 func moveProduct(ctx context.Context, db *sql.DB, product string, from, to int) error {
 	return outbox.InTx(ctx, db, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx,

@@ -182,3 +182,31 @@ func state(t *testing.T, db *sql.DB) (seen string) {
 	}
 	return seen
 }
+
+// Tokens can be made in the transactions of all these libraries.
+var _ outbox.QueryTx = (*sqlx.Tx)(nil)
+
+func TestTransactionsMakeTokens(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	for name, prepared := range map[string]bool{"GORM": false, "GORM with prepared statements": true} {
+		tx := openGORM(t, env.DB, &gorm.Config{PrepareStmt: prepared}).Begin()
+		if _, ok := tx.Statement.ConnPool.(outbox.QueryTx); !ok {
+			t.Errorf("%s: a %T is none", name, tx.Statement.ConnPool)
+		}
+		tx.Rollback()
+	}
+	driver := entsql.OpenDB(dialect.MySQL, env.DB)
+	for name, driver := range map[string]dialect.Driver{"ent": driver, "ent with its debugging driver": dialect.Debug(driver, t.Log)} {
+		tx, err := driver.Tx(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := tx.(outbox.QueryTx); !ok {
+			t.Errorf("%s: a %T is none", name, tx)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -8,6 +8,8 @@
 //		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: "42"})
 //	})
 //
+// [InTxToken] also returns a token of the rows, by which [Wait] and [Settled] tell when their keys are gone from Redis.
+//
 // Any language can do the same with plain SQL:
 //
 //	INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '42');

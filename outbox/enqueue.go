@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 )
@@ -32,10 +33,10 @@ func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	if err != nil {
 		return err
 	}
-	if err := insert(ctx, tx, insertSQL, "(?,?,?,?)", now); err != nil {
+	if err := insert(ctx, tx, insertSQL, "(?,?,?,?)", now, nil); err != nil {
 		return err
 	}
-	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later)
+	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later, nil)
 }
 
 // encodeAll checks everything first and returns the column values of each row, by table.
@@ -56,7 +57,8 @@ func encodeAll(invalidations []Invalidation) (now, later [][]any, err error) {
 	return now, later, nil
 }
 
-func insert(ctx context.Context, tx Tx, stmt, tuple string, rows [][]any) error {
+// insert tells did, unless it is nil, about each statement and its number of rows.
+func insert(ctx context.Context, tx Tx, stmt, tuple string, rows [][]any, did func(sql.Result, int) error) error {
 	for len(rows) > 0 {
 		n := fit(rows)
 		args := make([]any, 0, n*len(rows[0]))
@@ -64,7 +66,11 @@ func insert(ctx context.Context, tx Tx, stmt, tuple string, rows [][]any) error 
 			args = append(args, row...)
 		}
 		query := stmt + strings.Repeat(tuple+",", n-1) + tuple
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		result, err := tx.ExecContext(ctx, query, args...)
+		if err == nil && did != nil {
+			err = did(result, n)
+		}
+		if err != nil {
 			return fmt.Errorf("insert invalidations: %w", err)
 		}
 		rows = rows[n:]

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -86,4 +88,54 @@ func ExampleFieldError() {
 	}
 	// Output:
 	// id
+}
+
+// Whoever has just written reads what he wrote: the writer's response carries a token, which the browser shows with its next
+// requests, to whatever process they go.
+func ExampleInTxToken() {
+	rename := func(w http.ResponseWriter, r *http.Request, db *sql.DB) error {
+		token, err := outbox.InTxToken(r.Context(), db, func(tx *sql.Tx, writes *outbox.Writes) error {
+			if _, err := tx.ExecContext(r.Context(), "UPDATE products SET name = ? WHERE id = 42", r.FormValue("name")); err != nil {
+				return err
+			}
+			return writes.Enqueue(r.Context(), tx, outbox.Invalidation{Entity: "product", ID: "42"})
+		})
+		if err != nil {
+			return err
+		}
+		if cookie, err := r.Cookie("written"); err == nil { // an earlier write, whose keys may not be gone yet
+			if earlier, err := outbox.ParseToken(cookie.Value); err == nil {
+				if both, err := token.Join(earlier); err == nil {
+					token = both
+				}
+			}
+		}
+		http.SetCookie(w, &http.Cookie{Name: "written", Value: token.String(), HttpOnly: true, MaxAge: int(outbox.TokenLifetime.Seconds())})
+		return nil
+	}
+	_ = rename
+}
+
+// A job that goes on only when nobody can be given an old value from Redis any more.
+func ExampleWait() {
+	publish := func(ctx context.Context, db *sql.DB, token outbox.Token) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // without a worker it would wait for ever
+		defer cancel()
+		return outbox.Wait(ctx, db, token)
+	}
+	_ = publish
+}
+
+// The text comes from a browser, which may send anything.
+func ExampleParseToken() {
+	for _, text := range []string{
+		"1.9f86d081884c7d659a2feaa0c55ad015.t6z3k1.2s-3_3f", // rows 100 to 102 and 123
+		"1.9f86d081884c7d659a2feaa0c55ad015.t6z3k1.' OR 1",
+	} {
+		token, err := outbox.ParseToken(text)
+		fmt.Println(token, err)
+	}
+	// Output:
+	// 1.9f86d081884c7d659a2feaa0c55ad015.t6z3k1.2s-3_3f <nil>
+	//  parse token: the rows "' OR 1": "' OR 1" is not a number from 1 on in base 36
 }

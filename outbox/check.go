@@ -1,0 +1,61 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"time"
+)
+
+// A Check tells readers what they may be given until a token's rows are settled: package cache takes one (Policy.After).
+// Make one for each request, and use it for all that the request reads. Safe for concurrent use.
+type Check struct {
+	db    *sql.DB
+	token Token
+
+	mu    sync.Mutex
+	final *verdict  // nothing is asked any more
+	until time.Time // when the token ends, where final is set
+}
+
+// NewCheck makes a Check that asks db, which must be the primary. It asks nothing for a zero token.
+func NewCheck(db *sql.DB, token Token) *Check { return &Check{db: db, token: token} }
+
+// Settled is the function [Settled], and also returns for how long the token still counts by the database's clock: left is 0
+// for one that is older than TokenLifetime, and for a zero token, whatever else is known of them. What was settled or dead
+// once is not asked for again.
+func (c *Check) Settled(ctx context.Context) (settled bool, left time.Duration, err error) {
+	if c.token.IsZero() {
+		return true, 0, nil
+	}
+	v, until := c.known()
+	if v == nil {
+		asked := time.Now()
+		told, err := judge(ctx, c.db, c.token)
+		if err != nil {
+			return false, TokenLifetime, wrap("ask for invalidations", err)
+		}
+		v, until = &told, asked.Add(TokenLifetime-told.age)
+		c.learn(v, until)
+	}
+	if left = time.Until(until); left <= 0 {
+		return true, 0, nil
+	}
+	return v.settled, left, wrap("ask for invalidations", v.err)
+}
+
+// known is what is not asked for again, or nil.
+func (c *Check) known() (*verdict, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.final, c.until
+}
+
+// learn keeps a verdict that does not change any more.
+func (c *Check) learn(v *verdict, until time.Time) {
+	if v.settled || v.err != nil || v.age > TokenLifetime {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.final, c.until = v, until
+	}
+}

@@ -1,0 +1,143 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What asking for a token's rows ends with, for errors.Is.
+var (
+	// ErrDead is a row of the token among the dead letters: its keys were not unlinked, and may be stale until they expire
+	// or an operator retries the row. The error's text has the reasons.
+	ErrDead = errors.New("a row of the token is a dead letter")
+	// ErrReadOnly is a server that takes no writes. It may be a replica, which is behind.
+	ErrReadOnly = errors.New("the server is read-only: it may be a replica, which is behind; ask the primary")
+	// ErrTooManyRows is a token of more rows than it can name: whether they are settled cannot be told.
+	ErrTooManyRows = fmt.Errorf("the token is of more than %d rows, or of writes in too many places; nobody can tell whether they are settled", MaxTokenRows)
+)
+
+// Contract: no lock. One consistent read, so that a row which moves from one table to another meanwhile is seen in one of
+// them: hence the refusal of sessions where it would not be. Rows by the primary key or by first_id, one look for each id of
+// the token; the requests of sweeps that nobody has carried out are all looked at. One line.
+//
+// A repeat is no reason to wait: the row has been applied once. A request for a sweep is none after its first sweep: the
+// second one, for what a reader stores meanwhile under an old lease, comes only when such leases have run out.
+const settledSQL = `SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only, @@SESSION.autocommit,
+  /*!80000 @@SESSION.transaction_isolation */ /*M!100100 @@SESSION.tx_isolation */,
+  UNIX_TIMESTAMP(), COALESCE((SELECT id FROM cache_outbox_source LIMIT 1), ''),
+  COALESCE((SELECT 1 FROM ` + listedIDs + `
+    STRAIGHT_JOIN cache_outbox AS o FORCE INDEX (PRIMARY) ON o.id = j.id LIMIT 1), 0),
+  COALESCE((SELECT 1 FROM ` + listedIDs + `
+    STRAIGHT_JOIN cache_outbox_delayed AS o FORCE INDEX (first_id) ON o.first_id = j.id WHERE o.repeated = 0 LIMIT 1), 0),
+  COALESCE((SELECT 1 FROM cache_outbox_sweeps AS o
+    STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (low BIGINT UNSIGNED PATH '$[0]', high BIGINT UNSIGNED PATH '$[1]')) AS j
+      ON j.high >= o.first_low AND j.low <= o.first_high
+    WHERE o.swept_at IS NULL AND o.first_low > 0 LIMIT 1), 0),
+  COALESCE((SELECT GROUP_CONCAT(DISTINCT o.reason ORDER BY o.reason SEPARATOR ', ') FROM ` + listedIDs + `
+    STRAIGHT_JOIN cache_outbox_dead AS o FORCE INDEX (first_id) ON o.first_id = j.id WHERE o.repeated = 0), '')`
+
+const listedIDs = "JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j"
+
+// An answer is what the server says about a token.
+type answer struct {
+	now    int64 // seconds since 1970
+	source string
+	waits  bool
+	dead   string // reasons
+}
+
+// ask asks the server, which must be a primary.
+func ask(ctx context.Context, db *sql.DB, t Token) (a answer, err error) {
+	var readOnly, innodbReadOnly, isolation string
+	var autocommit, hot, delayed, sweeps bool
+	ids, spans := t.lists()
+	err = db.QueryRowContext(ctx, settledSQL, ids, ids, spans, ids).
+		Scan(&readOnly, &innodbReadOnly, &autocommit, &isolation, &a.now, &a.source, &hot, &delayed, &sweeps, &a.dead)
+	switch {
+	case err != nil:
+		return a, err
+	case !isOff(readOnly) || !isOff(innodbReadOnly):
+		return a, ErrReadOnly
+	case !autocommit:
+		return a, errors.New("the session has autocommit off, so that it reads an old snapshot; leave it on")
+	case strings.HasPrefix(isolation, "READ-UNCOMMITTED"):
+		return a, errors.New("the session reads what is not committed; use READ COMMITTED or REPEATABLE READ")
+	}
+	a.waits = hot || delayed || sweeps
+	return a, nil
+}
+
+// isOff tells off from what newer servers have beside on.
+func isOff(variable string) bool { return variable == "0" || strings.EqualFold(variable, "OFF") }
+
+// lists are the ids, and the spans that they lie in, as JSON.
+func (t Token) lists() (ids, spans string) {
+	list, pairs := []uint64{}, [][2]uint64{}
+	for _, r := range t.runs {
+		for i := range r.count {
+			list = append(list, r.first+i*r.step)
+		}
+		pairs = append(pairs, [2]uint64{r.first, r.last()})
+	}
+	a, _ := json.Marshal(list) // numbers always can be
+	b, _ := json.Marshal(pairs)
+	return string(a), string(b)
+}
+
+// Settled reports whether the keys of all rows of a token are gone from Redis. It asks db, which must be the primary, in one
+// statement, and changes nothing. Rows of patterns and index sets are settled after the first sweep: until the second one, a
+// map's lease later, a reader that began before may store an old value once more under a name that only the pattern finds.
+//
+// Settled is not delivered: other processes may still have values in their memory until the worker's message arrives.
+//
+// The error is ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or that of the database, wrapped; nothing is known to be
+// settled then. Safe for concurrent use.
+func Settled(ctx context.Context, db *sql.DB, token Token) (bool, error) {
+	v, err := judge(ctx, db, token)
+	if err == nil {
+		err = v.err
+	}
+	return v.settled, wrap("ask for invalidations", err)
+}
+
+// A verdict is what is known of a token.
+type verdict struct {
+	settled bool
+	age     time.Duration
+	err     error // why it will not be settled
+}
+
+// judge asks about a token. The error is that nothing is known.
+func judge(ctx context.Context, db *sql.DB, token Token) (v verdict, err error) {
+	if token.IsZero() {
+		return verdict{settled: true}, nil
+	}
+	a, err := ask(ctx, db, token)
+	if err != nil {
+		return v, err
+	}
+	v.age = time.Duration(max(a.now-token.made, 0)) * time.Second
+	switch {
+	case a.source != token.source:
+		v.err = ErrOtherOutbox
+	case token.many:
+		v.err = ErrTooManyRows
+	case a.dead != "":
+		v.err = fmt.Errorf("%w: %s", ErrDead, a.dead)
+	default:
+		v.settled = !a.waits
+	}
+	return v, nil
+}
+
+func wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", verb, err)
+}

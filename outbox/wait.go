@@ -1,0 +1,35 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"time"
+)
+
+// The pauses between two questions of Wait.
+const (
+	firstPause   = 5 * time.Millisecond
+	longestPause = 250 * time.Millisecond
+)
+
+// Wait returns when the keys of all rows of a token are gone from Redis: see [Settled], which it asks again and again, at
+// first every few milliseconds and at last four times a second. db must be the primary. It waits as long as ctx allows, so
+// give it a time limit: where no worker runs, nothing is ever settled. The token's lifetime does not matter.
+//
+// The error is one of Settled's, or the context's, wrapped.
+func Wait(ctx context.Context, db *sql.DB, token Token) error {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		done, err := Settled(ctx, db, token)
+		if err != nil || done {
+			return wrap("wait for invalidations", err)
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return wrap("wait for invalidations", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// QueryTx is a transaction that can also be asked: *sql.Tx, *sqlx.Tx, and what docs/adopting.md uncovers of GORM and ent.
+type QueryTx interface {
+	Tx
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Writes are the rows that one transaction inserts, of which Committed makes a Token. The zero value is ready; use one for
+// one transaction, and not at the same time in several goroutines. See [InTxToken], which does both.
+type Writes struct {
+	token Token
+	step  uint64
+}
+
+// Contract: the single row of cache_outbox_source, by a scan, since the table has no other. It reads under a shared lock,
+// which nobody waits for since nobody ever writes to the row: a plain read would give the transaction its snapshot, and
+// what the application reads afterwards would be as old. The clock and the increment are the session's.
+const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increment FROM cache_outbox_source AS s LOCK IN SHARE MODE"
+
+// Enqueue is the function [Enqueue], and remembers the rows. Its first call costs a statement more, which reads the
+// outbox's id. Rows with a NotBefore are not part of the token: nobody is to wait for what is meant to happen later.
+func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Invalidation) error {
+	now, later, err := encodeAll(invalidations)
+	if err != nil {
+		return err
+	}
+	if len(now) > 0 {
+		if err := w.begin(ctx, tx); err != nil {
+			return fmt.Errorf("insert invalidations: %w", err)
+		}
+	}
+	if err := insert(ctx, tx, insertSQL, "(?,?,?,?)", now, w.inserted); err != nil {
+		return err
+	}
+	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later, nil)
+}
+
+// Committed returns the token of all rows. Call it after the commit, and only if that succeeded or may have: the token of
+// rows that nobody sees yet looks settled.
+func (w *Writes) Committed() Token { return w.token }
+
+// begin reads what the token has beside its rows.
+func (w *Writes) begin(ctx context.Context, tx QueryTx) error {
+	if !w.token.IsZero() {
+		return nil
+	}
+	rows, err := tx.QueryContext(ctx, tokenSQL)
+	if err != nil {
+		return fmt.Errorf("read the outbox's id (unstale migrate up makes it; the account needs SELECT on cache_outbox_source): %w", err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
+	if !rows.Next() {
+		return errors.Join(errors.New("cache_outbox_source has no row; run unstale migrate up"), rows.Err())
+	}
+	if err := rows.Scan(&w.token.source, &w.token.made, &w.step); err != nil {
+		return fmt.Errorf("read the outbox's id: %w", err)
+	}
+	return rows.Close()
+}
+
+// inserted remembers the rows of one statement. The server gives such a statement consecutive ids, apart by
+// auto_increment_increment, and tells the first: https://dev.mysql.com/doc/refman/9.0/en/innodb-auto-increment-handling.html
+func (w *Writes) inserted(result sql.Result, count int) error {
+	first, err := result.LastInsertId()
+	if err != nil {
+		return err
+	}
+	if first <= 0 {
+		return errors.New("the driver tells no id of the rows")
+	}
+	w.token.add(run{first: uint64(first), count: uint64(count), step: w.step})
+	return nil
+}
+
+// InTxToken is [InTx] for a write that somebody will wait for: fn enqueues through writes, and the token of what was
+// committed is returned. Rows of tries that were rolled back are not in it. It returns the token with an error that wraps
+// [ErrCommit] too, since the rows may be there. A transaction without rows gives a zero token.
+func InTxToken(ctx context.Context, db Beginner, fn func(tx *sql.Tx, writes *Writes) error) (Token, error) {
+	var writes *Writes
+	err := InTx(ctx, db, func(tx *sql.Tx) error {
+		writes = &Writes{} // of this try
+		return fn(tx, writes)
+	})
+	if writes == nil || err != nil && !errors.Is(err, ErrCommit) {
+		return Token{}, err
+	}
+	return writes.Committed(), err
+}
