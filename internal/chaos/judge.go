@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/fleet"
 )
 
 // A judge says what became of transactions. It reads MySQL and Redis alone.
 type judge struct {
 	stage    *stage
-	fleet    *fleet
+	fleet    *fleet.Fleet
 	patience time.Duration
 }
 
@@ -81,7 +83,7 @@ func (j *judge) scene(ctx context.Context) string {
 	for i, n := range j.stage.redis {
 		fmt.Fprintf(&b, "  redis %d: role %v\n", i, n.client.Do(ctx, "role").Val())
 	}
-	return b.String() + j.fleet.tails()
+	return b.String() + j.fleet.Tails()
 }
 
 // ledger is which transactions committed.
@@ -247,7 +249,7 @@ func (j *judge) describe(ctx context.Context, t transaction) string {
 	}
 	for _, entity := range []string{"thing", "many", "shelf"} {
 		for id := range ids {
-			if text, err := j.fleet.call(ctx, "history", "--entity", entity, "--id", id); err == nil {
+			if text, err := j.fleet.Call(ctx, "history", "--entity", entity, "--id", id); err == nil {
 				fmt.Fprintf(&b, "\n  history of %s %s:\n%s", entity, id, text)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -37,12 +38,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
 	defer func() { _ = s.close() }() // private servers
-	c, err := newFleet(cfg.Binary, dir, s.workerEnv())
+	c, err := fleet.New(cfg.Binary, dir, workerMap, s.workerEnv())
 	if err != nil {
 		return nil, err
 	}
-	defer c.killAll()
-	if _, err := c.call(lasting, "migrate", "up"); err != nil {
+	defer c.KillAll()
+	if _, err := c.Call(lasting, "migrate", "up"); err != nil {
 		return nil, err
 	}
 	p := &play{cfg: cfg, stage: s, fleet: c, shop: newShop(s), began: time.Now()}
@@ -50,7 +51,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	p.report = Report{Seed: cfg.Seed, Servers: fmt.Sprintf("%s %s and Redis %s",
 		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis[0].Version())}
 	for range cfg.Workers {
-		if err := c.start(100); err != nil {
+		if err := c.Start(100); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +63,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 type play struct {
 	cfg      Config
 	stage    *stage
-	fleet    *fleet
+	fleet    *fleet.Fleet
 	shop     *shop
 	schedule *schedule
 	counts   counts
@@ -116,7 +117,7 @@ func (p *play) round(ctx context.Context) error {
 	p.report.Unproven += v.unproven
 	p.report.Dead += v.dead
 	p.report.Lost = append(p.report.Lost, v.faults...)
-	return errors.Join(err, p.fleet.alive())
+	return errors.Join(err, p.fleet.Alive())
 }
 
 // sum brings the report up to date.
@@ -125,7 +126,7 @@ func (p *play) sum() *Report {
 	r.Took = time.Since(p.began)
 	r.WorkerKills, r.WorkerStops, r.WorkerFreezes = int(p.counts.WorkerKills.Load()), int(p.counts.WorkerStops.Load()), int(p.counts.WorkerFreezes.Load())
 	r.Faults = p.counts.played()
-	r.Heals = p.fleet.said("redis has everything again")
+	r.Heals = p.fleet.Said("redis has everything again")
 	return &r
 }
 

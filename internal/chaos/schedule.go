@@ -6,13 +6,15 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/unstale/unstale/internal/fleet"
 )
 
 // A schedule draws faults. Two streams run side by side, one that disturbs workers and one that disturbs everything
 // else; each has random numbers of its own, so that the order of its faults follows from the seed alone.
 type schedule struct {
 	stage *stage
-	fleet *fleet
+	fleet *fleet.Fleet
 	count *counts
 
 	onWorkers, onServers *rand.Rand
@@ -21,7 +23,7 @@ type schedule struct {
 	holds                float64 // factor on how long faults last
 }
 
-func newSchedule(seed uint64, s *stage, c *fleet, n *counts) *schedule {
+func newSchedule(seed uint64, s *stage, c *fleet.Fleet, n *counts) *schedule {
 	return &schedule{
 		stage: s, fleet: c, count: n, holds: 1,
 		onWorkers: rand.New(rand.NewPCG(seed, 1)), onServers: rand.New(rand.NewPCG(seed, 2)),
@@ -42,7 +44,7 @@ func (s *schedule) disturbWorkers(ctx context.Context) error {
 		if pause(ctx, gap) != nil {
 			return nil
 		}
-		m := s.fleet.pick(who)
+		m := s.fleet.Pick(who)
 		if m == nil {
 			return fmt.Errorf("there is no worker left")
 		}
@@ -53,33 +55,33 @@ func (s *schedule) disturbWorkers(ctx context.Context) error {
 }
 
 // disturb does one thing to a worker, to its end even when ctx ends.
-func (s *schedule) disturb(ctx context.Context, m *member, dice int, freeze time.Duration, rows int) error {
+func (s *schedule) disturb(ctx context.Context, m *fleet.Member, dice int, freeze time.Duration, rows int) error {
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	switch {
 	case dice < 8:
 		s.count.WorkerKills.Add(1)
-		if err := m.signal(lasting, syscall.SIGKILL, true); err != nil {
+		if err := m.Signal(lasting, syscall.SIGKILL, true); err != nil {
 			return err
 		}
-		return s.fleet.start(rows)
+		return s.fleet.Start(rows)
 	case dice < 9:
 		s.count.WorkerStops.Add(1)
-		if err := m.signal(lasting, syscall.SIGTERM, true); err != nil {
+		if err := m.Signal(lasting, syscall.SIGTERM, true); err != nil {
 			return fmt.Errorf("stop a worker: %w", err)
 		}
-		if code := m.cmd.ProcessState.ExitCode(); code != 0 {
-			return fmt.Errorf("a worker that was told to stop ended with %d; its log ends with:\n%s", code, tail(m.log))
+		if code := m.ExitCode(); code != 0 {
+			return fmt.Errorf("a worker that was told to stop ended with %d; its log ends with:\n%s", code, m.Tail())
 		}
-		return s.fleet.start(rows)
+		return s.fleet.Start(rows)
 	default:
 		s.count.WorkerFreezes.Add(1)
-		if err := m.signal(lasting, syscall.SIGSTOP, false); err != nil {
+		if err := m.Signal(lasting, syscall.SIGSTOP, false); err != nil {
 			return err
 		}
 		_ = pause(ctx, freeze) // a round that ends thaws it early
-		s.fleet.back(m)
-		return m.signal(lasting, syscall.SIGCONT, false)
+		s.fleet.Back(m)
+		return m.Signal(lasting, syscall.SIGCONT, false)
 	}
 }
 

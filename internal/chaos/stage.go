@@ -44,6 +44,19 @@ type window struct{ from, to time.Time }
 
 const database = "chaos"
 
+const (
+	claimTimeout = 3 * time.Second // of the workers: what a frozen one costs
+	workerMap    = `version: 1
+lease: 1s # the shortest time until a sweep is settled, for which the judge has to wait
+entities:
+  thing: {keys: ["chaos:thing:{id}"]}
+  many:  {params: [n], keys: ["chaos:thing:{id}", "chaos:part:{id}:{n}"]}
+  shelf: {patterns: ["chaos:shelf:{id}:*"]}
+params:
+  n: {}
+`
+)
+
 // Durability is left to the operating system, which survives a killed process: the suite kills no machine.
 var mysqlArgs = []string{"--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=256M"}
 
@@ -143,9 +156,10 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// workerEnv is how a worker reaches the stage.
+// workerEnv is the workers' settings, and how they reach the stage.
 func (s *stage) workerEnv() []string {
 	return []string{
+		"UNSTALE_CLAIM_TIMEOUT=" + claimTimeout.String(), "UNSTALE_JOURNAL_RETENTION=10m", "UNSTALE_RETRY_DELAY=100ms",
 		"MYSQL_DSN=unstale:chaos@tcp(" + s.toMySQL.Addr() + ")/" + database,
 		"REDIS_URL=redis://" + s.toRedis.Addr() + "/0",
 	}

@@ -17,10 +17,7 @@ type child struct {
 	err    error         // how it ended, to be read after exited
 }
 
-// spawn starts cmd so that it dies with this process, with its output in the file log.
-//
-// The kernel ties the parent-death signal to the thread that started the child, not to the process. So the goroutine
-// that starts the child stays on its thread until the child is gone.
+// spawn starts cmd as Start does, with its output in the file log.
 func spawn(cmd *exec.Cmd, log string) (*child, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -28,24 +25,39 @@ func spawn(cmd *exec.Cmd, log string) (*child, error) {
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = attributes()
-
+	ended, err := Start(cmd)
+	if err != nil {
+		return nil, err
+	}
 	c := &child{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error)
+	go func() {
+		c.err = <-ended
+		close(c.exited)
+	}()
+	return c, nil
+}
+
+// Start starts any program so that it dies with this process (Linux), and outside its process group, so that Ctrl-C is for
+// this process alone. The channel brings what Wait returns: do not call that, and give the program no pipe of exec's.
+//
+// The kernel ties the parent-death signal to the thread that started the child, not to the process. So the goroutine
+// that starts the child stays on its thread until the child is gone.
+func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
+	cmd.SysProcAttr = attributes()
+	started, waited := make(chan error), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			c.err = cmd.Wait()
-			close(c.exited)
+			waited <- cmd.Wait()
 		}
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	return c, nil
+	return waited, nil
 }
 
 // alive reports whether the process still runs.
