@@ -23,6 +23,10 @@ test-mariadb: ## Run all tests on MariaDB
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
+.PHONY: verify
+verify: ## Check every read of the cache for an hour while things break; SEED=n, VERIFY='--for 5m --phase calm' shortens it
+	@scripts/verify $(if $(SEED),--seed $(SEED)) $(VERIFY)
+
 .PHONY: bench-%
 bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 9' goes to it
 	@scripts/bench $* $(BENCH)

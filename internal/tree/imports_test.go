@@ -16,7 +16,7 @@ var rooms = map[string][]string{
 	"cache":                  {"internal/sleep", "protocol"},
 	"cache/msgpack":          {},
 	"cmd/unstale":            {"internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
-	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "invalidation"},
+	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "invalidation"},
 	"internal/bench":         {"internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers"},
 	"internal/demo":          {"internal/keyspace", "internal/servers", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
@@ -36,6 +36,7 @@ var rooms = map[string][]string{
 	"internal/testenv":       {"internal/proxy", "internal/servers"},
 	"internal/testenv/which": {"internal/testenv"},
 	"internal/tree":          {},
+	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
 	"invalidation":           {"internal/params", "protocol"},
 	"migrations":             {"internal/mysqlerr", "internal/schema", "internal/sleep"},
 	"outbox":                 {"internal/mysqlerr", "internal/params"},
@@ -127,7 +128,7 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
 		"testing", module + "/internal/testenv", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
-		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
+		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/verify", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
 	}
 	deps := list(t, "./cmd/unstale")[0].Deps
 	for _, dep := range deps {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/verify"
+)
+
+func newVerify() *cobra.Command {
+	cfg := verify.Config{Progress: os.Stderr}
+	load, asJSON := false, false
+	cmd := &cobra.Command{
+		Use:   "verify --load",
+		Short: "Check every read against what was committed, while things break",
+		Long: `Write rows through MySQL and the outbox, read them through package cache in several processes,
+break workers, servers and connections phase by phase, and check every read against what was
+committed before it began. Each phase has its bound; exit code 1 if a read was older than
+that. Ctrl-C ends with a report.
+
+Phases: ` + strings.Join(verify.PhaseNames(), ", ") + `
+
+Bugs to plant, each of which must be found:
+` + plants(),
+		Example: `  unstale-lab verify --load --for 1h
+  unstale-lab verify --load --phase calm --phase "redis empty" --for 5m --json
+  unstale-lab verify --load --plant bare-fill`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !load {
+				return usageError{errors.New("say what to verify: --load")}
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			cfg.Reader = []string{self, "verify", "reader"}
+			cfg.UntilFound = cfg.Plant != ""
+			if err := cfg.WithDefaults().Validate(); err != nil {
+				return usageError{err}
+			}
+			report, err := verify.Run(cmd.Context(), cfg)
+			if report == nil {
+				return err
+			}
+			if asJSON {
+				err = errors.Join(err, output.JSON(os.Stdout, report))
+			} else {
+				fmt.Print(report)
+			}
+			if n := report.Violations(); err == nil && n > 0 {
+				err = fmt.Errorf("reads beyond the bound: %d", n)
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&load, "load", false, "check reads under load")
+	flags.StringVar(&cfg.Binary, "binary", beside(), "the program under test")
+	flags.Uint64Var(&cfg.Seed, "seed", 0, "of what is written and broken; 0: a random one, which is printed")
+	flags.DurationVar(&cfg.For, "for", time.Minute, "go on for so long; each phase has its turn at least once")
+	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase; calm ones take four times as long (default 12s)")
+	flags.StringArrayVar(&cfg.Phases, "phase", nil, "play this phase, which may be given several times (default all)")
+	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
+	flags.IntVar(&cfg.Readers, "readers", 2, "reader processes")
+	flags.IntVar(&cfg.Reads, "reads", 9000, "reads a second to aim at")
+	flags.IntVar(&cfg.Writes, "writes", 320, "writes a second to aim at")
+	flags.BoolVar(&asJSON, "json", false, "print the report as one JSON object")
+	cmd.AddCommand(&cobra.Command{
+		Use: "reader", Hidden: true, Short: "Be a reader process of verify", Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return verify.Read(cmd.Context(), os.Stdin, os.Stdout)
+		},
+	})
+	return cmd
+}
+
+// plants are the lines of the help about them.
+func plants() string {
+	var b strings.Builder
+	for _, p := range verify.Plants {
+		fmt.Fprintf(&b, "  %-14s %s\n", p.Name, p.Breaks)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,98 @@
+package verify
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// Config says what to run. The zero value of a field means its default.
+type Config struct {
+	// Binary is the program under test. Required.
+	Binary string
+	// Reader is the command that becomes a reader process: it calls Read. Required.
+	Reader []string
+	// Seed decides which keys are written and read, and when things break. Zero: a random one, which the report names.
+	Seed uint64
+	// Flavor of the database; empty: MySQL if there is one, otherwise MariaDB.
+	Flavor servers.Kind
+	// For is how long to measure, servers' starts not counted: phases are begun until it is over, each at least once.
+	// Default 1 min.
+	For time.Duration
+	// Turn is how long things are written and broken in one turn of a phase; calm turns take four times as long. Default
+	// 12 s.
+	Turn time.Duration
+	// Phases are the names of those to play. None: all.
+	Phases []string
+	// Plant is the name of a bug to plant. Without Phases only the one is played in which it shows.
+	Plant string
+	// Workers and Readers are processes side by side. Default 2 each.
+	Workers, Readers int
+	// Reads and Writes are how many to aim at, a second, in all. Default 9,000 and 320.
+	Reads, Writes int
+	// Keys are those of one turn. Default 128.
+	Keys int
+	// UntilFound ends the run at the first violation.
+	UntilFound bool
+	// Progress takes a line after each turn. Nil: none.
+	Progress io.Writer
+}
+
+// WithDefaults returns a copy in which zero values are replaced.
+func (c Config) WithDefaults() Config {
+	orDefault(&c.For, time.Minute)
+	orDefault(&c.Turn, 12*time.Second)
+	orDefault(&c.Workers, 2)
+	orDefault(&c.Readers, 2)
+	orDefault(&c.Reads, 9000)
+	orDefault(&c.Writes, 320)
+	orDefault(&c.Keys, 128)
+	if i := plantIndex(c.Plant); i >= 0 && len(c.Phases) == 0 {
+		c.Phases = []string{Plants[i].phase}
+	}
+	if len(c.Phases) == 0 {
+		c.Phases = PhaseNames()
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return c
+}
+
+func orDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+func plantIndex(name string) int {
+	return slices.IndexFunc(Plants, func(p Plant) bool { return p.Name == name })
+}
+
+// Validate names the field at fault.
+func (c Config) Validate() error {
+	switch {
+	case c.Binary == "":
+		return fmt.Errorf("binary: name the program under test")
+	case len(c.Reader) == 0:
+		return fmt.Errorf("reader: name the command of a reader process")
+	case c.Workers < 2, c.Readers < 1, c.Reads < 1, c.Writes < 1:
+		return fmt.Errorf("workers must be 2 or more; readers, reads and writes 1 or more")
+	case c.Keys < writersAtOnce, c.Keys >= turnIDs:
+		return fmt.Errorf("keys are %d, wanted %d to %d", c.Keys, writersAtOnce, turnIDs-1)
+	case c.For < time.Second, c.Turn < time.Second:
+		return fmt.Errorf("for %s, turn %s: wanted a second or more", c.For, c.Turn)
+	case c.Plant != "" && plantIndex(c.Plant) < 0:
+		return fmt.Errorf("there is no plant %q; the plants are %s", c.Plant, strings.Join(plantNames(), ", "))
+	}
+	for _, name := range c.Phases {
+		if !slices.Contains(PhaseNames(), name) {
+			return fmt.Errorf("there is no phase %q; the phases are: %s", name, strings.Join(PhaseNames(), ", "))
+		}
+	}
+	return nil
+}

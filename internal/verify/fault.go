@@ -1,0 +1,163 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/unstale/unstale/internal/fleet"
+)
+
+// between draws a duration.
+func between(dice *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(dice.Int64N(int64(most-least)))
+}
+
+// killWorker kills a worker, or now and then tells it to stop, and starts another one.
+func killWorker(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 300*time.Millisecond, 1500*time.Millisecond))
+	m := t.stage.fleet.Pick(t.dice.IntN(1000))
+	if m == nil {
+		return errors.New("there is no worker left")
+	}
+	signal := syscall.SIGKILL
+	if t.dice.IntN(3) == 0 {
+		signal = syscall.SIGTERM
+	}
+	if err := m.Signal(ctx, signal, true); err != nil {
+		return err
+	}
+	return t.stage.fleet.Start(batchRows)
+}
+
+// freezeWorker stops a worker for longer than the claim timeout.
+func freezeWorker(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 300*time.Millisecond, 1500*time.Millisecond))
+	m := t.stage.fleet.Pick(t.dice.IntN(1000))
+	if m == nil {
+		return errors.New("there is no worker left")
+	}
+	if err := m.Signal(ctx, syscall.SIGSTOP, false); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, claimTimeout, claimTimeout*2))
+	t.stage.fleet.Back(m)
+	return m.Signal(ctx, syscall.SIGCONT, false)
+}
+
+// emptyRedis kills Redis, which comes back without data.
+func emptyRedis(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
+	if err := t.stage.redis.Kill(); err != nil {
+		return err
+	}
+	if err := t.stage.forget(); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, 0, 500*time.Millisecond))
+	return t.stage.redis.Restart(ctx)
+}
+
+// oldRedis kills Redis, which comes back with the data of a while ago, and waits until a worker has healed that.
+func oldRedis(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
+	if err := t.stage.save(ctx); err != nil {
+		return fmt.Errorf("save a snapshot: %w", err)
+	}
+	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
+	heals := t.stage.heals()
+	defer t.table.open()()
+	if t.spec.Plant == falseBeacon {
+		return t.lieAboutLoss(ctx)
+	}
+	if err := t.stage.redis.Kill(); err != nil {
+		return err
+	}
+	if err := t.stage.redis.Restart(ctx); err != nil {
+		return err
+	}
+	for limit := time.Now().Add(healPatience); t.stage.heals() == heals; sleep(ctx, 20*time.Millisecond) {
+		if time.Now().After(limit) {
+			return fmt.Errorf("nobody has healed what Redis lost, within %s", healPatience)
+		}
+	}
+	return nil
+}
+
+// lieAboutLoss brings Redis back with old data and new beacons, while the workers are stopped.
+func (t *turn) lieAboutLoss(ctx context.Context) (err error) {
+	var stopped []*fleet.Member
+	for m := t.stage.fleet.Pick(0); m != nil; m = t.stage.fleet.Pick(0) {
+		stopped = append(stopped, m)
+		if err := m.Signal(ctx, syscall.SIGSTOP, false); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		for _, m := range stopped {
+			err = errors.Join(err, m.Signal(ctx, syscall.SIGCONT, false))
+			t.stage.fleet.Back(m)
+		}
+	}()
+	own := map[string]string{}
+	for _, key := range t.stage.client.Keys(ctx, "unstale:*").Val() { // a private server
+		own[key] = t.stage.client.Get(ctx, key).Val()
+	}
+	if err := t.stage.redis.Kill(); err != nil {
+		return err
+	}
+	if err := t.stage.redis.Restart(ctx); err != nil {
+		return err
+	}
+	for key, value := range own {
+		if err := t.stage.client.Set(ctx, key, value, time.Hour).Err(); err != nil {
+			return fmt.Errorf("put a beacon back: %w", err)
+		}
+	}
+	return nil
+}
+
+// heals is how often a worker has said that it has healed what Redis lost.
+func (s *stage) heals() int { return s.fleet.Said("redis has everything again") }
+
+// noWorker ends all workers for a while, in order or not.
+func noWorker(ctx context.Context, t *turn) error {
+	sleep(ctx, time.Second)
+	signal := syscall.SIGTERM
+	if t.dice.IntN(2) == 0 {
+		signal = syscall.SIGKILL
+	}
+	gone := 0
+	for m := t.stage.fleet.Pick(0); m != nil; m = t.stage.fleet.Pick(0) {
+		gone++
+		if err := m.Signal(ctx, signal, true); err != nil {
+			return err
+		}
+	}
+	sleep(ctx, t.phase.bound+2*time.Second)
+	for range gone {
+		if err := t.stage.fleet.Start(batchRows); err != nil {
+			return err
+		}
+	}
+	return t.stage.drained(ctx)
+}
+
+// drained waits until the outbox is nearly empty, which one that is written to may never quite be.
+func (s *stage) drained(ctx context.Context) error {
+	for limit := time.Now().Add(healPatience); ; sleep(ctx, 50*time.Millisecond) {
+		var rows int
+		if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM cache_outbox").Scan(&rows); err != nil {
+			return fmt.Errorf("count waiting rows: %w", err)
+		}
+		if rows < batchRows {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("%d rows wait after %s with workers", rows, healPatience)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package verify
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	grace        = time.Second // after healing
+	longTTL      = 5 * time.Minute
+	shortTTL     = 3 * time.Second // where no worker runs
+	jitter       = 115             // per cent of its TTL that a value lives at most
+	calmTurns    = 4               // how many times longer a calm turn is
+	healPatience = time.Minute
+)
+
+// A phase is what is broken while keys are written and read, and the bound that holds meanwhile.
+type phase struct {
+	name  string
+	bound time.Duration // from the commit; 0: the end of the sweeps that the commit asked for
+	says  string        // the bound, as the design has it
+	kinds []kind
+	ttl   time.Duration
+	// play breaks something, holds it broken and repairs it. Nil: nothing breaks.
+	play func(ctx context.Context, t *turn) error
+	// lossy says that Redis loses leases, so that a refused fill proves no race.
+	lossy bool
+	times int // how many times longer a turn is
+}
+
+var (
+	exact = []kind{item, item, tagged}
+	swept = []kind{list, member}
+)
+
+// phases are all of them, in the order of a round.
+var phases = []phase{
+	{name: "calm", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, times: calmTurns},
+	{name: "worker killed", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: killWorker},
+	{name: "worker frozen", bound: claimTimeout + time.Second, says: "claim timeout + 1 s", kinds: exact, ttl: longTTL, play: freezeWorker},
+	{name: "redis empty", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: emptyRedis, lossy: true},
+	{name: "old snapshot", bound: time.Second, says: "1 s; end of healing + 1 s", kinds: exact, ttl: longTTL, play: oldRedis, lossy: true},
+	{name: "sweeps", says: "end of the settling sweep", kinds: swept, ttl: longTTL},
+	{name: "no worker", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: noWorker},
+}
+
+// PhaseNames are the names of all phases.
+func PhaseNames() (names []string) {
+	for _, p := range phases {
+		names = append(names, p.name)
+	}
+	return names
+}

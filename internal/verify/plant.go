@@ -1,0 +1,152 @@
+package verify
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// A Plant is a bug that is put in on purpose, to see that the meter notices. It sits at an edge, in a reader's client or
+// loader or between the servers: neither package cache nor the worker has a line for it.
+type Plant struct {
+	Name, Breaks string
+	phase        string // in which it shows
+}
+
+// The names of plants that more than one place must know.
+const (
+	bareFill    = "bare-fill"
+	leftLease   = "left-lease"
+	lateStamps  = "late-stamps"
+	oldSnapshot = "old-snapshot"
+	falseBeacon = "false-beacon"
+)
+
+// Plants are all of them.
+var Plants = []Plant{
+	{bareFill, "a fill needs a lease that is still there: fills are plain SETs", "calm"},
+	{leftLease, "an UNLINK takes the lease with the value: leases have a name that the worker does not know", "calm"},
+	{lateStamps, "stamps are read before the load: those in entries are from after it", "calm"},
+	{oldSnapshot, "a loader reads outside an older snapshot: it is in a transaction that began up to three seconds ago", "calm"},
+	{falseBeacon, "a beacon tells what Redis has lost: it is put back after Redis came back with an old snapshot", "old snapshot"},
+}
+
+func plantNames() (names []string) {
+	for _, p := range Plants {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// plant makes a reader's client wrong.
+func plant(name string, client *redis.Client, s *spec) {
+	bare := redis.NewClient(&redis.Options{Addr: s.Redis})
+	switch name {
+	case bareFill:
+		client.AddHook(hook{func(ctx context.Context, cmd redis.Cmder) bool { return fillBare(ctx, bare, cmd) }})
+	case leftLease:
+		client.AddHook(hook{func(_ context.Context, cmd redis.Cmder) bool { renameLease(cmd); return false }})
+	case lateStamps:
+		client.AddHook(hook{func(ctx context.Context, cmd redis.Cmder) bool { stampLate(ctx, bare, cmd); return false }})
+	}
+}
+
+// A hook looks at each command before it is sent. One that change reports to have answered is not sent.
+type hook struct {
+	change func(context.Context, redis.Cmder) (answered bool)
+}
+
+// DialHook changes nothing.
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook changes single commands.
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.change(ctx, cmd) {
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook changes those of pipelines.
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		left := slices.DeleteFunc(slices.Clone(cmds), func(cmd redis.Cmder) bool { return h.change(ctx, cmd) })
+		if len(left) == 0 {
+			return nil
+		}
+		return next(ctx, left)
+	}
+}
+
+// The scripts by which a command is told.
+var (
+	leaseScript   = redis.NewScript(protocol.LeaseScript)
+	fillScript    = redis.NewScript(protocol.FillScript)
+	releaseScript = redis.NewScript(protocol.ReleaseScript)
+	stampScript   = redis.NewScript(protocol.StampScript)
+)
+
+// runs reports whether a command runs one of the scripts. Its keys begin at the fourth argument.
+func runs(cmd redis.Cmder, scripts ...*redis.Script) bool {
+	if name := cmd.Name(); name != "evalsha" && name != "eval" {
+		return false
+	}
+	text, _ := cmd.Args()[1].(string)
+	return slices.ContainsFunc(scripts, func(s *redis.Script) bool {
+		return text == s.Hash() || text == protocol.FillScript && s == fillScript || text == protocol.LeaseScript && s == leaseScript || text == protocol.ReleaseScript && s == releaseScript
+	})
+}
+
+// fillBare stores the value whatever became of its lease.
+func fillBare(ctx context.Context, bare *redis.Client, cmd redis.Cmder) bool {
+	if !runs(cmd, fillScript) {
+		return false
+	}
+	args := cmd.Args() // verb, script, 3, lease, tombstone, value, text of the lease, text, milliseconds
+	life, _ := args[8].(int64)
+	err := bare.Set(ctx, args[5].(string), args[7], time.Duration(life)*time.Millisecond).Err()
+	if c, ok := cmd.(*redis.Cmd); ok && err == nil {
+		c.SetVal(int64(1))
+	}
+	cmd.SetErr(err)
+	return true
+}
+
+// renameLease gives the lease another name.
+func renameLease(cmd redis.Cmder) {
+	if runs(cmd, leaseScript, fillScript, releaseScript) {
+		args := cmd.Args()
+		name, _ := args[3].(string)
+		args[3] = strings.Replace(name, "lock:fill:", "lock:mine:", 1)
+	}
+}
+
+// stampLate puts the present stamps into an entry that is about to be stored.
+func stampLate(ctx context.Context, bare *redis.Client, cmd redis.Cmder) {
+	if !runs(cmd, fillScript) {
+		return
+	}
+	args := cmd.Args()
+	text, _ := args[7].([]byte)
+	var entry map[string]json.RawMessage
+	var stamps map[string]string
+	if json.Unmarshal(text, &entry) != nil || json.Unmarshal(entry["t"], &stamps) != nil {
+		return
+	}
+	for tag := range stamps {
+		stamp := protocol.StampKey(tag)
+		hold, _ := protocol.HoldKey(stamp)
+		stamps[tag], _ = stampScript.Run(ctx, bare, []string{stamp, hold}, rand.Text(), time.Hour.Milliseconds()).Text()
+	}
+	entry["t"], _ = json.Marshal(stamps)
+	args[7], _ = json.Marshal(entry)
+}

@@ -1,0 +1,208 @@
+package verify
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+)
+
+const (
+	browsers   = 4 // goroutines that read any key
+	followers  = 8 // goroutines that read what was committed
+	readerStep = 5 * time.Millisecond
+	told       = 200 * time.Millisecond // between two lines of a reader
+	mostTold   = 20                     // findings of one line
+)
+
+// tallies are what a reader has counted since its last line.
+type tallies struct {
+	Reads   int64     `json:"reads"`  // checked
+	Memory  int64     `json:"memory"` // of which were answered from memory
+	Redis   int64     `json:"redis"`
+	Loaded  int64     `json:"loaded"`
+	Stale   int64     `json:"stale"` // older than a commit, within the bound or not
+	Excused int64     `json:"excused"`
+	Errors  int64     `json:"errors"`  // reads without an answer
+	Refused uint64    `json:"refused"` // fills
+	Healthy string    `json:"healthy"` // why not
+	Error   string    `json:"error"`   // one of Errors
+	Stalls  []stall   `json:"stalls"`
+	Found   []finding `json:"found"`
+	Missed  int64     `json:"missed"` // findings that were too many to tell
+}
+
+// A reader is one process that reads.
+type reader struct {
+	spec
+	table    *table
+	db       *sql.DB
+	client   redis.UniversalClient
+	cache    *cache.Cache
+	policies []*cache.Policy // per key
+	direct   []*cache.Policy // the same past memory
+	stalls   stallWatch
+	chase    chan int
+	followed []atomic.Bool // per key: it is in chase, or a follower reads it
+
+	reads, memory, redis, loaded, stale, excused, errors, missed atomic.Int64
+
+	mu      sync.Mutex
+	found   []finding
+	failure string
+	refused uint64 // told so far
+}
+
+// Read is a reader process: it takes its orders from in and writes one line of JSON at a time to out, until in ends.
+func Read(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() {
+		return errors.New("a reader is started by verify, which tells it what to read")
+	}
+	r := &reader{chase: make(chan int, 64)}
+	if err := json.Unmarshal(lines.Bytes(), &r.spec); err != nil {
+		return fmt.Errorf("read the orders: %w", err)
+	}
+	redis.SetLogger(silence{})
+	if err := r.open(); err != nil {
+		return err
+	}
+	defer r.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	group.Go(func() { r.stalls.watch(ctx) })
+	for i := range browsers {
+		group.Go(func() { r.browse(ctx, r.dice(uint64(i))) })
+	}
+	for i := range followers {
+		group.Go(func() { r.follow(ctx, r.dice(uint64(100+i))) })
+	}
+	group.Go(func() { r.listen(ctx) })
+	encoder := json.NewEncoder(out)
+	ended := make(chan struct{})
+	group.Go(func() {
+		for lines.Scan() {
+		}
+		close(ended)
+	})
+	err := r.tell(ctx, encoder, ended)
+	cancel()
+	group.Wait()
+	return errors.Join(err, encoder.Encode(r.line()))
+}
+
+func (r *reader) dice(stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(r.Seed, uint64(r.Process)<<32|stream))
+}
+
+func (r *reader) open() (err error) {
+	if r.table, err = openTable(r.Table, r.Keys); err != nil {
+		return err
+	}
+	r.followed = make([]atomic.Bool, r.Keys)
+	if r.db, err = sql.Open("mysql", r.MySQL); err != nil {
+		return err
+	}
+	r.db.SetMaxIdleConns(32)
+	r.db.SetMaxOpenConns(32)
+	r.client = r.connect()
+	config := cache.Config{Redis: r.client, Lease: lease, Logger: slog.New(slog.DiscardHandler)}
+	if len(r.Sources) > 0 {
+		config.Memory = cache.Memory{Size: r.Keys, Sources: r.Sources}
+	}
+	if r.cache, err = cache.New(config); err != nil {
+		return err
+	}
+	for key := range r.Keys {
+		o := cache.Options{TTL: r.TTL, Stale: -1}
+		if r.kind(key) == tagged {
+			o.Tags = []string{r.tag(key)}
+		}
+		r.policies = append(r.policies, cache.MustPolicy(o))
+		o.SkipMemory = true
+		r.direct = append(r.direct, cache.MustPolicy(o))
+	}
+	return nil
+}
+
+// connect returns the client. Its subscription goes by a way of its own if the spec has one.
+func (r *reader) connect() redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, PoolSize: 32, MaxRetries: 1})
+	plant(r.Plant, client, &r.spec)
+	if r.Subscriber == "" {
+		return client
+	}
+	return &parted{client, redis.NewClient(&redis.Options{Addr: r.Subscriber, ContextTimeoutEnabled: true})}
+}
+
+// A parted client subscribes by another way than it reads.
+type parted struct {
+	*redis.Client
+	subscriber *redis.Client
+}
+
+func (p *parted) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return p.subscriber.Subscribe(ctx, channels...)
+}
+
+func (r *reader) close() {
+	_ = r.cache.Close() // the process ends
+	_ = r.client.Close()
+	_ = r.db.Close()
+	_ = r.table.close()
+}
+
+// tell writes a line now and then, until the input has ended.
+func (r *reader) tell(ctx context.Context, out *json.Encoder, ended <-chan struct{}) error {
+	ticker := time.NewTicker(told)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+			return nil
+		case <-ticker.C:
+			if err := out.Encode(r.line()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// line is what was counted since the last one.
+func (r *reader) line() tallies {
+	t := tallies{
+		Reads: r.reads.Swap(0), Memory: r.memory.Swap(0), Redis: r.redis.Swap(0), Loaded: r.loaded.Swap(0), Stale: r.stale.Swap(0),
+		Excused: r.excused.Swap(0), Errors: r.errors.Swap(0), Missed: r.missed.Swap(0), Stalls: r.stalls.take(),
+	}
+	if err := r.cache.Healthy(); err != nil {
+		t.Healthy = err.Error()
+	}
+	refused := r.cache.Statistics().Refused
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Refused, r.refused = refused-r.refused, refused
+	t.Found, r.found, t.Error, r.failure = r.found, nil, r.failure, ""
+	return t
+}
+
+// silence is a log that nobody reads.
+type silence struct{}
+
+// Printf implements the client library's logger.
+func (silence) Printf(context.Context, string, ...any) {}

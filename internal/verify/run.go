@@ -1,0 +1,78 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// A play is one run.
+type play struct {
+	cfg    Config
+	stage  *stage
+	dir    string
+	began  time.Time
+	report Report
+}
+
+// Run plays the phases by turns until the time is over, or ctx ends, which ends the turn in order. The error is what kept it
+// from measuring; violations are in the report.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Seed == 0 {
+		cfg.Seed = 1 + rand.Uint64N(1<<32)
+	}
+	fmt.Fprintf(cfg.Progress, "verify: seed %d\n", cfg.Seed)
+	redis.SetLogger(silence{}) // errors are expected
+	dir, err := os.MkdirTemp("", "unstale-verify-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := newStage(context.WithoutCancel(ctx), cfg, dir)
+	if err != nil {
+		return nil, fmt.Errorf("set the stage: %w", err)
+	}
+	defer func() { _ = s.close() }() // private servers
+	p := &play{cfg: cfg, stage: s, dir: dir, began: time.Now()}
+	p.report = Report{Seed: cfg.Seed, Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
+		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis.Version())}
+	err = p.turns(ctx)
+	p.report.Took = time.Since(p.began)
+	p.report.Interrupted = ctx.Err() != nil
+	return &p.report, err
+}
+
+// turns plays one turn after another.
+func (p *play) turns(ctx context.Context) error {
+	for number := 1; ; {
+		for _, ph := range phases {
+			if !slices.Contains(p.cfg.Phases, ph.name) {
+				continue
+			}
+			over := time.Since(p.began) >= p.cfg.For && p.report.played(p.cfg.Phases)
+			if ctx.Err() != nil || over || p.cfg.UntilFound && p.report.Violations() > 0 {
+				return nil
+			}
+			into := p.report.result(ph)
+			before := *into
+			err := p.turn(ctx, ph, number, p.cfg.Turn*time.Duration(max(ph.times, 1)), into)
+			fmt.Fprintf(p.cfg.Progress, "verify: %s: %s: %s\n", time.Since(p.began).Round(time.Second), ph.name, into.since(before))
+			if err != nil {
+				return errors.Join(err, p.stage.fleet.Alive())
+			}
+			number++
+		}
+	}
+}

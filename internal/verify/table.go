@@ -1,0 +1,179 @@
+package verify
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	depth      = 256  // commits of a key that are remembered
+	mostFaults = 256  // windows of one turn
+	newsLength = 4096 // commits that the followers may be behind
+)
+
+// A table is what all processes of a turn share: the commits of each key, and the times in which reads do not count. It is
+// a file that each of them has mapped. Writers write, readers read and raise worst.
+type table struct {
+	data    []byte
+	windows *[mostFaults]window
+	news    *news
+	rows    []row
+}
+
+// A window is a time in which a stale read is neither right nor wrong. from is 0 for none, to is 0 while it is open.
+type window struct{ from, to atomic.Int64 }
+
+// keyBits is how many bits of a piece of news are the key's index; its number is in the others.
+const keyBits = 20
+
+// news are the latest commits, for readers that follow them.
+type news struct {
+	next atomic.Uint64
+	ring [newsLength]atomic.Uint64
+}
+
+// A row is one key. One writer owns it.
+type row struct {
+	begun   atomic.Uint64 // the highest version whose transaction has begun
+	done    atomic.Uint64 // the highest version whose COMMIT has returned
+	commits [depth]commit // that of version v at v % depth
+}
+
+// A commit is one invalidation.
+type commit struct {
+	version atomic.Uint64 // written last, 0 while the rest is changed
+	at      atomic.Int64  // when COMMIT had returned
+	due     atomic.Int64  // a read that begins later must not be older, 0: not known yet
+	worst   atomic.Int64  // the largest staleness seen, in nanoseconds
+}
+
+const tableHead = int(unsafe.Sizeof([mostFaults]window{}) + unsafe.Sizeof(news{}))
+
+// newTable makes the file and maps it.
+func newTable(path string, keys int) (*table, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := file.Truncate(int64(tableHead + keys*int(unsafe.Sizeof(row{})))); err != nil {
+		return nil, fmt.Errorf("size the table: %w", err)
+	}
+	return mapTable(file, keys)
+}
+
+// openTable maps a table that another process has made.
+func openTable(path string, keys int) (*table, error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return mapTable(file, keys)
+}
+
+func mapTable(file *os.File, keys int) (*table, error) {
+	size := tableHead + keys*int(unsafe.Sizeof(row{}))
+	data, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the table: %w", err)
+	}
+	return &table{
+		data:    data,
+		windows: (*[mostFaults]window)(unsafe.Pointer(&data[0])),
+		news:    (*news)(unsafe.Pointer(&data[unsafe.Sizeof([mostFaults]window{})])),
+		rows:    unsafe.Slice((*row)(unsafe.Pointer(&data[tableHead])), keys),
+	}, nil
+}
+
+func (t *table) close() error { return unix.Munmap(t.data) }
+
+// begin notes that a version is about to be written.
+func (t *table) begin(key int) (version uint64) {
+	r := &t.rows[key]
+	version = r.done.Load() + 1
+	r.begun.Store(version)
+	return version
+}
+
+// commit notes that the version of begin is committed, and returns the staleness of the commit that it overwrites: -1 for
+// none.
+func (t *table) commit(key int, at, due moment) (worst int64) {
+	r := &t.rows[key]
+	version := r.begun.Load()
+	c := &r.commits[version%depth]
+	worst = -1
+	if c.version.Swap(0) != 0 {
+		worst = c.worst.Load()
+	}
+	c.at.Store(at)
+	c.due.Store(due)
+	c.worst.Store(0)
+	c.version.Store(version)
+	r.done.Store(version)
+	n := t.news.next.Add(1)
+	t.news.ring[n%newsLength].Store(n<<keyBits | uint64(key))
+	return worst
+}
+
+// heard returns the keys of the commits after the n-th, and the number of the last one.
+func (t *table) heard(n uint64) (keys []int, last uint64) {
+	for last = max(n, t.news.next.Load()-min(t.news.next.Load(), newsLength-1)); last < t.news.next.Load(); last++ {
+		item := t.news.ring[(last+1)%newsLength].Load()
+		if item>>keyBits != last+1 {
+			break // being written
+		}
+		keys = append(keys, int(item&(1<<keyBits-1)))
+	}
+	return keys, last
+}
+
+// unsettled calls f for each commit that has no due time yet.
+func (t *table) unsettled(f func(*commit)) {
+	for i := range t.rows {
+		for j := range t.rows[i].commits {
+			if c := &t.rows[i].commits[j]; c.version.Load() != 0 && c.due.Load() == 0 {
+				f(c)
+			}
+		}
+	}
+}
+
+// remaining calls f for the staleness of each commit that is in the table still.
+func (t *table) remaining(f func(worst int64)) {
+	for i := range t.rows {
+		for j := range t.rows[i].commits {
+			if c := &t.rows[i].commits[j]; c.version.Load() != 0 {
+				f(c.worst.Load())
+			}
+		}
+	}
+}
+
+// open begins a window and returns the function that ends it.
+func (t *table) open() (end func()) {
+	for i := range t.windows {
+		if w := &t.windows[i]; w.from.CompareAndSwap(0, now()) {
+			return func() { w.to.CompareAndSwap(0, now()) }
+		}
+	}
+	return func() {} // more faults than any turn has
+}
+
+// excused reports whether a moment lies in a window, or within the grace after one.
+func (t *table) excused(at moment, grace int64) bool {
+	for i := range t.windows {
+		from, to := t.windows[i].from.Load(), t.windows[i].to.Load()
+		if from == 0 {
+			return false
+		}
+		if at >= from && (to == 0 || at <= to+grace) {
+			return true
+		}
+	}
+	return false
+}

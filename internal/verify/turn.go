@@ -1,0 +1,140 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	writersAtOnce = 4
+	turnIDs       = 10_000 // rows of a turn at most
+	warmUp        = 300 * time.Millisecond
+	afterAll      = 500 * time.Millisecond // beyond the bound, when writing is over
+)
+
+// A turn is one play of a phase, with keys, readers and a table of its own.
+type turn struct {
+	phase  phase
+	stage  *stage
+	spec   spec
+	table  *table
+	dice   *rand.Rand
+	crowd  crowd
+	w      writers
+	stalls stallWatch
+}
+
+// turn plays a phase once, for a time, and adds what came of it to the result. It ends early, in order, when ctx does.
+func (p *play) turn(ctx context.Context, ph phase, number int, length time.Duration, into *Result) error {
+	t := &turn{phase: ph, stage: p.stage, dice: rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)<<8))}
+	t.spec = spec{
+		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
+		Kinds: ph.kinds, MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl,
+		Reads: max(p.cfg.Reads/p.cfg.Readers, 1), Plant: p.cfg.Plant,
+	}
+	var err error
+	if t.table, err = newTable(t.spec.Table, t.spec.Keys); err != nil {
+		return err
+	}
+	defer func() {
+		_ = t.table.close()
+		_ = os.Remove(t.spec.Table)
+	}()
+	lasting := context.WithoutCancel(ctx)
+	if err := t.stage.rows(lasting, t.spec.First, t.spec.Keys); err != nil {
+		return err
+	}
+	t.w = writers{
+		spec: &t.spec, table: t.table, db: t.stage.db, wakes: t.stage.client, bound: ph.bound,
+		number: writersAtOnce, pace: time.Second * writersAtOnce / time.Duration(p.cfg.Writes),
+	}
+	began := now()
+	err = t.run(ctx, p.cfg, length)
+	into.add(t, began, now())
+	return err
+}
+
+// run writes, reads and breaks things for a time, and then reads on until everything is due.
+func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err error) {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer cancel()
+	beside.Go(func() { t.stalls.watch(lasting) })
+	defer func() { err = errors.Join(err, t.crowd.stop()) }()
+	if err := t.crowd.start(cfg.Reader, t.spec, cfg.Readers); err != nil {
+		return err
+	}
+	if t.phase.bound == 0 {
+		beside.Go(func() { _ = t.w.settle(lasting) }) // what is not settled in the end is an error there
+	}
+	sleep(ctx, warmUp)
+	writing, stop := context.WithCancel(ctx)
+	defer stop()
+	var writers sync.WaitGroup
+	writers.Go(func() { t.w.write(writing) })
+	if cfg.UntilFound {
+		beside.Go(func() { t.endWhenFound(lasting, stop) })
+	}
+	end := time.Now().Add(length)
+	for err == nil && writing.Err() == nil && time.Now().Before(end) {
+		if t.phase.play == nil {
+			sleep(writing, time.Until(end))
+			continue
+		}
+		err = t.play(lasting)
+	}
+	stop()
+	writers.Wait()
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	return t.quiet(lasting)
+}
+
+// play is the phase's, with a limit of its own.
+func (t *turn) play(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	if err := t.phase.play(ctx, t); err != nil {
+		return fmt.Errorf("%s: %w", t.phase.name, err)
+	}
+	return t.stage.fleet.Alive()
+}
+
+// quiet waits until every commit has been due for a while.
+func (t *turn) quiet(ctx context.Context) error {
+	for limit := time.Now().Add(healPatience); t.phase.bound == 0; sleep(ctx, 50*time.Millisecond) {
+		open := 0
+		t.table.unsettled(func(*commit) { open++ })
+		if open == 0 {
+			break
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("%s: the sweeps of %d commits are not over after %s", t.phase.name, open, healPatience)
+		}
+	}
+	sleep(ctx, t.phase.bound+afterAll)
+	return nil
+}
+
+// endWhenFound calls stop when a reader has told a finding that no stall explains.
+func (t *turn) endWhenFound(ctx context.Context, stop func()) {
+	for ctx.Err() == nil {
+		told := t.crowd.soFar()
+		for _, f := range told.Found {
+			if f.Wrong != "" || f.Began-f.Due > stalled(told.Stalls, f.At, f.Began) {
+				stop()
+				return
+			}
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+}

@@ -1,0 +1,92 @@
+package verify_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/verify"
+)
+
+// reader is the argument that makes this program a reader process.
+const reader = "reader"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == reader {
+		if err := verify.Read(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	var known []goleak.Option
+	for _, function := range proxy.Leaks {
+		known = append(known, goleak.IgnoreAnyFunction(function))
+	}
+	goleak.VerifyTestMain(m, known...)
+}
+
+// config is that of a short run, with the program as it is built for release.
+func config(t *testing.T) verify.Config {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "unstale")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/unstale").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return verify.Config{
+		Binary: binary, Reader: []string{os.Args[0], reader}, Flavor: servers.Kind(os.Getenv("UNSTALE_TEST_DB")),
+		Turn: time.Second, Reads: 1500, Writes: 150, Keys: 48, Progress: t.Output(),
+	}
+}
+
+// The short form of the meter: every phase once.
+func TestNoReadIsBeyondItsBound(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.For = time.Second
+	report, err := verify.Run(t.Context(), cfg)
+	if report != nil {
+		t.Logf("\n%s", report)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Violations() > 0 {
+		t.Errorf("repeat it with: make verify SEED=%d VERIFY='--for 5m'", report.Seed)
+	}
+	for _, p := range report.Phases {
+		if p.Invalidations == 0 || p.Reads == 0 {
+			t.Errorf("%s: %d invalidations, %d reads: nothing was tested", p.Phase, p.Invalidations, p.Reads)
+		}
+	}
+	if report.Raced() == 0 {
+		t.Error("no fill was raced")
+	}
+}
+
+// The meter is not blind: it finds each bug that is planted.
+func TestPlantsAreFound(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.For, cfg.UntilFound = time.Minute, true
+	for _, plant := range verify.Plants {
+		t.Run(plant.Name, func(t *testing.T) {
+			cfg.Plant, cfg.Progress = plant.Name, t.Output()
+			report, err := verify.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Violations() == 0 {
+				t.Errorf("not found, though it breaks this: %s\n%s", plant.Breaks, report)
+			}
+		})
+	}
+}

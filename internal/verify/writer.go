@@ -1,0 +1,162 @@
+package verify
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/outbox"
+)
+
+// A writers writes versions in transactions. Each of its goroutines owns every so-many-th key.
+type writers struct {
+	spec   *spec
+	table  *table
+	db     *sql.DB
+	wakes  *redis.Client
+	bound  time.Duration // from the commit until it is due; 0: the settler says when
+	number int           // side by side
+	pace   time.Duration // between two commits of one of them, at the mean
+
+	mu       sync.Mutex
+	commits  int
+	worst    []int64 // of commits that are no longer in the table, in nanoseconds
+	failures int
+	failure  error
+}
+
+// write writes until ctx ends.
+func (w *writers) write(ctx context.Context) {
+	var group sync.WaitGroup
+	for i := range w.number {
+		group.Go(func() { w.one(ctx, i, rand.New(rand.NewPCG(w.spec.Seed, uint64(1000+i)))) })
+	}
+	group.Wait()
+}
+
+// one writes in bursts: one key several times in a row, at about the pace of loads, so that its loads are raced; then
+// a pause that makes up for the pace.
+func (w *writers) one(ctx context.Context, number int, dice *rand.Rand) {
+	begun, done := time.Now(), 0
+	for ctx.Err() == nil {
+		key := number + w.number*dice.IntN((w.spec.Keys-number-1)/w.number+1)
+		for range 10 + dice.IntN(40) {
+			if ctx.Err() != nil {
+				return
+			}
+			if err := w.commit(context.WithoutCancel(ctx), key); err != nil {
+				w.fail(err)
+				sleep(ctx, 20*time.Millisecond)
+				continue
+			}
+			done++
+			sleep(ctx, time.Duration(1000+dice.IntN(5000))*time.Microsecond)
+		}
+		sleep(ctx, time.Until(begun.Add(time.Duration(done)*w.pace)))
+	}
+}
+
+func (w *writers) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures, w.failure = w.failures+1, err
+}
+
+// commit writes the next version of a key. Whoever does not know whether COMMIT went through looks.
+func (w *writers) commit(ctx context.Context, key int) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	version := w.table.begin(key)
+	err := outbox.InTx(ctx, w.db, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "UPDATE verify_rows SET version = ? WHERE id = ?", version, w.spec.id(key)); err != nil {
+			return err
+		}
+		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: string(w.spec.kind(key)), ID: strconv.Itoa(w.spec.id(key))})
+	})
+	if errors.Is(err, outbox.ErrCommit) {
+		var is uint64
+		if err = w.db.QueryRowContext(ctx, selectVersion, w.spec.id(key)).Scan(&is); err == nil && is != version {
+			err = fmt.Errorf("version %d was not committed", version)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	at, due := now(), int64(0)
+	if w.bound > 0 {
+		due = after(at, w.bound)
+	}
+	worst := w.table.commit(key, at, due)
+	_ = w.wakes.Publish(ctx, wakeChannel, "1").Err() // only a hint
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commits++
+	if worst >= 0 {
+		w.worst = append(w.worst, worst)
+	}
+	return nil
+}
+
+// settle sets the time when commits are due to the end of the sweeps that they asked for, until ctx ends.
+func (w *writers) settle(ctx context.Context) error {
+	for ctx.Err() == nil {
+		waiting := map[*commit]uint64{}
+		w.table.unsettled(func(c *commit) { waiting[c] = c.version.Load() })
+		if len(waiting) > 0 {
+			if err := w.passed(ctx); err != nil {
+				return err
+			}
+		}
+		for c, version := range waiting {
+			if c.version.Load() == version {
+				c.due.CompareAndSwap(0, now())
+			}
+		}
+		sleep(ctx, 20*time.Millisecond)
+	}
+	return nil
+}
+
+// passed waits until every row that is in the outbox now is settled, and every sweep that was asked for by then.
+func (w *writers) passed(ctx context.Context) error {
+	for _, name := range []string{"cache_outbox", "cache_outbox_sweeps"} {
+		var last sql.NullInt64
+		if err := w.db.QueryRowContext(ctx, "SELECT MAX(id) FROM "+name).Scan(&last); err != nil {
+			return ended(ctx, err)
+		}
+		for waits := 1; waits > 0 && ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
+			if err := w.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+name+" WHERE id <= ?", last.Int64).Scan(&waits); err != nil {
+				return ended(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ended is err, unless ctx is over.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// sleep waits, or returns early when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
