@@ -219,6 +219,9 @@ func TestConfigIsRefused(t *testing.T) {
 		"Memory.Sources is empty":                      {Redis: client, Memory: cache.Memory{Size: 1}},
 		"Memory needs Redis":                           {Memory: cache.Memory{Size: 1, MaxStaleness: time.Second}},
 		"Policy has tags":                              {Plain: true, Policy: cache.Moderate.Tagged("t")},
+		"CompressAbove is -1, wanted none or more":     {CompressAbove: -1},
+		"CompressAbove is 1024 with Plain":             {CompressAbove: 1024, Plain: true, Policy: cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, NegativeTTL: -1})},
+		`Codec is called "x+gzip"`:                     {Codec: namedCodec{cache.JSON, "x+gzip"}},
 		"make cache: Lease is 1ns, wanted 10ms to 1h0": {Lease: 1, HardTimeout: 1},
 	} {
 		config.Logger = slog.New(slog.DiscardHandler)

@@ -23,17 +23,37 @@ func (jsonCodec) Name() string                       { return "" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// encode returns the JSON that stands for a value in an entry: its own, or a string of base64.
-func encode(codec Codec, v any) ([]byte, error) {
+// encode returns the JSON that stands for a value in an entry, its own or a string of base64, and the name of its codec. A
+// value of more than above bytes is packed where that makes it shorter; 0 packs none.
+func encode(codec Codec, above int, v any) (value []byte, name string, err error) {
 	data, err := codec.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSerialization, err)
+		return nil, "", fmt.Errorf("%w: %w", ErrSerialization, err)
+	}
+	if above > 0 && len(data) > above && len(data) <= mostUnpacked {
+		longest := len(data)
+		if codec != JSON {
+			longest = base64.StdEncoding.EncodedLen(longest)
+		}
+		pack(data, func(packed []byte) {
+			if base64.StdEncoding.EncodedLen(len(packed)) < longest {
+				value = quoted(packed)
+			}
+		})
+		if value != nil {
+			return value, packedName(codec.Name()), nil
+		}
 	}
 	if codec == JSON {
-		return data, nil
+		return data, "", nil
 	}
+	return quoted(data), codec.Name(), nil
+}
+
+// quoted is data as a JSON string of base64.
+func quoted(data []byte) []byte {
 	text := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+2)
-	return append(base64.StdEncoding.AppendEncode(append(text, '"'), data), '"'), nil
+	return append(base64.StdEncoding.AppendEncode(append(text, '"'), data), '"')
 }
 
 // decode is the inverse of encode.
@@ -41,9 +61,20 @@ func decode(codec Codec, data []byte, v any) error {
 	if codec == JSON {
 		return codec.Unmarshal(data, v)
 	}
-	var text []byte
-	if err := json.Unmarshal(data, &text); err != nil {
+	bytes, err := unquoted(data)
+	if err != nil {
 		return err
 	}
-	return codec.Unmarshal(text, v)
+	return codec.Unmarshal(bytes, v)
+}
+
+// unquoted is the inverse of quoted. Other writers escape what need not be.
+func unquoted(text []byte) (data []byte, err error) {
+	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
+		if data, err = base64.StdEncoding.AppendDecode(nil, text[1:n-1]); err == nil {
+			return data, nil
+		}
+	}
+	err = json.Unmarshal(text, &data)
+	return data, err
 }

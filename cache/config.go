@@ -23,6 +23,11 @@ type Config struct {
 	// Codec turns values into bytes. Nil: JSON.
 	Codec Codec
 
+	// CompressAbove compresses values of more bytes than this with gzip, where that makes them shorter: 1024 is a good
+	// number. Readers understand both forms whatever their setting, so that it may be changed at any time. It excludes
+	// Plain. Zero: none is compressed.
+	CompressAbove int
+
 	// Plain stores the bare value of the codec instead of an entry, for readers that know no entries. It refuses
 	// policies that ask for tags, a stale time, sliding or negative results, and ignores what those have by default.
 	Plain bool
@@ -150,6 +155,15 @@ func (c Config) Validate() error {
 	between("Pause", c.Pause, time.Millisecond, time.Minute)
 	if c.Loads < 1 {
 		refuse("Loads is %d, wanted 1 at least", c.Loads)
+	}
+	if c.CompressAbove < 0 {
+		refuse("CompressAbove is %d, wanted none or more", c.CompressAbove)
+	}
+	if c.CompressAbove > 0 && c.Plain {
+		refuse("CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
+	}
+	if name := c.Codec.Name(); isPackedName(name) {
+		refuse("Codec is called %q, which is how a compressed value is marked", name)
 	}
 	if c.Plain && !c.Policy.plain {
 		refuse("Policy has tags, a stale time, sliding or negative results, which Plain has no room for")

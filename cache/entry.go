@@ -17,7 +17,7 @@ type entry struct {
 	Expiry int64 `json:"e"`
 	// Format is absent for this one. Another one is not ours to read or to replace.
 	Format int `json:"f"`
-	// Codec is the name of the codec of Value, absent for JSON.
+	// Codec is the name of the codec of Value, absent for JSON: see codecNamed.
 	Codec string `json:"c"`
 	// Birth is when the lease was taken, in microseconds.
 	Birth int64 `json:"b"`
@@ -74,8 +74,9 @@ func parseEntry(text []byte, codec Codec) (e entry, err error) {
 			return entry{}, err
 		}
 	}
+	_, known := codecNamed(e.Codec, codec)
 	switch {
-	case e.Format > 1 || e.Format < 0, e.Codec != codec.Name():
+	case e.Format > 1 || e.Format < 0, !known:
 		return entry{}, errForeign
 	case e.Expiry == 0 || e.Value == nil:
 		return entry{}, errCorrupt
@@ -121,6 +122,11 @@ func (e *entry) parseOwn(text []byte) bool {
 			}
 			rest = rest[decoder.InputOffset():]
 			continue
+		case 'c':
+			if e.Codec, rest, ok = cutText(rest); !ok {
+				return false
+			}
+			continue
 		}
 		if n, rest, ok = cutNumber(rest); !ok {
 			return false
@@ -153,6 +159,18 @@ func cutNumber(text []byte) (n int64, rest []byte, ok bool) {
 		i++
 	}
 	return n, text[i:], i > 0
+}
+
+// cutText reads a text that has nothing escaped in it.
+func cutText(text []byte) (s string, rest []byte, ok bool) {
+	if len(text) == 0 || text[0] != '"' {
+		return "", nil, false
+	}
+	n := bytes.IndexByte(text[1:], '"')
+	if n < 0 || bytes.IndexByte(text[1:n+1], '\\') >= 0 {
+		return "", nil, false
+	}
+	return string(text[1 : n+1]), text[n+2:], true
 }
 
 // fresh, stale and onError report what the entry is good for at a time of Redis.

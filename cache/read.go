@@ -197,12 +197,13 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 
 // value decodes the entry's. An entry of another writer may have its fields in another order.
 func (r *request) value(e *entry, text []byte) (any, error) {
-	value, err := r.decode(r.c.config.Codec, e.Value)
+	codec, _ := codecNamed(e.Codec, r.c.config.Codec) // parseEntry has looked
+	value, err := r.decode(codec, e.Value)
 	if err == nil {
 		return value, nil
 	}
-	if other, parsed := parseOther(text); parsed == nil {
-		if value, again := r.decode(r.c.config.Codec, other.Value); again == nil {
+	if other, parsed := parseOther(text); parsed == nil && other.Codec == e.Codec {
+		if value, again := r.decode(codec, other.Value); again == nil {
 			*e = other
 			return value, nil
 		}

@@ -153,15 +153,16 @@ func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
 func (j *job) text(e *entry, o *outcome) ([]byte, error) {
 	codec := j.c.config.Codec
 	if j.c.config.Plain {
-		return encode(codec, o.value)
+		text, _, err := encode(codec, 0, o.value)
+		return text, err
 	}
 	e.Value = []byte("null")
 	if !o.negative {
-		value, err := encode(codec, o.value)
+		value, name, err := encode(codec, j.c.config.CompressAbove, o.value)
 		if err != nil {
 			return nil, err
 		}
-		e.Value = value
+		e.Value, e.Codec = value, name
 	}
 	return e.appendTo(make([]byte, 0, len(e.Value)+96)), nil
 }
