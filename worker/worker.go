@@ -29,15 +29,19 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	maps := compiledMap(cfg.Map)
-	if cfg.MapFile != "" {
-		var err error
-		if maps, err = openMapFile(cfg.MapFile, cfg.MapEnv); err != nil {
-			return nil, err
-		}
+	maps, err := cfg.openMap()
+	if err != nil {
+		return nil, err
 	}
 	metrics := newMetrics()
 	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Log, metrics)}, nil
+}
+
+func (c Config) openMap() (*mapFile, error) {
+	if c.MapFile != "" {
+		return openMapFile(c.MapFile, c.MapEnv)
+	}
+	return compiledMap(c.Map), nil
 }
 
 // Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the batch in hand,
