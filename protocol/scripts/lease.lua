@@ -13,14 +13,13 @@ if ARGV[3] ~= '*' then
     return {'value', value}
   end
 end
-local lease = redis.call('GET', KEYS[1])
-if lease then
-  if string.sub(lease, 1, #ARGV[1] + 1) == ARGV[1] .. ':' then
-    return {'lease', lease}
-  end
-  return {'taken', redis.call('PTTL', KEYS[1])}
-end
 local now = redis.call('TIME')
-lease = ARGV[1] .. ':' .. now[1] .. string.format('%06d', now[2])
-redis.call('SET', KEYS[1], lease, 'PX', ARGV[2])
-return {'lease', lease}
+local mine = ARGV[1] .. ':' .. now[1] .. string.format('%06d', now[2])
+local lease = redis.call('SET', KEYS[1], mine, 'PX', ARGV[2], 'NX', 'GET')
+if not lease then
+  return {'lease', mine}
+end
+if string.sub(lease, 1, #ARGV[1] + 1) == ARGV[1] .. ':' then
+  return {'lease', lease}
+end
+return {'taken', redis.call('PTTL', KEYS[1])}
