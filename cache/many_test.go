@@ -169,3 +169,32 @@ func TestCluster(t *testing.T) {
 	must(t, c.Delete(t.Context(), append(keys, "raced")...))
 	wantFetch(t, "deleted", c, "k1", w.db.read, policy, "new", cache.FromLoader)
 }
+
+// Whatever keeps FetchMany from storing what it has loaded, it gives its leases back, so that nobody waits for them.
+func TestFetchManyGivesLeasesBack(t *testing.T) {
+	t.Parallel()
+	w := worldAt(t, testenv.OwnRedis(t).URL())
+	c := w.cache(cache.Config{Lease: time.Hour, HardTimeout: time.Minute})
+	for name, during := range map[string]func(ctx context.Context) error{
+		"skipped": func(ctx context.Context) error { cache.FillFrom(ctx).Skip(); return nil },
+		"held": func(ctx context.Context) error {
+			return w.client.Set(ctx, "lock:hold:{a}", "h", time.Minute).Err()
+		},
+		"no memory": func(ctx context.Context) error { return w.client.ConfigSet(ctx, "maxmemory", "1").Err() },
+	} {
+		var asked [][]string
+		load := manyOf(&asked, "1")
+		got, err := cache.FetchMany(t.Context(), c, []string{"a"}, func(ctx context.Context, keys []string) (map[string]string, error) {
+			if lease := w.stored("lock:fill:{a}"); lease == "" {
+				t.Errorf("%s: no lease during the load", name)
+			}
+			must(t, during(ctx))
+			return load(ctx, keys)
+		}, nil)
+		if err != nil || got["a"] != "a1" || w.stored("a") != "" || w.stored("lock:fill:{a}") != "" {
+			t.Errorf("%s: %v, %v, Redis holds %q and the lease %q", name, got, err, w.stored("a"), w.stored("lock:fill:{a}"))
+		}
+		must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		must(t, w.client.FlushDB(t.Context()).Err())
+	}
+}
