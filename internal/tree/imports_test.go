@@ -14,6 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one. Only tests use internal/testenv. Only worker and internal/replay join internal/store and internal/keyspace.
 var rooms = map[string][]string{
 	"cache":                  {"internal/sleep", "protocol"},
+	"cache/cacheprom":        {"cache"},
 	"cache/msgpack":          {},
 	"cmd/unstale":            {"internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "invalidation"},

@@ -1,0 +1,68 @@
+// Package cacheprom shows what a Cache counts to Prometheus. Applications that do not import it do not link the client
+// library.
+//
+//	prometheus.MustRegister(cacheprom.New(products, prometheus.Labels{"cache": "products"}))
+//
+// The metrics are listed in docs/cache.md. Their names and labels are an interface: dashboards and alerts rely on them.
+package cacheprom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/unstale/unstale/cache"
+)
+
+// New makes a collector of what Statistics and Healthy say at each scrape; it sends nothing to Redis. labels are put on
+// every metric: two caches of one registry need different ones. Nil: none. Safe for concurrent use, also after Close.
+func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
+	desc := func(name, help string, variable ...string) *prometheus.Desc {
+		return prometheus.NewDesc("unstale_cache_"+name, help, variable, labels)
+	}
+	return &collector{
+		cache:         c,
+		requests:      desc("requests_total", "Calls for one key, by what answered them.", "result"),
+		fills:         desc("fills_total", "Values that were loaded to be stored, by what became of them.", "result"),
+		loads:         desc("loads_total", "Calls of loaders."),
+		loadErrors:    desc("load_errors_total", "Calls of loaders that failed."),
+		invalidations: desc("invalidations_total", "Keys, tags and patterns that were heard or deleted here."),
+		memoryValues:  desc("memory_values", "Values in this process' memory, roughly."),
+		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is away or memory is closed."),
+	}
+}
+
+type collector struct {
+	cache *cache.Cache
+
+	requests, fills, loads, loadErrors, invalidations, memoryValues, healthy *prometheus.Desc
+}
+
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.invalidations, c.memoryValues, c.healthy} {
+		to <- d
+	}
+}
+
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	s := c.cache.Statistics()
+	count := func(d *prometheus.Desc, n uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, n int) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
+	}
+	count(c.requests, s.L1Hits, "memory")
+	count(c.requests, s.L2Hits, "redis")
+	count(c.requests, s.Misses, "miss")
+	count(c.fills, s.Sets, "stored")
+	count(c.fills, s.Refused, "refused")
+	count(c.fills, s.Errors, "failed")
+	count(c.loads, s.Loads)
+	count(c.loadErrors, s.LoadErrors)
+	count(c.invalidations, s.Invalidations)
+	gauge(c.memoryValues, s.L1Size)
+	healthy := 0
+	if c.cache.Healthy() == nil {
+		healthy = 1
+	}
+	gauge(c.healthy, healthy)
+}

@@ -1,0 +1,152 @@
+package cacheprom_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cacheprom"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func newCache(t *testing.T, config cache.Config) *cache.Cache {
+	t.Helper()
+	c, err := cache.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// The metrics are what Statistics says, and pass Prometheus' own linter.
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	o, err := redis.ParseURL(testenv.Redis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ContextTimeoutEnabled = true
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	c := newCache(t, cache.Config{Redis: client, Timeout: 5 * time.Second})
+	load := func(context.Context) (string, error) { return "v", nil }
+	broken := func(context.Context) (string, error) { return "", errors.New("no database") }
+	unwritable := func(context.Context) (chan int, error) { return make(chan int), nil }
+	for range 3 {
+		_, err := cache.Fetch(t.Context(), c, "k", load, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = cache.Fetch(t.Context(), c, "broken", broken, nil)
+	_, _ = cache.Fetch(t.Context(), c, "unwritable", unwritable, nil)
+	if err := c.Delete(t.Context(), "k", "k2"); err != nil {
+		t.Fatal(err)
+	}
+	got := cacheprom.New(c, prometheus.Labels{"cache": "products"})
+	want := `
+# HELP unstale_cache_fills_total Values that were loaded to be stored, by what became of them.
+# TYPE unstale_cache_fills_total counter
+unstale_cache_fills_total{cache="products",result="failed"} 1
+unstale_cache_fills_total{cache="products",result="refused"} 0
+unstale_cache_fills_total{cache="products",result="stored"} 1
+# HELP unstale_cache_healthy 1 while values are cached as configured, 0 while Redis is away or memory is closed.
+# TYPE unstale_cache_healthy gauge
+unstale_cache_healthy{cache="products"} 1
+# HELP unstale_cache_invalidations_total Keys, tags and patterns that were heard or deleted here.
+# TYPE unstale_cache_invalidations_total counter
+unstale_cache_invalidations_total{cache="products"} 2
+# HELP unstale_cache_load_errors_total Calls of loaders that failed.
+# TYPE unstale_cache_load_errors_total counter
+unstale_cache_load_errors_total{cache="products"} 1
+# HELP unstale_cache_loads_total Calls of loaders.
+# TYPE unstale_cache_loads_total counter
+unstale_cache_loads_total{cache="products"} 3
+# HELP unstale_cache_memory_values Values in this process' memory, roughly.
+# TYPE unstale_cache_memory_values gauge
+unstale_cache_memory_values{cache="products"} 0
+# HELP unstale_cache_requests_total Calls for one key, by what answered them.
+# TYPE unstale_cache_requests_total counter
+unstale_cache_requests_total{cache="products",result="memory"} 0
+unstale_cache_requests_total{cache="products",result="miss"} 3
+unstale_cache_requests_total{cache="products",result="redis"} 2
+`
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(got)
+	if text := scrape(r); text != strings.TrimPrefix(want, "\n") {
+		t.Errorf("got\n%s\nwant%s", text, want)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// Two caches stand side by side under labels of their own, and one without Redis is not healthy.
+func TestTwoCaches(t *testing.T) {
+	t.Parallel()
+	r := prometheus.NewPedanticRegistry()
+	for _, name := range []string{"a", "b"} {
+		r.MustRegister(cacheprom.New(newCache(t, cache.Config{}), prometheus.Labels{"cache": name}))
+	}
+	text := scrape(r)
+	for _, name := range []string{"a", "b"} {
+		if line := fmt.Sprintf("\nunstale_cache_healthy{cache=%q} 0\n", name); !strings.Contains(text, line) {
+			t.Errorf("no %q in\n%s", line, text)
+		}
+	}
+}
+
+// scrape is what Prometheus gets.
+func scrape(r *prometheus.Registry) string {
+	to := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(to, httptest.NewRequest("GET", "/metrics", nil))
+	return to.Body.String()
+}
+
+// docs/cache.md lists every metric.
+func TestDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/cache.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	descs := make(chan *prometheus.Desc, 100)
+	cacheprom.New(newCache(t, cache.Config{}), nil).Describe(descs)
+	close(descs)
+	n := 0
+	for d := range descs {
+		_, rest, _ := strings.Cut(d.String(), `fqName: "`)
+		name, _, _ := strings.Cut(rest, `"`)
+		if !bytes.Contains(page, []byte("| `"+name)) {
+			t.Errorf("docs/cache.md has no row for %s", name)
+		}
+		n++
+	}
+	if listed := strings.Count(string(page), "| `unstale_cache_"); n == 0 || listed != n {
+		t.Errorf("docs/cache.md lists %d metrics, there are %d", listed, n)
+	}
+}
