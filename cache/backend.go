@@ -36,11 +36,12 @@ func newBackend(config Config) *backend {
 	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks}
 	b.probe, _ = protocol.LeaseKey(strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe")
 	switch client := config.Redis.(type) {
-	case *redis.Client:
+	case interface{ Options() *redis.Options }:
 		b.heeds = client.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
 		b.heeds = client.Options().ContextTimeoutEnabled
 	}
+	b.clock.keeper, _ = config.Redis.(timekeeper)
 	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "redis",
 		Timeout:     config.Pause,

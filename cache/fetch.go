@@ -111,7 +111,7 @@ func decodeAs[T any](codec Codec, data []byte) (any, error) {
 
 // slide is the time to prolong a sliding value by with this read, or 0.
 func (r *request) slide() time.Duration {
-	if !r.p.o.Sliding || !r.c.touched.due(r.name, r.p.o.TTL/4) {
+	if !r.p.o.Sliding || !r.c.touched.due(r.name, r.c.redis.clock.now(), r.p.o.TTL/4) {
 		return 0
 	}
 	return r.p.o.TTL

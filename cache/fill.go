@@ -98,22 +98,21 @@ func (s *seenStamps) saw(stamps map[string]string, before, now uint64) bool {
 	return all
 }
 
-// touches remembers when sliding values were last prolonged.
+// touches remembers when sliding values were last prolonged, in milliseconds of Redis' time.
 type touches struct {
 	mu   sync.Mutex
-	last map[string]time.Time
+	last map[string]int64
 }
 
-// due reports whether a key is to be prolonged, and takes it as done.
-func (t *touches) due(name string, every time.Duration) bool {
-	now := time.Now()
+// due reports whether a key is to be prolonged now, and takes it as done.
+func (t *touches) due(name string, now int64, every time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last, ok := t.last[name]; ok && now.Sub(last) < every {
+	if last, ok := t.last[name]; ok && now-last < every.Milliseconds() {
 		return false
 	}
 	if t.last == nil || len(t.last) > seenMost {
-		t.last = map[string]time.Time{}
+		t.last = map[string]int64{}
 	}
 	t.last[name] = now
 	return true

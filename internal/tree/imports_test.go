@@ -15,6 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var rooms = map[string][]string{
 	"cache":                  {"internal/sleep", "protocol"},
 	"cache/cacheprom":        {"cache"},
+	"cache/cachetest":        {"cache", "protocol"},
 	"cache/msgpack":          {},
 	"cmd/unstale":            {"internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "invalidation"},
