@@ -20,6 +20,8 @@ type Cache struct {
 	touched touches
 	counts  counts
 
+	complaints complaints
+
 	// events orders loads and callers: each load takes the next number, and a caller remembers the latest at its arrival.
 	events atomic.Uint64
 
@@ -101,8 +103,11 @@ func (c *Cache) name(key string) string {
 
 // policy is the one to use, checked against the Cache.
 func (c *Cache) policy(p *Policy) (*Policy, error) {
-	if p == nil {
+	switch {
+	case p == nil:
 		return c.config.Policy, nil
+	case p.o.TTL == 0: // that of After on none
+		return c.config.Policy.After(p.after), nil
 	}
 	if c.config.Plain && !p.plain {
 		return nil, errors.New("the policy has tags, a stale time, sliding or negative results, which a plain cache has no room for")

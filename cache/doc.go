@@ -18,7 +18,8 @@
 //     suspended: callers of one process share loads, and Healthy says why.
 //  3. What was invalidated is never served again, also not as a stale value while a loader fails.
 //  4. One load of a key runs at a time, in all processes, as long as its lease lives.
-//  5. A Redis that is away or slow costs a caller a bounded time, and no error.
+//  5. A caller whose policy has the Checker of its own writes gets nothing older than these (Policy.After).
+//  6. A Redis that is away or slow costs a caller a bounded time, and no error.
 //
 // The loader must read the primary and must not read an older snapshot (a REPEATABLE READ transaction that began
 // earlier): otherwise use hold in the map.

@@ -54,6 +54,14 @@ func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T
 
 // remembered is the value in this process' memory.
 func remembered[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
+	if p != nil && p.after != nil {
+		return value, false // whether it may is to be asked first
+	}
+	return inMemory[T](c, key, p)
+}
+
+// inMemory is remembered for a caller who may be given anything.
+func inMemory[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
 	if c.memory == nil || p != nil && p.o.SkipMemory {
 		return value, false
 	}
@@ -69,6 +77,14 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	r, err := newRequest[T](c, key, p)
 	if err != nil {
 		return result, err
+	}
+	if r.standing, err = c.standing(ctx, p); err != nil {
+		return result, err
+	}
+	if p != nil && p.after != nil && r.standing == anything {
+		if value, ok := inMemory[T](c, key, p); ok {
+			return Result[T]{Value: value}, nil
+		}
 	}
 	r.load = func(ctx context.Context) (any, error) { return load(ctx) }
 	got, err := r.fetch(ctx)
@@ -89,6 +105,8 @@ type request struct {
 	kind   reflect.Type
 	load   func(context.Context) (any, error)
 	decode func(Codec, []byte) (any, error)
+
+	standing standing
 }
 
 func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
@@ -127,6 +145,9 @@ type got struct {
 // fetch reads, and loads where that does not do.
 func (r *request) fetch(ctx context.Context) (got, error) {
 	c := r.c
+	if r.standing == loaded {
+		return r.past(ctx)
+	}
 	arrival := c.events.Load()
 	for round := 0; ; round++ {
 		mark := c.memory.mark()
@@ -158,6 +179,26 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 	}
 }
 
+// past loads, whatever is in memory, in Redis, or being loaded: Redis is read for what is to be replaced.
+func (r *request) past(ctx context.Context) (got, error) {
+	found, err := r.read(ctx)
+	if ended := ctx.Err(); ended != nil {
+		return got{}, ended
+	}
+	found = found.past()
+	r.c.counts.read(found.state)
+	fl := alone(flightID{r.name, r.kind})
+	r.start(ctx, fl, found, classify(err) != nil)
+	o, err := r.wait(ctx, fl, reading{})
+	if err == nil {
+		err = o.err
+	}
+	if err != nil {
+		return got{}, err
+	}
+	return got{value: o.value, source: FromLoader}, nil
+}
+
 // mostRounds is how often a caller waits for others' loads before it does its own.
 const mostRounds = 4
 
@@ -177,7 +218,7 @@ func (r *request) await(ctx context.Context, found reading, away bool, arrival u
 		return got{}, false, err
 	case o == nil: // the soft timeout, and the old value still stands
 		return got{value: found.value, source: FromRedis, stale: true}, false, nil
-	case !own && !o.counts(arrival):
+	case !own && !o.counts(arrival, r.standing == anything):
 		return got{}, true, nil
 	case o.err != nil:
 		if found.state == onError && !o.negative && r.still(ctx, found) {

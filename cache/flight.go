@@ -28,6 +28,8 @@ type outcome struct {
 	started uint64
 	// accepted says that the value counts for whoever came before its fill was sent: Redis took it, and the stamps stood.
 	accepted bool
+	// shared says the same for the reason that Redis is away, which does not count for callers after their own writes.
+	shared   bool
 	negative bool
 }
 
@@ -111,8 +113,8 @@ func (f *flights) end(fl *flight, o outcome) {
 
 // counts reports whether the outcome may be given to a caller that did not begin the flight: its load began after the
 // caller came, or it was accepted. An error is no old value.
-func (o outcome) counts(arrival uint64) bool {
-	return o.accepted || o.started > arrival || o.err != nil && !o.negative
+func (o outcome) counts(arrival uint64, shared bool) bool {
+	return o.accepted || shared && o.shared || o.started > arrival || o.err != nil && !o.negative
 }
 
 // The pauses between two looks at a key that somebody else loads.

@@ -12,10 +12,26 @@ func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 	if value, ok := remembered[T](c, key, nil); ok {
 		return value, nil
 	}
+	return cached[T](ctx, c, key, nil)
+}
+
+// cached is Get after a look into memory, where p has no Checker.
+func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, error) {
 	var none T
-	r, err := newRequest[T](c, key, nil)
+	r, err := newRequest[T](c, key, p)
 	if err != nil {
 		return none, err
+	}
+	switch s, err := c.standing(ctx, p); {
+	case err != nil:
+		return none, err
+	case s == loaded:
+		c.counts.read(absent)
+		return none, ErrMiss
+	case s == anything && p != nil:
+		if value, ok := inMemory[T](c, key, p); ok {
+			return value, nil
+		}
 	}
 	mark := c.memory.mark()
 	found, err := r.read(ctx)

@@ -73,7 +73,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 		case g.kind == "lease":
 			j.granted(g, mark)
 			return o, false
-		case g.kind == "held":
+		case g.kind == "held", g.kind == "taken" && j.standing == loaded:
 			return o, false
 		case g.kind == "value":
 			other, err := j.judge(ctx, []byte(g.text), g.stamps)
@@ -83,7 +83,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 				return o, false
 			case other.state == foreign:
 				return o, false
-			case other.state == fresh:
+			case other.state == fresh && j.standing != loaded:
 				j.keepIf(other, mark)
 				o := outcome{value: other.value}
 				if other.entry.Negative != 0 {

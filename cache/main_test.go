@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
@@ -19,6 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	keyspace.SetClientLog(nil)
+	_ = mysql.SetLogger(&mysql.NopLogger{}) // it refuses none but nil
 	testenv.Main(m)
 }
 

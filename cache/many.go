@@ -20,19 +20,26 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		return err
 	}}
 	asked := make(map[string]bool, len(keys))
+	standing, err := c.standing(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	for _, key := range keys {
 		if asked[key] {
 			continue
 		}
 		asked[key] = true
-		if value, ok := remembered[T](c, key, p); ok {
-			found[key] = value
-			continue
+		if standing == anything {
+			if value, ok := inMemory[T](c, key, p); ok {
+				found[key] = value
+				continue
+			}
 		}
 		r, err := newRequest[T](c, key, p)
 		if err != nil {
 			return nil, err
 		}
+		r.standing = standing
 		b.requests = append(b.requests, r)
 	}
 	values, err := b.fetch(ctx)
@@ -68,6 +75,9 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 		found := reading{}
 		if err == nil {
 			found = readings[i]
+		}
+		if r.standing == loaded {
+			found = found.past()
 		}
 		b.c.counts.read(found.state)
 		j := r.job(alone(flightID{name: r.name}), found.useless())
@@ -150,11 +160,15 @@ func (b *group) acquire(ctx context.Context, jobs []*job, values map[string]any)
 			j.granted(g, mark)
 			mine = append(mine, j)
 		case "taken":
-			others = append(others, j)
+			if j.standing == loaded {
+				mine = append(mine, j)
+			} else {
+				others = append(others, j)
+			}
 		case "value":
 			found, err := j.judge(ctx, []byte(g.text), g.stamps)
 			switch {
-			case err == nil && found.state == fresh:
+			case err == nil && found.state == fresh && j.standing != loaded:
 				j.keepIf(found, mark)
 				if found.entry.Negative == 0 {
 					values[j.key] = found.value

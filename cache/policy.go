@@ -13,6 +13,8 @@ type Policy struct {
 	o Options
 	// plain policies ask for nothing that needs more than the bare value.
 	plain bool
+	// after is asked before anything is given out, or nil.
+	after Checker
 }
 
 // Options are what a Policy is made of.

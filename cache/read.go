@@ -41,6 +41,14 @@ func (r reading) useless() string {
 	return digest(r.text)
 }
 
+// past is the reading for a caller who may be given none: it says what is to be replaced.
+func (r reading) past() reading {
+	if r.state != foreign {
+		r.state = absent
+	}
+	return r
+}
+
 // raw is what one round trip brings.
 type raw struct {
 	text []byte

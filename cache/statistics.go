@@ -12,6 +12,7 @@ type Statistics struct {
 	Loads         uint64  `json:"loads"`         // calls of loaders
 	LoadErrors    uint64  `json:"loadErrors"`    // of which failed, ErrNotFound not among them
 	Errors        uint64  `json:"errors"`        // values that could not be stored for another reason
+	Unsettled     uint64  `json:"unsettled"`     // calls that had to load, since their caller's writes are not known to be settled
 	Invalidations uint64  `json:"invalidations"` // keys, tags and patterns that were heard or deleted here
 	L1Size        int     `json:"l1Size"`        // values in memory now, roughly
 	TotalRequests uint64  `json:"totalRequests"`
@@ -19,7 +20,7 @@ type Statistics struct {
 }
 
 type counts struct {
-	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted atomic.Uint64
+	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled atomic.Uint64
 }
 
 func (c *counts) read(s state) {
@@ -52,7 +53,7 @@ func (c *Cache) Statistics() Statistics {
 	n := &c.counts
 	s := Statistics{
 		L2Hits: n.l2Hits.Load(), Misses: n.misses.Load(), Sets: n.sets.Load(), Refused: n.refused.Load(),
-		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(),
+		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(), Unsettled: n.unsettled.Load(),
 	}
 	if m := c.memory; m != nil {
 		s.L1Hits = m.hits.Snapshot().Hits - m.dead.Load()

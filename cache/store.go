@@ -13,7 +13,7 @@ import (
 func (j *job) store(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) bool {
 	if j.lease == "" {
 		// While Redis is away, callers of one process share loads.
-		o.accepted = j.away && !j.c.flights.seal(j.fl)
+		o.shared = j.away && !j.c.flights.seal(j.fl)
 		return true
 	}
 	stored, err := j.fillWith(ctx, fill, o, cost)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/outbox"
 )
 
 // Product reads a product through the cache. Make products once: cache.New(cache.Config{Redis: client, Prefix: "shop:"}).
@@ -18,4 +19,25 @@ func Product(ctx context.Context, products *cache.Cache, db *sql.DB, id int64) (
 		}
 		return name, err
 	}, cache.Moderate)
+}
+
+// ProductAfter is Product for the caller whose cookie holds the token of its last write, or nothing.
+func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int64, cookie string) (name string, err error) {
+	token, err := outbox.ParseToken(cookie)
+	if err != nil {
+		token = outbox.Token{} // it came from a browser: whatever is wrong with it, it is no token
+	}
+	check := outbox.NewCheck(db, token)
+	return cache.Fetch(ctx, products, fmt.Sprint("product:", id), func(ctx context.Context) (name string, err error) {
+		conn, err := cache.OnPrimary(ctx, db)
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		err = conn.QueryRowContext(ctx, `SELECT name FROM products WHERE id = ?`, id).Scan(&name)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = cache.ErrNotFound
+		}
+		return name, err
+	}, cache.Moderate.After(check))
 }

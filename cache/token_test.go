@@ -1,0 +1,211 @@
+package cache_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// A shop is a database with one product, the worker that serves it, and its Redis.
+type shop struct {
+	*testing.T
+	env   *testenv.Database
+	redis *testenv.RedisServer
+}
+
+const shopMap = `version: 1
+entities:
+  product: {keys: ["shop:product:{id}"], patterns: ["shop:products:*"], repeat: [1h]}
+  price: {params: [currency], keys: ["shop:price:{id}:{currency}"]}
+`
+
+// newShop starts a worker that is paused.
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{t, testenv.MySQL(t), testenv.Redis(t)}
+	_, err := migrations.Up(t.Context(), s.env.DB)
+	must(t, err)
+	s.exec("CREATE TABLE products (name VARCHAR(100) NOT NULL)")
+	s.exec("INSERT INTO products VALUES ('old')")
+	s.exec("INSERT INTO cache_outbox_control (name, who, reason) VALUES ('pause', 'test', '')")
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	must(t, os.WriteFile(file, []byte(shopMap+"publish: {channel: \""+s.redis.Channel("invalidate")+"\"}\n"), 0o600))
+	dsn, err := mysql.ParseDSN(s.env.DSN)
+	must(t, err)
+	one := s.redis.Client.Options()
+	w, err := worker.New(worker.Config{
+		MySQL: dsn, Redis: &redis.UniversalOptions{Addrs: []string{one.Addr}, DB: one.DB}, MapFile: file, RedisTimeout: patient,
+		Log: slog.New(slog.DiscardHandler), WakeChannel: s.redis.Channel("wake"),
+	})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); must(t, <-ended) })
+	return s
+}
+
+func (s *shop) exec(query string) {
+	s.Helper()
+	_, err := s.env.DB.ExecContext(s.Context(), query)
+	must(s, err)
+}
+
+func (s *shop) resume() { s.exec("DELETE FROM cache_outbox_control") }
+
+// process is a process that reads, with a memory of its own.
+func (s *shop) process() *cache.Cache {
+	s.Helper()
+	memory := memoryOf(s.redis.Channel("invalidate"))
+	memory.Sources, memory.MaxStaleness = nil, time.Minute
+	c := newCache(s.T, cache.Config{Redis: clientOf(s, s.redis.URL), Prefix: "shop:", Memory: memory})
+	open(s, c)
+	return c
+}
+
+// load reads the product from the primary.
+func (s *shop) load(ctx context.Context) (name string, err error) {
+	conn, err := cache.OnPrimary(ctx, s.env.DB)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	err = conn.QueryRowContext(ctx, "SELECT name FROM products").Scan(&name)
+	return name, err
+}
+
+// write is a request that changes the product: what it returns goes into a cookie.
+func (s *shop) write(name string, inv outbox.Invalidation) (cookie string) {
+	s.Helper()
+	token, err := outbox.InTxToken(s.Context(), s.env.DB, func(tx *sql.Tx, writes *outbox.Writes) error {
+		if _, err := tx.ExecContext(s.Context(), "UPDATE products SET name = ?", name); err != nil {
+			return err
+		}
+		return writes.Enqueue(s.Context(), tx, inv)
+	})
+	must(s, err)
+	return token.String()
+}
+
+// after is the policy of a request that shows a cookie.
+func (s *shop) after(cookie string) *cache.Policy {
+	s.Helper()
+	token, err := outbox.ParseToken(cookie)
+	must(s, err)
+	return cache.Moderate.After(outbox.NewCheck(s.env.DB, token))
+}
+
+// Whoever has written reads it in another process, whose memory, and Redis, hold the old value while the worker is paused;
+// when it has resumed, Wait returns, for patterns too, and nobody reads the old value. A repeat that is due later is nothing
+// to wait for.
+func TestReadYourWrites(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	reader := s.process()
+	keys := []string{"product:1", "products:all"}
+	for _, key := range keys {
+		wantFetch(t, "before", reader, key, s.load, nil, "old", cache.FromLoader)
+	}
+	cookie := s.write("new", outbox.Invalidation{Entity: "product", ID: "1"})
+	for _, key := range keys {
+		wantFetch(t, "a stranger", reader, key, s.load, nil, "old", cache.FromMemory)
+		wantFetch(t, "the writer", reader, key, s.load, s.after(cookie), "new", cache.FromLoader)
+	}
+	token, err := outbox.ParseToken(cookie)
+	must(t, err)
+	waited := make(chan error, 1)
+	go func() { waited <- outbox.Wait(context.Background(), s.env.DB, token) }()
+	if settled, err := outbox.Settled(t.Context(), s.env.DB, token); settled || err != nil {
+		t.Errorf("while the worker is paused: settled %t, %v", settled, err)
+	}
+	s.resume()
+	must(t, <-waited)
+	for _, key := range keys {
+		if n := s.redis.Client.Exists(t.Context(), "shop:"+key).Val(); n != 0 {
+			t.Errorf("Redis still has %s", key)
+		}
+		got, err := cache.Fetch(t.Context(), reader, key, s.load, s.after(cookie))
+		if err != nil || got != "new" {
+			t.Errorf("settled: %s is %q, %v", key, got, err)
+		}
+		wantFetch(t, "the writer again", reader, key, s.load, s.after(cookie), "new", cache.FromRedis)
+	}
+	var repeats int
+	must(t, s.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM cache_outbox_delayed WHERE repeated = 1").Scan(&repeats))
+	if repeats != 1 {
+		t.Errorf("%d repeats wait: the test has lost its point", repeats)
+	}
+}
+
+// A row that cannot be carried leaves its keys as they are: its writer is given what the loader returns, and Wait says why.
+func TestReadYourDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	reader := s.process()
+	wantFetch(t, "before", reader, "price:1:EUR", s.load, nil, "old", cache.FromLoader)
+	cookie := s.write("new", outbox.Invalidation{Entity: "price", ID: "1"}) // without its currency
+	s.resume()
+	token, err := outbox.ParseToken(cookie)
+	must(t, err)
+	if err := outbox.Wait(t.Context(), s.env.DB, token); !errors.Is(err, outbox.ErrDead) {
+		t.Errorf("wait: %v", err)
+	}
+	wantFetch(t, "a stranger", reader, "price:1:EUR", s.load, nil, "old", cache.FromMemory)
+	wantFetch(t, "the writer", reader, "price:1:EUR", s.load, s.after(cookie), "new", cache.FromLoader)
+}
+
+// A server that is read-only is refused, by connections that the pool has kept too; afterwards it serves again.
+func TestOnPrimary(t *testing.T) {
+	t.Parallel()
+	env := testenv.OwnDatabase(t)
+	ask := func(ctx context.Context) (one int, err error) {
+		conn, err := cache.OnPrimary(ctx, env.DB)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		err = conn.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+		return one, err
+	}
+	if one, err := ask(t.Context()); one != 1 || err != nil {
+		t.Errorf("the primary: %d, %v", one, err)
+	}
+	_, err := env.DB.Exec("SET GLOBAL read_only = 1")
+	must(t, err)
+	_, err = ask(t.Context())
+	wantError(t, "read-only", err, cache.ErrReadOnly)
+	if n := env.DB.Stats().OpenConnections; n != 0 {
+		t.Errorf("%d connections to it are kept", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = ask(ctx)
+	wantError(t, "context", err, context.Canceled)
+	_, err = env.DB.Exec("SET GLOBAL read_only = 0")
+	must(t, err)
+	var id int
+	must(t, env.DB.QueryRow("SELECT CONNECTION_ID()").Scan(&id))
+	other, err := sql.Open("mysql", env.DSN)
+	must(t, err)
+	defer other.Close()
+	_, err = other.Exec(fmt.Sprint("KILL ", id)) // the pool does not know
+	must(t, err)
+	if one, err := ask(t.Context()); one != 1 || err != nil {
+		t.Errorf("after a lost connection: %d, %v", one, err)
+	}
+}
