@@ -87,7 +87,14 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 		}
 	}
 	r.load = func(ctx context.Context) (any, error) { return load(ctx) }
+	var ended func(Source, bool, error)
+	if hook := c.config.Hooks.Fetch; hook != nil {
+		ctx, ended = hook(ctx, key)
+	}
 	got, err := r.fetch(ctx)
+	if ended != nil {
+		ended(got.source, got.stale, err)
+	}
 	if err != nil {
 		return result, err
 	}

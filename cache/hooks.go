@@ -5,6 +5,9 @@ import "context"
 // Hooks are called as the Cache works, by the goroutine that does the work; they must not block. A nil one is left out.
 // Spans of OpenTelemetry, for example, begin in one and end in the function that it returns.
 type Hooks struct {
+	// Fetch is called when Fetch has found nothing in this process' memory; FetchMany does not call it. The function that
+	// it returns, if any, is called with where the value came from and whether it is stale, or with an error instead.
+	Fetch func(ctx context.Context, key string) (context.Context, func(from Source, stale bool, err error))
 	// Load is called before a loader runs. The loader gets the context that it returns. The function that it returns, if
 	// any, is called with what came of it.
 	Load func(ctx context.Context, key string) (context.Context, func(error))

@@ -136,7 +136,7 @@ func (j *job) perform(ctx context.Context) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
-		j.giveBack()
+		j.giveBack(ctx)
 		return
 	}
 	fill := &Fill{}
@@ -147,14 +147,14 @@ func (j *job) perform(ctx context.Context) {
 	<-c.slots
 	c.counts.loaded(err)
 	if late.Load() {
-		j.giveBack()
+		j.giveBack(ctx)
 		return
 	}
 	o := outcome{value: value, err: err, started: j.started, negative: isNotFound(err)}
 	stored := j.store(context.WithoutCancel(ctx), fill, &o, cost)
 	c.flights.end(j.fl, o)
 	if !stored {
-		j.giveBack()
+		j.giveBack(ctx)
 	}
 }
 
@@ -171,10 +171,10 @@ func (j *job) call(ctx context.Context) (value any, err error) {
 	return value, err
 }
 
-// giveBack releases the lease, also when the process is about to end.
-func (j *job) giveBack() {
+// giveBack releases the lease, also when its context has ended or the process is about to end.
+func (j *job) giveBack(ctx context.Context) {
 	if j.lease != "" {
-		j.c.release(context.Background(), j.names, j.lease)
+		j.c.release(context.WithoutCancel(ctx), j.names, j.lease)
 	}
 }
 

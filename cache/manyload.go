@@ -12,7 +12,7 @@ func (b *group) perform(ctx context.Context, jobs []*job, values map[string]any)
 	c, fill := b.c, &Fill{}
 	defer func() { // those whose lease is used up have none any more
 		for _, j := range jobs {
-			j.giveBack()
+			j.giveBack(ctx)
 		}
 	}()
 	loadCtx, cancel := context.WithTimeout(context.WithValue(ctx, fillKey{}, fill), c.config.HardTimeout)
