@@ -49,7 +49,7 @@ func TestRaces(t *testing.T) {
 			must(w, w.client.Set(w.Context(), "lock:hold:{k}", "h", time.Minute).Err())
 			w.unlink("k")
 		}},
-		{name: "hold of today's worker", key: "k", policy: slow, between: func(w *world) {
+		{name: "hold", key: "k", policy: slow, between: func(w *world) {
 			w.db.set("new")
 			_, err := w.worker.Unlink(w.Context(), []keyspace.Target{{Key: "k", Hold: 50 * time.Millisecond}})
 			must(w, err)

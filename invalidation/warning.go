@@ -110,7 +110,9 @@ func (e *entityCompiler) warnPrefix(w writtenTemplate, advice *report) {
 }
 
 // private are beginnings of names that are ours in Redis.
-var private = []struct{ prefix, what string }{{protocol.LeasePrefix, "the leases of readers"}, {"unstale:", "beacons and sets that are taken apart"}}
+var private = []struct{ prefix, what string }{
+	{protocol.LeasePrefix, "the leases of readers"}, {protocol.HoldPrefix, "tombstones"}, {"unstale:", "beacons and sets that are taken apart"},
+}
 
 // warnPrivate says of a name, or of a pattern, that it is or may be one of ours.
 func (e *entityCompiler) warnPrivate(w writtenTemplate, advice *report) {

@@ -23,6 +23,12 @@ func LeaseKey(key string) (string, bool) {
 // LeaseKey does.
 func HoldKey(key string) (string, bool) { return beside(HoldPrefix, key) }
 
+// IsHoldKey reports whether name is one that HoldKey returns.
+func IsHoldKey(name string) bool {
+	inner, ok := strings.CutPrefix(name, HoldPrefix)
+	return ok && hasHashTag(inner)
+}
+
 // beside is a name with a prefix in the slot of key.
 func beside(prefix, key string) (string, bool) {
 	if !strings.ContainsAny(key, "{}") {

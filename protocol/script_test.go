@@ -290,6 +290,9 @@ func TestHoldKey(t *testing.T) {
 		if ok != also || ok && strings.TrimPrefix(lease, protocol.LeasePrefix) != strings.TrimPrefix(hold, protocol.HoldPrefix) {
 			t.Errorf("%q: lease %q, hold %q", key, lease, hold)
 		}
+		if protocol.IsHoldKey(hold) != ok || protocol.IsHoldKey(lease) || protocol.IsHoldKey(key) {
+			t.Errorf("%q, %q, %q: one of them is taken for what it is not", key, lease, hold)
+		}
 		if ok && protocol.Slot(hold) != protocol.Slot(key) {
 			t.Errorf("%q: another slot", key)
 		}

@@ -278,6 +278,6 @@ func (c *change) entry() store.Entry {
 	id := c.row.FirstID
 	return store.Entry{
 		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
-		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets,
+		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold),
 	}
 }

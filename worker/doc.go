@@ -29,8 +29,8 @@
 //  10. Patterns and index sets are requested in the transaction that settles their row, and carried out after it; the
 //     message about a pattern is published after its sweep.
 //  11. What Redis acknowledged and then lost (a failover to a replica that lagged, a restart from an old snapshot) is
-//     unlinked again from the journal before another row is settled, also when it was lost while no worker ran. The
-//     journal's retention bounds how far back that goes.
+//     unlinked again from the journal, and held again, before another row is settled, also when it was lost while no
+//     worker ran. The journal's retention bounds how far back that goes.
 //  12. A batch that is too large for its deadline, for max_allowed_packet or for the journal is cut, down to a single
 //     row, and makes progress. A row that is too large alone is dead-lettered.
 //  13. A pause keeps every worker from claiming and sweeping, also those that start meanwhile, until an operator ends
@@ -43,6 +43,8 @@
 //     frees.
 //  15. In Redis Cluster a master that is away delays the rows with keys there, without counting an attempt, and no
 //     others.
+//  16. A hold keeps readers from storing anything under its keys, from before they are unlinked until its time is over:
+//     nothing that a worker does ends or shortens it.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked and
 // published again.

@@ -153,18 +153,21 @@ func (w *engine) healOnce(ctx context.Context, after store.Position, p *healLog)
 	return len(r.Batches) + len(r.Damaged), nil
 }
 
-// unlinkAgain unlinks and publishes the keys of batches. Batches without keys get a position of their own.
+// unlinkAgain unlinks and publishes the keys of batches, and holds them again, as long as at first: nobody knows how much
+// of the tombstones Redis has lost. Batches without keys get a position of their own.
 func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Position, int, error) {
 	var targets []keyspace.Target
 	var keys []string
-	seen := map[string]bool{}
+	seen := map[string]int{} // in targets
 	for _, b := range r.Batches {
 		for i := range b.Entries {
 			for _, key := range b.Entries[i].Keys {
-				if !seen[key] {
-					seen[key] = true
+				if _, known := seen[key]; !known {
+					seen[key] = len(targets)
 					keys, targets = append(keys, key), append(targets, keyspace.Target{Key: key})
 				}
+				t := &targets[seen[key]]
+				t.Hold = max(t.Hold, b.Entries[i].Hold())
 			}
 		}
 	}

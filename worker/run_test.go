@@ -13,7 +13,6 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
-	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -171,22 +170,6 @@ func TestRepeat(t *testing.T) {
 	}
 	if n := w.journalled()[1]; n != 2 {
 		t.Errorf("settled %d times", n)
-	}
-}
-
-// hold puts a tombstone in the lease's place.
-func TestHold(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainMap)
-	w.set("shop:held:1")
-	w.enqueue(outbox.Invalidation{Entity: "held", ID: "1"})
-	w.worker(worker.Config{}).drain(t)
-	lease, _ := protocol.LeaseKey("shop:held:1")
-	if left := strings.Join(w.left(), " "); left != lease {
-		t.Errorf("left %s", left)
-	}
-	if ttl := w.redis.PTTL(t.Context(), lease).Val(); ttl <= 0 || ttl > 5*time.Second {
-		t.Errorf("ttl %s", ttl)
 	}
 }
 

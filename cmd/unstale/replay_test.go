@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // replay unlinks again what the journal has, all of it or what is asked for; a dry run only counts.
@@ -67,6 +69,30 @@ func TestReplay(t *testing.T) {
 	}
 	if n := w.keys(); n != 0 {
 		t.Errorf("%d keys left", n)
+	}
+}
+
+// What was held is held again, for as long, whatever the map says now.
+func TestReplayHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	held := strings.Replace(thingMap, `keys: ["shop:thing:{id}"]`, `keys: ["shop:thing:{id}"], hold: 1h`, 1)
+	if err := os.WriteFile(w.env["UNSTALE_MAP"], []byte(held), 0o600); err != nil || held == thingMap {
+		t.Fatal(err)
+	}
+	w.fill(3)
+	w.start("--once").wantExit(exitDone)
+	if err := w.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.env["UNSTALE_MAP"] = ""
+	if r := call(t, w.env, "replay", "--all"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	for _, name := range []string{"lock:hold:{shop:thing:1}", "lock:hold:{shop:thing:3}"} {
+		if ttl := w.redis.PTTL(t.Context(), name).Val(); ttl > time.Hour || ttl < 50*time.Minute {
+			t.Errorf("%s lives for %v", name, ttl)
+		}
 	}
 }
 

@@ -92,11 +92,13 @@ func testClusterUnlink(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	all[0].Hold, all[1].Hold, all[6000].Hold = time.Minute, time.Minute, time.Minute
 	mustUnlink(t, k, all)
 	wantLeft(t, c.Client, keys)
-	wantLeft(t, c.Client, leases(keys...), leases(keys[0], keys[1], keys[6000])...)
+	wantLeft(t, c.Client, leases(keys...))
+	wantLeft(t, c.Client, tombstones(keys...), tombstones(keys[0], keys[1], keys[6000])...)
 	wantLeft(t, c.Client, []string{"bystander"}, "bystander")
 	if c.errorsSeen(t, "CROSSSLOT") != crossed || c.errorsSeen(t, "MOVED") != moved {
 		t.Error("a command crossed slots or went to the wrong node")
 	}
+	testHolds(t, c.Client, k)
 }
 
 // Subscribers on every node hear one epoch in order.
@@ -264,13 +266,14 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	all[3].Hold, all[13].Hold = time.Minute, time.Minute
 	mustUnlink(t, k, all)
 	wantLeft(t, c.Client, keys)
-	wantLeft(t, c.Client, leases(keys...), leases(keys[3], keys[13])...)
+	wantLeft(t, c.Client, leases(keys...))
+	wantLeft(t, c.Client, tombstones(keys...), tombstones(keys[3], keys[13])...)
 	if c.errorsSeen(t, "TRYAGAIN") == 0 {
 		t.Error("nothing was split: the test has lost its point")
 	}
 
 	// The slot moves, which the client does not know yet.
-	for _, tombstone := range leases(keys[3], keys[13]) {
+	for _, tombstone := range tombstones(keys[3], keys[13]) {
 		if n, err := c.Client.Unlink(t.Context(), tombstone).Result(); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}

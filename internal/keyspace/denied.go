@@ -64,7 +64,7 @@ func missingRule(reply string, args []any) string {
 	case strings.Contains(reply, "channel"):
 		return "&" + name
 	}
-	for _, prefix := range []string{protocol.LeasePrefix, beaconPrefix, setPrefix} {
+	for _, prefix := range []string{protocol.LeasePrefix, protocol.HoldPrefix, beaconPrefix, setPrefix} {
 		if strings.HasPrefix(name, prefix) {
 			return "~" + prefix + "*"
 		}

@@ -17,7 +17,9 @@ func TestMissingRuleIsNamed(t *testing.T) {
 		"+unlink":           unlinkOne("shop:1", 0),
 		"~shop:1":           unlinkOne("shop:1", 0),
 		"~lock:fill:*":      unlinkOne("shop:1", 0),
+		"~lock:hold:*":      unlinkOne("shop:1", time.Minute),
 		"+set":              unlinkOne("shop:1", time.Minute),
+		"+pexpire":          unlinkOne("shop:1", time.Minute),
 		"~unstale:beacon:*": func(t *testing.T, k *keyspace.Keyspace) error { _, err := k.CheckBeacon(t.Context()); return err },
 		"+get":              func(t *testing.T, k *keyspace.Keyspace) error { _, err := k.CheckBeacon(t.Context()); return err },
 		"+ping":             func(t *testing.T, k *keyspace.Keyspace) error { return k.Ping(t.Context()) },
@@ -32,8 +34,8 @@ func TestMissingRuleIsNamed(t *testing.T) {
 			t.Parallel()
 			server := testenv.OwnRedis(t)
 			rules := []string{"worker", "on", ">secret", "-@all"}
-			for _, r := range []string{"+unlink", "+publish", "+set", "+get", "+scan", "+ping",
-				"~shop:1", "~lock:fill:*", "~unstale:beacon:*", "&cache:invalidate"} {
+			for _, r := range []string{"+unlink", "+publish", "+set", "+pexpire", "+get", "+scan", "+ping",
+				"~shop:1", "~lock:fill:*", "~lock:hold:*", "~unstale:beacon:*", "&cache:invalidate"} {
 				if r != rule {
 					rules = append(rules, r)
 				}

@@ -135,6 +135,17 @@ func leases(keys ...string) []string {
 	return list
 }
 
+// tombstones are the tombstones of keys that have one.
+func tombstones(keys ...string) []string {
+	var list []string
+	for _, key := range keys {
+		if name, ok := protocol.HoldKey(key); ok {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
 func targets(keys ...string) []keyspace.Target {
 	list := make([]keyspace.Target, len(keys))
 	for i, key := range keys {

@@ -6,7 +6,7 @@ import (
 )
 
 // A unit is a key and the name of its lease, which are always unlinked by the same command. Lease is empty where the
-// key has none, or where a tombstone stands in its place.
+// key can have none.
 type unit struct {
 	index      int // of the target or pattern that it comes from
 	key, lease string
@@ -18,8 +18,11 @@ func newUnit(index int, key string) unit {
 }
 
 // found is what is to be unlinked for a name that a scan found: the key with its lease where the key matches, also
-// where it is only the lease that exists.
+// where it is only the lease that exists. No pattern takes a tombstone.
 func found(m *match.Matcher, name string) (unit, bool) {
+	if protocol.IsHoldKey(name) {
+		return unit{}, false
+	}
 	if index := m.First(name); index >= 0 {
 		return newUnit(index, name), true
 	}
@@ -30,6 +33,8 @@ func found(m *match.Matcher, name string) (unit, bool) {
 	}
 	return unit{}, false
 }
+
+func (u unit) isTombstone() bool { return protocol.IsHoldKey(u.key) }
 
 // size counts names and bytes.
 func (u unit) size() (names, bytes int) {

@@ -13,12 +13,11 @@ import (
 type Target struct {
 	Key string
 
-	// Hold, if more than zero, puts a tombstone in the place of the key's lease for that long, so that nobody can fill
-	// the key meanwhile. It is rounded up to milliseconds. A key that can have no lease is never filled, and needs
-	// none.
+	// Hold, if more than zero, sets a tombstone (protocol.HoldKey) for that long, so that nobody can fill the key
+	// meanwhile. It is rounded up to milliseconds. A key that can have no lease is never filled, and needs none.
 	//
-	// Within one call the longest Hold of a key counts. Over several calls the last one counts: a target with a shorter
-	// Hold or with none ends a Hold that still runs. So whatever makes the same key stale should ask for the same Hold.
+	// A tombstone stands before its key is unlinked, and nothing removes it but its time: neither a later call for the
+	// same key, with a shorter Hold or with none, nor a sweep. An eviction by maxmemory may.
 	Hold time.Duration
 }
 
@@ -39,9 +38,12 @@ func (k *Keyspace) Unlink(ctx context.Context, targets []Target) (Unlinked, erro
 	for i, t := range targets {
 		units[i] = newUnit(i, t.Key)
 	}
-	refused, err := k.hold(ctx, targets, units)
-	if err != nil {
-		return Unlinked{}, err
+	var refused []refusedUnit
+	if slices.ContainsFunc(targets, func(t Target) bool { return t.Hold > 0 }) {
+		var err error
+		if refused, err = k.hold(ctx, units, func(index int) time.Duration { return targets[index].Hold }); err != nil {
+			return Unlinked{}, err
+		}
 	}
 	t, err := k.unlink(ctx, &k.unlinks, units)
 	if err == nil && len(t.away) > 0 && k.allAway() {
@@ -93,9 +95,12 @@ type tally struct {
 }
 
 // unlink removes units, in pipelines of a beacon writer. When it returns an error the tally holds what was done before
-// it.
+// it. Tombstones are passed over, whoever names them: a row, or an index set.
 func (k *Keyspace) unlink(ctx context.Context, l *beaconWriter, units []unit) (t tally, err error) {
 	t.writer = l
+	if slices.ContainsFunc(units, unit.isTombstone) {
+		units = slices.DeleteFunc(slices.Clone(units), unit.isTombstone)
+	}
 	if err := k.send(ctx, &t, k.chunks(units)); err != nil {
 		return t, err
 	}

@@ -107,45 +107,12 @@ func TestUnlinkNothing(t *testing.T) {
 	mustUnlink(t, k, targets("does:not:exist"))
 }
 
-// A Hold puts a tombstone in place of the lease, which keeps readers from taking it.
-func TestUnlinkWithHold(t *testing.T) {
-	t.Parallel()
-	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{Redis: at(r.URL)})
-	keys := []string{"held", "held:long", "free", "no}lease", "twice"}
-	fill(t, r.Client, keys...)
-	fill(t, r.Client, leases(keys...)...)
-
-	mustUnlink(t, k, []keyspace.Target{
-		{Key: "held", Hold: time.Minute},
-		{Key: "held:long", Hold: time.Hour},
-		{Key: "free"},
-		{Key: "no}lease", Hold: time.Minute},
-		// The longest Hold of a key counts, wherever it stands in the call.
-		{Key: "twice"}, {Key: "twice", Hold: time.Hour}, {Key: "twice", Hold: time.Minute},
-	})
-	wantLeft(t, r.Client, keys)
-	wantLeft(t, r.Client, leases(keys...), leases("held", "held:long", "twice")...)
-	for key, hold := range map[string]time.Duration{"held": time.Minute, "held:long": time.Hour, "twice": time.Hour} {
-		lease := leases(key)[0]
-		if token := r.Client.Get(t.Context(), lease).Val(); token != keyspace.HoldToken {
-			t.Errorf("lease of %s holds %q, want the tombstone", key, token)
-		}
-		if ttl := r.Client.PTTL(t.Context(), lease).Val(); ttl > hold || ttl < hold/2 {
-			t.Errorf("tombstone of %s lives for %v, want %v", key, ttl, hold)
-		}
-		if r.Client.SetNX(t.Context(), lease, "token", time.Minute).Val() {
-			t.Errorf("a reader could take the lease of %s", key)
-		}
-	}
-}
-
 // One key that the user may not touch fails alone; its neighbours in the same command are gone (guarantee 4).
 func TestUnlinkRefusedKey(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
-	setUser(t, admin, "worker", "on", ">secret", "+@all", "~shop:*", "~lock:fill:{shop:*")
+	setUser(t, admin, "worker", "on", ">secret", "+@all", "~shop:*", "~lock:fill:{shop:*", "~lock:hold:{shop:*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	keys := names(2000, "shop:%d")
 	keys[3], keys[1500] = "other:3", "other:1500"
@@ -168,7 +135,8 @@ func TestUnlinkRefusedKey(t *testing.T) {
 		t.Errorf("%v hides its cause", failures[0].Err)
 	}
 	wantLeft(t, admin, keys, "other:3", "other:1500")
-	wantLeft(t, admin, leases(keys...), leases("other:3", "shop:7", "other:1500")...)
+	wantLeft(t, admin, leases(keys...), leases("other:3", "other:1500")...)
+	wantLeft(t, admin, tombstones(keys...), tombstones("shop:7")...)
 }
 
 // setUser makes an ACL user.
@@ -189,8 +157,8 @@ func TestLeastPrivilege(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
-		"+unlink", "+publish", "+subscribe", "+set", "+get", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
-		"~shop:*", "~tag:*", "~lock:fill:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
+		"+unlink", "+publish", "+subscribe", "+set", "+pexpire", "+get", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
+		"~shop:*", "~tag:*", "~lock:fill:*", "~lock:hold:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr() + "/3"), BeaconTTL: time.Hour})
 	admin = clientOf(t, "redis://"+server.Addr()+"/3")
 	fill(t, admin, "shop:1", "shop:2", "shop:3")

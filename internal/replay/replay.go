@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Job unlinks again what a part of the journal says was unlinked. A worker heals what it notices by itself; this is
+// A Job unlinks again what a part of the journal says was unlinked, and holds it again for as long. A worker heals what it notices by itself; this is
 // for what it cannot know, such as a snapshot that somebody restored by hand.
 type Job struct {
 	Store *store.Store
@@ -49,12 +50,12 @@ const (
 // Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an
 // error, and when ctx ends, the result says how far it came; running it again is harmless.
 func (r *Job) Run(ctx context.Context) (Result, error) {
-	p := part{Job: r, result: Result{Damaged: []uint64{}}, seen: map[string]bool{}, sweeps: map[store.Sweep]bool{}}
+	p := part{Job: r, result: Result{Damaged: []uint64{}}, seen: map[string]int{}, sweeps: map[sweepName]time.Duration{}}
 	err := r.Store.ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.Entry) error {
 		p.batches++
 		for i := range entries {
 			p.add(&entries[i])
-			if len(p.keys) >= partKeys || p.bytes >= partBytes {
+			if len(p.targets) >= partKeys || p.bytes >= partBytes {
 				if err := p.flush(ctx); err != nil {
 					return err
 				}
@@ -71,11 +72,11 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 // A part collects keys until they are flushed.
 type part struct {
 	*Job
-	keys   []string
-	seen   map[string]bool
-	wanted []store.Sweep
-	sweeps map[store.Sweep]bool // of the whole run
-	result Result
+	targets []keyspace.Target
+	seen    map[string]int // in targets
+	wanted  []store.Sweep
+	sweeps  map[sweepName]time.Duration // of the whole run, with their holds
+	result  Result
 
 	batches, rows int // read since the last flush
 	bytes         int // of keys
@@ -86,24 +87,32 @@ func (p *part) add(e *store.Entry) {
 		p.rows++
 	}
 	for _, key := range e.Keys {
-		if !p.seen[key] {
-			p.seen[key] = true
-			p.keys = append(p.keys, key)
+		if _, known := p.seen[key]; !known {
+			p.seen[key] = len(p.targets)
+			p.targets = append(p.targets, keyspace.Target{Key: key})
 			p.bytes += len(key)
 		}
+		t := &p.targets[p.seen[key]]
+		t.Hold = max(t.Hold, e.Hold())
 	}
 	for _, pattern := range e.Patterns {
-		p.sweep(store.Sweep{Kind: store.SweepPattern, Name: pattern})
+		p.sweep(sweepName{store.SweepPattern, pattern}, e)
 	}
 	for _, set := range e.Sets {
-		p.sweep(store.Sweep{Kind: store.SweepSet, Name: set})
+		p.sweep(sweepName{store.SweepSet, set}, e)
 	}
 }
 
-func (p *part) sweep(s store.Sweep) {
-	if !p.sweeps[s] {
-		p.sweeps[s] = true
-		p.wanted = append(p.wanted, s)
+type sweepName struct {
+	kind store.SweepKind
+	name string
+}
+
+// sweep asks for a sweep once, and again where another entry wants a longer hold.
+func (p *part) sweep(n sweepName, e *store.Entry) {
+	if hold, known := p.sweeps[n]; !known || hold < e.Hold() {
+		p.sweeps[n] = e.Hold()
+		p.wanted = append(p.wanted, store.Sweep{Kind: n.kind, Name: n.name, HoldMillis: e.HoldMillis})
 	}
 }
 
@@ -120,9 +129,9 @@ func (p *part) flush(ctx context.Context) error {
 	p.result.Batches += p.batches
 	p.result.Rows += p.rows
 	p.batches, p.rows = 0, 0
-	p.result.Keys += len(p.keys)
+	p.result.Keys += len(p.targets)
 	p.result.Sweeps += len(p.wanted)
-	p.keys, p.wanted, p.bytes = nil, p.wanted[:0], 0
+	p.targets, p.wanted, p.bytes = nil, p.wanted[:0], 0
 	clear(p.seen)
 	if p.Progress != nil {
 		p.Progress(p.result)
@@ -131,11 +140,11 @@ func (p *part) flush(ctx context.Context) error {
 }
 
 func (p *part) unlink(ctx context.Context) error {
-	targets := make([]keyspace.Target, len(p.keys))
-	for i, key := range p.keys {
-		targets[i].Key = key
+	keys := make([]string, len(p.targets))
+	for i, t := range p.targets {
+		keys[i] = t.Key
 	}
-	done, err := p.Redis.Unlink(ctx, targets)
+	done, err := p.Redis.Unlink(ctx, p.targets)
 	if err != nil {
 		return fmt.Errorf("unlink keys again: %w", err)
 	}
@@ -145,7 +154,7 @@ func (p *part) unlink(ctx context.Context) error {
 		}
 	}
 	p.result.Refused += len(done.Failures)
-	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, p.keys, nil)
+	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, keys, nil)
 	p.result.Messages += n
 	if err != nil {
 		return fmt.Errorf("publish keys again: %w", err)

@@ -134,7 +134,7 @@ SET o.epoch = ?, o.beat = ?`
 
 // Contract: appends rows, or makes those due whose id is there: exclusive locks on these. Repeating it changes nothing.
 const (
-	renewSweepSQL = "INSERT INTO cache_outbox_sweeps (id, kind, name) VALUES "
+	renewSweepSQL = "INSERT INTO cache_outbox_sweeps (id, kind, name, hold_ms) VALUES "
 	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
 )
 
@@ -190,11 +190,11 @@ func (s *Store) notePosition(ctx context.Context, tx *sql.Tx, position Position)
 	return err
 }
 
-// renewSweeps asks again for the sweeps that the batches finished: each pattern once, each index set under its old id,
-// because one that was being taken apart is found by it.
+// renewSweeps asks again for the sweeps that the batches finished: each pattern once, with the longest of its holds, each
+// index set under its old id, because one that was being taken apart is found by it.
 func (r *HealClaim) renewSweeps(ctx context.Context) error {
 	var sweeps []Sweep
-	seen := map[string]bool{}
+	seen := map[string]int{} // patterns, in sweeps
 	for _, b := range r.Batches {
 		for i := range b.Entries {
 			e := &b.Entries[i]
@@ -202,22 +202,24 @@ func (r *HealClaim) renewSweeps(ctx context.Context) error {
 				continue
 			}
 			for _, p := range e.Patterns {
-				if !seen[p] {
-					seen[p] = true
+				if _, known := seen[p]; !known {
+					seen[p] = len(sweeps)
 					sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepPattern, Name: p})
 				}
+				w := &sweeps[seen[p]]
+				w.HoldMillis = max(w.HoldMillis, e.HoldMillis)
 			}
 			for _, s := range e.Sets {
-				sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepSet, Name: s})
+				sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepSet, Name: s, HoldMillis: e.HoldMillis})
 			}
 		}
 	}
 	for part := range slices.Chunk(sweeps, settleChunk) {
-		args := make([]any, 0, 3*len(part))
+		args := make([]any, 0, 4*len(part))
 		for _, w := range part {
-			args = append(args, w.ID, string(w.Kind), []byte(w.Name))
+			args = append(args, w.ID, string(w.Kind), []byte(w.Name), w.HoldMillis)
 		}
-		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?),", len(part)-1)+"(?,?,?)"+hurrySweepSQL, args...); err != nil {
+		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?,?),", len(part)-1)+"(?,?,?,?)"+hurrySweepSQL, args...); err != nil {
 			return err
 		}
 	}

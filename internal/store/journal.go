@@ -16,6 +16,8 @@ type Entry struct {
 	Keys     []string
 	Patterns []string
 	Sets     []string
+	// HoldMillis is for how long the keys were held; of a sweep, what it finds.
+	HoldMillis int64
 }
 
 // Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL
@@ -72,6 +74,9 @@ func (s *Store) expire(ctx context.Context, retention time.Duration, chunk int) 
 	}
 	return res.RowsAffected()
 }
+
+// Hold is HoldMillis.
+func (e *Entry) Hold() time.Duration { return time.Duration(e.HoldMillis) * time.Millisecond }
 
 // Bytes is how many bytes the keys, patterns and sets of the entry have.
 func (e *Entry) Bytes() (n int) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 )
@@ -14,6 +15,9 @@ import (
 // The journal's body: one byte of format, then a flate stream of the number of entries and, for each, id, entity,
 // entity id, trace, keys, patterns and sets. Numbers are uvarints; a text is its length and its bytes; a list is its
 // length and its texts.
+//
+// After the stream, where an entry has a hold, come pairs of numbers up to the last such entry: how many entries follow
+// each other with the same hold, and that in milliseconds. Workers that know no holds stop reading at the stream's end.
 const entryFormat = 1
 
 // A packer has what packing needs and need not be made again each time.
@@ -53,7 +57,25 @@ func EncodeEntries(entries []Entry) ([]byte, error) {
 	if err := p.deflate.Close(); err != nil {
 		return nil, fmt.Errorf("pack journal: %w", err)
 	}
-	return out.Bytes(), nil
+	return appendHolds(out.Bytes(), entries), nil
+}
+
+// appendHolds appends what follows the stream: nothing, mostly.
+func appendHolds(b []byte, entries []Entry) []byte {
+	held := len(entries) // up to and with the last one that is
+	for held > 0 && entries[held-1].HoldMillis == 0 {
+		held--
+	}
+	for from := 0; from < held; {
+		to := from + 1
+		for to < held && entries[to].HoldMillis == entries[from].HoldMillis {
+			to++
+		}
+		b = binary.AppendUvarint(b, uint64(to-from))
+		b = binary.AppendUvarint(b, uint64(entries[from].HoldMillis))
+		from = to
+	}
+	return b
 }
 
 func (e *Entry) append(b []byte) []byte {
@@ -85,7 +107,8 @@ func DecodeEntries(body []byte) ([]Entry, error) {
 	if len(body) == 0 || body[0] != entryFormat {
 		return nil, fmt.Errorf("%w: unknown format", errBody)
 	}
-	z := flate.NewReader(bytes.NewReader(body[1:]))
+	all := bytes.NewReader(body[1:]) // a ByteReader, of which flate reads no more than its stream
+	z := flate.NewReader(all)
 	raw, err := io.ReadAll(io.LimitReader(z, maxUnpacked+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBody, err)
@@ -98,10 +121,26 @@ func DecodeEntries(body []byte) ([]Entry, error) {
 	for n := d.number(); n > 0 && !d.bad; n-- {
 		entries = append(entries, d.entry())
 	}
-	if d.bad || len(d.rest) > 0 {
+	if d.bad || len(d.rest) > 0 || !readHolds(body[len(body)-all.Len():], entries) {
 		return nil, errBody
 	}
 	return entries, nil
+}
+
+// readHolds reads what appendHolds has appended, and reports whether it fits the entries.
+func readHolds(b []byte, entries []Entry) bool {
+	d := decoder{rest: b}
+	for len(d.rest) > 0 {
+		n, ms := d.number(), d.number()
+		if d.bad || n > uint64(len(entries)) || ms > math.MaxInt64 {
+			return false
+		}
+		for i := range entries[:n] {
+			entries[i].HoldMillis = int64(ms)
+		}
+		entries = entries[n:]
+	}
+	return !d.bad
 }
 
 // A decoder reads from rest; bad stays set after the first thing that does not fit.

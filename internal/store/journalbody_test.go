@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"hash/fnv"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,7 +28,9 @@ func TestEntriesSurvive(t *testing.T) {
 		{ID: 1<<64 - 1, Entity: "é", EntityID: "\n\"{}\x00\xff", Trace: "t", Keys: []string{"", "*"}, Sets: []string{"tag:x"}},
 		{},
 	}
-	for _, entries := range [][]Entry{odd, manyEntries(1000), nil} {
+	held := manyEntries(7)
+	held[1].HoldMillis, held[2].HoldMillis, held[5].HoldMillis = 2000, 2000, 3_600_000
+	for _, entries := range [][]Entry{odd, manyEntries(1000), nil, held} {
 		body, err := EncodeEntries(entries)
 		if err != nil {
 			t.Fatal(err)
@@ -38,13 +42,35 @@ func TestEntriesSurvive(t *testing.T) {
 	}
 }
 
+// Workers of before holds read a body with some, for they stop at the stream's end; one without is what they wrote.
+func TestBodiesFromBeforeHolds(t *testing.T) {
+	t.Parallel()
+	body := func(entries []Entry) []byte {
+		b, err := EncodeEntries(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	held := manyEntries(3)
+	held[0].HoldMillis = 2000
+	plain, with := body(manyEntries(3)), body(held)
+	if !bytes.Equal(with[:len(plain)], plain) || len(with) != len(plain)+3 {
+		t.Errorf("%d bytes with a hold, %d without", len(with), len(plain))
+	}
+}
+
 func TestDamagedBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	good, err := EncodeEntries(manyEntries(3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, body := range [][]byte{nil, {2}, good[:len(good)-4], good[:1], append([]byte{9}, good[1:]...)} {
+	after := func(tail ...byte) []byte { return append(slices.Clone(good), tail...) }
+	for _, body := range [][]byte{
+		nil, {2}, good[:len(good)-4], good[:1], append([]byte{9}, good[1:]...),
+		after(1), after(4, 1), after(1, 1, 0x80), after(1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1),
+	} {
 		if got, err := DecodeEntries(body); err == nil {
 			t.Errorf("decoded %v", got)
 		}

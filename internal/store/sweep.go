@@ -228,9 +228,9 @@ func sweepIDs(sweeps []Sweep) string {
 
 func (w *Sweep) entry() Entry {
 	if w.Kind == SweepSet {
-		return Entry{ID: w.ID, Sets: []string{w.Name}}
+		return Entry{ID: w.ID, Sets: []string{w.Name}, HoldMillis: w.HoldMillis}
 	}
-	return Entry{ID: w.ID, Patterns: []string{w.Name}}
+	return Entry{ID: w.ID, Patterns: []string{w.Name}, HoldMillis: w.HoldMillis}
 }
 
 // Contract: exclusive locks on the rows listed, found by primary key. Repeating it counts another attempt.
