@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/unstale/unstale/cache"
@@ -150,17 +151,21 @@ func TestAfterJoinsNoOlderLoad(t *testing.T) {
 // While Redis is away callers share loads, but not with one whose writes are settled and who came later.
 func TestAfterSharesNoLoadWithoutRedis(t *testing.T) {
 	t.Parallel()
-	db := &database{value: "old"}
-	c := newCache(t, cache.Config{})
-	paused := db.paused()
-	older := fetchBeside(t, c, "k", paused.load, nil)
-	<-paused.read
-	db.set("new")
-	policy := cache.Moderate.After(&verdict{settled: true, left: time.Minute})
-	after := fetchBeside(t, c, "k", db.read, policy)
-	close(paused.release)
-	wantAnswer(t, "settled", after, "new")
-	wantAnswer(t, "the older one", older, "old")
+	synctest.Test(t, func(t *testing.T) {
+		db := &database{value: "old"}
+		c := newCache(t, cache.Config{})
+		paused := db.paused()
+		older := fetchBeside(t, c, "k", paused.load, nil)
+		<-paused.read
+		db.set("new")
+		after := fetchBeside(t, c, "k", db.read, cache.Moderate.After(&verdict{settled: true, left: time.Minute}))
+		shared := fetchBeside(t, c, "k", db.read, nil)
+		synctest.Wait() // until both wait for the older one
+		close(paused.release)
+		wantAnswer(t, "settled", after, "new")
+		wantAnswer(t, "without a Checker", shared, "old")
+		wantAnswer(t, "the older one", older, "old")
+	})
 }
 
 // No old value stands in where the loader fails, and a closed cache or an ended context is an error as ever.

@@ -24,6 +24,7 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		fills:         desc("fills_total", "Values that were loaded to be stored, by what became of them.", "result"),
 		loads:         desc("loads_total", "Calls of loaders."),
 		loadErrors:    desc("load_errors_total", "Calls of loaders that failed."),
+		unsettled:     desc("unsettled_total", "Calls that had to load, since their caller's writes are not known to be settled."),
 		invalidations: desc("invalidations_total", "Keys, tags and patterns that were heard or deleted here."),
 		memoryValues:  desc("memory_values", "Values in this process' memory, roughly."),
 		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is away or memory is closed."),
@@ -33,11 +34,11 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	cache *cache.Cache
 
-	requests, fills, loads, loadErrors, invalidations, memoryValues, healthy *prometheus.Desc
+	requests, fills, loads, loadErrors, unsettled, invalidations, memoryValues, healthy *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.invalidations, c.memoryValues, c.healthy} {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.memoryValues, c.healthy} {
 		to <- d
 	}
 }
@@ -58,6 +59,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.fills, s.Errors, "failed")
 	count(c.loads, s.Loads)
 	count(c.loadErrors, s.LoadErrors)
+	count(c.unsettled, s.Unsettled)
 	count(c.invalidations, s.Invalidations)
 	gauge(c.memoryValues, s.L1Size)
 	healthy := 0

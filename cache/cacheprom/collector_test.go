@@ -57,7 +57,7 @@ func TestCollector(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, _ = cache.Fetch(t.Context(), c, "broken", broken, nil)
+	_, _ = cache.Fetch(t.Context(), c, "broken", broken, cache.Moderate.After(waiting{}))
 	_, _ = cache.Fetch(t.Context(), c, "unwritable", unwritable, nil)
 	if err := c.Delete(t.Context(), "k", "k2"); err != nil {
 		t.Fatal(err)
@@ -89,6 +89,9 @@ unstale_cache_memory_values{cache="products"} 0
 unstale_cache_requests_total{cache="products",result="memory"} 0
 unstale_cache_requests_total{cache="products",result="miss"} 3
 unstale_cache_requests_total{cache="products",result="redis"} 2
+# HELP unstale_cache_unsettled_total Calls that had to load, since their caller's writes are not known to be settled.
+# TYPE unstale_cache_unsettled_total counter
+unstale_cache_unsettled_total{cache="products"} 1
 `
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(got)
@@ -150,3 +153,8 @@ func TestDocumented(t *testing.T) {
 		t.Errorf("docs/cache.md lists %d metrics, there are %d", listed, n)
 	}
 }
+
+// waiting is a Checker of writes that are not settled.
+type waiting struct{}
+
+func (waiting) Settled(context.Context) (bool, time.Duration, error) { return false, time.Minute, nil }
