@@ -3,7 +3,9 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,13 @@ import (
 func TestMain(m *testing.M) {
 	keyspace.SetClientLog(nil)
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // it refuses none but nil
+	if url := os.Getenv(readerVariable); url != "" {
+		if err := readOnOrder(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	testenv.Main(m)
 }
 
@@ -238,5 +247,13 @@ func wantError(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("%s: got error %v, want %v", what, err, want)
+	}
+}
+
+// wantFetched is wantFetch wherever the value comes from.
+func wantFetched(t testing.TB, what string, c *cache.Cache, key string, load cache.Loader[string], want string) {
+	t.Helper()
+	if got, err := cache.Fetch(t.Context(), c, key, load, nil); err != nil || got != want {
+		t.Errorf("%s: got %q, %v, want %q", what, got, err, want)
 	}
 }

@@ -1,0 +1,168 @@
+package cache_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
+)
+
+// readerVariable says where a process that is this test's program again finds its Redis: see startReader.
+const readerVariable = "UNSTALE_TEST_READER"
+
+// A reader is another process, with a Cache of its own, whose loader asks the test.
+type reader struct {
+	testing.TB
+	orders io.WriteCloser
+	says   *bufio.Scanner
+}
+
+// startReader starts a process that reads from the Redis of w until the test ends.
+func (w *world) startReader() *reader {
+	w.Helper()
+	theirOrders, orders, err := os.Pipe()
+	must(w, err)
+	says, theirs, err := os.Pipe()
+	must(w, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), readerVariable+"="+w.url)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirOrders, theirs, os.Stderr
+	ended, err := servers.Start(cmd)
+	must(w, err)
+	must(w, theirOrders.Close())
+	must(w, theirs.Close())
+	w.Cleanup(func() {
+		_ = orders.Close() // which ends it
+		must(w, <-ended)
+		_ = says.Close()
+	})
+	return &reader{w.TB, orders, bufio.NewScanner(says)}
+}
+
+// fetch begins a fetch in the process.
+func (r *reader) fetch(key string, tags ...string) {
+	r.Helper()
+	r.order(strings.Join(append([]string{key}, tags...), " "))
+}
+
+// load lets the loader return, which has begun.
+func (r *reader) load(value string) {
+	r.Helper()
+	r.order(value)
+}
+
+func (r *reader) order(line string) {
+	r.Helper()
+	_, err := fmt.Fprintln(r.orders, line)
+	must(r, err)
+}
+
+// want is the next thing that the process says: that it loads, or a value and where it is from.
+func (r *reader) want(want string) {
+	r.Helper()
+	if !r.says.Scan() {
+		r.Fatalf("the process ended, wanted %q: %v", want, r.says.Err())
+	}
+	if got := r.says.Text(); got != want {
+		r.Fatalf("the process says %q, wanted %q", got, want)
+	}
+}
+
+// readOnOrder is the life of such a process: a line with a key and tags is a fetch, the line after "loads" its value.
+func readOnOrder(url string) error {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(o)
+	defer client.Close()
+	c, err := cache.New(cache.Config{Redis: client, Timeout: patient, Lease: time.Minute})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() {
+		words := strings.Fields(orders.Text())
+		got, err := cache.FetchResult(context.Background(), c, words[0], func(context.Context) (string, error) {
+			fmt.Println("loads")
+			orders.Scan()
+			return orders.Text(), orders.Err()
+		}, cache.Moderate.Tagged(words[1:]...))
+		if err != nil {
+			return err
+		}
+		fmt.Println(got.Value, "from", got.Source)
+	}
+	return orders.Err()
+}
+
+// The loader that has read the old row is in another process than those who come after the invalidation, either way round.
+func TestRacesBetweenProcesses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, key string
+		tags      []string
+		between   func(w *world)
+	}{
+		{"key", "k", nil, func(w *world) { w.commit("new", "k") }},
+		{"tag", "k", []string{"t", "u"}, func(w *world) { w.commit("new", protocol.StampKey("t")) }},
+		{"pattern", "shop:list:1", nil, func(w *world) {
+			w.db.set("new")
+			_, err := w.worker.Sweep(w.Context(), []string{"shop:list:*"}, nil)
+			must(w, err)
+		}},
+	} {
+		policy := cache.Moderate.Tagged(c.tags...)
+		t.Run("the loader there, "+c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			here, there := w.cache(cache.Config{Lease: time.Minute}), w.startReader()
+			there.fetch(c.key, c.tags...)
+			there.want("loads")
+			c.between(w)
+			late := fetchBeside(t, here, c.key, w.db.read, policy)
+			testenv.Eventually(t, "the late caller to miss", func() bool { return here.Statistics().Misses == 1 })
+			there.load("old")
+			there.want("old from loader") // it came before the commit
+			wantAnswer(t, "the caller from after", late, "new")
+			there.fetch(c.key, c.tags...)
+			there.want("new from Redis")
+		})
+		t.Run("the loader here, "+c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			here, there := w.cache(cache.Config{Lease: time.Minute}), w.startReader()
+			p := w.db.paused()
+			early := fetchBeside(t, here, c.key, p.load, policy)
+			<-p.read
+			c.between(w)
+			there.fetch(c.key, c.tags...)
+			if len(c.tags) == 0 { // the lease went too
+				there.want("loads")
+				there.load("new")
+				there.want("new from loader")
+			}
+			close(p.release)
+			wantAnswer(t, "the caller from before", early, "old")
+			if len(c.tags) > 0 {
+				there.want("loads")
+				there.load("new")
+				there.want("new from loader")
+			}
+			wantFetch(t, "afterwards", here, c.key, w.db.read, policy, "new", cache.FromRedis)
+		})
+	}
+}
