@@ -74,8 +74,7 @@ type Config struct {
 
 // Memory configures the values that this process keeps in its own memory.
 //
-// They are given out only while the worker can be heard, so that no invalidation is missed: see Cache.Healthy. Until a
-// worker sends heartbeats that is never, unless MaxStaleness is set.
+// They are given out only while the workers can be heard, so that no invalidation is missed: see Cache.Healthy.
 type Memory struct {
 	// Size is how many values are kept at most. Zero: none, and nothing is subscribed to.
 	Size int
@@ -83,11 +82,12 @@ type Memory struct {
 	// TTL bounds how long one is kept, whatever its policy. Zero: 60 s.
 	TTL time.Duration
 
-	// Channel is the map's publish channel. Zero: "cache:invalidate".
+	// Channel is the map's publish channel. Where workers move to another one it is listened to as well. Zero:
+	// "cache:invalidate".
 	Channel string
 
-	// Sources are the outboxes whose workers must be heard, as their heartbeats name them. Required, unless
-	// MaxStaleness is set.
+	// Sources are the outboxes whose workers must be heard, as their heartbeats name them: see outbox.Source. Required,
+	// unless MaxStaleness is set.
 	Sources []string
 
 	// Period is how often a worker sends heartbeats. Zero: 1 s.

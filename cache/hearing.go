@@ -20,13 +20,13 @@ const silentPeriods = 3
 //	   ▲ lost                   ▲   └── doubt: again from here     │ doubt: gap, middle, silence,
 //	   └────────────────────────┴──────────────────────────────────┘ no pong, unreadable, moved
 type hearing struct {
-	period  time.Duration
-	sources []string // whose workers must be heard
+	period   time.Duration
+	sources  []string // whose workers must be heard
+	channels []string // to subscribe to: the configured one, and those that workers have moved to
 	// deaf accepts a bounded staleness instead of heartbeats: the subscription must stand, and nothing else.
 	deaf bool
 
 	subscribed bool
-	moved      string    // the channel that a worker has left for, for good
 	since      time.Time // of the subscription or the latest doubt
 	pong       time.Time // when the latest ping was answered
 	why        error     // for the latest doubt
@@ -47,7 +47,10 @@ type verdict struct {
 }
 
 func newHearing(config Memory) *hearing {
-	return &hearing{period: config.Period, sources: config.Sources, deaf: config.MaxStaleness > 0, epochs: map[string]*heardEpoch{}, beats: map[string]time.Time{}}
+	return &hearing{
+		period: config.Period, sources: config.Sources, channels: []string{config.Channel}, deaf: config.MaxStaleness > 0,
+		epochs: map[string]*heardEpoch{}, beats: map[string]time.Time{},
+	}
 }
 
 // subscribe is a subscription that stands. After the first one it means that the connection was lost in between.
@@ -110,8 +113,9 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 		if b.Last {
 			delete(h.epochs, m.Epoch)
 		}
-		if b.Moved != "" {
-			h.moved = b.Moved
+		if b.Moved != "" && !slices.Contains(h.channels, b.Moved) {
+			// It publishes on both until it is restarted, and its successor on that one alone. Others have yet to move.
+			h.channels = append(h.channels, b.Moved)
 			doubt = h.doubt(now, "a worker has moved to channel %q", b.Moved)
 		}
 	}
@@ -172,9 +176,9 @@ func (h *hearing) closed(now time.Time) error {
 			return errNotListening
 		}
 		return h.why
-	case h.deaf && h.moved == "":
+	case h.deaf:
 		return nil
-	case h.moved != "", now.Sub(h.since) < h.period, now.Sub(h.pong) > silentPeriods*h.period:
+	case now.Sub(h.since) < h.period, now.Sub(h.pong) > silentPeriods*h.period:
 		return h.why
 	}
 	for _, source := range h.sources {

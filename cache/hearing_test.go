@@ -87,7 +87,7 @@ func TestHearing(t *testing.T) {
 		"of which nothing was heard":   {after: []heard{{0.2, beat("b", 1, follows("z", 1)), true, false}}},
 		"no pong":                      {mute: true, after: []heard{{1, beat("a", 7), false, true}, {1, beat("a", 8), false, true}, {1.1, beat("a", 9), true, false}, {0.5, beat("a", 10), true, false}, {0, pong, false, false}, {1, pong, false, true}}},
 		"unreadable":                   {after: []heard{{0.1, unreadable, true, false}, {0.5, beat("a", 7), false, false}, {0.6, ticked, false, true}}},
-		"moved":                        {after: []heard{{0.1, beat("a", 7, movedAway), true, false}, {1, beat("a", 8), false, false}, {1, beat("a", 9), false, false}}},
+		"moved":                        {after: []heard{{0.1, beat("a", 7, movedAway), true, false}, {0, lost, true, false}, {0, subscribed, true, false}, {0.5, beat("a", 8, movedAway), true, false}, {0.9, ticked, false, false}, {0.2, beat("a", 9, movedAway), false, true}}},
 		"another source":               {sources: []string{"s", "other"}, after: []heard{{0, ticked, false, false}, {0.1, beat("o", 1, first, of("other")), false, false}, {0.1, beat("o", 2, of("other")), false, true}, {0.1, beat("o", 3, goodbye, of("other")), false, true}, {2, beat("a", 7), false, true}, {1, beat("a", 8), true, false}}},
 		"a source that nobody needs":   {after: []heard{{0.1, beat("o", 1, first, of("other")), false, true}, {0.1, beat("o", 2, goodbye, of("other")), false, true}}},
 		"the array format has numbers": {after: []heard{{0.1, message("", 0), false, true}}},

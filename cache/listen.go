@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,13 +47,15 @@ type reception struct {
 var (
 	errResubscribed = errors.New("the connection was lost in between")
 	errNoPing       = errors.New("a ping cannot be sent")
+	errMoved        = errors.New("a worker has moved to another channel")
 )
 
 // subscription is one attempt. A read has no time limit, since one that runs out in the middle of a message leaves the
 // rest of it to be read as the next one; what ends it is that the connection is closed. It reports whether it stood.
 func (c *Cache) subscription(ctx context.Context, h *hearing) (stood bool, err error) {
 	// A context of its own: a client that heeds contexts would end the read with the caller's deadline.
-	sub := c.config.Redis.Subscribe(ctx, c.config.Memory.Channel) // what goes wrong here shows at Receive
+	channels := slices.Clone(h.channels)
+	sub := c.config.Redis.Subscribe(ctx, channels...) // what goes wrong here shows at Receive
 	defer sub.Close()
 	receptions, stop := make(chan reception), make(chan struct{})
 	defer close(stop)
@@ -82,18 +85,23 @@ func (c *Cache) subscription(ctx context.Context, h *hearing) (stood bool, err e
 			case nil:
 				return stood, n.err
 			case *redis.Subscription:
-				if stood {
+				if !slices.Contains(channels, got.Channel) {
 					return stood, errResubscribed
 				}
-				stood = true
-				c.obey(h.subscribe(now))
+				if channels = slices.DeleteFunc(channels, func(channel string) bool { return channel == got.Channel }); len(channels) == 0 {
+					stood = true
+					c.obey(h.subscribe(now))
+				}
 			case *redis.Pong:
 				if nonce != "" && got.Payload == nonce {
 					nonce = ""
 					c.obey(h.answer(now))
 				}
 			case *redis.Message:
-				c.hear(h, got.Payload, now)
+				known := len(h.channels)
+				if c.hear(h, got.Payload, now); len(h.channels) > known {
+					return stood, errMoved
+				}
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/outbox"
 )
@@ -40,4 +42,13 @@ func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int
 		}
 		return name, err
 	}, cache.Moderate.After(check))
+}
+
+// NewProducts keeps up to 10,000 values in memory, as long as the workers of the outbox in db are heard.
+func NewProducts(ctx context.Context, client redis.UniversalClient, db *sql.DB) (*cache.Cache, error) {
+	source, err := outbox.Source(ctx, db) // the id of the outbox, which its workers' heartbeats name
+	if err != nil {
+		return nil, err
+	}
+	return cache.New(cache.Config{Redis: client, Prefix: "shop:", Memory: cache.Memory{Size: 10_000, Sources: []string{source}}})
 }

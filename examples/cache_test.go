@@ -50,3 +50,24 @@ func TestProduct(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The account and the tables are there, so memory waits for nothing but workers.
+func TestNewProducts(t *testing.T) {
+	t.Parallel()
+	options, err := redis.ParseURL(testenv.Redis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	products, err := NewProducts(t.Context(), client, shop(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := products.Healthy(); err == nil {
+		t.Error("memory is open, and nobody is heard")
+	}
+	if err := products.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/protocol"
@@ -14,6 +15,9 @@ type cache interface {
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
 	Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error)
+	Introduce(source string, lease time.Duration)
+	Beat(ctx context.Context, channel, moved string) error
+	Goodbye(ctx context.Context, channel string) error
 	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
 	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
 	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)

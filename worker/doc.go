@@ -45,6 +45,11 @@
 //     others.
 //  16. A hold keeps readers from storing anything under its keys, from before they are unlinked until its time is over:
 //     nothing that a worker does ends or shortens it.
+//  17. A heartbeat a second tells readers that what is committed is invalidated, so that they may keep values in memory. It
+//     is sent only if the loop has polled MySQL within the period or has a batch in hand, is neither paused nor failing,
+//     no master of a Cluster is away, and Redis was compared with what was settled just before. A worker that stops in
+//     order says goodbye. One whose map changes the channel says so on the old one and publishes on both until it is
+//     restarted.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked and
 // published again.

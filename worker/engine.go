@@ -14,7 +14,7 @@ import (
 )
 
 // An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the
-// map's reload and the cron jobs; they meet in channels only.
+// heartbeats, the map's reload and the cron jobs.
 type engine struct {
 	cfg        Config
 	store      *store.Store
@@ -29,6 +29,8 @@ type engine struct {
 	healSize   batchSize      // of the next claim of journalled batches
 	positions  knownPositions // of what the journal says that Redis has
 	progress   healLog
+	pulse      *pulse // of the loop, for heartbeats
+	source     string // the id of the outbox, "" until it was read
 	journal    journalEntities
 	deadLog    *rowLog
 	delayLog   *rowLog
@@ -36,7 +38,7 @@ type engine struct {
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a batch requested sweeps; likewise
-	lossSeen atomic.Bool   // by the sweeper, for the loop to heal
+	lossSeen atomic.Bool   // by another goroutine than the loop, for the loop to heal
 	paused   atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
 }
 
@@ -45,6 +47,7 @@ func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metri
 		cfg: cfg, store: pools, redis: redis, maps: maps, log: cfg.Log, metrics: metrics, health: health,
 		batchLimit: batchLimit(pools.ClaimTimeout()),
 		size:       newBatchSize(cfg.BatchRows),
+		pulse:      newPulse(),
 		healSize:   newBatchSize(store.MaxHeal),
 		wake:       make(chan struct{}, 1),
 		sweepNow:   make(chan struct{}, 1),
@@ -68,9 +71,14 @@ func (w *engine) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := w.introduce(ctx); err != nil {
+		w.log.Debug("cannot say yet whose heartbeats these are", "error", err)
+	}
+	defer w.goodbye(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { w.loop(ctx); return nil })
 	group.Go(func() error { w.sweepLoop(ctx); return nil })
+	group.Go(func() error { w.heartbeats(ctx); return nil })
 	group.Go(func() error { w.maps.watch(ctx, w.log, w.metrics); return nil })
 	if w.cfg.WakeChannel != noWake {
 		group.Go(func() error { w.listen(ctx); return nil })

@@ -28,13 +28,16 @@ const (
 func (w *engine) heal(ctx context.Context) error {
 	p := &w.progress // of the whole healing, over the outages in it
 	for {
-		losses, err := w.losses(ctx)
-		if err != nil || len(losses) == 0 {
-			if err == nil {
-				p.over(w)
-			}
+		losses, epoch, err := w.losses(ctx)
+		if err != nil {
 			return err
 		}
+		if len(losses) == 0 {
+			w.pulse.heal(epoch)
+			p.over(w)
+			return nil
+		}
+		w.pulse.stop(errHealing)
 		p.begin(w)
 		busy := true
 		for _, survived := range losses {
@@ -52,12 +55,13 @@ func (w *engine) heal(ctx context.Context) error {
 	}
 }
 
-// losses lists, for each epoch of which Redis has lost something, the last position that it still has. Epochs of a
-// Redis without data have lost nothing that could be stale: their batches are adopted.
-func (w *engine) losses(ctx context.Context) ([]store.Position, error) {
+// losses lists, for each epoch of which Redis has lost something, the last position that it still has, and the epoch of
+// the beacon while it looked. Epochs of a Redis without data have lost nothing that could be stale: their batches are
+// adopted.
+func (w *engine) losses(ctx context.Context) (losses []store.Position, epoch string, err error) {
 	now, err := w.redis.CheckBeacon(ctx)
 	if err != nil || now == (keyspace.Position{}) {
-		return nil, err
+		return nil, "", err
 	}
 	list := w.positions.recent
 	if w.positions.isBusy(now.Epoch, now.N) {
@@ -68,22 +72,22 @@ func (w *engine) losses(ctx context.Context) ([]store.Position, error) {
 		losses, emptied, err = w.compare(ctx, w.positions.all)
 	}
 	if err != nil || len(emptied) == 0 {
-		return losses, err
+		return losses, now.Epoch, err
 	}
 	// Written after the comparison: should Redis find older data again, this position will be missing.
 	if now, err = w.redis.CheckBeacon(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for _, epoch := range emptied {
 		n, err := w.store.Adopt(ctx, epoch, store.Position(now))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		w.positions.forget(epoch)
 		w.log.Debug("redis holds no data, so nothing is stale", "epoch", epoch, "batches", n)
 	}
 	w.log.Info("redis holds no data, so nothing is stale", "epochs", len(emptied))
-	return losses, nil
+	return losses, now.Epoch, nil
 }
 
 // compare asks Redis how much it has of each epoch that list lists.
@@ -187,8 +191,7 @@ func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Pos
 			return store.Position{}, 0, err
 		}
 	}
-	m := w.maps.Map()
-	if _, err := w.redis.Publish(ctx, m.Channel(), m.Format(), keys, nil); err != nil {
+	if _, err := w.publish(ctx, keys, nil); err != nil {
 		return store.Position{}, 0, fmt.Errorf("publish keys again: %w", err)
 	}
 	return store.Position(done.Position), len(keys), nil

@@ -35,6 +35,8 @@ type health struct {
 	sweepErr error     // nil while sweeps work
 	sweepBad time.Time // when they last failed here
 	missing  []string  // masters of a Redis Cluster that are away
+	silent   time.Time // since when heartbeats are withheld; zero while they are sent
+	mute     []string  // why, as logged since they last were sent
 	unheard  []string  // states, as logged, in which wake-ups have not been heard since they last were
 	started  bool
 	paused   bool // an operator has paused all workers: no fault, and readiness does not tell
@@ -108,9 +110,8 @@ func (h *health) away(masters []string) (changed bool) {
 	return true
 }
 
-// lost notes that Redis has lost something. What comes of it is told by heal.
+// lost tells that Redis has lost something. What comes of it is told by heal.
 func (h *health) lost(err error) {
-	h.turn()
 	h.log.Warn("redis went back in time; it is compared with the journal before another row is settled", "error", err)
 }
 
@@ -193,6 +194,50 @@ func (h *health) subscribed(err error) {
 		h.unheard = append(h.unheard, state)
 		h.log.Warn("wake-ups are not heard, so rows wait for the next poll; trying again", "state", state, "error", err)
 	}
+}
+
+// silentLimit is how long heartbeats are withheld before the log tells: as long as readers wait for them.
+const silentLimit = 3 * heartbeatPeriod
+
+// heartbeat notes that a heartbeat was sent, or why not. Readiness does not tell, since rows are carried in any case.
+func (h *health) heartbeat(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		if len(h.mute) > 0 {
+			h.log.Info("heartbeats are sent again")
+		}
+		h.silent, h.mute = time.Time{}, nil
+		h.metrics.heartbeat.Set(1)
+		return
+	}
+	h.metrics.heartbeat.Set(0)
+	if h.silent.IsZero() {
+		h.silent = time.Now()
+	}
+	why := silenceOf(err)
+	if time.Since(h.silent) >= silentLimit && !slices.Contains(h.mute, why) {
+		h.mute = append(h.mute, why)
+		h.log.Warn("heartbeats are withheld, so readers keep nothing in memory", "error", err)
+	}
+}
+
+// silenceOf is why heartbeats are withheld, without the details of an outage.
+func silenceOf(err error) string {
+	for _, why := range []error{errNotPolled, errHealing, errUnstarted, errPaused, errShardAway, errIdle} {
+		if errors.Is(err, why) {
+			return why.Error()
+		}
+	}
+	return outageState(err)
+}
+
+// noHeartbeats notes that none are asked for.
+func (h *health) noHeartbeats() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.silent, h.mute = time.Time{}, nil
+	h.metrics.heartbeat.Set(0)
 }
 
 // alive returns an error if the loop has not run for half a minute.

@@ -44,6 +44,8 @@ func (w *engine) loop(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case isLoss(err):
+			w.pulse.stop(errHealing)
+			w.health.turn()
 			w.health.lost(err)
 			w.progress.noticed = true
 			clock.unsure = true
@@ -51,6 +53,7 @@ func (w *engine) loop(ctx context.Context) {
 			continue
 		case err != nil:
 			outages++
+			w.pulse.stop(err)
 			w.health.down(err)
 			timer.Reset(outagePause(err, outages))
 			continue
@@ -59,6 +62,7 @@ func (w *engine) loop(ctx context.Context) {
 		if clock.paused {
 			w.health.turn()
 		} else {
+			w.pulse.well()
 			w.health.up()
 		}
 		timer.Reset(pace.next(time.Now(), r))
@@ -91,8 +95,11 @@ func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		return Result{}, nil
 	}
-	if w.lossSeen.Swap(false) || next.unsure {
-		next.unsure = true
+	if next.unsure || w.lossSeen.Load() {
+		w.pulse.stop(errHealing)
+		if w.lossSeen.Swap(false) {
+			next.unsure, w.progress.noticed = true, true
+		}
 		if err := w.heal(ctx); err != nil {
 			return Result{}, err
 		}
@@ -151,7 +158,9 @@ func (w *engine) pollState(ctx context.Context, next *clock) (store.PollState, e
 	}
 	w.paused.Store(state.Paused)
 	w.health.setPaused(state.Paused, p)
-	next.paused = state.Paused
+	if next.paused = state.Paused; next.paused {
+		w.pulse.stop(errPaused)
+	}
 	return state, nil
 }
 

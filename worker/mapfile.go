@@ -22,6 +22,7 @@ type mapFile struct {
 	env     func(string) (string, bool)
 	current atomic.Pointer[invalidation.Map]
 	lease   settleLease
+	routes  routes
 	reload  chan struct{}
 
 	mu   sync.Mutex // guards src
@@ -46,6 +47,7 @@ func compiledMap(m *invalidation.Map) *mapFile {
 	f := &mapFile{}
 	f.current.Store(m)
 	f.lease.set(m.Lease())
+	f.routes.set(m)
 	return f
 }
 
@@ -78,6 +80,7 @@ func (f *mapFile) read() (changed bool, err error) {
 	}
 	recovered := f.fail != nil
 	f.lease.set(m.Lease())
+	f.routes.set(m)
 	old := f.current.Swap(m)
 	if old != nil {
 		for _, entity := range old.Entities() {

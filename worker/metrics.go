@@ -19,6 +19,7 @@ type metrics struct {
 	delays        *prometheus.CounterVec // by reason
 	keys          prometheus.Counter
 	messages      prometheus.Counter
+	heartbeats    prometheus.Counter
 	sweeps        prometheus.Counter
 	sweptKeys     prometheus.Counter
 	contention    prometheus.Counter
@@ -30,6 +31,7 @@ type metrics struct {
 	reloads       *prometheus.CounterVec // by result
 	up            prometheus.Gauge
 	paused        prometheus.Gauge
+	heartbeat     prometheus.Gauge
 	away          prometheus.Gauge
 	subscribed    prometheus.Gauge
 	waiting       prometheus.Gauge
@@ -74,6 +76,7 @@ func newMetrics() *metrics {
 	m.delays = counters("rows_delayed_total", "Rows that this process delayed after a failure, by reason.", "reason")
 	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
 	m.messages = counter("messages_published_total", "Messages published about keys.")
+	m.heartbeats = counter("heartbeats_total", "Heartbeats published: readers may keep values in memory.")
 	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
 	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
@@ -85,6 +88,7 @@ func newMetrics() *metrics {
 	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
 	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
 	m.paused = gauge("paused", "1 while an operator has all workers paused.")
+	m.heartbeat = gauge("heartbeat", "1 while heartbeats are sent, 0 while they are withheld, so that readers keep nothing in memory.")
 	m.away = gauge("redis_masters_away", "Masters of a Redis Cluster that do not answer; rows with keys there wait.")
 	m.subscribed = gauge("wake_subscribed", "1 while the worker is subscribed to the channel of wake-ups.")
 	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")

@@ -71,6 +71,9 @@ func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Res
 	if c == nil || err != nil {
 		return Result{}, err
 	}
+	over, _ := ctx.Deadline()
+	w.pulse.begin(over)
+	defer w.pulse.end()
 	r, settlement, err := w.apply(ctx, m, c.Rows, alone)
 	if err == nil {
 		err = c.Settle(ctx, settlement)
@@ -101,7 +104,7 @@ func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.Cl
 		return Result{}, store.Settlement{}, fmt.Errorf("unlink keys: %w", err)
 	}
 	gone := b.blameFailures(done.Failures)
-	messages, err := w.redis.Publish(ctx, m.Channel(), m.Format(), gone, nil)
+	messages, err := w.publish(ctx, gone, nil)
 	if err != nil {
 		return Result{}, store.Settlement{}, fmt.Errorf("publish keys: %w", err)
 	}

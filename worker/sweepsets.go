@@ -109,7 +109,7 @@ func (s *sweepRounds) sweepSet(ctx context.Context, m *invalidation.Map, r store
 // publishMembers publishes members that are gone, and counts them.
 func (s *sweepRounds) publishMembers(ctx context.Context, m *invalidation.Map) func(members []string) error {
 	return func(members []string) error {
-		_, err := s.redis.Publish(ctx, m.Channel(), m.Format(), members, nil)
+		_, err := s.publish(ctx, members, nil)
 		if err == nil {
 			n := int64(len(members))
 			s.metrics.swept(0, n)

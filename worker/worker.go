@@ -84,6 +84,7 @@ func (w *Worker) once(ctx context.Context, work func(*engine, context.Context) (
 	if err := e.check(ctx); err != nil {
 		return r, err
 	}
+	defer e.goodbye(ctx)
 	return work(e, ctx)
 }
 

@@ -349,6 +349,11 @@ func TestClusterShardAway(t *testing.T) {
 	fill(t, c.Client, keys...)
 	mustUnlink(t, k, targets("x:{"+tags[0]+"}", "x:{"+tags[1]+"}", "x:{"+tags[2]+"}"))
 	heard := subscribe(t, c.Direct[1], channel)
+	k.Introduce("s", time.Second)
+	mustPublish(t, k, channel, "a", "b")
+	mustBeat(t, k, channel, "")
+	before := decode(t, heard())
+	wantMessage(t, decode(t, heard()), 2, 0, &protocol.Beat{Source: "s", Lease: 1000})
 
 	if err := c.Nodes[0].Pause(); err != nil { // answers nobody, and refuses nothing
 		t.Fatal(err)
@@ -370,12 +375,8 @@ func TestClusterShardAway(t *testing.T) {
 	if got := fmt.Sprint(k.Away()); got != "["+c.Nodes[0].Addr()+"]" {
 		t.Errorf("away are %s", got)
 	}
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys[1:3], nil); n != 1 || err != nil {
-		t.Errorf("%d messages, %v", n, err)
-	}
-	if m := decode(t, heard()); len(m.Keys) != 2 {
-		t.Errorf("heard %+v", m)
-	}
+	mustPublish(t, k, channel, keys[1:3]...)
+	wantMessage(t, decode(t, heard()), 1, 2, &protocol.Beat{Source: "s", Lease: 1000, First: true, After: before.Epoch, AfterSeq: 2})
 	position, err := k.CheckBeacon(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Keyspace applies what is stale to one Redis, Sentinel set or Cluster. It is safe for concurrent use.
@@ -28,10 +30,11 @@ type Keyspace struct {
 	watchEvery time.Duration
 	patience   time.Duration // of a sweep, for a failover
 
-	sharded   bool // Pub/Sub
-	shards    shards
-	publisher publisher
-	late      lateAnswer
+	sharded    bool // Pub/Sub
+	shards     shards
+	publishers sync.Map                      // a *publisher for each channel
+	mark       atomic.Pointer[protocol.Beat] // of first messages, nil unless heartbeats are sent
+	late       lateAnswer
 
 	// The beacons of Unlink, and of Sweep, TakeSet and TakeSets.
 	unlinks, sweeps beaconWriter

@@ -3,6 +3,7 @@ package keyspace
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,58 +12,94 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A publisher numbers the messages of one Keyspace.
+// A publisher numbers the messages of one Keyspace on one channel.
 type publisher struct {
 	mu    sync.Mutex // held while messages are numbered and sent: subscribers must hear them in order
 	epoch string     // empty before the first message
 	seq   uint64     // of the last message of the epoch
 	node  string     // the address that the epoch is pinned to
+
+	after    string // the epoch before it, if that was given up without goodbye
+	afterSeq uint64 // the number of its last message
 }
 
 // Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
 // messages of at most protocol.MaxEntries entries, and returns how many messages Redis has confirmed. Without anything
 // to announce no message is sent. An error is an *Outage; the announcement is then to be made again.
 //
-// Messages of one Keyspace bear one random epoch and a sequence without gaps, and subscribers hear them in that order.
-// Delivery is at least once: where an answer got lost, a message may be heard twice with the same number, or again with
-// another number. A number is never used for different contents, so whoever misses one has missed something. In Cluster
-// all messages go through the channel's master, or another one while that is away; when it becomes another node, a new
-// epoch begins, since messages of two nodes may overtake each other.
+// Messages of one Keyspace on one channel bear one random epoch and a sequence without gaps, and subscribers hear them
+// in that order. Delivery is at least once: where an answer got lost, a message may be heard twice with the same number,
+// or again with another number. A number is never used for different contents, so whoever misses one has missed
+// something. In Cluster all messages go through the channel's master, or another one while that is away; when it becomes
+// another node, a new epoch begins, since messages of two nodes may overtake each other. Its first message names the
+// epoch before it. Calls may overlap, and Beat need not wait for the end of one.
 func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error) {
-	if len(keys)+len(patterns) == 0 {
-		return 0, nil
-	}
-	p := &k.publisher
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p := k.publisher(channel)
 	for len(keys)+len(patterns) > 0 {
-		node, err := k.publishNode(ctx, channel)
+		var moreKeys, morePatterns []string
+		n, err := k.say(ctx, p, channel, func() (texts [][]byte) {
+			moreKeys, morePatterns = keys, patterns
+			for size := 0; size < maxBytesPerPipeline && len(moreKeys)+len(morePatterns) > 0; {
+				var m protocol.Message
+				m, moreKeys, morePatterns = nextMessage(moreKeys, morePatterns)
+				if f != protocol.FormatArray {
+					p.number(&m, k.mark.Load())
+				}
+				text := m.Append(nil, f)
+				size += len(text)
+				texts = append(texts, text)
+			}
+			return texts
+		})
+		messages += n
 		if err != nil {
 			return messages, err
 		}
-		p.pin(node.Options().Addr)
-		moreKeys, morePatterns := keys, patterns
-		var commands []redis.Cmder
-		for size := 0; size < maxBytesPerPipeline && len(moreKeys)+len(morePatterns) > 0; {
-			var m protocol.Message
-			m, moreKeys, morePatterns = p.next(moreKeys, morePatterns)
-			text := m.Append(nil, f)
-			size += len(text)
-			commands = append(commands, redis.NewIntCmd(ctx, k.publishCommand(), channel, text))
-		}
-		if err := k.exec(ctx, k.publishClient(node), commands); err != nil {
-			return messages, err
-		}
-		switch again, err := k.heard(ctx, node, commands); {
-		case err != nil:
-			return messages, err
-		case again: // in another epoch, since what this one has heard is not known
-			continue
-		}
-		messages += len(commands)
 		keys, patterns = moreKeys, morePatterns
 	}
 	return messages, nil
+}
+
+// publisher is the one of a channel.
+func (k *Keyspace) publisher(channel string) *publisher {
+	p, known := k.publishers.Load(channel)
+	if !known {
+		p, _ = k.publishers.LoadOrStore(channel, &publisher{})
+	}
+	return p.(*publisher)
+}
+
+// say sends messages in one pipeline, through another node in another epoch if the first one is away. next makes them,
+// and is called for each attempt.
+func (k *Keyspace) say(ctx context.Context, p *publisher, channel string, next func() [][]byte) (sent int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		node, err := k.publishNode(ctx, channel)
+		if err != nil {
+			return 0, err
+		}
+		p.pin(node.Options().Addr)
+		before := p.seq
+		texts := next()
+		commands := make([]redis.Cmder, len(texts))
+		for i, text := range texts {
+			commands[i] = redis.NewIntCmd(ctx, k.publishCommand(), channel, text)
+		}
+		if err := k.exec(ctx, k.publishClient(node), commands); err != nil {
+			if errors.Is(err, errNoTime) { // nobody has heard the numbers
+				p.seq = before
+			}
+			return 0, err
+		}
+		switch again, err := k.heard(ctx, node, commands); {
+		case err != nil:
+			return 0, err
+		case again: // in another epoch, since what this one has heard is not known
+			continue
+		}
+		return len(commands), nil
+	}
 }
 
 // heard checks the replies to messages that went through a node, and reports whether they are to be sent again through
@@ -123,18 +160,35 @@ func (k *Keyspace) publishNode(ctx context.Context, channel string) (*redis.Clie
 
 // pin begins a new epoch where the node is not the one of the last message.
 func (p *publisher) pin(node string) {
-	if p.epoch == "" || p.node != node {
-		p.epoch, p.seq, p.node = rand.Text(), 0, node
+	if p.epoch != "" && p.node == node {
+		return
 	}
+	if p.seq > 0 { // one that nobody has heard of needs no mention
+		p.after, p.afterSeq = p.epoch, p.seq
+	}
+	p.epoch, p.seq, p.node = rand.Text(), 0, node
 }
 
-// next is the next message, and what is left for those after it.
-func (p *publisher) next(keys, patterns []string) (m protocol.Message, moreKeys, morePatterns []string) {
+// number makes m the next message of the epoch. The first one is marked, with what mark says of the publisher, if it
+// sends heartbeats or another epoch goes before it.
+func (p *publisher) number(m *protocol.Message, mark *protocol.Beat) {
+	p.seq++
+	m.Epoch, m.Seq = p.epoch, p.seq
+	if p.seq > 1 || mark == nil && p.after == "" {
+		return
+	}
+	if m.Beat == nil {
+		m.Beat = &protocol.Beat{}
+		if mark != nil {
+			*m.Beat = *mark
+		}
+	}
+	m.Beat.First, m.Beat.After, m.Beat.AfterSeq = true, p.after, p.afterSeq
+}
+
+// nextMessage is the next message, and what is left for those after it.
+func nextMessage(keys, patterns []string) (m protocol.Message, moreKeys, morePatterns []string) {
 	n := min(len(keys), protocol.MaxEntries)
 	o := min(len(patterns), protocol.MaxEntries-n)
-	p.seq++
-	return protocol.Message{
-		Epoch: p.epoch, Seq: p.seq, At: time.Now().UTC(),
-		Keys: keys[:n], Patterns: patterns[:o],
-	}, keys[n:], patterns[o:]
+	return protocol.Message{At: time.Now().UTC(), Keys: keys[:n], Patterns: patterns[:o]}, keys[n:], patterns[o:]
 }

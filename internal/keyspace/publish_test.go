@@ -148,3 +148,28 @@ func TestPublishInOrder(t *testing.T) {
 		t.Errorf("heard %d epochs, want 2", len(last))
 	}
 }
+
+// Each channel has an epoch of its own, whose listeners hear all of it.
+func TestPublishNumbersEachChannel(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
+	epochs := map[string]bool{}
+	channels := []string{r.Channel("a"), r.Channel("b")}
+	hears := []func() string{subscribe(t, r.Client, channels[0]), subscribe(t, r.Client, channels[1])}
+	for seq := uint64(1); seq <= 3; seq++ {
+		for i, channel := range channels {
+			if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, []string{"k"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			m := decode(t, hears[i]())
+			epochs[m.Epoch] = true
+			if m.Seq != seq || m.Beat != nil {
+				t.Errorf("channel %d: heard %+v, want number %d", i, m, seq)
+			}
+		}
+	}
+	if len(epochs) != 2 {
+		t.Errorf("%d epochs", len(epochs))
+	}
+}

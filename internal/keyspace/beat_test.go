@@ -1,0 +1,144 @@
+package keyspace_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
+)
+
+func mustBeat(t *testing.T, k *keyspace.Keyspace, channel, moved string) {
+	t.Helper()
+	if err := k.Beat(t.Context(), channel, moved); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustPublish(t *testing.T, k *keyspace.Keyspace, channel string, keys ...string) {
+	t.Helper()
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); n != 1 || err != nil {
+		t.Fatalf("%d messages, %v", n, err)
+	}
+}
+
+func mustSayGoodbye(t *testing.T, k *keyspace.Keyspace, channel string) {
+	t.Helper()
+	if err := k.Goodbye(t.Context(), channel); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantMessage checks a message.
+func wantMessage(t *testing.T, m protocol.Message, seq uint64, keys int, beat *protocol.Beat) {
+	t.Helper()
+	got, want := "none", "none"
+	if m.Beat != nil {
+		got = fmt.Sprintf("%+v", *m.Beat)
+	}
+	if beat != nil {
+		want = fmt.Sprintf("%+v", *beat)
+	}
+	if m.Seq != seq || len(m.Keys) != keys || got != want {
+		t.Errorf("heard number %d with %d keys and heartbeat %s, want %d, %d, %s", m.Seq, len(m.Keys), got, seq, keys, want)
+	}
+}
+
+// The first message of an epoch is marked, whatever it is, and its last one says so; heartbeats are between the others.
+func TestBeat(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	next := func() protocol.Message { return decode(t, hear()) }
+	k.Introduce("s", 10*time.Second)
+
+	mustSayGoodbye(t, k, channel) // of nothing: not heard
+	mustPublish(t, k, channel, "a")
+	mustPublish(t, k, channel, "a", "b")
+	mustBeat(t, k, channel, "")
+	mustBeat(t, k, channel, "elsewhere")
+	mustSayGoodbye(t, k, channel)
+	m := next()
+	epoch := m.Epoch
+	wantMessage(t, m, 1, 1, &protocol.Beat{Source: "s", Lease: 10_000, First: true})
+	wantMessage(t, next(), 2, 2, nil)
+	wantMessage(t, next(), 3, 0, &protocol.Beat{Source: "s", Lease: 10_000})
+	wantMessage(t, next(), 4, 0, &protocol.Beat{Source: "s", Lease: 10_000, Moved: "elsewhere"})
+	m = next()
+	wantMessage(t, m, 5, 0, &protocol.Beat{Source: "s", Lease: 10_000, Last: true})
+	if m.Epoch != epoch {
+		t.Errorf("goodbye of epoch %s, want %s", m.Epoch, epoch)
+	}
+
+	// A heartbeat is never the first message, which proves nothing.
+	k.Introduce("s", time.Minute)
+	mustBeat(t, k, channel, "")
+	m = next()
+	wantMessage(t, m, 1, 0, &protocol.Beat{Source: "s", Lease: 60_000, First: true})
+	if m.Epoch == epoch {
+		t.Error("an epoch goes on after its goodbye")
+	}
+	wantMessage(t, next(), 2, 0, &protocol.Beat{Source: "s", Lease: 60_000})
+}
+
+// Who sends no heartbeats is not awaited, and says goodbye all the same. The array format has room for neither.
+func TestGoodbyeWithoutHeartbeats(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	if _, err := k.Publish(t.Context(), channel, protocol.FormatArray, []string{"a"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustSayGoodbye(t, k, channel)
+	mustPublish(t, k, channel, "a")
+	mustSayGoodbye(t, k, channel)
+	if text := hear(); text != `["a"]` {
+		t.Errorf("heard %s", text)
+	}
+	wantMessage(t, decode(t, hear()), 1, 1, nil)
+	wantMessage(t, decode(t, hear()), 2, 0, &protocol.Beat{Last: true})
+}
+
+// A heartbeat waits for one pipeline of a large announcement, and not for all of it.
+func TestBeatPassesBy(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{Redis: at(r.URL), Timeout: 5 * time.Second})
+	k.Introduce("s", time.Second)
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	keys := names(15_000, fmt.Sprintf("%01000d:%%d", 0)) // a pipeline a thousand
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	wantMessage(t, decode(t, hear()), 1, protocol.MaxEntries, &protocol.Beat{Source: "s", Lease: 1000, First: true})
+	group.Go(func() {
+		if err := k.Beat(t.Context(), channel, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	at := 0
+	for n := 2; n <= 16; n++ {
+		m := decode(t, hear())
+		if m.Seq != uint64(n) {
+			t.Fatalf("heard %d, want %d", m.Seq, n)
+		}
+		if m.Beat != nil {
+			at = n
+		}
+	}
+	if at == 0 || at == 16 {
+		t.Errorf("the heartbeat is message %d of 16", at)
+	}
+}
