@@ -35,6 +35,10 @@ bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 
 bench-peers: ## Measure beside other outboxes, which are a module of their own; BENCH='--runs 1' shortens it
 	@scripts/bench-peers $(BENCH)
 
+.PHONY: bench-cache-peers
+bench-cache-peers: ## Put package cache and other libraries through the same races, and print who serves what
+	@scripts/bench-cache-peers $(BENCH)
+
 .PHONY: models
 models: ## Check the models of the read protocol with Spin: right with all rules, wrong without any one
 	@scripts/models

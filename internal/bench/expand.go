@@ -61,7 +61,7 @@ func expand(_ context.Context, cfg Config) (*Report, error) {
 			}
 		}
 	}
-	return &Report{Ours: median(rates[0]), Floor: median(rates[1]), Unit: "rows/s", Machine: thisMachine(), Details: map[string]any{
+	return &Report{Ours: median(rates[0]), Floor: median(rates[1]), Unit: "rows/s", Machine: ThisMachine(), Details: map[string]any{
 		"allocations_per_row": allocations, "key_bytes": bytes,
 	}}, nil
 }

@@ -17,7 +17,8 @@ type Machine struct {
 	Servers []string `json:"servers"`
 }
 
-func thisMachine(servers ...string) Machine {
+// ThisMachine describes this one, and the servers that were measured on it.
+func ThisMachine(servers ...string) Machine {
 	return Machine{
 		CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
 		Go: runtime.Version(), Servers: servers,

@@ -85,7 +85,7 @@ func (s *shop) onServer(ctx context.Context, dsn *mysql.Config, stmt string) err
 
 // machine names the servers too.
 func (s *shop) machine() Machine {
-	return thisMachine("MySQL "+s.version, "Redis "+s.cache.version)
+	return ThisMachine("MySQL "+s.version, "Redis "+s.cache.version)
 }
 
 // close removes what was made, and ends private servers.

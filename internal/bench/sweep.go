@@ -59,7 +59,7 @@ func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
 	if err := c.fill(ctx, s.keys-s.lists, productName); err != nil {
 		return nil, err
 	}
-	r = &Report{Unit: "s", Machine: thisMachine("Redis " + c.version), Details: map[string]any{
+	r = &Report{Unit: "s", Machine: ThisMachine("Redis " + c.version), Details: map[string]any{
 		"keys": s.keys, "matching": s.lists, "patterns": 1000,
 	}}
 	for _, part := range []func(context.Context, *Report) error{s.scans, s.naive, s.budget, s.set} {

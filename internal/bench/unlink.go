@@ -78,6 +78,6 @@ func unlink(ctx context.Context, cfg Config) (r *Report, err error) {
 			rates[kind] = append(rates[kind], float64(unlinkCalls*n)/sum[kind])
 		}
 	}
-	return &Report{Ours: median(rates[0]), Floor: median(rates[1]), Unit: "keys/s", Machine: thisMachine("Redis " + c.version),
+	return &Report{Ours: median(rates[0]), Floor: median(rates[1]), Unit: "keys/s", Machine: ThisMachine("Redis " + c.version),
 		Details: map[string]any{"keys_of_a_call": n}}, nil
 }
