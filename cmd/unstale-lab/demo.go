@@ -29,9 +29,10 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Play the main job on private servers and show what happened",
-		Long: `Play the main job: start a private MySQL and Redis, create a shop and its cache, run the
-worker, play transactions against the shop, look what became of every key, and print a table.
-Exit code 1 if anything was unexpected. Nothing is left behind.
+		Long: `Play the main job: start a private MySQL and Redis, create a shop and its cache, and run the
+worker. Change prices while naive readers load, then the same with package cache, and count the
+old prices that stay. Then play transactions against the shop, look what became of every key, and
+print a table. Exit code 1 if anything was unexpected. Nothing is left behind.
 
 Server programs are taken from PATH or from .servers/, which scripts/servers fills. With
 --mysql-dsn or --redis-url servers that run already are used; the demo works there in a

@@ -25,7 +25,7 @@ type Demo struct {
 	m        *invalidation.Map
 	names    names
 	shop     shop
-	cache    *cache
+	cache    *filler
 	listener *listener
 	store    *store.Store
 	versions [2]string  // of the database and of Redis
@@ -165,7 +165,7 @@ func (d *Demo) openCache(ctx context.Context) error {
 		}
 		d.atClose(func(context.Context) error { return k.Close() })
 		d.versions[1] = redisVersion(ctx, k.Client())
-		d.cache = &cache{shop: d.shop, redis: k.Client(), names: d.names}
+		d.cache = &filler{shop: d.shop, redis: k.Client(), names: d.names}
 		if d.cfg.RedisURL != "" {
 			d.atClose(d.cache.clear)
 		}

@@ -41,6 +41,7 @@ var wantRows = []string{
 func checkReport(t *testing.T, r *demo.Report, sequence bool) {
 	t.Helper()
 	checkFaults(t, r)
+	checkReaders(t, r)
 	var rows []string
 	var last uint64
 	for _, c := range r.Changes {
@@ -77,8 +78,8 @@ func TestPlaysOnPrivateServers(t *testing.T) {
 	d := start(t, demo.Config{Flavor: flavor(), MapFile: shippedMap, Steps: &steps})
 	r := play(t, d)
 	checkReport(t, r, true)
-	if n := strings.Count(steps.String(), " s\n"); n != 5 || n != strings.Count(steps.String(), "\n") {
-		t.Errorf("wanted five steps with their time, got\n%s", &steps)
+	if n := strings.Count(steps.String(), " s\n"); n != 6 || n != strings.Count(steps.String(), "\n") {
+		t.Errorf("wanted six steps with their time, got\n%s", &steps)
 	}
 	if r.Prefix != "zahraah:dev:" || !strings.HasPrefix(r.Redis, "Redis ") || !strings.Contains(r.MySQL, servers.ShortVersion(d.PrivateMySQL().Version())) {
 		t.Errorf("report says %q, %q, %q", r.Prefix, r.Redis, r.MySQL)
@@ -113,6 +114,9 @@ func checkTable(t *testing.T, r *demo.Report) {
 	}
 	text := strings.Join(strings.Fields(table.String()), " ")
 	for _, want := range []string{
+		" product 1001: MySQL says 44.90, Redis says 49.90, and will for 30 minutes the next reader gets 49.90 ",
+		" product 1001: MySQL says 44.90, Redis has none the next reader gets 44.90 ",
+		" old prices in Redis; package cache left none and refused ",
 		" product 45 changes price: ROLLBACK product:45 1 stayed nothing category:8:list:* 6 stayed nothing category 9 ",
 		" 8 committed changes: 6 keys and 9 patterns unlinked, 54 cached values; all other keys stayed.",
 		" 1 rolled back: nothing went",

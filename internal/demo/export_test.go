@@ -25,3 +25,10 @@ func GuideOn(cfg Config) (string, error) {
 	err = newGuide(p, "unstale", "mapping.yaml", "cache:invalidate").write(&b)
 	return b.String(), err
 }
+
+// JudgeReaders returns the faults of two kinds of readers.
+func JudgeReaders(naive, ours *Readers) []string {
+	p := player{report: &Report{}}
+	p.judgeReaders(naive, ours)
+	return p.report.Faults
+}

@@ -123,13 +123,13 @@ func TestEndsWhenRedisIsGone(t *testing.T) {
 	}
 }
 
-// Ended from outside before the first change: an error, a report, and Close removes everything all the same.
+// Ended from outside before anything is played: an error, a report, and Close removes everything all the same.
 func TestEndsWhenItIsInterrupted(t *testing.T) {
 	t.Parallel()
 	g, cfg := givenServers(t)
 	d := start(t, cfg)
 	r, err := d.Play(cancelled(t))
-	if err == nil || r.OK || len(r.Changes) != 1 || r.Changes[0].Judged {
+	if err == nil || r.OK || len(r.Readers) != 0 || len(r.Changes) != 0 {
 		t.Errorf("error %v, report %+v", err, r)
 	}
 	if err := r.WriteTable(&bytes.Buffer{}); err != nil {

@@ -4,16 +4,48 @@ import "time"
 
 // A Report is what came of a play. Its JSON form is what "unstale-lab demo --json" prints.
 type Report struct {
-	OK         bool     `json:"ok"` // every change of the scenario was played, and nothing was unexpected
-	MySQL      string   `json:"mysql"`
-	Redis      string   `json:"redis"`
-	Map        string   `json:"map"`
-	MapVersion string   `json:"map_version"`
-	Prefix     string   `json:"prefix"` // of all keys; the names below are without it
-	Keys       int      `json:"keys"`   // that the shop caches
-	Changes    []Change `json:"changes"`
-	Faults     []string `json:"faults"` // what was unexpected; empty if OK
-	Seconds    float64  `json:"seconds"`
+	OK         bool      `json:"ok"` // every change of the scenario was played, and nothing was unexpected
+	MySQL      string    `json:"mysql"`
+	Redis      string    `json:"redis"`
+	Map        string    `json:"map"`
+	MapVersion string    `json:"map_version"`
+	Prefix     string    `json:"prefix"`  // of all keys; the names below are without it
+	Keys       int       `json:"keys"`    // that the shop caches
+	Readers    []Readers `json:"readers"` // naive ones, and those of package cache
+	Changes    []Change  `json:"changes"`
+	Faults     []string  `json:"faults"` // what was unexpected; empty if OK
+	Seconds    float64   `json:"seconds"`
+}
+
+// Readers are one kind of readers, and what came of prices that changed while they loaded.
+type Readers struct {
+	Name     string     `json:"name"`
+	Arranged Arranged   `json:"arranged"` // the race that is arranged step by step
+	Changes  int        `json:"changes"`  // of the load, and so is what follows
+	Reads    uint64     `json:"reads"`
+	Loads    uint64     `json:"loads"`
+	Old      []OldPrice `json:"old"`     // after every row was settled
+	Refused  uint64     `json:"refused"` // loaded and not stored, since the key was unlinked meanwhile
+}
+
+// Arranged is the race of one reader: it misses and selects a price; the price is changed, and the worker unlinks the
+// key; then the reader goes on.
+type Arranged struct {
+	Product      int  `json:"product"`
+	ReaderCents  int  `json:"reader_cents"` // what that reader got: the old price, since it came before the change
+	MySQLCents   int  `json:"mysql_cents"`
+	RedisCents   *int `json:"redis_cents"`   // nil if Redis has none
+	RedisSeconds int  `json:"redis_seconds"` // that it stays
+	NextCents    int  `json:"next_cents"`    // what the next reader got
+	Refused      bool `json:"refused"`       // what the reader had loaded was not stored
+}
+
+// An OldPrice is one that Redis has and MySQL does not. No worker repairs it.
+type OldPrice struct {
+	Product      int `json:"product"`
+	MySQLCents   int `json:"mysql_cents"`
+	RedisCents   int `json:"redis_cents"`
+	RedisSeconds int `json:"redis_seconds"` // that it stays
 }
 
 // A Change is one transaction and what came of it.

@@ -11,6 +11,8 @@ import (
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	r.writeHeading(&b)
+	r.writeReaders(&b)
+	r.writeChangesHeading(&b)
 	r.writeChanges(&b)
 	b.WriteByte('\n')
 	if r.OK {
@@ -27,7 +29,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 
 func (r *Report) writeHeading(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s, %s, map %s %s\n", r.MySQL, r.Redis, r.Map, r.MapVersion)
-	fmt.Fprintf(b, "The shop caches %d keys, which all begin with %s\n", r.Keys, r.Prefix)
+}
+
+func (r *Report) writeChangesHeading(b *strings.Builder) {
+	fmt.Fprintf(b, "\nThe shop caches %d keys, which all begin with %s\n", r.Keys, r.Prefix)
 	b.WriteString(`Milliseconds count from the return of COMMIT: gone, until Redis has none of the keys any more (it is
 asked every millisecond); heard, until the subscriber has the message, whose number follows.
 
@@ -95,6 +100,9 @@ func (c Change) heard(t Target) string {
 
 // writeSummary counts what went right; there is nothing else to count then.
 func (r *Report) writeSummary(b *strings.Builder) {
+	naive, ours := r.Readers[0], r.Readers[1]
+	fmt.Fprintf(b, "Naive readers left %d old prices in Redis; package cache left none and refused %d fills.\n",
+		1+len(naive.Old), 1+ours.Refused)
 	var committed, rolledBack, keys, patterns, values int
 	var times []float64
 	for _, c := range r.Changes {

@@ -21,7 +21,7 @@ var rooms = map[string][]string{
 	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "invalidation"},
 	"internal/bench":         {"internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers"},
-	"internal/demo":          {"internal/keyspace", "internal/servers", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
+	"internal/demo":          {"cache", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/docs":          {},
 	"internal/fleet":         {"internal/servers"},
 	"internal/keyspace":      {"internal/match", "protocol"},

@@ -30,8 +30,8 @@ func jitter(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl) * (1 + ttlJitter*(2*rand.Float64()-1)))
 }
 
-// A cache is what the shop's readers do: they load from MySQL and keep the result in Redis. One goroutine at a time.
-type cache struct {
+// A filler is what the shop's readers do between two changes: they load from MySQL and keep the result in Redis. One goroutine at a time.
+type filler struct {
 	shop  shop
 	redis redis.UniversalClient
 	names names
@@ -41,18 +41,18 @@ type cache struct {
 // fill stores what is missing, as readers would, and returns how many values that were. What is there stays as it is,
 // right or wrong. With renew its time to live starts again, so that nothing expires while somebody looks for what is
 // gone.
-func (c *cache) fill(ctx context.Context, renew bool) (filled int, err error) {
-	items, err := c.shop.load(ctx, c.names)
+func (f *filler) fill(ctx context.Context, renew bool) (filled int, err error) {
+	items, err := f.shop.load(ctx, f.names)
 	if err != nil {
 		return 0, err
 	}
-	if c.keys == nil { // before anything is stored, so that clear knows it
+	if f.keys == nil { // before anything is stored, so that clear knows it
 		for _, i := range items {
-			c.keys = append(c.keys, i.key)
+			f.keys = append(f.keys, i.key)
 		}
 	}
 	var stored []*redis.BoolCmd
-	_, err = c.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = f.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, i := range items {
 			ttl := jitter(i.ttl)
 			stored = append(stored, pipe.SetNX(ctx, i.key, i.value, ttl))
@@ -74,9 +74,9 @@ func (c *cache) fill(ctx context.Context, renew bool) (filled int, err error) {
 }
 
 // missing returns those of keys that Redis does not have.
-func (c *cache) missing(ctx context.Context, keys []string) (map[string]bool, error) {
+func (f *filler) missing(ctx context.Context, keys []string) (map[string]bool, error) {
 	var replies []*redis.IntCmd
-	_, err := c.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := f.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range keys {
 			replies = append(replies, pipe.Exists(ctx, key))
 		}
@@ -95,13 +95,13 @@ func (c *cache) missing(ctx context.Context, keys []string) (map[string]bool, er
 }
 
 // stale returns the keys whose value is not what MySQL says now.
-func (c *cache) stale(ctx context.Context) (keys []string, err error) {
-	items, err := c.shop.load(ctx, c.names)
+func (f *filler) stale(ctx context.Context) (keys []string, err error) {
+	items, err := f.shop.load(ctx, f.names)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range items {
-		switch value, err := c.redis.Get(ctx, i.key).Result(); {
+		switch value, err := f.redis.Get(ctx, i.key).Result(); {
 		case err == redis.Nil: // nobody is served a stale value
 		case err != nil:
 			return nil, fmt.Errorf("read %s: %w", i.key, err)
@@ -113,9 +113,9 @@ func (c *cache) stale(ctx context.Context) (keys []string, err error) {
 }
 
 // clear removes every key that fill ever stored.
-func (c *cache) clear(ctx context.Context) error {
-	_, err := c.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range c.keys {
+func (f *filler) clear(ctx context.Context) error {
+	_, err := f.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range f.keys {
 			pipe.Unlink(ctx, key)
 		}
 		return nil

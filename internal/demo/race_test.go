@@ -1,0 +1,70 @@
+package demo_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/demo"
+)
+
+// checkReaders wants that naive readers keep the old price of the race that is arranged, and that those of package cache
+// keep none of any. How many naive ones keep after the load is left to chance.
+func checkReaders(t *testing.T, r *demo.Report) {
+	t.Helper()
+	if len(r.Readers) != 2 {
+		t.Fatalf("readers: %+v", r.Readers)
+	}
+	naive, ours := r.Readers[0], r.Readers[1]
+	for _, one := range r.Readers {
+		if a := one.Arranged; a.Product != 1001 || a.ReaderCents != 4990 || a.MySQLCents != 4490 {
+			t.Errorf("%s: %+v", one.Name, a)
+		}
+		if one.Changes != 240 || one.Loads == 0 || one.Reads < one.Loads {
+			t.Errorf("%s: %d changes, %d loads, %d reads", one.Name, one.Changes, one.Loads, one.Reads)
+		}
+	}
+	if a := naive.Arranged; a.RedisCents == nil || *a.RedisCents != 4990 || a.NextCents != 4990 || a.RedisSeconds < 1700 || a.Refused {
+		t.Errorf("naive: %+v", a)
+	}
+	if a := ours.Arranged; a.RedisCents != nil || a.NextCents != 4490 || !a.Refused || len(ours.Old) > 0 {
+		t.Errorf("package cache: %+v, %+v", a, ours.Old)
+	}
+	for _, o := range naive.Old {
+		if o.Product <= 1001 || o.Product > 1041 || o.MySQLCents >= o.RedisCents || o.RedisSeconds < 1700 {
+			t.Errorf("naive: %+v", o)
+		}
+	}
+}
+
+// A map that does not unlink what readers store: package cache keeps old prices then, and each is named.
+func TestNamesOldPrices(t *testing.T) {
+	t.Parallel()
+	_, cfg := givenServers(t)
+	cfg.MapFile = changedMap(t, `keys: ["{app}:{env}:product:{id}"]`, `keys: ["{app}:{env}:product:{id}:page"]`)
+	r := play(t, start(t, cfg))
+	for _, want := range []string{
+		"readers with package cache: Redis has 49.90 for product 1001, and MySQL says 44.90",
+		"readers with package cache: the next reader got 49.90 for product 1001, and MySQL says 44.90",
+		"readers with package cache: what was loaded of product 1001 before the change was not refused",
+	} {
+		if !slices.Contains(r.Faults, want) {
+			t.Errorf("the faults lack %q:\n%s", want, strings.Join(r.Faults, "\n"))
+		}
+	}
+	if r.OK || len(r.Readers) != 2 || len(r.Readers[1].Old) == 0 {
+		t.Errorf("ok is %v, readers are %+v", r.OK, r.Readers)
+	}
+}
+
+// A race that leaves naive readers without an old price shows nothing.
+func TestNamesARaceThatShowsNothing(t *testing.T) {
+	t.Parallel()
+	right := 4490
+	naive := demo.Readers{Name: "GET", Arranged: demo.Arranged{Product: 1, MySQLCents: right, RedisCents: &right, NextCents: right}}
+	ours := demo.Readers{Name: "cache", Arranged: demo.Arranged{Product: 1, MySQLCents: right, NextCents: right, Refused: true}}
+	got := demo.JudgeReaders(&naive, &ours)
+	if len(got) != 1 || got[0] != "readers with GET kept no old price of product 1, so that nothing is shown" {
+		t.Errorf("faults: %q", got)
+	}
+}
