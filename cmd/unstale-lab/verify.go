@@ -70,7 +70,7 @@ Bugs to plant, each of which must be found:
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
 	flags.IntVar(&cfg.Readers, "readers", 2, "reader processes")
 	flags.IntVar(&cfg.Reads, "reads", 9000, "reads a second to aim at")
-	flags.IntVar(&cfg.Writes, "writes", 320, "writes a second to aim at")
+	flags.IntVar(&cfg.Writes, "writes", 600, "writes a second to aim at")
 	flags.BoolVar(&asJSON, "json", false, "print the report as one JSON object")
 	cmd.AddCommand(&cobra.Command{
 		Use: "reader", Hidden: true, Short: "Be a reader process of verify", Args: usage(cobra.NoArgs),

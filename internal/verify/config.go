@@ -32,7 +32,7 @@ type Config struct {
 	Plant string
 	// Workers and Readers are processes side by side. Default 2 each.
 	Workers, Readers int
-	// Reads and Writes are how many to aim at, a second, in all. Default 9,000 and 320.
+	// Reads and Writes are how many to aim at, a second, in all. Default 9,000 and 600.
 	Reads, Writes int
 	// Keys are those of one turn. Default 128.
 	Keys int
@@ -49,7 +49,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Workers, 2)
 	orDefault(&c.Readers, 2)
 	orDefault(&c.Reads, 9000)
-	orDefault(&c.Writes, 320)
+	orDefault(&c.Writes, 600)
 	orDefault(&c.Keys, 128)
 	if i := plantIndex(c.Plant); i >= 0 && len(c.Phases) == 0 {
 		c.Phases = []string{Plants[i].phase}

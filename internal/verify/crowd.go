@@ -24,6 +24,7 @@ type crowd struct {
 
 	mu    sync.Mutex
 	total tallies
+	ill   map[int]string // why a process' cache is not healthy, as it told last; "" for one that is
 }
 
 // A process is one reader.
@@ -32,15 +33,17 @@ type process struct {
 	orders *os.File
 	errors bytes.Buffer
 	gone   <-chan error
+	mail   chan pair // to be told
 	ended  chan struct{}
 	err    error // to be read after ended
 }
 
 // start starts a reader process for each of so many, as the spec says.
 func (c *crowd) start(command []string, s spec, readers int) error {
+	c.ill = map[int]string{}
 	for i := range readers {
 		s.Process = i
-		p := &process{cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{})}
+		p := &process{cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), mail: make(chan pair, 256)}
 		p.cmd.Stderr = &p.errors
 		out, err := p.start()
 		if err != nil {
@@ -56,8 +59,42 @@ func (c *crowd) start(command []string, s spec, readers int) error {
 		if err := json.NewEncoder(p.orders).Encode(s); err != nil {
 			return fmt.Errorf("tell a reader what to read: %w", err)
 		}
+		go p.post()
 	}
 	return nil
+}
+
+// post hands on what is in the mail, until the process ends.
+func (p *process) post() {
+	encoder := json.NewEncoder(p.orders)
+	for {
+		select {
+		case <-p.ended:
+			return
+		case m := <-p.mail:
+			_ = encoder.Encode(m) // a reader that is gone has told why
+		}
+	}
+}
+
+// tell hands a pair to one of the readers, unless that one has too many.
+func (c *crowd) tell(m pair) {
+	select {
+	case c.processes[int(m.Version)%len(c.processes)].mail <- m:
+	default:
+	}
+}
+
+// healthy are the processes whose caches say that they are.
+func (c *crowd) healthy() (processes []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, why := range c.ill {
+		if why == "" {
+			processes = append(processes, i)
+		}
+	}
+	return processes
 }
 
 // start starts the process and returns what it writes.
@@ -96,6 +133,7 @@ func (c *crowd) listen(out io.Reader) error {
 		}
 		c.mu.Lock()
 		c.total.add(t)
+		c.ill[t.Process] = t.Healthy
 		c.mu.Unlock()
 	}
 }
@@ -110,7 +148,7 @@ func (t *tallies) add(u tallies) {
 	t.Errors += u.Errors
 	t.Missed += u.Missed
 	t.Refused += u.Refused
-	t.Healthy = u.Healthy
+	t.Pairs += u.Pairs
 	if u.Error != "" {
 		t.Error = u.Error
 	}

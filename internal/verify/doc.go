@@ -12,7 +12,8 @@
 //     that of the answer, it is measured too short by that answer's time at most.
 //   - Each invalidation has a time when it is due: its commit plus the bound of the phase, or, where the bound counts from
 //     the end of a sweep, that end. A read that begins after that and returns an older version is a violation.
-//   - Where a bound counts from the end of healing, reads from the fault until a second after healing count as neither.
+//   - Where a bound counts from the end of healing, reads between the loss and a second after healing count as neither. It is the
+//     same for reads of a process while it is frozen, and for 0.1 s after that.
 //   - A version that nobody wrote, or the value of another key, is a violation wherever it occurs.
 //
 // All processes run on one machine, whose monotonic clock they share, so no clocks are compared.
@@ -20,6 +21,8 @@
 // A busy machine must not make a violation: each process has a goroutine that does nothing but sleep for 5 ms, and notes by
 // how much it was late. Where a read comes after the due time by no more than such pauses of any process within the
 // invalidation's time, it is excused, and counted as such. Nothing else is.
+//
+// The token of each write goes to another process, which must read that version or a newer one, whatever the bound.
 //
 // An invalidation is raced if a fill of its key was in flight at its UNLINK. What is counted are the fills that Redis
 // refused: each had a lease that an UNLINK has taken away, and a key has one lease at a time. Writers write a key several

@@ -125,9 +125,14 @@ func (s *stage) heals() int { return s.fleet.Said("redis has everything again") 
 
 // noWorker ends all workers for a while, in order or not.
 func noWorker(ctx context.Context, t *turn) error {
-	sleep(ctx, time.Second)
+	var forger *forger
+	if t.spec.Plant == forgedBeats {
+		forger = newForger(t.stage)
+		defer forger.close()
+	}
+	sleep(ctx, 3*time.Second)
 	signal := syscall.SIGTERM
-	if t.dice.IntN(2) == 0 {
+	if t.dice.IntN(2) == 0 || t.spec.Plant == forgedBeats {
 		signal = syscall.SIGKILL
 	}
 	gone := 0
@@ -137,13 +142,47 @@ func noWorker(ctx context.Context, t *turn) error {
 			return err
 		}
 	}
+	if forger != nil {
+		forger.goOn()
+	}
 	sleep(ctx, t.phase.bound+2*time.Second)
+	for _, i := range t.crowd.healthy() {
+		t.wrongs = append(t.wrongs, finding{Process: i, Wrong: "the cache calls itself healthy, though no worker runs"})
+	}
 	for range gone {
 		if err := t.stage.fleet.Start(batchRows); err != nil {
 			return err
 		}
 	}
 	return t.stage.drained(ctx)
+}
+
+// cutSubscriber ends the readers' subscriptions, again and again.
+func cutSubscriber(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 200*time.Millisecond, 3*time.Second))
+	return t.stage.toRedis.Cut()
+}
+
+// freezeSubscriber drops all that the readers' subscriptions bring, while the connections stay.
+func freezeSubscriber(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
+	if err := t.stage.toRedis.Swallow(); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, time.Second, 7*time.Second))
+	return t.stage.toRedis.Heal(ctx)
+}
+
+// freezeReader stops a reader process for longer than its memory may be deaf.
+func freezeReader(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
+	p := t.crowd.processes[t.dice.IntN(len(t.crowd.processes))].cmd.Process
+	defer t.table.open()()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop a reader: %w", err)
+	}
+	sleep(ctx, between(t.dice, deafness+time.Second, deafness+3*time.Second))
+	return p.Signal(syscall.SIGCONT)
 }
 
 // drained waits until the outbox is nearly empty, which one that is written to may never quite be.

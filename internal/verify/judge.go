@@ -1,6 +1,9 @@
 package verify
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // A finding is a read that came too late for its version.
 type finding struct {
@@ -30,8 +33,8 @@ type verdict struct {
 	finding *finding // beyond its bound
 }
 
-// judge compares a read that began at a moment, and is over, with the commits of its key.
-func (t *table) judge(key int, version uint64, began moment) (v verdict) {
+// judge compares a read with the commits of its key. grace is how long after a window it excuses.
+func (t *table) judge(key int, version uint64, began, ended moment, grace time.Duration) (v verdict) {
 	r := &t.rows[key]
 	if begun := r.begun.Load(); version > begun {
 		return verdict{finding: &finding{Got: version, Committed: begun, Began: began, Wrong: fmt.Sprintf("version %d, which nobody wrote: the latest is %d", version, begun)}}
@@ -48,7 +51,7 @@ func (t *table) judge(key int, version uint64, began moment) (v verdict) {
 		if due == 0 || began <= due || v.finding != nil || v.excused {
 			continue
 		}
-		if t.excused(began, grace.Nanoseconds()) {
+		if t.excused(began, ended, grace.Nanoseconds()) {
 			v.excused = true
 			continue
 		}

@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	grace        = time.Second // after healing
 	longTTL      = 5 * time.Minute
 	shortTTL     = 3 * time.Second // where no worker runs
 	jitter       = 115             // per cent of its TTL that a value lives at most
 	calmTurns    = 4               // how many times longer a calm turn is
 	healPatience = time.Minute
+	deafness     = 4 * time.Second // until a memory closes that hears nothing
 )
 
 // A phase is what is broken while keys are written and read, and the bound that holds meanwhile.
@@ -25,7 +25,12 @@ type phase struct {
 	play func(ctx context.Context, t *turn) error
 	// lossy says that Redis loses leases, so that a refused fill proves no race.
 	lossy bool
-	times int // how many times longer a turn is
+	// parted says that readers subscribe over the link that is disturbed.
+	parted bool
+	// frozen says that readers are stopped: that pause excuses nothing.
+	frozen bool
+	grace  time.Duration // after a window, in which nothing counts
+	times  int           // how many times longer a turn is
 }
 
 var (
@@ -39,8 +44,11 @@ var phases = []phase{
 	{name: "worker killed", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: killWorker},
 	{name: "worker frozen", bound: claimTimeout + time.Second, says: "claim timeout + 1 s", kinds: exact, ttl: longTTL, play: freezeWorker},
 	{name: "redis empty", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: emptyRedis, lossy: true},
-	{name: "old snapshot", bound: time.Second, says: "1 s; end of healing + 1 s", kinds: exact, ttl: longTTL, play: oldRedis, lossy: true},
-	{name: "sweeps", says: "end of the settling sweep", kinds: swept, ttl: longTTL},
+	{name: "old snapshot", bound: time.Second, says: "1 s; healing + 1 s", kinds: exact, ttl: longTTL, play: oldRedis, lossy: true, grace: time.Second},
+	{name: "subscriber cut", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: cutSubscriber, parted: true},
+	{name: "subscriber frozen", bound: deafness, says: "4 s", kinds: exact, ttl: longTTL, play: freezeSubscriber, parted: true},
+	{name: "reader frozen", bound: deafness, says: "4 s; thaw + 0.1 s", kinds: exact, ttl: longTTL, play: freezeReader, frozen: true, grace: 100 * time.Millisecond},
+	{name: "sweeps", says: "settling sweep", kinds: swept, ttl: longTTL},
 	{name: "no worker", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: noWorker},
 }
 

@@ -27,6 +27,8 @@ const (
 	lateStamps  = "late-stamps"
 	oldSnapshot = "old-snapshot"
 	falseBeacon = "false-beacon"
+	deaf        = "deaf"
+	forgedBeats = "forged-beats"
 )
 
 // Plants are all of them.
@@ -36,6 +38,8 @@ var Plants = []Plant{
 	{lateStamps, "stamps are read before the load: those in entries are from after it", "calm"},
 	{oldSnapshot, "a loader reads outside an older snapshot: it is in a transaction that began up to three seconds ago", "calm"},
 	{falseBeacon, "a beacon tells what Redis has lost: it is put back after Redis came back with an old snapshot", "old snapshot"},
+	{deaf, "memory keeps nothing that it cannot hear about: messages name other keys on their way, with their numbers", "calm"},
+	{forgedBeats, "a heartbeat proves that commits are invalidated: somebody else goes on sending them when all workers are gone", "no worker"},
 }
 
 func plantNames() (names []string) {

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	browsers   = 4 // goroutines that read any key
-	followers  = 8 // goroutines that read what was committed
+	browsers   = 4  // goroutines that read any key
+	followers  = 12 // goroutines that read what was committed
+	pairers    = 8  // goroutines that read with tokens
 	readerStep = 5 * time.Millisecond
 	told       = 200 * time.Millisecond // between two lines of a reader
 	mostTold   = 20                     // findings of one line
@@ -29,10 +30,12 @@ const (
 
 // tallies are what a reader has counted since its last line.
 type tallies struct {
+	Process int       `json:"process"`
 	Reads   int64     `json:"reads"`  // checked
 	Memory  int64     `json:"memory"` // of which were answered from memory
 	Redis   int64     `json:"redis"`
 	Loaded  int64     `json:"loaded"`
+	Pairs   int64     `json:"pairs"` // reads with the token of a write
 	Stale   int64     `json:"stale"` // older than a commit, within the bound or not
 	Excused int64     `json:"excused"`
 	Errors  int64     `json:"errors"`  // reads without an answer
@@ -57,7 +60,9 @@ type reader struct {
 	chase    chan int
 	followed []atomic.Bool // per key: it is in chase, or a follower reads it
 
-	reads, memory, redis, loaded, stale, excused, errors, missed atomic.Int64
+	pairs chan pair
+
+	reads, paired, memory, redis, loaded, stale, excused, errors, missed atomic.Int64
 
 	mu      sync.Mutex
 	found   []finding
@@ -72,7 +77,7 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 	if !lines.Scan() {
 		return errors.New("a reader is started by verify, which tells it what to read")
 	}
-	r := &reader{chase: make(chan int, 64)}
+	r := &reader{chase: make(chan int, 64), pairs: make(chan pair, 256)}
 	if err := json.Unmarshal(lines.Bytes(), &r.spec); err != nil {
 		return fmt.Errorf("read the orders: %w", err)
 	}
@@ -91,13 +96,17 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 	for i := range followers {
 		group.Go(func() { r.follow(ctx, r.dice(uint64(100+i))) })
 	}
+	for i := range pairers {
+		group.Go(func() { r.prove(ctx, r.dice(uint64(200+i))) })
+	}
 	group.Go(func() { r.listen(ctx) })
 	encoder := json.NewEncoder(out)
 	ended := make(chan struct{})
 	group.Go(func() {
+		defer close(ended)
 		for lines.Scan() {
+			r.take(lines.Bytes())
 		}
-		close(ended)
 	})
 	err := r.tell(ctx, encoder, ended)
 	cancel()
@@ -143,10 +152,13 @@ func (r *reader) open() (err error) {
 func (r *reader) connect() redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, PoolSize: 32, MaxRetries: 1})
 	plant(r.Plant, client, &r.spec)
-	if r.Subscriber == "" {
-		return client
+	switch {
+	case r.Plant == deaf:
+		return &parted{client, redis.NewClient(&redis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, Dialer: deafDialer})}
+	case r.Subscriber != "":
+		return &parted{client, redis.NewClient(&redis.Options{Addr: r.Subscriber, ContextTimeoutEnabled: true})}
 	}
-	return &parted{client, redis.NewClient(&redis.Options{Addr: r.Subscriber, ContextTimeoutEnabled: true})}
+	return client
 }
 
 // A parted client subscribes by another way than it reads.
@@ -187,7 +199,7 @@ func (r *reader) tell(ctx context.Context, out *json.Encoder, ended <-chan struc
 // line is what was counted since the last one.
 func (r *reader) line() tallies {
 	t := tallies{
-		Reads: r.reads.Swap(0), Memory: r.memory.Swap(0), Redis: r.redis.Swap(0), Loaded: r.loaded.Swap(0), Stale: r.stale.Swap(0),
+		Process: r.Process, Pairs: r.paired.Swap(0), Reads: r.reads.Swap(0), Memory: r.memory.Swap(0), Redis: r.redis.Swap(0), Loaded: r.loaded.Swap(0), Stale: r.stale.Swap(0),
 		Excused: r.excused.Swap(0), Errors: r.errors.Swap(0), Missed: r.missed.Swap(0), Stalls: r.stalls.take(),
 	}
 	if err := r.cache.Healthy(); err != nil {

@@ -79,8 +79,13 @@ func (r *reader) read(ctx context.Context, key int, direct bool) (version uint64
 	if direct {
 		policy = r.direct[key]
 	}
+	return r.fetch(ctx, key, policy, func(ctx context.Context) (string, error) { return r.load(ctx, key) })
+}
+
+// fetch is read with a policy and a loader.
+func (r *reader) fetch(ctx context.Context, key int, policy *cache.Policy, load cache.Loader[string]) (version uint64, ok bool) {
 	began := now()
-	got, err := cache.FetchResult(ctx, r.cache, r.name(key), func(ctx context.Context) (string, error) { return r.load(ctx, key) }, policy)
+	got, err := cache.FetchResult(ctx, r.cache, r.name(key), load, policy)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.errors.Add(1)
@@ -105,7 +110,7 @@ func (r *reader) read(ctx context.Context, key int, direct bool) (version uint64
 		r.find(key, got.Source, finding{Began: began, Wrong: fmt.Sprintf("the value is %q, of another key", got.Value)})
 		return 0, false
 	}
-	v := r.table.judge(key, version, began)
+	v := r.table.judge(key, version, began, now(), r.Grace)
 	if v.stale {
 		r.stale.Add(1)
 	}
@@ -131,12 +136,7 @@ func (r *reader) find(key int, from cache.Source, f finding) {
 
 // load reads the row, and takes its time before it returns it.
 func (r *reader) load(ctx context.Context, key int) (string, error) {
-	if r.kind(key) == member { // whoever puts a key into a set does so before it reads
-		if err := r.client.SAdd(ctx, r.set(key), r.name(key)).Err(); err != nil {
-			cache.FillFrom(ctx).Skip()
-		}
-	}
-	version, err := r.version(ctx, key)
+	value, err := r.value(ctx, key)
 	if err != nil {
 		return "", err
 	}
@@ -147,7 +147,18 @@ func (r *reader) load(ctx context.Context, key int) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	return fmt.Sprintf("%d:%d", r.id(key), version), nil
+	return value, nil
+}
+
+// value is the row as text. Whoever puts a key into an index set does so before it reads.
+func (r *reader) value(ctx context.Context, key int) (string, error) {
+	if r.kind(key) == member {
+		if err := r.client.SAdd(ctx, r.set(key), r.name(key)).Err(); err != nil {
+			cache.FillFrom(ctx).Skip()
+		}
+	}
+	version, err := r.version(ctx, key)
+	return fmt.Sprintf("%d:%d", r.id(key), version), err
 }
 
 const selectVersion = "SELECT version FROM verify_rows WHERE id = ?"
@@ -166,7 +177,7 @@ func slowness() time.Duration {
 	case n < 10:
 		return 0
 	case n < 94:
-		return time.Duration(4000+rand.IntN(8000)) * time.Microsecond
+		return time.Duration(4000+rand.IntN(6000)) * time.Microsecond
 	default:
 		return time.Duration(8+rand.IntN(50)) * time.Millisecond
 	}

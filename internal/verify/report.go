@@ -33,6 +33,7 @@ type Result struct {
 	Reads         int64    `json:"reads"` // checked
 	FromMemory    int64    `json:"reads_from_memory"`
 	FromRedis     int64    `json:"reads_from_redis"`
+	Pairs         int64    `json:"pairs"`           // reads with the token of a write of another process
 	Stale         int64    `json:"stale_reads"`     // older than a commit, within the bound
 	Excused       int64    `json:"excused_by_heal"` // reads between a loss and the end of healing
 	Stalled       int64    `json:"excused_by_stalls"`
@@ -87,6 +88,7 @@ func (r *Result) add(t *turn, began, ended moment) {
 	r.Reads += told.Reads
 	r.FromMemory += told.Memory
 	r.FromRedis += told.Redis
+	r.Pairs += told.Pairs
 	r.Stale += told.Stale
 	r.Excused += told.Excused
 	r.Errors += told.Errors
@@ -98,7 +100,10 @@ func (r *Result) add(t *turn, began, ended moment) {
 		r.Error = t.w.failure.Error()
 	}
 	seen := map[invalidation]bool{} // the first read of each is described
-	for _, f := range told.Found {
+	if t.phase.frozen {             // what stood still for so long was told to
+		stalls = slices.DeleteFunc(stalls, func(s stall) bool { return s.To-s.From > time.Second.Nanoseconds() })
+	}
+	for _, f := range append(told.Found, t.wrongs...) {
 		if f.Wrong == "" && f.Began-f.Due <= stalled(stalls, f.At, f.Began) {
 			r.Stalled++
 			continue
@@ -106,7 +111,7 @@ func (r *Result) add(t *turn, began, ended moment) {
 		r.Violations++
 		if which := (invalidation{f.Key, f.Committed}); !seen[which] && len(r.Findings) < mostFindings {
 			seen[which] = true
-			r.Findings = append(r.Findings, fmt.Sprintf("%s (%.1f s into turn %d)", f, float64(f.Began-began)/1e9, r.Turns))
+			r.Findings = append(r.Findings, fmt.Sprintf("%s (%.1f s into turn %d%s)", f, float64(f.Began-began)/1e9, r.Turns, t.table.latest(f.Began)))
 		}
 	}
 	for _, s := range stalls {
@@ -162,10 +167,10 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "planted: %s\n", r.Plant)
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "phase\tinvalidations\traced\treads\tfrom memory\tp50\tp99\tp99.9\tworst\tbound\tbeyond it\t")
+	fmt.Fprintln(w, "phase\tinvalidations\traced\treads\tfrom memory\twith token\tp50\tp99\tp99.9\tworst\tbound\tbeyond it\t")
 	for _, p := range r.Phases {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f ms\t%s\t%d\t\n",
-			p.Phase, p.Invalidations, p.Raced, p.Reads, p.FromMemory, p.P50, p.P99, p.P999, p.Worst, p.Bound, p.Violations)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f ms\t%s\t%d\t\n",
+			p.Phase, p.Invalidations, p.Raced, p.Reads, p.FromMemory, p.Pairs, p.P50, p.P99, p.P999, p.Worst, p.Bound, p.Violations)
 	}
 	_ = w.Flush() // into memory
 	for _, p := range r.Phases {

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -69,8 +68,11 @@ func (p *play) turns(ctx context.Context) error {
 			before := *into
 			err := p.turn(ctx, ph, number, p.cfg.Turn*time.Duration(max(ph.times, 1)), into)
 			fmt.Fprintf(p.cfg.Progress, "verify: %s: %s: %s\n", time.Since(p.began).Round(time.Second), ph.name, into.since(before))
+			if into.Violations > before.Violations && p.cfg.Plant == "" {
+				fmt.Fprintf(p.cfg.Progress, "verify: the workers' logs end with\n%s", p.stage.fleet.Tails())
+			}
 			if err != nil {
-				return errors.Join(err, p.stage.fleet.Alive())
+				return err
 			}
 			number++
 		}

@@ -18,6 +18,7 @@ type spec struct {
 	Subscriber string        `json:"subscriber"` // address for the subscription, if it has one of its own
 	Sources    []string      `json:"sources"`    // none: no memory
 	TTL        time.Duration `json:"ttl"`
+	Grace      time.Duration `json:"grace"` // after a window
 	Reads      int           `json:"reads"` // a second
 	Plant      string        `json:"plant"`
 }

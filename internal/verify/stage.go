@@ -69,6 +69,11 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 	if _, err := s.fleet.Call(ctx, "migrate", "up"); err != nil {
 		return s, err
 	}
+	var source string
+	if err := s.db.QueryRowContext(ctx, "SELECT id FROM cache_outbox_source").Scan(&source); err != nil {
+		return s, fmt.Errorf("read the outbox's id: %w", err)
+	}
+	s.sources = []string{source}
 	for range cfg.Workers {
 		if err := s.fleet.Start(batchRows); err != nil {
 			return s, err

@@ -164,14 +164,26 @@ func (t *table) open() (end func()) {
 	return func() {} // more faults than any turn has
 }
 
-// excused reports whether a moment lies in a window, or within the grace after one.
-func (t *table) excused(at moment, grace int64) bool {
+// latest tells which window ended last before a moment.
+func (t *table) latest(before moment) (text string) {
+	for i := range t.windows {
+		from, to := t.windows[i].from.Load(), t.windows[i].to.Load()
+		if from == 0 || from > before || to == 0 {
+			break
+		}
+		text = fmt.Sprintf("; a window began %.3f s before the read and ended %.3f s before it", float64(before-from)/1e9, float64(before-to)/1e9)
+	}
+	return text
+}
+
+// excused reports whether a part of the time between two moments lies in a window, or within the grace after one.
+func (t *table) excused(began, ended moment, grace int64) bool {
 	for i := range t.windows {
 		from, to := t.windows[i].from.Load(), t.windows[i].to.Load()
 		if from == 0 {
 			return false
 		}
-		if at >= from && (to == 0 || at <= to+grace) {
+		if ended >= from && (to == 0 || began <= to+grace) {
 			return true
 		}
 	}

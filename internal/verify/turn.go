@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	writersAtOnce = 4
+	writersAtOnce = 8
 	turnIDs       = 10_000 // rows of a turn at most
 	warmUp        = 300 * time.Millisecond
 	afterAll      = 500 * time.Millisecond // beyond the bound, when writing is over
@@ -28,6 +28,7 @@ type turn struct {
 	crowd  crowd
 	w      writers
 	stalls stallWatch
+	wrongs []finding // of the turn itself
 }
 
 // turn plays a phase once, for a time, and adds what came of it to the result. It ends early, in order, when ctx does.
@@ -35,8 +36,11 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	t := &turn{phase: ph, stage: p.stage, dice: rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)<<8))}
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
-		Kinds: ph.kinds, MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl,
+		Kinds: ph.kinds, MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace,
 		Reads: max(p.cfg.Reads/p.cfg.Readers, 1), Plant: p.cfg.Plant,
+	}
+	if ph.parted {
+		t.spec.Subscriber = p.stage.toRedis.Addr()
 	}
 	var err error
 	if t.table, err = newTable(t.spec.Table, t.spec.Keys); err != nil {
@@ -51,7 +55,7 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 		return err
 	}
 	t.w = writers{
-		spec: &t.spec, table: t.table, db: t.stage.db, wakes: t.stage.client, bound: ph.bound,
+		spec: &t.spec, tell: t.crowd.tell, table: t.table, db: t.stage.db, wakes: t.stage.client, bound: ph.bound,
 		number: writersAtOnce, pace: time.Second * writersAtOnce / time.Duration(p.cfg.Writes),
 	}
 	began := now()
@@ -93,7 +97,7 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	}
 	stop()
 	writers.Wait()
-	if err != nil || ctx.Err() != nil {
+	if err = errors.Join(err, t.stage.fleet.Alive()); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return t.quiet(lasting)
@@ -106,7 +110,7 @@ func (t *turn) play(ctx context.Context) error {
 	if err := t.phase.play(ctx, t); err != nil {
 		return fmt.Errorf("%s: %w", t.phase.name, err)
 	}
-	return t.stage.fleet.Alive()
+	return nil
 }
 
 // quiet waits until every commit has been due for a while.

@@ -23,6 +23,7 @@ type writers struct {
 	wakes  *redis.Client
 	bound  time.Duration // from the commit until it is due; 0: the settler says when
 	number int           // side by side
+	tell   func(pair)    // to a reader
 	pace   time.Duration // between two commits of one of them, at the mean
 
 	mu       sync.Mutex
@@ -47,7 +48,7 @@ func (w *writers) one(ctx context.Context, number int, dice *rand.Rand) {
 	begun, done := time.Now(), 0
 	for ctx.Err() == nil {
 		key := number + w.number*dice.IntN((w.spec.Keys-number-1)/w.number+1)
-		for range 10 + dice.IntN(40) {
+		for range 5 + dice.IntN(30) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -57,7 +58,7 @@ func (w *writers) one(ctx context.Context, number int, dice *rand.Rand) {
 				continue
 			}
 			done++
-			sleep(ctx, time.Duration(1000+dice.IntN(5000))*time.Microsecond)
+			sleep(ctx, time.Duration(5000+dice.IntN(6000))*time.Microsecond)
 		}
 		sleep(ctx, time.Until(begun.Add(time.Duration(done)*w.pace)))
 	}
@@ -74,11 +75,11 @@ func (w *writers) commit(ctx context.Context, key int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	version := w.table.begin(key)
-	err := outbox.InTx(ctx, w.db, func(tx *sql.Tx) error {
+	token, err := outbox.InTxToken(ctx, w.db, func(tx *sql.Tx, writes *outbox.Writes) error {
 		if _, err := tx.ExecContext(ctx, "UPDATE verify_rows SET version = ? WHERE id = ?", version, w.spec.id(key)); err != nil {
 			return err
 		}
-		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: string(w.spec.kind(key)), ID: strconv.Itoa(w.spec.id(key))})
+		return writes.Enqueue(ctx, tx, outbox.Invalidation{Entity: string(w.spec.kind(key)), ID: strconv.Itoa(w.spec.id(key))})
 	})
 	if errors.Is(err, outbox.ErrCommit) {
 		var is uint64
@@ -95,6 +96,7 @@ func (w *writers) commit(ctx context.Context, key int) error {
 	}
 	worst := w.table.commit(key, at, due)
 	_ = w.wakes.Publish(ctx, wakeChannel, "1").Err() // only a hint
+	w.tell(pair{Key: key, Version: version, Token: token.String()})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.commits++
