@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -36,28 +37,7 @@ Bugs to plant, each of which must be found:
 			if !load {
 				return usageError{errors.New("say what to verify: --load")}
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			cfg.Reader = []string{self, "verify", "reader"}
-			cfg.UntilFound = cfg.Plant != ""
-			if err := cfg.WithDefaults().Validate(); err != nil {
-				return usageError{err}
-			}
-			report, err := verify.Run(cmd.Context(), cfg)
-			if report == nil {
-				return err
-			}
-			if asJSON {
-				err = errors.Join(err, output.JSON(os.Stdout, report))
-			} else {
-				fmt.Print(report)
-			}
-			if n := report.Violations(); err == nil && n > 0 {
-				err = fmt.Errorf("reads beyond the bound: %d", n)
-			}
-			return err
+			return runVerify(cmd.Context(), cfg, asJSON)
 		},
 	}
 	flags := cmd.Flags()
@@ -79,6 +59,31 @@ Bugs to plant, each of which must be found:
 		},
 	})
 	return cmd
+}
+
+func runVerify(ctx context.Context, cfg verify.Config, asJSON bool) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cfg.Reader = []string{self, "verify", "reader"}
+	cfg.UntilFound = cfg.Plant != ""
+	if err := cfg.WithDefaults().Validate(); err != nil {
+		return usageError{err}
+	}
+	report, err := verify.Run(ctx, cfg)
+	if report == nil {
+		return err
+	}
+	if asJSON {
+		err = errors.Join(err, output.JSON(os.Stdout, report))
+	} else {
+		fmt.Print(report)
+	}
+	if n := report.Violations(); err == nil && n > 0 {
+		err = fmt.Errorf("reads beyond the bound: %d", n)
+	}
+	return err
 }
 
 // plants are the lines of the help about them.

@@ -99,10 +99,22 @@ func (r *Result) add(t *turn, began, ended moment) {
 	if t.w.failure != nil {
 		r.Error = t.w.failure.Error()
 	}
-	seen := map[invalidation]bool{} // the first read of each is described
-	if t.phase.frozen {             // what stood still for so long was told to
+	r.judge(t, told, stalls, began)
+	for _, s := range stalls {
+		r.LongestStall = max(r.LongestStall, float64(s.To-s.From)/1e6)
+	}
+	r.samples = append(r.samples, t.w.worst...)
+	t.table.remaining(func(worst int64) { r.samples = append(r.samples, worst) })
+	slices.Sort(r.samples)
+	r.P50, r.P99, r.P999, r.Worst = r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), r.quantile(1)
+}
+
+// judge counts and describes the findings of a turn that no stall explains.
+func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) {
+	if t.phase.frozen { // what stood still for so long was told to
 		stalls = slices.DeleteFunc(stalls, func(s stall) bool { return s.To-s.From > time.Second.Nanoseconds() })
 	}
+	seen := map[invalidation]bool{} // the first read of each is described
 	for _, f := range append(told.Found, t.wrongs...) {
 		if f.Wrong == "" && f.Began-f.Due <= stalled(stalls, f.At, f.Began) {
 			r.Stalled++
@@ -114,13 +126,6 @@ func (r *Result) add(t *turn, began, ended moment) {
 			r.Findings = append(r.Findings, fmt.Sprintf("%s (%.1f s into turn %d%s)", f, float64(f.Began-began)/1e9, r.Turns, t.table.latest(f.Began)))
 		}
 	}
-	for _, s := range stalls {
-		r.LongestStall = max(r.LongestStall, float64(s.To-s.From)/1e6)
-	}
-	r.samples = append(r.samples, t.w.worst...)
-	t.table.remaining(func(worst int64) { r.samples = append(r.samples, worst) })
-	slices.Sort(r.samples)
-	r.P50, r.P99, r.P999, r.Worst = r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), r.quantile(1)
 }
 
 // quantile is that of the staleness, in milliseconds.
