@@ -15,7 +15,7 @@ import (
 // The commands that the page names are all that a reader needs, and each of them is needed.
 func TestReadersPrivileges(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "protocol-readers.md"))
+	page, err := os.ReadFile(filepath.Join("..", "docs", "protocol.md"))
 	must(t, err)
 	list := regexp.MustCompile("`(\\+get [^`]*)`").FindSubmatch(page)
 	if list == nil {
