@@ -23,7 +23,7 @@ var (
 
 // Contract: no lock. One consistent read, so that a row which moves from one table to another meanwhile is seen in one of
 // them: hence the refusal of sessions where it would not be. Rows by the primary key or by first_id, one look for each id of
-// the token; the requests of sweeps that nobody has carried out are all looked at. One line.
+// the token; of the requests of sweeps those from the token's first row on, by first_high. One line.
 //
 // A repeat is no reason to wait: the row has been applied once. A request for a sweep is none after its first sweep: the
 // second one, for what a reader stores meanwhile under an old lease, comes only when such leases have run out.
@@ -34,10 +34,10 @@ const settledSQL = `SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only, @@SESS
     STRAIGHT_JOIN cache_outbox AS o FORCE INDEX (PRIMARY) ON o.id = j.id LIMIT 1), 0),
   COALESCE((SELECT 1 FROM ` + listedIDs + `
     STRAIGHT_JOIN cache_outbox_delayed AS o FORCE INDEX (first_id) ON o.first_id = j.id WHERE o.repeated = 0 LIMIT 1), 0),
-  COALESCE((SELECT 1 FROM cache_outbox_sweeps AS o
+  COALESCE((SELECT 1 FROM cache_outbox_sweeps AS o FORCE INDEX (first_high)
     STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (low BIGINT UNSIGNED PATH '$[0]', high BIGINT UNSIGNED PATH '$[1]')) AS j
       ON j.high >= o.first_low AND j.low <= o.first_high
-    WHERE o.swept_at IS NULL AND o.first_low > 0 LIMIT 1), 0),
+    WHERE o.first_high >= ? AND o.swept_at IS NULL AND o.first_low > 0 LIMIT 1), 0),
   COALESCE((SELECT GROUP_CONCAT(DISTINCT o.reason ORDER BY o.reason SEPARATOR ', ') FROM ` + listedIDs + `
     STRAIGHT_JOIN cache_outbox_dead AS o FORCE INDEX (first_id) ON o.first_id = j.id WHERE o.repeated = 0), '')`
 
@@ -55,8 +55,8 @@ type answer struct {
 func ask(ctx context.Context, db *sql.DB, t Token) (a answer, err error) {
 	var readOnly, innodbReadOnly, isolation string
 	var autocommit, hot, delayed, sweeps bool
-	ids, spans := t.lists()
-	err = db.QueryRowContext(ctx, settledSQL, ids, ids, spans, ids).
+	ids, spans, first := t.lists()
+	err = db.QueryRowContext(ctx, settledSQL, ids, ids, spans, first, ids).
 		Scan(&readOnly, &innodbReadOnly, &autocommit, &isolation, &a.now, &a.source, &hot, &delayed, &sweeps, &a.dead)
 	switch {
 	case err != nil:
@@ -75,9 +75,12 @@ func ask(ctx context.Context, db *sql.DB, t Token) (a answer, err error) {
 // isOff tells off from what newer servers have beside on.
 func isOff(variable string) bool { return variable == "0" || strings.EqualFold(variable, "OFF") }
 
-// lists are the ids, and the spans that they lie in, as JSON.
-func (t Token) lists() (ids, spans string) {
+// lists are the ids, and the spans that they lie in, as JSON, and the first of them.
+func (t Token) lists() (ids, spans string, first uint64) {
 	list, pairs := []uint64{}, [][2]uint64{}
+	if len(t.runs) > 0 {
+		first = t.runs[0].first
+	}
 	for _, r := range t.runs {
 		for i := range r.count {
 			list = append(list, r.first+i*r.step)
@@ -86,7 +89,7 @@ func (t Token) lists() (ids, spans string) {
 	}
 	a, _ := json.Marshal(list) // numbers always can be
 	b, _ := json.Marshal(pairs)
-	return string(a), string(b)
+	return string(a), string(b), first
 }
 
 // Settled reports whether the keys of all rows of a token are gone from Redis. It asks db, which must be the primary, in one

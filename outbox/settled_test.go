@@ -263,6 +263,7 @@ func TestSettledReadsByIndex(t *testing.T) {
 	for _, copied := range []string{
 		"INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, first_id) SELECT entity, entity_id, created_at, id + 3000 FROM cache_outbox",
 		"INSERT INTO cache_outbox_dead (entity, entity_id, created_at, reason, error, map_version, first_id) SELECT entity, entity_id, created_at, '', '', '', id + 3000 FROM cache_outbox",
+		"INSERT INTO cache_outbox_sweeps (kind, name, first_low, first_high) SELECT 'pattern', 'p:*', 1, 1 + id MOD 900 FROM cache_outbox",
 		"DELETE FROM cache_outbox WHERE id = 1000",
 	} {
 		exec(t, env.DB, copied)
@@ -274,7 +275,7 @@ func TestSettledReadsByIndex(t *testing.T) {
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
-			if _, err := env.DB.Exec("ANALYZE TABLE cache_outbox, cache_outbox_delayed, cache_outbox_dead"); err != nil {
+			if _, err := env.DB.Exec("ANALYZE TABLE cache_outbox, cache_outbox_delayed, cache_outbox_dead, cache_outbox_sweeps"); err != nil {
 				t.Fatal(err)
 			}
 		}
