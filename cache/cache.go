@@ -85,7 +85,7 @@ func (c *Cache) Clear() { c.memory.clear() }
 
 // Healthy returns nil if values are cached as configured, and otherwise why not: Redis is away, so that every call loads
 // and callers of one process share loads whatever was invalidated; or nothing is given out from memory, since the worker
-// cannot be heard. It sends nothing.
+// cannot be heard; or nothing is kept there (ErrMemoryOverflow). It sends nothing.
 func (c *Cache) Healthy() error {
 	if err := c.redis.healthy(); err != nil {
 		return err

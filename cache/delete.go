@@ -2,7 +2,7 @@ package cache
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -11,56 +11,42 @@ import (
 )
 
 // Delete takes keys out of Redis and out of this process, so that no load that began before stores them again. Other
-// processes may keep them in memory: what must reach those goes through the outbox. An error is Redis' or the context's;
-// it is then not known which keys are gone from Redis, and calling again is harmless.
+// processes may keep them in memory: what must reach those goes through the outbox. The error is ErrClosed, or an
+// *InvalidationError that lists the keys which are not known to be gone from Redis: calling again with those is harmless.
 func (c *Cache) Delete(ctx context.Context, keys ...string) error {
-	names := make([]string, len(keys))
-	for i, key := range keys {
-		names[i] = c.name(key)
-	}
-	return wrapped("delete", c.unlink(ctx, names))
+	return wrapped("delete", c.unlink(ctx, keys, c.name))
 }
 
 // DeleteTag does with tags what Delete does with keys: no value that has one of them counts any more.
 func (c *Cache) DeleteTag(ctx context.Context, tags ...string) error {
-	names := make([]string, len(tags))
-	for i, tag := range tags {
-		names[i] = protocol.StampKey(tag)
-	}
-	return wrapped("delete tag", c.unlink(ctx, names))
+	return wrapped("delete tag", c.unlink(ctx, tags, protocol.StampKey))
 }
 
 // unlinkMost is how many keys one pipeline unlinks.
 const unlinkMost = 500
 
-// unlink takes names out of Redis, each with its lease in one command, and then out of this process: a reader that comes
-// in between would otherwise bring the old value from Redis into memory.
-func (c *Cache) unlink(ctx context.Context, names []string) error {
+// unlink takes keys out of Redis, each with its lease in one command, and then out of this process: a reader that comes
+// in between would otherwise bring the old value from Redis into memory. name makes a key's name in Redis.
+func (c *Cache) unlink(ctx context.Context, keys []string, name func(string) string) error {
 	if c.life.Err() != nil {
 		return ErrClosed
 	}
-	var fault error
-	for chunk := range slices.Chunk(names, unlinkMost) {
-		_, err := send(ctx, c.redis, "unlink", func(ctx context.Context) (struct{}, error) {
-			cmds, err := c.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for _, name := range chunk {
-					if lease, ok := protocol.LeaseKey(name); ok {
-						p.Unlink(ctx, lease, name)
-					} else {
-						p.Unlink(ctx, name)
-					}
-				}
-				return nil
-			})
-			for _, cmd := range cmds {
-				if cmd.Err() != nil {
-					return struct{}{}, cmd.Err()
-				}
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = name(key)
+	}
+	var left []string
+	var faults []error
+	for at := 0; at < len(names); at += unlinkMost {
+		chunk := names[at:min(at+unlinkMost, len(names))]
+		for i, fault := range c.unlinkChunk(ctx, chunk) {
+			if fault == nil {
+				continue
 			}
-			return struct{}{}, err
-		})
-		if err != nil && fault == nil {
-			fault = fmt.Errorf("unlink keys: %w", err)
+			left = append(left, keys[at+i])
+			if !slices.ContainsFunc(faults, func(known error) bool { return known.Error() == fault.Error() }) {
+				faults = append(faults, fault)
+			}
 		}
 	}
 	for _, name := range names {
@@ -68,8 +54,44 @@ func (c *Cache) unlink(ctx context.Context, names []string) error {
 	}
 	c.counts.deleted.Add(uint64(len(names)))
 	c.memory.evictOwn(names)
-	if c.redis.client == nil {
+	if c.redis.client == nil || len(left) == 0 {
 		return nil
 	}
-	return fault
+	return &InvalidationError{left, len(keys) - len(left), errors.Join(faults...)}
+}
+
+// unlinkChunk is one pipeline. It returns what is at fault with each name, nil for those that are gone.
+func (c *Cache) unlinkChunk(ctx context.Context, names []string) []error {
+	faults, err := send(ctx, c.redis, "unlink", func(ctx context.Context) ([]error, error) {
+		cmds, err := c.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, name := range names {
+				if lease, ok := protocol.LeaseKey(name); ok {
+					p.Unlink(ctx, lease, name)
+				} else {
+					p.Unlink(ctx, name)
+				}
+			}
+			return nil
+		})
+		faults := make([]error, len(cmds))
+		for i, cmd := range cmds {
+			faults[i] = cmd.Err()
+			if fault := classify(cmd.Err()); fault != nil {
+				err = fault // which says more than a refusal for the sake of one key
+			}
+		}
+		return faults, err
+	})
+	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
+		return slices.Repeat([]error{err}, len(names)) // nothing is known about any
+	}
+	for i, fault := range faults {
+		if fault = classify(fault); fault == nil {
+			continue
+		}
+		if faults[i] = fault; ctx.Err() != nil {
+			faults[i] = ctx.Err() // which says nothing about Redis
+		}
+	}
+	return faults
 }

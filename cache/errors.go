@@ -40,7 +40,47 @@ var (
 	ErrRedisOutOfMemory = errors.New("redis is out of memory")
 	// ErrNoRedis is returned where Config.Redis is nil and the call is about nothing else.
 	ErrNoRedis = errors.New("no Redis is configured")
+
+	// ErrInvalidationPartial is a Delete or DeleteTag after which some keys are known to be gone and others are not: see
+	// InvalidationError.
+	ErrInvalidationPartial = errors.New("some keys are gone, others may not be")
+	// ErrInvalidationTimeout is a Delete or DeleteTag whose answer did not come in time, from Redis or by the caller's
+	// deadline. Nothing is known then about the keys that the InvalidationError lists: they may be gone, may be there, and
+	// may go later.
+	ErrInvalidationTimeout = errors.New("it is not known in time whether the keys are gone")
+	// ErrInvalidationPattern is why memory is empty after a message with a pattern that cannot be compiled: which values it
+	// means is unknown, so none is kept. It shows in Healthy until memory opens again, and in the log.
+	ErrInvalidationPattern = errors.New("a pattern of an invalidation cannot be compiled")
+	// ErrMemoryOverflow is why memory keeps nothing while keys are invalidated faster than loads end: more evictions came
+	// during each load than are remembered. It shows in the log where several values in a row were refused, and in Healthy
+	// for ten seconds after the latest one.
+	ErrMemoryOverflow = errors.New("memory keeps nothing: too many evictions come during a load")
 )
+
+// An InvalidationError says which keys of a Delete, or tags of a DeleteTag, are not known to be gone. It matches
+// ErrInvalidationPartial where others are, ErrInvalidationTimeout where an answer did not come in time, and Redis' errors.
+// Calling again with Keys is harmless.
+type InvalidationError struct {
+	Keys []string // as they were given
+	Gone int      // how many others are gone
+	Err  error    // why, one of each kind
+}
+
+func (e *InvalidationError) Error() string {
+	return fmt.Sprintf("%d keys of %d are not known to be gone, the first is %q: %v", len(e.Keys), len(e.Keys)+e.Gone, e.Keys[0], e.Err)
+}
+
+// Unwrap returns the names that the error goes by, and Err.
+func (e *InvalidationError) Unwrap() []error {
+	errs := []error{e.Err}
+	if e.Gone > 0 {
+		errs = append(errs, ErrInvalidationPartial)
+	}
+	if errors.Is(e.Err, ErrRedisTimeout) || errors.Is(e.Err, context.DeadlineExceeded) {
+		errs = append(errs, ErrInvalidationTimeout)
+	}
+	return errs
+}
 
 // A PanicError is what Fetch returns where a loader panicked.
 type PanicError struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -129,18 +130,18 @@ func receive(ctx context.Context, sub *redis.PubSub, receptions chan<- reception
 // hear evicts what a message names, and then weighs what it says about those that were not heard.
 func (c *Cache) hear(h *hearing, text string, now time.Time) {
 	m, err := protocol.DecodeMessage([]byte(text))
-	var globs []protocol.Glob
-	for _, pattern := range m.Patterns {
-		glob, bad := protocol.CompileGlob(pattern)
-		if bad != nil {
-			err = bad
-			break
-		}
-		globs = append(globs, glob)
-	}
 	if err != nil {
 		c.obey(h.misread(now, err))
 		return
+	}
+	globs := make([]protocol.Glob, len(m.Patterns))
+	for i, pattern := range m.Patterns {
+		if globs[i], err = protocol.CompileGlob(pattern); err != nil {
+			c.counts.patternErrors.Add(1)
+			_ = h.message(m, now) // its number counts as heard, or its successor would hide the reason
+			c.obey(h.misread(now, fmt.Errorf("%w: %q: %w", ErrInvalidationPattern, pattern, err)))
+			return
+		}
 	}
 	c.memory.evict(m.Keys, globs)
 	if hook := c.config.Hooks.Evict; hook != nil && len(m.Keys)+len(m.Patterns) > 0 {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,9 @@ type memory struct {
 	open    atomic.Uint64 // the generation to give out, or 0
 	current atomic.Uint64 // the generation of what is put now
 	evicted atomic.Uint64 // invalidations heard
+
+	overflow overflow
+	logger   *slog.Logger
 
 	mu   sync.Mutex // held while something is put or evicted
 	log  evictionLog
@@ -60,7 +64,7 @@ var errNotListening = errors.New("nothing is given out from memory: not subscrib
 func newMemory(config Config) *memory {
 	m := &memory{
 		prefix: config.Prefix, ttl: config.Memory.TTL, clock: otter.NewCoarseClock(clockResolution), hits: stats.NewCounter(),
-		tags: map[string]weak.Pointer[tagCell]{}, why: errNotListening, log: newEvictionLog(),
+		tags: map[string]weak.Pointer[tagCell]{}, why: errNotListening, log: newEvictionLog(), logger: config.Logger,
 	}
 	if s := config.Memory.MaxStaleness; s > 0 {
 		m.ttl = min(m.ttl, s)
@@ -119,8 +123,22 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 		return false
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if since.open == 0 || since.open != m.open.Load() || m.log.hit(since.at, m.prefix+key) {
+	open := since.open != 0 && since.open == m.open.Load()
+	overrun := open && m.log.overrun(since.at)
+	kept := open && !overrun && m.insert(key, value, tags, since, life)
+	m.mu.Unlock()
+	switch {
+	case overrun:
+		m.overflow.refused(m.logger)
+	case kept:
+		m.overflow.kept(m.logger)
+	}
+	return kept
+}
+
+// insert is put where the log reaches back to the mark. The caller holds mu.
+func (m *memory) insert(key string, value any, tags []string, since mark, life time.Duration) bool {
+	if m.log.hit(since.at, m.prefix+key) {
 		return false
 	}
 	for _, tag := range tags {
@@ -252,8 +270,11 @@ func (m *memory) obey(v verdict) {
 }
 
 func (m *memory) healthy() error {
-	if m == nil || m.open.Load() != 0 {
+	if m == nil {
 		return nil
+	}
+	if m.open.Load() != 0 {
+		return m.overflow.healthy()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

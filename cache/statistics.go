@@ -15,12 +15,14 @@ type Statistics struct {
 	Unsettled     uint64  `json:"unsettled"`     // calls that had to load, since their caller's writes are not known to be settled
 	Invalidations uint64  `json:"invalidations"` // keys, tags and patterns that were heard or deleted here
 	L1Size        int     `json:"l1Size"`        // values in memory now, roughly
+	L1Overflows   uint64  `json:"l1Overflows"`   // values not kept, since too much was evicted during their load
+	PatternErrors uint64  `json:"patternErrors"` // messages with a pattern that cannot be compiled: each has emptied memory
 	TotalRequests uint64  `json:"totalRequests"`
 	HitRate       float64 `json:"hitRate"` // hits of either kind by requests, 0 without any
 }
 
 type counts struct {
-	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled atomic.Uint64
+	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled, patternErrors atomic.Uint64
 }
 
 func (c *counts) read(s state) {
@@ -58,6 +60,7 @@ func (c *Cache) Statistics() Statistics {
 	if m := c.memory; m != nil {
 		s.L1Hits = m.hits.Snapshot().Hits - m.dead.Load()
 		s.L1Size = m.store.EstimatedSize()
+		s.L1Overflows, s.PatternErrors = m.overflow.total.Load(), n.patternErrors.Load()
 		s.Invalidations += m.evicted.Load()
 	}
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses
