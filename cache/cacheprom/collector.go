@@ -26,6 +26,8 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		loadErrors:    desc("load_errors_total", "Calls of loaders that failed."),
 		unsettled:     desc("unsettled_total", "Calls that had to load, since their caller's writes are not known to be settled."),
 		invalidations: desc("invalidations_total", "Keys, tags and patterns that were heard or deleted here."),
+		overflows:     desc("memory_overflows_total", "Values that memory did not keep, since too much was evicted during their load."),
+		patternErrors: desc("pattern_errors_total", "Messages with a pattern that cannot be compiled: each has emptied memory."),
 		memoryValues:  desc("memory_values", "Values in this process' memory, roughly."),
 		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is away or memory is closed."),
 	}
@@ -34,11 +36,11 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	cache *cache.Cache
 
-	requests, fills, loads, loadErrors, unsettled, invalidations, memoryValues, healthy *prometheus.Desc
+	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, patternErrors, memoryValues, healthy *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.memoryValues, c.healthy} {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.patternErrors, c.memoryValues, c.healthy} {
 		to <- d
 	}
 }
@@ -61,6 +63,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.loadErrors, s.LoadErrors)
 	count(c.unsettled, s.Unsettled)
 	count(c.invalidations, s.Invalidations)
+	count(c.overflows, s.L1Overflows)
+	count(c.patternErrors, s.PatternErrors)
 	gauge(c.memoryValues, s.L1Size)
 	healthy := 0
 	if c.cache.Healthy() == nil {

@@ -81,9 +81,15 @@ unstale_cache_load_errors_total{cache="products"} 1
 # HELP unstale_cache_loads_total Calls of loaders.
 # TYPE unstale_cache_loads_total counter
 unstale_cache_loads_total{cache="products"} 3
+# HELP unstale_cache_memory_overflows_total Values that memory did not keep, since too much was evicted during their load.
+# TYPE unstale_cache_memory_overflows_total counter
+unstale_cache_memory_overflows_total{cache="products"} 0
 # HELP unstale_cache_memory_values Values in this process' memory, roughly.
 # TYPE unstale_cache_memory_values gauge
 unstale_cache_memory_values{cache="products"} 0
+# HELP unstale_cache_pattern_errors_total Messages with a pattern that cannot be compiled: each has emptied memory.
+# TYPE unstale_cache_pattern_errors_total counter
+unstale_cache_pattern_errors_total{cache="products"} 0
 # HELP unstale_cache_requests_total Calls for one key, by what answered them.
 # TYPE unstale_cache_requests_total counter
 unstale_cache_requests_total{cache="products",result="memory"} 0
