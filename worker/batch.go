@@ -146,6 +146,9 @@ func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked
 		for _, f := range part.Failures {
 			done.Failures = append(done.Failures, keyspace.Failure{Index: from + f.Index, Err: f.Err})
 		}
+		if from == 0 {
+			done.Born = part.Born // before every other part
+		}
 		done.Position, from = part.Position, to
 		if from < len(b.targets) && time.Now().After(half) {
 			b.cut(from)

@@ -138,9 +138,9 @@ func (w *engine) healOnce(ctx context.Context, after store.Position, p *healLog)
 	if r == nil || err != nil {
 		return 0, err
 	}
-	position, keys, err := w.unlinkAgain(ctx, r)
+	done, keys, err := w.unlinkAgain(ctx, r)
 	if err == nil {
-		err = r.Settle(ctx, position)
+		err = r.Settle(ctx, store.Position(done.Position), done.Born)
 	} else {
 		err = errors.Join(err, r.Release())
 	}
@@ -159,7 +159,7 @@ func (w *engine) healOnce(ctx context.Context, after store.Position, p *healLog)
 
 // unlinkAgain unlinks and publishes the keys of batches, and holds them again, as long as at first: nobody knows how much
 // of the tombstones Redis has lost. Batches without keys get a position of their own.
-func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Position, int, error) {
+func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (done keyspace.Unlinked, n int, err error) {
 	var targets []keyspace.Target
 	var keys []string
 	seen := map[string]int{} // in targets
@@ -175,26 +175,25 @@ func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (store.Pos
 			}
 		}
 	}
-	done, err := w.redis.Unlink(ctx, targets)
-	if err != nil {
-		return store.Position{}, 0, fmt.Errorf("unlink keys again: %w", err)
+	if done, err = w.redis.Unlink(ctx, targets); err != nil {
+		return done, 0, fmt.Errorf("unlink keys again: %w", err)
 	}
 	for _, f := range done.Failures {
 		if isOutage(f.Err) { // of the shard that has the key, which cannot be left out
-			return store.Position{}, 0, fmt.Errorf("unlink keys again: %w", f.Err)
+			return done, 0, fmt.Errorf("unlink keys again: %w", f.Err)
 		}
 		// Its row was settled once, so the right was taken away since.
 		w.log.Error("redis refuses a key while healing; it may be stale", "error", f.Err)
 	}
 	if len(targets) == 0 {
 		if done.Position, err = w.redis.CheckBeacon(ctx); err != nil {
-			return store.Position{}, 0, err
+			return done, 0, err
 		}
 	}
 	if _, err := w.publish(ctx, keys, nil); err != nil {
-		return store.Position{}, 0, fmt.Errorf("publish keys again: %w", err)
+		return done, 0, fmt.Errorf("publish keys again: %w", err)
 	}
-	return store.Position(done.Position), len(keys), nil
+	return done, len(keys), nil
 }
 
 // A healLog reports on healing, in the log and in the metrics.

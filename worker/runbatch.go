@@ -112,7 +112,7 @@ func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.Cl
 		b.refuseJournal()
 	}
 	s := b.settlement(w.cfg)
-	s.Position = store.Position(done.Position)
+	s.Position, s.Born = store.Position(done.Position), done.Born
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: messages, Sweeps: len(s.Sweeps),

@@ -53,17 +53,18 @@ workers. A repeat that the map asks for shows as well.`,
 
 // A settlement is one row's entry in the journal, as an object.
 type settlement struct {
-	SettledAt  time.Time `json:"settled_at"`
-	Batch      uint64    `json:"batch"`
-	Worker     string    `json:"worker"`
-	MapVersion string    `json:"map_version"`
-	Row        uint64    `json:"row"`
-	Entity     string    `json:"entity"`
-	EntityID   string    `json:"entity_id"`
-	Trace      string    `json:"trace"`
-	Keys       []string  `json:"keys"`
-	Patterns   []string  `json:"patterns"`
-	Sets       []string  `json:"sets"`
+	SettledAt  time.Time  `json:"settled_at"`
+	BornAt     *time.Time `json:"born_at"` // by the clock of Redis, before the first UNLINK; null: not known
+	Batch      uint64     `json:"batch"`
+	Worker     string     `json:"worker"`
+	MapVersion string     `json:"map_version"`
+	Row        uint64     `json:"row"`
+	Entity     string     `json:"entity"`
+	EntityID   string     `json:"entity_id"`
+	Trace      string     `json:"trace"`
+	Keys       []string   `json:"keys"`
+	Patterns   []string   `json:"patterns"`
+	Sets       []string   `json:"sets"`
 }
 
 func (h *historyCommand) run(ctx context.Context, p process) error {
@@ -108,7 +109,7 @@ func (h *historyCommand) read(ctx context.Context, db *store.Store) (found []set
 		for i := range entries {
 			e := &entries[i]
 			total++
-			found = append(found, settlement{b.SettledAt, b.ID, b.Worker, b.MapVersion, e.ID, e.Entity, e.EntityID, e.Trace,
+			found = append(found, settlement{b.SettledAt, b.BornAt(), b.ID, b.Worker, b.MapVersion, e.ID, e.Entity, e.EntityID, e.Trace,
 				orNone(e.Keys), orNone(e.Patterns), orNone(e.Sets)})
 		}
 		if len(found) > 2*h.limit {

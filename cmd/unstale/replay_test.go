@@ -174,7 +174,8 @@ func TestHistory(t *testing.T) {
 		Found []settlement
 	}
 	r = history("--entity", "thing", "--id", "30", "--json")
-	if err := json.Unmarshal([]byte(r.out), &found); err != nil || found.Total != 1 || found.Found[0].Keys[0] != "shop:thing:30" || found.Found[0].Batch == 0 {
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil || found.Total != 1 || found.Found[0].Keys[0] != "shop:thing:30" || found.Found[0].Batch == 0 ||
+		found.Found[0].BornAt == nil || found.Found[0].BornAt.After(time.Now()) {
 		t.Errorf("%v: %+v", err, r)
 	}
 	for want, args := range map[string][]string{"--entity is required": {}, "--limit 0": {"--entity", "x", "--limit", "0"}, "--since -1s": {"--entity", "x", "--since", "-1s"}} {

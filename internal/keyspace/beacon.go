@@ -106,8 +106,8 @@ type beaconProbe struct {
 // that is not away, and returns the new position. Its error is an *Outage, or a *Loss, after which the writer is in a
 // new epoch. Where a command carries an error that the caller has yet to find, the position counts nonetheless. So it
 // does where a master is away: what the caller has there is not acknowledged, and its beacon stays behind, which at
-// worst makes others unlink once more.
-func (k *Keyspace) writeBeacon(ctx context.Context, l *beaconWriter, commands []redis.Cmder) (Position, error) {
+// worst makes others unlink once more. Before the commands each master is asked for its time, unless born is nil.
+func (k *Keyspace) writeBeacon(ctx context.Context, l *beaconWriter, commands []redis.Cmder, born *birth) (Position, error) {
 	if l.ttl == 0 {
 		return Position{}, k.exec(ctx, k.client, commands)
 	}
@@ -122,10 +122,13 @@ func (k *Keyspace) writeBeacon(ctx context.Context, l *beaconWriter, commands []
 	}
 	l.tried++
 	probes := make([]beaconProbe, len(present))
-	all := make([]redis.Cmder, 0, len(commands)+3*len(present))
+	all := make([]redis.Cmder, 0, len(commands)+4*len(present))
 	for i, s := range present {
 		probes[i] = l.probe(ctx, s)
 		all = append(all, probes[i].get[0], probes[i].get[1])
+		if born != nil {
+			all = append(all, born.ask(ctx, s.tag))
+		}
 	}
 	all = append(all, commands...)
 	for _, g := range probes {
@@ -238,5 +241,5 @@ func (k *Keyspace) CheckBeacon(ctx context.Context) (Position, error) {
 	if err := k.lookForAway(ctx); err != nil {
 		return Position{}, err
 	}
-	return k.writeBeacon(ctx, &k.unlinks, nil)
+	return k.writeBeacon(ctx, &k.unlinks, nil, nil)
 }

@@ -35,6 +35,7 @@ type Keyspace struct {
 	publishers sync.Map                      // a *publisher for each channel
 	mark       atomic.Pointer[protocol.Beat] // of first messages, nil unless heartbeats are sent
 	late       lateAnswer
+	clock      clock
 
 	// The beacons of Unlink, and of Sweep, TakeSet and TakeSets.
 	unlinks, sweeps beaconWriter

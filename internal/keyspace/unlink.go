@@ -27,6 +27,10 @@ type Unlinked struct {
 	Failures []Failure
 	// Position is the place after the last name: see Survived. It is zero where there was nothing to unlink.
 	Position Position
+	// Born is a time before the first key was unlinked, by the clock of Redis, in Cluster by the one that is furthest
+	// behind: microseconds since 1970. 0: not known, since the account lacks +time, there are no beacons, or nothing was
+	// unlinked.
+	Born uint64
 }
 
 // Unlink removes targets with their leases. In Cluster a master that is away is the failure of its targets, while the
@@ -52,7 +56,7 @@ func (k *Keyspace) Unlink(ctx context.Context, targets []Target) (Unlinked, erro
 	if err != nil {
 		return Unlinked{}, err
 	}
-	return Unlinked{failures(slices.Concat(refused, t.refused, t.away)), t.position}, nil
+	return Unlinked{failures(slices.Concat(refused, t.refused, t.away)), t.position, t.born}, nil
 }
 
 // A refusedUnit is a unit that Redis refused, or whose master is away, and why.
@@ -89,6 +93,8 @@ type tally struct {
 
 	writer   *beaconWriter
 	position Position // the last one, if there was any
+	born     uint64   // see Unlinked
+	timed    bool     // the clocks were asked
 
 	unclear []unit // of a chunk that was refused as a whole
 	split   []unit // of a chunk whose slot is moving
@@ -177,11 +183,27 @@ func (t *tally) addAway(c chunk, o *Outage) {
 // send sends one pipeline. All of a tally's pipelines belong to one epoch: another one means that the writer has had a
 // Loss, and some may be lost.
 func (t *tally) send(ctx context.Context, k *Keyspace, commands []redis.Cmder) error {
-	b, err := k.writeBeacon(ctx, t.writer, commands)
+	born := t.birth(k)
+	b, err := k.writeBeacon(ctx, t.writer, commands, born)
 	if err != nil {
 		return err
 	}
+	if born != nil {
+		t.born = born.micros(&k.clock)
+	}
 	return t.follow(b)
+}
+
+// birth is what asks for the time in the first pipeline of an Unlink, and nil in any other.
+func (t *tally) birth(k *Keyspace) *birth {
+	if t.timed || t.writer != &k.unlinks {
+		return nil
+	}
+	t.timed = true
+	if !k.clock.mayAsk() {
+		return nil
+	}
+	return &birth{}
 }
 
 // follow records a position. The zero Position, of nothing to unlink, changes nothing.

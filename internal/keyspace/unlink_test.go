@@ -157,7 +157,7 @@ func TestLeastPrivilege(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
-		"+unlink", "+publish", "+subscribe", "+set", "+pexpire", "+get", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
+		"+unlink", "+publish", "+subscribe", "+set", "+pexpire", "+get", "+time", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
 		"~shop:*", "~tag:*", "~lock:fill:*", "~lock:hold:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr() + "/3"), BeaconTTL: time.Hour})
 	admin = clientOf(t, "redis://"+server.Addr()+"/3")

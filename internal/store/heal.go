@@ -85,7 +85,7 @@ func (r *HealClaim) fetch(ctx context.Context, after Position, limit int) error 
 		b := Batch{ID: id}
 		var body []byte
 		row := r.tx.QueryRowContext(ctx, journalRowSQL, id)
-		if err := row.Scan(&b.ID, &b.Worker, &b.SettledAt, &b.Rows, &b.MapVersion, &body); err != nil {
+		if err := row.Scan(&b.ID, &b.Worker, &b.SettledAt, &b.Rows, &b.MapVersion, &b.Born, &body); err != nil {
 			return err
 		}
 		entries, err := DecodeEntries(body)
@@ -130,7 +130,7 @@ func (r *HealClaim) claim(ctx context.Context, after Position, limit int) (ids [
 // changes nothing.
 var movePositionSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
-SET o.epoch = ?, o.beat = ?`
+SET o.epoch = ?, o.beat = ?, o.born_us = ?`
 
 // Contract: appends rows, or makes those due whose id is there: exclusive locks on these. Repeating it changes nothing.
 const (
@@ -138,10 +138,10 @@ const (
 	hurrySweepSQL = " ON DUPLICATE KEY UPDATE not_before = UTC_TIMESTAMP(6)"
 )
 
-// Settle notes that the batches were unlinked again, up to position, asks once more for the sweeps that they finished,
-// sets the damaged ones aside, and commits.
-func (r *HealClaim) Settle(ctx context.Context, position Position) error {
-	if err := r.settle(ctx, position); err != nil {
+// Settle notes that the batches were unlinked again, up to position and from the time of Redis that born is (see
+// Settlement), asks once more for the sweeps that they finished, sets the damaged ones aside, and commits.
+func (r *HealClaim) Settle(ctx context.Context, position Position, born uint64) error {
+	if err := r.settle(ctx, position, born); err != nil {
 		_ = r.tx.Rollback() // err says why; the server rolls back in any case
 		return fmt.Errorf("settle healed batches: %w", err)
 	}
@@ -151,23 +151,24 @@ func (r *HealClaim) Settle(ctx context.Context, position Position) error {
 	return nil
 }
 
-func (r *HealClaim) settle(ctx context.Context, position Position) error {
+func (r *HealClaim) settle(ctx context.Context, position Position, born uint64) error {
 	if err := r.renewSweeps(ctx); err != nil {
 		return fmt.Errorf("request sweeps: %w", err)
 	}
 	done := appendIDs(nil, r.Batches, func(b JournalBatch) uint64 { return b.ID })
-	if err := r.move(ctx, done, position); err != nil {
+	if err := r.move(ctx, done, position, born); err != nil {
 		return err
 	}
 	aside := appendIDs(nil, r.Damaged, func(b DamagedBatch) uint64 { return b.ID })
-	if err := r.move(ctx, aside, Position{Epoch: damagedEpoch}); err != nil {
+	if err := r.move(ctx, aside, Position{Epoch: damagedEpoch}, 0); err != nil {
 		return err
 	}
 	return r.store.notePosition(ctx, r.tx, position)
 }
 
-// move makes batches those of a position.
-func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position) error {
+// move makes batches those of a position and a birth. That of an older unlink is of no use: Redis has lost it, and may
+// have another clock since.
+func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position, born uint64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -175,7 +176,7 @@ func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.tx.ExecContext(ctx, movePositionSQL, string(list), to.Epoch, to.N)
+	_, err = r.tx.ExecContext(ctx, movePositionSQL, string(list), to.Epoch, to.N, born)
 	return err
 }
 
@@ -186,7 +187,7 @@ func (s *Store) notePosition(ctx context.Context, tx *sql.Tx, position Position)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", position, nil, body)...)
+	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", position, 0, nil, body)...)
 	return err
 }
 

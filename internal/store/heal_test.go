@@ -69,10 +69,13 @@ func TestHealMovesBatches(t *testing.T) {
 	} else if err := other.Release(); err != nil {
 		t.Error(err)
 	}
-	if err := r.Settle(t.Context(), position("C", 2)); err != nil {
+	if err := r.Settle(t.Context(), position("C", 2), 7); err != nil {
 		t.Fatal(err)
 	}
 	wantPositions(t, one, position("C", 2), position("B", 7), position("A", 1))
+	if n := count(t, env.DB, "cache_outbox_journal WHERE born_us = 7"); n != 2 {
+		t.Errorf("%d batches have the birth of the healing", n)
+	}
 	if r, keys := claimHeal(t, two, position("A", 1)); r != nil {
 		t.Errorf("claimed %q a second time", keys)
 	}
@@ -108,7 +111,7 @@ func TestHealRenewsSweeps(t *testing.T) {
 		if r == nil {
 			t.Fatal("nothing to heal")
 		}
-		if err := r.Settle(t.Context(), position("S", 6)); err != nil {
+		if err := r.Settle(t.Context(), position("S", 6), 0); err != nil {
 			t.Fatal(err)
 		}
 		after, err := s.Sweeps(t.Context(), 10)
@@ -137,14 +140,14 @@ func TestHealMeetsADamagedBatch(t *testing.T) {
 	if !slices.Equal(keys, []string{"A1", "A3"}) || len(r.Damaged) != 1 || r.Damaged[0].ID != 2 || r.Damaged[0].Rows != 1 {
 		t.Fatalf("claimed %q, damaged %+v", keys, r.Damaged)
 	}
-	if err := r.Settle(t.Context(), position("C", 1)); err != nil {
+	if err := r.Settle(t.Context(), position("C", 1), 0); err != nil {
 		t.Fatal(err)
 	}
 	r, keys = claimHeal(t, s, position("B", 0))
 	if len(keys) != 0 || len(r.Damaged) != 1 || r.Damaged[0].ID != 4 {
 		t.Fatalf("claimed %q, damaged %+v", keys, r.Damaged)
 	}
-	if err := r.Settle(t.Context(), position("C", 2)); err != nil {
+	if err := r.Settle(t.Context(), position("C", 2), 0); err != nil {
 		t.Fatal(err)
 	}
 	wantPositions(t, s, position("C", 2))
@@ -182,7 +185,7 @@ func TestHealIsBoundedInBytes(t *testing.T) {
 		if r == nil || len(r.Batches) != want {
 			t.Fatalf("claim %d: %+v", after+1, r)
 		}
-		if err := r.Settle(t.Context(), position("B", uint64(after+1))); err != nil {
+		if err := r.Settle(t.Context(), position("B", uint64(after+1)), 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,8 +22,8 @@ type Entry struct {
 
 // Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL
 // lists no statements at all while one of them is not UTF-8 (3854).
-const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, hashes, body)
-VALUES (?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?))`
+const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, born_us, hashes, body)
+VALUES (?,?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?))`
 
 // IsSweep reports whether the entry is about a finished sweep and not about a row, which has an entity.
 func (e *Entry) IsSweep() bool { return e.Entity == "" }
@@ -37,15 +37,15 @@ func (c *Claim) journal(ctx context.Context, s Settlement) error {
 	if err != nil {
 		return err
 	}
-	args := c.store.record(len(s.Journal), s.MapVersion, s.Position, hashes(s.Journal), body)
+	args := c.store.record(len(s.Journal), s.MapVersion, s.Position, s.Born, hashes(s.Journal), body)
 	_, err = c.exec(ctx, journalSQL, base64.StdEncoding.EncodedLen(len(body)), args...)
 	return err
 }
 
 // record is what journalSQL takes.
-func (s *Store) record(rows int, mapVersion string, position Position, hashes, body []byte) []any {
+func (s *Store) record(rows int, mapVersion string, position Position, born uint64, hashes, body []byte) []any {
 	text := base64.StdEncoding.EncodeToString
-	return []any{s.cfg.Worker, rows, mapVersion, position.Epoch, position.N, text(hashes), text(body)}
+	return []any{s.cfg.Worker, rows, mapVersion, position.Epoch, position.N, born, text(hashes), text(body)}
 }
 
 // Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest first.

@@ -47,7 +47,7 @@ const (
 	journalSinceSQL = "SELECT UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND"
 	journalPageSQL  = `SELECT id, settled_at, ? IS NULL OR LOCATE(?, hashes) > 0 AS hit FROM cache_outbox_journal FORCE INDEX (settled)
 WHERE settled_at >= ? AND (settled_at > ? OR id > ?) ORDER BY settled_at, id LIMIT ?`
-	journalRowSQL = "SELECT id, worker, settled_at, row_count, map_version, body FROM cache_outbox_journal WHERE id = ?"
+	journalRowSQL = "SELECT id, worker, settled_at, row_count, map_version, born_us, body FROM cache_outbox_journal WHERE id = ?"
 )
 
 // ReadJournal calls visit with each batch that q is about, oldest first, and with those of its entries that q is about.

@@ -21,6 +21,9 @@ type Settlement struct {
 	Sweeps   []Sweep   // work that outlives the batch
 	Journal  []Entry   // what was unlinked, one entry a row; none, no journal row
 	Position Position  // after which all of it was unlinked, for the journal
+	// Born is a time of Redis before the first of it was unlinked, in microseconds since 1970, for the journal. 0: not
+	// known.
+	Born uint64
 	// MapVersion of the map that decided all this, for the dead letters and the journal.
 	MapVersion string
 }

@@ -41,6 +41,17 @@ type Batch struct {
 	SettledAt  time.Time `db:"settled_at"` // UTC, the database's clock
 	Rows       int       `db:"row_count"`
 	MapVersion string    `db:"map_version"`
+	// Born is Settlement's, of the last time that the batch was unlinked. Only ReadJournal and ClaimHeal read it.
+	Born uint64 `db:"born_us"`
+}
+
+// BornAt is Born, nil if it is not known.
+func (b *Batch) BornAt() *time.Time {
+	if b.Born == 0 {
+		return nil
+	}
+	t := time.UnixMicro(int64(b.Born)).UTC()
+	return &t
 }
 
 // Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead letters'
