@@ -228,3 +228,17 @@ func TestMemoryWithoutHeartbeats(t *testing.T) {
 	must(t, w.client.Publish(t.Context(), channel, `["k"]`).Err())
 	testenv.Eventually(t, "a message of the array format", func() bool { return c.Statistics().Invalidations == 1 })
 }
+
+// A hit in memory allocates nothing.
+func TestMemoryAllocatesNothing(t *testing.T) {
+	w := newWorld(t)
+	c := w.cache(cache.Config{Prefix: "zahraah:prod:", Memory: cache.Memory{Size: 100, Channel: "c:" + t.Name(), MaxStaleness: time.Hour}})
+	open(t, c)
+	ctx := t.Context()
+	load := func(context.Context) (product, error) { return product{42, "a name of some length", 12.5}, nil }
+	_, err := cache.Fetch(ctx, c, "k", load, cache.Static)
+	must(t, err)
+	if n := testing.AllocsPerRun(1000, func() { _, _ = cache.Fetch(ctx, c, "k", load, cache.Static) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -45,6 +45,11 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 				return err
 			}
 			cfg.Map = string(src)
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			cfg.Reader = []string{self, "bench", "reader"}
 			if !asJSON {
 				cfg.Progress = os.Stderr
 			}
@@ -57,6 +62,13 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "a map with the entities of the one that ships; without it rows of one kind are measured alone")
 	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain and cost: workers side by side")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.AddCommand(&cobra.Command{
+		Use: "reader", Hidden: true, Short: "Be a reader process of the mode cache", Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			keyspace.SetClientLog(nil)
+			return bench.ReadAtOnce(cmd.Context(), os.Stdin, os.Stdout)
+		},
+	})
 	return cmd
 }
 

@@ -25,6 +25,8 @@ type Config struct {
 	Runs int
 	// Scale divides the amount of work, for tests. Figures of a scale other than 1 say nothing. Default 1.
 	Scale int
+	// Reader is the command of a process that calls ReadAtOnce with its standard input and output. The mode cache needs it.
+	Reader []string
 	// Progress is told what is going on. Nil: nobody.
 	Progress io.Writer
 }
@@ -80,6 +82,7 @@ type mode struct {
 
 var modes = map[string]mode{
 	"backlog": {"rows per second from backlogs of 100,000 to five million rows, and the memory that it takes", backlog},
+	"cache":   {"hits and misses of package cache, beside otter, GET and SET; and the loads of a key that 1,000 miss at once", readThrough},
 	"cost":    {"processor time and log flushes of a commit at 20, 100 and 500 a second, beside no worker", costs},
 	"head":    {"a poll while a million deleted rows are not purged, beside one without them; and late commits", head},
 	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},

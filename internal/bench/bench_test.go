@@ -1,15 +1,30 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+// readerArgument makes the test's program a reader process.
+const readerArgument = "reader"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == readerArgument {
+		if err := ReadAtOnce(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testenv.Main(m)
+}
 
 // Each mode runs to its end at a small scale and reports what it promises. What it measures is not judged.
 func TestModes(t *testing.T) {
@@ -21,7 +36,7 @@ func TestModes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := Config{Map: string(src), Workers: 2, Runs: 1, Scale: 100}
+			cfg := Config{Map: string(src), Workers: 2, Runs: 1, Scale: 100, Reader: []string{os.Args[0], readerArgument}}
 			if name == "cost" { // nobody else may use its servers, and their processor time is read here
 				cfg.RedisURL, cfg.MySQLDSN = testenv.OwnRedis(t).URL(), testenv.OwnMySQL(t).DSN("")
 			} else {
@@ -38,7 +53,23 @@ func TestModes(t *testing.T) {
 			if r.Mode != name || r.Ours <= 0 || r.Floor <= 0 || r.Unit == "" || r.Runs != 1 || r.Machine.Cores == 0 {
 				t.Errorf("%s", text)
 			}
+			if name == "cache" {
+				wantOneLoad(t, r.Details)
+			}
 		})
+	}
+}
+
+// wantOneLoad checks that the mode cache has measured all that it promises, and that callers of two processes made one load.
+func wantOneLoad(t *testing.T, details map[string]any) {
+	t.Helper()
+	for _, name := range []string{"memory_hit", "redis_hit", "redis_hit_with_tag", "miss", "miss_with_tag"} {
+		if p, _ := details[name].(pair); p.Ours <= 0 || p.Floor <= 0 || p.Ratio <= 0 || p.Unit == "" {
+			t.Errorf("%s: %v", name, details[name])
+		}
+	}
+	if loads, _ := details["at_once_loads"].([]float64); !slices.Equal(loads, []float64{1}) || details["at_once_callers"] != 1000 {
+		t.Errorf("%v callers made %v loads", details["at_once_callers"], details["at_once_loads"])
 	}
 }
 

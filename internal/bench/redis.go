@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// A cache is the Redis that is measured on, and a plain client to it.
-type cache struct {
+// A redisServer is the Redis that is measured on, and a plain client to it.
+type redisServer struct {
 	*redis.Client
 	url     string
 	version string
@@ -21,8 +21,8 @@ type cache struct {
 	ours    bool           // it was empty, so everything in it is ours
 }
 
-func openCache(ctx context.Context, url string) (*cache, error) {
-	c := &cache{url: url}
+func openRedis(ctx context.Context, url string) (*redisServer, error) {
+	c := &redisServer{url: url}
 	if url == "" {
 		r, err := servers.StartRedis(ctx, servers.RedisOptions{})
 		if err != nil {
@@ -48,8 +48,8 @@ func openCache(ctx context.Context, url string) (*cache, error) {
 	return c, nil
 }
 
-// keyspace opens a Keyspace of the cache.
-func (c *cache) keyspace(o keyspace.Options) (k *keyspace.Keyspace, err error) {
+// keyspace opens a Keyspace of the server.
+func (c *redisServer) keyspace(o keyspace.Options) (k *keyspace.Keyspace, err error) {
 	if o.Redis, err = keyspace.ParseURL(c.url, false); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (c *cache) keyspace(o keyspace.Options) (k *keyspace.Keyspace, err error) {
 }
 
 // close removes what was written, and ends a private server.
-func (c *cache) close() error {
+func (c *redisServer) close() error {
 	var err error
 	if c.Client != nil {
 		if c.ours && c.private == nil {
@@ -72,7 +72,7 @@ func (c *cache) close() error {
 }
 
 // fill stores a short value under each of n names.
-func (c *cache) fill(ctx context.Context, n int, name func(i int) string) error {
+func (c *redisServer) fill(ctx context.Context, n int, name func(i int) string) error {
 	const part = 5000
 	for from := 0; from < n; from += part {
 		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -89,7 +89,7 @@ func (c *cache) fill(ctx context.Context, n int, name func(i int) string) error 
 }
 
 // scan is a bare scan of all names.
-func (c *cache) scan(ctx context.Context) error {
+func (c *redisServer) scan(ctx context.Context) error {
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var err error
 		if _, cursor, err = c.Scan(ctx, cursor, "", 1000).Result(); err != nil {
@@ -100,7 +100,7 @@ func (c *cache) scan(ctx context.Context) error {
 }
 
 // slowest is the longest of each command in the slow log, in microseconds.
-func (c *cache) slowest(ctx context.Context) (map[string]int64, error) {
+func (c *redisServer) slowest(ctx context.Context) (map[string]int64, error) {
 	entries, err := c.SlowLogGet(ctx, -1).Result()
 	longest := map[string]int64{}
 	for _, e := range entries {
@@ -113,7 +113,7 @@ func (c *cache) slowest(ctx context.Context) (map[string]int64, error) {
 }
 
 // slowLog begins a new slow log of what takes longer.
-func (c *cache) slowLog(ctx context.Context, micros int) error {
+func (c *redisServer) slowLog(ctx context.Context, micros int) error {
 	for name, value := range map[string]int{"slowlog-log-slower-than": micros, "slowlog-max-len": 20_000} {
 		if err := c.ConfigSet(ctx, name, fmt.Sprint(value)).Err(); err != nil {
 			return err

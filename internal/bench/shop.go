@@ -21,7 +21,7 @@ import (
 
 // A shop is a database with an outbox, beside a cache: private servers, or on given ones a database of its own.
 type shop struct {
-	*cache
+	*redisServer
 	db      *sql.DB
 	dsn     string
 	version string
@@ -40,7 +40,7 @@ func openShop(ctx context.Context, cfg Config) (*shop, error) {
 }
 
 func (s *shop) open(ctx context.Context, cfg Config) (err error) {
-	if s.cache, err = openCache(ctx, cfg.RedisURL); err != nil {
+	if s.redisServer, err = openRedis(ctx, cfg.RedisURL); err != nil {
 		return err
 	}
 	given := cfg.MySQLDSN
@@ -85,7 +85,7 @@ func (s *shop) onServer(ctx context.Context, dsn *mysql.Config, stmt string) err
 
 // machine names the servers too.
 func (s *shop) machine() Machine {
-	return ThisMachine("MySQL "+s.version, "Redis "+s.cache.version)
+	return ThisMachine("MySQL "+s.version, "Redis "+s.redisServer.version)
 }
 
 // close removes what was made, and ends private servers.
@@ -101,8 +101,8 @@ func (s *shop) close() error {
 	if s.private != nil {
 		errs = append(errs, s.private.Close())
 	}
-	if s.cache != nil {
-		errs = append(errs, s.cache.close())
+	if s.redisServer != nil {
+		errs = append(errs, s.redisServer.close())
 	}
 	return errors.Join(errs...)
 }

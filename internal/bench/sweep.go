@@ -35,7 +35,7 @@ func listPatterns(digits int) []string {
 // A sweeping is the mode under way.
 type sweeping struct {
 	cfg   Config
-	redis *cache
+	redis *redisServer
 	fast  *keyspace.Keyspace // without a budget
 	lists int
 	keys  int
@@ -43,7 +43,7 @@ type sweeping struct {
 
 // sweep measures scans of the keyspace, in seconds.
 func sweep(ctx context.Context, cfg Config) (r *Report, err error) {
-	c, err := openCache(ctx, cfg.RedisURL)
+	c, err := openRedis(ctx, cfg.RedisURL)
 	if err != nil {
 		return nil, err
 	}

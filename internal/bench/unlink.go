@@ -19,7 +19,7 @@ const (
 // unlink measures keys per second through keyspace, with their leases and a beacon, beside a raw pipeline of the same
 // names. Keys and leases exist.
 func unlink(ctx context.Context, cfg Config) (r *Report, err error) {
-	c, err := openCache(ctx, cfg.RedisURL)
+	c, err := openRedis(ctx, cfg.RedisURL)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ var rooms = map[string][]string{
 	"cache/msgpack":          {},
 	"cmd/unstale":            {"internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "invalidation"},
-	"internal/bench":         {"internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
+	"internal/bench":         {"cache", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers"},
 	"internal/demo":          {"cache", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/docs":          {},
