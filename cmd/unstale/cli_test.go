@@ -133,6 +133,9 @@ func checkStatus(t *testing.T, db *sql.DB, must func(...string) result) {
 	if r := must("status"); !strings.Contains(r.out, "waiting      >10000\n") {
 		t.Errorf("%s", r.out)
 	}
+	if r, source := must("status"), ""; db.QueryRow("SELECT id FROM cache_outbox_source").Scan(&source) != nil || !strings.HasSuffix(r.out, "source       "+source+"\n") {
+		t.Errorf("%s", r.out)
+	}
 	if err := json.Unmarshal([]byte(must("status", "--json").out), &object); err != nil || object["waiting"] != ">10000" {
 		t.Errorf("%v: status %v", err, object["waiting"])
 	}

@@ -49,6 +49,11 @@ func TestReplay(t *testing.T) {
 		if usual := len(args) == 0; usual != (m.Channel == "cache:invalidate") || usual != strings.HasPrefix(m.Payload, `{"v":1,`) || usual != strings.Contains(r.err, "no mapping.yaml here: messages go to cache:invalidate") {
 			t.Errorf("%s: %s; %+v", m.Channel, m.Payload, r)
 		}
+		if len(args) == 0 { // readers know that they have heard all of it
+			if bye, err := sub.ReceiveMessage(t.Context()); err != nil || !strings.Contains(bye.Payload, `"last":true`) {
+				t.Errorf("no goodbye: %+v, %v", bye, err)
+			}
+		}
 	}
 	for _, args := range [][]string{{}, {"--channel", "elsewhere"}, {"--format", "array"}} {
 		args = append([]string{"replay", "--since", "1h", "--map", "no/such/file"}, args...)

@@ -80,6 +80,7 @@ func statusObject(s store.Status) any {
 		JournalDamaged   any            `json:"journal_damaged"`
 		LastDamaged      *batch         `json:"last_damaged_batch"`
 		Pause            *pause         `json:"pause"`
+		Source           string         `json:"source"`
 	}{
 		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
@@ -89,7 +90,7 @@ func statusObject(s store.Status) any {
 	if s.SweepFailure != nil {
 		out.SweepFailure = s.SweepFailure.Error
 	}
-	out.Pause = pauseObject(s.Pause)
+	out.Pause, out.Source = pauseObject(s.Pause), s.Source
 	out.JournalDamaged = bounded(s.Damaged)
 	for b, field := range map[*store.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
 		if b != nil {
@@ -223,5 +224,10 @@ func printStatus(p process, s store.Status) {
 	if b := s.LastDamaged; b != nil {
 		line("damaged", fmt.Sprintf("%v of the journal's batches, which nobody can unlink again", bounded(s.Damaged)),
 			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), count(b.Rows, "row")))
+	}
+	if s.SourceError != nil {
+		line("source", printable(s.SourceError.Error()))
+	} else {
+		line("source", s.Source)
 	}
 }

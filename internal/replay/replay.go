@@ -66,6 +66,10 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 	if err == nil {
 		err = p.flush(ctx)
 	}
+	// Also after an error: by its number readers know whether they have heard all that was said.
+	if bye := p.Redis.Goodbye(context.WithoutCancel(ctx), p.Channel); err == nil {
+		err = bye
+	}
 	return p.result, err
 }
 

@@ -32,6 +32,8 @@ type Status struct {
 	// is the newest of them.
 	Damaged     int
 	LastDamaged *Batch
+	Source      string // the id of the outbox, "" if it cannot be read
+	SourceError error  // why it cannot
 }
 
 // A Batch is the head of a journal row.
@@ -110,6 +112,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("read status: %w", err)
 	}
+	st.Source, st.SourceError = s.Source(ctx)
 	return st, nil
 }
 

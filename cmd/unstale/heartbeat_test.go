@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
+)
+
+// Sentence 17: a reader that hears a process keeps values in memory, and forgets them when it is killed; it hears the next
+// one from its first message on.
+func TestReaderOfAKilledWorker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	source, err := outbox.Source(t.Context(), w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: w.server.Addr(), ContextTimeoutEnabled: true})
+	defer client.Close()
+	c, err := cache.New(cache.Config{
+		Redis: client, Prefix: "shop:", Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Memory: cache.Memory{Size: 10, Sources: []string{source}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	from := func() cache.Source {
+		t.Helper()
+		got, err := cache.FetchResult(t.Context(), c, "thing:1", func(context.Context) (string, error) { return "new", nil }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Source
+	}
+	for range 2 {
+		r := w.start()
+		r.until("memory to open", func() bool { return c.Healthy() == nil })
+		r.until("a hit in memory", func() bool { return from() == cache.FromMemory })
+		r.signal(os.Kill)
+		r.end()
+		testenv.Eventually(t, "memory to close", func() bool { return c.Healthy() != nil })
+		if source := from(); source == cache.FromMemory {
+			t.Error("it gives out what it cannot hear about")
+		}
+	}
+}
