@@ -19,6 +19,7 @@ type Cache struct {
 	seen    seenStamps
 	touched touches
 	counts  counts
+	misses  expectation
 
 	complaints complaints
 

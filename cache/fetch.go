@@ -158,13 +158,21 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 	arrival := c.events.Load()
 	for round := 0; ; round++ {
 		mark := c.memory.mark()
-		found, err := r.read(ctx)
-		if ended := ctx.Err(); ended != nil {
+		var led *job
+		var found reading
+		var err error
+		if round == 0 && r.leadsFirst(ctx) {
+			found, led, err = r.lead(ctx, mark)
+		} else {
+			found, err = r.read(ctx)
+		}
+		if ended := ctx.Err(); ended != nil && led == nil {
 			return got{}, ended
 		}
 		away := classify(err) != nil
 		if round == 0 {
 			c.counts.read(found.state)
+			c.misses.note(err == nil && found.state < stale)
 		}
 		switch {
 		case found.state == fresh && found.entry.Negative != 0:
@@ -179,7 +187,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 			r.refresh(ctx, found)
 			return got{value: found.value, source: FromRedis, stale: true}, nil
 		}
-		g, again, err := r.await(ctx, found, away, arrival, round)
+		g, again, err := r.await(ctx, finding{found, away, led}, arrival, round)
 		if !again {
 			return g, err
 		}
@@ -195,7 +203,7 @@ func (r *request) past(ctx context.Context) (got, error) {
 	found = found.past()
 	r.c.counts.read(found.state)
 	fl := alone(flightID{r.name, r.kind})
-	r.start(ctx, fl, found, classify(err) != nil)
+	r.start(ctx, fl, finding{found, classify(err) != nil, nil})
 	o, err := r.wait(ctx, fl, reading{})
 	if err == nil {
 		err = o.err
@@ -209,15 +217,25 @@ func (r *request) past(ctx context.Context) (got, error) {
 // mostRounds is how often a caller waits for others' loads before it does its own.
 const mostRounds = 4
 
+// A finding is what a load begins with.
+type finding struct {
+	reading
+	away bool // Redis
+	led  *job // of a flight that has its lease already, or nil
+}
+
 // await joins a load or begins one. again says that what came of it does not count for a caller that came at arrival.
-func (r *request) await(ctx context.Context, found reading, away bool, arrival uint64, round int) (g got, again bool, err error) {
-	id := flightID{r.name, r.kind}
+func (r *request) await(ctx context.Context, f finding, arrival uint64, round int) (g got, again bool, err error) {
+	id, found := flightID{r.name, r.kind}, f.reading
 	fl, own := alone(id), true
-	if round < mostRounds && found.state != foreign {
+	switch {
+	case f.led != nil:
+		fl = f.led.fl
+	case round < mostRounds && found.state != foreign:
 		fl, own = r.c.flights.join(id)
 	}
 	if own {
-		r.start(ctx, fl, found, away)
+		r.start(ctx, fl, f)
 	}
 	o, err := r.wait(ctx, fl, found)
 	switch {
@@ -283,14 +301,18 @@ func (r *request) refresh(ctx context.Context, found reading) {
 		return
 	}
 	if fl, own := r.c.flights.join(id); own {
-		r.start(ctx, fl, found, false)
+		r.start(ctx, fl, finding{reading: found})
 	}
 }
 
 // start runs a flight in a goroutine of its own.
-func (r *request) start(ctx context.Context, fl *flight, found reading, away bool) {
-	if !r.c.launch(func() { r.run(ctx, fl, found, away) }) {
-		r.c.flights.end(fl, outcome{err: ErrClosed})
+func (r *request) start(ctx context.Context, fl *flight, f finding) {
+	if r.c.launch(func() { r.run(ctx, fl, f) }) {
+		return
+	}
+	r.c.flights.end(fl, outcome{err: ErrClosed})
+	if f.led != nil {
+		f.led.giveBack(context.WithoutCancel(ctx))
 	}
 }
 

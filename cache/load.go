@@ -36,19 +36,22 @@ func (j *job) granted(g grant, since mark) {
 }
 
 // run is a flight: it takes the lease, loads, fills, and tells all that wait.
-func (r *request) run(ctx context.Context, fl *flight, found reading, away bool) {
+func (r *request) run(ctx context.Context, fl *flight, f finding) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(r.c.life, cancel)()
-	j := r.job(fl, found.useless())
-	j.away = away
-	if tags := r.allTags(&found.entry); stampable(tags) {
-		j.tags = tags
-	}
-	if found.state != foreign && !away && j.names.ok && stampable(j.tags) {
-		if value, ended := j.acquire(ctx, found); ended {
-			r.c.flights.end(fl, value)
-			return
+	j := f.led
+	if j == nil {
+		j = r.job(fl, f.useless())
+		j.away = f.away
+		if tags := r.allTags(&f.entry); stampable(tags) {
+			j.tags = tags
+		}
+		if f.state != foreign && !f.away && j.names.ok && stampable(j.tags) {
+			if value, ended := j.acquire(ctx, f.reading); ended {
+				r.c.flights.end(fl, value)
+				return
+			}
 		}
 	}
 	if j.lease == "" && !j.away {
