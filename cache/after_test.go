@@ -28,12 +28,6 @@ func (v *verdict) Settled(context.Context) (bool, time.Duration, error) {
 	return v.settled, v.left, v.err
 }
 
-func (v *verdict) say(settled bool, left time.Duration, err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.settled, v.left, v.err = settled, left, err
-}
-
 // staleWorld has a process whose memory and Redis hold the old value under "k", while the row is new already: the worker has
 // not come yet.
 func staleWorld(t *testing.T) (*world, *cache.Cache) {
