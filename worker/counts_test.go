@@ -244,12 +244,12 @@ func (t *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// check wants two round trips a batch: the UNLINKs with the beacon, and then the message.
+// check wants two round trips a batch: the UNLINKs with the beacon and the time, and then the message.
 func (t *roundTrips) check(test *testing.T, batches, unlinks int) {
 	test.Helper()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	want := slices.Repeat([]string{"get get" + strings.Repeat(" unlink", unlinks) + " set", "publish"}, batches)
+	want := slices.Repeat([]string{"get get time" + strings.Repeat(" unlink", unlinks) + " set", "publish"}, batches)
 	first := slices.Index(t.all, want[0])
 	if first < 0 || !slices.Equal(t.all[first:], want) {
 		test.Errorf("the round trips were %q", t.all)
