@@ -49,3 +49,35 @@ func TestReadersPrivileges(t *testing.T) {
 	must(t, err)
 	lease.Release(t.Context())
 }
+
+// Healthy names the right for lack of which nothing is stored, until something is.
+func TestHealthyNamesAMissingRight(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	for missing, want := range map[string]string{"-evalsha": "evalsha", "-set": "'set'", "-unlink": "'unlink'", "~none": "NOPERM"} {
+		user := strings.Trim(missing, "-~")
+		must(t, w.client.Do(t.Context(), "acl", "setuser", user, "on", ">secret", "~*", "&*", "+@all").Err())
+		c := w.cache(cache.Config{Redis: clientOf(t, "redis://"+user+":secret@"+r.Addr()+"/0"), Prefix: user})
+		wantFetch(t, missing, c, "before", w.db.read, nil, "old", cache.FromLoader)
+		must(t, c.Healthy())
+		if missing[0] == '~' {
+			must(t, w.client.Do(t.Context(), "acl", "setuser", user, "resetkeys", missing).Err())
+		} else {
+			must(t, w.client.Do(t.Context(), "acl", "setuser", user, missing).Err())
+		}
+		wantFetch(t, missing, c, "k", w.db.read, nil, "old", cache.FromLoader)
+		unnamed := "can't run this command" // as Redis 7.0 says it of a script
+		if err := c.Healthy(); err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), unnamed) {
+			t.Errorf("%s: Healthy says %v", missing, err)
+		}
+		if n := c.Statistics().Errors; n == 0 {
+			t.Errorf("%s: no errors are counted", missing)
+		}
+		must(t, w.client.Do(t.Context(), "acl", "setuser", user, "~*", "+@all").Err())
+		wantFetch(t, missing, c, "after", w.db.read, nil, "old", cache.FromLoader)
+		if err := c.Healthy(); err != nil {
+			t.Errorf("%s: afterwards Healthy says %v", missing, err)
+		}
+	}
+}

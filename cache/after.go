@@ -11,7 +11,7 @@ import (
 type Checker interface {
 	// Settled reports whether the keys that the writes have made stale are gone from Redis, and for how long the writes
 	// still matter: with a left of 0 they do no more, whatever the rest says. An error means that it is not known, or
-	// that it will not be.
+	// that it will not be. The context ends with the caller's, after Config.HardTimeout, and with Close.
 	Settled(ctx context.Context) (settled bool, left time.Duration, err error)
 }
 
@@ -23,17 +23,17 @@ type Checker interface {
 // it fails. It is the same while check fails, and for writes that will never be settled. Once they are, a call passes by
 // memory alone, which the worker's message may not have reached.
 func (p *Policy) After(check Checker) *Policy {
-	with := Policy{plain: true}
-	if p != nil {
-		with = *p
-	}
+	with := p.copied()
 	with.after = check
-	return &with
+	return with
 }
 
 // GetAfter is Get for a caller who must not be given anything older than its own writes: see Policy.After. Until these are
 // settled, the error is ErrMiss.
 func GetAfter[T any](ctx context.Context, c *Cache, key string, check Checker) (T, error) {
+	if check == nil {
+		return Get[T](ctx, c, key)
+	}
 	return cached[T](ctx, c, key, c.config.Policy.After(check))
 }
 
@@ -46,17 +46,21 @@ const (
 	loaded                    // they are not, or nobody knows
 )
 
-// standing asks the policy's Checker. The error is the context's.
+// standing asks the policy's Checker. Where the caller's context ends meanwhile, the call goes on with it, and ends as one
+// without a Checker does. The error is ErrClosed.
 func (c *Cache) standing(ctx context.Context, p *Policy) (standing, error) {
-	if p == nil || p.after == nil {
+	if p.after == nil {
 		return anything, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, c.config.HardTimeout)
 	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
 	settled, left, err := p.after.Settled(limited)
 	switch {
+	case c.life.Err() != nil:
+		return loaded, ErrClosed
 	case ctx.Err() != nil:
-		return loaded, ctx.Err()
+		return loaded, nil
 	case err == nil && left <= 0:
 		return anything, nil
 	case err == nil && settled:

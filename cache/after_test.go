@@ -142,8 +142,8 @@ func TestAfterJoinsNoOlderLoad(t *testing.T) {
 	wantAnswer(t, "the older one", older, "old")
 }
 
-// While Redis is away callers share loads, but not with one whose writes are settled and who came later.
-func TestAfterSharesNoLoadWithoutRedis(t *testing.T) {
+// While Redis is away a load answers nobody who came after it had begun. They wait for it and share the next one.
+func TestWithoutRedisLatecomersShareTheNextLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := &database{value: "old"}
@@ -153,12 +153,20 @@ func TestAfterSharesNoLoadWithoutRedis(t *testing.T) {
 		<-paused.read
 		db.set("new")
 		after := fetchBeside(t, c, "k", db.read, cache.Moderate.After(&verdict{settled: true, left: time.Minute}))
-		shared := fetchBeside(t, c, "k", db.read, nil)
-		synctest.Wait() // until both wait for the older one
+		others := make([]<-chan answer, 20)
+		for i := range others {
+			others[i] = fetchBeside(t, c, "k", db.read, nil)
+		}
+		synctest.Wait() // until all wait for the older one
 		close(paused.release)
 		wantAnswer(t, "settled", after, "new")
-		wantAnswer(t, "without a Checker", shared, "old")
+		for _, other := range others {
+			wantAnswer(t, "without a Checker", other, "new")
+		}
 		wantAnswer(t, "the older one", older, "old")
+		if n := c.Statistics().Loads; n != 2 {
+			t.Errorf("%d loads, wanted 2", n)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,6 @@ func TestNoRedis(t *testing.T) {
 		wantFetch(t, "Fetch", c, "k", db.read, cache.Moderate.Tagged("t"), "old", cache.FromLoader)
 	}
 	p := db.paused()
-	db.reads.Store(0)
 	var all []<-chan answer
 	for range 10 {
 		all = append(all, fetchBeside(t, c, "k", p.load, nil))
@@ -34,9 +34,6 @@ func TestNoRedis(t *testing.T) {
 	close(p.release)
 	for _, answers := range all {
 		wantAnswer(t, "a caller", answers, "old")
-	}
-	if n := db.reads.Load(); n != 1 {
-		t.Errorf("%d loads", n)
 	}
 	_, err := cache.Get[string](t.Context(), c, "k")
 	wantError(t, "Get", err, cache.ErrNoRedis)
@@ -59,11 +56,14 @@ func newLink(t *testing.T, addr string) *proxy.Link {
 	return link
 }
 
-// Clients that heed contexts, and those that do not, with the patience and the retries that go-redis has by default.
+// Clients that heed contexts, and those that do not, with the patience and the retries that go-redis has by default, and
+// such as set no deadline on their connections, or none but the context's.
 func clientKinds(t *testing.T, addr string) map[string]redis.UniversalClient {
 	kinds := map[string]redis.UniversalClient{
-		"heeding":   redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}),
-		"unheeding": redis.NewClient(&redis.Options{Addr: addr}),
+		"heeding":            redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}),
+		"unheeding":          redis.NewClient(&redis.Options{Addr: addr}),
+		"without deadlines":  redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: -2, WriteTimeout: -2}),
+		"with the context's": redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: -1, WriteTimeout: -1}),
 	}
 	t.Cleanup(func() {
 		for _, client := range kinds {
@@ -170,7 +170,7 @@ func TestRedisRestartsFromASnapshot(t *testing.T) {
 	})
 }
 
-// At maxmemory nothing is stored and everything answers.
+// At maxmemory nothing is stored and everything answers; Healthy says so until something is.
 func TestRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
@@ -181,6 +181,12 @@ func TestRedisOutOfMemory(t *testing.T) {
 	}
 	_, err := c.Lease(t.Context(), "k", nil)
 	wantError(t, "Lease", err, cache.ErrRedisOutOfMemory)
+	wantError(t, "Healthy", c.Healthy(), cache.ErrRedisOutOfMemory)
+	if n := c.Statistics().Errors; n < 10 {
+		t.Errorf("%d values could not be stored, and %d errors are counted", 10, n)
+	}
+	must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	wantFetch(t, "with memory", c, "k", w.db.read, nil, "old", cache.FromLoader)
 	must(t, c.Healthy())
 }
 
@@ -211,6 +217,9 @@ func TestConfigIsRefused(t *testing.T) {
 	defer cluster.Close()
 	for want, config := range map[string]cache.Config{
 		"Jitter is 0.5, wanted 0.1 to 0.2":             {Jitter: 0.5},
+		"Jitter is NaN, wanted 0.1 to 0.2":             {Jitter: math.NaN()},
+		"Codec has no name":                            {Codec: namedCodec{cache.JSON, ""}},
+		`Codec is called "\xff", wanted UTF-8`:         {Codec: namedCodec{cache.JSON, "\xff"}},
 		"HardTimeout is 1m0s, wanted 1ms to 9.999":     {HardTimeout: time.Minute},
 		"Timeout is 1ns, wanted 10ms to 5s":            {Timeout: 1},
 		"Loads is -1, wanted 1 at least":               {Loads: -1},
@@ -230,14 +239,49 @@ func TestConfigIsRefused(t *testing.T) {
 		}
 	}
 	for want, o := range map[string]cache.Options{
-		"TTL is 0s":         {},
-		"Sliding excludes":  {TTL: time.Second, Sliding: true, SlidingMax: time.Minute, Stale: time.Second},
-		"SlidingMax is 0s":  {TTL: time.Second, Sliding: true},
-		"Tags has an empty": {TTL: time.Second, Tags: []string{""}},
+		"TTL is 0s":        {},
+		"Sliding excludes": {TTL: time.Second, Sliding: true, SlidingMax: time.Minute, Stale: time.Second},
+		"SlidingMax is 0s": {TTL: time.Second, Sliding: true},
+		"EarlyRefresh is NaN, wanted none or more":                 {TTL: time.Second, EarlyRefresh: math.NaN()},
+		"EarlyRefresh is +Inf, wanted none or more":                {TTL: time.Second, EarlyRefresh: math.Inf(1)},
+		"EarlyRefresh is -1, wanted none or more":                  {TTL: time.Second, EarlyRefresh: -1},
+		"Tags has an empty":                                        {TTL: time.Second, Tags: []string{""}},
 		"make policy: TTL is 17520h0m0s, wanted 8760h0m0s at most": {TTL: 2 * 365 * 24 * time.Hour},
 	} {
 		if _, err := cache.NewPolicy(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// A client that may answer with what was unlinked is refused, also where an application wraps it; so is a nil pointer, which
+// would panic at the first call.
+func TestClientsAreRefused(t *testing.T) {
+	t.Parallel()
+	single := func(o redis.Options) *redis.Client { o.Addr = "127.0.0.1:1"; return redis.NewClient(&o) }
+	given := redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, ClientSideCache: redis.NewLocalCache(redis.CacheConfig{})}
+	replicas := redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, RouteByLatency: true}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadOnly: true})
+	for _, c := range []struct {
+		client redis.UniversalClient
+		want   string
+	}{
+		{redis.NewRing(&redis.RingOptions{}), "redis is a Ring"},
+		{cluster, "redis reads from replicas"},
+		{struct{ *redis.ClusterClient }{cluster}, "redis reads from replicas"},
+		{redis.NewFailoverClusterClient(&replicas), "redis reads from replicas"},
+		{single(redis.Options{ClientSideCacheConfig: &redis.ClientSideCacheConfig{}}), "redis caches in the client"},
+		{struct{ *redis.Client }{single(redis.Options{ClientSideCache: given.ClientSideCache})}, "redis caches in the client"},
+		{redis.NewUniversalClient(&given), "redis caches in the client"},
+		{(*redis.Client)(nil), "redis is a nil *redis.Client: give a client, or leave it out"},
+		{(*redis.ClusterClient)(nil), "redis is a nil *redis.ClusterClient"},
+	} {
+		_, err := cache.New(cache.Config{Redis: c.client, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%T: got %v, want %q", c.client, err, c.want)
+		}
+		if !strings.Contains(c.want, "nil") {
+			_ = c.client.Close()
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +27,11 @@ type backend struct {
 	// heeds says that the client ends a command when its context ends. Others are left behind instead.
 	heeds   bool
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	replica atomic.Int64 // until when the server counts as a replica, in nanoseconds
+	replica atomic.Pointer[time.Time] // until when the server counts as a replica; nil: it does not
 	last    atomic.Pointer[error]
+	news    news // of the breaker
+	silence silence
+	writes  writes
 	clock   clock
 	probe   string // what the write probe unlinks
 	hooks   Hooks
@@ -37,11 +42,14 @@ func newBackend(config Config) *backend {
 	b.probe, _ = protocol.LeaseKey(strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe")
 	switch client := config.Redis.(type) {
 	case interface{ Options() *redis.Options }:
-		b.heeds = client.Options().ContextTimeoutEnabled
-	case *redis.ClusterClient:
-		b.heeds = client.Options().ContextTimeoutEnabled
+		o := client.Options()
+		b.heeds = setsDeadlines(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
+	case interface{ Options() *redis.ClusterOptions }:
+		o := client.Options()
+		b.heeds = setsDeadlines(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
 	}
 	b.clock.keeper, _ = config.Redis.(timekeeper)
+	b.clock.start()
 	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "redis",
 		Timeout:     config.Pause,
@@ -50,18 +58,75 @@ func newBackend(config Config) *backend {
 			return classify(err) == nil || errors.Is(err, ErrRedisOutOfMemory)
 		},
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-		OnStateChange: func(_ string, from, to gobreaker.State) {
+		OnStateChange: func(_ string, from, to gobreaker.State) { // under the breaker's lock
 			switch to {
 			case gobreaker.StateOpen:
 				if from == gobreaker.StateClosed {
-					config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "Redis is away: every call loads", slog.Any("error", b.lastError()))
+					err := b.lastError()
+					b.news.add(func() {
+						config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "Redis is away: every call loads", slog.Any("error", err))
+					})
 				}
 			case gobreaker.StateClosed:
-				config.Logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis is back")
+				b.news.add(func() { config.Logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis is back") })
 			}
 		},
 	})
 	return b
+}
+
+// news are told to the log in the order in which they came, and under no lock: a handler of the log may take its time, or ask
+// the Cache how it is.
+type news struct {
+	some    atomic.Bool // whether there is anything to tell
+	mu      sync.Mutex
+	untold  []func()
+	telling bool
+}
+
+func (n *news) add(tell func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.untold = append(n.untold, tell)
+	n.some.Store(true)
+}
+
+// tell tells what there is, unless another call does: also one further up, whose handler uses the Cache.
+func (n *news) tell() {
+	for n.some.Load() {
+		tell := n.next()
+		if tell == nil {
+			return
+		}
+		func() {
+			defer n.told() // also where the handler panics
+			tell()
+		}()
+	}
+}
+
+// next takes the first of the news, unless one is being told.
+func (n *news) next() (tell func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.telling || len(n.untold) == 0 {
+		return nil
+	}
+	tell, n.untold, n.telling = n.untold[0], n.untold[1:], true
+	return tell
+}
+
+func (n *news) told() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.telling = false
+	n.some.Store(len(n.untold) > 0)
+}
+
+// setsDeadlines reports whether a client sets the deadlines of contexts on its connections. With a timeout below 0 it sets
+// none at all.
+func setsDeadlines(enabled bool, read, write time.Duration) bool {
+	return enabled && read >= 0 && write >= 0
 }
 
 func (b *backend) lastError() error {
@@ -78,41 +143,148 @@ func (b *backend) healthy() error {
 		return ErrNoRedis
 	case b.breaker.State() != gobreaker.StateClosed:
 		return fmt.Errorf("%w: %w", ErrRedisConnection, b.lastError())
-	case time.Now().UnixNano() < b.replica.Load():
+	case b.isReplica(time.Now()):
 		return fmt.Errorf("%w: the server is a replica", ErrRedisConnection)
 	}
 	return nil
 }
 
+// isReplica reports whether the server said lately that it is one.
+func (b *backend) isReplica(now time.Time) bool {
+	until := b.replica.Load()
+	return until != nil && now.Before(*until)
+}
+
+// An unsent is why a command was not sent.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
+
 // send calls f, which sends one command or pipeline. The error is nil, redis.Nil, a refusal, a fault as classify names it,
-// or the caller's context's.
+// or the caller's context's; an unsent if f was not called.
 func send[R any](ctx context.Context, b *backend, verb string, f func(context.Context) (R, error)) (r R, err error) {
-	if b.client == nil {
-		return r, ErrNoRedis
-	}
-	if time.Now().UnixNano() < b.replica.Load() {
-		return r, fmt.Errorf("%w: the server is a replica", ErrRedisConnection)
+	began := time.Now()
+	switch {
+	case b.client == nil:
+		return r, unsent{ErrNoRedis}
+	case ctx.Err() != nil:
+		return r, unsent{ctx.Err()}
+	case b.isReplica(began):
+		return r, unsent{fmt.Errorf("%w: the server is a replica", ErrRedisConnection)}
 	}
 	done, err := b.breaker.Allow()
 	if err != nil {
-		return r, fmt.Errorf("%w: %w", ErrRedisConnection, err)
+		return r, unsent{fmt.Errorf("%w: %w", ErrRedisConnection, err)}
 	}
+	counts := errEnded // where a hook of the client panics or ends the goroutine
+	defer func() {
+		done(counts)
+		b.news.tell()
+	}()
 	inner, ended := begin(ctx, b.hooks.Redis, verb)
 	r, err = within(inner, b, f)
 	end(ended, err)
-	if parent := ctx.Err(); parent != nil && classify(err) != nil {
-		done(context.Canceled) // the caller's time was short, which says nothing about Redis
+	fault := classify(err)
+	if parent := ctx.Err(); parent != nil && fault != nil {
+		counts = b.left(began, parent)
 		return r, parent
 	}
-	if fault := classify(err); fault != nil {
+	if fault == nil {
+		b.silence.end()
+	} else {
 		err = fault
 		b.last.Store(&err)
 		if strings.Contains(err.Error(), "READONLY") {
-			b.replica.Store(time.Now().Add(replicaPause).UnixNano())
+			until := time.Now().Add(replicaPause)
+			b.replica.Store(&until)
 		}
 	}
-	done(err)
+	counts = err
 	return r, err
+}
+
+// errEnded is what counts of a command that came to no end.
+var errEnded = fmt.Errorf("%w: the command came to no end", ErrRedisConnection)
+
+// left is what counts of a command that was sent at began and whose caller has left before an answer came.
+func (b *backend) left(began time.Time, why error) error {
+	if b.silence.lasts(began, time.Now()) < b.timeout {
+		return context.Canceled // one caller's time was short, which says nothing about Redis
+	}
+	err := fmt.Errorf("%w: its callers have left: %v", ErrRedisTimeout, why) // and no context.Canceled, which is excluded
+	b.last.Store(&err)
+	return err
+}
+
+// writes remember why Redis refuses to store anything, until it does so.
+type writes struct{ refused atomic.Pointer[error] }
+
+// refusals begin the replies of a server that serves reads, and stores nothing for this reader. The last one is that of Redis
+// 7.0, which does not name the right.
+var refusals = []string{"NOPERM", "OOM", "MISCONF", "unknown command", "ACL failure in script", "The user executing the script"}
+
+// note takes note of what came of a script that writes: whether it has written, or the error.
+func (w *writes) note(wrote bool, err error) {
+	switch {
+	case err == nil && (!wrote || w.refused.Load() == nil):
+	case err == nil:
+		w.refused.Store(nil)
+	case slices.ContainsFunc(refusals, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) }):
+		w.refuse(err)
+	}
+}
+
+// refuse is a function of its own, so that note makes no room for an error that there seldom is.
+func (w *writes) refuse(err error) {
+	if fault := classify(err); fault != nil {
+		err = fault
+	}
+	err = fmt.Errorf("nothing is stored: %w", err)
+	w.refused.Store(&err)
+}
+
+// healthy returns why nothing is stored, or nil.
+func (w *writes) healthy() error { return w.since(nil) }
+
+// since is healthy, but for what was refused before and not again since.
+func (w *writes) since(before *error) error {
+	if err := w.refused.Load(); err != nil && err != before {
+		return *err
+	}
+	return nil
+}
+
+// A silence adds up for how long Redis has been asked without an answer by callers who have left: each of them may have had
+// less time than the timeout, but a Redis that answers none of them is away all the same.
+type silence struct {
+	some   atomic.Bool // whether there is anything to forget
+	mu     sync.Mutex
+	waited time.Duration
+	until  time.Time // of the latest one
+}
+
+// lasts adds the time of a command, as far as no other one has waited then, and returns the sum.
+func (s *silence) lasts(from, until time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from.Before(s.until) {
+		from = s.until
+	}
+	s.waited += max(until.Sub(from), 0)
+	s.until = until
+	s.some.Store(true)
+	return s.waited
+}
+
+// end is called with each answer.
+func (s *silence) end() {
+	if !s.some.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.some.Store(false)
+	s.waited, s.until = 0, time.Now()
 }
 
 // within calls f and gives it up after the timeout.
@@ -154,7 +326,8 @@ type call struct {
 }
 
 // run sends scripts in one pipeline, with the stamps of tags after them, and sends those again in full that the server has
-// not seen before. The caller looks at every reply; the error is a fault as classify names it.
+// not seen before. The caller looks at every reply; the error is a fault as classify names it, and there is a reply or an
+// error of its own for each script then too.
 func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
 	if len(calls) == 1 && len(tags) == 0 {
 		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
@@ -169,19 +342,28 @@ func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redi
 		return nil
 	})
 	if err = classify(err); err != nil {
-		return nil, nil, err
+		return cmds, nil, err
 	}
-	for i, c := range calls {
-		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			cmds[i] = c.script.Eval(ctx, b.client, c.keys, c.args...)
-		}
-		if err := classify(cmds[i].Err()); err != nil {
-			return nil, nil, err
+	if slices.ContainsFunc(cmds, unknownScript) {
+		_, _ = b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, c := range calls {
+				if unknownScript(cmds[i]) {
+					cmds[i] = c.script.Eval(ctx, p, c.keys, c.args...)
+				}
+			}
+			return nil
+		})
+	}
+	for _, cmd := range cmds {
+		if err := classify(cmd.Err()); err != nil {
+			return cmds, nil, err
 		}
 	}
 	stamps, err := stampsRead(tags, all[len(calls):])
 	return cmds, stamps, err
 }
+
+func unknownScript(cmd *redis.Cmd) bool { return redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
 
 // readStamps adds to a pipeline what reads the stamps of tags without making any.
 func readStamps(ctx context.Context, p redis.Pipeliner, tags []string) {

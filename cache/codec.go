@@ -4,11 +4,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 )
 
-// A Codec turns values into bytes and back. It must be safe for concurrent use, and Unmarshal must not keep data.
+// A Codec turns values into bytes and back. It must be safe for concurrent use, and Unmarshal must not keep data. Where one
+// panics, it is as if it had returned an error.
 type Codec interface {
-	// Name tells entries of this codec from others, in every process that shares them: such as "msgpack".
+	// Name tells entries of this codec from others, in every process that shares them: such as "msgpack". Only JSON's is
+	// empty.
 	Name() string
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error
@@ -23,12 +26,21 @@ func (jsonCodec) Name() string                       { return "" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
+// marshal returns what the codec writes.
+func marshal(codec Codec, v any) (data []byte, err error) {
+	defer refused(&err)
+	if data, err = codec.Marshal(v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSerialization, err)
+	}
+	return data, nil
+}
+
 // encode returns the JSON that stands for a value in an entry, its own or a string of base64, and the name of its codec. A
 // value of more than above bytes is packed where that makes it shorter; 0 packs none.
 func encode(codec Codec, above int, v any) (value []byte, name string, err error) {
-	data, err := codec.Marshal(v)
+	data, err := marshal(codec, v)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrSerialization, err)
+		return nil, "", err
 	}
 	if above > 0 && len(data) > above && len(data) <= mostUnpacked {
 		longest := len(data)
@@ -56,16 +68,19 @@ func quoted(data []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(append(text, '"'), data), '"')
 }
 
-// decode is the inverse of encode.
-func decode(codec Codec, data []byte, v any) error {
+// written is what the codec wrote, of the JSON that stands for it in an entry.
+func written(codec Codec, value []byte) ([]byte, error) {
 	if codec == JSON {
-		return codec.Unmarshal(data, v)
+		return value, nil
 	}
-	bytes, err := unquoted(data)
-	if err != nil {
-		return err
+	return unquoted(value)
+}
+
+// refused is deferred, and makes an error of a panic: the methods of values are called too.
+func refused(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: the codec panicked: %v\n%s", ErrSerialization, p, debug.Stack())
 	}
-	return codec.Unmarshal(bytes, v)
 }
 
 // unquoted is the inverse of quoted. Other writers escape what need not be.

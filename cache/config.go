@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,12 +14,14 @@ import (
 // Config is what a Cache is made of. Only Redis is usually given.
 type Config struct {
 	// Redis is where values are shared: one server, Sentinel or Cluster, read at its masters. The Cache does not close
-	// it. Give it ContextTimeoutEnabled, which spares a goroutine per command. A Ring and a client that reads from
-	// replicas are refused, since both may answer with what was unlinked. Nil: every call loads, and callers of one
-	// process share loads.
+	// it. Give it ContextTimeoutEnabled, which spares a goroutine per command. A Ring, a client that reads from
+	// replicas and one that has a client-side cache are refused, since all of these may answer with what was unlinked.
+	// Nil: every call loads, and callers of Fetch in one process share loads.
 	Redis redis.UniversalClient
 
-	// Prefix is put before every key, such as "zahraah:prod:". Tags have none: they are as in the map.
+	// Prefix is put before every key, such as "zahraah:prod:". Tags have none: they are as in the map. Have one: without
+	// it, a key that begins with "lock:fill:", "lock:hold:", "stamp:" or "unstale:" takes the name of what other keys and
+	// tags need, whose loads then wait, or count what was invalidated.
 	Prefix string
 
 	// Codec turns values into bytes. Nil: JSON.
@@ -29,10 +33,11 @@ type Config struct {
 	CompressAbove int
 
 	// Plain stores the bare value of the codec instead of an entry, for readers that know no entries. It refuses
-	// policies that ask for tags, a stale time, sliding or negative results, and ignores what those have by default.
+	// policies that ask for tags, a stale time, sliding or negative results, and ignores what those have by default. A
+	// value to which its loader gives a tag is not stored.
 	Plain bool
 
-	// Policy is for calls that give none. Nil: Moderate.
+	// Policy is for calls that give none. It has no Checker: see Policy.After. Nil: Moderate.
 	Policy *Policy
 
 	// Jitter is by how much a TTL varies at most, either way: 0.1 to 0.2. Zero: 0.15.
@@ -50,7 +55,8 @@ type Config struct {
 	// The load goes on. Zero: HardTimeout.
 	SoftTimeout time.Duration
 
-	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. Zero: 100 ms.
+	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. A value that is too large to
+	// come within it counts as a command that failed each time that it is read: see Failures. Zero: 100 ms.
 	Timeout time.Duration
 
 	// Failures is how many commands in a row must fail before none is sent for Pause. Zero: 5.
@@ -59,7 +65,9 @@ type Config struct {
 	// Pause is for how long no command is sent then. One command tries afterwards. Zero: 1 s.
 	Pause time.Duration
 
-	// Loads is how many loaders run at once in this process; others wait, within HardTimeout. Zero: 256.
+	// Loads is how many loaders run at once in this process; others wait, within HardTimeout. What a loader fetches by
+	// its own context does not count, since it would wait for the turn that its loader has. A loader that goes on after its
+	// context has ended keeps its turn until it returns. Zero: 256.
 	Loads int
 
 	// Memory keeps values in this process too. Its zero value does not.
@@ -108,9 +116,7 @@ func (c Config) WithDefaults() Config {
 	if c.Codec == nil {
 		c.Codec = JSON
 	}
-	if c.Policy == nil {
-		c.Policy = Moderate
-	}
+	c.Policy = c.Policy.on(Moderate)
 	if c.Jitter == 0 {
 		c.Jitter = 0.15
 	}
@@ -145,7 +151,7 @@ func (c Config) Validate() error {
 			refuse("%s is %v, wanted %v to %v", name, d, least, most)
 		}
 	}
-	if c.Jitter < 0.1 || c.Jitter > 0.2 {
+	if !(c.Jitter >= 0.1 && c.Jitter <= 0.2) { // not a number either
 		refuse("Jitter is %v, wanted 0.1 to 0.2", c.Jitter)
 	}
 	between("Lease", c.Lease, 10*time.Millisecond, time.Hour)
@@ -162,8 +168,16 @@ func (c Config) Validate() error {
 	if c.CompressAbove > 0 && c.Plain {
 		refuse("CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
 	}
-	if name := c.Codec.Name(); isPackedName(name) {
+	switch name := c.Codec.Name(); {
+	case name == "" && c.Codec != JSON:
+		refuse("Codec has no name, which is how values of cache.JSON are marked: embed a codec, and give it a Name of its own")
+	case !utf8.ValidString(name):
+		refuse("Codec is called %q, wanted UTF-8", name)
+	case isPackedName(name):
 		refuse("Codec is called %q, which is how a compressed value is marked", name)
+	}
+	if c.Policy.after != nil {
+		refuse("Policy has a Checker, which knows the writes of one caller: give the policy of After to that caller's calls")
 	}
 	if c.Plain && !c.Policy.plain {
 		refuse("Policy has tags, a stale time, sliding or negative results, which Plain has no room for")
@@ -190,14 +204,22 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// readsMasters refuses clients that may read from replicas, which lag behind an UNLINK, and those that route by themselves.
+// readsMasters refuses clients that may answer with what was unlinked: from replicas, which lag behind, from a cache of
+// their own, or from a shard of their own choice.
 func readsMasters(client redis.UniversalClient) error {
+	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("redis is a nil %T: give a client, or leave it out", client)
+	}
 	switch client := client.(type) {
-	case *redis.Ring:
+	case interface{ Options() *redis.RingOptions }:
 		return errors.New("redis is a Ring, whose shards the worker does not know: use a single server, Sentinel or Cluster")
-	case *redis.ClusterClient:
+	case interface{ Options() *redis.ClusterOptions }:
 		if o := client.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 			return errors.New("redis reads from replicas, which lag behind an UNLINK: turn off ReadOnly, RouteByLatency and RouteRandomly")
+		}
+	case interface{ Options() *redis.Options }:
+		if o := client.Options(); o.ClientSideCacheConfig != nil || o.ClientSideCache != nil {
+			return errors.New("redis caches in the client, which lags behind an UNLINK: turn off ClientSideCacheConfig and ClientSideCache")
 		}
 	}
 	return nil

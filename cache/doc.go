@@ -14,8 +14,7 @@
 // What it promises:
 //
 //  1. What was loaded before an invalidation is not stored after it, in Redis or in memory.
-//  2. A load that began before an invalidation never answers a caller that came after it. While Redis is away, this is
-//     suspended: callers of one process share loads, and Healthy says why.
+//  2. A load that began before an invalidation never answers a caller that came after it, also while Redis is away.
 //  3. What was invalidated is never served again, also not as a stale value while a loader fails.
 //  4. One load of a key runs at a time, in all processes, as long as its lease lives.
 //  5. A caller whose policy has the Checker of its own writes gets nothing older than these (Policy.After).

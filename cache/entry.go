@@ -35,7 +35,7 @@ type entry struct {
 	Tags map[string]string `json:"t"`
 }
 
-// appendTo appends the JSON. The value comes last, so that a reader finds its end without reading it.
+// appendTo appends the JSON. The value comes last, so that a reader finds all else without reading it.
 func (e *entry) appendTo(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"e":`...), e.Expiry, 10)
 	number := func(name byte, n int64) {
@@ -67,21 +67,43 @@ var (
 	errForeign = errors.New("entry of another format")
 )
 
-// parseEntry reads text, of which the entry keeps parts.
-func parseEntry(text []byte, codec Codec) (e entry, err error) {
-	if !e.parseOwn(text) {
-		if e, err = parseOther(text); err != nil {
-			return entry{}, err
+// parseEntry reads text, of which the entry keeps parts, and decodes its value, where there is one. What parseOwn takes for
+// the value has whatever follows it too, which no value of JSON can end with: then its fields are in another order. An
+// entry whose value cannot be decoded is corrupt, and is returned all the same.
+func parseEntry(text []byte, codec Codec, decode func(Codec, []byte) (any, error)) (e entry, value any, err error) {
+	if e.parseOwn(text) {
+		if value, err = e.open(codec, decode); err == nil {
+			return e, value, nil
 		}
 	}
-	_, known := codecNamed(e.Codec, codec)
+	if e, err = parseOther(text); err != nil {
+		return entry{}, nil, err
+	}
+	value, err = e.open(codec, decode)
+	return e, value, err
+}
+
+// open decodes the entry's value.
+func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (value any, err error) {
+	codec, known := codecNamed(e.Codec, codec)
 	switch {
 	case e.Format > 1 || e.Format < 0, !known:
-		return entry{}, errForeign
+		return nil, errForeign
 	case e.Expiry == 0 || e.Value == nil:
-		return entry{}, errCorrupt
+		return nil, errCorrupt
+	case e.Negative != 0 && !json.Valid(e.Value):
+		return nil, errCorrupt
+	case e.Negative != 0:
+		return nil, nil
 	}
-	return e, nil
+	data, err := written(codec, e.Value)
+	if err == nil {
+		value, err = decode(codec, data)
+	}
+	if err != nil {
+		return nil, errCorrupt
+	}
+	return value, nil
 }
 
 // parseOther reads an entry whose fields come in any order.
@@ -98,7 +120,7 @@ func parseOther(text []byte) (e entry, err error) {
 	return entry{}, errCorrupt
 }
 
-// parseOwn reads what appendTo wrote, without looking at the value, and reports whether it could.
+// parseOwn reads what appendTo wrote, without looking at the value, and reports whether it could: see parseEntry.
 func (e *entry) parseOwn(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte(`{"e":`))
 	if !ok || text[len(text)-1] != '}' {
@@ -191,6 +213,17 @@ func (e *entry) tagNames() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// bear reports whether there is a stamp of every tag. What was stored without one, such as by a program from before it had
+// the tag, is not invalidated with it.
+func bear(stamps map[string]string, tags []string) bool {
+	for _, tag := range tags {
+		if _, ok := stamps[tag]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // stands reports whether all stamps of the entry are as they were when it was made.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/gob"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,61 @@ func TestEntry(t *testing.T) {
 		must(t, w.client.Set(t.Context(), "other", text, time.Minute).Err())
 		wantFetch(t, text, c, "other", w.db.read, nil, "x", cache.FromRedis)
 	}
+}
+
+// What follows the value counts as what comes before it: readers take the fields in any order.
+func TestFieldsAfterTheValue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, packed := w.cache(cache.Config{}), w.cache(cache.Config{CompressAbove: 1})
+	many := func(context.Context, []string) (map[string]string, error) { return map[string]string{"k": "old"}, nil }
+	for name, test := range map[string]struct {
+		text string
+		kept bool
+	}{
+		"a stamp that is gone":                      {`{"e":99999999999999,"v":"x","t":{"T":"gone:1"}}`, false},
+		"one of a list":                             {`{"e":99999999999999,"v":["x"],"t":{"T":"gone:1"}}`, false},
+		"one of a negative result":                  {`{"e":99999999999999,"n":1,"v":null,"t":{"T":"gone:1"}}`, false},
+		"an end that is past":                       {`{"e":99999999999999,"v":"x","e":1}`, false},
+		"another format":                            {`{"e":99999999999999,"v":"x","f":2}`, true},
+		"another codec":                             {`{"e":99999999999999,"v":"eA==","c":"other"}`, true},
+		"another codec beside a stamp that is gone": {`{"e":99999999999999,"t":{"T":"gone:1"},"v":"eA==","c":"other"}`, true},
+	} {
+		for _, c := range []*cache.Cache{c, packed} {
+			must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
+			if has, err := c.Has(t.Context(), "k"); has || err != nil {
+				t.Errorf("%s: Has: %v, %v", name, has, err)
+			}
+			if done, err := c.Expire(t.Context(), "k", time.Minute); done || err != nil {
+				t.Errorf("%s: Expire: %v, %v", name, done, err)
+			}
+			wantFetch(t, name, c, "k", w.db.read, nil, "old", cache.FromLoader)
+			if kept := w.stored("k") == test.text; kept != test.kept {
+				t.Errorf("%s: it is now %s", name, w.stored("k"))
+			}
+			must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
+			got, err := cache.FetchMany(t.Context(), c, []string{"k"}, many, nil)
+			if kept := w.stored("k") == test.text; err != nil || got["k"] != "old" || kept != test.kept {
+				t.Errorf("%s: FetchMany: %v, %v, it is now %s", name, got, err, w.stored("k"))
+			}
+		}
+	}
+	for _, text := range []string{`{"e":99999999999999,"v":null,"n":1}`, `{"e":99999999999999,"v":null,"n":1,"d":3}`} {
+		must(t, w.client.Set(t.Context(), "k", text, time.Hour).Err())
+		_, err := cache.Fetch(t.Context(), c, "k", w.db.read, nil)
+		wantError(t, text, err, cache.ErrNotFound)
+	}
+	must(t, w.client.Set(t.Context(), "k", `{"e":1,"v":"x","s":99999999999999}`, time.Hour).Err())
+	if got, err := cache.FetchResult(t.Context(), c, "k", w.db.read, nil); err != nil || got.Value != "x" || !got.Stale {
+		t.Errorf("a stale time after the value: %+v, %v", got, err)
+	}
+	gob := w.cache(cache.Config{Codec: gobCodec{}})
+	wantFetch(t, "gob", gob, "gob", w.db.read, nil, "old", cache.FromLoader)
+	e := w.entry("gob") // whose fields are sorted in setEntry: c, e and v
+	w.setEntry("gob", map[string]any{"e": e["e"], "v": e["v"], "z": 1, "c": "gob"})
+	wantFetch(t, "gob in another order", gob, "gob", w.db.read, nil, "old", cache.FromRedis)
+	must(t, w.client.Set(t.Context(), "gob", fmt.Sprintf(`{"e":99999999999999,"v":"%s","c":"gob"}`, e["v"]), time.Hour).Err())
+	wantFetch(t, "gob with its name at the end", gob, "gob", w.db.read, nil, "old", cache.FromRedis)
 }
 
 // What is no entry is loaded again and replaced; what may be somebody else's is left alone.
@@ -146,6 +202,46 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+// A bare value has no room for stamps: one whose loader gives it a tag is loaded each time.
+func TestPlainStoresNoTaggedValue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Plain: true})
+	load := func(ctx context.Context) (string, error) {
+		cache.FillFrom(ctx).Tag("t")
+		return w.db.read(ctx)
+	}
+	for range 4 { // later ones know the stamp, if there is one
+		wantFetch(t, "tagged", c, "k", load, nil, "old", cache.FromLoader)
+	}
+	w.commit("new", "stamp:t")
+	wantFetch(t, "after the tag", c, "k", load, nil, "new", cache.FromLoader)
+	many, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(ctx context.Context, _ []string) (map[string]string, error) {
+		cache.FillFrom(ctx).Tag("t")
+		return map[string]string{"k": "new"}, nil
+	}, nil)
+	if err != nil || many["k"] != "new" || w.stored("k") != "" {
+		t.Errorf("%v, %v, stored %q", many, err, w.stored("k"))
+	}
+}
+
+// What the codec wrote is stored as it is, whatever the codec: readers that know no entries find nothing else.
+func TestPlainIsWhatTheCodecWrote(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Plain: true, Codec: gobCodec{}})
+	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
+	want, err := gobCodec{}.Marshal("old")
+	must(t, err)
+	if got := w.stored("k"); got != string(want) {
+		t.Errorf("stored %q, want %q", got, want)
+	}
+	wantFetch(t, "second", c, "k", w.db.read, nil, "old", cache.FromRedis)
+	if has, err := c.Has(t.Context(), "k"); !has || err != nil {
+		t.Errorf("Has: %v, %v", has, err)
+	}
+}
+
 func TestGetHasExpireSet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -195,4 +291,54 @@ func TestGetHasExpireSet(t *testing.T) {
 	lease, err = c.Lease(t.Context(), "k", policy)
 	must(t, err)
 	lease.Release(t.Context())
+}
+
+// A question whether a value is there prolongs nothing, and shortens nothing.
+func TestHasTouchesNoTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Policy: cache.Sliding(200*time.Millisecond, time.Minute)})
+	wantFetch(t, "static", c, "k", w.db.read, cache.Static, "old", cache.FromLoader)
+	for range 2 { // the first one also asks for the time
+		has, err := c.Has(t.Context(), "k")
+		if left := w.client.PTTL(t.Context(), "k").Val(); !has || err != nil || left < time.Hour {
+			t.Errorf("Has: %v, %v, and %v are left", has, err, left)
+		}
+	}
+}
+
+// Who stores a value himself replaces whatever is there.
+func TestSetReplacesWhateverIsThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	must(t, w.client.Set(t.Context(), "format", `{"e":9999999999999,"f":2,"v":"x"}`, 0).Err())
+	must(t, w.client.Set(t.Context(), "codec", `{"e":9999999999999,"c":"other","v":"eA=="}`, 0).Err())
+	must(t, w.client.RPush(t.Context(), "list", "x").Err())
+	for _, key := range []string{"format", "codec", "list"} {
+		wantFetch(t, key, c, key, w.db.read, nil, "old", cache.FromLoader)
+		wantFetch(t, key+" is left alone", c, key, w.db.read, nil, "old", cache.FromLoader)
+		lease, err := c.Lease(t.Context(), key, nil)
+		must(t, err)
+		must(t, cache.Set(t.Context(), lease, "own"))
+		if got, err := cache.Get[string](t.Context(), c, key); got != "own" || err != nil {
+			t.Errorf("%s: got %q, %v", key, got, err)
+		}
+	}
+}
+
+// Has and Expire look at what says whether a value counts, and not at the value.
+func TestHasDecodesNoValue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	must(t, w.client.Set(t.Context(), "k", `{"e":9999999999999,"c":"gzip","v":"AAAA"}`, time.Minute).Err())
+	_, err := cache.Get[string](t.Context(), c, "k")
+	wantError(t, "Get", err, cache.ErrMiss)
+	if has, err := c.Has(t.Context(), "k"); !has || err != nil {
+		t.Errorf("Has: %v, %v", has, err)
+	}
+	if done, err := c.Expire(t.Context(), "k", time.Hour); !done || err != nil {
+		t.Errorf("Expire: %v, %v", done, err)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -24,13 +26,13 @@ var (
 	ErrLeaseLost = errors.New("the lease is lost")
 	// ErrTaken is returned by Cache.Lease where somebody else fills the key, or nothing may be stored under it now.
 	ErrTaken = errors.New("the lease is taken")
-	// ErrLoadTimeout is returned by Fetch where the loader took longer than Config.HardTimeout. It matches
-	// context.DeadlineExceeded too.
+	// ErrLoadTimeout is returned by Fetch where the loader took longer than Config.HardTimeout, or waited as long for its
+	// turn: see Config.Loads. It matches context.DeadlineExceeded too.
 	ErrLoadTimeout = fmt.Errorf("the loader took too long: %w", context.DeadlineExceeded)
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the cache is closed")
 
-	// ErrSerialization is a value that the codec cannot write. Fetch returns the value all the same, and counts it.
+	// ErrSerialization is a value that the codec cannot write. Fetch returns the value all the same, and counts it, as Set does.
 	ErrSerialization = errors.New("serialize value")
 	// ErrRedisConnection is a Redis that is away, or refuses everybody.
 	ErrRedisConnection = errors.New("redis is away")
@@ -82,32 +84,65 @@ func (e *InvalidationError) Unwrap() []error {
 	return errs
 }
 
-// A PanicError is what Fetch returns where a loader panicked.
+// A PanicError is what Fetch returns where a loader panicked, or ended its goroutine by runtime.Goexit, as t.Fatal does.
 type PanicError struct {
-	Value any    // what was passed to panic
+	Value any    // what was passed to panic, or an error that names runtime.Goexit
 	Stack []byte // of the loader
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("load panicked: %v\n%s", e.Value, e.Stack) }
 
+// errGoexit is what a PanicError has where nothing was passed to panic.
+var errGoexit = errors.New("runtime.Goexit was called, which is what t.Fatal does")
+
+// panicked makes a PanicError of what recover has returned: nil after runtime.Goexit.
+func panicked(value any) error {
+	if value == nil {
+		value = errGoexit
+	}
+	return &PanicError{value, debug.Stack()}
+}
+
 // awayReplies begin the replies of a server that serves nobody now.
-var awayReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOREPLICAS", "ERR max number of clients"}
+var awayReplies = append([]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOREPLICAS", "ERR max number of clients"}, redirections...)
+
+// redirections begin the replies of a server of a Cluster that has not run a command. A client returns one after as many as it
+// follows, and it may not be the first answer to that command.
+var redirections = []string{"MOVED ", "ASK ", "TRYAGAIN "}
+
+// isReply reports whether a server has answered with err, and the command was not run by any.
+func isReply(err error) bool {
+	reply, answered := replyOf(err)
+	return answered && !slices.ContainsFunc(redirections, func(prefix string) bool { return strings.HasPrefix(reply, prefix) })
+}
+
+// replyOf is the text of an error that a server has answered with.
+func replyOf(err error) (text string, answered bool) {
+	if err == nil {
+		return "", false
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) || errors.Is(err, redis.ErrClosed) {
+		return "", false
+	}
+	return reply.Error(), true
+}
 
 // classify names a fault of Redis. It returns nil for what is an answer: none, or a refusal for the sake of one key.
 func classify(err error) error {
-	var reply redis.Error
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
 		return nil
-	case errors.Is(err, ErrRedisConnection), errors.Is(err, ErrRedisTimeout):
+	case errors.Is(err, ErrRedisConnection), errors.Is(err, ErrRedisTimeout), errors.Is(err, ErrRedisOutOfMemory):
 		return err
-	case errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed):
+	}
+	if reply, answered := replyOf(err); answered {
 		for _, prefix := range awayReplies {
-			if strings.HasPrefix(reply.Error(), prefix) {
+			if strings.HasPrefix(reply, prefix) {
 				return fmt.Errorf("%w: %w", ErrRedisConnection, err)
 			}
 		}
-		if strings.HasPrefix(reply.Error(), "OOM") {
+		if strings.HasPrefix(reply, "OOM") {
 			return fmt.Errorf("%w: %w", ErrRedisOutOfMemory, err)
 		}
 		return nil

@@ -9,7 +9,8 @@ import (
 
 // A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound, wrapped or not, for what
 // does not exist. Its context ends with Config.HardTimeout and with Close, not with the caller's, since others may wait
-// for the same load; it has the caller's values, and a Fill.
+// for the same load; it has the caller's values, and a Fill. It may fetch other keys, by its context; one that fetches its
+// own waits for itself, until Config.HardTimeout.
 type Loader[T any] = func(ctx context.Context) (T, error)
 
 // A Source is where a value came from.
@@ -37,6 +38,7 @@ type Result[T any] struct {
 // The error is the loader's, ErrLoadTimeout, a *PanicError, the context's, or ErrClosed; it is never Redis'. Callers of
 // one key in one process may be given the same value: treat it as read-only where it holds pointers, maps or slices.
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
+	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
 		return value, nil
 	}
@@ -46,6 +48,7 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 
 // FetchResult is Fetch that also says where the value came from.
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
+	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
 		return Result[T]{Value: value}, nil
 	}
@@ -54,7 +57,7 @@ func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T
 
 // remembered is the value in this process' memory.
 func remembered[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
-	if p != nil && p.after != nil {
+	if p.after != nil {
 		return value, false // whether it may is to be asked first
 	}
 	return inMemory[T](c, key, p)
@@ -62,14 +65,19 @@ func remembered[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
 
 // inMemory is remembered for a caller who may be given anything.
 func inMemory[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
-	if c.memory == nil || p != nil && p.o.SkipMemory {
+	if c.memory == nil || p.o.SkipMemory {
 		return value, false
 	}
-	held, ok := c.memory.get(key)
+	held, ok := c.memory.get(key, p.o.Tags)
 	if !ok {
 		return value, false
 	}
-	value, ok = held.(T)
+	if value, ok = held.(T); !ok && held == nil {
+		ok = any(value) == nil // a nil of an interface type is one of every such type
+	}
+	if ok {
+		c.memory.hit()
+	}
 	return value, ok
 }
 
@@ -81,7 +89,7 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	if r.standing, err = c.standing(ctx, p); err != nil {
 		return result, err
 	}
-	if p != nil && p.after != nil && r.standing == anything {
+	if p.after != nil && r.standing == anything {
 		if value, ok := inMemory[T](c, key, p); ok {
 			return Result[T]{Value: value}, nil
 		}
@@ -114,6 +122,7 @@ type request struct {
 	decode func(Codec, []byte) (any, error)
 
 	standing standing
+	untyped  bool // it asks what is there, and is no reading that prolongs it
 }
 
 func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
@@ -127,20 +136,16 @@ func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
 	return &request{c: c, key: key, name: c.name(key), p: p, kind: reflect.TypeFor[T](), decode: decodeAs[T]}, nil
 }
 
-// decodeAs is the request's decode: the value of an entry, or with Plain the whole text.
-func decodeAs[T any](codec Codec, data []byte) (any, error) {
-	var value T
-	err := decode(codec, data, &value)
-	return value, err
+// decodeAs is the request's decode, of what the codec wrote.
+func decodeAs[T any](codec Codec, data []byte) (value any, err error) {
+	var typed T
+	defer refused(&err)
+	err = codec.Unmarshal(data, &typed)
+	return typed, err
 }
 
-// slide is the time to prolong a sliding value by with this read, or 0.
-func (r *request) slide() time.Duration {
-	if !r.p.o.Sliding || !r.c.touched.due(r.name, r.c.redis.clock.now(), r.p.o.TTL/4) {
-		return 0
-	}
-	return r.p.o.TTL
-}
+// flightID is that of the flights which it may join.
+func (r *request) flightID() flightID { return flightID{name: r.name, kind: r.kind} }
 
 // A got is what a request ends with.
 type got struct {
@@ -156,6 +161,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		return r.past(ctx)
 	}
 	arrival := c.events.Load()
+	var before *flight
 	for round := 0; ; round++ {
 		mark := c.memory.mark()
 		var led *job
@@ -166,12 +172,14 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		} else {
 			found, err = r.read(ctx)
 		}
+		if round == 0 {
+			c.counts.read(found.state)
+		}
 		if ended := ctx.Err(); ended != nil && led == nil {
 			return got{}, ended
 		}
 		away := classify(err) != nil
 		if round == 0 {
-			c.counts.read(found.state)
 			c.misses.note(err == nil && found.state < stale)
 		}
 		switch {
@@ -187,23 +195,24 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 			r.refresh(ctx, found)
 			return got{value: found.value, source: FromRedis, stale: true}, nil
 		}
-		g, again, err := r.await(ctx, finding{found, away, led}, arrival, round)
-		if !again {
+		g, again, err := r.await(ctx, finding{reading: found, away: away, led: led, before: before}, arrival, round)
+		if again == nil {
 			return g, err
 		}
+		before = again
 	}
 }
 
 // past loads, whatever is in memory, in Redis, or being loaded: Redis is read for what is to be replaced.
 func (r *request) past(ctx context.Context) (got, error) {
 	found, err := r.read(ctx)
+	found = found.past()
+	r.c.counts.read(found.state)
 	if ended := ctx.Err(); ended != nil {
 		return got{}, ended
 	}
-	found = found.past()
-	r.c.counts.read(found.state)
-	fl := alone(flightID{r.name, r.kind})
-	r.start(ctx, fl, finding{found, classify(err) != nil, nil})
+	fl := alone(r.flightID())
+	r.start(ctx, fl, finding{reading: found, away: classify(err) != nil})
 	o, err := r.wait(ctx, fl, reading{})
 	if err == nil {
 		err = o.err
@@ -214,7 +223,7 @@ func (r *request) past(ctx context.Context) (got, error) {
 	return got{value: o.value, source: FromLoader}, nil
 }
 
-// mostRounds is how often a caller waits for others' loads before it does its own.
+// mostRounds is how often a caller waits for others' loads, of its process or another one, before it does its own.
 const mostRounds = 4
 
 // A finding is what a load begins with.
@@ -222,17 +231,26 @@ type finding struct {
 	reading
 	away bool // Redis
 	led  *job // of a flight that has its lease already, or nil
+	// before is the flight that the caller has waited for in vain, or nil.
+	before *flight
+	// unasked says that everybody has an answer: a load is of use only if it can be stored.
+	unasked bool
 }
 
-// await joins a load or begins one. again says that what came of it does not count for a caller that came at arrival.
-func (r *request) await(ctx context.Context, f finding, arrival uint64, round int) (g got, again bool, err error) {
-	id, found := flightID{r.name, r.kind}, f.reading
-	fl, own := alone(id), true
+// await joins a load or begins one. again is the flight if what came of it does not count for a caller that came at arrival.
+func (r *request) await(ctx context.Context, f finding, arrival uint64, round int) (g got, again *flight, err error) {
+	id, found := r.flightID(), f.reading
+	var fl *flight
+	own := true
 	switch {
 	case f.led != nil:
 		fl = f.led.fl
-	case round < mostRounds && found.state != foreign:
-		fl, own = r.c.flights.join(id)
+	case round >= mostRounds, found.state == foreign:
+		fl = alone(id)
+	case f.before != nil:
+		fl, own = r.c.flights.after(f.before, nil)
+	default:
+		fl, own = r.c.flights.join(id, nil)
 	}
 	if own {
 		r.start(ctx, fl, f)
@@ -240,22 +258,21 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	o, err := r.wait(ctx, fl, found)
 	switch {
 	case err != nil:
-		return got{}, false, err
+		return got{}, nil, err
 	case o == nil: // the soft timeout, and the old value still stands
-		return got{value: found.value, source: FromRedis, stale: true}, false, nil
-	case !own && !o.counts(arrival, r.standing == anything):
-		return got{}, true, nil
+		return got{value: found.value, source: FromRedis, stale: true}, nil, nil
+	case o.failed() && found.state == onError && r.still(ctx, found):
+		return got{value: found.value, source: FromRedis, stale: true}, nil, nil
+	case !own && !o.counts(arrival, r.p.o.Tags):
+		return got{}, fl, nil
 	case o.err != nil:
-		if found.state == onError && !o.negative && r.still(ctx, found) {
-			return got{value: found.value, source: FromRedis, stale: true}, false, nil
-		}
-		return got{}, false, o.err
+		return got{}, nil, o.err
 	}
 	source := FromLoader
 	if o.started == 0 {
 		source = FromRedis
 	}
-	return got{value: o.value, source: source}, false, nil
+	return got{value: o.value, source: source}, nil, nil
 }
 
 // wait waits for a flight. It returns nil without an error after the soft timeout, if an old value may stand in.
@@ -265,6 +282,9 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 		timer := time.NewTimer(r.c.config.SoftTimeout)
 		defer timer.Stop()
 		soft = timer.C
+	}
+	if FillFrom(ctx).runsIn(r.c) {
+		fl.hurry()
 	}
 	for {
 		select {
@@ -284,7 +304,12 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 // still reports whether Redis still holds what was found, and it may be given out: an invalidation takes it away.
 func (r *request) still(ctx context.Context, found reading) bool {
 	again, err := r.read(ctx)
-	return err == nil && again.state >= onError && string(again.text) == string(found.text)
+	return err == nil && found.standsAs(again)
+}
+
+// standsAs reports whether what was found is what was read again, and may still be given out where a loader fails.
+func (found reading) standsAs(again reading) bool {
+	return again.state >= onError && string(again.text) == string(found.text)
 }
 
 // keep puts what was read into memory.
@@ -296,18 +321,17 @@ func (r *request) keep(found reading, since mark) {
 
 // refresh loads in the background, unless somebody in this process does.
 func (r *request) refresh(ctx context.Context, found reading) {
-	id := flightID{r.name, r.kind}
-	if r.c.flights.under(id) {
-		return
-	}
-	if fl, own := r.c.flights.join(id); own {
-		r.start(ctx, fl, finding{reading: found})
+	if fl, own := r.c.flights.join(r.flightID(), nil); own {
+		r.start(ctx, fl, finding{reading: found, unasked: true})
 	}
 }
 
 // start runs a flight in a goroutine of its own.
 func (r *request) start(ctx context.Context, fl *flight, f finding) {
-	if r.c.launch(func() { r.run(ctx, fl, f) }) {
+	if f.led != nil {
+		defer r.c.leave()
+	}
+	if r.c.launch(func() { growStack(); r.run(ctx, fl, f) }) {
 		return
 	}
 	r.c.flights.end(fl, outcome{err: ErrClosed})

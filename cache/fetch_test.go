@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -175,6 +177,64 @@ func TestLoadsAtOnce(t *testing.T) {
 	for _, answers := range all {
 		wantAnswer(t, "a caller", answers, "old")
 	}
+}
+
+// Loaders that fetch have their turn already: as many of them as may run at once do not wait for each other, also where they
+// fetch several keys at a time and where what they fetch fetches again. Other loaders wait as ever.
+func TestNestedLoads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := cachetest.NewStore(t)
+		c, other := store.Cache(cache.Config{Loads: 2}), store.Cache(cache.Config{Prefix: "other:", Loads: 1})
+		begun, goOn := make(chan struct{}, 2), make(chan struct{})
+		outer := func(i int) <-chan answer {
+			return fetchBeside(t, c, fmt.Sprint("outer", i), func(ctx context.Context) (string, error) {
+				begun <- struct{}{}
+				<-goOn
+				many, err := cache.FetchMany(ctx, other, []string{fmt.Sprint("many", i)}, func(ctx context.Context, keys []string) (map[string]string, error) {
+					value, err := cache.Fetch(ctx, c, fmt.Sprint("inner", i), func(context.Context) (string, error) { return "v", nil }, nil)
+					return map[string]string{keys[0]: value}, err
+				}, nil)
+				return many[fmt.Sprint("many", i)], err
+			}, nil)
+		}
+		all := []<-chan answer{outer(1), outer(2)}
+		<-begun
+		<-begun
+		third := fetchBeside(t, c, "third", func(context.Context) (string, error) {
+			begun <- struct{}{}
+			return "v", nil
+		}, nil)
+		synctest.Wait()
+		if len(begun) > 0 {
+			t.Error("a third loader runs")
+		}
+		close(goOn)
+		for _, answers := range append(all, third) {
+			wantAnswer(t, "a caller", answers, "v")
+		}
+	})
+}
+
+// A loader that has the only slot and joins a load that waits for one does not wait for itself.
+func TestLoaderJoinsALoadThatWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := cachetest.NewStore(t).Cache(cache.Config{Loads: 1})
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		inner := func(context.Context) (string, error) { return "v", nil }
+		outer := fetchBeside(t, c, "outer", func(ctx context.Context) (string, error) {
+			close(begun)
+			<-goOn
+			return cache.Fetch(ctx, c, "inner", inner, nil)
+		}, nil)
+		<-begun
+		waiting := fetchBeside(t, c, "inner", inner, nil)
+		synctest.Wait()
+		close(goOn)
+		wantAnswer(t, "the loader", outer, "v")
+		wantAnswer(t, "who came before it", waiting, "v")
+	})
 }
 
 // A key that can have no lease, or a tag whose stamp can have none, is loaded and not stored.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,21 @@ type Fill struct {
 	ttl  time.Duration
 	tags []string
 	skip bool
+
+	late  map[string]string // for whoever stores: see job.readLate; "" for a tag without a stamp to store anything with
+	cache *Cache            // whose loader has this Fill
+	outer *Fill             // of the loader that has asked for this load, or nil
+	runs  atomic.Bool       // the loader
+}
+
+// runsIn reports whether the loader of a Fill runs and is the Cache's, or one that has asked for its load.
+func (f *Fill) runsIn(c *Cache) bool {
+	for ; f != nil; f = f.outer {
+		if f.cache == c && f.runs.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 type fillKey struct{}
@@ -24,7 +40,9 @@ func FillFrom(ctx context.Context) *Fill {
 	return f
 }
 
-// TTL replaces the policy's TTL for this value. Less than a millisecond means that it is not stored.
+// TTL replaces the policy's TTL for this value. Less than a millisecond means that it is not stored. One that is longer by
+// more than an hour than the longest life by the policy is for values without tags: others end with their tags' stamps, an
+// hour after that life, and are loaded again.
 func (f *Fill) TTL(ttl time.Duration) {
 	if f == nil {
 		return
@@ -36,7 +54,8 @@ func (f *Fill) TTL(ttl time.Duration) {
 
 // Tag adds tags to those of the policy. A tag that neither the policy nor the value before names is known only when the
 // load is over, and what changed meanwhile cannot be told: the value is then stored only if this process has seen the
-// tag's present stamp before the load. So the first value of such a tag is not stored, and its second is.
+// tag's present stamp before the load. So the first value of such a tag is not stored, and its second is. With
+// Config.Plain, which has no room for stamps, no value with a tag is stored.
 func (f *Fill) Tag(tags ...string) {
 	if f == nil {
 		return

@@ -2,17 +2,20 @@ package cache
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 )
 
 // Get returns the value of a key if it is cached and has not expired: ErrMiss where it is not, ErrNotFound where a loader
-// is known to find nothing. Other errors are Redis'; the context's; ErrClosed.
+// is known to find nothing. A value in its stale time has expired: only Fetch gives it out, since it loads a new one. What
+// counts for Config.Policy counts. Other errors are Redis'; the context's; ErrClosed.
 func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
-	if value, ok := remembered[T](c, key, nil); ok {
+	p := c.config.Policy
+	if value, ok := remembered[T](c, key, p); ok {
 		return value, nil
 	}
-	return cached[T](ctx, c, key, nil)
+	return cached[T](ctx, c, key, p)
 }
 
 // cached is Get after a look into memory, where p has no Checker.
@@ -27,60 +30,80 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 		return none, err
 	case s == loaded:
 		c.counts.read(absent)
+		if err := ctx.Err(); err != nil {
+			return none, fmt.Errorf("get: %w", err)
+		}
 		return none, ErrMiss
-	case s == anything && p != nil:
+	case s == anything && p.after != nil: // otherwise memory was asked before
 		if value, ok := inMemory[T](c, key, p); ok {
 			return value, nil
 		}
 	}
 	mark := c.memory.mark()
 	found, err := r.read(ctx)
-	if err != nil {
-		return none, fmt.Errorf("get: %w", err)
+	if found.state < fresh {
+		found.state = absent
 	}
 	c.counts.read(found.state)
 	switch {
-	case found.state < stale:
+	case err != nil:
+		return none, fmt.Errorf("get: %w", err)
+	case found.state < fresh:
 		return none, ErrMiss
 	case found.entry.Negative != 0:
 		return none, ErrNotFound
-	case found.state == fresh:
-		r.keep(found, mark)
 	}
+	r.keep(found, mark)
 	value, _ := found.value.(T)
 	return value, nil
 }
 
-// Has reports whether Redis holds a value of a key that counts, whatever its type. The error is Redis' or the context's.
+// Has reports whether Redis holds a value of a key that counts and has not expired. It does not decode the value: Get finds
+// none where that is damaged, or of another type than is asked for. The error is Redis', the context's or ErrClosed.
 func (c *Cache) Has(ctx context.Context, key string) (bool, error) {
+	if c.life.Err() != nil {
+		return false, ErrClosed
+	}
 	found, err := c.untyped(key).read(ctx)
 	if err != nil {
 		return false, fmt.Errorf("has: %w", err)
 	}
-	return found.state >= stale && found.entry.Negative == 0, nil
+	return found.state == fresh && found.entry.Negative == 0, nil
 }
 
 // untyped is a request that looks at no value.
 func (c *Cache) untyped(key string) *request {
-	return &request{c: c, key: key, name: c.name(key), p: c.config.Policy, decode: func(Codec, []byte) (any, error) { return nil, nil }}
+	return &request{c: c, key: key, name: c.name(key), p: c.config.Policy, decode: wholeJSON, untyped: true}
 }
 
-// Expire gives a cached value another time to live from now on, and reports whether it did: not where there is none that
-// counts, or where it was replaced or invalidated meanwhile. Its stale times end with its life. The error is Redis' or the
-// context's.
+// wholeJSON is the decode of a request that looks at no value. Where a value of JSON ends, only JSON can tell.
+func wholeJSON(codec Codec, data []byte) (any, error) {
+	if codec == JSON && !json.Valid(data) {
+		return nil, errCorrupt
+	}
+	return nil, nil
+}
+
+// Expire gives a cached value another time to live from now on, and reports whether it did: not where Has reports none, so
+// not of a negative result, or where it was replaced or invalidated meanwhile. Its stale times end with its life, a sliding
+// value slides no more, and a value with tags ends with their stamps: see Fill.TTL. Other processes may keep it in memory for as
+// long as they would have without: what has to go is for Delete and the outbox. The error is Redis', the context's or ErrClosed.
 func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool, error) {
 	if ttl < time.Millisecond || ttl > longestTTL {
 		return false, fmt.Errorf("expire: the time is %v, wanted a millisecond to %v", ttl, longestTTL)
 	}
+	if c.life.Err() != nil {
+		return false, ErrClosed
+	}
 	r := c.untyped(key)
 	found, err := r.read(ctx)
-	if err != nil || found.state < stale {
+	if err != nil || found.state < fresh || found.entry.Negative != 0 {
 		return false, wrapped("expire", err)
 	}
 	text := found.text
 	if !c.config.Plain {
 		e := found.entry
-		e.Expiry, e.Stale, e.OnError = c.redis.clock.now()+ttl.Milliseconds(), 0, 0
+		e.Expiry, e.Stale, e.OnError, e.Idle = c.redis.clock.now()+ttl.Milliseconds(), 0, 0, 0
 		text = e.appendTo(nil)
 	}
 	calls := []call{{expireScript, []string{r.name}, []any{digest(found.text), text, ttl.Milliseconds()}}}

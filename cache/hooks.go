@@ -1,8 +1,14 @@
 package cache
 
-import "context"
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+)
 
-// Hooks are called as the Cache works, by the goroutine that does the work; they must not block. A nil one is left out.
+// Hooks are called as the Cache works, by the goroutine that does the work; they must not block. A nil one is left out. One
+// that panics is logged, once a minute at most, and the work goes on without it. Where one returns no context, the one that
+// it was given counts.
 // Spans of OpenTelemetry, for example, begin in one and end in the function that it returns.
 type Hooks struct {
 	// Fetch is called when Fetch has found nothing in this process' memory; FetchMany does not call it. The function that
@@ -11,8 +17,8 @@ type Hooks struct {
 	// Load is called before a loader runs. The loader gets the context that it returns. The function that it returns, if
 	// any, is called with what came of it.
 	Load func(ctx context.Context, key string) (context.Context, func(error))
-	// Redis is called before a command or a pipeline is sent, with what it is for: read, lease, fill, release, stamps,
-	// expire or unlink.
+	// Redis is called before a command or a pipeline is sent, with what it is for: read, slide, lease, fill, release,
+	// stamps, expire or unlink.
 	Redis func(ctx context.Context, verb string) (context.Context, func(error))
 	// Evict is called when keys and patterns were heard to be gone.
 	Evict func(keys, patterns []string)
@@ -28,5 +34,68 @@ func begin(ctx context.Context, hook func(context.Context, string) (context.Cont
 func end(hook func(error), err error) {
 	if hook != nil {
 		hook(err)
+	}
+}
+
+// guarded are the hooks, none of which can panic.
+func (h Hooks) guarded(logger *slog.Logger) Hooks {
+	g := &hookGuard{logger: logger}
+	if fetch := h.Fetch; fetch != nil {
+		h.Fetch = func(ctx context.Context, key string) (inner context.Context, ended func(Source, bool, error)) {
+			inner = ctx
+			defer g.caught("Fetch")
+			if inner, ended = fetch(ctx, key); inner == nil {
+				inner = ctx
+			}
+			if hook := ended; hook != nil {
+				ended = func(from Source, stale bool, err error) {
+					defer g.caught("Fetch")
+					hook(from, stale, err)
+				}
+			}
+			return inner, ended
+		}
+	}
+	if evict := h.Evict; evict != nil {
+		h.Evict = func(keys, patterns []string) {
+			defer g.caught("Evict")
+			evict(keys, patterns)
+		}
+	}
+	h.Load, h.Redis = g.around("Load", h.Load), g.around("Redis", h.Redis)
+	return h
+}
+
+// A hookGuard keeps what hooks pass to panic from those who call them.
+type hookGuard struct {
+	logger     *slog.Logger
+	complaints complaints
+}
+
+// around guards a hook that has begin's form.
+func (g *hookGuard) around(name string, hook func(context.Context, string) (context.Context, func(error))) func(context.Context, string) (context.Context, func(error)) {
+	if hook == nil {
+		return nil
+	}
+	return func(ctx context.Context, what string) (inner context.Context, ended func(error)) {
+		inner = ctx
+		defer g.caught(name)
+		if inner, ended = hook(ctx, what); inner == nil {
+			inner = ctx
+		}
+		if after := ended; after != nil {
+			ended = func(err error) {
+				defer g.caught(name)
+				after(err)
+			}
+		}
+		return inner, ended
+	}
+}
+
+// caught is deferred where a hook is called.
+func (g *hookGuard) caught(name string) {
+	if p := recover(); p != nil && g.complaints.due() {
+		g.logger.Error("a hook panicked; it changes nothing else", "hook", name, "panic", p, "stack", string(debug.Stack()))
 	}
 }

@@ -45,9 +45,9 @@ func (r *request) leadsFirst(ctx context.Context) bool {
 // this process may wait for each other. led is the flight's job if the lease is taken; the caller must start it.
 // Otherwise the flight has ended, with nothing for those that have joined it, and the key is as found.
 func (r *request) lead(ctx context.Context, since mark) (found reading, led *job, err error) {
-	id, names := flightID{r.name, r.kind}, namesOf(r.name)
+	id, names := r.flightID(), namesOf(r.name)
 	if names.ok && !r.c.flights.under(id) { // a flight that is under way may only be joined by who has read: see Options.Stale
-		if fl, own := r.c.flights.join(id); own {
+		if fl, own := r.c.flights.join(id, nil); own {
 			var ended bool
 			if found, led, ended, err = r.ask(ctx, fl, since); ended {
 				return found, led, err
@@ -60,11 +60,19 @@ func (r *request) lead(ctx context.Context, since mark) (found reading, led *job
 
 // ask is lead's command. ended says that its answer is the end of the reading.
 func (r *request) ask(ctx context.Context, fl *flight, since mark) (found reading, led *job, ended bool, err error) {
-	defer func() { // also where a hook panics
-		if led == nil {
-			r.c.flights.end(fl, outcome{})
+	stays := r.c.stay() // until its load is under way: see request.start
+	defer func() {      // also where the client panics
+		if led != nil {
+			return
+		}
+		r.c.flights.end(fl, nothing)
+		if stays {
+			r.c.leave()
 		}
 	}()
+	if !stays {
+		return reading{}, nil, false, nil
+	}
 	j := r.job(fl, "")
 	g, err := r.c.lease(context.WithoutCancel(ctx), j)
 	switch {
@@ -74,7 +82,7 @@ func (r *request) ask(ctx context.Context, fl *flight, since mark) (found readin
 		j.granted(g, since)
 		return reading{}, j, true, nil
 	case err == nil && g.kind == "value":
-		r.c.flights.end(fl, outcome{}) // before the stamps of an entry are read
+		r.c.flights.end(fl, nothing) // before the stamps of an entry are read
 		found, err = r.judge(ctx, []byte(g.text), g.stamps)
 		return found, nil, true, err
 	}

@@ -2,13 +2,16 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -174,4 +177,36 @@ func TestLeaseFirstOneLoad(t *testing.T) {
 	if n := w.db.reads.Load(); n != 1 {
 		t.Errorf("%d loads", n)
 	}
+}
+
+// Close waits until Fetch has given back a lease that it has asked for before anything else.
+func TestCloseGivesLeasesBackThatWereAskedForFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, answer := cachetest.NewStore(t), stopAt("lease")
+		c, other := store.Cache(cache.Config{Hooks: cache.Hooks{Redis: answer.hook}}), store.Cache(cache.Config{})
+		missing(t, c)
+		answer.armed.Store(true)
+		fetched := fetchBeside(t, c, "k", func(context.Context) (string, error) { return "", nil }, nil)
+		<-answer.reached
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("Close has not waited")
+		default:
+		}
+		close(answer.goOn)
+		must(t, <-closed)
+		lease, err := other.Lease(t.Context(), "k", nil)
+		if err != nil {
+			t.Errorf("after Close: %v", err)
+		} else {
+			lease.Release(t.Context())
+		}
+		if a := <-fetched; !errors.Is(a.err, cache.ErrClosed) {
+			t.Errorf("Fetch: %v", a)
+		}
+	})
 }

@@ -3,10 +3,13 @@ package cache
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -68,48 +71,99 @@ func grantOf(cmd *redis.Cmd) (g grant) {
 	return g
 }
 
+// pipelineMost is how many commands one pipeline has: Timeout is for each pipeline, and one of thousands would take longer.
+const pipelineMost = 500
+
 // leases asks for the lease of each job's key, and reads or makes the stamps of their tags. All jobs have the same tags and
-// policy.
-func (c *Cache) leases(ctx context.Context, jobs []*job) ([]grant, error) {
-	calls := make([]call, len(jobs))
+// policy. A grant without a kind has the error. What Redis may have granted without an answer is given back.
+func (c *Cache) leases(ctx context.Context, jobs []*job) []grant {
+	grants := make([]grant, 0, len(jobs))
+	tags := jobs[0].tags
+	var stamps map[string]string
+	for chunk := range slices.Chunk(jobs, pipelineMost) {
+		more, made, err := c.leasesOnce(ctx, chunk, tags)
+		if err != nil {
+			return append(grants, slices.Repeat([]grant{{err: err}}, len(jobs)-len(grants))...)
+		}
+		if stamps == nil {
+			stamps, tags = made, nil // from before the leases of the chunks that follow, and so from before the load
+		}
+		for _, g := range more {
+			g.stamps = stamps
+			grants = append(grants, g)
+		}
+	}
+	return grants
+}
+
+// leasesOnce is leases in one pipeline, all or none of it.
+func (c *Cache) leasesOnce(ctx context.Context, jobs []*job, tags []string) ([]grant, map[string]string, error) {
+	type answer struct {
+		grants []grant
+		stamps map[string]string
+	}
+	calls := make([]call, len(jobs), len(jobs)+len(tags))
 	for i, j := range jobs {
 		if j.token == "" {
 			j.token = rand.Text()
 		}
 		calls[i] = call{leaseScript, j.names.keys(), []any{j.token, c.config.Lease.Milliseconds(), j.useless}}
 	}
-	tags := jobs[0].tags
 	calls = c.stampCalls(calls, tags, jobs[0].longest())
 	sent := time.Now()
-	return send(ctx, c.redis, "lease", func(ctx context.Context) ([]grant, error) {
+	got, err := send(ctx, c.redis, "lease", func(ctx context.Context) (a answer, err error) {
 		cmds, _, err := c.redis.run(ctx, calls, nil)
-		if err != nil {
-			return nil, err
-		}
-		stamps, err := stampsOf(tags, cmds[len(jobs):])
-		if err != nil {
-			return nil, err
-		}
-		grants := make([]grant, len(jobs))
+		a.grants = make([]grant, len(jobs))
 		for i, cmd := range cmds[:len(jobs)] {
 			g := grantOf(cmd)
-			g.stamps, g.sent = stamps, sent
+			g.sent = sent
 			if at := timeOf(g.text); g.kind == "lease" && at > 0 && c.redis.clock.due() {
 				c.redis.clock.heard(at, sent)
 			}
-			grants[i] = g
+			a.grants[i] = g
 		}
-		return grants, nil
+		if err == nil {
+			a.stamps, err = stampsOf(tags, cmds[len(jobs):])
+		}
+		return a, err
 	})
+	for _, g := range got.grants {
+		if isReply(g.err) {
+			c.counts.failed() // what is loaded cannot be stored
+		}
+		c.redis.writes.note(g.kind == "lease", g.err)
+	}
+	if err != nil {
+		c.redis.writes.note(false, err)
+		c.loseAll(jobs, got.grants, err)
+	}
+	return got.grants, got.stamps, err
+}
+
+// loseAll has the leases looked for that a pipeline may have taken which ended with err. grants are the answers that came,
+// or nil.
+func (c *Cache) loseAll(jobs []*job, grants []grant, err error) {
+	if errors.As(err, new(unsent)) {
+		return
+	}
+	var lost []lostLease
+	for i, j := range jobs {
+		if grants == nil || grants[i].kind == "lease" || grants[i].kind == "" && !isReply(grants[i].err) {
+			lost = append(lost, lostLease{key: j.names.lease, token: j.token})
+		}
+	}
+	c.lose(lost...)
 }
 
 // lease is leases for one job.
 func (c *Cache) lease(ctx context.Context, j *job) (grant, error) {
-	grants, err := c.leases(ctx, []*job{j})
+	grants, stamps, err := c.leasesOnce(ctx, []*job{j}, j.tags)
 	if err != nil {
 		return grant{}, err
 	}
-	return grants[0], grants[0].err
+	g := grants[0]
+	g.stamps = stamps
+	return g, g.err
 }
 
 // stampCalls appends a run of the stamp script for each tag. All are stampable.
@@ -136,11 +190,11 @@ func stampsOf(tags []string, cmds []*redis.Cmd) (map[string]string, error) {
 	return stamps, nil
 }
 
-// stampable reports whether the stamps of all tags have a name for a tombstone: what depends on one that has none is
-// loaded and not stored, as a key without a lease is.
+// stampable reports whether the stamps of all tags have a name for a tombstone, and entries, which are JSON, can name the
+// tags: what depends on another one is loaded and not stored, as a key without a lease is.
 func stampable(tags []string) bool {
 	for _, tag := range tags {
-		if _, ok := protocol.HoldKey(protocol.StampKey(tag)); !ok {
+		if _, ok := protocol.HoldKey(protocol.StampKey(tag)); !ok || !utf8.ValidString(tag) {
 			return false
 		}
 	}
@@ -165,7 +219,20 @@ type filling struct {
 }
 
 // fill stores parcels, each under its job's lease.
-func (c *Cache) fill(ctx context.Context, parcels []parcel) ([]filling, error) {
+func (c *Cache) fill(ctx context.Context, parcels []parcel) []filling {
+	fillings := make([]filling, 0, len(parcels))
+	for chunk := range slices.Chunk(parcels, pipelineMost) {
+		more, err := c.fillOnce(ctx, chunk)
+		if err != nil {
+			return append(fillings, slices.Repeat([]filling{{err: err}}, len(parcels)-len(fillings))...)
+		}
+		fillings = append(fillings, more...)
+	}
+	return fillings
+}
+
+// fillOnce is fill in one pipeline.
+func (c *Cache) fillOnce(ctx context.Context, parcels []parcel) ([]filling, error) {
 	calls := make([]call, len(parcels))
 	var tags []string
 	for i, p := range parcels {
@@ -174,7 +241,7 @@ func (c *Cache) fill(ctx context.Context, parcels []parcel) ([]filling, error) {
 	}
 	slices.Sort(tags)
 	tags = slices.Compact(tags)
-	return send(ctx, c.redis, "fill", func(ctx context.Context) ([]filling, error) {
+	fillings, err := send(ctx, c.redis, "fill", func(ctx context.Context) ([]filling, error) {
 		cmds, stamps, err := c.redis.run(ctx, calls, tags)
 		if err != nil {
 			return nil, err
@@ -186,13 +253,53 @@ func (c *Cache) fill(ctx context.Context, parcels []parcel) ([]filling, error) {
 		}
 		return fillings, nil
 	})
+	c.redis.writes.note(false, err)
+	for _, f := range fillings {
+		c.redis.writes.note(f.accepted, f.err)
+	}
+	return fillings, err
 }
 
-// release gives a lease back.
-func (c *Cache) release(ctx context.Context, n names, lease string) {
-	calls := []call{{releaseScript, []string{n.lease}, []any{lease}}}
-	_, _ = send(ctx, c.redis, "release", func(ctx context.Context) (struct{}, error) {
+// giveBack releases the leases that jobs hold, also when their context has ended or the process is about to end.
+func (c *Cache) giveBack(ctx context.Context, jobs ...*job) {
+	var held []*job
+	for _, j := range jobs {
+		if j.lease != "" {
+			held = append(held, j)
+		}
+	}
+	for chunk := range slices.Chunk(held, pipelineMost) {
+		calls := make([]call, len(chunk))
+		for i, j := range chunk {
+			calls[i] = releaseCall(j.names.lease, j.lease)
+		}
+		if err := c.runReleases(context.WithoutCancel(ctx), calls); classify(err) == nil {
+			continue
+		}
+		for _, j := range chunk {
+			token, _, _ := strings.Cut(j.lease, ":")
+			c.lose(lostLease{key: j.names.lease, token: token})
+		}
+	}
+}
+
+// giveBackAtLast is giveBack where nobody would recover a panic of the client.
+func (c *Cache) giveBackAtLast(ctx context.Context, jobs ...*job) {
+	defer func() {
+		if recover() != nil {
+			c.counts.failed()
+		}
+	}()
+	c.giveBack(ctx, jobs...)
+}
+
+func releaseCall(key, lease string) call { return call{releaseScript, []string{key}, []any{lease}} }
+
+// runReleases runs the calls in one pipeline.
+func (c *Cache) runReleases(ctx context.Context, calls []call) error {
+	_, err := send(ctx, c.redis, "release", func(ctx context.Context) (struct{}, error) {
 		_, _, err := c.redis.run(ctx, calls, nil)
 		return struct{}{}, err
-	}) // a lease that is not given back ends by itself
+	})
+	return err
 }

@@ -60,7 +60,7 @@ func (c *Cache) subscription(ctx context.Context, h *hearing) (stood bool, err e
 	defer sub.Close()
 	receptions, stop := make(chan reception), make(chan struct{})
 	defer close(stop)
-	c.launch(func() { receive(ctx, sub, receptions, stop) })
+	c.launchIn(&c.ears, func() { receive(ctx, sub, receptions, stop) })
 	ticker := time.NewTicker(c.config.Memory.Period / 4)
 	defer ticker.Stop()
 	nonce, asked, late := "", time.Time{}, time.Now()
@@ -152,9 +152,7 @@ func (c *Cache) hear(h *hearing, text string, now time.Time) {
 
 // obey tells the memory and, where that closes or opens it, the log.
 func (c *Cache) obey(v verdict) {
-	before := c.memory.open.Load() != 0
-	c.memory.obey(v)
-	if before == v.open {
+	if !c.memory.obey(v) {
 		return
 	}
 	if v.open {

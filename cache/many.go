@@ -1,15 +1,12 @@
 package cache
 
-import (
-	"context"
-	"time"
+import "context"
 
-	"github.com/unstale/unstale/internal/sleep"
-)
-
-// FetchMany is Fetch for several keys: one round trip to each node for those that are cached, one more for the leases of
-// the others, which one call of load gets. load returns the values of the keys that exist, and the result has those that
-// were found. What a Fill decides is for all of that load. Its error is that of the whole call: see Fetch.
+// FetchMany is Fetch for several keys: one round trip to each node for every 500 that are cached, one more for the leases
+// of the others, which one call of load gets. load returns the values of the keys that exist, and the result has those that
+// were found. Its context is a Loader's. What a Fill decides is for all of that load. Its error is that of the whole call: see
+// Fetch. Callers of FetchMany in one process share loads. One that fails may do so by any of its keys: its error is also that of
+// callers who wait for it and want them all, and others load again.
 func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), p *Policy) (map[string]T, error) {
 	found := make(map[string]T, len(keys))
 	b := &group{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
@@ -19,7 +16,11 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		}
 		return err
 	}}
+	p = p.on(c.config.Policy)
 	asked := make(map[string]bool, len(keys))
+	if c.life.Err() != nil {
+		return nil, ErrClosed
+	}
 	standing, err := c.standing(ctx, p)
 	if err != nil {
 		return nil, err
@@ -57,6 +58,8 @@ type group struct {
 	c        *Cache
 	requests []*request
 	load     func(ctx context.Context, keys []string, each func(string, any)) error
+	arrival  uint64          // see outcome.counts
+	wanted   map[string]bool // the keys to load
 }
 
 // fetch returns what is known to exist of the group.
@@ -64,124 +67,71 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	if len(b.requests) == 0 {
 		return nil, ctx.Err()
 	}
+	b.arrival = b.c.events.Load()
 	mark := b.c.memory.mark()
 	readings, err := b.read(ctx)
 	if ended := ctx.Err(); ended != nil {
+		for range b.requests {
+			b.c.counts.read(absent)
+		}
 		return nil, ended
 	}
 	values := map[string]any{}
-	var missing, expired []*job
+	var missing, expired []*want
 	for i, r := range b.requests {
-		found := reading{}
+		w := &want{request: r, away: err != nil}
 		if err == nil {
-			found = readings[i]
+			w.found = readings[i]
 		}
 		if r.standing == loaded {
-			found = found.past()
+			w.found = w.found.past()
 		}
+		found := w.found
 		b.c.counts.read(found.state)
-		j := r.job(alone(flightID{name: r.name}), found.useless())
-		j.away = err != nil || found.state == foreign || !j.names.ok || !stampable(j.tags)
 		switch {
 		case found.state < stale:
-			missing = append(missing, j)
+			missing = append(missing, w)
 		case found.entry.Negative == 0:
 			values[r.key] = found.value
 			if found.state == fresh {
 				r.keep(found, mark)
 			}
 			if found.state == stale || found.early {
-				expired = append(expired, j)
+				expired = append(expired, w)
 			}
 		}
 	}
-	if len(expired) > 0 {
-		b.c.launch(func() {
-			ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-			defer cancel()
-			defer context.AfterFunc(b.c.life, cancel)()
-			_ = b.fill(ctx, expired, map[string]any{}, false)
-		})
+	b.refresh(ctx, expired)
+	err = b.fill(ctx, missing, values)
+	if err != nil && ctx.Err() == nil && !isNotFound(err) && b.bridge(ctx, missing, values) {
+		err = nil
 	}
-	if len(missing) == 0 {
-		return values, nil
-	}
-	return values, b.fill(ctx, missing, values, true)
+	return values, err
 }
 
-// fill loads the values of jobs, each under its lease if it can be had, and waits for those that others load.
-func (b *group) fill(ctx context.Context, jobs []*job, values map[string]any, wait bool) error {
-	end := time.Now().Add(b.c.config.Lease)
-	for pause := firstPause; len(jobs) > 0; pause = min(2*pause, longestPause) {
-		mine, others := b.acquire(ctx, jobs, values)
-		if time.Now().After(end) {
-			mine, others = append(mine, others...), nil // whoever holds those has had time enough
+// bridge lets the old values of what nothing is known about stand in, and reports whether there is one of each that Redis
+// still holds: an invalidation takes it away.
+func (b *group) bridge(ctx context.Context, wants []*want, values map[string]any) bool {
+	left := &group{c: b.c}
+	var old []reading
+	for _, w := range wants {
+		if w.known {
+			continue
 		}
-		if len(mine) > 0 {
-			if err := b.perform(ctx, mine, values); err != nil {
-				return err
-			}
+		if w.found.state != onError {
+			return false
 		}
-		if jobs = others; len(jobs) == 0 || !wait {
-			return nil
-		}
-		if sleep.For(ctx, jittered(pause)) != nil {
-			return ctx.Err()
-		}
+		left.requests, old = append(left.requests, w.request), append(old, w.found)
 	}
-	return nil
-}
-
-// acquire asks for all leases at once. Values that others have stored meanwhile go to values. It returns the jobs to load
-// for, with a lease or without, and those that somebody else loads.
-func (b *group) acquire(ctx context.Context, jobs []*job, values map[string]any) (mine, others []*job) {
-	var asking []*job
-	for _, j := range jobs {
-		if j.away {
-			mine = append(mine, j)
-		} else {
-			asking = append(asking, j)
-		}
-	}
-	if len(asking) == 0 {
-		return mine, nil
-	}
-	mark := b.c.memory.mark()
-	grants, err := b.c.leases(ctx, asking)
+	again, err := left.read(ctx)
 	if err != nil {
-		for _, j := range asking {
-			j.away = true
-		}
-		return append(mine, asking...), nil
+		return false
 	}
-	for i, j := range asking {
-		switch g := grants[i]; g.kind {
-		case "lease":
-			j.granted(g, mark)
-			mine = append(mine, j)
-		case "taken":
-			if j.standing == loaded {
-				mine = append(mine, j)
-			} else {
-				others = append(others, j)
-			}
-		case "value":
-			found, err := j.judge(ctx, []byte(g.text), g.stamps)
-			switch {
-			case err == nil && found.state == fresh && j.standing != loaded:
-				j.keepIf(found, mark)
-				if found.entry.Negative == 0 {
-					values[j.key] = found.value
-				}
-			case err == nil && found.state != foreign:
-				j.useless = found.useless()
-				others = append(others, j) // asks again
-			default:
-				mine = append(mine, j)
-			}
-		default: // held or refused: loaded and not stored
-			mine = append(mine, j)
+	for i, r := range left.requests {
+		if !old[i].standsAs(again[i]) {
+			return false
 		}
+		values[r.key] = again[i].value
 	}
-	return mine, others
+	return true
 }

@@ -2,14 +2,17 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -132,6 +135,76 @@ func TestFetchManyStale(t *testing.T) {
 	})
 }
 
+// Expired values stand in for a loader that fails if each key has one that was not invalidated meanwhile.
+func TestFetchManyStaleOnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{})
+	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour})
+	var asked [][]string
+	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b", "no"}, manyOf(&asked, "1"), policy)
+	must(t, err)
+	w.age("a", 2*time.Minute)
+	w.age("b", 2*time.Minute)
+	broken := errors.New("the database is away")
+	during := func() {}
+	load := func(context.Context, []string) (map[string]string, error) { during(); return nil, broken }
+	got, err := cache.FetchMany(t.Context(), c, []string{"a", "b", "no"}, load, policy)
+	if err != nil || !maps.Equal(got, map[string]string{"a": "a1", "b": "b1"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	_, err = cache.FetchMany(t.Context(), c, []string{"a", "c"}, load, policy)
+	wantError(t, "one without a value", err, broken)
+	_, err = cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(context.Context, []string) (map[string]string, error) { return nil, cache.ErrNotFound }, policy)
+	wantError(t, "rows that are gone", err, cache.ErrNotFound)
+	during = func() { w.unlink("b") }
+	_, err = cache.FetchMany(t.Context(), c, []string{"a", "b"}, load, policy)
+	wantError(t, "one that is invalidated", err, broken)
+}
+
+// What the loader of the same call has said of a key counts, and no older value of it: here that it is gone, while another
+// process has the lease of the other key, for which the loader fails then.
+func TestFetchManyBridgesWhatIsUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, other := w.cache(cache.Config{}), w.cache(cache.Config{})
+	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour, NegativeTTL: -1})
+	var asked [][]string
+	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, manyOf(&asked, "1"), policy)
+	must(t, err)
+	w.age("a", 2*time.Minute)
+	w.age("b", 2*time.Minute)
+	lease, err := other.Lease(t.Context(), "b", policy)
+	must(t, err)
+	got, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) {
+		if slices.Contains(keys, "a") {
+			lease.Release(t.Context())
+			return nil, nil
+		}
+		return nil, errors.New("the database is away")
+	}, policy)
+	if err != nil || !maps.Equal(got, map[string]string{"b": "b1"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// The caller's deadline is its own: the loader has not taken too long.
+func TestFetchManyAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := cachetest.New(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := cache.FetchMany(ctx, c, []string{"k"}, func(ctx context.Context, _ []string) (map[string]string, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, nil)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cache.ErrLoadTimeout) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // In Cluster the keys of one call lie on several nodes.
 func TestCluster(t *testing.T) {
 	t.Parallel()
@@ -196,5 +269,198 @@ func TestFetchManyGivesLeasesBack(t *testing.T) {
 		}
 		must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		must(t, w.client.FlushDB(t.Context()).Err())
+	}
+}
+
+// Thousands of keys in one call get one load. They are sent in several pipelines, each within Timeout.
+func TestFetchManyOfThousands(t *testing.T) {
+	t.Parallel()
+	w, sent := newWorld(t), &journal{}
+	c := w.cache(cache.Config{Hooks: cache.Hooks{Redis: sent.hook}})
+	keys := make([]string, 1_700)
+	for i := range keys {
+		keys[i] = fmt.Sprint("k", i)
+	}
+	loads := 0
+	for _, want := range []map[string]int{{"read": 4, "lease": 4, "fill": 4}, {"read": 4}} {
+		verbs := map[string]int{}
+		for _, verb := range sent.since(func() {
+			got, err := cache.FetchMany(t.Context(), c, keys, func(_ context.Context, keys []string) (map[string]string, error) {
+				loads++
+				values := map[string]string{}
+				for _, key := range keys {
+					values[key] = key + "'s"
+				}
+				return values, nil
+			}, cache.Moderate.Tagged("t"))
+			if err != nil || len(got) != len(keys) || got["k1699"] != "k1699's" {
+				t.Errorf("%d values, %v", len(got), err)
+			}
+		}) {
+			verbs[verb]++
+		}
+		if !maps.Equal(verbs, want) {
+			t.Errorf("sent %v, wanted %v", verbs, want)
+		}
+	}
+	if s := c.Statistics(); loads != 1 || s.Sets != 1_700 || s.L2Hits != 1_700 {
+		t.Errorf("%d loads, %+v", loads, s)
+	}
+	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(context.Context, []string) (map[string]string, error) { return nil, context.Canceled }, nil)
+	wantError(t, "a load that fails", err, context.Canceled)
+	for _, key := range []string{"a", "b"} {
+		if text := w.stored("lock:fill:{" + key + "}"); text != "" {
+			t.Errorf("the lease of %s is still there", key)
+		}
+	}
+}
+
+// An expired value is loaded again in the background under a lease only, since nobody gets the result of a load that cannot be
+// stored; and once for each key and process, however many ask.
+func TestFetchManyRefreshesOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, sent := cachetest.NewStore(t), &journal{}
+		c := store.Cache(cache.Config{Hooks: cache.Hooks{Redis: sent.hook}})
+		policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: time.Hour})
+		var asked [][]string
+		stale := func(what string, load func(context.Context, []string) (map[string]string, error), want map[string]string, verbs string) {
+			t.Helper()
+			sent := sent.since(func() {
+				got, err := cache.FetchMany(t.Context(), c, slices.Collect(maps.Keys(want)), load, policy)
+				if err != nil || !maps.Equal(got, want) {
+					t.Errorf("%s: got %v, %v, wanted %v", what, got, err, want)
+				}
+				synctest.Wait()
+			})
+			if fmt.Sprint(sent) != verbs {
+				t.Errorf("%s: sent %v, wanted %s", what, sent, verbs)
+			}
+		}
+		stale("first", manyOf(&asked, "1"), map[string]string{"a": "a1", "b": "b1"}, "[read lease fill]")
+		store.Advance(2 * time.Minute)
+		held := store.Cache(cache.Config{}) // the tombstone is a key like any other
+		wantFetch(t, "tombstone", held, "lock:hold:{a}", (&database{value: "held"}).read, nil, "held", cache.FromLoader)
+		asked = nil
+		stale("a is held", manyOf(&asked, "2"), map[string]string{"a": "a1", "b": "b1"}, "[read lease fill]")
+		if fmt.Sprint(asked) != "[[b]]" {
+			t.Errorf("loads of %v, wanted one of b", asked)
+		}
+		must(t, held.Delete(t.Context(), "lock:hold:{a}"))
+
+		release := make(chan struct{})
+		slow := func(ctx context.Context, keys []string) (map[string]string, error) {
+			<-release
+			return manyOf(&asked, "3")(ctx, keys)
+		}
+		stale("one refresh", slow, map[string]string{"a": "a1"}, "[read lease]")
+		stale("while it runs", slow, map[string]string{"a": "a1"}, "[read]")
+		close(release)
+		synctest.Wait()
+		stale("then", slow, map[string]string{"a": "a3"}, "[read]")
+
+		store.Advance(2 * time.Minute)
+		hold := make(chan struct{})
+		got, err := cache.Fetch(t.Context(), c, "a", func(context.Context) (string, error) { <-hold; return "a4", nil }, policy)
+		if err != nil || got != "a3" {
+			t.Errorf("Fetch: %v, %v", got, err)
+		}
+		synctest.Wait()
+		stale("while Fetch refreshes", slow, map[string]string{"a": "a3"}, "[read]")
+		close(hold)
+		synctest.Wait()
+		store.Advance(2 * time.Minute)
+		stale("again", manyOf(&asked, "5"), map[string]string{"a": "a4"}, "[read lease fill]")
+		stale("at last", slow, map[string]string{"a": "a5"}, "[read]")
+	})
+}
+
+// Close ends the wait for a key that another process loads.
+func TestFetchManyWaitsUntilClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := cachetest.NewStore(t)
+		c, other := store.Cache(cache.Config{}), store.Cache(cache.Config{})
+		lease, err := other.Lease(t.Context(), "k", nil)
+		must(t, err)
+		defer lease.Release(t.Context())
+		begun, errs := time.Now(), make(chan error, 1)
+		go func() {
+			_, err := cache.FetchMany(t.Context(), c, []string{"k"}, manyOf(new([][]string), "1"), nil)
+			errs <- err
+		}()
+		synctest.Wait()
+		must(t, c.Close())
+		wantError(t, "after Close", <-errs, cache.ErrClosed)
+		if waited := time.Since(begun); waited != 0 { // by the bubble's clock
+			t.Errorf("it waited for %v", waited)
+		}
+	})
+}
+
+// Close waits until FetchMany has given its leases back: the client may be closed next.
+func TestCloseGivesLeasesOfManyBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := cachetest.NewStore(t)
+		other := store.Cache(cache.Config{})
+		c := store.Cache(cache.Config{Hooks: cache.Hooks{Redis: func(ctx context.Context, verb string) (context.Context, func(error)) {
+			if verb == "release" {
+				time.Sleep(10 * time.Millisecond) // by the bubble's clock: after all that does not wait for it
+			}
+			return ctx, nil
+		}}})
+		errs := make(chan error, 1)
+		go func() {
+			_, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(ctx context.Context, _ []string) (map[string]string, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}, nil)
+			errs <- err
+		}()
+		synctest.Wait()
+		must(t, c.Close())
+		lease, err := other.Lease(t.Context(), "k", nil)
+		if err != nil {
+			t.Errorf("after Close: %v", err)
+		} else {
+			lease.Release(t.Context())
+		}
+		wantError(t, "FetchMany", <-errs, cache.ErrClosed)
+	})
+}
+
+// The stamp of a tag that only the loader names is read once for all keys, and counts as it does for one: if it was seen before
+// the load, and stood all the time.
+func TestFetchManyReadsLateTagsOnce(t *testing.T) {
+	t.Parallel()
+	store, sent := cachetest.NewStore(t), &journal{}
+	c := store.Cache(cache.Config{Hooks: cache.Hooks{Redis: sent.hook}})
+	for _, round := range []struct {
+		during func()
+		verbs  string
+	}{
+		{func() {}, "[read lease stamps release]"}, // nobody has seen the stamp
+		{func() { store.InvalidateTags("late") }, "[read lease stamps release]"},
+		{func() {}, "[read lease stamps fill]"},
+		{func() {}, "[read stamps]"},
+	} {
+		verbs := sent.since(func() {
+			got, err := cache.FetchMany(t.Context(), c, []string{"a", "b", "no"}, func(ctx context.Context, keys []string) (map[string]string, error) {
+				round.during()
+				cache.FillFrom(ctx).Tag("late")
+				return manyOf(new([][]string), "1")(ctx, keys)
+			}, nil)
+			if err != nil || len(got) != 2 {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+		if fmt.Sprint(verbs) != round.verbs {
+			t.Errorf("sent %v, wanted %s", verbs, round.verbs)
+		}
+	}
+	store.InvalidateTags("late")
+	if got, err := cache.Get[string](t.Context(), c, "a"); !errors.Is(err, cache.ErrMiss) {
+		t.Errorf("after its tag is gone: %q, %v", got, err)
 	}
 }

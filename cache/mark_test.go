@@ -25,3 +25,19 @@ func TestMarksFromBeforeOpening(t *testing.T) {
 		t.Error("nothing is kept")
 	}
 }
+
+// What a subscription brings while the memory closes does not open it again, and nothing comes in any more.
+func TestClosedMemoryStaysClosed(t *testing.T) {
+	t.Parallel()
+	m := newMemory(Config{Memory: Memory{Size: 10}}.WithDefaults())
+	m.obey(verdict{open: true})
+	mark := m.mark()
+	m.close()
+	m.close()
+	if m.obey(verdict{open: true}) || m.healthy() != ErrClosed {
+		t.Errorf("the memory is open again, and says %v", m.healthy())
+	}
+	if m.put("k", "v", nil, mark, time.Hour) || m.put("k", "v", nil, m.mark(), time.Hour) {
+		t.Error("a value is kept")
+	}
+}

@@ -3,11 +3,12 @@ package cache
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
+	"unicode/utf8"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/maypok86/otter/v2/stats"
@@ -25,20 +26,21 @@ type memory struct {
 	ttl    time.Duration
 	clock  *otter.CoarseClock
 	store  *otter.Cache[string, *kept] // by key without the prefix
-	hits   *stats.Counter
-	dead   atomic.Uint64 // hits of otter that gave nothing out
+	hits   *stats.Counter              // values that were given out: not all that the store has are
 
 	open    atomic.Uint64 // the generation to give out, or 0
 	current atomic.Uint64 // the generation of what is put now
+	doubts  atomic.Uint64 // how often something may have been missed
 	evicted atomic.Uint64 // invalidations heard
 
 	overflow overflow
 	logger   *slog.Logger
 
-	mu   sync.Mutex // held while something is put or evicted
-	log  evictionLog
-	tags map[string]weak.Pointer[tagCell]
-	why  error // for being closed
+	mu    sync.Mutex // held while something is put or evicted
+	log   evictionLog
+	tags  tagTable
+	why   error // for being closed
+	ended bool  // nothing opens it any more
 }
 
 // A kept value. Its own tags' cells say whether a tag was invalidated.
@@ -49,14 +51,11 @@ type kept struct {
 	tags       []*tagCell
 }
 
-// A tagCell is shared by all values of a tag.
-type tagCell struct{ gone atomic.Bool }
-
 // A mark is taken before a value is asked for: see put.
 type mark struct {
-	at         uint64 // the number of the next eviction
-	generation uint64 // of what is put now
-	open       uint64 // the generation that was given out, 0 for none
+	at     uint64 // the number of the next eviction
+	doubts uint64 // so far
+	open   uint64 // the generation that was given out, 0 for none
 }
 
 var errNotListening = errors.New("nothing is given out from memory: not subscribed yet")
@@ -64,21 +63,21 @@ var errNotListening = errors.New("nothing is given out from memory: not subscrib
 func newMemory(config Config) *memory {
 	m := &memory{
 		prefix: config.Prefix, ttl: config.Memory.TTL, clock: otter.NewCoarseClock(clockResolution), hits: stats.NewCounter(),
-		tags: map[string]weak.Pointer[tagCell]{}, why: errNotListening, log: newEvictionLog(), logger: config.Logger,
+		why: errNotListening, log: newEvictionLog(), logger: config.Logger,
 	}
 	if s := config.Memory.MaxStaleness; s > 0 {
 		m.ttl = min(m.ttl, s)
 	}
 	m.current.Store(1)
 	m.store = otter.Must(&otter.Options[string, *kept]{
-		MaximumSize: config.Memory.Size, Clock: m.clock, StatsRecorder: m.hits,
+		MaximumSize: config.Memory.Size, Clock: m.clock,
 		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *kept]) time.Duration { return e.Value.life }),
 	})
 	return m
 }
 
-// get returns the value of a key.
-func (m *memory) get(key string) (any, bool) {
+// get returns the value of a key, if it bears the tags. Whoever gives it out counts it by hit.
+func (m *memory) get(key string, tags []string) (any, bool) {
 	if m == nil {
 		return nil, false
 	}
@@ -90,12 +89,13 @@ func (m *memory) get(key string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
-	if k.generation != open || k.gone() {
-		m.dead.Add(1)
+	if k.generation != open || k.gone() || !k.bears(tags) {
 		return nil, false
 	}
 	return k.value, true
 }
+
+func (m *memory) hit() { m.hits.RecordHits(1) }
 
 func (k *kept) gone() bool {
 	for _, tag := range k.tags {
@@ -106,6 +106,16 @@ func (k *kept) gone() bool {
 	return false
 }
 
+// bears reports whether the value was stored with all tags.
+func (k *kept) bears(tags []string) bool {
+	for _, tag := range tags {
+		if !slices.ContainsFunc(k.tags, func(cell *tagCell) bool { return cell.name == tag }) {
+			return false
+		}
+	}
+	return true
+}
+
 // mark says what has been evicted so far. Take it before sending the command whose answer is to be put, and, for what is to
 // be filled, before its stamps are read.
 func (m *memory) mark() mark {
@@ -113,13 +123,13 @@ func (m *memory) mark() mark {
 		return mark{}
 	}
 	open := m.open.Load()
-	return mark{m.log.next.Load(), m.current.Load(), open}
+	return mark{m.log.next.Load(), m.doubts.Load(), open}
 }
 
 // put keeps a value for life, at most the configured one, unless the memory is closed or was so at the mark or since, or
-// something since the mark has evicted the key or one of its tags, or may have.
+// something since the mark has evicted the key or one of its tags, or may have; or no message can name one of them.
 func (m *memory) put(key string, value any, tags []string, since mark, life time.Duration) bool {
-	if life = min(life, m.lifetime()); life <= 0 {
+	if life = min(life, m.lifetime()); life <= 0 || !m.nameable(key, tags) {
 		return false
 	}
 	m.mu.Lock()
@@ -134,6 +144,12 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 		m.overflow.kept(m.logger)
 	}
 	return kept
+}
+
+// nameable reports whether messages can name a key and its tags: they are JSON, in which all is UTF-8.
+func (m *memory) nameable(key string, tags []string) bool {
+	unnamed := func(name string) bool { return !utf8.ValidString(name) }
+	return !unnamed(m.prefix+key) && !slices.ContainsFunc(tags, unnamed)
 }
 
 // insert is put where the log reaches back to the mark. The caller holds mu.
@@ -157,24 +173,14 @@ func (m *memory) lifetime() time.Duration {
 	return m.ttl
 }
 
-// cells are those of tags. The caller holds mu.
+// cells are those of tags, nil for none. The caller holds mu.
 func (m *memory) cells(tags []string) []*tagCell {
 	if len(tags) == 0 {
 		return nil
 	}
-	if len(m.tags) > 2*int(m.store.GetMaximum())+1024 {
-		for tag, cell := range m.tags {
-			if cell.Value() == nil {
-				delete(m.tags, tag)
-			}
-		}
-	}
 	cells := make([]*tagCell, len(tags))
 	for i, tag := range tags {
-		if cells[i] = m.tags[tag].Value(); cells[i] == nil {
-			cells[i] = &tagCell{}
-			m.tags[tag] = weak.Make(cells[i])
-		}
+		cells[i] = m.tags.cell(tag)
 	}
 	return cells
 }
@@ -202,63 +208,69 @@ func (m *memory) evictOwn(keys []string) {
 			m.store.Invalidate(key)
 		}
 		if tag, ok := strings.CutPrefix(name, protocol.StampPrefix); ok {
-			m.dropTag(tag)
+			m.tags.drop(tag)
 		}
 	}
 }
 
+// evictGlobs looks through everything for each pattern, and lets others in between two.
 func (m *memory) evictGlobs(patterns []protocol.Glob) {
+	for _, glob := range patterns {
+		m.evictGlob(glob)
+	}
+}
+
+func (m *memory) evictGlob(glob protocol.Glob) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, glob := range patterns {
-		m.log.addGlob(glob)
-		for key := range m.store.Keys() {
-			if glob.Match(m.prefix + key) {
-				m.store.Invalidate(key)
-			}
+	m.log.addGlob(glob)
+	for key := range m.store.Keys() {
+		if glob.Match(m.prefix + key) {
+			m.store.Invalidate(key)
 		}
-		for tag := range m.tags {
-			if glob.Match(protocol.StampKey(tag)) {
-				m.dropTag(tag)
-			}
+	}
+	for tag := range m.tags.cells {
+		if glob.Match(protocol.StampKey(tag)) {
+			m.tags.drop(tag)
 		}
 	}
 }
 
-// dropTag ends all values of a tag. The caller holds mu.
-func (m *memory) dropTag(tag string) {
-	if cell := m.tags[tag].Value(); cell != nil {
-		cell.gone.Store(true)
-	}
-	delete(m.tags, tag)
-}
-
-// clear forgets everything, and refuses what was asked for before.
+// clear forgets everything, and refuses what was asked for before. Nothing was missed: Redis may be filled with it.
 func (m *memory) clear() {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.empty(m.open.Load() != 0)
+	m.renew(m.open.Load() != 0)
 }
 
-// empty begins a new generation. The caller holds mu.
+// empty is for what may have been missed: see doubted. The caller holds mu.
 func (m *memory) empty(open bool) {
+	m.doubts.Add(1)
+	m.renew(open)
+}
+
+// renew begins a new generation. The caller holds mu.
+func (m *memory) renew(open bool) {
 	next := m.current.Add(1)
 	if open {
 		m.open.Store(next)
 	} else {
 		m.open.Store(0)
 	}
-	m.tags = map[string]weak.Pointer[tagCell]{}
+	m.tags = tagTable{}
 	m.store.InvalidateAll()
 }
 
-// obey does what a hearing says.
-func (m *memory) obey(v verdict) {
+// obey does what a hearing says, and reports whether that has opened or closed the memory.
+func (m *memory) obey(v verdict) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ended {
+		return false
+	}
 	wasOpen := m.open.Load() != 0
 	m.why = v.why
 	switch {
@@ -267,6 +279,7 @@ func (m *memory) obey(v verdict) {
 	case v.open && !wasOpen:
 		m.open.Store(m.current.Load())
 	}
+	return wasOpen != v.open
 }
 
 func (m *memory) healthy() error {
@@ -281,13 +294,17 @@ func (m *memory) healthy() error {
 	return m.why
 }
 
+// close empties and closes the memory for good.
 func (m *memory) close() {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.why = ErrClosed
+	if m.ended {
+		return
+	}
+	m.ended, m.why = true, ErrClosed
 	m.empty(false)
 	m.store.StopAllGoroutines()
 	m.clock.Stop()
@@ -295,5 +312,5 @@ func (m *memory) close() {
 
 // doubted reports whether something may have been missed since a mark.
 func (m *memory) doubted(since mark) bool {
-	return m != nil && m.current.Load() != since.generation
+	return m != nil && m.doubts.Load() != since.doubts
 }

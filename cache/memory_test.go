@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -87,6 +88,7 @@ func TestMemory(t *testing.T) {
 	if s := c.Statistics(); s.L1Hits != 2 || s.L1Size != 2 {
 		t.Errorf("%+v", s)
 	}
+	policies := map[string]*cache.Policy{"k": nil, "tagged": cache.Moderate.Tagged("t")}
 	for _, e := range []struct {
 		key  string
 		name string
@@ -97,7 +99,7 @@ func TestMemory(t *testing.T) {
 		{"tagged", protocol.StampKey("t"), protocol.Message{Keys: []string{protocol.StampKey("t")}}},
 	} {
 		value := fmt.Sprint(e.m)
-		policy := cache.Moderate.Tagged("t")
+		policy := policies[e.key]
 		wantFetch(t, value, c, e.key, w.db.read, policy, w.db.value, cache.FromMemory)
 		w.commit(value, e.name)
 		before := c.Statistics().Invalidations
@@ -108,7 +110,7 @@ func TestMemory(t *testing.T) {
 		w.unlink("p:k", "p:tagged")
 		must(t, c.Delete(t.Context(), "k", "tagged"))
 		for _, key := range []string{"k", "tagged"} {
-			wantFetch(t, value, c, key, w.db.read, policy, value, cache.FromLoader)
+			wantFetch(t, value, c, key, w.db.read, policies[key], value, cache.FromLoader)
 		}
 	}
 	w.db.set("newest")
@@ -158,6 +160,41 @@ func TestMemoryIsRaced(t *testing.T) {
 				wantAnswer(t, "the caller from before", early, "old")
 				wantFetch(t, "the caller from after", c, "k", w.db.read, policy, "new", cache.FromLoader)
 			})
+		}
+	}
+}
+
+// What no message can name is not kept in memory: a key or a tag that is not UTF-8.
+func TestMemoryKeepsWhatMessagesCanName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	channel := "c:" + t.Name()
+	c := w.cache(cache.Config{Prefix: "p:", Memory: memoryOf(channel)})
+	b := w.beat(channel, "e")
+	open(t, c)
+	for _, e := range []struct {
+		key, tag string
+		kept     cache.Source
+	}{
+		{"café", "thé", cache.FromMemory},
+		{"\uFFFD", "\uFFFD", cache.FromMemory},
+		{"caf\xe9", "thé", cache.FromRedis},
+		{"cafe", "th\xe9", cache.FromLoader}, // nor can an entry name it
+	} {
+		policy := cache.Moderate.Tagged(e.tag)
+		for _, gone := range []string{"p:" + e.key, protocol.StampKey(e.tag)} {
+			what := fmt.Sprintf("%q of tag %q, %q", e.key, e.tag, gone)
+			w.db.set("before " + what)
+			value := w.db.value
+			wantFetch(t, what+": first", c, e.key, w.db.read, policy, value, cache.FromLoader)
+			wantFetch(t, what+": second", c, e.key, w.db.read, policy, value, e.kept)
+			w.commit(what, gone)
+			before := c.Statistics().Invalidations
+			b.publish(protocol.Message{Keys: []string{gone}})
+			testenv.Eventually(t, "the message", func() bool { return c.Statistics().Invalidations > before })
+			wantFetch(t, what+": after the message", c, e.key, w.db.read, policy, what, cache.FromLoader)
+			w.unlink("p:" + e.key)
+			must(t, c.Delete(t.Context(), e.key))
 		}
 	}
 }
@@ -236,9 +273,157 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 	open(t, c)
 	ctx := t.Context()
 	load := func(context.Context) (product, error) { return product{42, "a name of some length", 12.5}, nil }
-	_, err := cache.Fetch(ctx, c, "k", load, cache.Static)
+	for name, p := range map[string]*cache.Policy{"bare": cache.Static, "none": nil, "tagged": cache.Static.Tagged("a", "b", "c")} {
+		_, err := cache.Fetch(ctx, c, name, load, p)
+		must(t, err)
+		if n := testing.AllocsPerRun(1000, func() { _, _ = cache.Fetch(ctx, c, name, load, p) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// Memory keeps a bare value that was read from Redis no longer than Redis does.
+func TestPlainMemoryEndsWithRedis(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	channel := "c:" + t.Name()
+	w.beat(channel, "e")
+	p := cache.For(time.Hour)
+	writer := w.cache(cache.Config{Plain: true, Policy: p})
+	c := w.cache(cache.Config{Plain: true, Policy: p, Memory: memoryOf(channel)})
+	open(t, c)
+	many := func(ctx context.Context, keys []string) (map[string]string, error) {
+		value, err := w.db.read(ctx)
+		return map[string]string{keys[0]: value}, err
+	}
+	reads := map[string]func(key string) (string, error){
+		"Fetch": func(key string) (string, error) { return cache.Fetch(t.Context(), c, key, w.db.read, nil) },
+		"FetchMany": func(key string) (string, error) {
+			found, err := cache.FetchMany(t.Context(), c, []string{key}, many, nil)
+			return found[key], err
+		},
+		"Get": func(key string) (string, error) { return cache.Get[string](t.Context(), c, key) },
+	}
+	wantOld := func(what string, read func(string) (string, error), key string, l1 uint64) {
+		t.Helper()
+		before := c.Statistics()
+		got, err := read(key)
+		after := c.Statistics()
+		if got != "old" || err != nil || after.L1Hits-before.L1Hits != l1 || after.L2Hits-before.L2Hits != 1-l1 {
+			t.Errorf("%s: got %q, %v, %d from memory, want %d", what, got, err, after.L1Hits-before.L1Hits, l1)
+		}
+	}
+	type kept struct {
+		key  string
+		read func(string) (string, error)
+	}
+	var near, far []kept
+	for name, read := range reads {
+		for end, expire := range map[string]func(key string) error{
+			"none": func(key string) error { return w.client.Persist(t.Context(), key).Err() },
+			"far":  func(key string) error { return nil },
+			"near": func(key string) error { return w.client.PExpire(t.Context(), key, 3*time.Second).Err() },
+			"by Expire": func(key string) error {
+				wantOld(name+" before Expire", read, key, 0)
+				done, err := c.Expire(t.Context(), key, 3*time.Second)
+				if !done {
+					t.Errorf("%s: Expire did nothing", name)
+				}
+				return err
+			},
+		} {
+			key := name + " " + end
+			wantFetch(t, key, writer, key, w.db.read, nil, "old", cache.FromLoader)
+			must(t, expire(key))
+			wantOld(key, read, key, 0)
+			wantOld(key, read, key, 1)
+			if end == "none" || end == "far" {
+				far = append(far, kept{key, read})
+			} else {
+				near = append(near, kept{key, read})
+			}
+		}
+	}
+	w.db.set("new")
+	for _, k := range near {
+		testenv.Eventually(t, k.key+" to end", func() bool {
+			got, err := k.read(k.key)
+			return got == "new" || errors.Is(err, cache.ErrMiss)
+		})
+	}
+	for _, k := range far {
+		wantOld(k.key, k.read, k.key, 1)
+	}
+}
+
+// Where the server does not tell how long a bare value lives, memory keeps only what this process has stored.
+func TestPlainMemoryWithoutPTTL(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	must(t, w.client.Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-pttl").Err())
+	channel := "c:" + t.Name()
+	w.beat(channel, "e")
+	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0"), Plain: true, Memory: memoryOf(channel)})
+	open(t, c)
+	wantFetch(t, "own", c, "own", w.db.read, nil, "old", cache.FromLoader)
+	wantFetch(t, "own", c, "own", w.db.read, nil, "old", cache.FromMemory)
+	must(t, w.client.Set(t.Context(), "k", `"old"`, time.Hour).Err())
+	for range 3 {
+		wantFetch(t, "another's", c, "k", w.db.read, nil, "old", cache.FromRedis)
+	}
+	must(t, c.Healthy())
+}
+
+// A nil of an interface type is a value like any other, for callers of every such type; one of another type asks Redis.
+func TestNilInMemory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Memory: cache.Memory{Size: 10, Channel: "c:" + t.Name(), MaxStaleness: time.Minute}})
+	open(t, c)
+	for _, from := range []cache.Source{cache.FromLoader, cache.FromMemory} {
+		got, err := cache.FetchResult(t.Context(), c, "k", func(context.Context) (any, error) { return nil, nil }, nil)
+		if err != nil || got.Value != nil || got.Source != from {
+			t.Errorf("got %+v, %v, wanted it from %v", got, err, from)
+		}
+	}
+	other, err := cache.FetchResult(t.Context(), c, "k", func(context.Context) (fmt.Stringer, error) { return time.Second, nil }, nil)
+	if err != nil || other.Value != nil || other.Source != cache.FromMemory {
+		t.Errorf("another interface: got %+v, %v", other, err)
+	}
+	number, err := cache.FetchResult(t.Context(), c, "k", func(context.Context) (int, error) { return 5, nil }, nil)
+	if err != nil || number.Value != 0 || number.Source != cache.FromRedis {
+		t.Errorf("a number: got %+v, %v", number, err)
+	}
+}
+
+// Clear keeps out of memory what was asked for before. Redis takes it all the same, since nothing was missed.
+func TestClearDuringLoads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := stopAt("read")
+	c := w.cache(cache.Config{Memory: cache.Memory{Size: 10, Channel: "c:" + t.Name(), MaxStaleness: time.Minute}, Hooks: cache.Hooks{Redis: at.hook}})
+	open(t, c)
+	lease, err := c.Lease(t.Context(), "set", nil)
 	must(t, err)
-	if n := testing.AllocsPerRun(1000, func() { _, _ = cache.Fetch(ctx, c, "k", load, cache.Static) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	p := w.db.paused()
+	loading := fetchBeside(t, c, "loaded", p.load, nil)
+	<-p.read
+	c.Clear()
+	must(t, cache.Set(t.Context(), lease, "old"))
+	close(p.release)
+	wantAnswer(t, "the load", loading, "old")
+	at.armed.Store(true)
+	reading := fetchBeside(t, c, "set", w.db.read, nil)
+	<-at.reached
+	c.Clear()
+	close(at.goOn)
+	wantAnswer(t, "the read", reading, "old")
+	for _, key := range []string{"set", "loaded"} {
+		wantFetch(t, key, c, key, w.db.read, nil, "old", cache.FromRedis)
+		wantFetch(t, key+" again", c, key, w.db.read, nil, "old", cache.FromMemory)
+	}
+	if s := c.Statistics(); s.Refused != 0 || s.Sets != 2 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -89,7 +89,7 @@ func (r *reader) steps() []step {
 	return []step{
 		unlessEnded("asks", func(p *play) {
 			r.late = p.unlinked
-			if value, ok := p.memory.get(p.names.value); ok {
+			if value, ok := p.memory.get(p.names.value, nil); ok {
 				r.late = p.told // memory may lag behind the UNLINK until the message is there
 				p.served(r, value.(string))
 				return
@@ -219,7 +219,7 @@ func (s *stage) play(t *testing.T, order []int, readers, at int, event string) {
 	if at == len(order) {
 		p.insert(event, all[0])
 	}
-	if value, ok := p.memory.get(p.names.value); ok && value != "new" {
+	if value, ok := p.memory.get(p.names.value, nil); ok && value != "new" {
 		t.Errorf("memory holds %v: %v", value, p.trace)
 	}
 	if value := s.client.Get(t.Context(), p.names.value).Val(); value == "old" {

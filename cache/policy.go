@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -35,13 +36,16 @@ type Options struct {
 	// shorter. A negative one turns it off.
 	NegativeTTL time.Duration
 
-	// Tags name what the value depends on: invalidating one invalidates the value. See also Fill.Tag.
+	// Tags name what the value depends on: invalidating one invalidates the value. Callers of one key should name the
+	// same: a value that was stored without one of them is loaded again and replaced. What has one that is not UTF-8 is
+	// loaded and not stored. See also Fill.Tag.
 	Tags []string
 
-	// Sliding prolongs a value by TTL whenever it is read from Redis, at most once per TTL/4, until it is SlidingMax
-	// old. It excludes Stale and StaleOnError.
+	// Sliding stores a value that is prolonged by TTL whenever it is read from Redis, at most once per TTL/4, until it is
+	// SlidingMax old. The prolonging costs that read a second round trip. It excludes Stale and StaleOnError. What a value
+	// was stored with counts for all who read it, whatever their policy.
 	Sliding bool
-	// SlidingMax is the longest life of a sliding value, at least TTL.
+	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to Config.Jitter less.
 	SlidingMax time.Duration
 
 	// EarlyRefresh is the beta of XFetch (Vattani et al., 2015): callers load a new value in the background shortly
@@ -101,7 +105,7 @@ func NewPolicy(o Options) (*Policy, error) {
 	if o.StaleOnError < 0 {
 		refuse("StaleOnError is %v, wanted none or more", o.StaleOnError)
 	}
-	if o.EarlyRefresh < 0 {
+	if !(o.EarlyRefresh >= 0) || math.IsInf(o.EarlyRefresh, 1) {
 		refuse("EarlyRefresh is %v, wanted none or more", o.EarlyRefresh)
 	}
 	switch {
@@ -136,16 +140,41 @@ func NewPolicy(o Options) (*Policy, error) {
 	return p, nil
 }
 
-// Tagged returns a copy of the policy with more tags. It panics if one is empty.
+// Tagged returns a copy of the policy with more tags. A nil policy is Config.Policy. It panics if a tag is empty.
 func (p *Policy) Tagged(tags ...string) *Policy {
 	if slices.Contains(tags, "") {
 		panic("cache: an empty tag")
 	}
+	with := p.copied()
+	with.o.Tags = slices.Compact(slices.Sorted(slices.Values(slices.Concat(with.o.Tags, tags))))
+	with.plain = with.plain && len(with.o.Tags) == 0
+	return with
+}
+
+// on is what is meant by a policy that is nil, or was made of a nil one, where that is another.
+func (p *Policy) on(other *Policy) *Policy {
+	switch {
+	case p == nil:
+		return other
+	case p.o.TTL != 0:
+		return p
+	}
+	return other.Tagged(p.o.Tags...).After(p.after)
+}
+
+// copied is a copy to change. That of nil means nothing by itself: see on.
+func (p *Policy) copied() *Policy {
+	if p == nil {
+		return &Policy{}
+	}
 	with := *p
-	with.o.Tags = slices.Compact(slices.Sorted(slices.Values(slices.Concat(p.o.Tags, tags))))
-	with.plain = false
 	return &with
 }
 
-// TTL is Options.TTL.
-func (p *Policy) TTL() time.Duration { return p.o.TTL }
+// TTL is Options.TTL, and 0 for a policy that was made of none: that of Config.Policy counts then.
+func (p *Policy) TTL() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return p.o.TTL
+}

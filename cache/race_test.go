@@ -2,12 +2,16 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
@@ -175,6 +179,8 @@ type slowCodec struct {
 	begun, goOn chan struct{}
 }
 
+func (slowCodec) Name() string { return "slow" }
+
 func (c slowCodec) Marshal(v any) ([]byte, error) {
 	c.begun <- struct{}{}
 	<-c.goOn
@@ -292,4 +298,72 @@ func TestDelete(t *testing.T) {
 		must(t, invalidate())
 		wantFetch(t, name, c, "k", w.db.read, policy, "newer", cache.FromLoader)
 	}
+}
+
+// An error may be about the old row as well as a value: it answers nobody who came after the load had begun. These share the
+// next load, and its error if it fails too: however many they are, one load runs at a time.
+func TestOldErrorsAnswerNobodyWhoComesLater(t *testing.T) {
+	t.Parallel()
+	discontinued := errors.New("the product is discontinued")
+	for name, fail := range map[string]func() error{
+		"error":  func() error { return discontinued },
+		"panic":  func() error { panic("there is no price") },
+		"Goexit": func() error { runtime.Goexit(); return nil },
+	} {
+		for _, cured := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " ", cured), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					store := cachetest.NewStore(t)
+					c, p := store.Cache(cache.Config{}), (&database{value: "old"}).paused()
+					load := func(ctx context.Context) (string, error) {
+						value, _ := p.load(ctx)
+						if value == "old" {
+							return "", fail()
+						}
+						return value, nil
+					}
+					first := fetchBeside(t, c, "k", load, nil)
+					<-p.read
+					if cured {
+						p.db.set("new")
+						store.Invalidate("k")
+					}
+					others := make([]<-chan answer, 20)
+					for i := range others {
+						others[i] = fetchBeside(t, c, "k", load, nil)
+					}
+					synctest.Wait() // until they wait for the first
+					close(p.release)
+					if got := <-first; got.err == nil {
+						t.Errorf("the first got %q", got.value)
+					}
+					for i, other := range others {
+						if got := <-other; (got.err == nil) != cured || got.err == nil && got.value != "new" {
+							t.Errorf("caller %d got %q, %v", i, got.value, got.err)
+						}
+					}
+					if n := p.db.reads.Load(); n != 2 {
+						t.Errorf("%d loads, wanted 2", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A load that hangs says nothing about a row: all that wait are told at its hard timeout, and none waits for another.
+func TestHangingLoadAnswersAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, p := cachetest.New(t), (&database{value: "old"}).paused()
+		first := fetchBeside(t, c, "k", p.load, nil)
+		<-p.read
+		second := fetchBeside(t, c, "k", p.load, nil)
+		wantError(t, "the first", (<-first).err, cache.ErrLoadTimeout)
+		wantError(t, "the second", (<-second).err, cache.ErrLoadTimeout)
+		if n := p.db.reads.Load(); n != 1 {
+			t.Errorf("%d loads, wanted 1", n)
+		}
+	})
 }

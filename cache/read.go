@@ -52,40 +52,58 @@ func (r reading) past() reading {
 // raw is what one round trip brings.
 type raw struct {
 	text []byte
-	list bool // the key holds no text
+	list bool          // the key holds no text
+	life time.Duration // of a bare value in memory: see request.asksLife
 }
 
-// read asks Redis for a key's value, and judges it. The error is that Redis is away, or the caller's context's.
+// read asks Redis for a key's value, judges it, and prolongs it where it slides. The error is that Redis is away, or the
+// caller's context's.
 func (r *request) read(ctx context.Context) (reading, error) {
-	if len(r.p.o.Tags) == 0 && !r.c.redis.clock.due() {
-		slide := r.slide()
-		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return get(ctx, r.c.redis.client, r.name, slide).Bytes() })
-		got, err := rawOf(text, err)
+	var raw raw
+	var stamps map[string]string
+	if len(r.p.o.Tags) == 0 && !r.asksLife() && !r.c.redis.clock.due() {
+		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return r.c.redis.client.Get(ctx, r.name).Bytes() })
+		if raw, err = rawOf(text, err); err != nil {
+			return reading{}, err
+		}
+	} else {
+		raws, read, err := r.c.readRaw(ctx, []*request{r})
 		if err != nil {
 			return reading{}, err
 		}
-		return r.judgeRaw(ctx, got, nil)
+		raw, stamps = raws[0], read
 	}
-	raws, stamps, err := r.c.readRaw(ctx, []*request{r})
-	if err != nil {
-		return reading{}, err
+	found, err := r.judgeRaw(ctx, raw, stamps)
+	if err != nil || !r.slides(&found) {
+		return found, err
 	}
-	return r.judgeRaw(ctx, raws[0], stamps)
+	return r.slide(ctx, found)
 }
 
-// readRaw is one GET or GETEX for each request, with the stamps of their policy's tags, and now and then with Redis' time.
-// All have one policy.
+// asksLife reports whether a read asks for how long a value has to live too. A bare value does not say it, and memory must
+// not keep it for longer.
+func (r *request) asksLife() bool {
+	return r.c.config.Plain && r.c.memory != nil && !r.p.o.SkipMemory && !r.untyped
+}
+
+// readRaw is one GET for each request, with the stamps of their policy's tags, and now and then with Redis' time. All have
+// one policy.
 func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[string]string, error) {
 	b := c.redis
-	tags, due, sent := requests[0].p.o.Tags, b.clock.due(), time.Now()
+	tags, due, lives, sent := requests[0].p.o.Tags, b.clock.due(), requests[0].asksLife(), time.Now()
 	type answer struct {
 		raws   []raw
 		stamps map[string]string
 	}
 	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
 		cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			if lives { // before the values: one that ends in between is not given the time of what comes after it
+				for _, r := range requests {
+					p.PTTL(ctx, r.name)
+				}
+			}
 			for _, r := range requests {
-				get(ctx, p, r.name, r.slide())
+				p.Get(ctx, r.name)
 			}
 			readStamps(ctx, p, tags)
 			if due {
@@ -97,11 +115,15 @@ func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[st
 		if err := classify(err); err != nil {
 			return a, err
 		}
-		a.raws = make([]raw, len(requests))
-		for i := range requests {
-			if a.raws[i], err = rawOf(cmds[i].(*redis.StringCmd).Bytes()); err != nil {
-				return a, err
-			}
+		var left []redis.Cmder
+		if lives {
+			left, cmds = cmds[:len(requests)], cmds[len(requests):]
+		}
+		if a.raws, err = rawsOf(cmds[:len(requests)]); err != nil {
+			return a, err
+		}
+		for i, cmd := range left {
+			a.raws[i].life = requests[i].lifeOf(cmd.(*redis.DurationCmd), sent)
 		}
 		cmds = cmds[len(requests):]
 		if due {
@@ -115,17 +137,85 @@ func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[st
 	return got.raws, got.stamps, err
 }
 
-// getter is a client or a pipeline.
-type getter interface {
-	Get(ctx context.Context, key string) *redis.StringCmd
-	GetEx(ctx context.Context, key string, expiration time.Duration) *redis.StringCmd
+// lifeOf is how long memory may keep a bare value, by an answer to what was sent at sent: not at all where the server refuses
+// to tell, and as long as the policy says where the value has no end.
+func (r *request) lifeOf(left *redis.DurationCmd, sent time.Time) time.Duration {
+	switch life := left.Val(); {
+	case left.Err() != nil:
+		return 0
+	case life == noEnd:
+		return r.p.o.TTL
+	default:
+		return life - time.Since(sent)
+	}
 }
 
-func get(ctx context.Context, on getter, name string, slide time.Duration) *redis.StringCmd {
-	if slide > 0 {
-		return on.GetEx(ctx, name, slide)
+// noEnd is go-redis' answer to PTTL for a key without a time.
+const noEnd = time.Duration(-1)
+
+// slides reports whether a reading that is given out is to be prolonged now, and takes it as done. What the entry says
+// counts, whatever the reader's policy: only who has judged it knows whether it slides, by how much, and until when.
+func (r *request) slides(found *reading) bool {
+	e := &found.entry
+	if e.Idle <= 0 || found.state != fresh || e.Negative != 0 || r.untyped || r.standing == loaded {
+		return false
 	}
-	return on.Get(ctx, name)
+	every := time.Duration(min(e.Idle, longestTTL.Milliseconds())) * time.Millisecond / 4
+	return r.c.touched.due(r.name, r.c.redis.clock.now(), every)
+}
+
+// slide is slideAll for one request.
+func (r *request) slide(ctx context.Context, found reading) (reading, error) {
+	readings := []reading{found}
+	err := r.c.slideAll(ctx, []*request{r}, readings)
+	return readings[0], err
+}
+
+// slideAll prolongs what requests have found, all of which slides, by each entry's own time and not beyond its end. Where
+// the key holds something else by now, that is the reading. It has got that time too, by which it may end early, or stay in
+// Redis for longer; what it is good for is in it. A Redis that does not prolong leaves the reading what it was.
+func (c *Cache) slideAll(ctx context.Context, requests []*request, found []reading) error {
+	raws, err := send(ctx, c.redis, "slide", func(ctx context.Context) ([]raw, error) {
+		now := c.redis.clock.now()
+		cmds, err := c.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, r := range requests {
+				e := &found[i].entry
+				life := max(min(e.Idle, e.Expiry-now, longestTTL.Milliseconds()), 1)
+				p.GetEx(ctx, r.name, time.Duration(life)*time.Millisecond)
+			}
+			return nil
+		})
+		if err := classify(err); err != nil {
+			return nil, err
+		}
+		return rawsOf(cmds)
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			c.counts.failed()
+		}
+		return nil
+	}
+	for i, r := range requests {
+		if string(raws[i].text) == string(found[i].text) {
+			continue
+		}
+		if found[i], err = r.judgeRaw(ctx, raws[i], nil); err != nil { // the stamps at hand are from before
+			return err
+		}
+	}
+	return nil
+}
+
+// rawsOf are the answers to a pipeline's commands that read.
+func rawsOf(cmds []redis.Cmder) (raws []raw, err error) {
+	raws = make([]raw, len(cmds))
+	for i, cmd := range cmds {
+		if raws[i], err = rawOf(cmd.(*redis.StringCmd).Bytes()); err != nil {
+			return nil, err
+		}
+	}
+	return raws, nil
 }
 
 // rawOf tells a value from none, from a key that holds something else, and from a fault.
@@ -146,7 +236,11 @@ func (r *request) judgeRaw(ctx context.Context, got raw, stamps map[string]strin
 	if got.list {
 		return reading{state: foreign}, nil
 	}
-	return r.judge(ctx, got.text, stamps)
+	found, err := r.judge(ctx, got.text, stamps)
+	if r.c.config.Plain {
+		found.life = got.life
+	}
+	return found, err
 }
 
 // judge says what a text is good for. Stamps that are not among those at hand are read.
@@ -160,14 +254,14 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 		if err != nil {
 			return reading{text: text}, nil
 		}
-		return reading{state: fresh, text: text, value: value, life: r.p.o.TTL}, nil
+		return reading{state: fresh, text: text, value: value}, nil // memory keeps it only where its life is asked for
 	}
-	e, err := parseEntry(text, c.config.Codec)
+	e, value, err := parseEntry(text, c.config.Codec, r.decode)
 	switch {
 	case errors.Is(err, errForeign):
 		return reading{state: foreign, text: text}, nil
 	case err != nil:
-		return reading{text: text}, nil
+		return reading{entry: e, text: text}, nil
 	}
 	found := reading{entry: e, text: text}
 	now := c.redis.clock.now()
@@ -181,16 +275,15 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 	default:
 		return found, nil
 	}
+	if !bear(e.Tags, r.p.o.Tags) {
+		found.state = absent
+		return found, nil
+	}
 	if valid, err := c.stand(ctx, &e, stamps); err != nil || !valid {
 		found.state = absent
 		return found, err
 	}
-	if e.Negative == 0 {
-		if found.value, err = r.value(&e, text); err != nil {
-			found.state = absent
-			return found, nil
-		}
-	}
+	found.value = value
 	found.life = time.Duration(e.Expiry-now) * time.Millisecond
 	if e.Idle > 0 {
 		found.life = min(found.life, time.Duration(e.Idle)*time.Millisecond/4)
@@ -201,22 +294,6 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 		found.early = found.life <= 0
 	}
 	return found, nil
-}
-
-// value decodes the entry's. An entry of another writer may have its fields in another order.
-func (r *request) value(e *entry, text []byte) (any, error) {
-	codec, _ := codecNamed(e.Codec, r.c.config.Codec) // parseEntry has looked
-	value, err := r.decode(codec, e.Value)
-	if err == nil {
-		return value, nil
-	}
-	if other, parsed := parseOther(text); parsed == nil && other.Codec == e.Codec {
-		if value, again := r.decode(codec, other.Value); again == nil {
-			*e = other
-			return value, nil
-		}
-	}
-	return nil, err
 }
 
 // stand reports whether the entry's stamps stand, and reads those that are not at hand.
@@ -230,15 +307,21 @@ func (c *Cache) stand(ctx context.Context, e *entry, stamps map[string]string) (
 			missing = append(missing, tag)
 		}
 	}
-	if len(missing) > 0 {
-		more, err := c.stamps(ctx, missing)
-		if err != nil {
-			return false, err
-		}
-		maps.Copy(more, stamps)
-		stamps = more
+	stamps, err := c.withStamps(ctx, stamps, missing)
+	return err == nil && e.stands(stamps), err
+}
+
+// withStamps returns stamps and those of more tags, which it reads.
+func (c *Cache) withStamps(ctx context.Context, stamps map[string]string, more []string) (map[string]string, error) {
+	if len(more) == 0 {
+		return stamps, nil
 	}
-	return e.stands(stamps), nil
+	all, err := c.stamps(ctx, more)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(all, stamps)
+	return all, nil
 }
 
 // stamps reads stamps without making any.

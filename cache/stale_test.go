@@ -2,11 +2,15 @@ package cache_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -50,8 +54,10 @@ func TestStaleWhileRevalidate(t *testing.T) {
 	if n := w.db.reads.Load(); n != 1 {
 		t.Errorf("%d loads", n)
 	}
+	must(t, other.Close()) // the refreshes of both are over: they would take what is aged for something to refresh
+	must(t, c.Close())
 	w.age("k", 3*time.Hour)
-	wantFetch(t, "after the stale time", c, "k", w.db.read, policy, "new", cache.FromLoader)
+	wantFetch(t, "after the stale time", w.cache(cache.Config{}), "k", w.db.read, policy, "new", cache.FromLoader)
 }
 
 // A refresh that is under way when the row changes stores nothing old.
@@ -105,6 +111,36 @@ func TestStaleOnError(t *testing.T) {
 	wantError(t, "after the bound", err, broken)
 }
 
+// Whoever joins a load that fails is bridged by it too, and begins no other one: an expired value that Redis still holds is no
+// invalidated one.
+func TestStaleOnErrorOfAnOlderLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := cachetest.NewStore(t)
+		c, loads := store.Cache(cache.Config{}), 0
+		policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour})
+		wantFetch(t, "first", c, "k", (&database{value: "old"}).read, policy, "old", cache.FromLoader)
+		store.Advance(2 * time.Minute)
+		begun, release := make(chan struct{}), make(chan struct{})
+		fail := func(context.Context) (string, error) {
+			loads++
+			close(begun)
+			<-release
+			return "", errors.New("the database is away")
+		}
+		first := fetchBeside(t, c, "k", fail, policy)
+		<-begun
+		second := fetchBeside(t, c, "k", fail, policy)
+		synctest.Wait()
+		close(release)
+		wantAnswer(t, "first", first, "old")
+		wantAnswer(t, "second", second, "old")
+		if loads != 1 {
+			t.Errorf("%d loads, wanted 1", loads)
+		}
+	})
+}
+
 // With EarlyRefresh the value is replaced before it expires.
 func TestEarlyRefresh(t *testing.T) {
 	t.Parallel()
@@ -141,4 +177,165 @@ func TestSliding(t *testing.T) {
 	}
 	w.age("k", 2*time.Hour)
 	wantFetch(t, "after its hard end", c, "k", w.db.read, policy, "old", cache.FromLoader)
+}
+
+// Reading prolongs what slides by its own time and up to its own end, whatever the reader's policy, and leaves all else the
+// time that it has.
+func TestSlidingByItsOwnTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hour, minute := time.Hour.Milliseconds(), time.Minute.Milliseconds()
+	entry := func(more map[string]any) string {
+		e := map[string]any{"e": time.Now().UnixMilli() + 10*hour, "v": "old"}
+		maps.Copy(e, more)
+		text, err := json.Marshal(e)
+		must(t, err)
+		return string(text)
+	}
+	keeps, asked := 30*time.Minute, false
+	for name, test := range map[string]struct {
+		text string
+		left time.Duration
+	}{
+		"its own time":    {entry(map[string]any{"i": 5 * hour}), 5 * time.Hour},
+		"a shorter one":   {entry(map[string]any{"i": 10 * minute}), 10 * time.Minute},
+		"its own end":     {entry(map[string]any{"i": 5 * hour, "e": time.Now().UnixMilli() + 3*hour}), 3 * time.Hour},
+		"a huge time":     {entry(map[string]any{"i": int64(999_999_999_999_999_999)}), 10 * time.Hour},
+		"not sliding":     {entry(nil), keeps},
+		"negative":        {entry(map[string]any{"i": 5 * hour, "n": 1, "v": nil}), keeps},
+		"another format":  {entry(map[string]any{"i": 5 * hour, "f": 2}), keeps},
+		"another codec":   {entry(map[string]any{"i": 5 * hour, "c": "other"}), keeps},
+		"another's tag":   {entry(map[string]any{"i": 5 * hour, "t": map[string]string{"t": "gone"}}), keeps},
+		"another key":     {`"text of somebody else"`, keeps},
+		"another's entry": {`{"until":"noon"}`, keeps},
+	} {
+		for policyName, p := range map[string]*cache.Policy{"sliding": cache.Sliding(time.Minute, time.Hour), "static": cache.Static} {
+			key := name + " " + policyName
+			load := func(ctx context.Context) (string, error) {
+				cache.FillFrom(ctx).Skip()
+				return w.db.read(ctx)
+			}
+			many := func(ctx context.Context, _ []string) (map[string]string, error) {
+				cache.FillFrom(ctx).Skip()
+				return nil, nil
+			}
+			for readName, read := range map[string]func(c *cache.Cache){
+				"Fetch":     func(c *cache.Cache) { _, _ = cache.Fetch(t.Context(), c, key, load, p) },
+				"FetchMany": func(c *cache.Cache) { _, _ = cache.FetchMany(t.Context(), c, []string{"none", key}, many, p) },
+				"Get":       func(c *cache.Cache) { _, _ = cache.Get[string](t.Context(), c, key) },
+			} {
+				for range 2 {
+					c := w.cache(cache.Config{Policy: p})
+					if asked { // otherwise the read also asks for the time
+						_, _ = c.Has(t.Context(), "none")
+					}
+					asked = !asked
+					must(t, w.client.Set(t.Context(), key, test.text, keeps).Err())
+					read(c)
+					left := w.client.PTTL(t.Context(), key).Val()
+					if left > test.left || left < test.left-time.Minute {
+						t.Errorf("%s by %s: %v are left, want %v", key, readName, left, test.left)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What a loader, a negative result and Expire give a time to keeps it, also where the policy slides.
+func TestSlidingKeepsOtherTimes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := cache.MustPolicy(cache.Options{TTL: time.Minute, Sliding: true, SlidingMax: 24 * time.Hour, NegativeTTL: time.Hour})
+	none := func(context.Context) (string, error) { return "", cache.ErrNotFound }
+	short := func(ctx context.Context) (string, error) {
+		cache.FillFrom(ctx).TTL(10 * time.Second)
+		return w.db.read(ctx)
+	}
+	c, other := w.cache(cache.Config{Policy: p}), w.cache(cache.Config{})
+	wantFetch(t, "load", c, "short", short, p, "old", cache.FromLoader)
+	wantFetch(t, "load", c, "expire", w.db.read, p, "old", cache.FromLoader)
+	done, err := c.Expire(t.Context(), "expire", time.Hour)
+	if !done || err != nil {
+		t.Errorf("Expire: %v, %v", done, err)
+	}
+	for _, reader := range []*cache.Cache{c, c, other} { // the first one has loaded
+		_, err := cache.Fetch(t.Context(), reader, "none", none, p)
+		wantError(t, "none", err, cache.ErrNotFound)
+		wantFetch(t, "read", reader, "short", short, p, "old", cache.FromRedis)
+		wantFetch(t, "read", reader, "expire", w.db.read, p, "old", cache.FromRedis)
+	}
+	for key, want := range map[string]time.Duration{"none": time.Hour, "short": 10 * time.Second, "expire": time.Hour} {
+		if left := w.client.PTTL(t.Context(), key).Val(); left < want/2 || left > want*5/4 {
+			t.Errorf("%s: %v are left, want about %v", key, left, want)
+		}
+	}
+}
+
+// What comes between the read of a sliding value and its prolonging is what the reader gets.
+func TestSlidingMeetsAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := cache.Sliding(time.Minute, time.Hour)
+	for name, test := range map[string]struct {
+		between func(key string)
+		value   string
+		from    cache.Source
+	}{
+		"nothing":         {func(string) {}, "old", cache.FromRedis},
+		"another value":   {func(key string) { w.setEntry(key, map[string]any{"e": 9999999999999, "v": "other"}) }, "other", cache.FromRedis},
+		"an invalidation": {func(key string) { w.commit("new", key) }, "new", cache.FromLoader},
+		"another format":  {func(key string) { w.setEntry(key, map[string]any{"e": 9999999999999, "v": "x", "f": 2}) }, "new", cache.FromLoader},
+		"a tag's end": {func(key string) {
+			w.setEntry(key, map[string]any{"e": 9999999999999, "v": "x", "t": map[string]string{"t": "gone"}})
+		}, "new", cache.FromLoader},
+		"a list": {func(key string) {
+			must(t, w.client.Del(t.Context(), key).Err())
+			must(t, w.client.RPush(t.Context(), key, "x").Err())
+		}, "new", cache.FromLoader},
+	} {
+		w.db.set("old")
+		w.unlink("k")
+		wantFetch(t, name, w.cache(cache.Config{}), "k", w.db.read, p, "old", cache.FromLoader)
+		w.db.set("new")
+		slides := 0
+		c := w.cache(cache.Config{Hooks: cache.Hooks{Redis: func(ctx context.Context, verb string) (context.Context, func(error)) {
+			if verb == "slide" {
+				slides++
+				test.between("k")
+			}
+			return ctx, nil
+		}}})
+		wantFetch(t, name, c, "k", w.db.read, p, test.value, test.from)
+		if slides != 1 {
+			t.Errorf("%s: %d were sent", name, slides)
+		}
+	}
+}
+
+// A refresh that gets no lease loads nothing: everybody has an answer, and nothing could be stored.
+func TestRefreshWithoutALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, db := cachetest.NewStore(t), &database{value: "old"}
+		c := store.Cache(cache.Config{})
+		policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: time.Hour})
+		wantFetch(t, "first", c, "k", db.read, policy, "old", cache.FromLoader)
+		store.Advance(2 * time.Minute)
+		held := store.Cache(cache.Config{}) // the tombstone is a key like any other
+		wantFetch(t, "tombstone", held, "lock:hold:{k}", (&database{value: "held"}).read, nil, "held", cache.FromLoader)
+		for range 5 {
+			wantFetch(t, "while it is held", c, "k", db.read, policy, "old", cache.FromRedis)
+			synctest.Wait()
+		}
+		if n := db.reads.Load(); n != 1 {
+			t.Errorf("%d loads", n)
+		}
+		must(t, held.Delete(t.Context(), "lock:hold:{k}"))
+		wantFetch(t, "then", c, "k", db.read, policy, "old", cache.FromRedis)
+		synctest.Wait()
+		if n := db.reads.Load(); n != 2 {
+			t.Errorf("%d loads in the end", n)
+		}
+	})
 }

@@ -2,7 +2,8 @@ package cache
 
 import "sync/atomic"
 
-// Statistics count since New, but for L1Size. Every call for one key is one request.
+// Statistics count since New, but for L1Size, and do not go back. Every key that Fetch, FetchMany or Get look for is one
+// request, whatever comes of it; a call that is refused, as after Close, looks for none.
 type Statistics struct {
 	L1Hits        uint64  `json:"l1Hits"`        // from this process' memory
 	L2Hits        uint64  `json:"l2Hits"`        // from Redis, stale ones and negative ones among them
@@ -11,7 +12,7 @@ type Statistics struct {
 	Refused       uint64  `json:"refused"`       // values that Redis refused, since an invalidation came before them
 	Loads         uint64  `json:"loads"`         // calls of loaders
 	LoadErrors    uint64  `json:"loadErrors"`    // of which failed, ErrNotFound not among them
-	Errors        uint64  `json:"errors"`        // values that could not be stored for another reason
+	Errors        uint64  `json:"errors"`        // values that could not be stored, or prolonged, for another reason
 	Unsettled     uint64  `json:"unsettled"`     // calls that had to load, since their caller's writes are not known to be settled
 	Invalidations uint64  `json:"invalidations"` // keys, tags and patterns that were heard or deleted here
 	L1Size        int     `json:"l1Size"`        // values in memory now, roughly
@@ -58,7 +59,7 @@ func (c *Cache) Statistics() Statistics {
 		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(), Unsettled: n.unsettled.Load(),
 	}
 	if m := c.memory; m != nil {
-		s.L1Hits = m.hits.Snapshot().Hits - m.dead.Load()
+		s.L1Hits = m.hits.Snapshot().Hits
 		s.L1Size = m.store.EstimatedSize()
 		s.L1Overflows, s.PatternErrors = m.overflow.total.Load(), n.patternErrors.Load()
 		s.Invalidations += m.evicted.Load()

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,8 +11,6 @@ import (
 // whether the lease is used up.
 func (j *job) store(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) bool {
 	if j.lease == "" {
-		// While Redis is away, callers of one process share loads.
-		o.shared = j.away && !j.c.flights.seal(j.fl)
 		return true
 	}
 	stored, err := j.fillWith(ctx, fill, o, cost)
@@ -54,21 +51,23 @@ func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Du
 	if err != nil || p.text == nil {
 		return false, err
 	}
-	fillings, err := j.c.fill(ctx, []parcel{p})
-	if err == nil {
-		err = fillings[0].err
-	}
+	fillings, err := j.c.fillOnce(ctx, []parcel{p})
 	if err != nil {
 		return false, err
 	}
-	p.filled(fillings[0], o)
-	return fillings[0].accepted, nil
+	f := fillings[0]
+	if f.err != nil {
+		return false, f.err
+	}
+	p.filled(f, o)
+	return f.accepted, nil
 }
 
 // filled takes note of Redis' answer.
 func (p parcel) filled(f filling, o *outcome) {
 	j := p.job
 	j.c.counts.filled(f.accepted)
+	o.tags = p.entry.Tags
 	if o.accepted = f.accepted && f.same; !o.accepted || o.negative {
 		return
 	}
@@ -104,8 +103,9 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 	e.Expiry = now + ttl.Milliseconds()
 	life = ttl + max(opt.Stale, opt.StaleOnError)
 	if opt.Sliding {
-		e.Expiry, e.Idle = now+time.Duration(float64(opt.SlidingMax)*factor).Milliseconds(), ttl.Milliseconds()
-		return e, ttl
+		longest := time.Duration(float64(opt.SlidingMax) * (1 - j.c.config.Jitter*rand.Float64()))
+		e.Expiry, e.Idle = now+longest.Milliseconds(), ttl.Milliseconds()
+		return e, min(ttl, longest)
 	}
 	if opt.Stale > 0 {
 		e.Stale = e.Expiry + opt.Stale.Milliseconds()
@@ -127,34 +127,47 @@ func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
 	if len(wanted) == 0 {
 		return true
 	}
-	if !stampable(late) {
-		return false
+	if j.c.config.Plain || !stampable(late) {
+		return false // a bare value has no room for stamps
 	}
-	stamps := j.stamps
-	if len(late) > 0 {
-		longest := max(ttl, j.p.o.SlidingMax) + j.p.o.Stale + j.p.o.StaleOnError
-		more, err := j.c.makeStamps(ctx, late, longest+longest/4)
-		if err != nil || !j.c.seen.saw(more, j.started, j.c.events.Load()) {
-			return false
-		}
-		maps.Copy(more, j.stamps)
-		stamps = more
-	}
+	longest := max(ttl, j.p.o.SlidingMax) + j.p.o.Stale + j.p.o.StaleOnError
+	j.readLate(ctx, fill, late, longest+longest/4)
 	e.Tags = make(map[string]string, len(wanted))
 	for _, tag := range wanted {
-		if e.Tags[tag] = stamps[tag]; stamps[tag] == "" {
+		stamp, early := j.stamps[tag]
+		if !early {
+			stamp = fill.late[tag]
+		}
+		if e.Tags[tag] = stamp; stamp == "" {
 			return false
 		}
 	}
 	return true
 }
 
+// readLate reads the stamps of tags that only the loader names, once for all keys of its load.
+func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time.Duration) {
+	tags = slices.DeleteFunc(tags, func(tag string) bool { _, ok := fill.late[tag]; return ok })
+	if len(tags) == 0 {
+		return
+	}
+	stamps, err := j.c.makeStamps(ctx, tags, life)
+	usable := err == nil && j.c.seen.saw(stamps, j.started, j.c.events.Load())
+	if fill.late == nil {
+		fill.late = make(map[string]string, len(tags))
+	}
+	for _, tag := range tags {
+		if fill.late[tag] = ""; usable {
+			fill.late[tag] = stamps[tag]
+		}
+	}
+}
+
 // text is the entry as it stands in Redis.
 func (j *job) text(e *entry, o *outcome) ([]byte, error) {
 	codec := j.c.config.Codec
 	if j.c.config.Plain {
-		text, _, err := encode(codec, 0, o.value)
-		return text, err
+		return marshal(codec, o.value)
 	}
 	e.Value = []byte("null")
 	if !o.negative {

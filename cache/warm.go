@@ -27,7 +27,8 @@ type Warmed struct {
 
 // Warm fetches keys side by side, so that those that are not cached are loaded and stored: each as Fetch does it, under its
 // lease, and with the same loader and policy as those who will ask for it. Use slices.Values for a list. A key that fails
-// does not stop the others; a context that ends does, and so does a Redis that is away, which would store nothing.
+// does not stop the others; a context that ends does, and so does a Redis that is away, or that refuses to store a value for
+// lack of memory or of a right, as Healthy says it: nothing would be stored.
 //
 // The error joins those of the first keys that failed, ten at most, and what stopped Warm: the context's error, Redis', or
 // ErrClosed.
@@ -38,6 +39,7 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 	if _, err := c.policy(p); err != nil {
 		return Warmed{}, fmt.Errorf("warm: %w", err)
 	}
+	before := c.redis.writes.refused.Load() // which may have passed: the next fill tells
 	w := warming{fetch: func(key string) (Source, error) {
 		got, err := FetchResult(ctx, c, key, func(ctx context.Context) (T, error) { return load(ctx, key) }, p)
 		return got.Source, err
@@ -49,8 +51,9 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 			return ErrClosed
 		}
 		return c.redis.healthy()
-	}}
+	}, refused: func() error { return c.redis.writes.since(before) }}
 	w.run(keys, max(o.Parallel, 0))
+	w.stop(w.refused()) // the last ones too
 	return w.done, w.err()
 }
 
@@ -58,6 +61,7 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 type warming struct {
 	fetch   func(key string) (Source, error)
 	stopped func() error // why no more keys are to be fetched, or nil
+	refused func() error // why nothing is stored, or nil
 
 	mu   sync.Mutex // guards what follows
 	done Warmed
@@ -88,10 +92,18 @@ func (w *warming) run(keys iter.Seq[string], parallel int) {
 // goesOn reports whether nothing has stopped it.
 func (w *warming) goesOn() bool {
 	err := w.stopped()
+	if err == nil {
+		err = w.refused()
+	}
+	return w.stop(err)
+}
+
+// stop takes note of what stops it, if anything does, and reports whether nothing has.
+func (w *warming) stop(why error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.why == nil {
-		w.why = err
+		w.why = why
 	}
 	return w.why == nil
 }

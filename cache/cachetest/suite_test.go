@@ -112,6 +112,11 @@ func onRedis(t *testing.T) *place {
 // brief is the TTL of what has to expire: the Store's clock is moved over it, Redis' has to reach it.
 const brief = 300 * time.Millisecond
 
+// settled is a Checker of writes that are done.
+type settled struct{}
+
+func (settled) Settled(context.Context) (bool, time.Duration, error) { return true, time.Minute, nil }
+
 // behaviours are what a Cache does, whatever its values are kept in.
 var behaviours = map[string]func(p *place){
 	"fetch, get, has, delete, clear": func(p *place) {
@@ -183,6 +188,41 @@ var behaviours = map[string]func(p *place){
 		if !stale {
 			p.Error("the old value was never given out as stale")
 		}
+	},
+	"what has expired is none for Get, Has and Expire, in its stale time too": func(p *place) {
+		c := p.cache(cache.Config{})
+		policy := cache.MustPolicy(cache.Options{TTL: brief, Stale: time.Hour, StaleOnError: time.Hour})
+		p.want(c, "k", policy, "old", cache.FromLoader, false)
+		p.until(2*brief, "Get to miss", func() bool {
+			_, err := cache.Get[string](p.Context(), c, "k")
+			return errors.Is(err, cache.ErrMiss)
+		})
+		misses := c.Statistics().Misses
+		_, err := cache.GetAfter[string](p.Context(), c, "k", settled{})
+		p.wantErr("GetAfter", err, cache.ErrMiss)
+		if n := c.Statistics().Misses; n != misses+1 {
+			p.Errorf("a Get that misses counts as %d misses", n-misses)
+		}
+		if has, err := c.Has(p.Context(), "k"); has || err != nil {
+			p.Errorf("Has: %v, %v", has, err)
+		}
+		if done, err := c.Expire(p.Context(), "k", time.Hour); done || err != nil {
+			p.Errorf("Expire: %v, %v", done, err)
+		}
+		p.want(c, "k", policy, "old", cache.FromRedis, true)
+	},
+	"a negative result is not prolonged": func(p *place) {
+		c := p.cache(cache.Config{})
+		p.row = atomic.Value{}
+		_, err := cache.Fetch(p.Context(), c, "k", p.load, cache.MustPolicy(cache.Options{TTL: time.Hour, NegativeTTL: brief}))
+		p.wantErr("Fetch", err, cache.ErrNotFound)
+		if done, err := c.Expire(p.Context(), "k", time.Hour); done || err != nil {
+			p.Errorf("Expire: %v, %v", done, err)
+		}
+		p.until(2*brief, "it to end", func() bool {
+			_, err := cache.Get[string](p.Context(), c, "k")
+			return errors.Is(err, cache.ErrMiss)
+		})
 	},
 	"stale for a loader that fails, and never what was invalidated": func(p *place) {
 		c := p.cache(cache.Config{})

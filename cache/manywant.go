@@ -1,0 +1,123 @@
+package cache
+
+import (
+	"context"
+	"slices"
+)
+
+// A want is a key of a group whose value is to be loaded.
+type want struct {
+	*request
+	found reading
+	away  bool    // Redis
+	fl    *flight // to wait for
+	own   bool    // the flight: the group's to load
+	known bool    // what the key's value is, or that it has none
+}
+
+// job is what the flight has to do.
+func (w *want) job(fl *flight) *job {
+	j := w.request.job(fl, w.found.useless())
+	j.away, j.foreign = w.away, w.found.state == foreign
+	return j
+}
+
+// flightID is that of the flights which it may join.
+func (w *want) flightID() flightID { return flightID{name: w.name, kind: w.kind, many: true} }
+
+// refresh loads new values in the background, but for those that somebody in this process loads. Nobody waits for them:
+// one without a lease could not be stored, and would be loaded again for each call.
+func (b *group) refresh(ctx context.Context, wants []*want) {
+	l := b.newLoad()
+	l.unasked = true
+	for _, w := range wants {
+		if b.c.flights.under(w.request.flightID()) {
+			continue // Fetch does
+		}
+		if fl, own := b.c.flights.join(w.flightID(), l.fl); own {
+			l.jobs = append(l.jobs, w.job(fl))
+		}
+	}
+	l.start(ctx)
+}
+
+// fill loads values, and waits for those that others load.
+func (b *group) fill(ctx context.Context, wants []*want, values map[string]any) (err error) {
+	b.wanted = make(map[string]bool, len(wants))
+	for _, w := range wants {
+		b.wanted[w.key] = true
+	}
+	for round := 0; len(wants) > 0 && err == nil; round++ {
+		l := b.newLoad()
+		var mine, theirs []*want
+		b.c.flights.together(func() {
+			for _, w := range wants {
+				b.enter(w, l, round)
+			}
+		})
+		for _, w := range wants {
+			if w.own {
+				mine = append(mine, w)
+				l.jobs = append(l.jobs, w.job(w.fl))
+			} else {
+				theirs = append(theirs, w)
+			}
+		}
+		l.start(ctx)
+		wants, err = b.await(ctx, append(mine, theirs...), values) // a failure of its own ends the call, so those first
+	}
+	return err
+}
+
+// enter finds the flight to wait for, which is of the load if it is the group's own. The caller holds the flights together.
+func (b *group) enter(w *want, l *manyLoad, round int) {
+	switch id := w.flightID(); {
+	case round >= mostRounds, w.found.state == foreign, w.standing == loaded:
+		w.fl, w.own = alone(id), true
+	case w.fl != nil: // in vain
+		w.fl, w.own = b.c.flights.follow(w.fl, l.fl)
+	default:
+		w.fl, w.own = b.c.flights.enter(id, l.fl)
+	}
+}
+
+// await waits for the flights until one fails, and takes what is known by then. It returns those of whose flights nothing came
+// that counts.
+func (b *group) await(ctx context.Context, wants []*want, values map[string]any) (again []*want, err error) {
+	if FillFrom(ctx).runsIn(b.c) {
+		for _, w := range wants {
+			w.fl.hurry()
+		}
+	}
+	for _, w := range wants {
+		if err == nil {
+			select {
+			case <-w.fl.done:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		if !w.fl.ended() {
+			continue
+		}
+		switch o := &w.fl.outcome; {
+		case o.left, !w.own && !(o.counts(b.arrival, w.p.o.Tags) && b.shares(o)):
+			again = append(again, w)
+		case o.err != nil && !o.negative:
+			if err == nil {
+				err = o.err
+			}
+		default:
+			if w.known = true; !o.negative {
+				values[w.key] = o.value
+			}
+		}
+	}
+	return again, err
+}
+
+// shares reports whether an outcome that others have come to may be the group's. That a load has failed, or has not ended in
+// time, may be about any of its keys: so it counts if all of them are wanted.
+func (b *group) shares(o *outcome) bool {
+	return !o.failed() || !slices.ContainsFunc(o.keys, func(key string) bool { return !b.wanted[key] })
+}

@@ -1,0 +1,31 @@
+package cache
+
+import (
+	"slices"
+	"testing"
+)
+
+// News are told one after the other, in their order: also those that come while one is told, by whoever, and those after one
+// whose handler panics.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	var n news
+	var told []string
+	n.add(func() {
+		n.add(func() { told = append(told, "back") })
+		n.tell()
+		told = append(told, "away")
+	})
+	n.tell()
+	n.add(func() { panic("a handler") })
+	n.add(func() { told = append(told, "away again") })
+	func() {
+		defer func() { _ = recover() }()
+		n.tell()
+	}()
+	n.tell()
+	n.tell()
+	if want := []string{"away", "back", "away again"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, wanted %q", told, want)
+	}
+}

@@ -1,0 +1,45 @@
+package cache
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// What is looked up in memory and not given out is never counted as a hit, not for a moment either: a counter that goes
+// back looks like a restart.
+func TestHitsDoNotGoBack(t *testing.T) {
+	t.Parallel()
+	config := Config{Memory: Memory{Size: 10}}.WithDefaults()
+	m := newMemory(config)
+	t.Cleanup(m.close)
+	m.obey(verdict{open: true})
+	c := &Cache{config: config, memory: m}
+	m.put("k", "v", []string{"t"}, m.mark(), time.Hour)
+	if _, ok := inMemory[string](c, "k", config.Policy); !ok {
+		t.Fatal("the value is not there")
+	}
+	m.evictOwn([]string{"stamp:t"})
+	m.put("other", "v", nil, m.mark(), time.Hour)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 20_000 {
+				_, _ = inMemory[string](c, "k", config.Policy)
+				_, _ = inMemory[int](c, "other", config.Policy)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for looking := true; looking; {
+		select {
+		case <-done:
+			looking = false
+		default:
+		}
+		if s := c.Statistics(); s.L1Hits != 1 || s.TotalRequests != 1 {
+			t.Fatalf("%+v", s)
+		}
+	}
+}
