@@ -56,6 +56,7 @@ func (c *compiler) compile() *Map {
 	for name, e := range c.entities {
 		m.entities[name] = e.entity
 	}
+	m.captures = c.readCaptures()
 	return m
 }
 

@@ -12,6 +12,7 @@ type document struct {
 	limits   limitsPart
 	params   []paramPart
 	entities []entityPart
+	captures []capturePart
 	// hasEntities is set where the field is there, though perhaps unreadable.
 	hasVersion, hasEntities bool
 }
@@ -51,6 +52,16 @@ type entityPart struct {
 	filled bool
 }
 
+// A capturePart is what becomes of one table's changes. A table may have several.
+type capturePart struct {
+	at                      place
+	table, entity, id       scalar
+	watch, on               []scalar
+	params                  []namedScalar
+	cascades, onError       scalar
+	hasEntity, hasID, hasOn bool
+}
+
 // An eachPart is a name with a range, or with a list of values.
 type eachPart struct {
 	name   scalar
@@ -85,6 +96,7 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 		field{"limits", func(n *yaml.Node) { doc.limits = d.limits(n) }},
 		field{"params", func(n *yaml.Node) { doc.params = d.params(n) }},
 		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
+		field{"capture", func(n *yaml.Node) { doc.captures = d.captures(n) }},
 	)
 	if !isMapping {
 		doc.hasVersion, doc.hasEntities = true, true
@@ -181,6 +193,50 @@ func (d *decoder) entity(e entry) entityPart {
 		field{"hold", func(n *yaml.Node) { p.hold = d.text(n, "hold") }},
 	)
 	return p
+}
+
+// captures reads a mapping of tables, each with one capture or a list of them.
+func (d *decoder) captures(n *yaml.Node) []capturePart {
+	var all []capturePart
+	entries, _ := d.entries(n, "capture", exampleCapture)
+	for _, e := range entries {
+		if e.value.Kind != yaml.SequenceNode {
+			all = append(all, d.capture(e.key, e.key.at, e.value))
+			continue
+		}
+		if d.usable(e.value) && len(e.value.Content) == 0 {
+			d.add(d.at(e.value), "[]", "the table "+e.key.text+" has no capture", "write one like "+exampleCapture+", or remove the table")
+		}
+		for _, item := range e.value.Content {
+			all = append(all, d.capture(e.key, d.at(item), item))
+		}
+	}
+	return all
+}
+
+func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
+	p := capturePart{table: table, at: at}
+	if !d.fields(n, "the capture of "+table.text, "{entity: product, id: id}",
+		field{"entity", func(n *yaml.Node) { p.entity, p.hasEntity = d.text(n, "entity"), true }},
+		field{"id", func(n *yaml.Node) { p.id, p.hasID = d.text(n, "id"), true }},
+		field{"watch", func(n *yaml.Node) { p.watch = d.filledList(n, "watch", "[name, price]") }},
+		field{"params", func(n *yaml.Node) { p.params = d.namedScalars(n, "params", "{category_id: category_id}") }},
+		field{"cascades", func(n *yaml.Node) { p.cascades = d.text(n, "cascades") }},
+		field{"on_error", func(n *yaml.Node) { p.onError = d.text(n, "on_error") }},
+		field{"on", func(n *yaml.Node) { p.on, p.hasOn = d.filledList(n, "on", "[insert, update, delete]"), true }},
+	) {
+		p.hasEntity, p.hasID = true, true
+	}
+	return p
+}
+
+// filledList is list for one that must not be empty.
+func (d *decoder) filledList(n *yaml.Node, name, example string) []scalar {
+	all := d.list(n, name, example)
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		d.add(d.at(n), "[]", name+" is empty", "write it like "+example+", or remove it")
+	}
+	return all
 }
 
 func (d *decoder) each(n *yaml.Node) []eachPart {

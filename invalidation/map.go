@@ -16,6 +16,7 @@ type Map struct {
 	limits   Limits
 	entities map[string]*entity
 	names    []string
+	captures []Capture
 	warnings []Fault
 }
 

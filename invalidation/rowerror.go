@@ -3,7 +3,7 @@ package invalidation
 import "strconv"
 
 // A Reason says why a row cannot be applied and no retry will cure it. The set is closed: a reason is a metric label
-// and the text in the dead letters. LookupFailed and RedisRefused are the worker's to give.
+// and the text in the dead letters. LookupFailed and RedisRefused are the worker's to give, CaptureFailed a trigger's.
 type Reason string
 
 const (
@@ -23,13 +23,15 @@ const (
 	LookupFailed Reason = "lookup_failed"
 	// RedisRefused: Redis refused one key of the row for good, such as NOPERM.
 	RedisRefused Reason = "redis_refused"
+	// CaptureFailed: a trigger could not insert the row, and the map lets the write go on: on_error: skip.
+	CaptureFailed Reason = "capture_failed"
 )
 
 // Reasons returns all reasons, in a fixed order.
 func Reasons() []Reason {
 	return []Reason{
 		UnknownEntity, MissingParameter, BadParameter, ParamsTooLarge,
-		TooManyKeys, PatternTooWide, LookupFailed, RedisRefused,
+		TooManyKeys, PatternTooWide, LookupFailed, RedisRefused, CaptureFailed,
 	}
 }
 

@@ -12,7 +12,7 @@ func TestReasons(t *testing.T) {
 	t.Parallel()
 	want := []Reason{
 		"unknown_entity", "missing_parameter", "bad_parameter", "params_too_large",
-		"too_many_keys", "pattern_too_wide", "lookup_failed", "redis_refused",
+		"too_many_keys", "pattern_too_wide", "lookup_failed", "redis_refused", "capture_failed",
 	}
 	if got := Reasons(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

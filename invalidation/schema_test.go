@@ -83,6 +83,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"an empty template":          "version: 1\nentities: {p: {keys: ['']}}",
 		"a lease without unit":       "version: 1\nlease: 10\nentities: {p: {keys: [a]}}",
 		"a size in KB":               "version: 1\nlimits: {params: 64KB}\nentities: {p: {keys: [a]}}",
+		"unknown field of a capture": "version: 1\nentities: {p: {keys: [a]}}\ncapture: {t: {entity: p, id: id, when: x}}",
+		"a capture without an id":    "version: 1\nentities: {p: {keys: [a]}}\ncapture: {t: {entity: p}}",
+		"an unknown operation":       "version: 1\nentities: {p: {keys: [a]}}\ncapture: {t: [{entity: p, id: id, on: [upsert]}]}",
 		"keys that are not a list":   "version: 1\nentities: {p: {keys: a}}",
 	} {
 		if err := schema.Validate(instance(t, []byte(src))); err == nil {

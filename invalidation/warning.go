@@ -15,6 +15,7 @@ func (c *compiler) warn(m *Map, advice *report) {
 	for _, part := range c.doc.params {
 		if part.lookup != nil {
 			warnLookup(part.name, users[part.name.text], advice)
+			c.warnCaptures(m, part.name.text, users[part.name.text], advice)
 		}
 	}
 	for _, e := range c.order {
@@ -29,6 +30,25 @@ func (c *compiler) warn(m *Map, advice *report) {
 func warnLookup(name scalar, users []string, advice *report) {
 	advice.add(name.at, name.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
 		"on moves and deletes let the row give the old values as well as the new ones")
+}
+
+// warnCaptures says of which entities no capture gives a param that is looked up.
+func (c *compiler) warnCaptures(m *Map, param string, users []string, advice *report) {
+	given, first := map[string]bool{}, map[string]capturePart{}
+	for i, one := range m.captures {
+		if slices.ContainsFunc(one.Params, func(p CaptureParam) bool { return p.Name == param }) {
+			given[one.Entity] = true
+		}
+		if _, known := first[one.Entity]; !known {
+			first[one.Entity] = c.doc.captures[i]
+		}
+	}
+	for _, entity := range users {
+		if part, captured := first[entity]; captured && !given[entity] {
+			advice.add(part.at, part.table.text, "no capture of "+entity+" gives "+param+", which is looked up after the commit: of what was moved or deleted nothing is found",
+				"capture the table that has it as well, with params: {"+param+": ...}")
+		}
+	}
 }
 
 // lookupUsers returns the entities of which rows use each lookup, in their own templates or in those of what they

@@ -90,8 +90,27 @@ func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) er
 // ErrRows says that a migration was not taken back, because its table has rows.
 var ErrRows = errors.New("has rows, which would be lost; let the worker empty it first, or force it")
 
+// ErrCaptured says that triggers write to the outbox, for which every write to their tables would fail without it.
+var ErrCaptured = errors.New("writes to the outbox; run `unstale capture drop` first")
+
+// Contract: no lock; the dictionary. Triggers of tables for which the account has not the right TRIGGER are not there.
+const capturedSQL = `SELECT COALESCE(MAX(CONCAT(trigger_name, ' on ', event_object_table)), '') FROM information_schema.triggers
+WHERE ` + schema.OwnTriggers
+
+func refuseCaptured(ctx context.Context, db *sql.DB) error {
+	var name string
+	if err := db.QueryRowContext(ctx, capturedSQL).Scan(&name); err != nil {
+		return fmt.Errorf("look for triggers: %w", err)
+	}
+	if name != "" {
+		return fmt.Errorf("trigger %s %w", name, ErrCaptured)
+	}
+	return nil
+}
+
 // Down takes back the last migration and returns it, or nil if none is applied. Unless force is set, a table with rows
-// stays: the error wraps [ErrRows]. It waits for a lock as [Up] does, and looks for rows before each try.
+// stays: the error wraps [ErrRows]. While there are triggers of "unstale capture" nothing is taken back, forced or not: the
+// error wraps [ErrCaptured]. It waits for a lock as [Up] does, and looks for rows before each try.
 func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goose.MigrationResult, error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -104,6 +123,9 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 			return err
 		}
 		if err := RefuseNewer(ctx, db); err != nil {
+			return err
+		}
+		if err := refuseCaptured(ctx, db); err != nil {
 			return err
 		}
 		done, err = newStepper(options).step(ctx, func(ctx context.Context) (*goose.MigrationResult, error) {
@@ -122,9 +144,9 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	return done, nil
 }
 
-// own are the tables whose rows nobody wrote who would miss them: the right to sweep and how far a scan is, which workers
-// write, and the id of the outbox, in whose place the migration makes another.
-var own = []string{"cache_outbox_sweeper", "cache_outbox_source"}
+// own are the tables whose rows nobody wrote who would miss them: the right to sweep, how far a scan is and what workers
+// are at, which they write themselves, and the id of the outbox, in whose place the migration makes another.
+var own = []string{"cache_outbox_sweeper", "cache_outbox_source", "cache_outbox_workers"}
 
 // refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that
 // makes no table takes no row with it.

@@ -4,22 +4,25 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
 )
 
 // A migration makes a table, or none.
-const files = 16
+const files = 19
 
 var tables = []string{
 	"cache_outbox", "cache_outbox_delayed", "cache_outbox_dead", "cache_outbox_journal", "cache_outbox_sweeps", "", // changes the journal
 	"cache_outbox_control", "", // changes the sweeps
 	"cache_outbox_sweeper", "", "", // change the sweeps and the sweeper
 	"cache_outbox_source", "", "", "", "", // change the delayed rows, the dead letters, the sweeps and the journal
+	"cache_outbox_summaries", "cache_outbox_workers", "cache_outbox_audit",
 }
 
 func countTables(t *testing.T, db *sql.DB) int {
@@ -38,7 +41,7 @@ func TestUpCheckDown(t *testing.T) {
 	t.Parallel()
 	ctx, db := context.Background(), testenv.MySQL(t).DB
 	err := migrations.Check(ctx, db)
-	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 16; run `unstale migrate up`") {
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 0, this binary needs 19; run `unstale migrate up`") {
 		t.Errorf("check of an empty database: %v", err)
 	}
 	for want := files; want >= 0; want -= files { // all applied at first, none the second time
@@ -49,6 +52,9 @@ func TestUpCheckDown(t *testing.T) {
 	}
 	if err := migrations.Check(ctx, db); err != nil {
 		t.Errorf("check after up: %v", err)
+	}
+	if list, err := schema.ReadIndexes(ctx, db); err != nil || !slices.Equal(list, schema.Indexes) {
+		t.Errorf("indexes after up: %q, %v\nwanted %q", list, err, schema.Indexes)
 	}
 	if n := countTables(t, db); n != files-8 {
 		t.Errorf("%d tables after up", n)
@@ -83,7 +89,7 @@ func TestCheckOfANewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := migrations.Check(ctx, db)
-	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 16; deploy the newer binary") {
+	if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "has version 99, this binary knows 19; deploy the newer binary") {
 		t.Errorf("got %v", err)
 	}
 }

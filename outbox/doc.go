@@ -10,6 +10,8 @@
 //
 // [InTxToken] also returns a token of the rows, by which [Wait] and [Settled] tell when their keys are gone from Redis.
 //
+// [SetTracer] gives every row the trace of its context, without importing a library for it here.
+//
 // Any language can do the same with plain SQL:
 //
 //	INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '42');

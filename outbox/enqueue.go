@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -29,7 +30,7 @@ const dueLayout = "2006-01-02 15:04:05.000000"
 // back. Enqueue itself neither commits nor rolls back, and is as safe for concurrent use as tx is. No invalidations is
 // not an error.
 func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
-	now, later, err := encodeAll(invalidations)
+	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {
 		return err
 	}
@@ -39,15 +40,20 @@ func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later, nil)
 }
 
-// encodeAll checks everything first and returns the column values of each row, by table.
-func encodeAll(invalidations []Invalidation) (now, later [][]any, err error) {
+// encodeAll checks everything first and returns the column values of each row, by table. It gives those without a trace
+// that of ctx.
+func encodeAll(ctx context.Context, invalidations []Invalidation) (now, later [][]any, err error) {
+	asked, trace := false, ""
 	for i, inv := range invalidations {
 		params, err := inv.encode()
 		if err != nil {
 			err.Index = i
 			return nil, nil, err
 		}
-		row := []any{inv.Entity, inv.ID, params, inv.Trace}
+		if inv.Trace == "" && !asked {
+			asked, trace = true, traceOf(ctx)
+		}
+		row := []any{inv.Entity, inv.ID, params, cmp.Or(inv.Trace, trace)}
 		if inv.NotBefore.IsZero() {
 			now = append(now, row)
 			continue

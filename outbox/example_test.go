@@ -139,3 +139,15 @@ func ExampleParseToken() {
 	// 1.9f86d081884c7d659a2feaa0c55ad015.t6z3k1.2s-3_3f <nil>
 	//  parse token: the rows "' OR 1": "' OR 1" is not a number from 1 on in base 36
 }
+
+// A service that makes spans says once how to find the trace of a request, and names it nowhere else.
+func ExampleSetTracer() {
+	type requestID struct{} // with OpenTelemetry: the traceparent of the span, as docs/tracing.md shows
+	outbox.SetTracer(func(ctx context.Context) string {
+		id, _ := ctx.Value(requestID{}).(string)
+		return id
+	})
+	_ = func(ctx context.Context, tx *sql.Tx) error { // its row carries the request's id
+		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: "42"})
+	}
+}

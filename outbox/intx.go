@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // Beginner starts transactions: *sql.DB, *sql.Conn and *sqlx.DB do.
@@ -36,10 +37,8 @@ func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 			return err
 		}
 		wait := time.Duration(try) * inTxBackoff
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(wait + rand.N(wait)):
+		if ended := sleep.For(ctx, wait+rand.N(wait)); ended != nil {
+			return errors.Join(err, ended)
 		}
 	}
 }

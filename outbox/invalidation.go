@@ -29,7 +29,8 @@ type Invalidation struct {
 	Params map[string]any
 	// RawParams is used instead of Params: a JSON object whose text is written as it is. Setting both is a *FieldError.
 	RawParams json.RawMessage
-	// Trace is free text that the journal keeps, such as a W3C traceparent. At most MaxTrace characters.
+	// Trace is free text that the journal keeps, such as a W3C traceparent, which a worker that makes spans links to. At most
+	// MaxTrace characters. Empty: what the function of SetTracer yields.
 	Trace string
 	// NotBefore delays the row until then, in any time zone, to the microsecond. Years 1970 to 9999. Zero: at once.
 	NotBefore time.Time

@@ -9,7 +9,7 @@ import (
 
 // Limits of a token.
 const (
-	// TokenLifetime is how long after its write a token counts for readers. It is also a good age for a cookie: a
+	// TokenLifetime is how long after its commit a token counts for readers. It is also a good age for a cookie: a
 	// shorter one ends the guarantee sooner, a longer one does not prolong it.
 	TokenLifetime = 5 * time.Minute
 	// MaxTokenRows is how many rows a token names. One of more rows is never settled: see ErrTooManyRows.
@@ -32,7 +32,7 @@ var ErrOtherOutbox = errors.New("the token is of another outbox")
 // The zero Token names no rows, and is settled. Tokens are values: safe to copy and for concurrent use.
 type Token struct {
 	source string // of the outbox: see cache_outbox_source
-	made   int64  // when the last row was inserted, by the database's clock: seconds since 1970
+	made   int64  // when the rows were committed, by the database's clock: seconds since 1970
 	runs   []run  // ascending; nobody writes to them
 	many   bool   // more rows than a token names; there are no runs then
 }

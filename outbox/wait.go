@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"math/rand/v2"
 	"time"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // The pauses between two questions of Wait.
@@ -24,12 +26,8 @@ func Wait(ctx context.Context, db *sql.DB, token Token) error {
 		if err != nil || done {
 			return wrap("wait for invalidations", err)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return wrap("wait for invalidations", ctx.Err())
+		if err := sleep.For(ctx, pause/2+rand.N(pause)); err != nil {
+			return wrap("wait for invalidations", err)
 		}
 	}
 }

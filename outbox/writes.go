@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // QueryTx is a transaction that can also be asked: *sql.Tx, *sqlx.Tx, and what docs/adopting.md uncovers of GORM and ent.
@@ -17,6 +18,7 @@ type QueryTx interface {
 // one transaction, and not at the same time in several goroutines. See [InTxToken], which does both.
 type Writes struct {
 	token Token
+	begun time.Time // when the token's time was read
 	step  uint64
 }
 
@@ -28,7 +30,7 @@ const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increm
 // Enqueue is the function [Enqueue], and remembers the rows. Its first call costs a statement more, which reads the
 // outbox's id. Rows with a NotBefore are not part of the token: nobody is to wait for what is meant to happen later.
 func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Invalidation) error {
-	now, later, err := encodeAll(invalidations)
+	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {
 		return err
 	}
@@ -44,14 +46,21 @@ func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Inval
 }
 
 // Committed returns the token of all rows. Call it after the commit, and only if that succeeded or may have: the token of
-// rows that nobody sees yet looks settled.
-func (w *Writes) Committed() Token { return w.token }
+// rows that nobody sees yet looks settled. TokenLifetime begins with the call, however long the transaction took.
+func (w *Writes) Committed() Token {
+	token := w.token
+	if !token.IsZero() {
+		token.made += int64(time.Since(w.begun) / time.Second)
+	}
+	return token
+}
 
 // begin reads what the token has beside its rows.
 func (w *Writes) begin(ctx context.Context, tx QueryTx) error {
 	if !w.token.IsZero() {
 		return nil
 	}
+	w.begun = time.Now()
 	rows, err := tx.QueryContext(ctx, tokenSQL)
 	if err != nil {
 		return fmt.Errorf("read the outbox's id (unstale migrate up makes it; the account needs SELECT on cache_outbox_source): %w", err)

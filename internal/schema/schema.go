@@ -12,11 +12,15 @@ import (
 )
 
 // Version is that of the last file of package migrations.
-const Version = 16
+const Version = 19
 
 // Table is where goose keeps the version. It is not goose's default name, so that an application which migrates its own
 // tables with goose keeps a version of its own.
 const Table = "cache_outbox_version"
+
+// OwnTriggers is a condition on information_schema.triggers: those that "unstale capture" has made.
+const OwnTriggers = `trigger_schema = DATABASE()
+AND CONVERT(trigger_name USING utf8mb4) COLLATE utf8mb4_bin REGEXP '^unstale_(insert|update|delete)_[0-9a-f]{16}(_[0-9]+)?$'`
 
 // Err says that the database's schema is not the one that this binary was built for.
 var Err = errors.New("schema does not match this binary")

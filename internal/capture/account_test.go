@@ -1,0 +1,177 @@
+package capture_test
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// account makes a locked account of the shop's own, with rights such as "INSERT ON cache_outbox".
+func (s *shop) account(rights ...string) capture.Account {
+	s.t.Helper()
+	a := capture.Account{User: s.Name, Host: "localhost"}
+	s.exec("CREATE USER " + a.String() + " IDENTIFIED BY 'secret' ACCOUNT LOCK")
+	s.t.Cleanup(func() { s.DB.Exec("DROP USER " + a.String()) }) // the test's context is over
+	s.grant(a, rights...)
+	return a
+}
+
+func (s *shop) grant(a capture.Account, rights ...string) {
+	s.t.Helper()
+	for _, right := range rights {
+		s.exec("GRANT " + right + " TO " + a.String())
+	}
+}
+
+// A definer that lacks a right would make every write fail. It is found before the first trigger is made, with the cure, and
+// what the cure says is enough.
+func TestDefinerWithoutRights(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, products)
+	definer := s.account("SELECT (id) ON products")
+	c := s.capturer(productCapture)
+	c.Definer = definer
+	err := c.Apply(t.Context(), func(capture.Change) { t.Error("a trigger was made") })
+	if err == nil {
+		t.Fatal("applied")
+	}
+	cures := 0
+	for line := range strings.Lines(err.Error()) {
+		if cure, ok := strings.CutPrefix(line, "  GRANT "); ok {
+			cures++
+			s.exec("GRANT " + strings.TrimSuffix(strings.TrimSpace(cure), ";"))
+		}
+	}
+	if cures != 2 || !strings.Contains(err.Error(), "INSERT ON") || !strings.Contains(err.Error(), "SELECT, TRIGGER ON") {
+		t.Errorf("%v", err)
+	}
+	if err := c.Apply(t.Context(), func(capture.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	s.want("INSERT INTO products (id, category_id) VALUES (1, 7)", `product 1 {"category_id": ["7"]}`)
+	s.want("UPDATE products SET name = 'x'", `product 1 {"category_id": ["7", "7"]}`)
+
+	// Another definer is another trigger.
+	changes, err := s.capturer(productCapture).Plan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range changes {
+		if change.State != capture.WrongDefiner {
+			t.Errorf("%s: %s", change.Event(), change.State)
+		}
+	}
+	s.apply(productCapture)
+}
+
+// An account that does not exist is refused, and so is what is none.
+func TestNoSuchDefiner(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, products)
+	c := s.capturer(productCapture)
+	c.Definer = capture.Account{User: "no'body", Host: "local`host"}
+	if err := c.Apply(t.Context(), func(capture.Change) {}); err == nil || !strings.Contains(err.Error(), `'no''body'@'local`+"`"+`host'`) {
+		t.Errorf("%v", err)
+	}
+	for text, want := range map[string]capture.Account{
+		"a@b": {"a", "b"}, "'a'@'%'": {"a", "%"}, "a": {"a", "%"}, "a@b@c": {"a@b", "c"}, "`a`@`b`": {"a", "b"},
+	} {
+		if got, err := capture.ParseAccount(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "@b", "a@", "a\n@b"} {
+		if got, err := capture.ParseAccount(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// An account that may not see triggers is told so: to it, the server shows none.
+func TestWithoutTheRightToSee(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, products)
+	s.apply(productCapture)
+	blind := s.account("SELECT ON products", "SELECT, INSERT ON cache_outbox", "SELECT ON cache_outbox_version")
+	c := s.capturer(productCapture)
+	c.DB = s.as(blind)
+	changes, err := c.Plan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range changes {
+		if change.State != capture.Unknown {
+			t.Errorf("%s: %s", change.Event(), change.State)
+		}
+	}
+	if err := c.Apply(t.Context(), func(capture.Change) {}); err == nil || !strings.Contains(err.Error(), "GRANT TRIGGER ON") {
+		t.Errorf("apply: %v", err)
+	}
+	s.exec("CREATE FUNCTION twice(x INT) RETURNS INT DETERMINISTIC RETURN 2 * x")
+	hidden := s.capturer("  products: {entity: product, id: \"twice({row}.id)\"}\n")
+	hidden.DB = c.DB
+	if _, err := hidden.Plan(t.Context()); err == nil || !strings.Contains(err.Error(), "execute command denied") {
+		t.Errorf("a function that the account may not execute: %v", err)
+	}
+	s.grant(blind, "TRIGGER ON products")
+	c.Definer = capture.Account{User: "root", Host: "localhost"}
+	s.exec("DROP TRIGGER " + triggerOf(t, s, "AFTER UPDATE"))
+	if err := c.Apply(t.Context(), func(capture.Change) {}); err == nil ||
+		!strings.Contains(err.Error(), "SET_ANY_DEFINER") || !strings.Contains(err.Error(), "log_bin_trust_function_creators") {
+		t.Errorf("apply for another: %v", err)
+	}
+}
+
+// Where there is a binary log, an account needs more than TRIGGER: the cure is told, and works.
+func TestBesideABinaryLog(t *testing.T) {
+	t.Parallel()
+	s := newShopOn(t, testenv.OwnDatabase(t, "--log-bin=binlog", "--server-id=1"), products)
+	own := s.account("SELECT, TRIGGER ON products", "SELECT, INSERT ON cache_outbox", "SELECT ON cache_outbox_version")
+	c := s.capturer(productCapture)
+	c.DB = s.as(own)
+	if err := c.Apply(t.Context(), nil); mysqlerr.Number(err) != mysqlerr.UnsafeRoutine || !strings.Contains(err.Error(), "SET GLOBAL log_bin_trust_function_creators = 1") {
+		t.Fatalf("apply: %v", err)
+	}
+	s.exec("SET GLOBAL log_bin_trust_function_creators = 1")
+	s.applyBy(c)
+	s.want("INSERT INTO products (id, category_id) VALUES (1, 7)", `product 1 {"category_id": ["7"]}`)
+}
+
+// as logs in with an account of the shop's own.
+func (s *shop) as(a capture.Account) *sql.DB {
+	s.t.Helper()
+	s.exec("ALTER USER " + a.String() + " ACCOUNT UNLOCK")
+	config, err := mysql.ParseDSN(s.DSN)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	config.User, config.Passwd = a.User, "secret"
+	db, err := sql.Open("mysql", config.FormatDSN())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// triggerOf is the name of the trigger on an event.
+func triggerOf(t *testing.T, s *shop, event string) string {
+	t.Helper()
+	all, err := capture.ReadExisting(t.Context(), s.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.Timing+" "+e.Event == event {
+			return e.Name
+		}
+	}
+	t.Fatalf("no trigger %s among %v", event, all)
+	return ""
+}

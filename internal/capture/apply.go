@@ -1,0 +1,135 @@
+package capture
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/unstale/unstale/internal/ddl"
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/schema"
+)
+
+// turn is the task for which processes take turns.
+const turn = "capture"
+
+// Apply makes what is missing and drops what is too much, each new trigger before the old one, and calls did for each
+// statement. Processes take turns. A second call changes nothing. Writes go on meanwhile: a statement waits at most a second for
+// its table, and as long again lets those through that have queued behind it.
+func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
+	return c.inTurn(ctx, func(conn *sql.Conn) error {
+		changes, definer, err := c.rehearse(ctx)
+		if err != nil {
+			return err
+		}
+		for _, change := range changes {
+			if change.Create != "" {
+				if err := c.run(ctx, conn, "the trigger on "+change.Table(), change.Want.SQL(change.Create, definer)); err != nil {
+					return explained(fmt.Errorf("create trigger %s %s on %s: %w", change.Create, change.Event(), change.Table(), err), change, definer)
+				}
+				did(Change{State: change.State, Want: change.Want, Create: change.Create})
+			}
+			if change.Have != nil && change.State != InPlace {
+				if err := c.drop(ctx, conn, *change.Have); err != nil {
+					return err
+				}
+				did(Change{State: change.State, Have: change.Have})
+			}
+		}
+		return nil
+	})
+}
+
+// Rehearse returns what Apply would do, or the error with which it would begin, and changes nothing.
+func (c *Capturer) Rehearse(ctx context.Context) ([]Change, error) {
+	changes, _, err := c.rehearse(ctx)
+	return changes, err
+}
+
+func (c *Capturer) rehearse(ctx context.Context) (changes []Change, definer Account, err error) {
+	wanted, definer, err := c.look(ctx)
+	if err != nil {
+		return nil, Account{}, err
+	}
+	if changes, err = c.plan(ctx, wanted, definer); err == nil {
+		err = c.ready(ctx, wanted, definer, changes)
+	}
+	return changes, definer, err
+}
+
+// ready looks at what could make writes fail once there are triggers.
+func (c *Capturer) ready(ctx context.Context, wanted *Wanted, definer Account, changes []Change) error {
+	if err := schema.Check(ctx, c.DB); err != nil {
+		return err
+	}
+	for _, change := range changes {
+		if change.State == Unknown {
+			return fmt.Errorf("the account may not see the triggers of %s; GRANT TRIGGER ON it", change.Table())
+		}
+	}
+	return c.checkDefiner(ctx, wanted, definer)
+}
+
+// Drop drops all triggers of ours, or those of some tables, and calls did for each.
+func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did func(Existing)) error {
+	return c.inTurn(ctx, func(conn *sql.Conn) error {
+		existing, err := ReadExisting(ctx, c.DB)
+		if err != nil {
+			return err
+		}
+		for _, e := range existing {
+			if !chosen(e) {
+				continue
+			}
+			if err := c.drop(ctx, conn, e); err != nil {
+				return err
+			}
+			did(e)
+		}
+		return nil
+	})
+}
+
+// Contract: an exclusive metadata lock on the table, for which it waits a second; repeating it does nothing.
+func (c *Capturer) drop(ctx context.Context, conn *sql.Conn, e Existing) error {
+	if err := c.run(ctx, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
+		return fmt.Errorf("drop trigger %s of %s: %w", e.Name, e.Table, err)
+	}
+	return nil
+}
+
+// Contract: of the session only.
+const sessionSQL = "SET SESSION lock_wait_timeout = 1, sql_mode = '" + SQLMode + "', time_zone = '+00:00'"
+
+// inTurn gives fn a connection in the session that triggers are made in.
+func (c *Capturer) inTurn(ctx context.Context, fn func(*sql.Conn) error) error {
+	return ddl.InTurn(ctx, c.DB, turn, func(conn *sql.Conn) error {
+		if _, err := conn.ExecContext(ctx, sessionSQL); err != nil {
+			return fmt.Errorf("prepare the session: %w", err)
+		}
+		return fn(conn)
+	})
+}
+
+func (c *Capturer) run(ctx context.Context, conn *sql.Conn, what, statement string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("interrupted before it; run it again: %w", err)
+	}
+	return ddl.Patiently(ctx, func(error) string { return what }, c.Notify, func(ctx context.Context) error {
+		_, err := conn.ExecContext(ctx, statement)
+		return err
+	})
+}
+
+// explained adds the cure of what a server refuses.
+func explained(err error, change Change, definer Account) error {
+	switch mysqlerr.Number(err) {
+	case mysqlerr.NoSpecialRight, mysqlerr.UnsafeRoutine:
+		return fmt.Errorf("%w; to make triggers for %s the account needs SET_ANY_DEFINER (before MySQL 8.4 SET_USER_ID, in MariaDB SET USER), unless that is itself; "+
+			"and where there is a binary log SUPER, or the server needs SET GLOBAL log_bin_trust_function_creators = 1, also in its configuration; "+
+			"or run the output of 'unstale capture sql' as an administrator", err, definer)
+	case mysqlerr.NoRight:
+		return fmt.Errorf("%w; GRANT TRIGGER ON %s to this account", err, quote(change.Table()))
+	}
+	return err
+}

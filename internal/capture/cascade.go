@@ -1,0 +1,281 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// cascaded are triggers on the parents of captured tables: what a foreign key deletes or sets fires no trigger of the child,
+// so the parent's writes the rows before it happens.
+type cascaded struct {
+	keys   []foreignKey
+	share  string              // what a SELECT of children ends with
+	order  []string            // of the triggers
+	bodies map[string][]string // by parent and event
+	reads  []string            // the tables that they select from
+}
+
+// maxCascade is how many levels MySQL follows a foreign key that refers to its own table.
+const maxCascade = 15
+
+// child is what a trigger calls the row that a foreign key will change.
+const child = "unstale_child"
+
+// newCascaded is told the server. In MySQL's READ COMMITTED a trigger's SELECT would see what was committed when the
+// statement began, and so miss what a child has become since: FOR SHARE has it see the latest, and wait for who changes it, on
+// each level of a tree. MariaDB does so by itself.
+func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
+	c := &cascaded{keys: keys, bodies: map[string][]string{}}
+	if !mariaDB {
+		c.share = " FOR SHARE"
+	}
+	return c
+}
+
+// cover adds what a writer must not miss.
+func (c *cascaded) cover(w *writer) error {
+	for _, key := range c.keys {
+		if key.child != w.table.Name || w.IgnoreCascades {
+			continue
+		}
+		if err := key.hidden(); err != nil {
+			return err
+		}
+		matters := w.Update && w.uses(key.columns)
+		if key.onDelete == "CASCADE" && w.Delete || key.empties() && matters {
+			if err := c.coverDeletes(w, key); err != nil {
+				return uncovered(key, err)
+			}
+		}
+		if sets(key.onUpdate) && matters {
+			if err := c.coverUpdate(w, key); err != nil {
+				return uncovered(key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// uncovered says what to add to the map.
+func uncovered(key foreignKey, err error) error {
+	return fmt.Errorf("%s changes it without firing a trigger, and that cannot be covered: %w; write rows for that yourself and add 'cascades: ignore' to the capture, or change the key",
+		key, err)
+}
+
+var (
+	errElsewhere = errors.New("its parent is in another database")
+	errComputed  = errors.New("an expression uses its columns")
+)
+
+// coverDeletes adds triggers for what a delete does by a key of the captured table.
+func (c *cascaded) coverDeletes(w *writer, key foreignKey) error {
+	if own := c.ownKey(w); own >= 0 && key.parent != key.child {
+		return fmt.Errorf("%s goes on from there", c.keys[own])
+	}
+	if key.empties() && w.computes(key.columns) {
+		return errComputed
+	}
+	return c.coverDelete(w, []foreignKey{key})
+}
+
+// ownKey is a key of the captured table to itself by which a delete changes more of what is captured, or -1.
+func (c *cascaded) ownKey(w *writer) int {
+	return slices.IndexFunc(c.keys, func(k foreignKey) bool {
+		return k.child == w.table.Name && k.parent == k.child &&
+			(k.onDelete == "CASCADE" && w.Delete || sets(k.onDelete) && w.Update && w.uses(k.columns))
+	})
+}
+
+// coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins at the captured table, and
+// of the parent's own parents.
+func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
+	last := path[len(path)-1]
+	switch {
+	case last.elsewhere:
+		return errElsewhere
+	case last.parent == last.child && len(path) == 1:
+		c.add(last.parent, "DELETE", w.guarded(c.fromTree(w, last)), w.table.Name)
+		return nil
+	}
+	tables := []string{path[0].child}
+	from := "FROM " + quote(path[0].child) + " AS " + child
+	alias := child
+	for i, key := range path[:len(path)-1] {
+		parent := fmt.Sprint("unstale_parent", i+1)
+		from += "\n      JOIN " + quote(key.parent) + " AS " + parent + " ON " + key.join(alias, parent)
+		alias, tables = parent, append(tables, key.parent)
+	}
+	c.add(last.parent, "DELETE", w.guarded(w.insertSelect("    ", w.id.of(child), from+"\n      WHERE "+last.join(alias, oldRow), c.share, nil)), tables...)
+	for _, next := range c.keys {
+		if next.child != last.parent {
+			continue
+		}
+		if err := next.hidden(); err != nil {
+			return err
+		}
+		if next.onDelete != "CASCADE" {
+			continue
+		}
+		if slices.ContainsFunc(path, func(k foreignKey) bool { return k.child == next.parent }) || next.parent == next.child {
+			return fmt.Errorf("%s deletes in a circle", next)
+		}
+		if err := c.coverDelete(w, append(slices.Clone(path), next)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// coverUpdate adds a trigger for another key of a parent.
+func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
+	switch i := slices.IndexFunc(c.keys, func(k foreignKey) bool {
+		return k.child == key.parent && (sets(k.onUpdate) || k.empties()) && k.touches(key.references)
+	}); {
+	case key.elsewhere:
+		return errElsewhere
+	case i >= 0:
+		return fmt.Errorf("%s changes that of the parent in turn", c.keys[i])
+	case w.computes(key.columns):
+		return errComputed
+	}
+	var same []string
+	for _, reference := range key.references {
+		same = append(same, fmt.Sprintf("CAST(OLD.%[1]s AS BINARY) <=> CAST(NEW.%[1]s AS BINARY)", quote(reference)))
+	}
+	from := "FROM " + quote(key.child) + " AS " + child + "\n      WHERE " + key.join(child, oldRow)
+	becomes := func(column Column) (string, bool) { // of the child
+		i := indexFold(key.columns, column.Name)
+		if i < 0 {
+			return "", false
+		}
+		if key.onUpdate != "CASCADE" {
+			return "NULL", true
+		}
+		column.Name = key.references[i]
+		text, err := column.text(newRow)
+		return text, err == nil
+	}
+	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + w.insertSelect("      ", w.id.of(child), from, c.share, becomes)
+	if column, err := w.table.column(w.id.column); err == nil {
+		if id, moved := becomes(column); moved && id != "NULL" {
+			body += w.insertSelect("      ", id, from, c.share, becomes)
+		}
+	}
+	c.add(key.parent, "UPDATE", w.guarded(body+"    END IF;\n"), key.child)
+	return nil
+}
+
+// add adds statements to the trigger of a parent.
+func (c *cascaded) add(parent, event, body string, reads ...string) {
+	name := parent + "\x00" + event
+	if _, known := c.bodies[name]; !known {
+		c.order = append(c.order, name)
+	}
+	if !slices.Contains(c.bodies[name], body) {
+		c.bodies[name] = append(c.bodies[name], body)
+	}
+	for _, table := range reads {
+		if !slices.Contains(c.reads, table) {
+			c.reads = append(c.reads, table)
+		}
+	}
+}
+
+func (c *cascaded) triggers() (all []Trigger) {
+	for _, name := range c.order {
+		parent, event, _ := strings.Cut(name, "\x00")
+		all = append(all, newTrigger(parent, "BEFORE", event, c.bodies[name]))
+	}
+	return all
+}
+
+// uses reports whether a change of one of the columns is one of the capture.
+func (w *writer) uses(columns []string) bool {
+	if len(w.Watch) == 0 || w.computes(columns) || slices.ContainsFunc(w.Watch, w.isVirtual) {
+		return true
+	}
+	used := append(slices.Clone(w.Watch), w.id.column)
+	for _, p := range w.params {
+		used = append(used, p.column)
+	}
+	return slices.ContainsFunc(columns, func(c string) bool { return indexFold(used, c) >= 0 })
+}
+
+// isVirtual reports whether a column is computed from others, it may be from those of a key.
+func (w *writer) isVirtual(name string) bool {
+	column, err := w.table.column(name)
+	return err == nil && column.Virtual
+}
+
+// computes reports whether an expression may use one of the columns.
+func (w *writer) computes(columns []string) bool {
+	if w.isVirtual(w.id.column) || slices.ContainsFunc(w.params, func(p param) bool { return w.isVirtual(p.column) }) {
+		return true
+	}
+	expressions := ""
+	if w.id.column == "" {
+		expressions = string(w.ID)
+	}
+	for _, p := range w.Params {
+		if p.Source.IsExpression() {
+			expressions += "\n" + string(p.Source)
+		}
+	}
+	expressions = strings.ToLower(expressions)
+	return slices.ContainsFunc(columns, func(c string) bool { return strings.Contains(expressions, strings.ToLower(c)) })
+}
+
+// insertSelect inserts outbox rows of the rows that from selects, with an id. becomes, if there is one, is what a column
+// becomes.
+func (w *writer) insertSelect(indent, id, from, share string, becomes func(Column) (string, bool)) string {
+	return w.insertion(indent, func(indent string, to destination) string {
+		return indent + "INSERT INTO " + to.into() + "\n" +
+			indent + "  SELECT " + to.values(w.Entity, id, w.paramsOf(becomes)) + "\n" +
+			indent + "  " + from + " AND " + w.id.of(child) + " IS NOT NULL" + share + ";\n"
+	})
+}
+
+// paramsOf are the params of a child's row, with what they become.
+func (w *writer) paramsOf(becomes func(Column) (string, bool)) string {
+	return w.paramsObject(func(p param) []string {
+		values := []string{p.of(child)}
+		if becomes == nil || p.column == "" {
+			return values
+		}
+		column, err := w.table.column(p.column)
+		if err != nil {
+			return values
+		}
+		if text, changes := becomes(column); changes {
+			values = append(values, text)
+		}
+		return values
+	})
+}
+
+// fromTree is for a key to its own table: all rows below one that is deleted.
+func (c *cascaded) fromTree(w *writer, key foreignKey) string {
+	var columns, below []string
+	for i, reference := range key.references {
+		columns = append(columns, child+"."+quote(reference))
+		below = append(below, fmt.Sprintf("unstale_tree.c%d", i))
+	}
+	var names, on, same []string
+	for i := range key.references {
+		names = append(names, fmt.Sprintf("c%d", i))
+		on = append(on, child+"."+quote(key.columns[i])+" = "+below[i])
+		same = append(same, child+"."+quote(key.references[i])+" = "+below[i])
+	}
+	table := quote(w.table.Name) + " AS " + child
+	return w.insertion("    ", func(indent string, to destination) string {
+		return indent + "INSERT INTO " + to.into() + "\n" +
+			indent + "  WITH RECURSIVE unstale_tree (" + strings.Join(names, ", ") + ", level) AS (\n" +
+			indent + "    (SELECT " + strings.Join(columns, ", ") + ", 1 FROM " + table + " WHERE " + key.join(child, oldRow) + c.share + ")\n" +
+			indent + "    UNION ALL (SELECT " + strings.Join(columns, ", ") + ", unstale_tree.level + 1 FROM unstale_tree JOIN " + table + " ON " + strings.Join(on, " AND ") +
+			fmt.Sprintf(" AND unstale_tree.level < %d", maxCascade) + c.share + "))\n" +
+			indent + "  SELECT " + to.values(w.Entity, w.id.of(child), w.paramsOf(nil)) + "\n" +
+			indent + "  FROM unstale_tree JOIN " + table + " ON " + strings.Join(same, " AND ") + " AND " + w.id.of(child) + " IS NOT NULL" + c.share + ";\n"
+	})
+}

@@ -1,0 +1,100 @@
+package capture
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Column is a column of a table as the server describes it.
+type Column struct {
+	Name     string
+	Type     string // without its length, in lower case, such as varchar
+	Length   uint64 // in characters, where it is text
+	Zerofill bool
+	Virtual  bool // generated from others when it is read
+}
+
+// The rows that a trigger sees.
+const (
+	oldRow   = "OLD"
+	newRow   = "NEW"
+	triedRow = "unstale_row" // in a SELECT
+)
+
+// same is an expression that is true where the column has the same bytes in both rows, or is NULL in both. A collation
+// takes 'été' for 'ETE', and JSON takes 1 for 1.0.
+func (c Column) same() string {
+	name, text := quote(c.Name), "%s.%s"
+	switch c.Type {
+	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
+		text = "CAST(%s.%s AS BINARY)"
+	case "json":
+		text = "CAST(CAST(%s.%s AS CHAR) AS BINARY)"
+	case "timestamp": // whose text is the same twice where an hour of the session's time zone is
+		text = "UNIX_TIMESTAMP(%s.%s)"
+	case "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection",
+		"geometrycollection", "vector":
+		text = "HEX(%s.%s)"
+	}
+	return fmt.Sprintf(text+" <=> "+text, oldRow, name, newRow, name)
+}
+
+// text is an expression that gives the column's value in a row as the text that applications write, or says why there is
+// none.
+func (c Column) text(row string) (string, error) {
+	name := row + "." + quote(c.Name)
+	switch c.Type {
+	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
+		return plainText(name), nil
+	case "tinyint", "smallint", "mediumint", "int", "bigint", "decimal":
+		if c.Zerofill { // which is how clients show a number, and no part of it
+			name += " + 0"
+		}
+		return "CAST(" + name + " AS CHAR CHARACTER SET utf8mb4)", nil
+	case "year", "date", "datetime", "time", "uuid", "inet4", "inet6":
+		return "CAST(" + name + " AS CHAR CHARACTER SET utf8mb4)", nil
+	case "timestamp":
+		return "", c.refuse("its text depends on the time zone of the session that writes", "UNIX_TIMESTAMP(%s)")
+	case "float", "double":
+		return "", c.refuse("its text is not exact", "CAST(%s AS DECIMAL(30,6))")
+	case "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob":
+		return "", c.refuse("it has bytes, and no text", "HEX(%[1]s), or BIN_TO_UUID(%[1]s) in MySQL")
+	case "bit":
+		return "", c.refuse("it has bits, and no text", "BIN(%s)")
+	case "json":
+		return "", c.refuse("it has no text of its own", "JSON_UNQUOTE(JSON_EXTRACT(%s, '$.sku'))")
+	default:
+		return "", c.refuse("it has no text of its own", "HEX(%s)")
+	}
+}
+
+// plainText is an expression's value as text, which JSON_ARRAY makes a string of: MariaDB would nest what comes from a
+// column that is declared as JSON.
+func plainText(expression string) string {
+	return "CONCAT('', CONVERT(" + expression + " USING utf8mb4))"
+}
+
+// fits says why the column's values are not ids: a longer one would fail the write.
+func (c Column) fits() error {
+	if c.Length > maxID {
+		return fmt.Errorf("the column %s may have %d characters, an id of the outbox at most %d, and a longer one would fail the write; give an expression, such as LEFT({row}.%s, %d)",
+			c.Name, c.Length, maxID, quote(c.Name), maxID)
+	}
+	return nil
+}
+
+// maxID is how many characters an id of the outbox may have.
+const maxID = 255
+
+// refuse says why a column cannot be used by itself, and what can: an expression of it, %s.
+func (c Column) refuse(why, expression string) error {
+	return fmt.Errorf("the column %s is of the type %s: %s; give an expression, such as %s", c.Name, c.Type, why, fmt.Sprintf(expression, "{row}."+quote(c.Name)))
+}
+
+// quote quotes an identifier.
+func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// literal is a text. Only its quotes and backslashes mean something.
+func literal(text string) string {
+	return "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
+}

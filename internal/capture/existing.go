@@ -1,0 +1,66 @@
+package capture
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/schema"
+)
+
+// An Existing is a trigger of ours that the database has.
+type Existing struct {
+	Trigger
+	Name    string
+	Definer string // as user@host
+	Mode    string // in which it was made
+	Created time.Time
+}
+
+// Contract: no lock; the dictionary. An account without the right TRIGGER on a table sees none of its triggers, and no
+// error. The order is bytewise, since servers collate an underscore before or behind letters.
+const existingSQL = `SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement, definer, sql_mode,
+COALESCE(UNIX_TIMESTAMP(created), 0) FROM information_schema.triggers
+WHERE ` + schema.OwnTriggers + ` ORDER BY CAST(event_object_table AS BINARY), trigger_name`
+
+// ReadExisting returns the triggers of ours that the account may see.
+func ReadExisting(ctx context.Context, db *sql.DB) ([]Existing, error) {
+	return list(ctx, db, "the triggers", func(scan func(...any) error) (e Existing, err error) {
+		var created float64
+		err = scan(&e.Name, &e.Table, &e.Timing, &e.Event, &e.Body, &e.Definer, &e.Mode, &created)
+		e.Created = time.UnixMilli(int64(created * 1000)).UTC()
+		return e, err
+	}, existingSQL)
+}
+
+// Contract: no lock; the dictionary.
+const originalSQL = "SHOW CREATE TRIGGER "
+
+// readOriginals puts right the bodies of triggers that are wanted by their names, and differ: the dictionary's list shows
+// literals with their escapes and character sets resolved, and without what the server's own character set lacks.
+func readOriginals(ctx context.Context, db *sql.DB, existing []Existing, wanted []Trigger) error {
+	for i := range existing {
+		e := &existing[i]
+		for _, w := range wanted {
+			if e.Body == w.Body || !strings.HasPrefix(e.Name, w.Name(1)) {
+				continue
+			}
+			texts, err := list(ctx, db, "the trigger "+e.Name, func(scan func(...any) error) (text string, err error) {
+				var rest any
+				err = scan(&rest, &rest, &text, &rest, &rest, &rest, &rest)
+				return text, err
+			}, originalSQL+quote(e.Name))
+			if err != nil {
+				return err
+			}
+			if len(texts) == 1 && strings.HasSuffix(texts[0], w.Body) {
+				e.Body = w.Body
+			}
+		}
+	}
+	return nil
+}
+
+// isStrict reports whether the trigger was made in a mode in which no value is cut.
+func (e Existing) isStrict() bool { return strings.Contains(e.Mode, "STRICT_ALL_TABLES") }

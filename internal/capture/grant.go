@@ -1,0 +1,152 @@
+package capture
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A grant is a line of SHOW GRANTS.
+type grant struct {
+	revoked        bool                // from what is granted on all databases: MySQL's partial revokes
+	rights         map[string][]string // in upper case, with the columns that a right is for; without any it is for all
+	kind           string              // FUNCTION, PROCEDURE ...; "" for tables
+	database, name string              // "*" is any; a database may be a pattern of LIKE
+	passedOn       bool                // WITH GRANT OPTION
+}
+
+// grantLine matches GRANT SELECT, INSERT (`a`) ON `shop`.* TO `user`@`host` ... Names have no quotes with sql_quote_show_create = 0.
+var grantLine = regexp.MustCompile(`^(GRANT|REVOKE) (.+) ON (?:(TABLE|FUNCTION|PROCEDURE|PACKAGE|PACKAGE BODY) )?` +
+	"(" + nameInGrant + `)\.(` + nameInGrant + ") (?:TO|FROM) ((?:" + nameInGrant + ")(?:@(?:" + nameInGrant + "))?)")
+
+const nameInGrant = "`(?:[^`]|``)*`|'(?:[^']|'')*'|[^`'. @]+"
+
+// parseGrant reads a line that is about tables or routines.
+func parseGrant(line string) (holder string, g grant, ok bool) {
+	m := grantLine.FindStringSubmatch(line)
+	if m == nil {
+		return "", grant{}, false
+	}
+	g = grant{revoked: m[1] == "REVOKE", rights: map[string][]string{}, database: unquote(m[4]), name: unquote(m[5]), passedOn: strings.HasSuffix(line, " WITH GRANT OPTION")}
+	if m[3] != "TABLE" {
+		g.kind = m[3]
+	}
+	for _, one := range oneRight.FindAllStringSubmatch(m[2], -1) {
+		right, columns := strings.ToUpper(strings.TrimSpace(one[1])), columnsIn(one[2])
+		if limits, known := g.rights[right]; !known || len(limits) > 0 { // it may be there for the table and for columns
+			g.rights[right] = columns
+		}
+	}
+	return m[6], g, true
+}
+
+// oneRight matches a right, with the columns that it is for.
+var oneRight = regexp.MustCompile("([^,(]+)(?:\\(((?:[^`)]|`(?:[^`]|``)*`)*)\\))?,?")
+
+func columnsIn(list string) (names []string) {
+	for _, m := range columnInGrant.FindAllString(list, -1) {
+		names = append(names, unquote(m))
+	}
+	return names
+}
+
+var columnInGrant = regexp.MustCompile("`(?:[^`]|``)*`|[^`, ]+")
+
+func unquote(name string) string {
+	if len(name) > 1 && name[0] == '`' {
+		return strings.ReplaceAll(name[1:len(name)-1], "``", "`")
+	}
+	return name
+}
+
+// gives reports whether the grant has a right, if need be for these columns at least.
+func (g grant) gives(right string, columns []string) bool {
+	if _, all := g.rights["ALL PRIVILEGES"]; all {
+		return true
+	}
+	limits, has := g.rights[right]
+	return has && (len(limits) == 0 || len(columns) > 0 && !slices.ContainsFunc(columns, func(c string) bool { return indexFold(limits, c) < 0 }))
+}
+
+// On reports whether the account has a right for a table, or at least for these columns of it.
+func (g *Grants) On(right, database, table string, columns ...string) bool {
+	return g.has("", right, database, table, columns)
+}
+
+// Executes reports whether the account may execute a function.
+func (g *Grants) Executes(database, function string) bool {
+	return g.has("FUNCTION", "EXECUTE", database, function, nil)
+}
+
+func (g *Grants) has(kind, right, database, name string, columns []string) bool {
+	for _, all := range g.holders {
+		if everywhere(all, right, database) || g.inDatabase(all, right, database) || slices.ContainsFunc(all, func(one grant) bool {
+			return one.kind == kind && one.database == database && (one.name == name || kind != "" && strings.EqualFold(one.name, name)) && one.gives(right, columns)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// everywhere reports whether a right is granted on all databases, and not revoked from this one.
+func everywhere(all []grant, right, database string) bool {
+	return slices.ContainsFunc(all, func(one grant) bool { return one.database == "*" && one.gives(right, nil) }) &&
+		!slices.ContainsFunc(all, func(one grant) bool { return one.revoked && one.database == database && one.gives(right, nil) })
+}
+
+// inDatabase reports whether a right is granted on the whole database. Of several patterns that match it a server goes by the
+// most specific one alone; by which of two equals, nobody can tell.
+func (g *Grants) inDatabase(all []grant, right, database string) bool {
+	most, granted := -1, false
+	for _, one := range all {
+		if one.revoked || one.database == "*" || one.name != "*" || !g.matches(one.database, database) {
+			continue
+		}
+		switch s := g.specificity(one.database); {
+		case s > most:
+			most, granted = s, one.gives(right, nil)
+		case s == most:
+			granted = granted && one.gives(right, nil)
+		}
+	}
+	return granted
+}
+
+func (g *Grants) matches(pattern, database string) bool {
+	return pattern == database || !g.literal && like(pattern, database)
+}
+
+// specificity grows with what a pattern says before its first wildcard.
+func (g *Grants) specificity(pattern string) int {
+	const none = 128 // as many as a name has, and more
+	for i := 0; i < len(pattern) && !g.literal; i++ {
+		switch pattern[i] {
+		case '\\':
+			i++
+		case '%', '_':
+			return i
+		}
+	}
+	return none
+}
+
+// like reports whether a text matches a pattern of LIKE, as in GRANT ... ON `shop\_%`.*.
+func like(pattern, text string) bool {
+	var expression strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '%':
+			expression.WriteString(".*")
+		case c == '_':
+			expression.WriteString(".")
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			fallthrough
+		default:
+			expression.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
+		}
+	}
+	matched, err := regexp.MatchString("(?s)^"+expression.String()+"$", text)
+	return err == nil && matched
+}

@@ -1,0 +1,116 @@
+package capture
+
+import (
+	"slices"
+	"strings"
+)
+
+// A State is how a trigger of the database stands to the map.
+type State string
+
+// The states of triggers.
+const (
+	InPlace      State = "in place"
+	Missing      State = "missing"
+	Changed      State = "changed"       // the map, or the table, has changed since it was made
+	WrongDefiner State = "wrong definer" // made for another account
+	CutsValues   State = "cuts values"   // made in a mode in which what is too long is cut
+	RenamedAway  State = "renamed away"  // its table has another name now
+	NotInMap     State = "not in the map"
+	Unknown      State = "unknown" // the account has no right to see it
+)
+
+// A Change is a trigger with its state, and what is to be done about it.
+type Change struct {
+	State  State
+	Want   *Trigger  // nil: none
+	Create string    // the name of the trigger to be made, or ""
+	Have   *Existing // nil: none. Dropped, unless it is in place
+}
+
+// Table is that of the trigger.
+func (c Change) Table() string {
+	if c.Have != nil {
+		return c.Have.Table
+	}
+	return c.Want.Table
+}
+
+// Event is what the trigger fires on, such as AFTER UPDATE.
+func (c Change) Event() string {
+	if c.Have != nil {
+		return c.Have.Timing + " " + c.Have.Event
+	}
+	return c.Want.Timing + " " + c.Want.Event
+}
+
+// compare says what has to be done so that there are the wanted triggers and no other, in the order of wanted. hidden are the
+// tables whose triggers cannot be seen.
+func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[string]bool) (all []Change) {
+	left := slices.Clone(existing)
+	take := func(fits func(Existing) bool) *Existing {
+		i := slices.IndexFunc(left, fits)
+		if i < 0 {
+			return nil
+		}
+		e := left[i]
+		left = slices.Delete(left, i, i+1)
+		return &e
+	}
+	all = make([]Change, len(wanted))
+	for i := range wanted { // first what is in place, so that nothing else is taken for a changed one
+		w := &wanted[i]
+		all[i] = Change{State: Missing, Want: w, Have: take(func(e Existing) bool {
+			return w.is(e) && definer.is(e.Definer) && e.isStrict()
+		})}
+		if all[i].Have != nil {
+			all[i].State = InPlace
+		}
+	}
+	for i := range all {
+		c := &all[i]
+		if c.State == InPlace {
+			continue
+		}
+		c.Have = take(func(e Existing) bool {
+			return e.Table == c.Want.Table && e.Timing == c.Want.Timing && e.Event == c.Want.Event
+		})
+		switch {
+		case c.Have == nil && hidden[c.Want.Table]:
+			c.State = Unknown
+			continue
+		case c.Have == nil:
+		case !c.Want.is(*c.Have):
+			c.State = Changed
+		case !definer.is(c.Have.Definer):
+			c.State = WrongDefiner
+		default:
+			c.State = CutsValues
+		}
+		c.Create = freeName(*c.Want, existing, all)
+	}
+	for _, e := range left {
+		state := NotInMap
+		if slices.ContainsFunc(wanted, func(w Trigger) bool { return w.Table != e.Table && strings.HasPrefix(e.Name, w.Name(1)) }) {
+			state = RenamedAway
+		}
+		all = append(all, Change{State: state, Have: &e})
+	}
+	return all
+}
+
+// is reports whether a trigger of the database is this one.
+func (t *Trigger) is(e Existing) bool {
+	return e.Table == t.Table && e.Timing == t.Timing && e.Event == t.Event && e.Body == t.Body
+}
+
+// freeName is a name that no trigger has, also of those that are dropped: the new one is made first.
+func freeName(t Trigger, existing []Existing, planned []Change) string {
+	for n := 1; ; n++ {
+		name := t.Name(n)
+		if !slices.ContainsFunc(existing, func(e Existing) bool { return e.Name == name }) &&
+			!slices.ContainsFunc(planned, func(c Change) bool { return c.Create == name }) {
+			return name
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package capture
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// SessionGrants are what the account of db may do in a session, with the roles that are active in it: nil where they cannot be
+// read. See Grants.On.
+func SessionGrants(ctx context.Context, db *sql.DB) (*Grants, error) {
+	mariaDB, err := isMariaDB(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	return sessionGrants(ctx, db, mariaDB)
+}
+
+// A Held is what a line of SHOW GRANTS gives on one object.
+type Held struct {
+	Holder         string              // the account, or a role that it has, as the line writes it
+	Rights         map[string][]string // with the columns that a right is for, if it is not for all; GRANT OPTION among them
+	Kind           string              // FUNCTION, PROCEDURE ...; "" for tables
+	Database, Name string              // "*" is any; a database may be a pattern of LIKE
+}
+
+// On is the object, as GRANT and REVOKE name it.
+func (h *Held) On() string {
+	name := func(s string) string {
+		if s == "*" {
+			return s
+		}
+		return "`" + strings.ReplaceAll(s, "`", "``") + "`"
+	}
+	return strings.TrimPrefix(h.Kind+" ", " ") + name(h.Database) + "." + name(h.Name)
+}
+
+// Held lists what is granted, and the lines that are about something else, such as roles, without what identifies an account.
+// What a partial revoke takes away again is among it.
+func (g *Grants) Held() (all []Held, others []string) {
+	for _, holder := range slices.Sorted(maps.Keys(g.holders)) {
+		for _, one := range g.holders[holder] {
+			if one.revoked {
+				continue
+			}
+			rights := maps.Clone(one.rights)
+			delete(rights, "USAGE") // is none
+			if one.passedOn {
+				rights["GRANT OPTION"] = nil
+			}
+			all = append(all, Held{holder, rights, one.kind, one.database, one.name})
+		}
+	}
+	for _, line := range g.unread {
+		line, _, _ = strings.Cut(line, " IDENTIFIED ")
+		others = append(others, line)
+	}
+	return all, others
+}

@@ -1,0 +1,63 @@
+package capture
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// Prefix begins the name of every trigger of ours.
+const Prefix = "unstale_"
+
+// Switch is the session variable that keeps triggers from inserting rows, where it is 'off'. It is compared as bytes: a number
+// would make a number of 'off', which MySQL refuses (1292) and MariaDB takes for 0.
+const Switch = "@unstale_capture"
+
+// SQLMode is the mode in which triggers must be made, since they keep it: a value that is too long fails the write, and is not
+// cut, so that the row would name another key.
+const SQLMode = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+
+// A Trigger is one that a map asks for.
+type Trigger struct {
+	Table  string
+	Timing string // AFTER or BEFORE
+	Event  string // INSERT, UPDATE or DELETE
+	Body   string // from BEGIN to END
+}
+
+// Name is that of the trigger, or of its nth twin while that one has it.
+func (t Trigger) Name(n int) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{t.Table, t.Timing, t.Event, t.Body}, "\x00")))
+	name := Prefix + strings.ToLower(t.Event) + "_" + hex.EncodeToString(sum[:8])
+	if n > 1 {
+		name += fmt.Sprint("_", n)
+	}
+	return name
+}
+
+// SQL is the statement that makes the trigger.
+func (t Trigger) SQL(name string, definer Account) string {
+	return fmt.Sprintf("CREATE DEFINER = %s TRIGGER %s %s %s ON %s FOR EACH ROW\n%s", definer, quote(name), t.Timing, t.Event, quote(t.Table), t.Body)
+}
+
+// newTrigger makes one of what its captures write.
+func newTrigger(table, timing, event string, statements []string) Trigger {
+	return Trigger{table, timing, event, "BEGIN\n  IF NOT (CAST(" + Switch + " AS BINARY) <=> 'off') THEN\n" + strings.Join(statements, "") + "  END IF;\nEND"}
+}
+
+// ofRows are the triggers for the rows of a table that statements name, one for each operation.
+func ofRows(table string, writers []*writer) (all []Trigger) {
+	for _, event := range []string{"INSERT", "UPDATE", "DELETE"} {
+		var body []string
+		for _, w := range writers {
+			if w.on(event) {
+				body = append(body, w.statements(event))
+			}
+		}
+		if len(body) > 0 {
+			all = append(all, newTrigger(table, "AFTER", event, body))
+		}
+	}
+	return all
+}

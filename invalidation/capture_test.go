@@ -1,0 +1,54 @@
+package invalidation
+
+import (
+	"reflect"
+	"testing"
+)
+
+const captured = `version: 1
+entities:
+  product: {params: [category_id], keys: ["p:{id}:{category_id}"]}
+`
+
+// The section says what its comment promises, and what it leaves out has its default. It does not change the map's version,
+// since rows expand as before.
+func TestCaptures(t *testing.T) {
+	t.Parallel()
+	section := captured + `capture:
+  products: {entity: product, id: id}
+  "odd name":
+    - {entity: product, id: "BIN_TO_UUID({row}.id)", watch: [name], params: {category_id: cat}, on: [update, delete], cascades: ignore, on_error: skip}
+`
+	unset := func(string) (string, bool) { return "", false }
+	plain, err := Parse("map.yaml", []byte(captured), unset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Parse("map.yaml", []byte(section), unset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Capture{
+		{Table: "products", Entity: "product", ID: "id", Insert: true, Update: true, Delete: true, Line: 5, Column: 3},
+		{
+			Table: "odd name", Entity: "product", ID: "BIN_TO_UUID({row}.id)", Watch: []string{"name"},
+			Params: []CaptureParam{{"category_id", "cat"}}, Update: true, Delete: true, IgnoreCascades: true, SkipErrors: true, Line: 7, Column: 7,
+		},
+	}
+	if got := m.Captures(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if len(plain.Captures()) != 0 || plain.Version() != m.Version() {
+		t.Errorf("the map without it: captures %v, version %s, not %s", plain.Captures(), plain.Version(), m.Version())
+	}
+	if err := compiledSchema(t).Validate(instance(t, []byte(section))); err != nil {
+		t.Error(err)
+	}
+	m.Captures()[1].Watch[0] = "x"
+	if m.Captures()[1].Watch[0] != "name" {
+		t.Error("a caller can change the map")
+	}
+	if id := want[1].ID; id.Of("OLD") != "BIN_TO_UUID(OLD.id)" || !id.IsExpression() || want[0].ID.IsExpression() {
+		t.Error("the expression")
+	}
+}

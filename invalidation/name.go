@@ -1,0 +1,82 @@
+package invalidation
+
+import (
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// A MapNameKind says what a [MapName] names.
+type MapNameKind string
+
+// The kinds of names that a map makes.
+const (
+	KindKey     MapNameKind = "key"
+	KindStamp   MapNameKind = "stamp" // the key of a tag
+	KindPattern MapNameKind = "pattern"
+	KindSet     MapNameKind = "set"
+)
+
+// A MapName is a key, a stamp, a pattern or an index set that a map makes of the rows of an entity.
+type MapName struct {
+	Entity string
+	Kind   MapNameKind
+	Text   string        // as written
+	Glob   string        // with a * for each value of a row: it matches whatever may ever be made of Text
+	Hold   time.Duration // of the entity
+}
+
+// Names returns what a map makes of rows, by entity, and of each entity keys, stamps, patterns and sets. Aliases are left
+// out: they make what their target makes.
+func (m *Map) Names() []MapName {
+	var list []MapName
+	for _, name := range m.names {
+		e := m.entities[name]
+		for _, group := range []struct {
+			kind MapNameKind
+			of   []template
+		}{{KindKey, e.keys}, {KindPattern, e.patterns}, {KindSet, e.sets}} {
+			for i := range group.of {
+				t := &group.of[i]
+				n := MapName{Entity: name, Kind: group.kind, Text: t.source, Glob: t.widest(), Hold: e.hold}
+				if group.kind != KindPattern {
+					n.Glob = t.widestName()
+				}
+				if n.Kind == KindKey && strings.HasPrefix(n.Glob, protocol.StampPrefix) {
+					n.Kind = KindStamp
+				}
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// widestName is a glob of what a key or a set may be called, of which nothing but the values is special.
+func (t *template) widestName() string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		if p.slot == noSlot {
+			b.WriteString(protocol.Escape(p.text))
+		} else {
+			b.WriteByte('*')
+		}
+	}
+	return b.String()
+}
+
+// Lookups returns the lookups that templates use, each once, by the entities that use them.
+func (m *Map) Lookups() []*Lookup {
+	var list []*Lookup
+	seen := map[*Lookup]bool{}
+	for _, name := range m.names {
+		for _, s := range m.entities[name].slots {
+			if s.lookup != nil && !seen[s.lookup] {
+				seen[s.lookup] = true
+				list = append(list, s.lookup)
+			}
+		}
+	}
+	return list
+}
