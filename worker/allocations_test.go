@@ -1,6 +1,11 @@
 package worker
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/store"
+)
 
 // Between the claim and the servers a row of one exact key allocates its plan, which is a list and a text. What a batch
 // allocates for itself is not more for 1,000 rows than for 10, and the map's size does not matter. Not parallel, since
@@ -17,5 +22,17 @@ func TestAllocationsOfABatch(t *testing.T) {
 				t.Errorf("%d rows, a map of %d entities: %v allocations, want %d a row and %d more at most", size, entities, got, perRow, perBatch)
 			}
 		}
+	}
+}
+
+// Without a collector a batch allocates nothing for spans.
+func TestAllocationsWithoutSpans(t *testing.T) {
+	rows := couponRows(1000)
+	for i := range rows {
+		rows[i].Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	}
+	w := &engine{}
+	if got := testing.AllocsPerRun(20, func() { w.trace(rows, time.Now(), Result{}, store.Settlement{}, nil) }); got != 0 {
+		t.Errorf("%v allocations", got)
 	}
 }

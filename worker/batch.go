@@ -18,7 +18,7 @@ type change struct {
 	row     *store.ClaimedRow
 	decoded invalidation.Row
 	plan    invalidation.Plan
-	targets []int // indexes into batch.targets, one for each of plan.Keys
+	targets []int // indexes into batch.set.Targets, one for each of plan.Keys
 	end     int   // of the targets of this change and of all before it
 	fault   *invalidation.RowError
 	retry   bool  // the fault may pass: delay the row before dead-lettering it
@@ -30,9 +30,8 @@ type change struct {
 type batch struct {
 	m       *invalidation.Map
 	changes []change
-	targets []keyspace.Target
-	index   map[string]int // of a key in targets
-	at      []int          // backs the targets of all changes
+	set     keyspace.TargetSet
+	at      []int // backs the targets of all changes
 }
 
 // newBatch decodes rows and finds the faults that need neither map nor server.
@@ -40,7 +39,7 @@ func newBatch(m *invalidation.Map, rows []store.ClaimedRow) *batch {
 	n := len(rows) // a row has one key, mostly
 	b := &batch{
 		m: m, changes: make([]change, n),
-		targets: make([]keyspace.Target, 0, n), index: make(map[string]int, n), at: make([]int, 0, n),
+		set: keyspace.NewTargetSet(n), at: make([]int, 0, n),
 	}
 	for i := range rows {
 		c := &b.changes[i]
@@ -89,7 +88,7 @@ func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
 	texts := 0
 	for i := range b.changes {
 		c := &b.changes[i]
-		c.end = len(b.targets)
+		c.end = len(b.set.Targets)
 		if c.fault != nil {
 			continue
 		}
@@ -101,26 +100,20 @@ func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
 		c.plan = plan
 		entry := c.entry()
 		texts += entry.Bytes()
-		if len(b.targets) > 0 && (len(b.targets)+len(plan.Keys) > keyLimit || texts > batchTexts) {
+		if len(b.set.Targets) > 0 && (len(b.set.Targets)+len(plan.Keys) > keyLimit || texts > batchTexts) {
 			b.changes = b.changes[:i]
 			return
 		}
 		c.targets = b.merge(plan)
-		c.end = len(b.targets)
+		c.end = len(b.set.Targets)
 	}
 }
 
-// merge adds a plan's keys, each once; the longest hold wins.
+// merge adds a plan's keys, and returns where they are in the set.
 func (b *batch) merge(plan invalidation.Plan) []int {
 	start := len(b.at)
 	for _, key := range plan.Keys {
-		n, known := b.index[key]
-		if !known {
-			n = len(b.targets)
-			b.index[key] = n
-			b.targets = append(b.targets, keyspace.Target{Key: key})
-		}
-		b.targets[n].Hold = max(b.targets[n].Hold, plan.Hold)
+		n, _ := b.set.Add(key, plan.Hold)
 		b.at = append(b.at, n)
 	}
 	return b.at[start:len(b.at):len(b.at)]
@@ -134,9 +127,9 @@ const partKeys = 10_000
 func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked, err error) {
 	deadline, _ := ctx.Deadline()
 	half := time.Now().Add(time.Until(deadline) / 2)
-	for from := 0; from < len(b.targets); {
+	for from := 0; from < len(b.set.Targets); {
 		to := b.partEnd(from)
-		part, err := redis.Unlink(ctx, b.targets[from:to])
+		part, err := redis.Unlink(ctx, b.set.Targets[from:to])
 		switch {
 		case err != nil:
 			return done, err
@@ -150,7 +143,7 @@ func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked
 			done.Born = part.Born // before every other part
 		}
 		done.Position, from = part.Position, to
-		if from < len(b.targets) && time.Now().After(half) {
+		if from < len(b.set.Targets) && time.Now().After(half) {
 			b.cut(from)
 		}
 	}
@@ -164,12 +157,12 @@ func (b *batch) partEnd(from int) int {
 			return end
 		}
 	}
-	return len(b.targets)
+	return len(b.set.Targets)
 }
 
 // cut drops the changes that have a target beyond n.
 func (b *batch) cut(n int) {
-	b.targets = b.targets[:n]
+	b.set.Truncate(n)
 	b.changes = b.changes[:sort.Search(len(b.changes), func(i int) bool { return b.changes[i].end > n })]
 }
 
@@ -188,8 +181,8 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 	for _, f := range failures {
 		refused[f.Index] = f.Err
 	}
-	gone = make([]string, 0, len(b.targets))
-	for i, t := range b.targets {
+	gone = make([]string, 0, len(b.set.Targets))
+	for i, t := range b.set.Targets {
 		if refused[i] == nil {
 			gone = append(gone, t.Key)
 		}
@@ -201,10 +194,10 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 		c := &b.changes[i]
 		for _, n := range c.targets {
 			if err := refused[n]; isOutage(err) {
-				c.away = fmt.Errorf("key %q: %w", b.targets[n].Key, err)
+				c.away = fmt.Errorf("key %q: %w", b.set.Targets[n].Key, err)
 				break
 			} else if err != nil {
-				c.refuse(invalidation.RedisRefused, fmt.Errorf("key %q: %w", b.targets[n].Key, err))
+				c.refuse(invalidation.RedisRefused, fmt.Errorf("key %q: %w", b.set.Targets[n].Key, err))
 				c.retry = true
 				break
 			}
@@ -281,6 +274,6 @@ func (c *change) entry() store.Entry {
 	id := c.row.FirstID
 	return store.Entry{
 		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
-		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold),
+		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold), WrittenMicros: c.row.CreatedAt.UnixMicro(),
 	}
 }

@@ -14,7 +14,8 @@ type cache interface {
 	Away() []string
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
-	Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error)
+	Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (keyspace.Published, error)
+	Receivers() int64
 	Introduce(source string, lease time.Duration)
 	Beat(ctx context.Context, channel, moved string) error
 	Goodbye(ctx context.Context, channel string) error

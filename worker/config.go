@@ -46,6 +46,9 @@ type Config struct {
 	// slog.Default().
 	Log *slog.Logger
 
+	// Tracing says where spans of batches go. Zero: there are none.
+	Tracing Tracing
+
 	// ClaimTimeout is when MySQL ends the session of a worker that vanished in mid-claim, so that its rows are free again. A
 	// batch must end within two fifths of it. Whole seconds, 2 s to 5 min. Default 10 s.
 	ClaimTimeout time.Duration
@@ -123,6 +126,7 @@ func (c Config) WithDefaults() Config {
 	orInt(&c.JournalRetention, 24*time.Hour)
 	orText(&c.GaugeSchedule, "@every 10s")
 	orText(&c.RetentionSchedule, "*/5 * * * *")
+	orInt(&c.Tracing.Timeout, defaultSpanTimeout)
 	orText(&c.WakeChannel, "cache:outbox:wake")
 	return c
 }
@@ -216,5 +220,5 @@ func (c Config) validateWork() error {
 			return fmt.Errorf("%s %q: %w", name, spec, err)
 		}
 	}
-	return nil
+	return c.Tracing.validate()
 }

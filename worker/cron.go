@@ -13,7 +13,8 @@ const journalChunk = 500
 
 var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// startCron schedules maintenance: the gauges and the journal's retention. The poll loop has a timing of its own.
+// startCron schedules maintenance: the gauges, the journal's retention and its summaries, and the retention of workers'
+// notes. The poll loop has a timing of its own.
 func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	logger := cronLogger{w.log}
 	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
@@ -25,6 +26,8 @@ func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	}{
 		{w.cfg.GaugeSchedule, w.readGauges},
 		{w.cfg.RetentionSchedule, w.expireJournal},
+		{summarySchedule, w.summarise},
+		{w.cfg.RetentionSchedule, w.forgetWorkers},
 	} {
 		if _, err := c.AddFunc(job.schedule, func() { job.do(ctx) }); err != nil {
 			return nil, fmt.Errorf("schedule %q: %w", job.schedule, err)
@@ -41,6 +44,9 @@ func (w *engine) expireJournal(ctx context.Context) {
 		w.log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
 	case n > 0:
 		w.log.Debug("old journal rows deleted", "rows", n)
+	}
+	if err := w.store.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
+		w.log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
 	}
 }
 

@@ -29,8 +29,8 @@
 //  10. Patterns and index sets are requested in the transaction that settles their row, and carried out after it; the
 //     message about a pattern is published after its sweep.
 //  11. What Redis acknowledged and then lost (a failover to a replica that lagged, a restart from an old snapshot) is
-//     unlinked again from the journal, and held again, before another row is settled, also when it was lost while no
-//     worker ran. The journal's retention bounds how far back that goes.
+//     unlinked again from the journal, and held again, new rows in between, also when it was lost while no worker ran.
+//     The journal's retention bounds how far back that goes.
 //  12. A batch that is too large for its deadline, for max_allowed_packet or for the journal is cut, down to a single
 //     row, and makes progress. A row that is too large alone is dead-lettered.
 //  13. A pause keeps every worker from claiming and sweeping, also those that start meanwhile, until an operator ends

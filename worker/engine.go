@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,11 +11,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/unstale/unstale/internal/otlp"
 	"github.com/unstale/unstale/internal/store"
 )
 
 // An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the
-// heartbeats, the map's reload and the cron jobs.
+// heartbeats, the notes of what it is at, the map's reload and the cron jobs.
 type engine struct {
 	cfg        Config
 	store      *store.Store
@@ -35,6 +37,11 @@ type engine struct {
 	deadLog    *rowLog
 	delayLog   *rowLog
 	unread     *unreadTables
+	spans      *otlp.Exporter // nil where there are none
+	presence   presence
+	first      firstRow // as the last reading of the gauges found it; of cron's goroutine
+
+	summaryFailed bool // told of; by cron, which runs one at a time
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a batch requested sweeps; likewise
@@ -44,17 +51,20 @@ type engine struct {
 
 func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metrics *metrics, health *health) *engine {
 	w := &engine{
-		cfg: cfg, store: pools, redis: redis, maps: maps, log: cfg.Log, metrics: metrics, health: health,
+		cfg: cfg, store: pools, redis: measuredCache{redis, metrics.redis, metrics}, maps: maps, log: cfg.Log, metrics: metrics, health: health,
 		batchLimit: batchLimit(pools.ClaimTimeout()),
 		size:       newBatchSize(cfg.BatchRows),
 		pulse:      newPulse(),
-		healSize:   newBatchSize(store.MaxHeal),
+		healSize:   batchSize{most: store.MaxHeal, now: firstHeal},
 		wake:       make(chan struct{}, 1),
 		sweepNow:   make(chan struct{}, 1),
 		deadLog:    newRowLog(cfg.Log, "rows are dead letters now, see 'unstale dead list'"),
 		delayLog:   newRowLog(cfg.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
 		unread:     newUnreadTables(cfg.Log),
+		presence:   presence{id: rand.Text()},
 	}
+	metrics.healing.Set(0) // of a run before this one
+	metrics.healingLeft.Set(0)
 	w.paused.Store(true) // until the loop has looked, or drain
 	return w
 }
@@ -62,8 +72,10 @@ func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metri
 // batchLimit keeps a batch below half of what the server allows a silent session, and below the five seconds in which a
 // stop has to be over.
 func batchLimit(claimTimeout time.Duration) time.Duration {
-	return min(claimTimeout*2/5, 4*time.Second)
+	return min(claimTimeout*2/5, longestBatch)
 }
+
+const longestBatch = 4 * time.Second
 
 // run works until ctx ends, then finishes the batch in hand.
 func (w *engine) run(ctx context.Context) error {
@@ -79,11 +91,16 @@ func (w *engine) run(ctx context.Context) error {
 	group.Go(func() error { w.loop(ctx); return nil })
 	group.Go(func() error { w.sweepLoop(ctx); return nil })
 	group.Go(func() error { w.heartbeats(ctx); return nil })
+	group.Go(func() error { w.notePresence(ctx); return nil })
 	group.Go(func() error { w.maps.watch(ctx, w.log, w.metrics); return nil })
 	if w.cfg.WakeChannel != noWake {
 		group.Go(func() error { w.listen(ctx); return nil })
 	}
 	err = group.Wait()
+	if w.spans != nil {
+		go w.spans.Close(closeLimit) // beside the last words; Worker.Run waits for it
+	}
+	w.noteStopped(ctx)
 	w.deadLog.close()
 	w.delayLog.close()
 	<-jobs.Stop().Done() // cron jobs end with ctx
@@ -110,6 +127,9 @@ func (w *engine) drainRows(ctx context.Context) (Result, error) {
 	defer w.delayLog.close()
 	var total Result
 	pause, err := w.store.Paused(ctx)
+	if err == nil {
+		_, err = w.store.PollState(ctx) // for the database's clock
+	}
 	if err != nil {
 		return total, err
 	}
@@ -117,7 +137,7 @@ func (w *engine) drainRows(ctx context.Context) (Result, error) {
 		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
 	}
 	w.paused.Store(false)
-	if err := w.heal(ctx); err != nil {
+	if err := w.healAll(ctx); err != nil {
 		return total, err
 	}
 	for _, claim := range []claimFunc{w.store.Claim, w.store.ClaimDue} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -25,12 +26,18 @@ func NewEngine(cfg Config, store *store.Store, redis Redis, maps *MapFile, log *
 	if err := cfg.validateWork(); err != nil {
 		return nil, err
 	}
-	metrics := newMetrics()
+	metrics := newMetrics(maps)
 	return newEngine(cfg, store, redis, maps, metrics, newHealth(log, metrics)), nil
 }
 
 // OpenMapFile is what a worker does with Config.MapFile.
 var OpenMapFile = openMapFile
+
+// ReadGauges is what cron does.
+func (w *engine) ReadGauges(ctx context.Context) { w.readGauges(ctx) }
+
+// SawFirstRow moves the time at which the first row was first seen.
+func (w *engine) SawFirstRow(by time.Duration) { w.first.seen = w.first.seen.Add(by) }
 
 // Run works without the checks of the start.
 func (w *engine) Run(ctx context.Context) error { return w.run(ctx) }

@@ -112,7 +112,7 @@ func (h *health) away(masters []string) (changed bool) {
 
 // lost tells that Redis has lost something. What comes of it is told by heal.
 func (h *health) lost(err error) {
-	h.log.Warn("redis went back in time; it is compared with the journal before another row is settled", "error", err)
+	h.log.Warn("redis went back in time; it is compared with the journal", "error", err)
 }
 
 // inOutage reports whether the loop has told of an outage that is not over.

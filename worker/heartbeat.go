@@ -69,6 +69,11 @@ func (w *engine) beat(ctx context.Context, routes []route, beaten map[string]boo
 	if err := w.vouch(ctx); err != nil {
 		return err
 	}
+	// Once it has a number it is sent, also where the worker is stopped meanwhile: the goodbye has the next number, and readers
+	// would miss this one and empty their memory.
+	deadline, _ := ctx.Deadline()
+	ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	defer cancel()
 	for _, r := range routes {
 		if err := w.redis.Beat(ctx, r.channel, r.moved); err != nil {
 			return fmt.Errorf("publish heartbeat: %w", err)

@@ -40,6 +40,7 @@ func (w *engine) loop(ctx context.Context) {
 		}
 		pace.begin(time.Now())
 		r, err := w.step(ctx, &clock)
+		w.presence.failed.Store(err != nil && !isLoss(err))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -47,7 +48,7 @@ func (w *engine) loop(ctx context.Context) {
 			w.pulse.stop(errHealing)
 			w.health.turn()
 			w.health.lost(err)
-			w.progress.noticed = true
+			w.progress.lost()
 			clock.unsure = true
 			timer.Reset(0)
 			continue
@@ -59,22 +60,28 @@ func (w *engine) loop(ctx context.Context) {
 			continue
 		}
 		outages = 0
-		if clock.paused {
+		wait := pace.next(time.Now(), r)
+		switch {
+		case clock.paused:
 			w.health.turn()
-		} else {
+		case clock.unsure:
+			w.health.turn()
+			wait = min(wait, clock.rest)
+		default:
 			w.pulse.well()
 			w.health.up()
 		}
-		timer.Reset(pace.next(time.Now(), r))
+		timer.Reset(wait)
 	}
 }
 
 // A clock says when step looks at what changes slowly.
 type clock struct {
-	unsure     bool // whether Redis has what was settled: nothing may be settled before heal has said so
+	unsure     bool // whether Redis has what was settled: nothing is vouched for before heal has said so
 	paused     bool // by an operator, as of the last tick
 	likely     bool // rows wait, since a hint says so or the last batch found several: nobody need ask
 	tick, heal time.Time
+	rest       time.Duration // before the next slice of healing, while unsure
 }
 
 // step carries one batch of the hot table, after a plain look whether it has rows, and once a second one of the delayed
@@ -95,22 +102,41 @@ func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		return Result{}, nil
 	}
-	if next.unsure || w.lossSeen.Load() {
+	if w.lossSeen.Swap(false) {
+		w.progress.lost()
+		next.unsure = true
+	}
+	if next.unsure {
 		w.pulse.stop(errHealing)
-		if w.lossSeen.Swap(false) {
-			next.unsure, w.progress.noticed = true, true
-		}
-		if err := w.heal(ctx); err != nil {
-			return Result{}, err
-		}
-		next.unsure = false
 	}
 	r, err := w.pollBatch(ctx, next.likely)
+	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < healSlice { // as much time as for healing
+		var more Result
+		more, err = w.pollBatch(ctx, true)
+		r.add(more)
+		r.Full = more.Full
+	}
 	next.likely = r.Full || r.Claimed > 1
+	if err == nil && !r.Full {
+		w.presence.drained.Store(time.Now().UnixNano())
+	}
+	if err == nil && next.unsure { // after the rows: it may fail for one shard alone
+		err = w.healSome(ctx, next)
+	}
 	if err == nil && ticked {
 		err = w.tick(ctx, now, state, next, &r)
 	}
 	return w.sweepsOf(r), err
+}
+
+// healSome heals for a while, and notes whether there is more to do.
+func (w *engine) healSome(ctx context.Context, next *clock) error {
+	state, err := w.heal(ctx)
+	next.unsure, next.rest = state != healed, 0
+	if state == healShared {
+		next.rest = healPause
+	}
+	return err
 }
 
 // tick is the part of a step that comes once a second.
@@ -146,7 +172,9 @@ func (w *engine) sweepsOf(r Result) Result {
 func (w *engine) pollState(ctx context.Context, next *clock) (store.PollState, error) {
 	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
 	defer cancel()
+	polled := w.metrics.mysql.begin(callPoll)
 	state, err := w.store.PollState(looking)
+	polled()
 	if err != nil {
 		return state, err
 	}
@@ -170,7 +198,7 @@ func (w *engine) pollState(ctx context.Context, next *clock) (store.PollState, e
 func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
 		next.heal = now.Add(jitter(healInterval, 0.1))
-		err = w.heal(ctx)
+		err = w.healSome(ctx, next)
 	} else {
 		_, err = w.redis.CheckBeacon(ctx)
 	}
@@ -192,7 +220,9 @@ func (w *engine) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	}
 	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
 	defer cancel()
+	polled := w.metrics.mysql.begin(callPoll)
 	found, err := w.store.Waiting(looking)
+	polled()
 	if !found || err != nil {
 		return Result{}, err
 	}

@@ -149,6 +149,7 @@ func (f *mapFile) watch(ctx context.Context, log *slog.Logger, metrics *metrics)
 		old := f.Map()
 		changed, err := f.read()
 		lost := gone(old, f.Map())
+		metrics.maps.show(f.Map(), f.refusal() != nil)
 		switch {
 		case err != nil:
 			metrics.reloads.WithLabelValues("refused").Inc()

@@ -14,6 +14,10 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
+	maps  mapGauges
+	mysql callTimes
+	redis callTimes
+
 	rows          *prometheus.CounterVec // by outcome
 	deadLettered  *prometheus.CounterVec // by reason
 	delays        *prometheus.CounterVec // by reason
@@ -24,6 +28,7 @@ type metrics struct {
 	sweptKeys     prometheus.Counter
 	contention    prometheus.Counter
 	wakes         prometheus.Counter
+	spans         *prometheus.CounterVec // by outcome
 	outages       *prometheus.CounterVec // by state
 	heals         prometheus.Counter
 	healedBatches prometheus.Counter
@@ -46,9 +51,20 @@ type metrics struct {
 	batchSeconds  prometheus.Histogram
 	batchRows     prometheus.Histogram
 	sweepSeconds  prometheus.Histogram
+
+	insertToUnlink  *lateHistogram
+	visibleToUnlink *lateHistogram
+	lastSettle      prometheus.Gauge
+	receivers       prometheus.Gauge
+	held            prometheus.Gauge
+	oldestSweep     prometheus.Gauge
+	sweepDone       *prometheus.GaugeVec // by kind
+	sweepSize       *prometheus.GaugeVec // by kind
+	healing         prometheus.Gauge
+	healingLeft     prometheus.Gauge
 }
 
-func newMetrics() *metrics {
+func newMetrics(maps *mapFile) *metrics {
 	r := prometheus.NewRegistry()
 	m := &metrics{registry: r}
 	counter := func(name, help string) prometheus.Counter {
@@ -63,6 +79,11 @@ func newMetrics() *metrics {
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help})
+		r.MustRegister(g)
+		return g
+	}
+	gauges := func(name, help, label string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help}, []string{label})
 		r.MustRegister(g)
 		return g
 	}
@@ -81,6 +102,7 @@ func newMetrics() *metrics {
 	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
+	m.spans = counters("spans_total", "Spans of batches, by outcome: sent, dropped.", "outcome")
 	m.outages = counters("outages_total", "Outages entered, by state.", "state")
 	m.heals = counter("heals_total", "Times that the worker healed, since Redis had lost unlinks that it had acknowledged.")
 	m.healedBatches = counter("healed_batches_total", "Batches of the journal that were unlinked again.")
@@ -92,7 +114,7 @@ func newMetrics() *metrics {
 	m.away = gauge("redis_masters_away", "Masters of a Redis Cluster that do not answer; rows with keys there wait.")
 	m.subscribed = gauge("wake_subscribed", "1 while the worker is subscribed to the channel of wake-ups.")
 	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")
-	m.oldest = gauge("oldest_age_seconds", "Age of the oldest row in cache_outbox.")
+	m.oldest = gauge("oldest_age_seconds", "Age of the oldest of the first hundred rows in cache_outbox, at least; no less than since this process saw the first one.")
 	m.delayed = gauge("rows_delayed", "Rows in cache_outbox_delayed; counts end at 10001.")
 	m.overdue = gauge("overdue_seconds", "How long the first delayed row has been due.")
 	m.sweepQueue = gauge("sweeps_waiting", "Patterns and index sets that wait; counts end at 10001.")
@@ -100,14 +122,33 @@ func newMetrics() *metrics {
 	m.sweepRefused = gauge("sweeps_refused", "Those among them that Redis has refused, each tried again every minute; counts end at 10001.")
 	m.sweeping = gauge("sweeping", "1 while sweeps work or none waits, 0 while they fail as a whole.")
 	m.sweeping.Set(1)
-	m.dead = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "unstale", Name: "rows_dead", Help: "Dead letters now, by reason."}, []string{"reason"})
+	m.dead = gauges("rows_dead", "Dead letters now, by reason.", "reason")
 	m.batchSeconds = histogram("batch_seconds", "A batch, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
 	m.batchRows = histogram("batch_rows", "Rows of a batch.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
 	m.sweepSeconds = histogram("sweep_seconds", "A scan of the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
-	r.MustRegister(m.dead)
+	m.insertToUnlink = newLateHistogram("insert_to_unlink_seconds",
+		"From a row's created_at, by the database's clock, to the UNLINK of its keys: the application's transaction included.")
+	m.visibleToUnlink = newLateHistogram("visible_to_unlink_seconds",
+		"From the last look that did not find a row, or its created_at, to the UNLINK of its keys: no less than since its commit.")
+	r.MustRegister(m.insertToUnlink, m.visibleToUnlink)
+	m.lastSettle = gauge("last_settle_timestamp_seconds", "When this process last settled a batch, in Unix time; 0 before the first.")
+	m.receivers = gauge("message_receivers", "Subscribers that Redis counted at the last message or heartbeat; in a Cluster those at one node.")
+	m.held = gauge("oldest_held_age_seconds", "Age of the first row in cache_outbox if somebody holds it for longer than a worker would, else 0.")
+	m.oldestSweep = gauge("sweep_oldest_age_seconds", "Age of the oldest request in cache_outbox_sweeps.")
+	m.sweepDone = gauges("sweep_done", "How far this worker's sweep is: names scanned, or sets taken; 0 while none is under way.", "kind")
+	m.sweepSize = gauges("sweep_size", "How many names or sets there are to do, roughly; 0 while none is under way.", "kind")
+	m.healing = gauge("healing", "1 while this worker unlinks again what Redis has lost.")
+	m.healingLeft = gauge("healing_batches_left", "Batches that may still have to be unlinked again, at most.")
+	m.mysql = newCallTimes(r, "mysql_call_seconds", "Calls to MySQL, failed ones too, by kind.", mysqlCalls)
+	m.redis = newCallTimes(r, "redis_call_seconds", "Calls to Redis, failed ones too, by kind.", redisCalls)
+	m.maps = mapGauges{
+		info:     gauges("map_info", "1 for the version of the map in use.", "version"),
+		differs:  gauge("map_file_differs", "1 while the map's file says something else than the map in use: it is refused, or cannot be read."),
+		entities: &entityCounts{vec: counters("entity_rows_total", "Rows carried, by entity of the map in use; unknown for all others.", "entity")},
+	}
 	m.zero()
+	m.maps.show(maps.Map(), maps.refusal() != nil)
 	return m
 }
 
@@ -125,6 +166,12 @@ func (m *metrics) zero() {
 	}
 	for _, state := range outageStates() {
 		m.outages.WithLabelValues(state)
+	}
+	for _, kind := range sweepKinds {
+		m.sweptSoFar(kind, 0, 0)
+	}
+	for _, outcome := range []string{"sent", "dropped"} {
+		m.spans.WithLabelValues(outcome)
 	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
@@ -147,6 +194,7 @@ func (m *metrics) batchDone(r Result, s store.Settlement) {
 	m.messages.Add(float64(r.Messages))
 	m.batchSeconds.Observe(r.Took.Seconds())
 	m.batchRows.Observe(float64(r.Claimed))
+	m.lastSettle.SetToCurrentTime()
 }
 
 // swept counts sweeps that are finished, and keys that they have unlinked.
@@ -154,6 +202,18 @@ func (m *metrics) swept(sweeps int, keys int64) {
 	m.sweeps.Add(float64(sweeps))
 	m.sweptKeys.Add(float64(keys))
 }
+
+// sweepKinds are the label of the progress of sweeps.
+var sweepKinds = []store.SweepKind{store.SweepPattern, store.SweepSet}
+
+// sweptSoFar sets how far the sweeps of a kind are.
+func (m *metrics) sweptSoFar(kind store.SweepKind, done, size int64) {
+	m.sweepDone.WithLabelValues(string(kind)).Set(float64(done))
+	m.sweepSize.WithLabelValues(string(kind)).Set(float64(size))
+}
+
+// hotTable is where rows wait.
+const hotTable = "cache_outbox"
 
 // observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like
 // a new one.
@@ -164,12 +224,16 @@ func (m *metrics) observe(s store.Status, failed map[string]error) {
 		}
 		return value
 	}
-	m.waiting.Set(from("cache_outbox", float64(s.Waiting)))
-	m.oldest.Set(from("cache_outbox", s.OldestAge.Seconds()))
+	m.waiting.Set(from(hotTable, float64(s.Waiting)))
+	if failed[hotTable] != nil {
+		m.held.Set(math.NaN())
+	}
+	m.oldest.Set(from(hotTable, s.OldestAge.Seconds()))
 	m.delayed.Set(from("cache_outbox_delayed", float64(s.Delayed)))
 	m.overdue.Set(from("cache_outbox_delayed", s.Overdue.Seconds()))
 	m.sweepQueue.Set(from("cache_outbox_sweeps", float64(s.Sweeps)))
 	m.sweepRefused.Set(from("cache_outbox_sweeps", float64(s.SweepsRefused)))
+	m.oldestSweep.Set(from("cache_outbox_sweeps", s.OldestSweep.Seconds()))
 	m.damaged.Set(from("cache_outbox_journal", float64(s.Damaged)))
 	for _, reason := range invalidation.Reasons() {
 		m.dead.WithLabelValues(string(reason)).Set(from("cache_outbox_dead", float64(s.Dead[string(reason)])))

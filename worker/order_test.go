@@ -30,7 +30,7 @@ func (w *witness) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return w.Redis.Unlink(ctx, targets)
 }
 
-func (w *witness) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (int, error) {
+func (w *witness) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (keyspace.Published, error) {
 	w.look("publish", slices.Concat(keys, patterns))
 	return w.Redis.Publish(ctx, channel, f, keys, patterns)
 }

@@ -59,6 +59,3 @@ func (l *knownPositions) all(ctx context.Context, store *store.Store) (map[strin
 func (l *knownPositions) isBusy(epoch string, position uint64) bool {
 	return position-l.last[epoch] > uint64(positionsBatches*(len(l.last)+1))
 }
-
-// forget drops an epoch whose batches belong to another one now.
-func (l *knownPositions) forget(epoch string) { delete(l.last, epoch) }

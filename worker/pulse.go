@@ -70,6 +70,13 @@ func (p *pulse) now() error {
 	return p.stopped
 }
 
+// heals reports whether the loop has yet to heal Redis, or to see that there is nothing to heal.
+func (p *pulse) heals() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Is(p.stopped, errHealing)
+}
+
 // vouch is now for a Redis in which the beacon's epoch is the one given.
 func (p *pulse) vouch(epoch string) error {
 	if err := p.now(); err != nil {

@@ -65,56 +65,77 @@ func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) 
 func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
 	began := time.Now()
 	m := w.maps.Map()
+	answered := w.metrics.mysql.begin(callClaim)
 	c, err := claim(ctx, store.ClaimLimits{
 		Rows: w.size.now, Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes,
 	})
+	answered()
 	if c == nil || err != nil {
 		return Result{}, err
 	}
+	claimed := time.Now()
 	over, _ := ctx.Deadline()
 	w.pulse.begin(over)
 	defer w.pulse.end()
 	r, settlement, err := w.apply(ctx, m, c.Rows, alone)
 	if err == nil {
+		settlement.Marks.Claimed = claimed
+		settled := w.metrics.mysql.begin(callSettle)
 		err = c.Settle(ctx, settlement)
+		settled()
 	} else {
 		err = errors.Join(err, c.Release())
 	}
 	if err != nil {
+		w.trace(c.Rows, began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
 	r.Full = r.Claimed >= w.size.now || r.Claimed < len(c.Rows)
 	r.Took = time.Since(began)
 	w.metrics.batchDone(r, settlement)
+	w.metrics.maps.entities.add(c.Rows[:r.Claimed])
+	w.metrics.late(w.store, c, settlement.Done, settlement.Marks.Unlinked)
 	w.logFailedRows(c.Rows, settlement)
+	w.trace(c.Rows[:r.Claimed], began, r, settlement, nil)
 	return r, nil
 }
 
 // apply carries rows to Redis and says what becomes of them.
-func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.ClaimedRow, alone bool) (Result, store.Settlement, error) {
+func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.ClaimedRow, alone bool) (r Result, s store.Settlement, err error) {
 	b := newBatch(m, rows)
-	answers, err := b.resolve(ctx, w.store.Lookup, w.cfg.BatchKeys)
+	answers, err := b.resolve(ctx, w.lookup, w.cfg.BatchKeys)
 	if err != nil {
-		return Result{}, store.Settlement{}, err
+		return r, s, err
 	}
 	b.expand(answers, w.cfg.BatchKeys)
 	w.delayKnown(ctx, b)
 	done, err := b.unlink(ctx, w.redis)
 	if err != nil {
-		return Result{}, store.Settlement{}, fmt.Errorf("unlink keys: %w", err)
+		return r, s, fmt.Errorf("unlink keys: %w", err)
 	}
 	gone := b.blameFailures(done.Failures)
-	messages, err := w.publish(ctx, gone, nil)
+	unlinked := time.Now()
+	published, err := w.publish(ctx, gone, nil)
 	if err != nil {
-		return Result{}, store.Settlement{}, fmt.Errorf("publish keys: %w", err)
+		return r, s, fmt.Errorf("publish keys: %w", err)
 	}
 	if alone {
 		b.refuseJournal()
 	}
-	s := b.settlement(w.cfg)
+	s = b.settlement(w.cfg)
 	s.Position, s.Born = store.Position(done.Position), done.Born
+	s.Marks = store.Marks{Unlinked: unlinked, Receivers: published.Receivers}
+	if published.Messages > 0 {
+		s.Marks.Published = time.Now()
+	}
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
-		Repeats: len(s.Repeats), Keys: len(gone), Messages: messages, Sweeps: len(s.Sweeps),
+		Repeats: len(s.Repeats), Keys: len(gone), Messages: published.Messages, Sweeps: len(s.Sweeps),
 	}, s, nil
+}
+
+// lookup is Store.Lookup, measured.
+func (w *engine) lookup(ctx context.Context, query string, by [][]string) ([][]string, error) {
+	defer w.metrics.mysql.begin(callLookup)()
+	return w.store.Lookup(ctx, query, by)
 }

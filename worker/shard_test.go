@@ -51,6 +51,9 @@ func TestShardAway(t *testing.T) {
 		t.Errorf("%d rows wait, wanted %d", got, len(waiting))
 	}
 	testenv.Eventually(t, "it is said", func() bool { return r.log.count("part of redis is away") == 1 })
+	testenv.Eventually(t, "it is noted for status", func() bool {
+		return w.count("cache_outbox_workers WHERE state = 'working' AND error LIKE 'part of redis is away: %'") == 1
+	})
 	for i, key := range keys {
 		if there[key] {
 			continue

@@ -127,6 +127,10 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	if p.Worker != "test" || p.Patterns != 1 || p.Scanned != 250 || p.Total != 1000 || p.Unlinked != 5 {
 		t.Errorf("%+v", p)
 	}
+	const done, size = `unstale_sweep_done{kind="pattern"}`, `unstale_sweep_size{kind="pattern"}`
+	if metric(t, r, done) != 250 || metric(t, r, size) != 1000 {
+		t.Errorf("%v of %v", metric(t, r, done), metric(t, r, size))
+	}
 	w.worker(worker.Config{}).drain(t)
 	wantLeft(t, w, "shop:list:7:p1") // that worker did not sweep
 
@@ -137,6 +141,9 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	close(slow.goOn)
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
 	testenv.Eventually(t, "its end in status", func() bool { return progress() == nil })
+	if metric(t, r, done) != 0 || metric(t, r, size) != 0 {
+		t.Errorf("%v of %v after the end", metric(t, r, done), metric(t, r, size))
+	}
 }
 
 // Sentence 13: a pause ends a scan that is under way, whose requests wait.

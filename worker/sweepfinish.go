@@ -30,6 +30,7 @@ func (w *engine) finishSweeps(ctx context.Context, m *invalidation.Map, requests
 	if len(again) > 0 {
 		w.log.Info("redis takes sweeps that it had refused", "sweeps", len(again), "kind", again[0].Kind, "name", again[0].Name)
 	}
+	defer w.metrics.mysql.begin(callSweeps)()
 	return w.store.FinishSweeps(ctx, swept)
 }
 
@@ -59,5 +60,6 @@ func (w *engine) postpone(ctx context.Context, refusals []refusal) error {
 		w.log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
 			"kind", first.request.Kind, "name", first.request.Name, "error", first.err)
 	}
+	defer w.metrics.mysql.begin(callSweeps)()
 	return w.store.PostponeSweeps(ctx, list, refusedDelay)
 }

@@ -83,7 +83,9 @@ var (
 // sweep takes the sweep lock and carries out what waits. It returns how many requests it carried out. The error is
 // errSweptElsewhere where another worker is at it.
 func (w *engine) sweep(ctx context.Context) (done int, err error) {
+	asked := w.metrics.mysql.begin(callSweeps)
 	waiting, err := w.store.Sweeps(ctx, 1)
+	asked()
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}

@@ -112,6 +112,7 @@ func (s *sweepRounds) begin(ctx context.Context, k *sweepKind) {
 
 // next are the requests of the next batch, or scan.
 func (s *sweepRounds) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
+	defer s.metrics.mysql.begin(callSweeps)()
 	if k.kind == store.SweepPattern {
 		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAScan)
 	}

@@ -42,7 +42,7 @@ func (s *sweepRounds) sweepSets(ctx context.Context, requests []store.Sweep) (do
 	for i, r := range requests {
 		asked[i] = keyspace.SetRequest{Set: r.Name, ID: r.ID}
 	}
-	taken, err := s.redis.TakeSets(ctx, asked, s.publishMembers(ctx, m))
+	taken, err := s.redis.TakeSets(ctx, asked, s.publishMembers(ctx))
 	if err != nil {
 		return 0, fmt.Errorf("take index sets (%d): %w", len(requests), err)
 	}
@@ -91,7 +91,7 @@ func (s *sweepRounds) sweepSets(ctx context.Context, requests []store.Sweep) (do
 
 // sweepSet takes one large set apart.
 func (s *sweepRounds) sweepSet(ctx context.Context, m *invalidation.Map, r store.Sweep) error {
-	taken, err := s.redis.TakeSet(ctx, r.Name, r.ID, s.publishMembers(ctx, m))
+	taken, err := s.redis.TakeSet(ctx, r.Name, r.ID, s.publishMembers(ctx))
 	switch {
 	case isRefusal(err):
 		err = s.postpone(ctx, []refusal{{r, err}})
@@ -107,7 +107,7 @@ func (s *sweepRounds) sweepSet(ctx context.Context, m *invalidation.Map, r store
 }
 
 // publishMembers publishes members that are gone, and counts them.
-func (s *sweepRounds) publishMembers(ctx context.Context, m *invalidation.Map) func(members []string) error {
+func (s *sweepRounds) publishMembers(ctx context.Context) func(members []string) error {
 	return func(members []string) error {
 		_, err := s.publish(ctx, members, nil)
 		if err == nil {

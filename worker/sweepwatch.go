@@ -145,6 +145,11 @@ func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	s.mu.Lock()
 	state := s.states[kind]
 	progress, under, noted := state.progress, state.running, state.noted
+	if !under {
+		s.worker.metrics.sweptSoFar(kind, 0, 0)
+	} else {
+		s.worker.metrics.sweptSoFar(kind, progress.Scanned, progress.Total)
+	}
 	progress.ForMicros = time.Since(state.began).Microseconds()
 	progress.Unsure = state.arriving || state.large > 0
 	state.noted, state.logged = under, state.logged || under && aloud

@@ -33,7 +33,7 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics := newMetrics()
+	metrics := newMetrics(maps)
 	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Log, metrics)}, nil
 }
 
@@ -102,7 +102,13 @@ func (w *Worker) open() (*engine, error) {
 		w.cfg.InstrumentRedis(keys.Client())
 	}
 	e := newEngine(w.cfg, pools, keys, w.maps, w.metrics, w.health)
-	e.close = func() error { return errors.Join(keys.Close(), pools.Close()) }
+	e.spans = w.cfg.Tracing.start(w.cfg.Name, w.cfg.Log, w.metrics)
+	e.close = func() error {
+		if e.spans != nil {
+			e.spans.Close(drainLimit)
+		}
+		return errors.Join(keys.Close(), pools.Close())
+	}
 	return e, nil
 }
 

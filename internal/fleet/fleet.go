@@ -45,6 +45,9 @@ func New(binary, dir, mapText string, env []string) (*Fleet, error) {
 	return &Fleet{binary: binary, env: env, dir: dir}, nil
 }
 
+// Set changes a setting of the workers and commands that are started from now on.
+func (f *Fleet) Set(name, value string) { f.env = append(f.env, name+"="+value) } // of several, the last one counts
+
 // Call runs one command of the program and returns what it printed.
 func (f *Fleet) Call(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, f.binary, args...)

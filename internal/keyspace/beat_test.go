@@ -1,10 +1,15 @@
 package keyspace_test
 
 import (
+	"bytes"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
@@ -20,7 +25,7 @@ func mustBeat(t *testing.T, k *keyspace.Keyspace, channel, moved string) {
 
 func mustPublish(t *testing.T, k *keyspace.Keyspace, channel string, keys ...string) {
 	t.Helper()
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); n != 1 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); n.Messages != 1 || err != nil {
 		t.Fatalf("%d messages, %v", n, err)
 	}
 }
@@ -106,15 +111,21 @@ func TestGoodbyeWithoutHeartbeats(t *testing.T) {
 	wantMessage(t, decode(t, hear()), 2, 0, &protocol.Beat{Last: true})
 }
 
-// A heartbeat waits for one pipeline of a large announcement, and not for all of it.
+// A heartbeat waits for one pipeline of a large announcement, and not for all of it: Redis holds the first one until the
+// heartbeat waits behind it.
 func TestBeatPassesBy(t *testing.T) {
 	t.Parallel()
-	r := testenv.Redis(t)
-	k := open(t, keyspace.Options{Redis: at(r.URL), Timeout: 5 * time.Second})
+	r := testenv.OwnRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	defer func() { _ = client.Close() }()
+	k := open(t, keyspace.Options{Redis: at("redis://" + r.Addr()), Timeout: 5 * time.Second})
 	k.Introduce("s", time.Second)
-	channel := r.Channel("cache:invalidate")
-	hear := subscribe(t, r.Client, channel)
+	const channel = "cache:invalidate"
+	hear := subscribe(t, client, channel)
 	keys := names(15_000, fmt.Sprintf("%01000d:%%d", 0)) // a pipeline a thousand
+	if err := client.Do(t.Context(), "client", "pause", time.Minute.Milliseconds(), "write").Err(); err != nil {
+		t.Fatal(err)
+	}
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() {
@@ -122,12 +133,20 @@ func TestBeatPassesBy(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	wantMessage(t, decode(t, hear()), 1, protocol.MaxEntries, &protocol.Beat{Source: "s", Lease: 1000, First: true})
+	testenv.Eventually(t, "an announcement under way", func() bool { return k.IsSending(channel) })
+	who := make(chan string, 1)
 	group.Go(func() {
+		who <- goroutine()
 		if err := k.Beat(t.Context(), channel, ""); err != nil {
 			t.Error(err)
 		}
 	})
+	beating := <-who
+	testenv.Eventually(t, "a heartbeat that waits", func() bool { return waitsForMutex(beating) })
+	if err := client.Do(t.Context(), "client", "unpause").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantMessage(t, decode(t, hear()), 1, protocol.MaxEntries, &protocol.Beat{Source: "s", Lease: 1000, First: true})
 	at := 0
 	for n := 2; n <= 16; n++ {
 		m := decode(t, hear())
@@ -141,4 +160,17 @@ func TestBeatPassesBy(t *testing.T) {
 	if at == 0 || at == 16 {
 		t.Errorf("the heartbeat is message %d of 16", at)
 	}
+}
+
+// goroutine names the one that calls it, as stacks do.
+func goroutine() string {
+	stack := make([]byte, 64)
+	stack = stack[:runtime.Stack(stack, false)]
+	return string(stack[:bytes.IndexByte(stack, '[')])
+}
+
+// waitsForMutex reports whether a goroutine waits for a mutex.
+func waitsForMutex(goroutine string) bool {
+	stacks := make([]byte, 8<<20)
+	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), goroutine+"[sync.Mutex.Lock")
 }

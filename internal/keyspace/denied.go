@@ -72,13 +72,15 @@ func missingRule(reply string, args []any) string {
 	return "~" + name
 }
 
-// deniedName is the name that a command is about. UNLINK names a key last, after its lease: see unlink.
+// deniedName is the name that a command is about. UNLINK names a key last, after its lease: see unlink. MEMORY USAGE and
+// OBJECT FREQ name one after the second word.
 func deniedName(args []any) string {
 	if len(args) < 2 {
 		return ""
 	}
 	at := 1
-	if strings.EqualFold(fmt.Sprint(args[0]), "unlink") {
+	switch strings.ToLower(fmt.Sprint(args[0])) {
+	case "unlink", "memory", "object":
 		at = len(args) - 1
 	}
 	switch name := args[at].(type) {

@@ -20,9 +20,9 @@
 // What it does not do: it does not decide what is stale, does not remember what it did, does not wait out an outage,
 // and publishes nothing by itself after an unlink or a sweep: the order is the caller's.
 //
-// The Redis user needs UNLINK and PUBLISH (or SPUBLISH); GET and SET for beacons, TIME if births are to be known, WAIT if asked for; SET and PEXPIRE for holds;
-// SCAN for sweeps, and DBSIZE if their progress is to be told; SCARD, RENAMENX, SSCAN and SREM for index sets;
-// SUBSCRIBE to listen; PING; in Cluster CLUSTER SLOTS and CLUSTER NODES; on a numbered database SELECT. None of these
-// is @admin or @dangerous. Its key patterns have to cover the keys, their leases (lock:fill:*) and tombstones
-// (lock:hold:*), unstale:set:* and unstale:beacon:*.
+// The Redis user needs UNLINK and PUBLISH (or SPUBLISH); GET and SET for beacons, TIME if births are to be known, WAIT if
+// asked for; SET and PEXPIRE for holds; SCAN for sweeps, and DBSIZE if their progress is to be told; SCARD, RENAMENX,
+// SSCAN and SREM for index sets; SUBSCRIBE to listen; PING; in Cluster CLUSTER SLOTS and CLUSTER NODES; on a numbered
+// database SELECT. None of these is @admin or @dangerous. Its key patterns have to cover the keys, their leases
+// (lock:fill:*) and tombstones (lock:hold:*), unstale:set:* and unstale:beacon:*.
 package keyspace

@@ -17,6 +17,16 @@ func (k *Keyspace) WatchEveryPage() { k.watchEvery = 0 }
 // BeImpatient makes Sweep give up at once where it would wait for a failover.
 func (k *Keyspace) BeImpatient() { k.patience = 0 }
 
+// IsSending reports whether messages on the channel are being numbered and sent.
+func (k *Keyspace) IsSending(channel string) bool {
+	mu := &k.publisher(channel).mu
+	if !mu.TryLock() {
+		return true
+	}
+	mu.Unlock()
+	return false
+}
+
 // A Pace is the pace of a sweep without its timer.
 type Pace struct{ p *pace }
 

@@ -32,6 +32,7 @@ type Keyspace struct {
 
 	sharded    bool // Pub/Sub
 	shards     shards
+	receivers  atomic.Int64                  // of the last message
 	publishers sync.Map                      // a *publisher for each channel
 	mark       atomic.Pointer[protocol.Beat] // of first messages, nil unless heartbeats are sent
 	late       lateAnswer
@@ -167,4 +168,54 @@ func (k *Keyspace) exec(ctx context.Context, on redis.UniversalClient, commands 
 		return nil
 	}
 	return k.outage(ctx, err)
+}
+
+// PingMasters asks all masters at once, and returns what each has answered by its address: nil, or an *Outage. The error is an
+// *Outage too: nobody knows which masters there are.
+func (k *Keyspace) PingMasters(ctx context.Context) (map[string]error, error) {
+	masters, err := k.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[string]error, len(masters))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, m := range masters {
+		all.Go(func() {
+			err := m.Ping(ctx).Err()
+			if err != nil {
+				err = k.outage(ctx, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[m.Options().Addr] = err
+		})
+	}
+	all.Wait()
+	return answers, nil
+}
+
+// EachMaster calls look with a client of each master, ordered by address, until it returns an error.
+func (k *Keyspace) EachMaster(ctx context.Context, look func(*redis.Client) error) error {
+	masters, err := k.masters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range masters {
+		if err := look(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsCluster reports whether it is a Redis Cluster's.
+func (k *Keyspace) IsCluster() bool { return k.cluster != nil }
+
+// DB is the number of the database.
+func (k *Keyspace) DB() int {
+	if c, ok := k.client.(*redis.Client); ok {
+		return c.Options().DB
+	}
+	return 0
 }

@@ -23,8 +23,16 @@ type publisher struct {
 	afterSeq uint64 // the number of its last message
 }
 
+// Published says what a Publish did.
+type Published struct {
+	Messages int // that Redis has confirmed
+	// Receivers is how many subscribers the message reached that reached the fewest. -1: not known, since nothing was
+	// published, or in Cluster, where a node counts its own subscribers alone.
+	Receivers int
+}
+
 // Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
-// messages of at most protocol.MaxEntries entries, and returns how many messages Redis has confirmed. Without anything
+// messages of at most protocol.MaxEntries entries, and returns what Redis has confirmed. Without anything
 // to announce no message is sent. An error is an *Outage; the announcement is then to be made again.
 //
 // Messages of one Keyspace on one channel bear one random epoch and a sequence without gaps, and subscribers hear them
@@ -33,11 +41,12 @@ type publisher struct {
 // something. In Cluster all messages go through the channel's master, or another one while that is away; when it becomes
 // another node, a new epoch begins, since messages of two nodes may overtake each other. Its first message names the
 // epoch before it. Calls may overlap, and Beat need not wait for the end of one.
-func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (messages int, err error) {
+func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (done Published, err error) {
+	done.Receivers = -1
 	p := k.publisher(channel)
 	for len(keys)+len(patterns) > 0 {
 		var moreKeys, morePatterns []string
-		n, err := k.say(ctx, p, channel, func() (texts [][]byte) {
+		sent, err := k.say(ctx, p, channel, func() (texts [][]byte) {
 			moreKeys, morePatterns = keys, patterns
 			for size := 0; size < maxBytesPerPipeline && len(moreKeys)+len(morePatterns) > 0; {
 				var m protocol.Message
@@ -51,13 +60,18 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 			}
 			return texts
 		})
-		messages += n
+		for _, c := range sent {
+			if n := int(c.Val()); k.cluster == nil && (done.Messages == 0 || n < done.Receivers) {
+				done.Receivers = n
+			}
+			done.Messages++
+		}
 		if err != nil {
-			return messages, err
+			return done, err
 		}
 		keys, patterns = moreKeys, morePatterns
 	}
-	return messages, nil
+	return done, nil
 }
 
 // publisher is the one of a channel.
@@ -71,34 +85,36 @@ func (k *Keyspace) publisher(channel string) *publisher {
 
 // say sends messages in one pipeline, through another node in another epoch if the first one is away. next makes them,
 // and is called for each attempt.
-func (k *Keyspace) say(ctx context.Context, p *publisher, channel string, next func() [][]byte) (sent int, err error) {
+func (k *Keyspace) say(ctx context.Context, p *publisher, channel string, next func() [][]byte) (sent []*redis.IntCmd, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
 		node, err := k.publishNode(ctx, channel)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		p.pin(node.Options().Addr)
 		before := p.seq
 		texts := next()
 		commands := make([]redis.Cmder, len(texts))
+		sent := make([]*redis.IntCmd, len(texts))
 		for i, text := range texts {
-			commands[i] = redis.NewIntCmd(ctx, k.publishCommand(), channel, text)
+			sent[i] = redis.NewIntCmd(ctx, k.publishCommand(), channel, text)
+			commands[i] = sent[i]
 		}
 		if err := k.exec(ctx, k.publishClient(node), commands); err != nil {
 			if errors.Is(err, errNoTime) { // nobody has heard the numbers
 				p.seq = before
 			}
-			return 0, err
+			return nil, err
 		}
 		switch again, err := k.heard(ctx, node, commands); {
 		case err != nil:
-			return 0, err
+			return nil, err
 		case again: // in another epoch, since what this one has heard is not known
 			continue
 		}
-		return len(commands), nil
+		return sent, nil
 	}
 }
 
@@ -108,6 +124,7 @@ func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []red
 	for _, c := range commands {
 		err := c.Err()
 		if err == nil {
+			k.receivers.Store(c.(*redis.IntCmd).Val())
 			continue
 		}
 		o := k.shardOutage(ctx, err)
@@ -122,6 +139,10 @@ func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []red
 	}
 	return false, nil
 }
+
+// Receivers is how many subscribers the server counted at the last message or heartbeat, on whichever channel: in a
+// Cluster those at the node that it went through alone. 0 before the first.
+func (k *Keyspace) Receivers() int64 { return k.receivers.Load() }
 
 func (k *Keyspace) publishCommand() string {
 	if k.sharded {

@@ -55,7 +55,7 @@ func TestPublishFormats(t *testing.T) {
 
 	before := time.Now().Add(-time.Second)
 	for _, f := range []protocol.Format{protocol.FormatEvent, protocol.FormatArray} {
-		if n, err := k.Publish(t.Context(), channel, f, keys, patterns); n != 1 || err != nil {
+		if n, err := k.Publish(t.Context(), channel, f, keys, patterns); n.Messages != 1 || err != nil {
 			t.Fatalf("%s: %d messages, %v", f, n, err)
 		}
 	}
@@ -78,10 +78,10 @@ func TestPublishSplits(t *testing.T) {
 	hear := subscribe(t, r.Client, channel)
 	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
 
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, nil, nil); n != 0 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, nil, nil); n.Messages != 0 || err != nil {
 		t.Errorf("nothing: %d messages, %v", n, err)
 	}
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, patterns); n != 5 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, patterns); n.Messages != 5 || err != nil {
 		t.Fatalf("%d messages, %v, want 5", n, err)
 	}
 	var gotKeys, gotPatterns []string
@@ -105,7 +105,7 @@ func TestPublishManyBytes(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keys, nil); n != 3 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keys, nil); n.Messages != 3 || err != nil {
 		t.Fatalf("%d messages, %v, want 3", n, err)
 	}
 	var heard []string

@@ -1,76 +1,20 @@
 package keyspace_test
 
 import (
-	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
 )
 
-// A sentinelSet is a master with a replica, and a Sentinel that watches them.
-type sentinelSet struct {
-	master, replica, watcher *servers.Redis
-}
-
-// url leads to database 2 of the master.
-func (s *sentinelSet) url() string {
-	return "redis+sentinel://" + s.watcher.Addr() + "/shop/2?sentinel_password=watch"
-}
-
-func startSentinel(t *testing.T) *sentinelSet {
-	t.Helper()
-	master, replica := testenv.OwnRedis(t, "--repl-diskless-sync-delay", "0"), testenv.OwnRedis(t)
-	atMaster, atReplica := clientOf(t, master.URL()), clientOf(t, replica.URL())
-	if err := atReplica.Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	// Sentinel asks for replicas at its start, and then every ten seconds.
-	testenv.Eventually(t, "replication", func() bool {
-		return atMaster.InfoMap(t.Context(), "replication").Val()["Replication"]["connected_slaves"] == "1" &&
-			atReplica.InfoMap(t.Context(), "replication").Val()["Replication"]["master_link_status"] == "up"
-	})
-	watcher, err := servers.StartRedis(t.Context(), servers.RedisOptions{
-		Config: fmt.Sprintf("sentinel monitor shop 127.0.0.1 %d 1\nsentinel down-after-milliseconds shop 1000\n"+
-			"requirepass watch\n", master.Port()),
-		Args: []string{"--sentinel"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = watcher.Close() })
-	return &sentinelSet{master, replica, watcher}
-}
-
-// failOver makes the replica the master. The old master answers for ten seconds more, until Sentinel makes it a
-// replica.
-func (s *sentinelSet) failOver(t *testing.T) {
-	t.Helper()
-	admin := redis.NewSentinelClient(&redis.Options{Addr: s.watcher.Addr(), Password: "watch"})
-	t.Cleanup(func() { _ = admin.Close() })
-	testenv.Eventually(t, "failover", func() bool { return admin.Failover(t.Context(), "shop").Err() == nil })
-	atReplica := clientOf(t, s.replica.URL())
-	testenv.Eventually(t, "the new master", func() bool {
-		return atReplica.Do(t.Context(), "role").Val().([]any)[0] == "master"
-	})
-	testenv.Eventually(t, "Sentinel's word for it", func() bool {
-		addr := admin.GetMasterAddrByName(t.Context(), "shop").Val()
-		return len(addr) == 2 && addr[1] == strconv.Itoa(s.replica.Port())
-	})
-}
-
 // The master is found through Sentinel, and after a failover the new one.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	set := startSentinel(t)
-	k := open(t, keyspace.Options{Redis: at(set.url()), Timeout: time.Second})
-	at2 := clientOf(t, "redis://"+set.master.Addr()+"/2")
+	set := testenv.OwnSentinel(t)
+	k := open(t, keyspace.Options{Redis: at(set.URL("", 2)), Timeout: time.Second})
+	at2 := clientOf(t, "redis://"+set.Master.Addr()+"/2")
 	fill(t, at2, "a", "b")
 	fill(t, at2, leases("a", "b")...)
 	mustUnlink(t, k, targets("a"))
@@ -84,8 +28,8 @@ func TestSentinel(t *testing.T) {
 	}
 	decode(t, hear())
 
-	set.failOver(t)
-	at2 = clientOf(t, "redis://"+set.replica.Addr()+"/2")
+	set.FailOver(t)
+	at2 = clientOf(t, "redis://"+set.Replica.Addr()+"/2")
 	fill(t, at2, "c")
 	testenv.Eventually(t, "the switch", func() bool {
 		_, err := k.Unlink(t.Context(), targets("c"))
@@ -97,11 +41,11 @@ func TestSentinel(t *testing.T) {
 // answering.
 func TestSweepSentinelFailover(t *testing.T) {
 	t.Parallel()
-	set := startSentinel(t)
-	k := open(t, keyspace.Options{Redis: at(set.url()), Timeout: time.Second, BeaconTTL: time.Hour, SweepShare: 1})
+	set := testenv.OwnSentinel(t)
+	k := open(t, keyspace.Options{Redis: at(set.URL("", 2)), Timeout: time.Second, BeaconTTL: time.Hour, SweepShare: 1})
 	k.WatchEveryPage()
 	keys, staying := names(30_000, "sweep:%d"), names(1000, "stay:%d")
-	at2 := clientOf(t, "redis://"+set.master.Addr()+"/2")
+	at2 := clientOf(t, "redis://"+set.Master.Addr()+"/2")
 	fill(t, at2, append(keys, staying...)...)
 	fill(t, at2, leases(keys...)...)
 	if n, err := at2.Do(t.Context(), "wait", 1, 10_000).Int(); n != 1 || err != nil {
@@ -111,7 +55,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 	watch := func(p keyspace.Progress) {
 		if !done && p.Scanned > 10_000 {
 			done = true
-			set.failOver(t)
+			set.FailOver(t)
 		}
 	}
 	again := 0
@@ -126,7 +70,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 	if again == 0 {
 		t.Error("the sweep did not begin again: the test has lost its point")
 	}
-	at2 = clientOf(t, "redis://"+set.replica.Addr()+"/2")
+	at2 = clientOf(t, "redis://"+set.Replica.Addr()+"/2")
 	wantLeft(t, at2, append(keys, leases(keys...)...))
 	wantLeft(t, at2, staying, staying...)
 }

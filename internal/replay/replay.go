@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Job unlinks again what a part of the journal says was unlinked, and holds it again for as long. A worker heals what it notices by itself; this is
-// for what it cannot know, such as a snapshot that somebody restored by hand.
+// A Job unlinks again what a part of the journal says was unlinked, and holds it again for as long. A worker heals what it
+// notices by itself; this is for what it cannot know, such as a snapshot that somebody restored by hand.
 type Job struct {
 	Store *store.Store
 	Redis *keyspace.Keyspace
@@ -50,12 +50,18 @@ const (
 // Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an
 // error, and when ctx ends, the result says how far it came; running it again is harmless.
 func (r *Job) Run(ctx context.Context) (Result, error) {
-	p := part{Job: r, result: Result{Damaged: []uint64{}}, seen: map[string]int{}, sweeps: map[sweepName]time.Duration{}}
+	p := part{Job: r, result: Result{Damaged: []uint64{}}, sweeps: map[sweepName]time.Duration{}, began: time.Now()}
+	if err := p.begin(ctx); err != nil {
+		return p.result, err
+	}
 	err := r.Store.ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.Entry) error {
 		p.batches++
+		if err := p.note(ctx); err != nil {
+			return err
+		}
 		for i := range entries {
 			p.add(&entries[i])
-			if len(p.targets) >= partKeys || p.bytes >= partBytes {
+			if len(p.set.Targets) >= partKeys || p.bytes >= partBytes {
 				if err := p.flush(ctx); err != nil {
 					return err
 				}
@@ -67,8 +73,14 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 		err = p.flush(ctx)
 	}
 	// Also after an error: by its number readers know whether they have heard all that was said.
-	if bye := p.Redis.Goodbye(context.WithoutCancel(ctx), p.Channel); err == nil {
+	last := context.WithoutCancel(ctx)
+	if bye := p.Redis.Goodbye(last, p.Channel); err == nil {
 		err = bye
+	}
+	if !p.DryRun {
+		if over := r.Store.EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
+			err = over
+		}
 	}
 	return p.result, err
 }
@@ -76,14 +88,52 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 // A part collects keys until they are flushed.
 type part struct {
 	*Job
-	targets []keyspace.Target
-	seen    map[string]int // in targets
-	wanted  []store.Sweep
-	sweeps  map[sweepName]time.Duration // of the whole run, with their holds
-	result  Result
+	set    keyspace.TargetSet
+	wanted []store.Sweep
+	sweeps map[sweepName]time.Duration // of the whole run, with their holds
+	result Result
 
+	began, noted  time.Time
 	batches, rows int // read since the last flush
 	bytes         int // of keys
+}
+
+// notePeriod is how often a replay notes how far it is.
+const notePeriod = 2 * time.Second
+
+// note notes for `unstale status` that the replay is under way.
+func (p *part) note(ctx context.Context) error {
+	if p.DryRun || time.Since(p.noted) < notePeriod {
+		return nil
+	}
+	p.noted = time.Now()
+	return p.Store.NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
+}
+
+// begin notes the replay, also in the audit: before the first key is unlinked.
+func (p *part) begin(ctx context.Context) error {
+	if p.DryRun {
+		return nil
+	}
+	p.noted = p.began
+	return p.Store.BeginReplay(ctx, struct {
+		Since    float64 `json:"since_seconds,omitempty"` // 0: the whole journal
+		Entity   string  `json:"entity,omitempty"`
+		EntityID string  `json:"entity_id,omitempty"`
+		Channel  string  `json:"channel"`
+	}{p.Query.Since.Seconds(), p.Query.Entity, p.Query.EntityID, p.Channel})
+}
+
+// outcome is what the audit keeps of the end.
+func (p *part) outcome(err error) any {
+	out := struct {
+		Result
+		Error string `json:"error,omitempty"`
+	}{Result: p.result}
+	if err != nil {
+		out.Error = err.Error()
+	}
+	return out
 }
 
 func (p *part) add(e *store.Entry) {
@@ -91,13 +141,9 @@ func (p *part) add(e *store.Entry) {
 		p.rows++
 	}
 	for _, key := range e.Keys {
-		if _, known := p.seen[key]; !known {
-			p.seen[key] = len(p.targets)
-			p.targets = append(p.targets, keyspace.Target{Key: key})
+		if _, added := p.set.Add(key, e.Hold()); added {
 			p.bytes += len(key)
 		}
-		t := &p.targets[p.seen[key]]
-		t.Hold = max(t.Hold, e.Hold())
 	}
 	for _, pattern := range e.Patterns {
 		p.sweep(sweepName{store.SweepPattern, pattern}, e)
@@ -133,10 +179,9 @@ func (p *part) flush(ctx context.Context) error {
 	p.result.Batches += p.batches
 	p.result.Rows += p.rows
 	p.batches, p.rows = 0, 0
-	p.result.Keys += len(p.targets)
+	p.result.Keys += len(p.set.Targets)
 	p.result.Sweeps += len(p.wanted)
-	p.targets, p.wanted, p.bytes = nil, p.wanted[:0], 0
-	clear(p.seen)
+	p.set, p.wanted, p.bytes = keyspace.TargetSet{}, p.wanted[:0], 0
 	if p.Progress != nil {
 		p.Progress(p.result)
 	}
@@ -144,11 +189,11 @@ func (p *part) flush(ctx context.Context) error {
 }
 
 func (p *part) unlink(ctx context.Context) error {
-	keys := make([]string, len(p.targets))
-	for i, t := range p.targets {
+	keys := make([]string, len(p.set.Targets))
+	for i, t := range p.set.Targets {
 		keys[i] = t.Key
 	}
-	done, err := p.Redis.Unlink(ctx, p.targets)
+	done, err := p.Redis.Unlink(ctx, p.set.Targets)
 	if err != nil {
 		return fmt.Errorf("unlink keys again: %w", err)
 	}
@@ -159,7 +204,7 @@ func (p *part) unlink(ctx context.Context) error {
 	}
 	p.result.Refused += len(done.Failures)
 	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, keys, nil)
-	p.result.Messages += n
+	p.result.Messages += n.Messages
 	if err != nil {
 		return fmt.Errorf("publish keys again: %w", err)
 	}

@@ -30,11 +30,11 @@ func (s *Store) Check(ctx context.Context) error {
 
 // checkBinlog: READ COMMITTED cannot write a statement-based log (error 1665).
 func (s *Store) checkBinlog(ctx context.Context) error {
-	on, err := s.variable(ctx, "@@GLOBAL.log_bin")
+	on, err := s.Variable(ctx, "@@GLOBAL.log_bin")
 	if err != nil || on != "1" {
 		return err
 	}
-	format, err := s.variable(ctx, "@@GLOBAL.binlog_format")
+	format, err := s.Variable(ctx, "@@GLOBAL.binlog_format")
 	if err == nil && strings.EqualFold(format, "STATEMENT") {
 		err = SettingError("binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED on the server")
 	}
@@ -58,15 +58,15 @@ func (s *Store) checkEngines(ctx context.Context) error {
 // checkAutoInc: with 0 every insert holds the table's counter until its statement ends, so that a long INSERT ...
 // SELECT into cache_outbox makes the others wait.
 func (s *Store) checkAutoInc(ctx context.Context) error {
-	mode, err := s.variable(ctx, "@@GLOBAL.innodb_autoinc_lock_mode")
+	mode, err := s.Variable(ctx, "@@GLOBAL.innodb_autoinc_lock_mode")
 	if err == nil && mode == "0" {
 		err = SettingError("innodb_autoinc_lock_mode is 0, with which inserts wait for each other; set it to 2 (or 1) in the server's configuration")
 	}
 	return err
 }
 
-// variable reads a server variable; "" where the server does not have it.
-func (s *Store) variable(ctx context.Context, name string) (string, error) {
+// Variable reads a variable of the server, such as @@GLOBAL.log_bin; "" where the server does not have it.
+func (s *Store) Variable(ctx context.Context, name string) (string, error) {
 	var v string
 	err := s.side.GetContext(ctx, &v, "SELECT "+name)
 	if mysqlerr.Number(err) == mysqlerr.UnknownVariable {

@@ -52,11 +52,20 @@ type ClaimLimits struct {
 
 // A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for concurrent use.
 type Claim struct {
-	Rows  []ClaimedRow
-	store *Store
-	tx    *sql.Tx
-	queue *queue
+	Rows []ClaimedRow
+	// Unseen is when the last poll or claim of this Store began after which no row was left in cache_outbox that had been
+	// committed by then, but for those that others held: so none of Rows was visible earlier, unless another worker had
+	// it. Zero: there was none, or Rows are delayed ones.
+	Unseen time.Time
+	store  *Store
+	tx     *sql.Tx
+	queue  *queue
+	cut    bool      // rows beyond the byte limit were left out
+	sawAll time.Time // when it began, if it left no visible row out; otherwise zero
 }
+
+// IsDelayed reports whether the rows are of cache_outbox_delayed.
+func (c *Claim) IsDelayed() bool { return c.queue != hot }
 
 // Claim takes the oldest rows that nobody else holds. A claim without rows is nil. Its ctx must outlive the claim: when
 // it ends, the rows are released.
@@ -74,11 +83,19 @@ func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim
 		return s.claimFrom(ctx, q, limits, start{})
 	}
 	for _, force := range [...]bool{false, true} {
-		at, err := s.begin(ctx, request{began: time.Now(), force: force})
+		began := time.Now()
+		at, err := s.begin(ctx, request{began: began, force: force})
 		if err != nil {
 			return nil, fmt.Errorf("claim rows: %w", err)
 		}
 		c, err := s.claimFrom(ctx, q, limits, at)
+		switch {
+		case err != nil || !at.isWhole():
+		case c == nil:
+			s.planner.sawAll(began)
+		case !c.cut && len(c.Rows) < limits.Rows:
+			c.sawAll = began
+		}
 		if c != nil || err != nil || !at.mayHaveMore {
 			return c, err
 		}
@@ -92,6 +109,9 @@ func (s *Store) claimFrom(ctx context.Context, q *queue, limits ClaimLimits, at 
 		return nil, fmt.Errorf("begin claim: %w", err)
 	}
 	c := &Claim{store: s, tx: tx, queue: q}
+	if q == hot {
+		c.Unseen = s.planner.lastSawAll()
+	}
 	if err := c.fetch(ctx, limits, at); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim rows: %w", err), c.Release())
 	}
@@ -184,7 +204,7 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 			bytes += r.ParamsBytes
 		}
 		if i > 0 && bytes > limits.Bytes {
-			c.Rows = c.Rows[:i]
+			c.Rows, c.cut = c.Rows[:i], true
 			return nil
 		}
 		if r.ParamsBytes <= inline || r.ParamsBytes > limits.ParamsBytes {

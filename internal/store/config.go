@@ -15,6 +15,9 @@ type Config struct {
 	MySQL *mysql.Config
 	// Worker names this process in the journal, at most 64 characters. Required.
 	Worker string
+	// Operator is who gives orders by this Store, as the program claims: user@host, of which the audit keeps 255
+	// characters. Only operators' commands have one.
+	Operator string
 	// ClaimTimeout is after which time the server disconnects a worker that vanished in mid-claim, so that its rows are
 	// free again: the wait_timeout, net_read_timeout, net_write_timeout and lock timeouts of the claiming session.
 	// Whole seconds, 2 s to 5 min. Zero: 10 s. A batch must end within half of it.

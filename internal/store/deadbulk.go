@@ -14,6 +14,7 @@ const deadChunk = 200
 // A deadVerb is what is done with dead letters before they are deleted.
 type deadVerb struct {
 	name    string
+	action  string
 	lockSQL string
 	copySQL string // empty: nothing
 }
@@ -39,14 +40,15 @@ var removeDeadSQL = fmt.Sprintf(removeSQL, "cache_outbox_dead")
 // RetryDead puts the dead letters that q chooses into cache_outbox_delayed, due at once, under new ids. Their first
 // ids, parameters, traces and times stay as they are; their attempts are forgotten. Those that die meanwhile stay dead.
 // It goes in transactions of 200 and calls did after each; when ctx ends, what was put back stays so. It returns the
-// ids of the letters, which two callers never share. A letter that the table does not take stays, see NotJSONError.
+// ids of the letters, which two callers never share. A letter that the table does not take stays, see NotJSONError. The
+// audit has a record for each transaction, in it.
 func (s *Store) RetryDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
-	return s.eachDead(ctx, q, did, deadVerb{"retry", lockRetrySQL, putBackSQL})
+	return s.eachDead(ctx, q, did, deadVerb{"retry", ActionRetry, lockRetrySQL, putBackSQL})
 }
 
 // DiscardDead deletes the dead letters that q chooses, in such transactions.
 func (s *Store) DiscardDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
-	return s.eachDead(ctx, q, did, deadVerb{"discard", lockDiscardSQL, ""})
+	return s.eachDead(ctx, q, did, deadVerb{"discard", ActionDiscard, lockDiscardSQL, ""})
 }
 
 // A NotJSONError says that dead letters cannot be put back, since no table takes parameters that are not JSON. A server
@@ -121,7 +123,22 @@ func (s *Store) deadPart(ctx context.Context, q DeadQuery, from, last uint64, ve
 			return deadPart{}, err
 		}
 	}
+	if err := s.audit(ctx, tx, verb.action, q.recorded(part.fit), len(part.fit)); err != nil {
+		return deadPart{}, err
+	}
 	return part, tx.Commit()
+}
+
+// recorded is what the audit keeps of an action on letters: how they were chosen, and which they were.
+func (q *DeadQuery) recorded(ids []uint64) any {
+	return struct {
+		Entity     string   `json:"entity,omitempty"`
+		Reason     string   `json:"reason,omitempty"`
+		MapVersion string   `json:"map_version,omitempty"`
+		OlderThan  float64  `json:"older_than_seconds,omitempty"`
+		NewerThan  float64  `json:"newer_than_seconds,omitempty"`
+		IDs        []uint64 `json:"ids"`
+	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), ids}
 }
 
 func lockDead(ctx context.Context, tx *sql.Tx, query string, args []any) (part deadPart, err error) {

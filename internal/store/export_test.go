@@ -9,6 +9,9 @@ import (
 // not purged.
 func (s *Store) EveryScanIsSlow() { s.planner.quick = -time.Hour }
 
+// EveryScanIsQuick keeps a busy machine from looking like slow scans.
+func (s *Store) EveryScanIsQuick() { s.planner.quick = time.Hour }
+
 // NoMoreListsOfAll leaves stragglers and rescans alone to find what is below the head.
 func (s *Store) NoMoreListsOfAll() { s.planner.due[listStart] = time.Now().Add(time.Hour) }
 
@@ -30,3 +33,6 @@ func (s *Store) Stragglers() (n uint64) {
 func (s *Store) Pools() map[string]*sql.DB {
 	return map[string]*sql.DB{"claims": s.claims, "side": s.side.DB, "lookups": s.lookups, "schema": s.schema}
 }
+
+// SmallBlocks makes blocks of the journal that have so many batches.
+func (s *Store) SmallBlocks(batches int) { s.blocks.batches = batches }

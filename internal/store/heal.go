@@ -126,11 +126,11 @@ func (r *HealClaim) claim(ctx context.Context, after Position, limit int) (ids [
 	return ids, rows.Err()
 }
 
-// Contract: exclusive locks on the rows listed, which the claim holds already, found by primary key. Repeating it
-// changes nothing.
-var movePositionSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+// Contract: exclusive locks on the rows listed, which the transaction holds already, found by primary key. Repeating it
+// changes nothing. Without a birth the one that is there stays.
+const movePositionSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
 STRAIGHT_JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
-SET o.epoch = ?, o.beat = ?, o.born_us = ?`
+SET o.epoch = ?, o.beat = ?, o.born_us = COALESCE(?, o.born_us)`
 
 // Contract: appends rows, or makes those due whose id is there: exclusive locks on these. Repeating it changes nothing.
 const (
@@ -172,11 +172,16 @@ func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position, born ui
 	if len(ids) == 0 {
 		return nil
 	}
+	return moveBatches(ctx, r.tx, ids, to, sql.Null[uint64]{V: born, Valid: true})
+}
+
+// moveBatches makes batches that the transaction holds those of a position, and of a birth if there is one.
+func moveBatches(ctx context.Context, tx *sql.Tx, ids []uint64, to Position, born sql.Null[uint64]) error {
 	list, err := json.Marshal(ids)
 	if err != nil {
 		return err
 	}
-	_, err = r.tx.ExecContext(ctx, movePositionSQL, string(list), to.Epoch, to.N, born)
+	_, err = tx.ExecContext(ctx, movePositionSQL, string(list), to.Epoch, to.N, born)
 	return err
 }
 
@@ -187,7 +192,7 @@ func (s *Store) notePosition(ctx context.Context, tx *sql.Tx, position Position)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", position, 0, nil, body)...)
+	_, err = tx.ExecContext(ctx, journalSQL, s.record(0, "", position, 0, nil, body, nil)...)
 	return err
 }
 

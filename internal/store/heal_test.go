@@ -79,7 +79,7 @@ func TestHealMovesBatches(t *testing.T) {
 	if r, keys := claimHeal(t, two, position("A", 1)); r != nil {
 		t.Errorf("claimed %q a second time", keys)
 	}
-	if n, err := two.Adopt(t.Context(), "B", position("C", 3)); n != 1 || err != nil {
+	if n, err := two.Adopt(t.Context(), "B", position("C", 3), 10); n != 1 || err != nil {
 		t.Errorf("adopted %d, %v", n, err)
 	}
 	wantPositions(t, one, position("C", 3), position("A", 1))

@@ -18,12 +18,15 @@ type Entry struct {
 	Sets     []string
 	// HoldMillis is for how long the keys were held; of a sweep, what it finds.
 	HoldMillis int64
+	// WrittenMicros is when the row was inserted, by the database's clock, in microseconds since 1970; 0: not known. It is in
+	// the batch's journey, which SearchJournal alone reads.
+	WrittenMicros int64
 }
 
 // Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL
 // lists no statements at all while one of them is not UTF-8 (3854).
-const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, born_us, hashes, body)
-VALUES (?,?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?))`
+const journalSQL = `INSERT INTO cache_outbox_journal (worker, row_count, map_version, epoch, beat, born_us, hashes, body, journey)
+VALUES (?,?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?),FROM_BASE64(?))`
 
 // IsSweep reports whether the entry is about a finished sweep and not about a row, which has an entity.
 func (e *Entry) IsSweep() bool { return e.Entity == "" }
@@ -37,15 +40,19 @@ func (c *Claim) journal(ctx context.Context, s Settlement) error {
 	if err != nil {
 		return err
 	}
-	args := c.store.record(len(s.Journal), s.MapVersion, s.Position, s.Born, hashes(s.Journal), body)
+	args := c.store.record(len(s.Journal), s.MapVersion, s.Position, s.Born, hashes(s.Journal), body, s.journey())
 	_, err = c.exec(ctx, journalSQL, base64.StdEncoding.EncodedLen(len(body)), args...)
 	return err
 }
 
 // record is what journalSQL takes.
-func (s *Store) record(rows int, mapVersion string, position Position, born uint64, hashes, body []byte) []any {
+func (s *Store) record(rows int, mapVersion string, position Position, born uint64, hashes, body, journey []byte) []any {
 	text := base64.StdEncoding.EncodeToString
-	return []any{s.cfg.Worker, rows, mapVersion, position.Epoch, position.N, born, text(hashes), text(body)}
+	args := []any{s.cfg.Worker, rows, mapVersion, position.Epoch, position.N, born, text(hashes), text(body), nil}
+	if journey != nil {
+		args[len(args)-1] = text(journey)
+	}
+	return args
 }
 
 // Contract: exclusive locks on at most the rows that it deletes, found by the index on settled_at; oldest first.

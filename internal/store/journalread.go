@@ -16,11 +16,23 @@ type JournalQuery struct {
 	// Entity and EntityID leave out the batches that have no row of them, and the other rows of those that have. Empty:
 	// any. An EntityID needs an Entity.
 	Entity, EntityID string
+
+	// What follows is heeded by SearchJournal alone.
+
+	Key   string // only what has unlinked this key, by name or by a pattern, or an index set of this name. Empty: any
+	Trace string // only rows with it. Empty: any
+	Row   uint64 // only the row with this id in cache_outbox. 0: any
+
+	// Unsummarised is called, with the server's refusal, where the account may not read the summaries; then all batches are
+	// searched, which takes seconds a million. Nil: the search fails.
+	Unsummarised func(error)
 }
 
-// matches reports whether the query is about an entry. Finished sweeps belong to no entity.
+// matches reports whether the query is about an entry, its key left aside. Finished sweeps belong to no entity, and
+// their ids are those of requests.
 func (q *JournalQuery) matches(e *Entry) bool {
-	return (q.Entity == "" || q.Entity == e.Entity) && (q.EntityID == "" || q.EntityID == e.EntityID)
+	return (q.Entity == "" || q.Entity == e.Entity) && (q.EntityID == "" || q.EntityID == e.EntityID) &&
+		(q.Trace == "" || q.Trace == e.Trace) && (q.Row == 0 || q.Row == e.ID && !e.IsSweep())
 }
 
 // hash is what the hashes of a batch with such a row contain, nil if there is nothing to look for.

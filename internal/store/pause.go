@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // A Pause keeps all workers from claiming rows.
@@ -14,6 +18,10 @@ type Pause struct {
 	Reason  string     `db:"reason"`
 	BeganAt time.Time  `db:"began_at"` // UTC, the database's clock; so is EndsAt
 	EndsAt  *time.Time `db:"ends_at"`  // nil: it does not end by itself
+	// Account is the database account by which the audit has it, Unrecorded that the audit has no such record: somebody wrote
+	// into cache_outbox_control by hand, under any name. Only Status sets them, where the account may read the audit.
+	Account    string `db:"-"`
+	Unrecorded bool   `db:"-"`
 }
 
 // String says who paused the workers, since when, until when and why.
@@ -33,15 +41,23 @@ func (p *Pause) String() string {
 const (
 	pauseSQL = `REPLACE INTO cache_outbox_control (name, who, reason, began_at, ends_at)
 VALUES ('pause', ?, ?, UTC_TIMESTAMP(6), IF(? = 0, NULL, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))`
-	pausedSQL = `SELECT who, reason, began_at, ends_at FROM cache_outbox_control
-WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))`
+	orderSQL = `SELECT who, reason, began_at, ends_at FROM cache_outbox_control
+WHERE name = ? AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))`
+	// The audit's index on the time: the records of a minute. No lock (a consistent read).
+	pauserSQL = `SELECT account FROM cache_outbox_audit FORCE INDEX (at)
+WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'pause' ORDER BY at DESC LIMIT 1`
 	resumeSQL = "DELETE FROM cache_outbox_control WHERE name = 'pause'"
 )
 
 // Pause makes all workers stop claiming within a second or so, until Resume or, unless it is 0, for a time. A pause
-// that lasts already is replaced.
+// that lasts already is replaced. The audit records it.
 func (s *Store) Pause(ctx context.Context, who, reason string, lasts time.Duration) error {
-	if err := s.exec(ctx, pauseSQL, who, errorText(reason), lasts.Microseconds(), lasts.Microseconds()); err != nil {
+	arguments := map[string]any{"reason": errorText(reason), "for_seconds": lasts.Seconds()}
+	err := s.audited(ctx, ActionPause, arguments, func(tx *sqlx.Tx) (int, error) {
+		_, err := tx.ExecContext(ctx, pauseSQL, who, errorText(reason), lasts.Microseconds(), lasts.Microseconds())
+		return 1, err
+	})
+	if err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
 	return nil
@@ -51,21 +67,51 @@ func (s *Store) Pause(ctx context.Context, who, reason string, lasts time.Durati
 func (s *Store) Paused(ctx context.Context) (*Pause, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
+	p, err := s.order(ctx, "pause")
+	if err != nil {
+		return nil, fmt.Errorf("look for a pause: %w", err)
+	}
+	return p, nil
+}
+
+// order reads what an operator told all workers, or tells all readers of the status, nil if there is none.
+func (s *Store) order(ctx context.Context, name string) (*Pause, error) {
 	var p Pause
-	switch err := s.side.GetContext(ctx, &p, pausedSQL); {
+	switch err := s.side.GetContext(ctx, &p, orderSQL, name); {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look for a pause: %w", err)
+		return nil, err
 	}
 	return &p, nil
 }
 
-// Resume ends the pause and returns it, nil if there was none.
+// findPauser looks into the audit for who began a pause. An account that may not read it does not know.
+func (s *Store) findPauser(ctx context.Context, p *Pause) error {
+	switch err := s.side.GetContext(ctx, &p.Account, pauserSQL, p.BeganAt, p.BeganAt); {
+	case errors.Is(err, sql.ErrNoRows):
+		p.Unrecorded = true
+	case err != nil && mysqlerr.Number(err) != mysqlerr.NoRight:
+		return err
+	}
+	return nil
+}
+
+// Resume ends the pause and returns it, nil if there was none. The audit records what it ended.
 func (s *Store) Resume(ctx context.Context) (*Pause, error) {
 	p, err := s.Paused(ctx)
 	if err == nil {
-		err = s.exec(ctx, resumeSQL)
+		arguments := map[string]any{}
+		if p != nil {
+			arguments = map[string]any{"paused_by": p.Who, "since": p.BeganAt, "reason": p.Reason}
+		}
+		err = s.audited(ctx, ActionResume, arguments, func(tx *sqlx.Tx) (int, error) {
+			n, err := affected(tx.ExecContext(ctx, resumeSQL))
+			if n == 0 {
+				return -1, err
+			}
+			return int(n), err
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)

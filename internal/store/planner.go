@@ -54,7 +54,8 @@ type planner struct {
 	skipped    bool          // the head has passed rows that were not settled, and nothing was rescanned since
 	passages   []passage     // oldest first, one a second; only in slow-scan mode
 	due        [scanKinds]time.Time
-	version    int // counts observations
+	version    int       // counts observations
+	whole      time.Time // when the last poll or claim began that left no visible row out; only while scans are quick
 }
 
 // A passage records where the head was before it moved.
@@ -107,6 +108,10 @@ type start struct {
 	first       uint64 // the table's first row; 0: none, or not asked for
 	mayHaveMore bool   // there may be rows that this leaves out
 }
+
+// isWhole reports whether a poll or a claim that begins there leaves out nothing that is committed: in slow-scan mode
+// rows below the head may be.
+func (s start) isWhole() bool { return s.head == 0 && !s.mayHaveMore }
 
 // plan returns the scan that has to come before r, or else where r begins.
 func (p *planner) plan(r request) (*scan, start) {
@@ -260,6 +265,23 @@ func (p *planner) move(now time.Time, head uint64) {
 		p.passages[n-1].head = min(p.passages[n-1].head, p.head)
 	}
 	p.head = head
+}
+
+// sawAll records that nothing is left that was visible then: a poll found nothing, or a claim took all. The zero time
+// says nothing.
+func (p *planner) sawAll(began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if began.After(p.whole) {
+		p.whole = began
+	}
+}
+
+// lastSawAll is the last such time.
+func (p *planner) lastSawAll() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.whole
 }
 
 // claimed records whether a claim was full.

@@ -11,9 +11,9 @@ import (
 // and errors have ended, no claim asks for a row twice, and what a planner remembers stays small.
 func TestPlanner(t *testing.T) {
 	t.Parallel()
-	schedules := uint64(1000)
+	schedules := uint64(300)
 	if testing.Short() {
-		schedules = 200
+		schedules = 100
 	}
 	for seed := range schedules {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { explore(t, rand.New(rand.NewPCG(seed, 11)).IntN) })

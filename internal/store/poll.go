@@ -9,7 +9,11 @@ import (
 // Waiting reports in one plain statement whether cache_outbox has a row. A row that another worker holds counts: the
 // claim that follows will not get it.
 func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
-	at, err := s.begin(ctx, request{began: time.Now(), poll: true})
+	began := time.Now()
+	at, err := s.begin(ctx, request{began: began, poll: true})
+	if err == nil && at.isWhole() && at.first == 0 {
+		s.planner.sawAll(began)
+	}
 	if err == nil && at.head > 0 {
 		query := "SELECT " + fmt.Sprintf(existsSQL, "id >= ?")
 		if len(at.stragglers) > 0 {
@@ -25,7 +29,7 @@ func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 
 // Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
 const pollStateSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
-EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6)))`
+EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))), UTC_TIMESTAMP(6)`
 
 // A PollState is what changes slowly, read in one plain statement.
 type PollState struct {
@@ -33,10 +37,13 @@ type PollState struct {
 	Paused bool // see Pause
 }
 
-// PollState reads a PollState.
+// PollState reads a PollState, and the database's clock.
 func (s *Store) PollState(ctx context.Context) (state PollState, err error) {
-	if err := s.claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused); err != nil {
+	var now time.Time
+	sent := time.Now()
+	if err := s.claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused, &now); err != nil {
 		return PollState{}, fmt.Errorf("poll outbox: %w", err)
 	}
+	s.clock.observe(sent, now)
 	return state, nil
 }

@@ -30,7 +30,7 @@ const (
 func (c Config) pools(dsn *mysql.Config) (claims, side, lookups, schema pool) {
 	read := cmp.Or(dsn.ReadTimeout, c.StatementTimeout)
 	patience := min(read, c.StatementTimeout)
-	claims, side, lookups, schema = c.claiming(patience), c.beside(patience), c.lookingUp(), c.migrating(patience)
+	claims, side, lookups, schema = c.claiming(patience), c.beside(patience), c.lookingUp(), c.migrating()
 	claims.read, side.read, schema.read = read, read, dsn.ReadTimeout
 	return claims, side, lookups, schema
 }
@@ -64,12 +64,13 @@ func (c Config) lookingUp() pool {
 	}
 }
 
-// migrating changes the schema, however long that takes. It writes at REPEATABLE READ, so that it also works where the
-// binary log is of statements; Check then says what is wrong with that.
-func (c Config) migrating(patience time.Duration) pool {
+// migrating changes the schema, however long that takes, but waits for a lock for a second only: behind a statement that
+// waits for its table everybody else waits too. It writes at REPEATABLE READ, so that it also works where the binary log is of
+// statements; Check then says what is wrong with that.
+func (c Config) migrating() pool {
 	return pool{
 		name: "schema", open: 4, idle: 2, rest: sideSilence / 2,
-		session: session{silence: schemaSilence, lockWait: lockWait(patience), snapshot: true},
+		session: session{silence: schemaSilence, lockWait: time.Second, snapshot: true},
 	}
 }
 

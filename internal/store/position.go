@@ -67,25 +67,20 @@ func (s *Store) RecentPositions(ctx context.Context, since time.Duration) (posit
 	return positions, nil
 }
 
-// Contract: exclusive locks on at most LIMIT rows of one epoch, found by the index on (epoch, beat), for as long as the
-// statement takes. Repeating it moves the next ones.
-const adoptSQL = `UPDATE cache_outbox_journal FORCE INDEX (beats) SET epoch = ?, beat = ? WHERE epoch = ? LIMIT ?`
+// Contract: exclusive locks on at most LIMIT rows of one epoch and on no other (READ COMMITTED, index on (epoch, beat),
+// SKIP LOCKED). Repeating it elsewhere returns other rows.
+const claimAdoptSQL = `SELECT id FROM cache_outbox_journal FORCE INDEX (beats) WHERE epoch = ? LIMIT ? FOR UPDATE SKIP LOCKED`
 
 // Adopt makes batches of an epoch those of another position, because nothing stale can be left of them, and returns how
-// many. Repeating it is harmless.
-func (s *Store) Adopt(ctx context.Context, epoch string, by Position) (adopted int64, err error) {
-	for {
-		n, err := s.adopt(ctx, epoch, by)
-		if err != nil {
-			return adopted, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)
-		}
-		if adopted += n; n < settleChunk {
-			return adopted, nil
-		}
+// many: at most limit, of those that nobody else has in hand. Repeating it moves the next ones.
+func (s *Store) Adopt(ctx context.Context, epoch string, by Position, limit int) (adopted int, err error) {
+	if adopted, err = s.adopt(ctx, epoch, by, limit); err != nil {
+		return 0, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)
 	}
+	return adopted, nil
 }
 
-func (s *Store) adopt(ctx context.Context, epoch string, by Position) (n int64, err error) {
+func (s *Store) adopt(ctx context.Context, epoch string, by Position, limit int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
 	tx, err := s.claims.BeginTx(ctx, nil)
@@ -93,15 +88,31 @@ func (s *Store) adopt(ctx context.Context, epoch string, by Position) (n int64, 
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	res, err := tx.ExecContext(ctx, adoptSQL, by.Epoch, by.N, epoch, settleChunk)
-	if err != nil {
+	ids, err := claimAdopt(ctx, tx, epoch, limit)
+	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	if n, err = res.RowsAffected(); err != nil || n == 0 {
+	if err := moveBatches(ctx, tx, ids, by, sql.Null[uint64]{}); err != nil {
 		return 0, err
 	}
 	if err := s.notePosition(ctx, tx, by); err != nil {
 		return 0, err
 	}
-	return n, tx.Commit()
+	return len(ids), tx.Commit()
+}
+
+func claimAdopt(ctx context.Context, tx *sql.Tx, epoch string, limit int) (ids []uint64, err error) {
+	rows, err := tx.QueryContext(ctx, claimAdoptSQL, epoch, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
+	for rows.Next() {
+		var id uint64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
 }

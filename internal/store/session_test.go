@@ -71,7 +71,7 @@ func TestSessionsArePinned(t *testing.T) {
 		"claims":  {"silence": "8", "locks": "2", "limit": "8000"},
 		"side":    {"silence": "10", "locks": "4", "limit": "5000"},
 		"lookups": {"silence": "10", "locks": "1", "limit": "150", "read_only": "1"},
-		"schema":  {"silence": "3600", "locks": "4", "limit": "0", "isolation": "REPEATABLE-READ"},
+		"schema":  {"silence": "3600", "locks": "1", "limit": "0", "isolation": "REPEATABLE-READ"},
 	}
 	for name, db := range s.Pools() {
 		v := values[name]

@@ -23,7 +23,8 @@ type Settlement struct {
 	Position Position  // after which all of it was unlinked, for the journal
 	// Born is a time of Redis before the first of it was unlinked, in microseconds since 1970, for the journal. 0: not
 	// known.
-	Born uint64
+	Born  uint64
+	Marks Marks // of the way to here, for the journal
 	// MapVersion of the map that decided all this, for the dead letters and the journal.
 	MapVersion string
 }
@@ -69,6 +70,9 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 	}
 	if c.queue == hot {
 		c.store.planner.settled(time.Now(), c.Rows, gone)
+		if len(gone) == len(c.Rows) {
+			c.store.planner.sawAll(c.sawAll)
+		}
 	}
 	return nil
 }

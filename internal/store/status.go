@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 )
@@ -13,14 +12,18 @@ const MaxExactCount = 10_000
 
 // Status is what the tables say now. Counts of several tables are not one snapshot.
 type Status struct {
-	Waiting   int            // rows in cache_outbox, at most MaxExactCount+1, which means "more"
-	OldestAge time.Duration  // of the waiting row with the lowest id, by the database's clock; 0 without one
-	Delayed   int            // rows in cache_outbox_delayed, counted likewise
-	Overdue   time.Duration  // how long the first of them has been due; 0 if none is
-	Sweeps    int            // patterns and sets that wait, counted likewise
-	Settling  int            // those among them that were swept once and wait for the settling sweep, counted likewise
-	Scan      *SweepProgress // nil unless a scan of the keyspace is under way
-	Sets      *SweepProgress // nil unless index sets are being taken, for more than a moment
+	Waiting     int            // rows in cache_outbox, at most MaxExactCount+1, which means "more"
+	OldestAge   time.Duration  // the greatest of the first hundred waiting rows, by the database's clock; 0 without one
+	First       *WaitingRow    // the one with the lowest id, nil without one
+	Ahead       *WaitingRow    // the first of those hundred whose created_at lies ahead: how long it waits is not known
+	Delayed     int            // rows in cache_outbox_delayed, counted likewise
+	Overdue     time.Duration  // how long the first of them has been due; 0 if none is
+	FirstDue    *WaitingRow    // that one, with Overdue as its age; nil if none is due
+	Sweeps      int            // patterns and sets that wait, counted likewise
+	OldestSweep time.Duration  // of the request with the lowest id; 0 without one
+	Settling    int            // those among them that were swept once and wait for the settling sweep, counted likewise
+	Scan        *SweepProgress // nil unless a scan of the keyspace is under way
+	Sets        *SweepProgress // nil unless index sets are being taken, for more than a moment
 	// SweepsRefused are those among them that Redis has refused, counted likewise; SweepError is the last such error.
 	SweepsRefused int
 	SweepError    string
@@ -34,6 +37,15 @@ type Status struct {
 	LastDamaged *Batch
 	Source      string // the id of the outbox, "" if it cannot be read
 	SourceError error  // why it cannot
+	Staleness
+}
+
+// A WaitingRow is a row of cache_outbox, or of cache_outbox_delayed.
+type WaitingRow struct {
+	ID     uint64        `db:"id"`
+	Entity string        `db:"entity"`
+	Micros int64         `db:"age"`
+	Age    time.Duration // by the database's clock; below 0 if created_at, which anybody may write, lies ahead of it
 }
 
 // A Batch is the head of a journal row.
@@ -45,6 +57,8 @@ type Batch struct {
 	MapVersion string    `db:"map_version"`
 	// Born is Settlement's, of the last time that the batch was unlinked. Only ReadJournal and ClaimHeal read it.
 	Born uint64 `db:"born_us"`
+	// Journey is nil where it is not known. Only SearchJournal reads it.
+	Journey *Journey `db:"-"`
 }
 
 // BornAt is Born, nil if it is not known.
@@ -59,16 +73,17 @@ func (b *Batch) BornAt() *time.Time {
 // Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each, the dead letters'
 // count all of the index on reason, which only operators let grow, the last batch's the sweeps since then.
 const (
-	countSQL    = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
-	oldestSQL   = "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
-	overdueSQL  = "SELECT TIMESTAMPDIFF(MICROSECOND, due_at, UTC_TIMESTAMP(6)) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT 1"
-	settlingSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE swept_at IS NOT NULL LIMIT ?) AS counted"
-	refusedSQL  = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
-	refusalSQL  = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
-	deadSQL     = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
-	batchSQL    = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
-	damagedSQL  = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_journal FORCE INDEX (beats) WHERE epoch = '" + damagedEpoch + "' LIMIT ?) AS counted"
-	lastBadSQL  = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal FORCE INDEX (beats) " +
+	countSQL       = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
+	firstRowsSQL   = "SELECT id, entity, TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) AS age FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 100"
+	oldestSweepSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
+	overdueSQL     = "SELECT id, entity, TIMESTAMPDIFF(MICROSECOND, due_at, UTC_TIMESTAMP(6)) AS age FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT 1"
+	settlingSQL    = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE swept_at IS NOT NULL LIMIT ?) AS counted"
+	refusedSQL     = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
+	refusalSQL     = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
+	deadSQL        = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
+	batchSQL       = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
+	damagedSQL     = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_journal FORCE INDEX (beats) WHERE epoch = '" + damagedEpoch + "' LIMIT ?) AS counted"
+	lastBadSQL     = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal FORCE INDEX (beats) " +
 		"WHERE epoch = '" + damagedEpoch + "' ORDER BY beat DESC, id DESC LIMIT 1"
 )
 
@@ -100,6 +115,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	if err == nil {
 		st.Pause, err = s.Paused(ctx)
 	}
+	if err == nil && st.Pause != nil {
+		err = s.findPauser(ctx, st.Pause)
+	}
 	if err == nil {
 		st.Scan, err = s.progress(ctx, SweepPattern)
 	}
@@ -109,6 +127,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	if err == nil {
 		st.SweepFailure, err = s.sweepFailure(ctx)
 	}
+	if err == nil {
+		err = s.readStaleness(ctx, &st.Staleness)
+	}
 	if err != nil {
 		return Status{}, fmt.Errorf("read status: %w", err)
 	}
@@ -116,7 +137,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// StatusByTable reads a Status without Pause, Scan, Sets and SweepFailure, each table by itself: one that cannot be
+// StatusByTable reads a Status without Pause, Scan, Sets, SweepFailure and Staleness, each table by itself: one that cannot be
 // read is in failed with its error, and what it would tell is not defined. Each table may take as long as one
 // statement.
 func (s *Store) StatusByTable(ctx context.Context) (st Status, failed map[string]error) {
@@ -135,14 +156,35 @@ func (s *Store) readHot(ctx context.Context, st *Status) error {
 	if err := s.countUp(ctx, &st.Waiting, fmt.Sprintf(countSQL, "cache_outbox")); err != nil {
 		return err
 	}
-	return s.readAge(ctx, &st.OldestAge, oldestSQL)
+	var rows []WaitingRow
+	if err := s.side.SelectContext(ctx, &rows, firstRowsSQL); err != nil {
+		return err
+	}
+	for i := range rows {
+		r := &rows[i]
+		r.Age = signedMicros(r.Micros)
+		st.OldestAge = max(st.OldestAge, r.Age)
+		if r.Age < 0 && st.Ahead == nil {
+			st.Ahead = r
+		}
+		st.First = &rows[0]
+	}
+	return nil
 }
 
 func (s *Store) readDelayed(ctx context.Context, st *Status) error {
 	if err := s.countUp(ctx, &st.Delayed, fmt.Sprintf(countSQL, "cache_outbox_delayed")); err != nil {
 		return err
 	}
-	return s.readAge(ctx, &st.Overdue, overdueSQL)
+	var rows []WaitingRow
+	if err := s.side.SelectContext(ctx, &rows, overdueSQL); err != nil {
+		return err
+	}
+	if len(rows) > 0 && rows[0].Micros > 0 {
+		st.FirstDue, st.Overdue = &rows[0], signedMicros(rows[0].Micros)
+		st.FirstDue.Age = st.Overdue
+	}
+	return nil
 }
 
 func (s *Store) readSweeps(ctx context.Context, st *Status) error {
@@ -152,6 +194,9 @@ func (s *Store) readSweeps(ctx context.Context, st *Status) error {
 		if err := s.countUp(ctx, n, query); err != nil {
 			return err
 		}
+	}
+	if _, err := s.readAge(ctx, &st.OldestSweep, oldestSweepSQL); err != nil {
+		return err
 	}
 	var refusals []string
 	if err := s.side.SelectContext(ctx, &refusals, refusalSQL); err != nil {
@@ -197,15 +242,14 @@ func (s *Store) countUp(ctx context.Context, n *int, query string) error {
 	return s.side.GetContext(ctx, n, query, MaxExactCount+1)
 }
 
-// readAge reads the age of a row in microseconds, and leaves age alone without one.
-func (s *Store) readAge(ctx context.Context, age *time.Duration, query string) error {
-	var micros []int64
-	if err := s.side.SelectContext(ctx, &micros, query); err != nil {
-		return err
+// readAge reads the age of a row in microseconds, and leaves age alone without one, which it reports.
+func (s *Store) readAge(ctx context.Context, age *time.Duration, query string) (found bool, err error) {
+	var ages []int64
+	if err := s.side.SelectContext(ctx, &ages, query); err != nil {
+		return false, err
 	}
-	for _, n := range micros {
-		// Plain SQL may write any time: what lies ahead has no age, and what a Duration cannot hold is cut.
-		*age = time.Duration(min(max(n, 0), math.MaxInt64/1000)) * time.Microsecond
+	for _, n := range ages { // plain SQL may write any time
+		*age = micros(n)
 	}
-	return nil
+	return len(ages) > 0, nil
 }

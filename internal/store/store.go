@@ -19,6 +19,8 @@ type Store struct {
 	lookups *sql.DB
 	schema  *sql.DB
 	planner planner
+	blocks  blockLimits // of summaries
+	clock   databaseClock
 }
 
 // Open checks cfg and returns a Store. It does not connect.
@@ -31,7 +33,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, planner: planner{quick: quickScan}}
+	s := &Store{cfg: cfg, planner: planner{quick: quickScan}, blocks: usualBlocks}
 	claims, side, lookups, schema := cfg.pools(dsn)
 	var sideDB *sql.DB
 	for _, p := range []struct {
@@ -54,8 +56,8 @@ func (s *Store) Close() error {
 // DB is the pool for statements outside claims, such as the check of the schema. Its statements are short.
 func (s *Store) DB() *sql.DB { return s.side.DB }
 
-// SchemaDB is the pool for migrations: its statements may take as long as their ctx allows, but wait for a lock no
-// longer than others do.
+// SchemaDB is the pool for migrations: its statements may take as long as their ctx allows, but wait for a lock for a
+// second only.
 func (s *Store) SchemaDB() *sql.DB { return s.schema }
 
 // ClaimTimeout is the limit that the server puts on a vanished claimer.

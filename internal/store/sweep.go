@@ -208,7 +208,7 @@ func (s *Store) noteSwept(ctx context.Context, finished, settling []Sweep, swept
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Position, 0, nil, body)...); err != nil {
+	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Position, 0, nil, body, nil)...); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -1,0 +1,38 @@
+package keyspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Present is what Redis holds under a key.
+type Present struct {
+	Exists bool
+	// Born is when the lease was taken with which the entry was stored, by the clock of Redis. Zero: not known, since it is
+	// no entry of package cache.
+	Born time.Time
+}
+
+// Present looks at a key. The account needs +get, and no right to the key's contents beyond that. An error is an *Outage.
+func (k *Keyspace) Present(ctx context.Context, key string) (Present, error) {
+	text, err := k.client.Get(ctx, key).Bytes()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return Present{}, nil
+	case firstWord(err) == "WRONGTYPE":
+		return Present{Exists: true}, nil
+	case err != nil:
+		return Present{}, k.outage(ctx, err)
+	}
+	var entry struct {
+		Born int64 `json:"b"` // microseconds since 1970
+	}
+	if json.Unmarshal(text, &entry) != nil || entry.Born == 0 {
+		return Present{Exists: true}, nil
+	}
+	return Present{Exists: true, Born: time.UnixMicro(entry.Born).UTC()}, nil
+}

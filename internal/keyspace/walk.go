@@ -1,0 +1,241 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A KeyInfo is what Redis tells of one key.
+type KeyInfo struct {
+	Name  string
+	TTL   time.Duration // NoTTL: none; negative otherwise: not told
+	Bytes int64         // in memory, of a large collection by a sample; negative: not told
+	Type  string        // "": not told
+	Freq  int64         // how often it is used, 0 to 255 on a logarithmic scale; negative: not told
+}
+
+// NoTTL is the TTL of a key that never expires.
+const NoTTL = -1 * time.Nanosecond
+
+// notTold is a KeyInfo's TTL that Redis does not tell.
+const notTold = -2 * time.Nanosecond
+
+// Walked says how far a walk came.
+type Walked struct {
+	Total      int64    // names that there are; 0 if Redis does not tell (DBSIZE)
+	Seen       int64    // names that were looked at, one that was returned twice counted twice
+	All        bool     // the walk came to the end of every master
+	Denied     []string // rules that the account lacks, such as +pttl, or %R~* where it is refused single keys
+	Hidden     int64    // names of which it may not be told all, since it may not read them
+	HiddenName string   // one of them
+	Untold     []string // rules of what is not told, or not of all keys, for whatever reason: +pttl, +memory|usage, +type
+	Away       []string // addresses of the masters that failed, of which some or all keys are missing
+	NoLFU      bool     // the policy of maxmemory is not one of -lfu, so nobody knows how often keys are used
+}
+
+// walkChunk is of how many keys is asked in one pipeline: Redis serves nobody else meanwhile.
+const walkChunk = 24
+
+// walkDetails are what is asked of each key, each by a command that the account may lack.
+var walkDetails = []struct {
+	rule string
+	args func(name string) []any
+	read func(*KeyInfo, any)
+}{
+	{"+pttl", func(name string) []any { return []any{"pttl", name} }, func(i *KeyInfo, v any) {
+		switch ms, _ := v.(int64); {
+		case ms == -1:
+			i.TTL = NoTTL
+		case ms >= 0:
+			i.TTL = time.Duration(ms) * time.Millisecond
+		}
+	}},
+	{"+memory|usage", func(name string) []any { return []any{"memory", "usage", name} }, func(i *KeyInfo, v any) { i.Bytes = toInt(v) }},
+	{"+type", func(name string) []any { return []any{"type", name} }, func(i *KeyInfo, v any) { i.Type, _ = v.(string) }},
+	{freqRule, func(name string) []any { return []any{"object", "freq", name} }, func(i *KeyInfo, v any) { i.Freq = toInt(v) }},
+}
+
+const freqRule = "+object|freq"
+
+func toInt(v any) int64 {
+	if n, ok := v.(int64); ok {
+		return n
+	}
+	return -1
+}
+
+// Walk looks at keys, at limit of them at most and evenly at all masters, and calls visit with some at a time, which it may not
+// keep. It takes no more than Options.SweepShare of Redis' time and changes nothing, not even how
+// lately keys were used. A key that expires meanwhile is left out. The error is an *Outage, one for each master that is away
+// while the others are looked at, or that of ctx; what was seen by then stands in Walked.
+func (k *Keyspace) Walk(ctx context.Context, limit int64, visit func([]KeyInfo)) (Walked, error) {
+	w := &walk{keyspace: k, visit: visit, skip: map[string]bool{}}
+	masters, err := k.masters(ctx)
+	if err == nil {
+		err = k.expectWhole(ctx)
+	}
+	if err != nil {
+		return w.Walked, err
+	}
+	w.All = true
+	var away error
+	for _, master := range masters {
+		err := w.master(ctx, master, max(limit/int64(len(masters)), 1))
+		if err == nil {
+			continue
+		}
+		w.All = false
+		if ctx.Err() != nil {
+			return w.Walked, ctx.Err()
+		}
+		w.Away = append(w.Away, master.Options().Addr)
+		away = errors.Join(away, k.outage(ctx, err))
+	}
+	return w.Walked, away
+}
+
+// expectWhole is expectSingle for an account that may have no GET: then nobody finds out.
+func (k *Keyspace) expectWhole(ctx context.Context) error {
+	err := k.expectSingle(ctx)
+	var o *Outage
+	if errors.As(err, &o) && o.State == StateNoPerm {
+		return nil
+	}
+	return err
+}
+
+// A walk is one Walk under way.
+type walk struct {
+	Walked
+	keyspace *Keyspace
+	visit    func([]KeyInfo)
+	skip     map[string]bool // rules of details that are not asked for any more
+}
+
+// master looks at limit keys of one master, on a connection of its own.
+func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) error {
+	s := &scan{pace: w.keyspace.newPace(), sweep: &sweep{keyspace: w.keyspace}}
+	client := s.client(master.Options())
+	defer client.Close()
+	conn := client.Conn()
+	defer conn.Close()
+	defer context.AfterFunc(ctx, s.watch.interrupt)()
+	if err := s.begin(ctx, conn); err != nil {
+		return err
+	}
+	w.Total += s.size
+	seen := int64(0)
+	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
+		if seen >= limit {
+			w.All = false
+			return nil
+		}
+		names, next, err := conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+		if err != nil {
+			return err
+		}
+		s.pace.scanned(max(s.watch.last()-s.rtt, 0))
+		if left := limit - seen; int64(len(names)) > left {
+			names, w.All = names[:left], false
+		}
+		seen += int64(len(names))
+		for some := range slices.Chunk(names, walkChunk) {
+			if err := s.pace.rest(ctx); err != nil {
+				return err
+			}
+			if err := w.look(ctx, conn, s, some); err != nil {
+				return err
+			}
+		}
+		if err := s.pace.rest(ctx); err != nil {
+			return err
+		}
+		cursor = next
+	}
+	return nil
+}
+
+// look asks for the details of some keys in one pipeline.
+func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, names []string) error {
+	pipe := conn.Pipeline()
+	asked := make([][]*redis.Cmd, len(names))
+	for i, name := range names {
+		asked[i] = make([]*redis.Cmd, len(walkDetails))
+		for d, detail := range walkDetails {
+			if !w.skip[detail.rule] {
+				asked[i][d] = redis.NewCmd(ctx, detail.args(name)...)
+				_ = pipe.Process(ctx, asked[i][d]) // only queues
+			}
+		}
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		s.pace.spent(max(s.watch.last()-s.rtt, 0))
+	}
+	infos := make([]KeyInfo, 0, len(names))
+	for i, name := range names {
+		info := KeyInfo{Name: name, TTL: notTold, Bytes: -1, Freq: -1}
+		there, hidden := true, false
+		for d, c := range asked[i] {
+			if c == nil {
+				continue
+			}
+			v, err := c.Result()
+			switch {
+			case err == nil:
+				walkDetails[d].read(&info, v)
+			case errors.Is(err, redis.Nil):
+				there = false
+			case firstWord(err) == "":
+				return err
+			default:
+				hidden = w.refused(walkDetails[d].rule, err) || hidden
+			}
+		}
+		if hidden {
+			w.Hidden++
+			w.HiddenName = name
+		}
+		if there && info.Type != "none" {
+			infos = append(infos, info)
+		}
+	}
+	w.Seen += int64(len(infos))
+	w.visit(infos)
+	return nil
+}
+
+// wholeCache is the rule of an account that may read every key.
+const wholeCache = "%R~*"
+
+// refused notes that a detail is not told, and reports whether that is so of one key alone. A command that is refused is
+// refused for all keys, and not asked for again.
+func (w *walk) refused(rule string, err error) (hidden bool) {
+	var denied *denial
+	lacks := rule
+	switch {
+	case errors.As(err, &denied) && strings.HasPrefix(denied.rule, "~"):
+		lacks, hidden = wholeCache, true
+	case errors.As(err, &denied):
+		lacks = denied.rule
+	case rule == freqRule:
+		w.NoLFU = true
+		lacks = ""
+	}
+	w.skip[rule] = w.skip[rule] || !hidden
+	if lacks == "" {
+		return false
+	}
+	if !slices.Contains(w.Denied, lacks) {
+		w.Denied = append(w.Denied, lacks)
+	}
+	if !slices.Contains(w.Untold, rule) {
+		w.Untold = append(w.Untold, rule)
+	}
+	return hidden
+}

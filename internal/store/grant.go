@@ -1,0 +1,27 @@
+package store
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+)
+
+// deniedRight matches: SELECT command denied to user 'shop'@'%' for table 'cache_outbox', or in MariaDB `shop`.`cache_outbox`.
+var deniedRight = regexp.MustCompile("([A-Z, ]+) command denied to user .* for table .*?([A-Za-z0-9_$]+)['`]$")
+
+// MissingGrant is the grant that a refusal asks for, such as GRANT SELECT ON cache_outbox; "" if err is none, or does not tell.
+func MissingGrant(err error) string {
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) || e.Number != mysqlerr.NoRight {
+		return ""
+	}
+	m := deniedRight.FindStringSubmatch(e.Message)
+	if m == nil {
+		return ""
+	}
+	return "GRANT " + strings.TrimSpace(m[1]) + " ON " + m[2]
+}

@@ -1,0 +1,53 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+)
+
+// A row counts as held if a claim would leave it out, and trying it takes nothing away.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	held := func(id uint64) bool {
+		t.Helper()
+		h, err := s.Held(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	enqueue(t, env.DB, products(2)...)
+	if held(1) {
+		t.Error("nobody holds it")
+	}
+	c := claim(t, openStore(t, env.DSN), limits) // which finds both
+	if len(c.Rows) != 2 {
+		t.Errorf("%d rows are claimed", len(c.Rows))
+	}
+	if !held(1) || !held(2) {
+		t.Error("they are claimed")
+	}
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if held(1) || held(2) {
+		t.Error("they were released")
+	}
+}
+
+// The first row's created_at says nothing about those behind it.
+func TestStatusWithARowAhead(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	s := openStore(t, env.DSN)
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (entity, entity_id, created_at) VALUES ('first', '1', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR), " +
+		"('second', '2', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), ('third', '3', UTC_TIMESTAMP(6) + INTERVAL 2 HOUR)"); err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.Status(t.Context())
+	if err != nil || st.First == nil || st.First.ID != 1 || st.Ahead == nil || st.Ahead.Entity != "first" || st.Ahead.Age > -59*time.Minute || st.OldestAge < time.Hour || st.OldestAge > 2*time.Hour {
+		t.Errorf("%+v, %v", st, err)
+	}
+}

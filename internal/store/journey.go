@@ -1,0 +1,79 @@
+package store
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// A Journey is how a batch came to be settled. Its times are ago, counted from when the batch was settled by the worker's
+// clock, so that no two clocks are compared; 0: not known.
+type Journey struct {
+	Claimed   time.Duration // the claim was answered
+	Unlinked  time.Duration // Redis had confirmed the last key
+	Published time.Duration // Redis had confirmed the last message; 0 too where there was nothing to publish
+	Receivers int           // who heard the message that the fewest heard; -1: not known
+}
+
+// Marks are what a Journey is made of.
+type Marks struct {
+	Claimed, Unlinked, Published time.Time // zero: not known
+	Receivers                    int       // as in Journey
+}
+
+const journeyFormat = 1
+
+// journey packs the journey of a batch that is settled now: one byte of format, the three times in microseconds, the
+// receivers and one, and for each entry the distance in microseconds of when its row was written from the one before.
+// Nothing where the batch has no rows of which that is known.
+func (s *Settlement) journey() []byte {
+	if s.Marks.Claimed.IsZero() {
+		return nil
+	}
+	b := append(make([]byte, 0, 32+2*len(s.Journal)), journeyFormat)
+	for _, at := range [...]time.Time{s.Marks.Claimed, s.Marks.Unlinked, s.Marks.Published} {
+		ago := time.Duration(0)
+		if !at.IsZero() {
+			ago = max(time.Since(at), time.Microsecond)
+		}
+		b = binary.AppendUvarint(b, uint64(ago.Microseconds()))
+	}
+	b = binary.AppendUvarint(b, uint64(s.Marks.Receivers+1))
+	before := int64(0)
+	for i := range s.Journal {
+		b = binary.AppendVarint(b, s.Journal[i].WrittenMicros-before)
+		before = s.Journal[i].WrittenMicros
+	}
+	return b
+}
+
+// readJourney reads what journey packed, and tells the entries when their rows were written. It is nil where that is not
+// known: a worker from before it settled the batch, or what is there is not for these entries.
+func readJourney(b []byte, entries []Entry) *Journey {
+	if len(b) == 0 || b[0] != journeyFormat {
+		return nil
+	}
+	d := decoder{rest: b[1:]}
+	var j Journey
+	for _, ago := range [...]*time.Duration{&j.Claimed, &j.Unlinked, &j.Published} {
+		*ago = time.Duration(d.number()) * time.Microsecond
+	}
+	j.Receivers = int(d.number()) - 1
+	written := make([]int64, len(entries))
+	before := int64(0)
+	for i := range written {
+		distance, n := binary.Varint(d.rest)
+		if n <= 0 {
+			return nil
+		}
+		d.rest = d.rest[n:]
+		before += distance
+		written[i] = before
+	}
+	if d.bad || len(d.rest) > 0 {
+		return nil
+	}
+	for i := range entries {
+		entries[i].WrittenMicros = written[i]
+	}
+	return &j
+}

@@ -1,0 +1,130 @@
+package verdict_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/verdict"
+)
+
+var at = time.Date(2026, 3, 2, 14, 6, 11, 0, time.UTC)
+
+// status is one with a worker that works.
+func status(change func(*store.Status)) store.Status {
+	ago := time.Second
+	s := store.Status{Staleness: store.Staleness{At: at, Workers: []store.WorkerNote{{Name: "web-1", State: store.WorkerWorking, Drained: &ago}}}}
+	change(&s)
+	return s
+}
+
+// The words, for what the tests of `unstale status` meet on real servers at another moment.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*store.Status){
+		"nothing is stale: all rows that were committed by 14:06:11 UTC are unlinked": func(*store.Status) {},
+		"nothing is stale: all rows up to 12 ms ago are unlinked":                     func(s *store.Status) { s.Waiting, s.OldestAge = 1, 12*time.Millisecond },
+		"STALE since 2026-03-01 14:06:11 UTC (24 h): more than 10000 rows wait, and workers are behind; wait, or start more workers: docs/operations.md#what-waits": func(s *store.Status) {
+			s.Waiting, s.OldestAge = store.MaxExactCount+1, 24*time.Hour
+		},
+		"unknown since 14:05:57 UTC (14 s): no worker has been heard for 14 s, the last was web-1; nothing waits, but nobody looks whether Redis has lost anything; start one: unstale run": func(s *store.Status) {
+			s.Workers[0].Silent = 14 * time.Second
+		},
+		"unknown since 14:06:08 UTC (3 s): no worker works at the moment, web-1 is starting; nothing waits, but nobody looks whether Redis has lost anything; wait a moment": func(s *store.Status) {
+			s.Workers[0].State, s.Workers[0].For = store.WorkerStarting, 3*time.Second
+		},
+		"unknown: worker web-1: part of redis is away: 10.0.0.1:6379; docs/operations.md#outages": func(s *store.Status) {
+			s.Workers[0].Error = "part of redis is away: 10.0.0.1:6379"
+		},
+		"STALE since 14:03:11 UTC (3 min): 3 dead letters (redis_refused: 1, unknown_entity: 2), whose keys may be stale; see: unstale dead list": func(s *store.Status) {
+			s.Dead, s.DeadFor = map[string]int{"unknown_entity": 2, "redis_refused": 1}, 3*time.Minute
+		},
+	} {
+		if got := verdict.Of(status(change), nil).String(); got != want {
+			t.Errorf("%s\nwanted %s", got, want)
+		}
+	}
+}
+
+// A row that is old in one look may have been committed just now; in two, with a worker that has found no more rows to
+// claim, it is locked. The heavier cause comes first, and lines for the others follow.
+func TestTwoLooks(t *testing.T) {
+	t.Parallel()
+	s := status(func(s *store.Status) {
+		s.Waiting, s.OldestAge, s.First, s.Damaged = 1, time.Minute, &store.WaitingRow{ID: 7, Entity: "product"}, 1
+	})
+	if !verdict.Doubtful(s) {
+		t.Error("one look is enough")
+	}
+	for before, want := range map[*store.Status]string{nil: "workers are behind", {First: &store.WaitingRow{ID: 6}}: "workers are behind", &s: "row 7 (product) waits, and workers pass it over"} {
+		v := verdict.Of(s, before)
+		if v.Level != verdict.Stale || !strings.Contains(v.String(), want) || len(v.Others()) != 1 || !strings.HasPrefix(v.Others()[0], "unknown too: ") {
+			t.Errorf("%s\n%s", v, v.Others())
+		}
+	}
+}
+
+// So it is with the delayed row that is due first.
+func TestTwoLooksAtDelayedRows(t *testing.T) {
+	t.Parallel()
+	due := func(id uint64) store.Status {
+		return status(func(s *store.Status) {
+			s.Delayed, s.Overdue, s.FirstDue = 2, time.Minute, &store.WaitingRow{ID: id, Entity: "coupon", Age: time.Minute}
+		})
+	}
+	other, s := due(6), due(7)
+	if !verdict.Doubtful(s) {
+		t.Error("one look is enough")
+	}
+	for before, want := range map[*store.Status]string{
+		nil:    "STALE since 14:05:11 UTC (60 s): delayed rows that are due wait, and workers are behind; ",
+		&other: "STALE since 14:05:11 UTC (60 s): delayed rows that are due wait, and workers are behind; ",
+		&s:     "STALE since 14:05:11 UTC (60 s): delayed row 7 (coupon) is due, and workers pass it over: a session has it locked",
+	} {
+		if v := verdict.Of(s, before); !strings.HasPrefix(v.String(), want) || len(v.Causes) != 1 {
+			t.Errorf("%s\n%s", v, v.Others())
+		}
+	}
+}
+
+// A created_at that lies ahead tells nothing: it is unknown for how long the row waits until two looks show it.
+func TestRowAhead(t *testing.T) {
+	t.Parallel()
+	first := &store.WaitingRow{ID: 7, Entity: "coupon", Age: -time.Hour}
+	look := func(after time.Duration, change func(*store.Status)) store.Status {
+		return status(func(s *store.Status) {
+			s.At, s.Waiting, s.First, s.Ahead = at.Add(after), 2, first, first
+			change(s)
+		})
+	}
+	behind := func(s *store.Status) { ago := time.Minute; s.Workers[0].Drained = &ago }
+	as := func(*store.Status) {}
+	start := look(0, as)
+	if !verdict.Doubtful(start) {
+		t.Error("one look is enough")
+	}
+	for want, of := range map[string]verdict.Verdict{
+		"unknown: the created_at of row 7 (coupon) lies 60 min ahead of the database's clock, so how long rows wait is unknown; insert rows without created_at; unstale doctor --check clocks": verdict.Of(start, nil),
+		"STALE since 14:06:11 UTC (1 s): row 7 (coupon) waits, and workers pass it over: ":                                                                                                     verdict.Of(look(time.Second, as), &start),
+		"STALE since 14:06:11 UTC (9 s): 2 rows wait, and workers are behind; ":                                                                                                                verdict.Of(look(9*time.Second, behind), &start),
+		"STALE since 13:06:11 UTC (60 min): 2 rows wait, and workers are behind; ":                                                                                                             verdict.Of(look(0, func(s *store.Status) { s.OldestAge = time.Hour }), nil),
+		"STALE: no worker has been heard since the database's clock was set back, the last was web-1; 2 rows wait; ":                                                                           verdict.Of(look(0, func(s *store.Status) { s.Workers[0].Silent = -time.Hour }), nil),
+	} {
+		if !strings.HasPrefix(of.String(), want) {
+			t.Errorf("%s\nwanted %s", of, want)
+		}
+	}
+	second := look(time.Second, as)
+	if verdict.First(&start, second) != &start || verdict.First(&start, status(as)).First != nil || verdict.First(nil, second).First != first {
+		t.Error("not the first look that showed the row")
+	}
+	if v := verdict.Of(status(func(s *store.Status) { s.Sweeps, s.Unswept = 1, true }), nil); v.Level != verdict.Unknown || !strings.Contains(v.String(), "clock was set back") {
+		t.Errorf("a sweep that was requested later than now: %s", v)
+	}
+	// A clock of the application's that is half a second fast.
+	near := &store.WaitingRow{ID: 8, Age: -time.Second / 2}
+	if v := verdict.Of(status(func(s *store.Status) { s.Waiting, s.First, s.Ahead = 1, near, near }), &start); v.String() != "nothing is stale: all rows up to 1 s ago are unlinked" {
+		t.Error(v)
+	}
+}

@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// unknownEntity is the label of rows of an entity that the map does not have: what an application writes is no label.
+const unknownEntity = "unknown"
+
+// entityCounts count rows by entity: those of the map in use, each from the start, and unknown ones. Safe for concurrent
+// use.
+type entityCounts struct {
+	vec *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known map[string]prometheus.Counter
+}
+
+// set keeps the series of a map's entities, and no others.
+func (e *entityCounts) set(m *invalidation.Map) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := map[string]prometheus.Counter{unknownEntity: e.vec.WithLabelValues(unknownEntity)}
+	for _, entity := range m.Entities() {
+		known[entity] = e.vec.WithLabelValues(entity)
+	}
+	for entity := range e.known {
+		if known[entity] == nil {
+			e.vec.DeleteLabelValues(entity)
+		}
+	}
+	e.known = known
+}
+
+// add counts rows. A batch that was expanded by the map before may have entities that are gone since.
+func (e *entityCounts) add(rows []store.ClaimedRow) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := 0; i < len(rows); {
+		entity, first := rows[i].Entity, i
+		for i < len(rows) && rows[i].Entity == entity { // mostly of one transaction
+			i++
+		}
+		counter := e.known[entity]
+		if counter == nil {
+			counter = e.known[unknownEntity]
+		}
+		counter.Add(float64(i - first))
+	}
+}

@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	lateUnit    = time.Millisecond // the first bucket's bound; each is twice the one before
+	lateBuckets = 20               // up to nine minutes; one more takes the rest
+)
+
+// A lateHistogram counts rows by how late they are. It is locked for a batch at a time, since rows come by the hundred
+// thousand a second: two of the client library, which lock for each row, make all metrics of a batch cost twice as much.
+// It is a prometheus.Collector.
+type lateHistogram struct {
+	desc *prometheus.Desc
+
+	mu     sync.Mutex
+	counts [lateBuckets + 1]uint64
+	sum    float64 // seconds
+}
+
+func newLateHistogram(name, help string) *lateHistogram {
+	return &lateHistogram{desc: prometheus.NewDesc(prometheus.BuildFQName("unstale", "", name), help, nil, nil)}
+}
+
+// add counts a row. The caller has locked it; d is not negative.
+func (h *lateHistogram) add(d time.Duration) {
+	n := 0
+	if d > lateUnit {
+		n = min(bits.Len64(uint64((d-1)/lateUnit)), lateBuckets)
+	}
+	h.counts[n]++
+	h.sum += d.Seconds()
+}
+
+// Describe implements prometheus.Collector.
+func (h *lateHistogram) Describe(to chan<- *prometheus.Desc) { to <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h *lateHistogram) Collect(to chan<- prometheus.Metric) {
+	h.mu.Lock()
+	counts, sum := h.counts, h.sum
+	h.mu.Unlock()
+	buckets, total := make(map[float64]uint64, lateBuckets), uint64(0)
+	for i, n := range counts {
+		total += n
+		if i < lateBuckets {
+			buckets[math.Ldexp(lateUnit.Seconds(), i)] = total
+		}
+	}
+	to <- prometheus.MustNewConstHistogram(h.desc, total, sum, buckets)
+}

@@ -1,0 +1,36 @@
+package worker
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+// mapGauges tell which map is in use. One goroutine at a time changes them.
+type mapGauges struct {
+	info     *prometheus.GaugeVec // by version
+	differs  prometheus.Gauge
+	entities *entityCounts
+	shown    *invalidation.Map
+}
+
+// show shows the map in use, and whether its file says something else, which the worker has refused or cannot read.
+func (g *mapGauges) show(now *invalidation.Map, differs bool) {
+	g.differs.Set(oneIf(differs))
+	if now == g.shown {
+		return
+	}
+	g.entities.set(now)
+	g.info.WithLabelValues(now.Version()).Set(1)
+	if g.shown != nil && g.shown.Version() != now.Version() {
+		g.info.DeleteLabelValues(g.shown.Version())
+	}
+	g.shown = now
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,31 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// What the metrics of rows add to a batch of a thousand, of two entities by turns: beside some 11 ms of the batch.
+func BenchmarkMetricsOfABatch(b *testing.B) {
+	none := func(string) (string, bool) { return "", false }
+	text := "version: 1\nentities:\n  one: {keys: [\"a:b:{id}\"]}\n  two: {keys: [\"a:c:{id}\"]}\n"
+	m, err := invalidation.Parse("", []byte(text), none)
+	if err != nil {
+		b.Fatal(err)
+	}
+	metrics, pool, c := newMetrics(compiledMap(m)), &store.Store{}, &store.Claim{Unseen: time.Now()}
+	var done []uint64
+	for id := range uint64(1000) {
+		c.Rows = append(c.Rows, store.ClaimedRow{ID: id + 1, FirstID: id + 1, Entity: []string{"one", "two"}[id%2], EntityID: fmt.Sprint(id), CreatedAt: time.Now()})
+		done = append(done, id+1)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		metrics.maps.entities.add(c.Rows)
+		metrics.late(pool, c, done, time.Now())
+	}
+}

@@ -1,0 +1,169 @@
+package worker_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// series are the values of a metric by its labels, as they are written.
+func series(t *testing.T, r *running, name string) map[string]string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	r.Metrics().Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	found := map[string]string{}
+	for line := range strings.Lines(rec.Body.String()) {
+		if labels, ok := strings.CutPrefix(line, name+"{"); ok {
+			labels, value, _ := strings.Cut(labels, "} ")
+			found[labels] = strings.TrimSpace(value)
+		}
+	}
+	return found
+}
+
+func wantSeries(t *testing.T, r *running, name string, want map[string]string) {
+	t.Helper()
+	if got := series(t, r, name); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: %v, wanted %v", name, got, want)
+	}
+}
+
+const oneEntity = "version: 1\npublish: {channel: \"cache:invalidate\"}\nentities:\n  %s: {keys: [\"shop:%s:{id}\"]}\n"
+
+// Rows are counted by the entities of the map in use, each from the start, and as unknown otherwise: what an application
+// writes is no label. A reload takes the series of what is gone, and the map's version with it.
+func TestMetricsOfTheMap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fmt.Sprintf(oneEntity, "first", "first"))
+	r := w.worker(worker.Config{GaugeSchedule: "@every 1h"})
+	version := func() map[string]string { return map[string]string{`version="` + r.maps.Map().Version() + `"`: "1"} }
+	wantSeries(t, r, "unstale_entity_rows_total", map[string]string{`entity="first"`: "0", `entity="unknown"`: "0"})
+	wantSeries(t, r, "unstale_map_info", version())
+	w.enqueue(outbox.Invalidation{Entity: "first", ID: "1"}, outbox.Invalidation{Entity: "first", ID: "2"}, outbox.Invalidation{Entity: "nobody", ID: "3"})
+	r.start(t)
+	rows := func(labels string) func() bool {
+		return func() bool { return fmt.Sprint(series(t, r, "unstale_entity_rows_total")) == labels }
+	}
+	testenv.Eventually(t, "rows", rows(`map[entity="first":2 entity="unknown":1]`))
+
+	w.writeMap(fmt.Sprintf(oneEntity, "second", "second"))
+	r.maps.Reload()
+	testenv.Eventually(t, "the new map", rows(`map[entity="second":0 entity="unknown":1]`))
+	testenv.Eventually(t, "its version", func() bool {
+		return fmt.Sprint(series(t, r, "unstale_map_info")) == fmt.Sprint(version())
+	})
+	w.writeMap("nonsense")
+	r.maps.Reload()
+	testenv.Eventually(t, "a refusal", func() bool { return metric(t, r, "unstale_map_file_differs") == 1 })
+	w.writeMap(fmt.Sprintf(oneEntity, "second", "second"))
+	r.maps.Reload()
+	testenv.Eventually(t, "its end", func() bool { return metric(t, r, "unstale_map_file_differs") == 0 })
+}
+
+// Rows are late since they were inserted; since they became visible as well, where a look that did not find them says
+// more. Repeats and rows that were scheduled are not late.
+func TestLateness(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, strings.Replace(plainMap, `keys: ["shop:thing:{id}"]`, `keys: ["shop:thing:{id}"], repeat: [1ms]`, 1))
+	r := w.worker(worker.Config{})
+	before := time.Now().Add(-time.Second)
+	r.drain(t) // finds nothing
+	w.enqueue(things(2)...)
+	w.exec("UPDATE cache_outbox SET created_at = created_at - INTERVAL 1 HOUR")
+	w.exec("INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', '7', UTC_TIMESTAMP())")
+	w.listen()
+	for rows := 0; rows < 5; { // with the repeats
+		rows += r.drain(t).Claimed
+	}
+	since := time.Since(before).Seconds()
+	if n, sum := metric(t, r, "unstale_insert_to_unlink_seconds_count"), metric(t, r, "unstale_insert_to_unlink_seconds_sum"); n != 2 || sum < 2*3600 {
+		t.Errorf("%v rows after %v seconds, wanted 2 after an hour each", n, sum)
+	}
+	if n, sum := metric(t, r, "unstale_visible_to_unlink_seconds_count"), metric(t, r, "unstale_visible_to_unlink_seconds_sum"); n != 2 || sum > 2*since {
+		t.Errorf("%v rows after %v seconds, wanted 2 after less than %v each", n, sum, since)
+	}
+	if at := metric(t, r, "unstale_last_settle_timestamp_seconds"); at < float64(before.Unix()) || at > float64(time.Now().Add(time.Minute).Unix()) {
+		t.Errorf("last settled at %v", at)
+	}
+	if n := metric(t, r, "unstale_message_receivers"); n != 1 {
+		t.Errorf("%v heard the last message", n)
+	}
+	for _, call := range []string{`unstale_mysql_call_seconds_count{kind="claim"}`, `unstale_mysql_call_seconds_count{kind="settle"}`,
+		`unstale_redis_call_seconds_count{kind="unlink"}`, `unstale_redis_call_seconds_count{kind="publish"}`} {
+		if n := metric(t, r, call); n < 2 || n > 50 {
+			t.Errorf("%s is %v", call, n)
+		}
+	}
+	for name, kinds := range map[string]int{"unstale_mysql_call_seconds_count": 8, "unstale_redis_call_seconds_count": 5} {
+		if n := len(series(t, r, name)); n != kinds {
+			t.Errorf("%s has %d kinds, wanted %d from the start", name, n, kinds)
+		}
+	}
+}
+
+// A row that somebody holds is told of at the second reading, when a worker would have been through with it.
+func TestMetricsOfAHeldRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	r := w.worker(worker.Config{})
+	w.enqueue(things(1)...)
+	w.exec("UPDATE cache_outbox SET created_at = created_at - INTERVAL 1 HOUR")
+	w.exec("INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES ('pattern', 'shop:list:7:*', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)")
+	holder, err := w.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec("DELETE FROM cache_outbox"); err != nil {
+		t.Fatal(err)
+	}
+	read := func() float64 {
+		t.Helper()
+		r.ReadGauges(t.Context())
+		return metric(t, r, "unstale_oldest_held_age_seconds")
+	}
+	if age := read(); age != 0 {
+		t.Errorf("the first reading says %v", age)
+	}
+	if age := read(); age < 3600 || age > 7200 {
+		t.Errorf("the second one says %v", age)
+	}
+	if age := metric(t, r, "unstale_sweep_oldest_age_seconds"); age < 3600 || age > 7200 {
+		t.Errorf("the oldest sweep is %v", age)
+	}
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if age := read(); age != 0 {
+		t.Errorf("nobody holds it: %v", age)
+	}
+	// Where created_at lies ahead, it waits for as long as it was seen to, and hides no other.
+	w.exec("UPDATE cache_outbox SET created_at = created_at + INTERVAL 2 HOUR")
+	w.exec("INSERT INTO cache_outbox (entity, entity_id, created_at) VALUES ('thing', '2', UTC_TIMESTAMP(6) - INTERVAL 5 HOUR)")
+	if age := read(); age != 0 || metric(t, r, "unstale_oldest_age_seconds") < 5*3600 {
+		t.Errorf("held for %v, the oldest waits for %v", age, metric(t, r, "unstale_oldest_age_seconds"))
+	}
+	w.exec("DELETE FROM cache_outbox WHERE entity_id = '2'")
+	if holder, err = w.db.BeginTx(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec("DELETE FROM cache_outbox"); err != nil {
+		t.Fatal(err)
+	}
+	r.SawFirstRow(-time.Minute)
+	if age := read(); age != 0 {
+		t.Errorf("the first reading says %v", age)
+	}
+	if age, oldest := read(), metric(t, r, "unstale_oldest_age_seconds"); age < 60 || age > 3600 || oldest < 60 || oldest > 3600 {
+		t.Errorf("held for %v, the oldest waits for %v", age, oldest)
+	}
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+}
