@@ -26,6 +26,10 @@ func TestFlagBeatsVariable(t *testing.T) {
 	if r.code != exitUsage || !strings.Contains(r.err, "variable UNSTALE_BATCH_ROWS: ") {
 		t.Errorf("bad variable: %+v", r)
 	}
+	grpc := map[string]string{"MYSQL_DSN": "u@/d", "REDIS_URL": "redis://x", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+	if r := call(t, grpc, "run"); r.code != exitUsage || !strings.Contains(r.err, `variable OTEL_EXPORTER_OTLP_PROTOCOL "grpc": spans are sent as http/json alone`) {
+		t.Errorf("a protocol that is not there: %+v", r)
+	}
 	for flag, name := range map[string]string{"mysql-dsn": "MYSQL_DSN", "redis-db-cache": "REDIS_DB_CACHE", "redis-tls": "REDIS_TLS", "map": "UNSTALE_MAP", "redis-timeout": "UNSTALE_REDIS_TIMEOUT"} {
 		if envName(flag) != name {
 			t.Errorf("%s: %s", flag, envName(flag))
@@ -37,16 +41,16 @@ func TestFlagBeatsVariable(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"nope"}, {"--nope"}, {"run", "x"}, {"run", "--batch-rows", "0"}, {"run"}, {"migrate", "sideways"}, {"enqueue", "product"},
+		{"nope"}, {"--nope"}, {"run", "x"}, {"run", "--batch-rows", "0"}, {"run"}, {"migrate", "sideways"}, {"enqueue", "product"}, {"trace"}, {"trace", "x"}, {"trace", "0"},
 		{"map", "check"}, {"map", "nope"}, {"run", "--redis-url", "http://x", "--mysql-dsn", "u@/d"}, {"run", "--log-format", "xml"},
 		{"run", "--redis-url", "redis://x", "--redis-db-cache", "1", "--redis-db-state", "1"},
-		{"enqueue", "product", "1", "--at", "tomorrow", "--mysql-dsn", "u@/d"}, {"run", "--idle-interval", "5"},
+		{"enqueue", "product", "1", "--at", "tomorrow", "--mysql-dsn", "u@/d"}, {"run", "--idle-interval", "5"}, {"doctor", "--check", "nothing"}, {"doctor", "--definer", "@"}, {"doctor", "--audit-redis-url", "http://x"},
 	} {
 		if r := call(t, nil, args...); r.code != exitUsage || !strings.Contains(r.err, "--help") {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
-	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"enqueue"}, {"replay"}, {"history"}, {"dead", "list"}, {"dead", "show"}, {"dead", "retry"}, {"dead", "discard"}, {"pause"}, {"resume"}, {"status"}, {"demo"}} {
+	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"capture", "sql"}, {"capture", "apply"}, {"capture", "diff"}, {"capture", "drop"}, {"capture", "status"}, {"enqueue"}, {"replay"}, {"history"}, {"trace"}, {"delayed", "list"}, {"audit", "list"}, {"dead", "list"}, {"dead", "show"}, {"dead", "retry"}, {"dead", "discard"}, {"pause"}, {"resume"}, {"status"}, {"doctor"}, {"demo"}} {
 		r := call(t, nil, append(args, "--help")...)
 		if r.code != exitDone || !strings.Contains(r.out, "Example") {
 			t.Errorf("%q: %+v", args, r)
@@ -101,7 +105,7 @@ func TestMigrateEnqueueStatus(t *testing.T) {
 	if err := env.DB.QueryRow("SELECT due_at FROM cache_outbox_delayed WHERE entity_id = '-x' AND trace = 't1'").Scan(&due); err != nil || time.Until(due) < 9*time.Minute || time.Until(due) > 11*time.Minute {
 		t.Errorf("due %s, %v", due, err)
 	}
-	checkStatus(t, env.DB, must)
+	checkStatus(t, env.DB, vars)
 	for range files - 2 { // their tables are empty
 		must("migrate", "down")
 	}
@@ -114,8 +118,16 @@ func TestMigrateEnqueueStatus(t *testing.T) {
 	}
 }
 
-func checkStatus(t *testing.T, db *sql.DB, must func(...string) result) {
+func checkStatus(t *testing.T, db *sql.DB, vars map[string]string) {
 	t.Helper()
+	must := func(args ...string) result {
+		t.Helper()
+		r := call(t, vars, args...)
+		if r.code != exitStale { // no worker runs
+			t.Fatalf("%q: %+v", args, r)
+		}
+		return r
+	}
 	var object map[string]any
 	if err := json.Unmarshal([]byte(must("status", "--json").out), &object); err != nil {
 		t.Fatal(err)

@@ -25,11 +25,15 @@ func newDead(p process) *cobra.Command {
 			short: "Put dead letters back",
 			long: `Put dead letters back with the same parameters, trace and time. They are due at once and get new
 ids, but "unstale history" shows the first one. Fix what their reason says first; what is
-refused again is dead-lettered again.`,
+refused again is dead-lettered again.
+
+--set-entity and --set-params correct one letter on its way back. The map, which must be the one
+that the workers use, has to take it; --dry-run shows what the row invalidates before and after.`,
 			example: `  unstale dead retry --reason unknown_entity --dry-run
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
-  unstale dead retry 17 18`,
-			run: (*store.Store).RetryDead,
+  unstale dead retry 17 18
+  unstale dead retry 17 --set-params '{"category_id": [7, 9]}' --map mapping.yaml --dry-run`,
+			run: (*store.Store).RetryDead, corrects: true,
 		}),
 		newDeadBulk(p, deadVerb{
 			name: "discard", done: "discarded",
@@ -106,8 +110,8 @@ func newDeadList(p process) *cobra.Command {
 			if err := f.check(cmd.Flags()); err != nil {
 				return err
 			}
-			if limit < 1 {
-				return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
+			if err := checkLimit(limit); err != nil {
+				return err
 			}
 			return f.with(cmd.Context(), func(s *store.Store) error { return f.list(cmd.Context(), p, s, limit) })
 		},

@@ -18,14 +18,17 @@ type deadVerb struct {
 	name, done           string
 	short, long, example string
 	run                  func(*store.Store, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
+	corrects             bool // it can also correct one letter
 }
 
 // deadBulk is "unstale dead retry" and "unstale dead discard".
 type deadBulk struct {
 	deadFlags
-	verb   deadVerb
-	all    bool
-	dryRun bool
+	verb     deadVerb
+	correct  deadCorrection
+	corrects bool // one letter, by doCorrect
+	all      bool
+	dryRun   bool
 }
 
 func newDeadBulk(p process, verb deadVerb) *cobra.Command {
@@ -36,14 +39,23 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 			if err := b.choose(cmd, args); err != nil {
 				return err
 			}
-			return b.with(cmd.Context(), func(s *store.Store) error { return b.do(cmd.Context(), p, s) })
+			do := b.do
+			if b.corrects {
+				do = b.doCorrect
+			}
+			return b.with(cmd.Context(), func(s *store.Store) error { return do(cmd.Context(), p, s) })
 		},
 	}
 	flags := cmd.Flags()
 	b.add(flags)
 	flags.BoolVar(&b.all, "all", false, "all dead letters")
 	flags.BoolVar(&b.dryRun, "dry-run", false, "count, do nothing")
-	showEnv(flags, append([]string{"all", "dry-run", "json"}, filterFlags...)...)
+	perCall := append([]string{"all", "dry-run", "json"}, filterFlags...)
+	if verb.corrects {
+		b.correct.add(cmd, &b.deadFlags)
+		perCall = append(perCall, correctFlags...)
+	}
+	showEnv(flags, perCall...)
 	return cmd
 }
 
@@ -57,7 +69,14 @@ func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	b.query.IDs = ids
+	if b.verb.corrects {
+		if b.corrects, err = b.correct.wanted(cmd, ids); err != nil {
+			return err
+		}
+	}
 	switch filtered := b.filtered(cmd.Flags()); {
+	case b.corrects && (b.all || filtered):
+		return usageError{errors.New("--set-entity and --set-params correct one dead letter; give its id alone")}
 	case b.all && (len(ids) > 0 || filtered):
 		return usageError{errors.New("--all and a choice; give one of them")}
 	case !b.all && len(ids) == 0 && !filtered:
@@ -79,7 +98,8 @@ func (b *deadBulk) do(ctx context.Context, p process, s *store.Store) error {
 			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
 		}
 	})
-	if err := errors.Join(b.report(p, len(done)), err); err != nil { // what was done is told in any case
+	b.report(p, len(done)) // what was done is told in any case
+	if err != nil {
 		return err
 	}
 	return b.missing(done)
@@ -91,8 +111,8 @@ func (b *deadBulk) count(ctx context.Context, p process, s *store.Store) error {
 	if err != nil {
 		return err
 	}
-	if err := b.report(p, n); err != nil || n == len(b.query.IDs) {
-		return err
+	if b.report(p, n); n == len(b.query.IDs) {
+		return nil
 	}
 	letters, err := s.DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
 	if err != nil || len(b.query.IDs) == 0 {
@@ -105,16 +125,17 @@ func (b *deadBulk) count(ctx context.Context, p process, s *store.Store) error {
 	return b.missing(there)
 }
 
-func (b *deadBulk) report(p process, n int) error {
+// report says how many letters it was done to. A write that fails is told at the end, and is no failure of the action.
+func (b *deadBulk) report(p process, n int) {
 	if b.json {
-		return output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
+		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
+		return
 	}
 	would := ""
 	if b.dryRun {
 		would = "would have "
 	}
-	_, err := fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
-	return err
+	fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
 }
 
 // missing is an error about ids that were asked for and are not there, or that the filter leaves out.

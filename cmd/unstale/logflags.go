@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/pflag"
 )
@@ -25,7 +24,7 @@ func (f *logFlags) logger(p process) (*slog.Logger, error) {
 	format := f.format
 	if format == "auto" {
 		format = "json"
-		if file, ok := p.Err.(*os.File); ok && isTerminal(file) {
+		if onTerminal(p.Err) {
 			format = "text"
 		}
 	}

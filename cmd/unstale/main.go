@@ -1,7 +1,8 @@
 // Command unstale invalidates Redis keys when MySQL rows change: it carries committed invalidation rows to Redis,
 // migrates the outbox, checks and explains maps, and shows what waits.
 //
-// Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM.
+// Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM; of "status" also 3
+// something is stale, 4 nobody can tell, and of "doctor" 3 warnings.
 package main
 
 import (
@@ -12,6 +13,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/output"
 )
 
 func main() {
@@ -41,15 +44,35 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// An answer is an exit code of a command that has done its work, with a last line where it has not said all.
+type answer struct {
+	code int
+	line string
+}
+
+// Error implements error.
+func (a answer) Error() string { return a.line }
+
 // execute runs the command line and returns its exit code. Errors are printed here and nowhere else.
 func execute(ctx context.Context, p process) int {
+	out := &output.Writer{To: p.Out}
+	p.Out = out
 	root := newRoot(p)
 	root.SetArgs(p.Args)
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	var given answer
 	switch {
+	case out.Err != nil && (err == nil || errors.As(err, &given)): // a command that has changed something has done so
+		fmt.Fprintf(p.Err, "unstale: the command has done its work, but what it says about that cannot be written: %v\n", out.Err)
+		return exitFail
 	case err == nil:
 		return exitDone
+	case errors.As(err, &given):
+		if given.line != "" {
+			fmt.Fprintf(p.Err, "unstale: %s\n", given.line)
+		}
+		return given.code
 	case errors.As(err, &usage):
 		fmt.Fprintf(p.Err, "unstale: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
@@ -88,7 +111,7 @@ variable beats the default.`,
 	root.SetErr(p.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newEnqueue(p), newDead(p), newHistory(p), newReplay(p), newPause(p), newResume(p), newStatus(p), newHealth(p), newVersion(p))
+	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newCapture(p), newEnqueue(p), newDelayed(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newAudit(p), newPause(p), newResume(p), newStatus(p), newDoctor(p), newHealth(p), newVersion(p))
 	return root
 }
 

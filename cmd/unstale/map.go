@@ -29,15 +29,18 @@ func newMapCheck(p process) *cobra.Command {
 		asJSON bool
 		sample int64
 		redis  redisFlags
+		db     mysqlFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a map: every fault with its place and cure, or a summary",
 		Long: `Check a map: every fault with its place and cure, or a summary with advice. With --redis-url
 it also looks at a sample of the keys that are there, without changing any, and returns how many
-each pattern matches, whatever a row gives for its variables.`,
+each pattern matches, whatever a row gives for its variables. With --mysql-dsn it compares the
+section capture with the tables that are there.`,
 		Example: `  unstale map check mapping.yaml
   unstale map check mapping.yaml --redis-url redis://cache:6379/0
+  unstale map check mapping.yaml --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'
   APP_ENV=staging unstale map check mapping.yaml --json`,
 		Args: exactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,6 +58,9 @@ each pattern matches, whatever a row gives for its variables.`,
 				keyspace.SetClientLog(nil)
 				found, failed = estimatePatterns(cmd.Context(), redis, m, sample)
 			}
+			if db.dsn != "" && len(faults) == 0 {
+				failed = errors.Join(failed, checkCapture(cmd.Context(), db, m))
+			}
 			if asJSON {
 				return errors.Join(output.JSON(p.Out, checkObject(m, faults, found)), failed, faultCount(args[0], faults))
 			}
@@ -71,7 +77,8 @@ each pattern matches, whatever a row gives for its variables.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.Flags().Int64Var(&sample, "sample", 100_000, "how many keys to look at")
 	redis.add(cmd.Flags())
-	showEnv(cmd.Flags(), "json", "sample", "redis-url") // a check asks a server only where the call says so
+	db.add(cmd.Flags())
+	showEnv(cmd.Flags(), "json", "sample", "redis-url", "mysql-dsn") // a check asks a server only where the call says so
 	return cmd
 }
 

@@ -82,8 +82,18 @@ func (e *explainCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return fmt.Errorf("the map refuses this row: %w", err)
 	}
-	out := explanation{
-		Entity: e.entity, ID: e.id, MapVersion: m.Version(),
+	out := explain(m, row, plan)
+	if e.json {
+		return output.JSON(p.Out, out)
+	}
+	out.print(p)
+	return nil
+}
+
+// explain says what a row's plan comes to.
+func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) *explanation {
+	out := &explanation{
+		Entity: row.Entity, ID: row.ID, MapVersion: m.Version(),
 		Keys: sorted(plan.Keys), Patterns: sorted(plan.Patterns), Sets: sorted(plan.Sets),
 		Repeat: []string{}, Ignored: sorted(m.Undeclared(row)),
 	}
@@ -93,11 +103,7 @@ func (e *explainCommand) run(ctx context.Context, p process) error {
 	if plan.Hold > 0 {
 		out.Hold = plan.Hold.String()
 	}
-	if e.json {
-		return output.JSON(p.Out, out)
-	}
-	out.print(p)
-	return nil
+	return out
 }
 
 // expand runs lookups only where a server is given.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -46,7 +47,7 @@ func (f *mysqlFlags) open(command string) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := store.Open(store.Config{MySQL: config, Worker: command, LookupTimeout: f.lookupTimeout})
+	s, err := store.Open(store.Config{MySQL: config, Worker: command, Operator: operator(), LookupTimeout: f.lookupTimeout})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -61,7 +62,15 @@ func orSchema(ctx context.Context, s *store.Store, err error) error {
 	if schema := migrations.Check(ctx, s.DB()); errors.Is(schema, migrations.ErrSchema) {
 		return schema
 	}
+	if grant := store.MissingGrant(err); grant != "" && !strings.Contains(err.Error(), "GRANT ") {
+		return fmt.Errorf("%w; %s", err, granted(grant))
+	}
 	return err
+}
+
+// granted is the cure for a right that is missing.
+func granted(grant string) string {
+	return grant + " to this account; docs/accounts.md lists the grants"
 }
 
 // redacted shows where a DSN leads and hides the password.

@@ -2,12 +2,22 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/term"
+
+	"github.com/unstale/unstale/internal/output"
 )
 
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+// onTerminal reports whether what is printed goes to a terminal.
+func onTerminal(to io.Writer) bool {
+	if out, ok := to.(*output.Writer); ok {
+		to = out.To
+	}
+	file, ok := to.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
 
 // count writes a number of things: 1 key, 2 keys. The plural is the singular with an s, or given.
 func count[N int | int64](n N, singular string, plural ...string) string {
@@ -18,4 +28,12 @@ func count[N int | int64](n N, singular string, plural ...string) string {
 		return fmt.Sprint(n, " ", plural[0])
 	}
 	return fmt.Sprint(n, " ", singular, "s")
+}
+
+// checkLimit refuses a --limit that lists nothing.
+func checkLimit(limit int) error {
+	if limit < 1 {
+		return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
+	}
+	return nil
 }

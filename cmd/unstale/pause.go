@@ -110,11 +110,12 @@ type pause struct {
 	Reason  string     `json:"reason"`
 	BeganAt time.Time  `json:"began_at"`
 	EndsAt  *time.Time `json:"ends_at"`
+	Account string     `json:"account"` // of the database, by the audit; "": it has no record, or this account may not read it
 }
 
 func pauseObject(p *store.Pause) *pause {
 	if p == nil {
 		return nil
 	}
-	return &pause{p.Who, p.Reason, p.BeganAt, p.EndsAt}
+	return &pause{p.Who, p.Reason, p.BeganAt, p.EndsAt, p.Account}
 }

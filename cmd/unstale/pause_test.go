@@ -44,7 +44,7 @@ func TestPause(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &status); err != nil || status.Pause == nil || status.Pause.Reason != "moving redis" || status.Pause.EndsAt != nil {
 		t.Errorf("%v: %+v", err, r)
 	}
-	if r := call(t, w.env, "status"); !strings.HasPrefix(r.out, "paused       since 20") || !strings.Contains(r.out, ": moving redis\nwaiting      5\n") {
+	if r := call(t, w.env, "status"); !strings.Contains(r.out, "\npaused       since 20") || !strings.Contains(r.out, ": moving redis  database account root@") || !strings.Contains(r.out, "\nwaiting      5\n") {
 		t.Errorf("%+v", r)
 	}
 	if r := call(t, w.env, "resume"); r.code != exitDone || !strings.HasPrefix(r.out, "all workers go on; they were paused since") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,8 +41,8 @@ func newReplay(p process) *cobra.Command {
 themselves what they see that Redis has lost; this is for what they cannot know, such as a
 snapshot restored by hand or a cache that was filled from an old database. It is harmless:
 at worst a reader loads something once more. Patterns and index sets are requested again,
-and swept by the workers. The keys are in the journal, so no map is needed but for the channel and
-the format of messages, where they are not the usual ones; with --channel and --format none is read.`,
+and swept by the workers. The keys are in the journal, so no map is needed: where there is none,
+messages go where the workers say that theirs go; with --channel and --format nobody is asked.`,
 		Example: `  unstale replay --since 10m --dry-run
   unstale replay --since 10m
   unstale replay --since 24h --entity product --id 42`,
@@ -50,7 +51,7 @@ the format of messages, where they are not the usual ones; with --channel and --
 			if err := errors.Join(refuseEmpty(cmd.Flags(), "since", "entity", "id"), r.check()); err != nil {
 				return err
 			}
-			r.needsMap = cmd.Flags().Changed("map")
+			r.needsMap = r.namesMap(cmd, p)
 			return r.run(cmd.Context(), p)
 		},
 	}
@@ -58,8 +59,8 @@ the format of messages, where they are not the usual ones; with --channel and --
 	r.mysql.add(flags)
 	r.redis.add(flags)
 	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not read if both are given")
-	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or cache:invalidate)")
-	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or event)")
+	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or of the workers)")
+	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or of the workers)")
 	flags.DurationVar(&r.query.Since, "since", 0, "batches settled within this time")
 	flags.BoolVar(&r.all, "all", false, "the whole journal")
 	flags.StringVar(&r.query.Entity, "entity", "", "only rows of this entity")
@@ -68,6 +69,13 @@ the format of messages, where they are not the usual ones; with --channel and --
 	flags.BoolVar(&r.json, "json", false, "print one JSON object")
 	showEnv(flags, "since", "all", "entity", "id", "channel", "format", "dry-run", "json")
 	return cmd
+}
+
+// namesMap reports whether somebody wants a certain map: the variable alone does not, if that is the image's, and nobody has
+// put a file there.
+func (r *replayCommand) namesMap(cmd *cobra.Command, p process) bool {
+	named, _ := p.Env(envName("map"))
+	return cmd.Flags().Changed("map") && r.mapFile != named
 }
 
 func (r *replayCommand) check() error {
@@ -84,21 +92,22 @@ func (r *replayCommand) check() error {
 	return nil
 }
 
-// publication is where and how to publish: as the flags say, else as the map does, else, without one, as a map that
-// says nothing. The map is read only for what the flags leave open.
-func (r *replayCommand) publication(p process) (channel string, format protocol.Format, err error) {
+// publication is where and how to publish: as the flags say, else as the map does, else, without one, as the workers say
+// that they do, else as a map that says nothing. What the flags say is asked of nobody.
+func (r *replayCommand) publication(ctx context.Context, p process, s *store.Store) (channel string, format protocol.Format, err error) {
 	if r.channel != "" && r.format != "" {
 		return r.channel, protocol.Format(r.format), nil
 	}
-	channel, format = invalidation.DefaultChannel, protocol.FormatEvent
 	m, err := loadMap(p, r.mapFile)
 	switch {
 	case err == nil:
 		channel, format = m.Channel(), m.Format()
 	case r.needsMap || !errors.Is(err, os.ErrNotExist):
 		return "", "", mapError(err)
-	case r.channel == "" && !r.dryRun:
-		fmt.Fprintf(p.Err, "no %s here: messages go to %s; see --map and --channel\n", r.mapFile, channel)
+	default:
+		if channel, format, err = r.asWorkers(ctx, p, s); err != nil {
+			return "", "", err
+		}
 	}
 	if r.channel != "" {
 		channel = r.channel
@@ -109,18 +118,44 @@ func (r *replayCommand) publication(p process) (channel string, format protocol.
 	return channel, format, nil
 }
 
+// asWorkers is where and how the workers publish that live, or the one that lived last.
+func (r *replayCommand) asWorkers(ctx context.Context, p process, s *store.Store) (channel string, format protocol.Format, err error) {
+	workers, err := s.Workers(ctx)
+	if err != nil {
+		return "", "", fmt.Errorf("where do messages go? there is no %s, and %w; give --channel and --format", r.mapFile, orSchema(ctx, s, err))
+	}
+	asked := slices.DeleteFunc(slices.Clone(workers), func(w store.WorkerNote) bool { return !w.Lives() })
+	if len(asked) == 0 {
+		asked = workers[:min(len(workers), 1)]
+	}
+	why := "since no worker was heard within a day"
+	channel, format = invalidation.DefaultChannel, protocol.FormatEvent
+	for i := range asked {
+		w, first := &asked[i], &asked[0]
+		if w.Channel != first.Channel || w.Format != first.Format {
+			return "", "", fmt.Errorf("where do messages go? worker %s publishes on %s (%s), and worker %s on %s (%s); give --channel and --format",
+				first.Name, first.Channel, first.Format, w.Name, w.Channel, w.Format)
+		}
+		channel, format, why = w.Channel, protocol.Format(w.Format), "as those of worker "+first.Name
+	}
+	if !r.dryRun {
+		fmt.Fprintf(p.Err, "no %s here: messages go to %s (%s), %s; see --map and --channel\n", r.mapFile, printable(channel), format, printable(why))
+	}
+	return channel, format, nil
+}
+
 func (r *replayCommand) run(ctx context.Context, p process) error {
 	options, err := r.redis.options()
-	if err != nil {
-		return err
-	}
-	channel, format, err := r.publication(p)
 	if err != nil {
 		return err
 	}
 	store, err := r.mysql.open("replay")
 	if err != nil {
 		return err
+	}
+	channel, format, err := r.publication(ctx, p, store)
+	if err != nil {
+		return errors.Join(err, store.Close())
 	}
 	redis, err := keyspace.Open(options) // without beacons: the journal has its batches already
 	if err != nil {
@@ -149,10 +184,10 @@ func (r *replayCommand) progress(p process) func(replay.Result) {
 // report says what was done, also when it did not come to its end.
 func (r *replayCommand) report(p process, result replay.Result, err error) error {
 	if r.json {
-		err = errors.Join(output.JSON(p.Out, struct {
+		_ = output.JSON(p.Out, struct { // a write that fails is told at the end, and is no failure of the replay
 			DryRun bool `json:"dry_run"`
 			replay.Result
-		}{r.dryRun, result}), err)
+		}{r.dryRun, result})
 	} else {
 		would := ""
 		if r.dryRun {

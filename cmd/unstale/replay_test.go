@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -122,6 +123,53 @@ func TestReplayWithoutTheMap(t *testing.T) {
 	}
 }
 
+// Without a map messages go where those of the workers go; where they differ somebody has to say.
+func TestReplayAsWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	on := func(channel string) {
+		if err := os.WriteFile(w.env["UNSTALE_MAP"], []byte("publish: {channel: "+channel+", format: array}\n"+thingMap), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on("a")
+	w.fill(1)
+	first := w.start("--worker", "web-1")
+	first.until("the key is gone, and the worker noted", func() bool {
+		return w.keys() == 0 && w.count("cache_outbox") == 0 && w.count("cache_outbox_workers WHERE state = 'working'") == 1
+	})
+	file := w.env["UNSTALE_MAP"]
+	w.env["UNSTALE_MAP"] = "/no/such/map.yaml" // as the image's, where nobody has put a file
+	sub := w.redis.Subscribe(t.Context(), "a")
+	defer sub.Close()
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := call(t, w.env, "replay", "--all")
+	if r.code != exitDone || !strings.Contains(r.err, "no /no/such/map.yaml here: messages go to a (array), as those of worker web-1;") {
+		t.Errorf("%+v", r)
+	}
+	if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != `["shop:thing:1"]` {
+		t.Errorf("%v, %v", m, err)
+	}
+	if r := call(t, w.env, "replay", "--all", "--map", "no/such/file"); r.code != exitFail || !strings.Contains(r.err, "no/such/file") {
+		t.Errorf("%+v", r)
+	}
+	// Both read the file, so the first one has to be frozen to stay where it is.
+	first.signal(syscall.SIGSTOP)
+	w.env["UNSTALE_MAP"] = file
+	on("b")
+	second := w.start("--worker", "web-2")
+	second.until("both are noted", func() bool { return w.count("cache_outbox_workers WHERE state = 'working'") == 2 })
+	w.env["UNSTALE_MAP"] = "/no/such/map.yaml"
+	if r := call(t, w.env, "replay", "--all"); r.code != exitFail || !strings.Contains(r.err, "where do messages go? worker web-2 publishes on b (array), and worker web-1 on a (array); give --channel and --format") {
+		t.Errorf("%+v", r)
+	}
+	if r := call(t, w.env, "status", "--json"); !strings.Contains(r.out, `"maps_differ"`) {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestReplayRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -150,46 +198,6 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// history tells when, in which batch and with which keys.
-func TestHistory(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	history := func(args ...string) result { return call(t, w.env, append([]string{"history"}, args...)...) }
-	if r := history("--entity", "thing"); r.code != exitDone || r.out != "nothing: the journal is empty\n" {
-		t.Errorf("%+v", r)
-	}
-	w.fill(30)
-	w.start("--once", "--batch-rows", "10", "--worker", "a worker").wantExit(exitDone)
-	w.enqueue(9)
-	w.start("--once").wantExit(exitDone)
-	r := history("--entity", "thing", "--id", "7", "--since", "1h")
-	lines := strings.Split(r.out, "\n")
-	if r.code != exitDone || len(lines) != 5 || !strings.Contains(lines[0], "  row 7  thing 7  worker a worker  map ") ||
-		lines[1] != "  key      shop:thing:7" || !strings.Contains(lines[2], "row 37  thing 7") {
-		t.Errorf("%+v", r)
-	}
-	if r := history("--entity", "thing", "--limit", "3"); !strings.HasPrefix(r.out, "36 older ones are left out") || strings.Count(r.out, "key ") != 3 || !strings.Contains(r.out, "thing 9 ") {
-		t.Errorf("%+v", r)
-	}
-	if r := history("--entity", "other"); r.code != exitDone || !strings.HasPrefix(r.out, "nothing; the journal begins at 20") {
-		t.Errorf("%+v", r)
-	}
-	var found struct {
-		Total int
-		Found []settlement
-	}
-	r = history("--entity", "thing", "--id", "30", "--json")
-	if err := json.Unmarshal([]byte(r.out), &found); err != nil || found.Total != 1 || found.Found[0].Keys[0] != "shop:thing:30" || found.Found[0].Batch == 0 ||
-		found.Found[0].BornAt == nil || found.Found[0].BornAt.After(time.Now()) {
-		t.Errorf("%v: %+v", err, r)
-	}
-	for want, args := range map[string][]string{"--entity is required": {}, "--limit 0": {"--entity", "x", "--limit", "0"}, "--since -1s": {"--entity", "x", "--since", "-1s"}} {
-		if r := history(args...); r.code != exitUsage || !strings.Contains(r.err, want) {
-			t.Errorf("%q: %+v", args, r)
-		}
-	}
-}
-
 // A batch of the journal that cannot be read: replay and history do the rest and name it, and status shows it once a
 // worker has set it aside.
 func TestDamagedBatch(t *testing.T) {
@@ -215,13 +223,13 @@ func TestDamagedBatch(t *testing.T) {
 	if r = call(t, w.env, "history", "--entity", "thing", "--id", "20"); r.code != exitDone || strings.Contains(r.out, "cannot be read") {
 		t.Errorf("history of a row that is elsewhere: %+v", r)
 	}
-	if r = call(t, w.env, "status"); r.code != exitDone || strings.Contains(r.out, "damaged") {
+	if r = call(t, w.env, "status"); r.code != exitUnknown || strings.Contains(r.out, "damaged") {
 		t.Errorf("status: %+v", r)
 	}
 	if _, err := w.db.Exec("UPDATE cache_outbox_journal SET epoch = 'damaged' WHERE id = 1"); err != nil {
 		t.Fatal(err)
 	}
-	if r = call(t, w.env, "status"); r.code != exitDone || !strings.Contains(r.out, "damaged      1 of the journal's batches") {
+	if r = call(t, w.env, "status"); r.code != exitUnknown || !strings.Contains(r.out, "damaged      1 of the journal's batches") {
 		t.Errorf("status: %+v", r)
 	}
 }

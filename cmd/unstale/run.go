@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,8 @@ func newRun(p process) *cobra.Command {
 (5 s at most); a second signal ends the process at once. SIGHUP reads the map again; it is
 also read when its file changes. Several workers share the work.
 
-/metrics, /healthz and /readyz are served on --listen.`,
+/metrics, /healthz and /readyz are served on --listen. Spans of batches are sent where the
+variables of OpenTelemetry name a collector, as OTEL_EXPORTER_OTLP_ENDPOINT does.`,
 		Example: `  unstale run --mysql-dsn 'unstale:secret@tcp(db:3306)/shop' --redis-url redis://cache:6379/0
   unstale run --once       # carry what is there, then exit`,
 		Args: noArgs,
@@ -100,6 +102,9 @@ func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
 	}
 	c.RedisTimeout, c.RedisShardedPubSub, c.LookupTimeout = r.redis.timeout, r.redis.sharded, r.mysql.lookupTimeout
 	c.MapEnv, c.Log = p.Env, log
+	if c.Tracing, err = tracing(p); err != nil {
+		return err
+	}
 	if c.SweepShare == 0 {
 		return usageError{errors.New("--sweep-share is 0: it must be from 0.01 to 1")}
 	}
@@ -163,7 +168,8 @@ func (r *runCommand) logSettings(log *slog.Logger, m *invalidation.Map) {
 		"redis_wait", c.RedisWait, "redis_sharded_pubsub", c.RedisShardedPubSub, "sweep_share", c.SweepShare,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
 		"lookup_timeout", c.LookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
-		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String())
+		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String(),
+		"traces", cmp.Or(c.Tracing.Redacted(), "-"))
 }
 
 func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Worker) error {

@@ -264,15 +264,16 @@ func TestSettingsAndPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.env["REDIS_URL"] = "redis://:hush-hush@" + w.server.Addr() + "/3"
+	w.env["OTEL_EXPORTER_OTLP_ENDPOINT"], w.env["OTEL_EXPORTER_OTLP_HEADERS"] = "http://user:hush-hush@127.0.0.1:1/hush-hush", "key=hush-hush"
 	r := w.start("--listen", "127.0.0.1:0")
 	r.until("the worker works", func() bool { return r.log.has("working") })
 	var settings map[string]any
 	first, _, _ := strings.Cut(r.log.String(), "\n")
-	if err := json.Unmarshal([]byte(first), &settings); err != nil || settings["batch_rows"] != 1000.0 || settings["entities"] != 1.0 {
+	if err := json.Unmarshal([]byte(first), &settings); err != nil || settings["batch_rows"] != 1000.0 || settings["entities"] != 1.0 || settings["traces"] != "http://127.0.0.1:1" {
 		t.Errorf("%v in %s", err, first)
 	}
 	if r.log.has("hush-hush") {
-		t.Errorf("the log has the password:\n%s", r.log)
+		t.Errorf("the log has a secret:\n%s", r.log)
 	}
 	for path, want := range map[string]string{"/metrics": "unstale_up 1", "/healthz": `{"ok":true}`, "/readyz": `{"ok":true}`, "/nope": "404"} {
 		if body := r.get(t, path); !strings.Contains(body, want) {

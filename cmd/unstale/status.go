@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sort"
@@ -10,40 +11,115 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/verdict"
 )
 
+// exitStale and exitUnknown are exit codes of "unstale status" alone.
+const (
+	exitStale   = 3
+	exitUnknown = 4
+)
+
+// statusCommand is "unstale status".
+type statusCommand struct {
+	mysql  mysqlFlags
+	json   bool
+	watch  time.Duration // 0: once
+	before *store.Status // the first look that showed the row which is the first now
+}
+
 func newStatus(p process) *cobra.Command {
-	var (
-		f      mysqlFlags
-		asJSON bool
-	)
+	c := &statusCommand{}
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show what waits, what is delayed, what is dead and what was done last",
+		Use:   "status [--watch [INTERVAL]]",
+		Short: "Say whether anything is stale, and show what waits, is delayed, is dead and was done last",
+		Long: `Say in the first line whether anything is stale, since when, why, and what to do; then show what
+waits, what is delayed, what is dead and what was done last. Exit code 0: nothing is stale.
+3: something is, or may be. 4: nobody can tell, such as while no worker runs. 1: the tables
+cannot be read. With --watch it looks again and again until Ctrl-C: on a terminal it draws a
+page, elsewhere it writes the first line alone, with --json an object a line.`,
 		Example: `  unstale status
-  unstale status --json`,
-		Args: noArgs,
+  unstale status --json
+  unstale status --watch      # every second
+  unstale status --watch 5s`,
+		Args: func(cmd *cobra.Command, args []string) error { return c.interval(cmd, args) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("status")
+			s, err := c.mysql.open("status")
 			if err != nil {
 				return err
 			}
-			status, err := store.Status(cmd.Context())
-			if err = errors.Join(orSchema(cmd.Context(), store, err), store.Close()); err != nil {
-				return err
-			}
-			if asJSON {
-				return output.JSON(p.Out, statusObject(status))
-			}
-			printStatus(p, status)
-			return nil
+			return errors.Join(c.run(cmd.Context(), p, s), s.Close())
 		},
 	}
-	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
-	showEnv(cmd.Flags(), "json")
+	c.mysql.add(cmd.Flags())
+	cmd.Flags().BoolVar(&c.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
+	cmd.Flags().DurationVar(&c.watch, "watch", 0, "look again at this interval, 100ms to 1h, until Ctrl-C (default 1s if it is given alone)")
+	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"
+	showEnv(cmd.Flags(), "json", "watch")
 	return cmd
+}
+
+// interval reads what stands behind --watch, which pflag leaves to the arguments.
+func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) {
+	watches := cmd.Flags().Changed("watch")
+	if len(args) > 1 || len(args) == 1 && !watches {
+		return noArgs(cmd, args)
+	}
+	if len(args) == 1 {
+		if c.watch, err = time.ParseDuration(args[0]); err != nil {
+			return usageError{fmt.Errorf("--watch %q: wanted an interval such as 5s", args[0])}
+		}
+	}
+	if watches && (c.watch < 100*time.Millisecond || c.watch > time.Hour) {
+		return usageError{fmt.Errorf("--watch %s: wanted 100ms to 1h", c.watch)}
+	}
+	return nil
+}
+
+func (c *statusCommand) run(ctx context.Context, p process, s *store.Store) error {
+	if c.watch > 0 {
+		return c.watching(ctx, p, s)
+	}
+	status, v, err := c.look(ctx, s)
+	if err == nil && verdict.Doubtful(status) {
+		if err = sleep.For(ctx, secondLook); err == nil {
+			status, v, err = c.look(ctx, s)
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("whether anything is stale is unknown: %w", err)
+	case c.json:
+		err = output.JSON(p.Out, statusObject(status, v))
+	default:
+		printVerdict(p, v)
+		printStatus(p, status)
+	}
+	switch {
+	case err != nil:
+		return err
+	case v.Level == verdict.Stale:
+		return answer{code: exitStale}
+	case v.Level == verdict.Unknown:
+		return answer{code: exitUnknown}
+	}
+	return nil
+}
+
+// secondLook is after which time status looks again where it saw a row that is old and may just have been committed.
+const secondLook = time.Second
+
+// look reads a status and judges it, beside the one before.
+func (c *statusCommand) look(ctx context.Context, s *store.Store) (store.Status, verdict.Verdict, error) {
+	status, err := s.Status(ctx)
+	if err != nil {
+		return status, verdict.Verdict{}, orSchema(ctx, s, err)
+	}
+	v := verdict.Of(status, c.before)
+	c.before = verdict.First(c.before, status)
+	return status, v, nil
 }
 
 // bounded is a count that is exact to store.MaxExactCount.
@@ -54,7 +130,7 @@ func bounded(n int) any {
 	return n
 }
 
-func statusObject(s store.Status) any {
+func statusObject(s store.Status, v verdict.Verdict) any {
 	type batch struct {
 		ID         uint64    `json:"id"`
 		Worker     string    `json:"worker"`
@@ -63,8 +139,10 @@ func statusObject(s store.Status) any {
 		MapVersion string    `json:"map_version"`
 	}
 	out := struct {
+		verdictObject
 		Waiting          any            `json:"waiting"`
-		OldestAgeSeconds float64        `json:"oldest_age_seconds"`
+		OldestAgeSeconds *float64       `json:"oldest_age_seconds"` // null: not known, since all first rows lie ahead
+		AheadSeconds     float64        `json:"created_ahead_seconds"`
 		Delayed          any            `json:"delayed"`
 		OverdueSeconds   float64        `json:"overdue_seconds"`
 		Dead             int            `json:"dead"`
@@ -81,11 +159,20 @@ func statusObject(s store.Status) any {
 		LastDamaged      *batch         `json:"last_damaged_batch"`
 		Pause            *pause         `json:"pause"`
 		Source           string         `json:"source"`
+		Workers          []workerObject `json:"workers"`
 	}{
-		Waiting: bounded(s.Waiting), OldestAgeSeconds: s.OldestAge.Seconds(), Delayed: bounded(s.Delayed),
+		verdictObject: newVerdictObject(v), Workers: workerObjects(s.Workers),
+		Waiting: bounded(s.Waiting), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
+	}
+	if age, known := oldestAge(s); known {
+		seconds := age.Seconds()
+		out.OldestAgeSeconds = &seconds
+	}
+	if s.Ahead != nil {
+		out.AheadSeconds = -s.Ahead.Age.Seconds()
 	}
 	if s.SweepFailure != nil {
 		out.SweepFailure = s.SweepFailure.Error
@@ -100,76 +187,9 @@ func statusObject(s store.Status) any {
 	return out
 }
 
-// A sweepScan is a scan of the keyspace that is under way, in JSON.
-type sweepScan struct {
-	Worker      string   `json:"worker"`
-	Patterns    int      `json:"patterns"`
-	Scanned     int64    `json:"scanned"`
-	Total       *int64   `json:"total"` // null: not known
-	Unlinked    int64    `json:"unlinked"`
-	ForSeconds  float64  `json:"for_seconds"`
-	LeftSeconds *float64 `json:"left_seconds"` // null: not known
-}
-
-func sweepScanObject(p *store.SweepProgress) *sweepScan {
-	if p == nil {
-		return nil
-	}
-	out := &sweepScan{Worker: p.Worker, Patterns: p.Patterns, Scanned: p.Scanned, Unlinked: p.Unlinked, ForSeconds: p.For().Seconds()}
-	if p.Total > 0 {
-		out.Total = &p.Total
-	}
-	out.LeftSeconds = leftSeconds(p)
-	return out
-}
-
-func leftSeconds(p *store.SweepProgress) *float64 {
-	left, ok := p.Left()
-	if !ok {
-		return nil
-	}
-	seconds := left.Seconds()
-	return &seconds
-}
-
-// sweepSets are index sets that are being taken, in JSON.
-type sweepSets struct {
-	Worker      string   `json:"worker"`
-	Taken       int64    `json:"taken"`
-	Total       int64    `json:"total"`    // taken and waiting; 0: not known
-	Unlinked    int64    `json:"unlinked"` // members
-	ForSeconds  float64  `json:"for_seconds"`
-	LeftSeconds *float64 `json:"left_seconds"` // null: not known
-}
-
-func sweepSetsObject(p *store.SweepProgress) *sweepSets {
-	if p == nil {
-		return nil
-	}
-	return &sweepSets{
-		Worker: p.Worker, Taken: p.Scanned, Total: p.Total, Unlinked: p.Unlinked,
-		ForSeconds: p.For().Seconds(), LeftSeconds: leftSeconds(p),
-	}
-}
-
-// sweepScanText says the same in a line.
-func sweepScanText(p *store.SweepProgress) string {
-	text := count(p.Scanned, "name") + " scanned"
-	if p.Total > 0 {
-		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
-	}
-	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
-	if p.Kind == store.SweepSet {
-		text = count(p.Scanned, "index set") + " taken"
-		if p.Total > 0 {
-			text = fmt.Sprintf("%d of %s taken", p.Scanned, count(p.Total, "index set"))
-		}
-		text += fmt.Sprintf(" in %s, %s unlinked", p.For().Round(time.Second), count(p.Unlinked, "member"))
-	}
-	if left, ok := p.Left(); ok {
-		text += fmt.Sprintf(", about %s left", left.Round(time.Second))
-	}
-	return text + ", by worker " + p.Worker
+// oldestAge is the age of the oldest row; not known where all lie ahead of the database's clock.
+func oldestAge(s store.Status) (age time.Duration, known bool) {
+	return s.OldestAge, s.OldestAge > 0 || s.Ahead == nil
 }
 
 func deadTotal(s store.Status) (n int) {
@@ -184,10 +204,22 @@ func printStatus(p process, s store.Status) {
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
 	}
 	if s.Pause != nil {
-		line("paused", printable(s.Pause.String()))
+		account := []string{}
+		if s.Pause.Account != "" {
+			account = append(account, "database account "+printable(s.Pause.Account))
+		}
+		line("paused", printable(s.Pause.String()), account...)
 	}
 	line("waiting", bounded(s.Waiting))
-	line("oldest age", s.OldestAge.Round(time.Millisecond))
+	ahead := []string{}
+	if s.Ahead != nil {
+		ahead = append(ahead, fmt.Sprintf("row %d was created %s ahead of the database's clock", s.Ahead.ID, -s.Ahead.Age.Round(time.Millisecond)))
+	}
+	if age, known := oldestAge(s); known {
+		line("oldest age", age.Round(time.Millisecond), ahead...)
+	} else {
+		line("oldest age", "unknown", ahead...)
+	}
 	overdue := []string{}
 	if s.Overdue > 0 {
 		overdue = append(overdue, "the first has been due for "+s.Overdue.Round(time.Millisecond).String())
@@ -230,4 +262,5 @@ func printStatus(p process, s store.Status) {
 	} else {
 		line("source", s.Source)
 	}
+	printWorkers(line, s.Workers)
 }

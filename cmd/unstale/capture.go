@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/invalidation"
+)
+
+func newCapture(p process) *cobra.Command {
+	cmd := group("capture", "Have triggers insert the outbox rows that nobody must forget",
+		newCaptureSQL(p), newCaptureApply(p), newCaptureDiff(p), newCaptureDrop(p), newCaptureStatus(p))
+	cmd.Long = `Have triggers insert the outbox rows that nobody must forget. The map's section capture names
+tables, and which rows of the outbox their changes become. A trigger runs in the transaction of
+the write, whoever makes it: an application, an import, a console.`
+	cmd.Example = `  unstale capture diff
+  unstale capture apply --definer unstale_capture@localhost`
+	return cmd
+}
+
+// captureFlags are those of the commands that compare the map with the database.
+type captureFlags struct {
+	mysql   mysqlFlags
+	mapFile string
+	definer string
+	json    bool
+}
+
+func (f *captureFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.mysql.add(flags)
+	flags.StringVar(&f.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&f.definer, "definer", "", "the account with whose rights the triggers run, as user@host (default: the one of --mysql-dsn)")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object")
+}
+
+// with reads the map and calls fn with what makes its triggers.
+func (f *captureFlags) with(p process, fn func(*capture.Capturer) error) (err error) {
+	c := &capture.Capturer{Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
+	if f.definer != "" {
+		if c.Definer, err = capture.ParseAccount(f.definer); err != nil {
+			return usageError{fmt.Errorf("--definer: %w", err)}
+		}
+	}
+	m, err := loadMap(p, f.mapFile)
+	if err != nil {
+		return err
+	}
+	if c.Captures = m.Captures(); len(c.Captures) == 0 {
+		return fmt.Errorf("%s has no section capture; add one such as\n  capture:\n    products: {entity: product, id: id}", f.mapFile)
+	}
+	store, err := f.mysql.open("capture")
+	if err != nil {
+		return err
+	}
+	c.DB = store.SchemaDB()
+	return errors.Join(fn(c), store.Close())
+}
+
+// checkCapture says what the tables do not allow of the map's section capture.
+func checkCapture(ctx context.Context, f mysqlFlags, m *invalidation.Map) error {
+	store, err := f.open("map")
+	if err != nil {
+		return err
+	}
+	c := &capture.Capturer{DB: store.SchemaDB(), Captures: m.Captures()}
+	_, err = c.Wanted(ctx)
+	return errors.Join(err, store.Close())
+}
+
+// A trigger is one in JSON, with what is or was to be done about it.
+type trigger struct {
+	Table   string `json:"table"`
+	Event   string `json:"event"`
+	State   string `json:"state"`
+	Name    string `json:"name,omitempty"`   // that the database has
+	Create  string `json:"create,omitempty"` // to be made
+	Definer string `json:"definer,omitempty"`
+}
+
+func triggerOf(c capture.Change) trigger {
+	t := trigger{Table: c.Table(), Event: c.Event(), State: string(c.State), Create: c.Create}
+	if c.Have != nil {
+		t.Name, t.Definer = c.Have.Name, c.Have.Definer
+	}
+	return t
+}
+
+type triggers struct {
+	Triggers []trigger `json:"triggers"`
+}
+
+func (t triggers) print(p process, asJSON bool) error {
+	if asJSON {
+		return output.JSON(p.Out, t)
+	}
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, one := range t.Triggers {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", one.State, printable(one.Table), one.Event, printable(strings.Join(slices.DeleteFunc([]string{one.Name, one.Create}, isEmpty), " -> ")))
+	}
+	return w.Flush()
+}
+
+func isEmpty(s string) bool { return s == "" }
+
+func newCaptureSQL(p process) *cobra.Command {
+	f := &captureFlags{}
+	cmd := &cobra.Command{
+		Use:   "sql",
+		Short: "Print the triggers that the map asks for, as SQL to review",
+		Long: `Print the triggers that the map asks for, as SQL to review, and to run with the mysql client
+where "unstale capture apply" has not the rights. It reads the columns of the tables and
+changes nothing.`,
+		Example: "  unstale capture sql > triggers.sql\n  unstale capture sql --definer unstale_capture@localhost --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(p, func(c *capture.Capturer) error {
+				list, err := c.Statements(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if f.json {
+					return output.JSON(p.Out, struct {
+						SQLMode    string   `json:"sql_mode"`
+						Statements []string `json:"statements"`
+					}{capture.SQLMode, list})
+				}
+				_, err = fmt.Fprint(p.Out, capture.Script(list))
+				return err
+			})
+		},
+	}
+	f.add(cmd)
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+func newCaptureApply(p process) *cobra.Command {
+	f, dry := &captureFlags{}, false
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Make the triggers that are missing, and drop those of an older map",
+		Long: `Make the triggers that are missing, and drop those of an older map, beside a running shop:
+each new trigger is there before the old one is dropped, and a statement that has to wait for a
+table gives up after a second, lets the shop's statements through, and is tried again. A second
+call changes nothing.
+
+Before the first trigger it looks whether the definer may do what the triggers do, since every
+write to their tables would fail otherwise.`,
+		Example:     "  unstale capture apply --dry-run\n  unstale capture apply --definer unstale_capture@localhost",
+		Args:        noArgs,
+		Annotations: map[string]string{stopNote: string(stopOrderly)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(p, func(c *capture.Capturer) error {
+				if dry {
+					return planned(cmd.Context(), p, c, f.json)
+				}
+				return applied(cmd.Context(), p, c, f.json)
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, and change nothing")
+	showEnv(cmd.Flags(), "json", "dry-run")
+	return cmd
+}
+
+// planned prints what is to be done.
+func planned(ctx context.Context, p process, c *capture.Capturer, asJSON bool) error {
+	changes, err := c.Rehearse(ctx)
+	out := triggers{Triggers: []trigger{}}
+	for _, change := range changes {
+		if change.State != capture.InPlace {
+			out.Triggers = append(out.Triggers, triggerOf(change))
+		}
+	}
+	if len(out.Triggers) == 0 && err == nil && !asJSON {
+		fmt.Fprintln(p.Out, upToDate)
+	}
+	return errors.Join(err, out.print(p, asJSON))
+}
+
+const upToDate = "nothing to do: the triggers are those of the map"
+
+// applied does it, and prints each statement's effect when it has been run.
+func applied(ctx context.Context, p process, c *capture.Capturer, asJSON bool) error {
+	out := triggers{Triggers: []trigger{}}
+	err := c.Apply(ctx, func(change capture.Change) {
+		out.Triggers = append(out.Triggers, triggerOf(change))
+		switch {
+		case asJSON:
+		case change.Create != "":
+			fmt.Fprintf(p.Out, "created %s, %s on %s\n", change.Create, change.Event(), printable(change.Table()))
+		default:
+			fmt.Fprintf(p.Out, "dropped %s of %s: %s\n", change.Have.Name, printable(change.Table()), change.State)
+		}
+	})
+	switch {
+	case asJSON:
+		err = errors.Join(err, out.print(p, true))
+	case err == nil && len(out.Triggers) == 0:
+		fmt.Fprintln(p.Out, upToDate)
+	}
+	return err
+}
+
+func newCaptureDiff(p process) *cobra.Command {
+	f := &captureFlags{}
+	cmd := &cobra.Command{
+		Use:   "diff",
+		Short: "Compare the database's triggers with the map; exit code 1 if they differ",
+		Long: `Compare the database's triggers with the map. Exit code 1 says that they differ, or that some
+cannot be seen: without the right TRIGGER on a table the server shows none of it; or that the
+definer has lost a right, so that every write fails. In CI it finds the table that was rebuilt,
+renamed or changed without its triggers.`,
+		Example: "  unstale capture diff\n  unstale capture diff --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(p, func(c *capture.Capturer) error {
+				changes, fault := c.Examine(cmd.Context())
+				if changes == nil && fault != nil {
+					return fault
+				}
+				out, different := triggers{Triggers: []trigger{}}, 0
+				for _, change := range changes {
+					out.Triggers = append(out.Triggers, triggerOf(change))
+					if change.State != capture.InPlace {
+						different++
+					}
+				}
+				if different > 0 {
+					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' mends that", count(different, "difference"), count(len(changes), "trigger")))
+				}
+				return errors.Join(out.print(p, f.json), fault)
+			})
+		},
+	}
+	f.add(cmd)
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+func newCaptureDrop(p process) *cobra.Command {
+	var (
+		f      mysqlFlags
+		tables []string
+		dry    bool
+	)
+	cmd := &cobra.Command{
+		Use:   "drop",
+		Short: "Drop the triggers: all, or those of some tables",
+		Long: `Drop the triggers that "unstale capture apply" has made: all, or those of some tables. From
+then on a write without an outbox row leaves stale keys behind. Do it before "unstale migrate
+down": a trigger without an outbox would fail every write.`,
+		Example:     "  unstale capture drop --dry-run\n  unstale capture drop --table products",
+		Args:        noArgs,
+		Annotations: map[string]string{stopNote: string(stopOrderly)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "table"); err != nil {
+				return err
+			}
+			store, err := f.open("capture")
+			if err != nil {
+				return err
+			}
+			err = dropTriggers(cmd.Context(), p, store.SchemaDB(), tables, dry)
+			return errors.Join(err, store.Close())
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().StringArrayVar(&tables, "table", nil, "only of this table, which may be given several times (default: all)")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be dropped, and change nothing")
+	showEnv(cmd.Flags(), "table", "dry-run")
+	return cmd
+}
+
+func dropTriggers(ctx context.Context, p process, db *sql.DB, tables []string, dry bool) error {
+	chosen := func(e capture.Existing) bool { return len(tables) == 0 || slices.Contains(tables, e.Table) }
+	had := map[string]bool{} // tables, of those that are chosen
+	did := func(verb string) func(capture.Existing) {
+		return func(e capture.Existing) {
+			had[e.Table] = true
+			fmt.Fprintf(p.Out, "%s %s, %s %s on %s\n", verb, e.Name, e.Timing, e.Event, printable(e.Table))
+		}
+	}
+	c := &capture.Capturer{DB: db, Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
+	if dry {
+		existing, err := capture.ReadExisting(ctx, db)
+		for _, e := range existing {
+			if chosen(e) {
+				did("would drop")(e)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	} else if err := c.Drop(ctx, chosen, did("dropped")); err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if !had[table] {
+			return fmt.Errorf("%s has no such trigger, or the account has no right TRIGGER on it and sees none; 'unstale capture status' lists them", printable(table))
+		}
+	}
+	if len(had) == 0 {
+		fmt.Fprintln(p.Out, "nothing to drop: there is no such trigger, or the account has no right TRIGGER and sees none")
+	}
+	return nil
+}
+
+func newCaptureStatus(p process) *cobra.Command {
+	var (
+		f      mysqlFlags
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "List the triggers that the database has, without a map",
+		Example: "  unstale capture status --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, err := f.open("capture")
+			if err != nil {
+				return err
+			}
+			list, err := capture.ReadExisting(cmd.Context(), store.SchemaDB())
+			if err = errors.Join(err, store.Close()); err != nil {
+				return err
+			}
+			return printExisting(p, list, asJSON)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+func printExisting(p process, list []capture.Existing, asJSON bool) error {
+	type existing struct {
+		Table   string    `json:"table"`
+		Event   string    `json:"event"`
+		Name    string    `json:"name"`
+		Definer string    `json:"definer"`
+		Created time.Time `json:"created_at"`
+	}
+	out := struct {
+		Triggers []existing `json:"triggers"`
+	}{Triggers: []existing{}}
+	for _, e := range list {
+		out.Triggers = append(out.Triggers, existing{e.Table, e.Timing + " " + e.Event, e.Name, e.Definer, e.Created})
+	}
+	if asJSON {
+		return output.JSON(p.Out, out)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(p.Out, "no trigger, or the account has no right TRIGGER and sees none")
+	}
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, e := range out.Triggers {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(e.Table), e.Event, e.Name, printable(e.Definer), e.Created.Format(time.DateTime))
+	}
+	return w.Flush()
+}

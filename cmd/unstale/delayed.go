@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
+)
+
+func newDelayed(p process) *cobra.Command {
+	return group("delayed", "List rows that wait for their time", newDelayedList(p))
+}
+
+func newDelayedList(p process) *cobra.Command {
+	var (
+		f      mysqlFlags
+		query  store.DelayedQuery
+		limit  int
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List delayed rows, the first due first",
+		Long: `List rows that wait for their time: those that the application has scheduled, repeats that the
+map asks for, and rows that have failed and are tried again, each with the reason and the error.`,
+		Example: `  unstale delayed list
+  unstale delayed list --due
+  unstale delayed list --reason redis_refused --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "entity", "reason"); err != nil {
+				return err
+			}
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			s, err := f.open("delayed")
+			if err != nil {
+				return err
+			}
+			rows, total, err := s.DelayedRows(cmd.Context(), query, limit)
+			if err = errors.Join(orSchema(cmd.Context(), s, err), s.Close()); err != nil {
+				return err
+			}
+			if asJSON {
+				return output.JSON(p.Out, delayedObject(rows, total))
+			}
+			printDelayed(p, rows, total)
+			return nil
+		},
+	}
+	f.add(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&query.Entity, "entity", "", "only rows of this entity")
+	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
+	flags.BoolVar(&query.Due, "due", false, "only rows whose time has come")
+	flags.IntVar(&limit, "limit", 20, "at most this many")
+	flags.BoolVar(&asJSON, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
+	showEnv(flags, "entity", "reason", "due", "limit", "json")
+	return cmd
+}
+
+// A delayedRow is one as an object; texts are exact.
+type delayedRow struct {
+	ID         uint64    `json:"id"`
+	Entity     string    `json:"entity"`
+	EntityID   string    `json:"entity_id"`
+	Params     *string   `json:"params"`
+	Trace      string    `json:"trace"`
+	CreatedAt  time.Time `json:"created_at"`
+	DueAt      time.Time `json:"due_at"`
+	DueSeconds float64   `json:"due_in_seconds"` // below 0: it has been due
+	FirstID    uint64    `json:"first_id"`
+	Attempts   int       `json:"attempts"`
+	Repeated   bool      `json:"repeated"`
+	Reason     string    `json:"reason"`
+	Error      string    `json:"error"`
+}
+
+func delayedObject(rows []store.DelayedRow, total int) any {
+	list := make([]delayedRow, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		list[i] = delayedRow{r.ID, r.Entity, r.EntityID, r.Params, r.Trace, r.CreatedAt, r.DueAt, r.DueIn().Seconds(),
+			r.FirstID, r.Attempts, r.Repeated, r.Reason, r.Error}
+	}
+	return struct {
+		Total   any          `json:"total"`
+		Delayed []delayedRow `json:"delayed"`
+	}{bounded(total), list}
+}
+
+func printDelayed(p process, rows []store.DelayedRow, total int) {
+	for i := range rows {
+		r := &rows[i]
+		when := "in " + r.DueIn().Round(time.Second).String()
+		if r.DueIn() <= 0 {
+			when = "due for " + (-r.DueIn()).Round(time.Millisecond).String()
+		}
+		why := "scheduled"
+		switch {
+		case r.Reason != "":
+			why = r.Reason + ", " + count(r.Attempts, "attempt")
+		case r.Repeated:
+			why = "repeat"
+		}
+		line := fmt.Sprintf("%-8d %s  %s  %s  %s %s", r.ID, r.DueAt.Format(time.RFC3339), when, why, printable(r.Entity), printable(r.EntityID))
+		if r.Error != "" {
+			line += ": " + printable(r.Error)
+		}
+		fmt.Fprintln(p.Out, line)
+	}
+	switch {
+	case total == 0:
+		fmt.Fprintln(p.Out, "no delayed rows")
+	case total > store.MaxExactCount:
+		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
+	case total > len(rows):
+		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Scheduled rows, repeats and failures are listed in the order in which they are due, each with why it waits.
+func TestDelayedList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	delayed := func(args ...string) result { return call(t, w.env, append([]string{"delayed", "list"}, args...)...) }
+	if r := delayed(); r.code != exitDone || r.out != "no delayed rows\n" {
+		t.Errorf("none: %+v", r)
+	}
+	for _, values := range []string{
+		`('later', 'x1', '{"a": 1.10}', UTC_TIMESTAMP(6) + INTERVAL 90 MINUTE, 0, 0, '', NULL)`,
+		`('again', 'x2', NULL, UTC_TIMESTAMP(6) + INTERVAL 30 MINUTE, 0, 1, '', NULL)`,
+		`('refused', CONCAT('x3', CHAR(10)), NULL, UTC_TIMESTAMP(6) - INTERVAL 3 SECOND, 2, 0, 'redis_refused', 'NOPERM')`,
+	} {
+		if _, err := w.db.Exec("INSERT INTO cache_outbox_delayed (entity, entity_id, params, due_at, attempts, repeated, reason, error) VALUES " + values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := delayed()
+	lines := strings.Split(r.out, "\n")
+	if r.code != exitDone || len(lines) != 4 {
+		t.Fatalf("%+v", r)
+	}
+	for i, want := range []string{`redis_refused, 2 attempts  refused "x3\n": NOPERM`, "repeat  again x2", "scheduled  later x1"} {
+		if !strings.HasSuffix(lines[i], want) || strings.Contains(lines[i], "due for 3") != (i == 0) {
+			t.Errorf("line %d: %q, wanted ... %s", i, lines[i], want)
+		}
+	}
+	if r := delayed("--limit", "1", "--due"); strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, "redis_refused") {
+		t.Errorf("those that are due: %+v", r)
+	}
+	if r := delayed("--limit", "1"); !strings.HasSuffix(r.out, "\nand 2 more; see --limit\n") {
+		t.Errorf("the first: %+v", r)
+	}
+	var list struct {
+		Total   int
+		Delayed []delayedRow
+	}
+	r = delayed("--entity", "later", "--json")
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil || list.Total != 1 || len(list.Delayed) != 1 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	if one := list.Delayed[0]; *one.Params != `{"a": 1.10}` || one.DueSeconds < 5300 || one.DueSeconds > 5400 || one.EntityID != "x1" || one.Repeated {
+		t.Errorf("%+v", one)
+	}
+	for _, args := range [][]string{{"--limit", "0"}, {"--reason", ""}, {"x"}} {
+		if r := delayed(args...); r.code != exitUsage {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/worker"
+)
+
+// exitWarning is doctor's exit code where the worst finding is a warning, or unknown with --strict.
+const exitWarning = 3
+
+// doctorCommand is "unstale doctor".
+type doctorCommand struct {
+	mysql      mysqlFlags
+	redis      redisFlags
+	auditMySQL string
+	auditRedis string
+	mapFile    string
+	wake       string
+	wait       int
+	definer    string
+	long       time.Duration
+	checks     []string
+	keys       bool
+	sample     int64
+	markdown   bool
+	noNames    bool
+	strict     bool
+	json       bool
+}
+
+func newDoctor(p process) *cobra.Command {
+	d := &doctorCommand{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what goes wrong in practice: rights, settings, the map, clocks, servers",
+		Long: `Look for what goes wrong in practice, before a deploy or from cron: each finding comes with its
+severity (ok, info, unknown, warning, critical), what was seen, and the cure. It changes nothing.
+What it could not see is unknown, and never ok.
+
+With the worker's own flags it tries every right that a worker needs, on no row and on made-up
+names, and compares settings, tables, map and clocks. With accounts for an audit it looks at the
+servers themselves:
+
+` + indented(auditHelp) + `
+With --keys it reviews the keys of the cache instead, by one scan that takes no more than a quarter of
+Redis' time: keys without a time to live, large values, names, the biggest and the most used families,
+what no entity of the map reaches, and caches that are used as a database. It goes by
+--audit-redis-url if that is given, else by --redis-url. Ctrl-C prints what was seen. The account needs
+
+  +scan +dbsize +pttl +memory|usage +type +object|freq %R~*
+
+Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something unknown), 1 critical.`,
+		Example: `  unstale doctor --map mapping.yaml
+  unstale doctor --audit-mysql-dsn 'unstale_audit:secret@tcp(db:3306)/shop' --audit-redis-url redis://unstale_audit:secret@cache:6379/0
+  unstale doctor --strict --json
+  unstale doctor --keys --map mapping.yaml --markdown > review.md`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			keyspace.SetClientLog(nil)
+			if d.keys {
+				p.Stop.set(stopOrderly) // what was seen is printed
+				return d.review(cmd.Context(), p)
+			}
+			return d.run(cmd.Context(), p)
+		},
+	}
+	d.addFlags(cmd.Flags())
+	showEnv(cmd.Flags(), "check", "keys", "sample", "markdown", "no-names", "strict", "json")
+	return cmd
+}
+
+// auditHelp is how to make the accounts; a test runs it.
+const auditHelp = `MySQL:
+  CREATE USER 'unstale_audit'@'%' IDENTIFIED BY 'change me 6';
+  GRANT PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO 'unstale_audit'@'%';
+  GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%';
+  GRANT SELECT ON performance_schema.data_locks TO 'unstale_audit'@'%';
+  GRANT SELECT ON performance_schema.metadata_locks TO 'unstale_audit'@'%';
+  GRANT SELECT ON performance_schema.threads TO 'unstale_audit'@'%';
+MariaDB:
+  CREATE USER 'unstale_audit'@'%' IDENTIFIED BY 'change me 6';
+  GRANT PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO 'unstale_audit'@'%';
+  GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%';
+Redis:
+  ACL SETUSER unstale_audit on >change-me-7 -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:*
+`
+
+func indented(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
+}
+
+func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
+	c := worker.Config{}.WithDefaults()
+	d.mysql.add(flags)
+	d.mysql.addLookups(flags)
+	d.redis.add(flags)
+	flags.StringVar(&d.auditMySQL, "audit-mysql-dsn", "", "MySQL by an account that may look at the server")
+	flags.StringVar(&d.auditRedis, "audit-redis-url", "", "Redis by an account that may look at the server")
+	flags.StringVar(&d.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&d.wake, "wake-channel", c.WakeChannel, "channel of wake-up hints; - if workers hear none")
+	flags.IntVar(&d.wait, "redis-wait", c.RedisWait, "as workers have it: replicas that must have acknowledged a batch")
+	flags.StringVar(&d.definer, "definer", "", "the account with whose rights triggers are to run, as user@host (default: not looked at)")
+	flags.DurationVar(&d.long, "long-transaction", 10*time.Second, "how long a transaction may hold rows of the outbox before it is told")
+	flags.StringArrayVar(&d.checks, "check", nil, "make this check alone, which may be given several times (default: all)")
+	flags.BoolVar(&d.keys, "keys", false, "review the keys of the cache, and make no check")
+	flags.Int64Var(&d.sample, "sample", 1_000_000, "with --keys: how many keys to look at")
+	flags.BoolVar(&d.markdown, "markdown", false, "with --keys: print a page in Markdown")
+	flags.BoolVar(&d.noNames, "no-names", false, "with --keys: tell no name of a key, nor of a family that the map does not name")
+	flags.BoolVar(&d.strict, "strict", false, "exit with 3 also where something is unknown")
+	flags.BoolVar(&d.json, "json", false, "print one JSON object")
+}
+
+func (d *doctorCommand) run(ctx context.Context, p process) (err error) {
+	for _, name := range d.checks {
+		if !slices.ContainsFunc(doctor.Checks, func(c doctor.Check) bool { return c.Name == name }) {
+			return usageError{fmt.Errorf("there is no check %q; the checks are %s", name, strings.Join(checkNames(), ", "))}
+		}
+	}
+	exam, closeAll, err := d.exam(p)
+	defer func() { err = errors.Join(err, closeAll()) }()
+	if err != nil {
+		return err
+	}
+	all := doctor.Examine(ctx, exam, d.checks...)
+	doctor.Sort(all)
+	if err := d.print(p, all); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return errors.New("stopped: what was not looked at by then is unknown")
+	}
+	return d.verdict(doctor.Worst(all))
+}
+
+func checkNames() (names []string) {
+	for _, c := range doctor.Checks {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// exam opens what was given. The function that it returns closes it, with an error too.
+func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, err error) {
+	e = &doctor.Exam{StateDB: d.redis.state, Wait: d.wait > 0, LongTransaction: d.long}
+	closeAll = func() (err error) {
+		for _, s := range []*store.Store{e.MySQL, e.AuditMySQL} {
+			if s != nil {
+				err = errors.Join(err, s.Close())
+			}
+		}
+		for _, k := range []*keyspace.Keyspace{e.Redis, e.AuditRedis} {
+			if k != nil {
+				err = errors.Join(err, k.Close())
+			}
+		}
+		return err
+	}
+	if d.wake != "-" {
+		e.Wake = d.wake
+	}
+	if d.definer != "" {
+		if e.Definer, err = capture.ParseAccount(d.definer); err != nil {
+			return e, closeAll, usageError{fmt.Errorf("--definer: %w", err)}
+		}
+	}
+	if d.mysql.dsn != "" {
+		if e.MySQL, err = d.mysql.open("doctor"); err != nil {
+			return e, closeAll, err
+		}
+	}
+	if d.auditMySQL != "" {
+		audit := mysqlFlags{dsn: d.auditMySQL, lookupTimeout: d.mysql.lookupTimeout}
+		if e.AuditMySQL, err = audit.open("doctor-audit"); err != nil {
+			return e, closeAll, flagged("--audit-mysql-dsn", err)
+		}
+	}
+	if d.redis.url != "" {
+		if e.Redis, e.RedisUser, err = d.openRedis(d.redis.url); err != nil {
+			return e, closeAll, err
+		}
+	}
+	if d.auditRedis != "" {
+		if e.AuditRedis, _, err = d.openRedis(d.auditRedis); err != nil {
+			return e, closeAll, flagged("--audit-redis-url", err)
+		}
+	}
+	e.Map, e.MapError = loadMap(p, d.mapFile)
+	return e, closeAll, nil
+}
+
+// patience is how long an answer may take: what is slow is to be told, and not taken for an outage.
+const doctorPatience = 2 * time.Second
+
+func (d *doctorCommand) openRedis(url string) (k *keyspace.Keyspace, user string, err error) {
+	f := d.redis
+	f.url, f.timeout = url, max(f.timeout, doctorPatience)
+	options, err := f.options()
+	if err != nil {
+		return nil, "", err
+	}
+	k, err = keyspace.Open(options)
+	return k, options.Redis.Username, err
+}
+
+// flagged names the flag at fault.
+func flagged(flag string, err error) error { return usageError{fmt.Errorf("%s: %w", flag, err)} }
+
+// verdict is the error with the exit code of a severity.
+func (d *doctorCommand) verdict(worst doctor.Severity) error {
+	switch {
+	case worst == doctor.Critical:
+		return errors.New("something is critical; see above")
+	case worst == doctor.Warning:
+		return answer{exitWarning, "there are warnings; see above"}
+	case worst == doctor.Unknown && d.strict:
+		return answer{exitWarning, "something is unknown; see above"}
+	}
+	return nil
+}
+
+func (d *doctorCommand) print(p process, all []doctor.Finding) error {
+	summary := map[doctor.Severity]int{}
+	for _, s := range []doctor.Severity{doctor.Critical, doctor.Warning, doctor.Unknown, doctor.Info, doctor.OK} {
+		summary[s] = doctor.Count(all, s)
+	}
+	if d.json {
+		return output.JSON(p.Out, struct {
+			Worst    doctor.Severity         `json:"worst"`
+			Counts   map[doctor.Severity]int `json:"counts"`
+			Findings []doctor.Finding        `json:"findings"`
+		}{doctor.Worst(all), summary, all})
+	}
+	fmt.Fprintf(p.Out, "%d critical, %s, %d unknown, %d ok\n", summary[doctor.Critical], count(summary[doctor.Warning], "warning"),
+		summary[doctor.Unknown], summary[doctor.OK]+summary[doctor.Info])
+	for _, f := range gathered(all) {
+		fmt.Fprintf(p.Out, "%-8s  %-17s  %s\n", f.Severity, f.Check, printable(f.Title))
+		if f.Severity.AtLeast(doctor.Info) {
+			printLines(p, "seen", f.Evidence)
+			printLines(p, "cure", f.Cure)
+		}
+	}
+	return nil
+}
+
+// gathered makes one finding of those that are unknown for want of the same thing, so that they do not hide what is wrong.
+func gathered(all []doctor.Finding) (list []doctor.Finding) {
+	at := map[string]int{} // in list, by what is wanted and how to give it
+	for _, f := range all {
+		key := f.Evidence + "\n" + f.Cure
+		if f.Severity != doctor.Unknown || !strings.HasPrefix(f.Evidence, doctor.Needs) {
+			list = append(list, f)
+			continue
+		}
+		if i, ok := at[key]; ok {
+			list[i].Check, list[i].Title = "several checks", list[i].Title+", "+f.Check
+			continue
+		}
+		at[key], f.Title = len(list), f.Check
+		list = append(list, f)
+	}
+	return list
+}
+
+// printLines prints lines below a finding.
+func printLines(p process, name, text string) {
+	if text == "" {
+		return
+	}
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(p.Out, "%8s  %-4s  %s\n", "", name, printable(strings.TrimRight(line, "\n")))
+		name = ""
+	}
+}

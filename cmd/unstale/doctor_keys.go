@@ -1,0 +1,67 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/review"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// review is "unstale doctor --keys".
+func (d *doctorCommand) review(ctx context.Context, p process) error {
+	switch {
+	case d.sample < 1:
+		return usageError{fmt.Errorf("--sample %d: wanted 1 or more", d.sample)}
+	case d.json && d.markdown:
+		return usageError{errors.New("--json and --markdown: give one of them")}
+	case len(d.checks) > 0:
+		return usageError{errors.New("--check and --keys: give one of them")}
+	}
+	url := cmp.Or(d.auditRedis, d.redis.url)
+	if url == "" {
+		return usageError{errors.New("no Redis given; set --redis-url or --audit-redis-url")}
+	}
+	m, err := loadMap(p, d.mapFile)
+	var faults invalidation.Faults
+	if errors.As(err, &faults) {
+		return mapError(err)
+	}
+	k, user, err := d.openRedis(url)
+	if err != nil {
+		return err
+	}
+	r := review.New(m, err) // without a file there is none, which the report says
+	r.User, r.NoNames = user, d.noNames
+	walked, failed := k.Walk(ctx, d.sample, r.Note)
+	if d.mysql.dsn != "" && ctx.Err() == nil {
+		s, err := d.mysql.open("doctor")
+		if err != nil {
+			return errors.Join(err, k.Close())
+		}
+		r.ReadJournal(ctx, s)
+		failed = errors.Join(failed, s.Close())
+	}
+	report := r.Report(walked, failed)
+	if err := errors.Join(d.printReview(p, report), k.Close()); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("the review is of what was seen until then: %w", failed)
+	}
+	return d.verdict(doctor.Worst(report.Findings))
+}
+
+func (d *doctorCommand) printReview(p process, r *review.Report) error {
+	switch {
+	case d.json:
+		return output.JSON(p.Out, r)
+	case d.markdown:
+		return r.Markdown(p.Out)
+	}
+	return r.Text(p.Out)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+// The exit code goes by the worst finding, and the accounts that the help prints see all that an audit sees.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
+	file := filepath.Join(t.TempDir(), "map.yaml")
+	if err := os.WriteFile(file, []byte(thingMap), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{"MYSQL_DSN": env.DSN, "REDIS_URL": server.URL(), "UNSTALE_MAP": file}
+	want := func(code int, out, err string, args ...string) result {
+		t.Helper()
+		r := call(t, vars, append([]string{"doctor"}, args...)...)
+		if r.code != code || !strings.Contains(r.out, out) || !strings.Contains(r.err, err) {
+			t.Errorf("%q: %+v, wanted %d, %q and %q", args, r, code, out, err)
+		}
+		return r
+	}
+	want(exitFail, "critical  schema ", "something is critical")
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	want(exitDone, "0 critical, 0 warnings, 0 unknown, 2 ok\n", "", "--check", "reach", "--check", "schema")
+	want(exitWarning, "warning   mysql-excess", "there are warnings", "--check", "mysql-excess") // by root
+	want(exitDone, "unknown   readers", "", "--check", "readers")
+	want(exitWarning, "unknown   readers", "something is unknown", "--check", "readers", "--strict")
+	want(exitFail, "the map is refused", "something is critical", "--map", "nowhere.yaml", "--check", "reach")
+
+	// What is wrong comes first, and is not hidden by what could not be looked at for it.
+	away := maps.Clone(vars)
+	away["MYSQL_DSN"] = "unstale:wrong@tcp(127.0.0.1:1)/shop"
+	if r := call(t, away, "doctor"); r.code != exitFail || !strings.Contains(r.out, "\ncritical  reach              MySQL does not answer\n") ||
+		strings.Count(r.out, "it needs MySQL\n") != 1 || !strings.Contains(r.out, "unknown   several checks     schema, mysql-rights, ") || strings.Count(r.out, "\n") > 30 {
+		t.Errorf("%+v", r)
+	}
+
+	vars["UNSTALE_AUDIT_MYSQL_DSN"], vars["UNSTALE_AUDIT_REDIS_URL"] = auditAccounts(t, env, server)
+	var told struct {
+		Worst    doctor.Severity
+		Counts   map[doctor.Severity]int
+		Findings []doctor.Finding
+	}
+	r := want(exitWarning, "", "", "--json")
+	if err := json.Unmarshal([]byte(r.out), &told); err != nil || told.Worst != doctor.Warning || told.Counts[doctor.Warning] == 0 || len(told.Findings) < len(doctor.Checks) {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for _, f := range told.Findings {
+		switch f.Check {
+		case "running-map", "beacon", "readers", "mysql-replication": // nobody can tell
+		default:
+			if f.Severity == doctor.Unknown {
+				t.Errorf("by the accounts of the help: %+v", f)
+			}
+		}
+	}
+}
+
+// A worker that is frozen is told by doctor and by status, with its name, and so is one that uses another map.
+func TestDoctorOfFrozenWorker(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := "| a frozen worker | `queue` | critical | worker |"; !strings.Contains(string(page), line) {
+		t.Errorf("docs/doctor.md lacks %s", line)
+	}
+	w := newWorld(t)
+	r := w.start("--worker", "web-1")
+	well := func() bool {
+		return call(t, w.env, "doctor", "--check", "queue", "--check", "running-map", "--strict").code == exitDone
+	}
+	r.until("all is well", well)
+	other := writeFile(t, strings.Replace(thingMap, "shop:", "another:", 1))
+	if told := call(t, w.env, "doctor", "--check", "running-map", "--map", other); told.code != exitWarning || !strings.Contains(told.out, "worker web-1 uses map ") {
+		t.Errorf("another map: %+v", told)
+	}
+	r.signal(syscall.SIGSTOP)
+	w.enqueue(1)
+	r.until("silence", func() bool {
+		return w.count("cache_outbox_workers WHERE seen_at > UTC_TIMESTAMP(6) - INTERVAL 11 SECOND") == 0
+	})
+	told := call(t, w.env, "doctor", "--check", "queue")
+	for _, says := range []string{"critical  queue", "rows wait and nobody carries them", "1 row, the first for", "worker web-1 was last heard", "fallen silent"} {
+		if told.code != exitFail || !strings.Contains(told.out, says) {
+			t.Errorf("doctor does not say %q: %+v", says, told)
+		}
+	}
+	if told := call(t, w.env, "status"); told.code != exitStale || !strings.HasPrefix(told.out, "STALE since ") || !strings.Contains(told.out, "the last was web-1; 1 row waits") {
+		t.Errorf("status: %+v", told)
+	}
+	r.signal(syscall.SIGCONT)
+	r.until("all is well again", well)
+}
+
+// auditAccounts makes the accounts as doctor's help says, and returns where they lead.
+func auditAccounts(t *testing.T, env *testenv.Database, server *servers.Redis) (dsn, url string) {
+	t.Helper()
+	sections := map[string][]string{}
+	name := ""
+	page, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(auditHelp) {
+		if text := strings.TrimSpace(line); strings.HasSuffix(text, ";") && !strings.Contains(string(page), "\n"+text+"\n") {
+			t.Errorf("docs/doctor.md lacks %q", text)
+		}
+		if title, ok := strings.CutSuffix(strings.TrimSpace(line), ":"); ok {
+			name = title
+			continue
+		}
+		sections[name] = append(sections[name], strings.TrimSuffix(strings.TrimSpace(line), ";"))
+	}
+	kind := "MySQL"
+	if env.Flavor == servers.KindMariaDB {
+		kind = "MariaDB"
+	}
+	t.Cleanup(func() { _, _ = env.DB.Exec("DROP USER 'unstale_audit'@'%'") }) // the server is the tests' own
+	for _, statement := range sections[kind] {
+		if _, err := env.DB.ExecContext(t.Context(), strings.Replace(statement, "shop.", env.Name+".", 1)); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	for _, command := range sections["Redis"] {
+		var words []any
+		for _, word := range strings.Fields(command) {
+			words = append(words, word)
+		}
+		if err := client.Do(t.Context(), words...).Err(); err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+	}
+	c, err := mysql.ParseDSN(env.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.User, c.Passwd = "unstale_audit", "change me 6"
+	return c.FormatDSN(), fmt.Sprintf("redis://unstale_audit:change-me-7@%s/0", server.Addr())
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+func (h *historyCommand) print(p process, all *past) {
+	switch {
+	case len(all.Found) == 0 && all.since == nil:
+		fmt.Fprintln(p.Out, "nothing: the journal is empty")
+	case len(all.Found) == 0:
+		fmt.Fprintf(p.Out, "nothing; the journal begins at %s\n", all.since.Format(time.RFC3339))
+	case all.More:
+		fmt.Fprintln(p.Out, "older ones are left out; see --limit and --since")
+	}
+	for i := range all.Found {
+		h.printOne(p, &all.Found[i])
+	}
+	for _, id := range all.Damaged {
+		fmt.Fprintf(p.Out, "batch %d of the journal cannot be read, and may have more\n", id)
+	}
+	for _, text := range all.Untold {
+		fmt.Fprintf(p.Out, "note: %s\n", printable(text))
+	}
+	for _, w := range all.Waits {
+		printWhereabout(p, w)
+	}
+	if all.Now != nil {
+		printNow(p, all.Now)
+	}
+	if h.query.Key != "" && len(all.Found) == 0 {
+		fmt.Fprintln(p.Out, "unknown: whether Redis evicted the key or let it expire, whether a set that was taken apart had it, and what others deleted")
+	}
+}
+
+func (h *historyCommand) printOne(p process, s *settlement) {
+	what := fmt.Sprintf("row %d", s.Row)
+	switch {
+	case s.Sweep != 0:
+		what = fmt.Sprintf("sweep %d", s.Sweep)
+	case s.Row == 0:
+		what = "scheduled by the application"
+	}
+	if s.Entity != "" {
+		what += "  " + printable(s.Entity) + " " + printable(s.EntityID)
+	}
+	fmt.Fprintf(p.Out, "%s  batch %d  %s  worker %s  map %s\n", s.SettledAt.Format(time.RFC3339Nano), s.Batch, what, printable(s.Worker), s.MapVersion)
+	if s.Sweep == 0 {
+		fmt.Fprintf(p.Out, "  journey  %s\n", s.journey())
+	}
+	if s.Trace != "" {
+		fmt.Fprintf(p.Out, "  trace    %s\n", printable(s.Trace))
+	}
+	printList(p, "key", h.reaching(s.Keys))
+	printList(p, "pattern", h.matching(s.Patterns))
+	printList(p, "set", h.reaching(s.Sets))
+}
+
+// journey tells the steps of a row, each from when the row was written.
+func (s *settlement) journey() string {
+	if s.WrittenAt == nil {
+		return "unknown: a worker of an older version settled it"
+	}
+	step := func(what string, at *time.Time) string {
+		if at == nil {
+			return what + " unknown"
+		}
+		return what + " +" + at.Sub(*s.WrittenAt).Round(time.Microsecond).String()
+	}
+	published := "nothing published"
+	if s.PublishedAt != nil {
+		published = step("published", s.PublishedAt) + " to "
+		if s.Receivers == nil {
+			published += "an unknown number of receivers"
+		} else {
+			published += count(*s.Receivers, "receiver")
+		}
+		if s.Receivers == nil || *s.Receivers > 0 {
+			published += " (which of them evicted it is unknown)"
+		}
+	}
+	return strings.Join([]string{"written " + s.WrittenAt.Format(time.RFC3339Nano), step("claimed", s.ClaimedAt), step("unlinked", s.UnlinkedAt),
+		published, step("settled", &s.SettledAt)}, ", ")
+}
+
+// reaching leaves out what did not unlink the key that was asked for: a row may have thousands.
+func (h *historyCommand) reaching(names []string) []string {
+	if h.query.Key == "" {
+		return names
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != h.query.Key })
+}
+
+func (h *historyCommand) matching(patterns []string) []string {
+	if h.query.Key == "" {
+		return patterns
+	}
+	return slices.DeleteFunc(slices.Clone(patterns), func(pattern string) bool {
+		glob, err := protocol.CompileGlob(pattern)
+		return err != nil || !glob.Match(h.query.Key)
+	})
+}
+
+func printWhereabout(p process, w whereabout) {
+	text := "now: it waits in cache_outbox"
+	switch w.Where {
+	case "delayed":
+		text = "now: delayed until " + w.DueAt.Format(time.RFC3339)
+	case "dead":
+		text = "now: a dead letter, see unstale dead list"
+	}
+	for _, more := range []string{w.Reason, w.Error} {
+		if more != "" {
+			text += ": " + printable(more)
+		}
+	}
+	fmt.Fprintln(p.Out, text)
+}
+
+// shownNames is how many keys, patterns or sets of a row are listed for people; --json lists all.
+const shownNames = 10
+
+func printList(p process, name string, list []string) {
+	for i, text := range list {
+		if i == shownNames {
+			fmt.Fprintf(p.Out, "  %-8s and %d more; see --json\n", name, len(list)-i)
+			return
+		}
+		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("  %-8s %s", name, printable(text)), " "))
+	}
+}

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bufio"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// A judged world is asked for its status.
+type judged struct {
+	*world
+	last struct {
+		verdictObject
+		Workers []workerObject
+	}
+	code int
+}
+
+// look reads the status.
+func (j *judged) look() {
+	j.t.Helper()
+	r := call(j.t, j.env, "status", "--json")
+	j.last.Causes, j.last.Workers = nil, nil
+	if err := json.Unmarshal([]byte(r.out), &j.last); err != nil {
+		j.t.Fatalf("%v: %+v", err, r)
+	}
+	j.code = r.code
+}
+
+// exits are the exit codes of the levels.
+var exits = map[string]int{"fresh": exitDone, "stale": exitStale, "unknown": exitUnknown}
+
+// says waits until the first line says all parts, and then wants the level, and the exit code that goes with it.
+func (j *judged) says(level string, parts ...string) {
+	j.t.Helper()
+	defer func() {
+		if j.t.Failed() {
+			j.t.Logf("it says: %+v", j.last)
+		}
+	}()
+	testenv.Eventually(j.t, fmt.Sprintf("the status is %s: %q", level, parts), func() bool {
+		j.look()
+		return j.last.Verdict == level && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(j.last.Says, part) })
+	})
+	if j.code != exits[level] {
+		j.t.Errorf("%s has exit code %d", level, j.code)
+	}
+}
+
+// has reports whether a cause is among those of the last look.
+func (j *judged) has(cause string) bool {
+	return slices.ContainsFunc(j.last.Causes, func(c causeObject) bool { return c.Cause == cause })
+}
+
+func (j *judged) exec(statements ...string) {
+	j.t.Helper()
+	for _, s := range statements {
+		if _, err := j.db.ExecContext(j.t.Context(), s); err != nil {
+			j.t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func (j *judged) redisDo(command string) {
+	j.t.Helper()
+	args := []any{}
+	for _, word := range strings.Fields(command) {
+		args = append(args, word)
+	}
+	if err := j.redis.Do(j.t.Context(), args...).Err(); err != nil {
+		j.t.Fatalf("%s: %v", command, err)
+	}
+}
+
+// pauses pauses the one worker, and waits until it rests.
+func (j *judged) pauses(args ...string) {
+	j.t.Helper()
+	j.must(call(j.t, j.env, append([]string{"pause"}, args...)...))
+	testenv.Eventually(j.t, "the worker pauses", func() bool { j.look(); return j.last.Workers[0].State == "paused" })
+}
+
+func (j *judged) must(r result) {
+	j.t.Helper()
+	if r.code != exitDone {
+		j.t.Fatalf("%+v", r)
+	}
+}
+
+func (j *judged) writeMap(text string) {
+	j.t.Helper()
+	if err := os.WriteFile(j.env["UNSTALE_MAP"], []byte(text), 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// others makes or removes 200,000 keys that nobody asks for, in steps that keep nobody else waiting.
+func (j *judged) others(command string, value ...any) {
+	j.t.Helper()
+	const script = "for i = 1, 10000 do redis.call(ARGV[1], 'other:' .. ARGV[2] .. ':' .. i, unpack(ARGV, 3)) end return 1"
+	for step := range 20 {
+		if err := j.redis.Eval(j.t.Context(), script, nil, append([]any{command, step}, value...)...).Err(); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+const fresh = "nothing is stale: all rows "
+
+// The first line of status names the cause, the time and the cure: without a worker, in a pause, behind a lock, with a map
+// that is refused.
+func TestVerdictOnWorkers(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	j.says("unknown", "unknown: no worker has been heard within a day; nothing waits, but nobody looks", "start one: unstale run")
+	j.enqueue(1)
+	j.says("stale", "STALE since ", " UTC (", "no worker has been heard within a day; 1 row waits; start one: unstale run")
+	r := j.start("--worker", "web-1")
+	j.says("fresh", fresh)
+	if len(j.last.Workers) != 1 || j.last.Workers[0].Name != "web-1" || j.last.Workers[0].State != "working" || j.last.Workers[0].Drained == nil {
+		t.Errorf("%+v", j.last.Workers)
+	}
+	tx, err := j.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }() // it is over by then
+	if _, err := tx.Exec("INSERT INTO cache_outbox (entity, entity_id, created_at) VALUES ('thing', '1', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)"); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh) // nobody has committed that
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh)
+
+	j.pauses("--reason", "moving redis")
+	j.says("unknown", "all workers are paused by ", "(moving redis); nothing waits", "unstale resume")
+	j.enqueue(2)
+	j.exec("UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) - INTERVAL 3 MINUTE",
+		"UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR ORDER BY id LIMIT 1") // which must not hide the other one
+	j.says("stale", " (3 min): all workers are paused by ", "2 rows wait")
+	holder, err := j.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }() // it is over by then
+	j.exec("INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', '9', UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)")
+	for _, table := range []string{"cache_outbox", "cache_outbox_delayed"} {
+		if _, err := holder.Exec("SELECT * FROM " + table + " FORCE INDEX (PRIMARY) FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.must(call(t, j.env, "resume"))
+	j.says("stale", " (3 min): row ", "(thing) waits, and workers pass it over", "an account with PROCESS")
+	if !j.has("created_ahead") || !j.has("locked_delayed") || j.has("backlog") {
+		t.Errorf("%+v", j.last)
+	}
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh)
+
+	j.writeMap("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
+	j.says("unknown", "worker web-1 refuses the map's file as it is now", "nope", "unstale map check")
+	j.writeMap(thingMap)
+	j.says("fresh", fresh)
+	r.signal(syscall.SIGTERM)
+	r.wantExit(exitDone)
+	j.says("unknown", "the last was web-1, which was stopped")
+
+	r = j.start("--worker", "web-2")
+	j.says("fresh", fresh)
+	r.signal(syscall.SIGKILL)
+	r.end()
+	j.exec("UPDATE cache_outbox_workers SET seen_at = seen_at - INTERVAL 3 MINUTE")
+	j.says("unknown", "no worker has been heard for ", "the last was web-2; nothing waits")
+}
+
+// It names what is wrong with Redis: away, without a right, gone back in time; and rows that fail for it.
+func TestVerdictOnRedis(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	j.writeMap("version: 1\nentities:\n  thing: {keys: [\"shop:thing:{id}\"]}\n  list: {patterns: [\"shop:list:{id}:*\"]}\n  tag: {sets: [\"tag:{id}\"]}\n")
+	r := j.start("--worker", "web-1", "--retry-delay", "1s", "--sweep-share", "0.01")
+	j.says("fresh", fresh)
+	second := j.start("--worker", "web-2", "--redis-url", "redis://127.0.0.1:1")
+	testenv.Eventually(t, "one worker's outage is a note", func() bool { j.look(); return j.has("worker_outage") && j.last.Verdict == "fresh" })
+	second.signal(syscall.SIGTERM)
+	second.wantExit(exitDone)
+	if err := j.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("unknown", "worker web-1 is kept from working (redis timeout)", "nothing waits")
+	j.enqueue(1)
+	j.says("stale", "worker web-1 is kept from working (redis timeout)", "1 row waits", "docs/operations.md#outages")
+	if err := j.server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh)
+
+	j.redisDo("acl setuser default -scan")
+	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('list', '7')")
+	j.says("stale", "sweeps wait, and all fail in worker web-1", "+scan", "docs/operations.md#sweeps")
+	j.redisDo("acl setuser default +scan")
+	j.exec("DELETE FROM cache_outbox_sweeps", "DELETE FROM cache_outbox_sweeper WHERE name = 'failed'") // it would be tried again within a minute
+	j.says("fresh", fresh)
+
+	j.others("set", "x")
+	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('list', '8')")
+	j.says("stale", "1 sweep of patterns or index sets not yet carried out; wait")
+	j.others("unlink")
+	j.says("fresh", fresh)
+	if err := j.redis.Set(t.Context(), "tag:7", "not a set", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('tag', '7')")
+	j.says("stale", "Redis refuses 1 sweep, the last: ", "WRONGTYPE")
+	j.exec("DELETE FROM cache_outbox_sweeps WHERE attempts > 0")
+	if err := j.redis.Del(t.Context(), "tag:7").Err(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh)
+
+	j.redisDo("acl setuser default resetkeys ~unstale:* ~lock:*")
+	j.enqueue(1)
+	j.says("stale", "tried again after a failure (redis_refused): 1 row, ", "unstale delayed list --reason redis_refused")
+	j.redisDo("acl setuser default allkeys")
+	j.says("fresh", fresh)
+	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('nonsense', '7')")
+	j.says("stale", "1 dead letter (unknown_entity: 1), whose keys may be stale; see: unstale dead list")
+	j.must(call(t, j.env, "dead", "discard", "--all"))
+	j.says("fresh", fresh)
+
+	// Redis goes back in time, and somebody holds what the worker has to heal.
+	j.setKeys(3)
+	j.redisDo("save")
+	j.enqueue(3)
+	testenv.Eventually(t, "the keys go", func() bool { return j.keys() == 0 && j.count("cache_outbox") == 0 })
+	holder, err := j.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // new batches have their place
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }() // it is over by then
+	if _, err := holder.Exec("SELECT id FROM cache_outbox_journal FORCE INDEX (PRIMARY) FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.says("stale", "Redis has lost what was unlinked, and worker web-1 unlinks it again; wait")
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh)
+	r.signal(syscall.SIGTERM)
+	r.wantExit(exitDone)
+
+	// A replay says so while it is under way, here held up by Redis.
+	if err := j.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	replayed := make(chan result, 1)
+	go func() { replayed <- call(t, j.env, "replay", "--all", "--redis-timeout", "5s") }()
+	testenv.Eventually(t, "the replay shows", func() bool { j.look(); return j.has("replay") })
+	if err := j.server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	j.must(<-replayed)
+	if j.look(); j.has("replay") {
+		t.Errorf("a replay that is over: %+v", j.last)
+	}
+	j.exec("UPDATE cache_outbox_journal SET epoch = 'damaged' ORDER BY id LIMIT 1")
+	if j.look(); !j.has("journal_damaged") {
+		t.Errorf("%+v", j.last)
+	}
+}
+
+// More rows than one worker carries at once are a backlog, and rows that are due are one as well.
+func TestVerdictOnABacklog(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	r := j.start("--batch-rows", "1", "--batch-keys", "1")
+	j.says("fresh", fresh)
+	j.pauses()
+	j.enqueue(8000)
+	j.exec("UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) - INTERVAL 2 HOUR")
+	j.must(call(t, j.env, "resume"))
+	j.says("stale", "(2 h): ", "rows wait, and workers are behind", "start more workers")
+	r.signal(syscall.SIGKILL)
+	r.end()
+	j.exec("DELETE FROM cache_outbox", "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', '1', UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)",
+		"UPDATE cache_outbox_workers SET seen_at = seen_at - INTERVAL 1 MINUTE")
+	j.says("stale", "no worker has been heard for", "delayed rows that are due wait")
+}
+
+// status --watch writes a line at each look where no terminal is, and an object with --json; what cannot be read is
+// unknown, and Ctrl-C ends it with 0.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, args := range [][]string{{"5s"}, {"--watch", "soon"}, {"--watch=1ms"}, {"--watch", "2h"}, {"--watch", "1s", "x"}} {
+		if r := call(t, w.env, append([]string{"status"}, args...)...); r.code != exitUsage {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	for _, asJSON := range []bool{false, true} {
+		args := []string{"status", "--watch", "100ms"}
+		if asJSON {
+			args = append(args, "--json")
+		}
+		cmd := child(t.Context(), w.env, args...)
+		pipe, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(pipe)
+		next := func(part string) {
+			t.Helper()
+			for lines.Scan() {
+				if asJSON && !json.Valid(lines.Bytes()) {
+					t.Errorf("not an object: %s", lines.Text())
+				}
+				if strings.Contains(lines.Text(), part) {
+					return
+				}
+			}
+			t.Fatalf("no line with %q", part)
+		}
+		next("unknown: no worker has been heard within a day; nothing waits")
+		w.enqueue(1)
+		next("STALE since ")
+		if _, err := w.db.Exec("RENAME TABLE cache_outbox_dead TO elsewhere"); err != nil {
+			t.Fatal(err)
+		}
+		next("unknown: read status: ")
+		if _, err := w.db.Exec("RENAME TABLE elsewhere TO cache_outbox_dead"); err != nil {
+			t.Fatal(err)
+		}
+		next("STALE since ")
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, pipe); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+		if _, err := w.db.Exec("DELETE FROM cache_outbox"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/verdict"
+)
+
+// drawAgain puts the cursor of a terminal into the corner and clears the rest.
+const drawAgain = "\x1b[H\x1b[2J"
+
+// watching looks again and again until ctx ends. What cannot be read is unknown, and looked for again: an outage of MySQL
+// is what one watches for.
+func (c *statusCommand) watching(ctx context.Context, p process, s *store.Store) error {
+	p.Stop.set(stopDone)
+	page := !c.json && onTerminal(p.Out)
+	for {
+		status, v, err := c.look(ctx, s)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			c.before = nil
+		}
+		if err := c.show(p, status, v, err, page); err != nil {
+			return err
+		}
+		if sleep.For(ctx, c.watch) != nil {
+			return nil
+		}
+	}
+}
+
+// show writes one look.
+func (c *statusCommand) show(p process, status store.Status, v verdict.Verdict, failed error, page bool) error {
+	now := time.Now().UTC()
+	if failed != nil {
+		v = verdict.Verdict{Level: verdict.Unknown, At: now, Causes: []verdict.Cause{{
+			Name: "unread", Level: verdict.Unknown, What: failed.Error(), Cure: "trying again",
+		}}}
+	}
+	var err error
+	switch {
+	case c.json && failed != nil:
+		return output.JSONLine(p.Out, newVerdictObject(v))
+	case c.json:
+		return output.JSONLine(p.Out, statusObject(status, v))
+	case page:
+		fmt.Fprint(p.Out, drawAgain)
+		printVerdict(p, v)
+		if failed == nil {
+			printStatus(p, status)
+		}
+	default:
+		_, err = fmt.Fprintf(p.Out, "%s  %s\n", now.Format(time.RFC3339), printable(v.String()))
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package doctor_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// wantUnknown checks that what a check left out is told as unknown, with what was seen.
+func (w *ward) wantUnknown(check, says string) {
+	w.t.Helper()
+	all := w.examine(check)
+	if f := find(all, check, says); f == nil || f.Severity != doctor.Unknown || f.Evidence == "" {
+		w.t.Errorf("%s does not say that %q is unknown: %+v", check, says, all)
+	}
+}
+
+// testCuts crosses the limits of what checks look at: what lies beyond is unknown, and never ok.
+func testCuts(w *ward) {
+	w.t.Helper()
+	for _, test := range []func(*ward){cutNames, cutTransactions, cutAudit, cutSlowLog, cutInfo, cutDatabases, cutLookups, seenSources, seenDelays} {
+		test(w)
+	}
+	w.useMap(everything)
+}
+
+// cutNames: a map has one name more than are tried.
+func cutNames(w *ward) {
+	var keys []string
+	for i := range 501 {
+		keys = append(keys, fmt.Sprintf(`"zahraah:%d:{id}"`, i))
+	}
+	w.useMap("version: 1\nentities: {product: {keys: [" + strings.Join(keys, ", ") + "]}}\n")
+	w.wantUnknown("redis-rights", "1 more name of the map")
+	w.useMap(everything)
+}
+
+// cutTransactions: one is open more than are looked at, and none of them has done anything; then one has locked the outbox alone.
+func cutTransactions(w *ward) {
+	t := w.t
+	var conns []*sql.Conn
+	for range 101 {
+		conn, err := w.db.DB.Conn(t.Context())
+		if err == nil {
+			_, err = conn.ExecContext(t.Context(), "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	w.sql(outlastCache)
+	w.wantUnknown("transactions", "more than 100 are older")
+	for _, conn := range conns {
+		if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+	}
+	tx, err := w.db.DB.BeginTx(t.Context(), nil)
+	if err == nil {
+		_, err = tx.ExecContext(t.Context(), "SELECT * FROM cache_outbox FOR UPDATE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.sql(outlastCache)
+	if all := w.examine("transactions"); find(all, "transactions", "a transaction is open for long") == nil {
+		t.Errorf("a lock alone is not told: %+v", all)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Error(err)
+	}
+	w.sql(outlastCache)
+}
+
+// cutAudit: the account of the audit looks elsewhere, or the server does not count.
+func cutAudit(w *ward) {
+	right := w.exam.AuditMySQL
+	w.exam.AuditMySQL = w.mysql(audit, "information_schema")
+	w.wantUnknown("transactions", "has no outbox")
+	w.wantUnknown("purge", "has no outbox")
+	w.exam.AuditMySQL = right
+	if w.db.Flavor == servers.KindMySQL {
+		w.sql("SET GLOBAL innodb_monitor_disable = 'trx_rseg_history_len'")
+		w.wantUnknown("purge", "trx_rseg_history_len is off")
+		w.sql("SET GLOBAL innodb_monitor_enable = 'trx_rseg_history_len'")
+	}
+}
+
+// cutSlowLog: more commands were slow than are looked at, or nobody notes them.
+func cutSlowLog(w *ward) {
+	w.do("config set slowlog-log-slower-than 0")
+	for range 130 {
+		w.do("ping")
+	}
+	w.do("config set slowlog-log-slower-than 10000000")
+	w.wantUnknown("redis-slowlog", "the newest 128 entries")
+	w.do("slowlog reset")
+	w.do("config set slowlog-log-slower-than -1")
+	w.wantUnknown("redis-slowlog", "the slow log is off")
+	w.do("config set slowlog-log-slower-than 10000000")
+}
+
+// cutInfo: a Redis that hides some of INFO is not well for it.
+func cutInfo(w *ward) {
+	whole := w.admin.Info(w.t.Context(), "memory", "stats").Val()
+	if all := doctor.MemoryOf(whole); len(all) != 1 || all[0].Severity != doctor.OK {
+		w.t.Errorf("of the whole: %+v", all)
+	}
+	for _, line := range []string{"maxmemory_policy", "mem_fragmentation_ratio", "# Stats"} {
+		all := doctor.MemoryOf(regexp.MustCompile("(?m)^"+line+".*$").ReplaceAllString(whole, ""))
+		if f := find(all, "", "does not tell"); f == nil || f.Severity != doctor.Unknown || doctor.Count(all, doctor.OK) > 0 {
+			w.t.Errorf("without %s: %+v", line, all)
+		}
+	}
+}
+
+// cutDatabases: more databases have an outbox than are named.
+func cutDatabases(w *ward) {
+	w.sql("GRANT SELECT ON `shop\\_%`.* TO 'unstale'@'%'", "CREATE DATABASE shop_0")
+	for i := 1; i <= 6; i++ {
+		w.sql(fmt.Sprintf("CREATE DATABASE shop_%d", i), fmt.Sprintf("CREATE TABLE shop_%d.cache_outbox_version (id INT)", i))
+	}
+	right := w.exam.MySQL
+	w.exam.MySQL = w.mysql(worker, "shop_0")
+	if all := w.examine("schema"); find(all, "schema", "shop_4, and in more") == nil {
+		w.t.Errorf("%+v", all)
+	}
+	w.exam.MySQL = right
+	w.sql("REVOKE SELECT ON `shop\\_%`.* FROM 'unstale'@'%'")
+	for i := range 7 {
+		w.sql(fmt.Sprintf("DROP DATABASE shop_%d", i))
+	}
+}
+
+// cutLookups: those that the check did not come to are unknown, and not at fault.
+func cutLookups(w *ward) {
+	t := w.t
+	const n = 20 // each may wait for two seconds
+	m := "version: 1\nparams:\n"
+	for i := range n {
+		m += fmt.Sprintf("  p%d: {lookup: {by: [id], sql: \"SELECT product_id, category_id + %d FROM product_categories WHERE product_id IN (?)\"}}\n", i, i)
+	}
+	m += "entities:\n"
+	for i := range n {
+		m += fmt.Sprintf("  e%d: {params: [p%d], keys: [\"k:{p%d}\"]}\n", i, i, i)
+	}
+	w.useMap(m)
+	lock, err := w.db.DB.Conn(t.Context())
+	if err == nil {
+		_, err = lock.ExecContext(t.Context(), "LOCK TABLES product_categories WRITE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	exam := w.exam
+	exam.MySQL = w.store(store.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", LookupTimeout: 2 * time.Second})
+	told := make(chan []doctor.Finding)
+	go func() { told <- doctor.Examine(ctx, &exam, "lookups") }()
+	testenv.Eventually(t, "a lookup to wait", func() bool {
+		waiting := 0
+		err := w.db.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock%'").Scan(&waiting)
+		return err == nil && waiting > 0
+	})
+	cancel()
+	all := <-told
+	if f := find(all, "lookups", "from that of p"); f == nil || f.Severity != doctor.Unknown || doctor.Count(all, doctor.Critical) == n {
+		t.Errorf("%+v", all)
+	}
+	if _, err := lock.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Error(err)
+	}
+	_ = lock.Close()
+}
+
+// seenSources: a replica of two sources is looked at for both.
+func seenSources(w *ward) {
+	second, drop := "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 2, SOURCE_USER = 'nobody' FOR CHANNEL 'second'", "RESET REPLICA ALL FOR CHANNEL 'second'"
+	if w.db.Flavor == servers.KindMariaDB {
+		second, drop = "CHANGE MASTER 'second' TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 2, MASTER_USER = 'nobody'", "RESET SLAVE 'second' ALL"
+	}
+	w.lonelyReplica()
+	w.sql(second)
+	if all := w.examine("mysql-replication"); doctor.Count(all, doctor.Warning) != 2 || find(all, "mysql-replication", "second") == nil {
+		w.t.Errorf("of two sources: %+v", all)
+	}
+	w.sql(drop)
+	w.resetReplica()
+}
+
+// seenDelays: sweeps that nobody carries out, and rows that fail again and again.
+func seenDelays(w *ward) {
+	w.sql("INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES ('pattern', 'a:*', UTC_TIMESTAMP(6) - INTERVAL 5 MINUTE)",
+		"INSERT INTO cache_outbox_delayed (entity, entity_id, created_at, due_at, reason, error) VALUES ('product', '1', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 'redis_refused', 'WRONGTYPE')")
+	all := w.examine("queue")
+	for _, says := range []string{"1 request in all, the first not yet carried out for 5m", "redis_refused: 1 row"} {
+		if f := find(all, "queue", says); f == nil || f.Severity != doctor.Warning {
+			w.t.Errorf("%q is not told: %+v", says, all)
+		}
+	}
+	w.sql("DELETE FROM cache_outbox_sweeps", "DELETE FROM cache_outbox_delayed")
+}
+
+// lonelyReplica makes the server a replica whose source nobody reaches.
+func (w *ward) lonelyReplica() {
+	if w.db.Flavor == servers.KindMariaDB {
+		w.sql("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'nobody'")
+		return
+	}
+	w.sql("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1, SOURCE_USER = 'nobody'")
+}
+
+func (w *ward) resetReplica() {
+	if w.db.Flavor == servers.KindMariaDB {
+		w.sql("RESET SLAVE ALL")
+		return
+	}
+	w.sql("RESET REPLICA ALL")
+}

@@ -1,0 +1,40 @@
+package doctor_test
+
+import (
+	"strings"
+
+	"github.com/unstale/unstale/internal/doctor"
+)
+
+// testHealthy: where all is well nothing is worse than info but for what nobody can see; without the accounts of the audit, and without
+// anything, what was not looked at is unknown and never ok.
+func testHealthy(w *ward) {
+	t := w.t
+	t.Helper()
+	unknown := map[bool][]string{}
+	for _, audited := range []bool{false, true} {
+		if audited {
+			w.withAudit()
+		}
+		for _, f := range w.examine() {
+			switch {
+			case f.Severity == doctor.Unknown:
+				unknown[audited] = append(unknown[audited], f.Check)
+			case f.Severity.AtLeast(doctor.Warning) || f.Title == "" || f.Check == "":
+				t.Errorf("audited %v: %+v", audited, f)
+			}
+		}
+	}
+	if got, want := strings.Join(unknown[true], " "), "running-map beacon readers mysql-replication"; got != want {
+		t.Errorf("with the audit %s is unknown, wanted %s", got, want)
+	}
+	if got, want := strings.Join(unknown[false], " "), "redis-excess running-map beacon readers purge transactions mysql-replication redis-memory redis-persistence redis-slowlog redis-replication redis-state"; got != want {
+		t.Errorf("without the audit %s is unknown, wanted %s", got, want)
+	}
+	w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
+	for _, f := range doctor.Examine(t.Context(), &doctor.Exam{}) {
+		if f.Severity != doctor.Unknown {
+			t.Errorf("of nothing: %+v", f)
+		}
+	}
+}

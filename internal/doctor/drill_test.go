@@ -1,0 +1,348 @@
+package doctor_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+const drillPage = "../../docs/doctor.md"
+
+// A fault is planted, found by a check that names it, and healed, by what the finding says where cure is set.
+type fault struct {
+	name     string
+	check    string
+	says     string // in the finding
+	severity doctor.Severity
+	account  string // that finds it: worker or audit
+	plant    func(w *ward)
+	cure     bool // heal by the finding's own cure
+	heal     func(w *ward)
+}
+
+func onMySQL(statements ...string) func(*ward) { return func(w *ward) { w.sql(statements...) } }
+func onRedis(commands ...string) func(*ward) {
+	return func(w *ward) { w.do(strings.Join(commands, " ")) }
+}
+func setConfig(name, value string) func(*ward) { return onRedis("config set", name, value) }
+
+var drill = []fault{
+	{"a missing grant", "mysql-rights", "GRANT DELETE ON `shop`.cache_outbox TO 'unstale'@'%';", doctor.Critical, "worker",
+		onMySQL("REVOKE DELETE ON shop.cache_outbox FROM 'unstale'@'%'"), true, nil},
+	{"a missing ACL rule", "redis-rights", "ACL SETUSER unstale +unlink", doctor.Critical, "worker", onRedis("acl setuser unstale -unlink"), true, nil},
+	{"a lookup without its grant", "lookups", "GRANT SELECT ON", doctor.Critical, "worker",
+		onMySQL("REVOKE SELECT ON shop.product_categories FROM 'unstale'@'%'"), false, onMySQL("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'")},
+	{"no maxmemory", "redis-memory", "maxmemory is not set", doctor.Warning, "audit", setConfig("maxmemory", "0"), false, setConfig("maxmemory", "200mb")},
+	{"noeviction", "redis-memory", "evicts nothing", doctor.Critical, "audit", setConfig("maxmemory-policy", "noeviction"), false, setConfig("maxmemory-policy", "allkeys-lru")},
+	{"AOF on a cache", "redis-persistence", "append-only file", doctor.Warning, "audit", setConfig("appendonly", "yes"), false, setConfig("appendonly", "no")},
+	{"a dropped trigger", "capture", "a trigger is missing", doctor.Critical, "audit", (*ward).dropTrigger, false, (*ward).applyTriggers},
+	{"a long transaction", "transactions", "a transaction is open for long", doctor.Warning, "audit", (*ward).openTransaction, false, (*ward).endTransaction},
+	{"a table that somebody keeps open", "transactions", "KILL ", doctor.Critical, "audit", (*ward).jamTable, false, (*ward).endJam},
+	{"a prepared XA transaction", "transactions", "prepared for XA and wait", doctor.Warning, "audit", (*ward).prepareXA, false, (*ward).endXA},
+	{"no worker", "queue", "nobody carries them", doctor.Critical, "worker",
+		onMySQL("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)"), false, onMySQL("DELETE FROM shop.cache_outbox")},
+	{"a refused map", "reach", "the map is refused", doctor.Critical, "worker", (*ward).breakMap, false, (*ward).mendMap},
+	{"workers with another map", "running-map", "carried with another map", doctor.Warning, "worker", (*ward).settleElsewhere, false, onMySQL("DELETE FROM shop.cache_outbox_journal")},
+	{"a lagging replica of Redis", "redis-replication", "bytes behind", doctor.Warning, "audit", (*ward).lagReplica, false, (*ward).dropReplica},
+	{"a lagging replica of MySQL", "mysql-replication", "the replica is behind", doctor.Warning, "audit", (*ward).stopReplica, false, (*ward).startReplica},
+	{"the wrong database of MySQL", "schema", "there is one in shop", doctor.Critical, "worker", (*ward).wrongMySQL, false, func(w *ward) { w.exam.MySQL = w.mysql(worker, "shop") }},
+	{"an index that somebody dropped", "schema", "ADD KEY (due_at)", doctor.Warning, "worker", onMySQL("ALTER TABLE shop.cache_outbox_delayed DROP KEY due"), false, onMySQL("ALTER TABLE shop.cache_outbox_delayed ADD KEY due (due_at)")},
+	{"a trigger of somebody's own", "schema", "has the trigger", doctor.Warning, "audit",
+		onMySQL("CREATE TRIGGER shop.mine BEFORE INSERT ON shop.cache_outbox_delayed FOR EACH ROW SET NEW.trace = 'mine'"), false, onMySQL("DROP TRIGGER shop.mine")},
+	{"the wrong database of Redis", "beacon", "has never heard of the workers", doctor.Critical, "worker", (*ward).wrongRedis, false, (*ward).rightRedis},
+	{"data beside the cache", "redis-state", "db7 (keys=1)", doctor.Warning, "audit", func(w *ward) { w.set(7, "session:1") }, false, func(w *ward) { w.flush(7) }},
+	{"a worker that may do too much in Redis", "redis-excess", "FLUSHALL", doctor.Warning, "audit", onRedis("acl setuser unstale +flushall"), false, onRedis("acl setuser unstale -flushall")},
+	{"a worker that may do too much in MySQL", "mysql-excess", "DROP", doctor.Warning, "worker", onMySQL("GRANT DROP ON shop.* TO 'unstale'@'%'"), false, onMySQL("REVOKE DROP ON shop.* FROM 'unstale'@'%'")},
+	{"a slow command", "redis-slowlog", "the slowest DEBUG", doctor.Warning, "audit", (*ward).beSlow, false, onRedis("slowlog reset")},
+	{"small packets", "mysql-settings", "max_allowed_packet", doctor.Warning, "worker", onMySQL("SET GLOBAL max_allowed_packet = 1048576"), false, onMySQL("SET GLOBAL max_allowed_packet = 67108864")},
+	{"sessions that are not strict", "mysql-settings", "cut in silence", doctor.Warning, "worker",
+		onMySQL("SET @@GLOBAL.sql_mode = ''"), false, onMySQL("SET @@GLOBAL.sql_mode = 'STRICT_TRANS_TABLES'")},
+	{"a read-only server", "mysql-settings", "read-only", doctor.Critical, "worker", onMySQL("SET GLOBAL read_only = 1"), false, onMySQL("SET GLOBAL read_only = 0")},
+	{"few connections", "mysql-connections", "connection", doctor.Critical, "worker", (*ward).crowd, false, (*ward).disperse},
+	{"dead letters", "queue", "capture_failed: 1", doctor.Warning, "worker",
+		onMySQL(`INSERT INTO shop.cache_outbox_dead (entity, entity_id, created_at, first_id, reason, error, map_version) VALUES ('product', '1', UTC_TIMESTAMP(6), 0, 'capture_failed', 'x', '')`),
+		false, onMySQL("DELETE FROM shop.cache_outbox_dead")},
+}
+
+// TestDrill plants faults one after the other. Each is named by the check that docs/doctor.md says, while it is there and
+// not before or after, also without the accounts of the audit where the page says that it needs none.
+func TestDrill(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	testHealthy(w)
+	w.withAudit()
+	testCuts(w)
+	testExcess(w)
+	testElsewhere(w)
+	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
+	w.applyTriggers()
+	page, err := os.ReadFile(drillPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range drill {
+		if line := fmt.Sprintf("| %s | `%s` | %s | %s |", f.name, f.check, f.severity, f.account); !strings.Contains(string(page), line) {
+			t.Errorf("%s lacks the line %s", drillPage, line)
+		}
+		if before := find(w.examine(f.check), f.check, f.says); before != nil {
+			t.Errorf("%s: found before it is there: %+v", f.name, before)
+		}
+		f.plant(w)
+		mysql, redis := w.exam.AuditMySQL, w.exam.AuditRedis
+		if f.account == "worker" {
+			w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
+		}
+		got := find(w.examine(f.check), f.check, f.says)
+		w.exam.AuditMySQL, w.exam.AuditRedis = mysql, redis
+		if got == nil {
+			t.Fatalf("%s: not found: %+v", f.name, w.examine(f.check))
+		}
+		if got.Severity != f.severity || got.Evidence == "" || got.Cure == "" {
+			t.Errorf("%s: %+v", f.name, got)
+		}
+		switch {
+		case f.cure && strings.HasPrefix(got.Cure, "GRANT"):
+			w.sql(strings.Split(got.Cure, "\n")...)
+		case f.cure:
+			w.do(got.Cure)
+		default:
+			f.heal(w)
+		}
+		if after := find(w.examine(f.check), f.check, f.says); after != nil {
+			t.Errorf("%s: found after it is cured: %+v", f.name, after)
+		}
+	}
+}
+
+func (w *ward) capturer() *capture.Capturer {
+	return &capture.Capturer{DB: w.db.DB, Captures: w.exam.Map.Captures(), Notify: func(string) {}}
+}
+
+func (w *ward) applyTriggers() {
+	w.t.Helper()
+	if err := w.capturer().Apply(w.t.Context(), func(capture.Change) {}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) dropTrigger() {
+	w.t.Helper()
+	if err := w.capturer().Drop(w.t.Context(), func(capture.Existing) bool { return true }, func(capture.Existing) {}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) openTransaction() {
+	w.t.Helper()
+	tx, err := w.db.DB.BeginTx(w.t.Context(), nil)
+	if err == nil {
+		_, err = tx.ExecContext(w.t.Context(), "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '1')")
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tx = tx
+	w.sql(outlastCache)
+}
+
+// outlastCache waits in the server until its list of transactions is made anew: not within a tenth of a second after
+// somebody has read it.
+const outlastCache = "DO SLEEP(0.15)"
+
+func (w *ward) endTransaction() {
+	if err := w.tx.Rollback(); err != nil {
+		w.t.Error(err)
+	}
+	w.sql(outlastCache)
+}
+
+// jamTable reads the outbox in a transaction that stays open, and has an ALTER TABLE wait for it; without the audit's account, that
+// nobody can read the queue is critical too.
+func (w *ward) jamTable() {
+	t := w.t
+	t.Helper()
+	tx, err := w.db.DB.BeginTx(t.Context(), nil)
+	if err == nil {
+		_, err = tx.ExecContext(t.Context(), "SELECT COUNT(*) FROM cache_outbox")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tx, w.altered = tx, make(chan error, 1)
+	go func() {
+		_, err := w.db.DB.ExecContext(t.Context(), "ALTER TABLE cache_outbox COMMENT = 'x'")
+		w.altered <- err
+	}()
+	testenv.Eventually(t, "the ALTER TABLE to wait", func() bool {
+		waiting := 0
+		err := w.db.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock%'").Scan(&waiting)
+		return err == nil && waiting > 0
+	})
+	right := w.exam.MySQL
+	w.exam.MySQL = w.store(store.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", StatementTimeout: 2 * time.Second})
+	if f := find(w.examine("queue"), "queue", "a table of the outbox is locked"); f == nil || f.Severity != doctor.Critical {
+		t.Errorf("a queue that nobody can read is well: %+v", w.examine("queue"))
+	}
+	w.exam.MySQL = right
+}
+
+func (w *ward) endJam() {
+	w.t.Helper()
+	if err := errors.Join(w.tx.Rollback(), <-w.altered); err != nil {
+		w.t.Error(err)
+	}
+	w.sql("ALTER TABLE cache_outbox COMMENT = ''", outlastCache)
+}
+
+func (w *ward) prepareXA() {
+	w.t.Helper()
+	conn, err := w.db.DB.Conn(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, s := range []string{"XA START 'forgotten'", "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '1')", "XA END 'forgotten'", "XA PREPARE 'forgotten'"} {
+		if _, err := conn.ExecContext(w.t.Context(), s); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	_ = conn.Raw(func(any) error { return errors.New("bad") }) // whoever prepared it is gone
+}
+
+func (w *ward) endXA() { w.sql("XA ROLLBACK 'forgotten'", outlastCache) }
+
+func (w *ward) breakMap() { w.useMap("version: 1\nentities: {product: {keys: [\"a:{nobody}\"]}}\n") }
+
+func (w *ward) mendMap() {
+	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
+}
+
+// settleElsewhere leaves a batch of a worker that has another map.
+func (w *ward) settleElsewhere() {
+	w.sql("INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('web-1', 1, 'another', '', '')")
+}
+
+// lagReplica has a replica that stops, and writes what it lacks.
+func (w *ward) lagReplica() {
+	w.t.Helper()
+	w.do("acl setuser default on nopass ~* &* +@all")
+	replica := testenv.OwnRedis(w.t, "--replicaof", strings.Replace(w.redis.Addr(), ":", " ", 1))
+	testenv.Eventually(w.t, "the replica", func() bool {
+		return strings.Contains(w.admin.Info(w.t.Context(), "replication").Val(), "state=online")
+	})
+	if err := replica.Pause(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.replica = replica
+	for i := range 12 {
+		if err := w.admin.Set(w.t.Context(), fmt.Sprint("zahraah:large:", i), strings.Repeat("x", 1<<20), 0).Err(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *ward) dropReplica() {
+	w.t.Helper()
+	if err := errors.Join(w.replica.Resume(), w.replica.Kill()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.flush(0)
+	testenv.Eventually(w.t, "the replica to go", func() bool {
+		return strings.Contains(w.admin.Info(w.t.Context(), "replication").Val(), "connected_slaves:0")
+	})
+}
+
+// crowd opens thirty connections, and leaves room for four.
+func (w *ward) crowd() {
+	w.t.Helper()
+	for range 30 {
+		conn, err := w.db.DB.Conn(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.held = append(w.held, conn)
+	}
+	var name string
+	var open int
+	if err := w.db.DB.QueryRowContext(w.t.Context(), "SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &open); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sql(fmt.Sprint("SET GLOBAL max_connections = ", open+4))
+}
+
+func (w *ward) disperse() {
+	for _, conn := range w.held {
+		_ = conn.Close()
+	}
+	w.held = nil
+	w.sql("SET GLOBAL max_connections = 1000")
+}
+
+func (w *ward) wrongMySQL() {
+	w.sql("CREATE DATABASE shop_staging", "GRANT SELECT ON shop_staging.* TO 'unstale'@'%'")
+	w.exam.MySQL = w.mysql(worker, "shop_staging")
+}
+
+// wrongRedis has a worker settle a batch, and then asks another database.
+func (w *ward) wrongRedis() {
+	w.t.Helper()
+	options, err := keyspace.ParseURL(w.redis.URL(), false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k, err := keyspace.Open(keyspace.Options{Redis: options, BeaconTTL: patience})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer k.Close()
+	position, err := k.CheckBeacon(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.sql(fmt.Sprintf("INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body, epoch, beat) VALUES ('web-1', 1, '%s', '', '', '%s', %d)",
+		w.exam.Map.Version(), position.Epoch, position.N))
+	for _, check := range []string{"beacon", "running-map"} {
+		if f := w.examine(check); len(f) != 1 || f[0].Severity != doctor.OK {
+			w.t.Errorf("where the worker works: %+v", f)
+		}
+	}
+	w.exam.Redis = w.keys(worker, 3)
+}
+
+func (w *ward) rightRedis() { w.exam.Redis = w.keys(worker, 0) }
+
+func (w *ward) set(db int, key string) {
+	w.t.Helper()
+	conn := w.admin.Conn()
+	defer conn.Close()
+	err := errors.Join(conn.Select(w.t.Context(), db).Err(), conn.Set(w.t.Context(), key, "x", 0).Err(), conn.Select(w.t.Context(), 0).Err())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) flush(db int) {
+	w.t.Helper()
+	conn := w.admin.Conn()
+	defer conn.Close()
+	err := errors.Join(conn.Select(w.t.Context(), db).Err(), conn.FlushDB(w.t.Context()).Err(), conn.Select(w.t.Context(), 0).Err())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// beSlow is slow while the slow log is on: it is off otherwise, since the machine may be slow.
+func (w *ward) beSlow() {
+	for _, command := range []string{"config set slowlog-log-slower-than 10000", "debug sleep 0.05", "config set slowlog-log-slower-than 10000000"} {
+		w.do(command)
+	}
+}

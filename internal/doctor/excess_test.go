@@ -1,0 +1,168 @@
+package doctor_test
+
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// testExcess gives the worker's accounts, one after the other, what no worker needs: each is told, and none is by the accounts of the page.
+func testExcess(w *ward) {
+	w.t.Helper()
+	excessInRedis(w)
+	excessInMySQL(w)
+}
+
+// wantExcess checks that a check warns of all that was given.
+func (w *ward) wantExcess(check string, all ...string) {
+	w.t.Helper()
+	found := w.examine(check)
+	var told []string
+	for _, f := range found {
+		if f.Severity == doctor.Warning {
+			told = append(told, f.Evidence)
+		}
+	}
+	for _, one := range all {
+		if !strings.Contains(strings.Join(told, "\n"), one) {
+			w.t.Errorf("%s does not tell %s: %+v", check, one, found)
+		}
+	}
+}
+
+// testElsewhere has the audit look at another Redis, and at a replica: what is seen there is not well for it.
+func testElsewhere(w *ward) {
+	t := w.t
+	t.Helper()
+	right := w.exam.AuditRedis
+	other := testenv.OwnRedis(t)
+	admin := redis.NewClient(&redis.Options{Addr: other.Addr()})
+	defer admin.Close()
+	do := func(command string) {
+		t.Helper()
+		var args []any
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("acl setuser " + audit + " " + auditRules)
+	w.exam.AuditRedis = w.keysAt(other.Addr(), audit, 3) // another database than the worker's
+	check := func(says string, severity doctor.Severity) {
+		t.Helper()
+		if f := find(w.examine("reach"), "reach", says); f == nil || f.Severity != severity {
+			t.Errorf("reach does not tell %q: %+v", says, w.examine("reach"))
+		}
+		for _, check := range []string{"redis-excess", "redis-memory", "redis-persistence", "redis-slowlog", "redis-replication", "redis-state"} {
+			w.wantUnknown(check, says)
+		}
+	}
+	check("leads to another server than --redis-url", doctor.Warning)
+	w.do("acl setuser default on nopass ~* &* +@all")
+	do("replicaof " + strings.Replace(w.redis.Addr(), ":", " ", 1))
+	testenv.Eventually(t, "the replica to follow", func() bool {
+		f := find(w.examine("reach"), "reach", "a replica of it")
+		return f != nil && f.Severity == doctor.Info
+	})
+	check("a replica of it", doctor.Info)
+	if err := other.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.exam.AuditRedis = w.keys(audit, 3)
+	if all := w.examine("reach", "redis-persistence"); doctor.Worst(all).AtLeast(doctor.Unknown) {
+		t.Errorf("the workers' server is taken for another: %+v", all)
+	}
+	w.exam.AuditRedis = right
+	w.acl(audit, "-get")
+	w.wantUnknown("reach", "look for a mark")
+	w.acl(audit, "+get")
+	if n := w.admin.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d marks are left", n)
+	}
+}
+
+func excessInRedis(w *ward) {
+	give := func(rules string) { w.acl(worker, "reset "+workerRules(w.t)+" "+rules) }
+	for _, commands := range []string{
+		"migrate restore sort sync psync module|load failover cluster|info bgsave bgrewriteaof latency|reset info role config|set debug",
+		"keys flushall flushdb swapdb shutdown monitor replicaof acl|setuser save client|kill eval evalsha script|load function|load fcall del rename",
+	} {
+		give("+" + strings.ReplaceAll(commands, " ", " +"))
+		w.wantExcess("redis-excess", strings.Split(strings.ToUpper(commands), " ")...)
+	}
+	give("+@all")
+	w.wantExcess("redis-excess", "ACL|", "more")
+	give("+migrate ~sess:* &* %R~other:* (+get ~third:*)")
+	w.wantExcess("redis-excess", "MIGRATE", "~sess:*", "&*", "%R~other:*", "~third:*")
+	give("~*")
+	w.wantExcess("redis-excess", "~*")
+	give("~zahraah:[ab]*")
+	w.wantUnknown("redis-excess", "nobody can compare")
+	give("")
+	w.acl(audit, "-acl|getuser")
+	w.wantUnknown("redis-excess", "+acl|getuser")
+	w.acl(audit, "-command")
+	w.wantUnknown("redis-excess", "+command")
+	w.acl(audit, "+command +acl|getuser")
+	m := w.exam.Map
+	w.exam.Map = nil
+	w.wantUnknown("redis-excess", "give --map")
+	w.wantUnknown("mysql-excess", "without a map: SELECT on `shop`.`product_categories`")
+	w.exam.Map = m
+	for _, check := range []string{"redis-excess", "mysql-excess"} {
+		if all := w.examine(check); len(all) != 1 || all[0].Severity != doctor.OK {
+			w.t.Errorf("by the accounts of the page: %+v", all)
+		}
+	}
+}
+
+func excessInMySQL(w *ward) {
+	mysql := w.db.Flavor == servers.KindMySQL
+	w.sql("CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1", "CREATE ROLE idle", "GRANT DROP ON shop.cache_outbox_summaries TO idle")
+	var given, told []string
+	for _, g := range []struct{ right, on, told string }{
+		{"DELETE", "shop.cache_outbox_audit", "DELETE on `shop`.`cache_outbox_audit`"},
+		{"INSERT", "shop.cache_outbox_control", "INSERT on `shop`.`cache_outbox_control`"},
+		{"UPDATE", "shop.cache_outbox_dead", "UPDATE on `shop`.`cache_outbox_dead`"},
+		{"INSERT (entity)", "shop.cache_outbox", "INSERT (`entity`) on `shop`.`cache_outbox`"},
+		{"SELECT", "shop.products", "SELECT on `shop`.`products`"},
+		{"UPDATE", "shop.product_categories", "UPDATE on `shop`.`product_categories`"},
+		{"SELECT", "mysql.*", "SELECT on `mysql`.*"},
+		{"EXECUTE", "shop.*", "EXECUTE on `shop`.*"},
+		{"EXECUTE", "FUNCTION shop.f", "EXECUTE on FUNCTION `shop`.`f`"},
+		{"FILE", "*.*", "FILE"},
+	} {
+		given, told = append(given, g.right+" ON "+g.on), append(told, g.told)
+	}
+	for _, g := range given {
+		w.sql("GRANT " + g + " TO 'unstale'@'%'")
+	}
+	w.sql("GRANT SELECT ON shop.cache_outbox_version TO 'unstale'@'%' WITH GRANT OPTION", "GRANT idle TO 'unstale'@'%'")
+	w.exam.MySQL = w.mysql(worker, "shop")
+	w.wantExcess("mysql-excess", append(told, "GRANT OPTION on `shop`.`cache_outbox_version`")...)
+	w.wantUnknown("mysql-excess", "`idle`")
+	active := "SET DEFAULT ROLE idle TO 'unstale'@'%'"
+	if !mysql {
+		active = "SET DEFAULT ROLE idle FOR 'unstale'@'%'"
+	}
+	w.sql(active)
+	w.exam.MySQL = w.mysql(worker, "shop")
+	w.wantExcess("mysql-excess", "DROP on `shop`.`cache_outbox_summaries`")
+	cure := find(w.examine("mysql-excess"), "mysql-excess", "may do more").Cure
+	for line := range strings.Lines(cure) {
+		if strings.HasPrefix(line, "REVOKE ") && !strings.Contains(line, "DROP") {
+			w.sql(strings.TrimSpace(line))
+		}
+	}
+	w.sql("DROP ROLE idle", "DROP FUNCTION f")
+	w.exam.MySQL = w.mysql(worker, "shop")
+	if all := w.examine("mysql-excess"); len(all) != 1 || all[0].Severity != doctor.OK {
+		w.t.Errorf("after its own cure: %+v", all)
+	}
+}

@@ -1,0 +1,189 @@
+package doctor_test
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/migrations"
+)
+
+func TestMain(m *testing.M) {
+	keyspace.SetClientLog(nil)
+	testenv.Main(m)
+}
+
+// everything uses all that a map can.
+const everything = `version: 1
+publish: {channel: "cache:invalidate"}
+params:
+  category_id: {lookup: {by: [id], sql: "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"}}
+entities:
+  product:
+    params: [category_id]
+    keys: ["zahraah:product:{id}", "zahraah:home"]
+    patterns: ["zahraah:category:{category_id}:*"]
+    sets: ["tag:{id}"]
+    tags: ["product-{id}"]
+    hold: 1s
+`
+
+// A ward has servers of the test's own, with the accounts of a worker and of an audit, all of which have what they need.
+type ward struct {
+	t     testing.TB
+	db    *testenv.Database // by an administrator
+	redis *servers.Redis
+	admin *redis.Client
+	exam  doctor.Exam
+
+	tx       *sql.Tx           // of a fault
+	held     []*sql.Conn       // of a fault
+	altered  chan error        // of a fault: an ALTER TABLE is over
+	replica  *servers.Redis    // of a fault
+	follower *testenv.Database // of a fault, a replica of MySQL
+}
+
+const patience = time.Minute
+
+const worker, audit = "unstale", "unstale_audit"
+
+func newWard(t testing.TB, redisArgs ...string) *ward {
+	t.Helper()
+	w := &ward{t: t, db: testenv.OwnDatabase(t, "--log-bin=changes"), redis: testenv.OwnRedis(t, append([]string{"--enable-debug-command", "local", "--repl-diskless-sync-delay", "0", "--slowlog-log-slower-than", "10000000", "--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"}, redisArgs...)...)}
+	if _, err := migrations.Up(t.Context(), w.db.DB); err != nil {
+		t.Fatal(err)
+	}
+	w.sql("CREATE TABLE product_categories (product_id INT, category_id INT)", "CREATE TABLE products (id INT PRIMARY KEY, name TEXT)")
+	for _, user := range []string{worker, audit} {
+		w.sql("CREATE USER '" + user + "'@'%' IDENTIFIED BY 'secret'")
+	}
+	for _, rights := range doctor.WorkerRights {
+		w.sql("GRANT " + strings.Join(rights.Rights, ", ") + " ON shop." + rights.Table + " TO 'unstale'@'%'")
+	}
+	w.sql("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'", "GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%'")
+	if w.db.Flavor == servers.KindMariaDB {
+		w.sql("GRANT PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO 'unstale_audit'@'%'")
+	} else {
+		w.sql("GRANT PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO 'unstale_audit'@'%'", "GRANT SELECT ON performance_schema.data_locks TO 'unstale_audit'@'%'",
+			"GRANT SELECT ON performance_schema.metadata_locks TO 'unstale_audit'@'%'", "GRANT SELECT ON performance_schema.threads TO 'unstale_audit'@'%'")
+	}
+	w.admin = redis.NewClient(&redis.Options{Addr: w.redis.Addr()})
+	t.Cleanup(func() { _ = w.admin.Close() })
+	w.acl(worker, "reset "+workerRules(t))
+	w.acl(audit, "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:*")
+	w.exam = doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}
+	w.exam.MySQL, w.exam.Redis = w.mysql(worker, "shop"), w.keys(worker, 0)
+	w.useMap(everything)
+	return w
+}
+
+// sql runs statements as an administrator.
+func (w *ward) sql(statements ...string) {
+	w.t.Helper()
+	for _, s := range statements {
+		if _, err := w.db.DB.ExecContext(w.t.Context(), s); err != nil {
+			w.t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// acl changes an account of Redis.
+func (w *ward) acl(user, rules string) {
+	w.t.Helper()
+	w.do("acl setuser " + user + " " + rules)
+}
+
+// do runs a command of Redis as an administrator.
+func (w *ward) do(command string) {
+	w.t.Helper()
+	var args []any
+	for _, word := range strings.Fields(command) {
+		args = append(args, strings.Trim(word, `"`))
+	}
+	if err := w.admin.Do(w.t.Context(), args...).Err(); err != nil {
+		w.t.Fatalf("%s: %v", command, err)
+	}
+}
+
+func (w *ward) mysql(user, database string) *store.Store {
+	w.t.Helper()
+	return w.store(store.Config{MySQL: w.dsn(user, database), Worker: "doctor"})
+}
+
+func (w *ward) dsn(user, database string) *mysql.Config {
+	w.t.Helper()
+	c, err := mysql.ParseDSN(w.db.DSN)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c.User, c.Passwd, c.DBName = user, "secret", database
+	return c
+}
+
+func (w *ward) store(c store.Config) *store.Store {
+	w.t.Helper()
+	s, err := store.Open(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (w *ward) keys(user string, db int) *keyspace.Keyspace {
+	w.t.Helper()
+	return w.keysAt(w.redis.Addr(), user, db)
+}
+
+func (w *ward) keysAt(addr, user string, db int) *keyspace.Keyspace {
+	w.t.Helper()
+	options, err := keyspace.ParseURL(fmt.Sprintf("redis://%s:secret@%s/%d", user, addr, db), false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k, err := keyspace.Open(keyspace.Options{Redis: options, Timeout: 5 * time.Second})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func (w *ward) useMap(src string) {
+	w.t.Helper()
+	w.exam.Map, w.exam.MapError = invalidation.Parse("map.yaml", []byte(src), func(string) (string, bool) { return "", false })
+}
+
+// withAudit gives the exam the accounts of the audit.
+func (w *ward) withAudit() *ward {
+	w.exam.AuditMySQL, w.exam.AuditRedis = w.mysql(audit, "shop"), w.keys(audit, 0)
+	return w
+}
+
+// examine returns the findings of some checks, or of all.
+func (w *ward) examine(checks ...string) []doctor.Finding {
+	w.t.Helper()
+	exam := w.exam
+	return doctor.Examine(w.t.Context(), &exam, checks...)
+}
+
+// find returns the finding of a check that says a text, unless all is well.
+func find(all []doctor.Finding, check, text string) *doctor.Finding {
+	for i, f := range all {
+		if f.Check == check && f.Severity != doctor.OK && strings.Contains(f.Title+"\n"+f.Evidence+"\n"+f.Cure, text) {
+			return &all[i]
+		}
+	}
+	return nil
+}

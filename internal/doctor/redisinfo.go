@@ -1,0 +1,107 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An info is what INFO says of one master.
+type info struct {
+	addr   string
+	client *redis.Client
+	values map[string]string
+	untold []string // what was asked for and is not there: who runs a Redis for others may hide some of it
+}
+
+// read adds the answer for a section.
+func (i *info) read(section, text string) {
+	titled := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			i.values[name] = value
+		}
+		titled = titled || strings.EqualFold(line, "# "+section)
+	}
+	if !titled {
+		i.untold = append(i.untold, "the section "+section)
+	}
+}
+
+// value is "" where it is not told.
+func (i *info) value(name string) string {
+	v, told := i.values[name]
+	if !told {
+		i.untold = append(i.untold, name)
+	}
+	return v
+}
+
+// number is 0 where it is not told.
+func (i *info) number(name string) float64 {
+	n, err := strconv.ParseFloat(i.values[name], 64)
+	if err != nil {
+		i.untold = append(i.untold, name)
+	}
+	return n
+}
+
+// judge is what look says of it. Nothing is well of which something is not told.
+func (i *info) judge(look func(*info) []Finding) []Finding {
+	all := look(i)
+	if len(i.untold) == 0 {
+		return all
+	}
+	slices.Sort(i.untold)
+	all = slices.DeleteFunc(all, func(f Finding) bool { return f.Severity == OK })
+	return append(all, unseen(i.addr+": what goes by "+strings.Join(slices.Compact(i.untold), ", "), errors.New("its INFO does not tell"), "ask who runs this Redis"))
+}
+
+// eachMaster asks each master of the audited Redis for sections of INFO, and calls look with the answer.
+func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sections ...string) (all []Finding, err error) {
+	return onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
+		i := &info{addr: addr, client: c, values: map[string]string{}}
+		for _, section := range sections {
+			text, err := c.Info(ctx, section).Result()
+			if err != nil {
+				return nil, fmt.Errorf("ask for INFO %s: %w", section, err)
+			}
+			i.read(section, text)
+		}
+		return i.judge(look), nil
+	})
+}
+
+// onMasters looks at each master of a Redis. Of one that does not answer nothing is known.
+func onMasters(ctx context.Context, e *Exam, n need, look func(c *redis.Client, addr string) ([]Finding, error)) (all []Finding, err error) {
+	on := e.Redis
+	if n == auditRedis {
+		on = e.AuditRedis
+	}
+	err = on.EachMaster(ctx, func(c *redis.Client) error {
+		addr := c.Options().Addr
+		if addr == "FailoverClient" { // the client library's word
+			addr = "Sentinel's master"
+		}
+		if err := e.away[n][addr]; err != nil {
+			all = append(all, unseen(addr+": it does not answer", err, notReached))
+			return nil
+		}
+		some, err := look(c, addr)
+		all = append(all, some...)
+		if err != nil {
+			all = append(all, unseen(addr+": it could not be looked at", err, ""))
+		}
+		return ctx.Err()
+	})
+	return all, err
+}
+
+// megabytes writes a size.
+func megabytes(n float64) string { return fmt.Sprintf("%.0f MB", n/1e6) }

@@ -1,0 +1,55 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+const (
+	mostFragmentation  = 1.5
+	leastForFragments  = 100e6  // bytes: below that the ratio tells nothing, an empty Redis shows 19
+	leastHitRatio      = 0.8    // below it is a fault to look into
+	leastForHits       = 10_000 // reads
+	whyMaxmemory       = "without a limit Redis grows until the system ends it"
+	cureMaxmemory      = "set maxmemory in its configuration, and maxmemory-policy allkeys-lru or allkeys-lfu"
+	curePolicy         = "set maxmemory-policy allkeys-lru or allkeys-lfu in its configuration"
+	policyNoeviction   = "noeviction"
+	policyBeginsOfKeys = "allkeys-"
+)
+
+func redisMemory(ctx context.Context, e *Exam) ([]Finding, error) {
+	return eachMaster(ctx, e, memoryOf, "memory", "stats")
+}
+
+func memoryOf(i *info) (all []Finding) {
+	add := func(s Severity, title, evidence, cure string) {
+		all = append(all, found(s, title, i.addr+": "+evidence, cure))
+	}
+	limit, used, policy := i.number("maxmemory"), i.number("used_memory"), i.value("maxmemory_policy")
+	switch {
+	case limit == 0:
+		add(Warning, "maxmemory is not set: "+whyMaxmemory, "maxmemory 0, policy "+policy+", used "+megabytes(used), cureMaxmemory)
+	case policy == policyNoeviction:
+		add(Critical, "the cache evicts nothing: once full it refuses writes, those of the workers' beacons too, and rows wait",
+			fmt.Sprintf("maxmemory-policy noeviction, used %s of %s", megabytes(used), megabytes(limit)), curePolicy)
+	case !strings.HasPrefix(policy, policyBeginsOfKeys):
+		add(Warning, "the cache evicts only some keys, and may refuse writes while others fill it", "maxmemory-policy "+policy, curePolicy)
+	}
+	if ratio := i.number("mem_fragmentation_ratio"); ratio > mostFragmentation && used > leastForFragments {
+		add(Warning, "memory is fragmented", fmt.Sprintf("ratio %.2f at %s", ratio, megabytes(used)), "set activedefrag yes, or restart it at a quiet hour")
+	}
+	hits, misses := i.number("keyspace_hits"), i.number("keyspace_misses")
+	if reads := hits + misses; reads >= leastForHits && hits/reads < leastHitRatio {
+		add(Warning, "the hit ratio is low", fmt.Sprintf("%.2f of %.0f reads since its start", hits/reads, reads),
+			"look for keys that are stored and never read, and for short times to live: unstale doctor --keys")
+	}
+	if len(all) == 0 {
+		ratio := "too few reads to tell a hit ratio"
+		if hits+misses >= leastForHits {
+			ratio = fmt.Sprintf("hit ratio %.2f", hits/(hits+misses))
+		}
+		all = append(all, well("%s: %s used of %s, policy %s, %.0f keys evicted, %s", i.addr, megabytes(used), megabytes(limit), policy, i.number("evicted_keys"), ratio))
+	}
+	return all
+}

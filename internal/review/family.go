@@ -1,0 +1,160 @@
+package review
+
+import (
+	"strings"
+	"unicode"
+)
+
+const (
+	// maxBranches is how many names a part may have before it counts as an id.
+	maxBranches = 24
+	// maxParts is how many parts of a name tell families apart.
+	maxParts = 8
+	// maxNodes bounds all families together: beyond it a new part counts as an id.
+	maxNodes = 4096
+)
+
+// anyPart stands for ids in the name of a family.
+const anyPart = "*"
+
+// A tree files names by their parts, and finds by itself which parts are ids: those with a digit or with much text in
+// them, and those that have many names.
+type tree struct {
+	root  node
+	nodes int
+	full  bool // maxNodes has made one of names that are not alike
+}
+
+type node struct {
+	children map[string]*node
+	folded   bool     // all children are one, of ids
+	figures  *Figures // nil: no name ends here
+}
+
+// parts splits a name at colons.
+func parts(name string) []string {
+	list := strings.SplitN(name, ":", maxParts)
+	for i, p := range list {
+		if isID(p) || i == maxParts-1 && strings.Contains(p, ":") {
+			list[i] = anyPart
+		}
+	}
+	return list
+}
+
+// isID reports whether a part looks like an id: it has a digit, or nothing that one reads as a word.
+func isID(part string) bool {
+	const longest = 24
+	return len(part) > longest || strings.ContainsFunc(part, unicode.IsDigit) || part == anyPart
+}
+
+// file returns the figures of the family of a name, which may be new.
+func (t *tree) file(name string) *Figures {
+	n := &t.root
+	for _, part := range parts(name) {
+		n = t.step(n, part)
+	}
+	if n.figures == nil {
+		n.figures = &Figures{}
+	}
+	return n.figures
+}
+
+// step goes to the child for a part, and makes ids of all children when they are too many.
+func (t *tree) step(n *node, part string) *node {
+	if n.folded {
+		return n.children[anyPart]
+	}
+	if c, ok := n.children[part]; ok {
+		return c
+	}
+	t.full = t.full || t.nodes >= maxNodes
+	if len(n.children) >= maxBranches || t.nodes >= maxNodes && len(n.children) > 0 {
+		t.fold(n)
+		return n.children[anyPart]
+	}
+	if t.nodes >= maxNodes {
+		part, n.folded = anyPart, true
+	}
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	c := &node{}
+	n.children[part] = c
+	t.nodes++
+	return c
+}
+
+// fold makes one child of all.
+func (t *tree) fold(n *node) {
+	all := &node{}
+	for _, c := range n.children {
+		t.merge(all, c)
+	}
+	t.nodes -= len(n.children) - 1
+	n.children, n.folded = map[string]*node{anyPart: all}, true
+}
+
+// merge adds what is at and below another node.
+func (t *tree) merge(into, from *node) {
+	if from.figures != nil {
+		if into.figures == nil {
+			into.figures = &Figures{}
+		}
+		into.figures.add(from.figures)
+	}
+	for part, child := range from.children {
+		if into.children == nil {
+			into.children = map[string]*node{}
+		}
+		if have, ok := into.children[part]; ok {
+			t.merge(have, child)
+			t.nodes--
+		} else {
+			into.children[part] = child
+		}
+	}
+	if into.folded = into.folded || from.folded; len(into.children) > maxBranches || into.folded && len(into.children) > 1 {
+		t.fold(into)
+	}
+}
+
+// find returns the families that a name, or a pattern of names, may belong to.
+func (t *tree) find(name string) (found []*Figures) {
+	nodes := []*node{&t.root}
+	for _, part := range parts(name) {
+		var next []*node
+		for _, n := range nodes {
+			for label, c := range n.children {
+				if part == anyPart || label == part || label == anyPart {
+					next = append(next, c)
+				}
+			}
+		}
+		nodes = next
+	}
+	for _, n := range nodes {
+		if n.figures != nil {
+			found = append(found, n.figures)
+		}
+	}
+	return found
+}
+
+// each calls visit with each family, in no order.
+func (t *tree) each(visit func(name string, f *Figures)) {
+	var walk func(n *node, name string)
+	walk = func(n *node, name string) {
+		if n.figures != nil {
+			visit(name, n.figures)
+		}
+		for part, c := range n.children {
+			below := part
+			if n != &t.root {
+				below = name + ":" + part
+			}
+			walk(c, below)
+		}
+	}
+	walk(&t.root, "")
+}

@@ -1,0 +1,77 @@
+package review
+
+import (
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+)
+
+const (
+	// largeValue is what is worth to be told: it takes a millisecond or so on the wire, and everybody waits.
+	largeValue = 100 << 10
+	// longTTL is that of a database rather than of a cache.
+	longTTL = 24 * time.Hour
+)
+
+// Figures are what is known of the keys of a family.
+type Figures struct {
+	Keys        int64         `json:"keys"`
+	Bytes       int64         `json:"bytes"`
+	Largest     int64         `json:"largest_bytes"`
+	LargestKey  Name          `json:"largest_key,omitempty"`
+	Large       int64         `json:"large"`       // of more than 100 KiB
+	Eternal     int64         `json:"without_ttl"` // keys
+	EternalKey  Name          `json:"without_ttl_key,omitempty"`
+	Long        int64         `json:"ttl_above_a_day"` // keys
+	LongestTTL  time.Duration `json:"-"`
+	Hottest     int64         `json:"hottest_freq"` // 0 to 255, logarithmic; -1: not told
+	HottestKey  Name          `json:"hottest_key,omitempty"`
+	Invalidated bool          `json:"invalidated"` // by the journal
+}
+
+// note adds a key.
+func (f *Figures) note(i *keyspace.KeyInfo) {
+	one := Figures{Keys: 1, Bytes: max(i.Bytes, 0), Largest: i.Bytes, LargestKey: Name(i.Name), Hottest: i.Freq}
+	if i.Freq >= 0 {
+		one.HottestKey = Name(i.Name)
+	}
+	if i.Bytes > largeValue {
+		one.Large = 1
+	}
+	switch {
+	case i.TTL == keyspace.NoTTL:
+		one.Eternal, one.EternalKey = 1, Name(i.Name)
+	case i.TTL > longTTL:
+		one.Long = 1
+	}
+	one.LongestTTL = i.TTL
+	if f.Keys == 0 {
+		*f = one
+		return
+	}
+	f.add(&one)
+}
+
+// add adds another family.
+func (f *Figures) add(o *Figures) {
+	if f.Keys == 0 {
+		*f = *o
+		return
+	}
+	f.Keys += o.Keys
+	f.Bytes += o.Bytes
+	f.Large += o.Large
+	f.Eternal += o.Eternal
+	f.Long += o.Long
+	f.LongestTTL = max(f.LongestTTL, o.LongestTTL)
+	f.Invalidated = f.Invalidated || o.Invalidated
+	if o.Largest > f.Largest {
+		f.Largest, f.LargestKey = o.Largest, o.LargestKey
+	}
+	if o.Hottest > f.Hottest {
+		f.Hottest, f.HottestKey = o.Hottest, o.HottestKey
+	}
+	if f.EternalKey == "" {
+		f.EternalKey = o.EternalKey
+	}
+}

@@ -1,0 +1,270 @@
+package review
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/keyspace"
+)
+
+// A Report is a review that is over.
+type Report struct {
+	Walked   Walked           `json:"walked"`
+	Findings []doctor.Finding `json:"findings"`
+	Names    []Breach         `json:"names"`    // that break the grammar
+	Biggest  []Family         `json:"biggest"`  // families by memory, or by keys where that is not known
+	Hottest  []Family         `json:"hottest"`  // by their most used key; empty where that is not known
+	Families int              `json:"families"` // that there are
+}
+
+// Walked says of what a Report is.
+type Walked struct {
+	Keys    int64  `json:"keys"`
+	Total   int64  `json:"total"` // 0: not known
+	All     bool   `json:"all"`
+	Stopped string `json:"stopped,omitempty"` // why it ended early
+}
+
+// mostFamilies is how many of them a list has.
+const mostFamilies = 15
+
+// Report tells what was seen. err is what ended the walk.
+func (r *Review) Report(w keyspace.Walked, err error) *Report {
+	families := r.families()
+	if r.NoNames {
+		for i := range families {
+			f := &families[i]
+			f.LargestKey, f.EternalKey, f.HottestKey = "", "", ""
+			if f.Entity == "" && !f.Own { // its name is made of those of its keys
+				f.Name = anyPart
+			}
+		}
+	}
+	out := &Report{
+		Walked: Walked{Keys: w.Seen, Total: w.Total, All: w.All}, Names: r.broken.list(), Families: len(families),
+		Biggest: families[:min(len(families), mostFamilies)], Hottest: []Family{},
+	}
+	if out.Biggest == nil {
+		out.Biggest = []Family{}
+	}
+	for i := range out.Names {
+		if r.NoNames {
+			out.Names[i].Example = ""
+		}
+	}
+	if err != nil {
+		out.Walked.Stopped = err.Error()
+	}
+	hot := slices.Clone(families)
+	slices.SortStableFunc(hot, func(a, b Family) int { return cmp.Compare(b.Hottest, a.Hottest) })
+	for _, f := range hot[:min(len(hot), mostFamilies)] {
+		if f.Hottest >= 0 {
+			out.Hottest = append(out.Hottest, f)
+		}
+	}
+	for _, check := range []func(keyspace.Walked, []Family) []doctor.Finding{r.coverage, r.eternal, r.large, r.unreached, r.missing, r.database, r.grammar} {
+		out.Findings = append(out.Findings, check(w, families)...)
+	}
+	for i := range out.Findings {
+		if f := &out.Findings[i]; !w.All && f.Severity == doctor.OK { // of the others nobody knows
+			f.Severity, f.Title = doctor.Unknown, "of the keys that were looked at: "+f.Title
+		}
+	}
+	doctor.Sort(out.Findings)
+	return out
+}
+
+func finding(check string, s doctor.Severity, title, evidence, cure string) []doctor.Finding {
+	return []doctor.Finding{{Check: check, Severity: s, Title: title, Evidence: evidence, Cure: cure}}
+}
+
+// coverage says what the account and Redis did not let be seen.
+func (r *Review) coverage(w keyspace.Walked, _ []Family) (all []doctor.Finding) {
+	if len(w.Denied) > 0 {
+		all = append(all, finding("seen", doctor.Unknown, "some of what is to be told of keys", r.denied(w),
+			r.grant(w))...)
+	}
+	if r.unknown.full {
+		all = append(all, finding("families", doctor.Unknown, "the families of names that came late", fmt.Sprintf("there are more than %d parts of names, and further ones stand together as %s", maxNodes, anyPart),
+			"put the kind of a value before its id in names, and name in the map what belongs together")...)
+	}
+	if w.NoLFU {
+		all = append(all, finding("hottest", doctor.Unknown, "which keys are used most", "maxmemory-policy is not one of -lfu, so Redis does not count", "set allkeys-lfu, if you want to know")...)
+	} else if lacks(w, "+object|freq") {
+		all = append(all, finding("hottest", doctor.Unknown, "which keys are used most", r.denied(w), r.grant(w))...)
+	}
+	if len(w.Away) > 0 {
+		all = append(all, finding("seen", doctor.Unknown, "keys of masters that do not answer", strings.Join(w.Away, ", "), "bring them back, and look again")...)
+	}
+	if !w.All {
+		all = append(all, finding("seen", doctor.Unknown, "the keys that were not looked at", fmt.Sprintf("%d of %s were", w.Seen, total(w.Total)), "raise --sample, and let it end")...)
+	}
+	return all
+}
+
+// lacks reports whether the walk could not ask for a detail.
+func lacks(w keyspace.Walked, rule string) bool { return slices.Contains(w.Untold, rule) }
+
+// denied is what the account lacks, for evidence.
+func (r *Review) denied(w keyspace.Walked) string {
+	text := "the account lacks " + strings.Join(w.Denied, " ")
+	if w.Hidden > 0 {
+		text += fmt.Sprintf(": it may not read %d of %d keys%s", w.Hidden, w.Seen, r.suchAs(quoted(Name(w.HiddenName))))
+	}
+	return text
+}
+
+// grant gives the account what it lacks.
+func (r *Review) grant(w keyspace.Walked) string {
+	return "ACL SETUSER " + cmp.Or(r.User, "default") + " " + strings.Join(w.Denied, " ")
+}
+
+// suchAs is an example, if names are to be told.
+func (r *Review) suchAs(example string) string {
+	if r.NoNames {
+		return ""
+	}
+	return ", such as " + example
+}
+
+// ofSome adds to what was found that of some keys, or of all, a detail was not told.
+func (r *Review) ofSome(w keyspace.Walked, rule, what string, found []doctor.Finding) []doctor.Finding {
+	if !lacks(w, rule) {
+		return found
+	}
+	rest := finding(found[0].Check, doctor.Unknown, what, r.denied(w), r.grant(w))
+	if found[0].Severity != doctor.OK {
+		return append(found, rest...)
+	}
+	if !slices.Contains(w.Denied, rule) && w.Hidden < w.Seen {
+		rest[0].Evidence += "\nof the keys that it may read: " + found[0].Title
+	}
+	return rest
+}
+
+// total writes how many keys there are.
+func total(n int64) string {
+	if n == 0 {
+		return "an unknown number"
+	}
+	return fmt.Sprintf("about %d", n)
+}
+
+// eternal finds keys without a time to live.
+func (r *Review) eternal(w keyspace.Walked, families []Family) []doctor.Finding {
+	return r.ofSome(w, "+pttl", "keys without a time to live", r.offenders("ttl", families, func(f *Family) int64 { return f.Eternal }, func(f *Family) string { return quoted(f.EternalKey) },
+		"keys without a time to live: %d. What is missed once stays stale for ever, and memory fills", "set one wherever they are stored, with jitter", "every key has a time to live"))
+}
+
+// large finds oversized values.
+func (r *Review) large(w keyspace.Walked, families []Family) []doctor.Finding {
+	return r.ofSome(w, "+memory|usage", "values that are too large", r.offenders("size", families, func(f *Family) int64 { return f.Large }, func(f *Family) string { return fmt.Sprintf("%s, %d bytes", quoted(f.LargestKey), f.Largest) },
+		"values larger than 100 KiB: %d. Each read holds everybody else up", "split them, leave out what nobody reads, or compress them", "no value is larger than 100 KiB"))
+}
+
+// offenders is a warning about the families with some keys of a kind, the most first. title is given their number.
+func (r *Review) offenders(check string, families []Family, n func(*Family) int64, example func(*Family) string, title, cure, well string) []doctor.Finding {
+	var those []Family
+	total := int64(0)
+	for _, f := range families {
+		if n(&f) > 0 && !f.Own {
+			those = append(those, f)
+			total += n(&f)
+		}
+	}
+	if total == 0 {
+		return finding(check, doctor.OK, well, "", "")
+	}
+	slices.SortStableFunc(those, func(a, b Family) int { return cmp.Compare(n(&b), n(&a)) })
+	var lines []string
+	for _, f := range those[:min(len(those), 5)] {
+		lines = append(lines, fmt.Sprintf("%d of %s", n(&f), quoted(f.Name))+r.suchAs(example(&f)))
+	}
+	if more := len(those) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and of %d more families", more))
+	}
+	return finding(check, doctor.Warning, fmt.Sprintf(title, total), strings.Join(lines, "\n"), cure)
+}
+
+// unreached finds keys that no entity of the map can invalidate.
+func (r *Review) unreached(w keyspace.Walked, families []Family) []doctor.Finding {
+	if r.noMap != nil {
+		return finding("reach", doctor.Unknown, "keys that no entity of the map reaches", r.noMap.Error(), "give --map")
+	}
+	those := r.offenders("reach", families, func(f *Family) int64 {
+		if f.Entity != "" {
+			return 0
+		}
+		return f.Keys
+	}, func(f *Family) string { return quoted(f.LargestKey) },
+		"keys that no entity of the map reaches: %d. A write leaves them stale", "name them in the map, or see that no write concerns them", "every key is reached by an entity of the map")
+	if r.indirect() && those[0].Severity == doctor.Warning {
+		those[0].Severity = doctor.Unknown
+		those[0].Title += ", unless they are members of index sets or have tags, which their names do not tell"
+	}
+	return those
+}
+
+// missing finds entities that have no keys.
+func (r *Review) missing(w keyspace.Walked, _ []Family) []doctor.Finding {
+	absent := r.absent()
+	switch {
+	case r.noMap != nil:
+		return nil
+	case len(absent) == 0:
+		return finding("entities", doctor.OK, "every entity of the map that makes names has keys", "", "")
+	case !w.All:
+		return finding("entities", doctor.Unknown, "whether some entities have keys at all", "none was seen of "+strings.Join(absent, ", "), "raise --sample")
+	}
+	return finding("entities", doctor.Warning, "entities of the map have no keys: do readers call them something else?", strings.Join(absent, ", "),
+		"compare the map's names with those that readers use; 'unstale map explain' shows what a row makes")
+}
+
+// database finds caches that live for long and that nothing invalidates.
+func (r *Review) database(w keyspace.Walked, families []Family) []doctor.Finding {
+	const what = "keys that live for more than a day and were never invalidated"
+	const cure = "shorten the time to live, invalidate them, or keep them where nothing is evicted"
+	those := r.offenders("database", families, func(f *Family) int64 {
+		if f.Invalidated {
+			return 0
+		}
+		return f.Long
+	}, func(f *Family) string { return "one for " + f.LongestTTL.Round(time.Hour).String() }, what+": %d. A cache that is used as a database?", cure, "what lives for more than a day is invalidated")
+	byOthers := slices.ContainsFunc(families, func(f Family) bool { return f.Long > 0 && !f.Invalidated && f.Entity == "" && !f.Own })
+	if those[0].Severity == doctor.Warning && r.indirect() && byOthers {
+		those[0].Severity = doctor.Unknown
+		those[0].Title += " Members of index sets, and what has tags, the journal does not name"
+	}
+	if those[0].Severity == doctor.Warning && !r.journal.read {
+		err := r.journal.err
+		if err == nil {
+			err = errNoJournal
+		}
+		those[0].Severity = doctor.Unknown
+		those[0].Evidence += "\nthe journal was not read, or not all of it: " + err.Error()
+	} else if those[0].Severity == doctor.Warning {
+		reach := "it is empty"
+		if r.journal.since != nil {
+			reach = "it goes back to " + r.journal.since.Format(time.RFC3339)
+		}
+		those[0].Evidence += "\nby the journal: " + reach
+	}
+	return r.ofSome(w, "+pttl", what, those)
+}
+
+// grammar is advice.
+func (r *Review) grammar(keyspace.Walked, []Family) []doctor.Finding {
+	list := r.broken.list()
+	if len(list) == 0 {
+		return finding("names", doctor.OK, "all names follow the grammar", "", "")
+	}
+	var lines []string
+	for _, b := range list {
+		lines = append(lines, fmt.Sprintf("%d with %s", b.Keys, b.Rule)+r.suchAs(quoted(b.Example)))
+	}
+	return finding("names", doctor.Info, "some names do not follow the grammar: lower case, : or _ between parts, 64 bytes at most", strings.Join(lines, "\n"), "advice: name new ones so")
+}

@@ -1,0 +1,123 @@
+package review
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/match"
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
+)
+
+// A Review collects what a walk sees. Not safe for concurrent use.
+type Review struct {
+	User    string // of the account in Redis, for cures; "": the default one
+	NoNames bool   // tell no names of keys, nor of families that the map does not name
+
+	names   []invalidation.MapName
+	matcher *match.Matcher
+	mapped  []Figures // of names
+	unknown tree      // of names that no entity of the map reaches
+	own     []Figures // of ours
+	broken  breaches
+	journal journalRead
+	noMap   error // why there is no map; nil: there is one
+}
+
+// ours are names that unstale and its readers make: what they are, and how they begin.
+var ours = []struct{ what, prefix string }{
+	{"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", "unstale:beacon:"}, {"sets that are taken apart", "unstale:set:"},
+}
+
+// New returns an empty review. Without a map, for the reason that noMap is, nobody knows which keys are reached.
+func New(m *invalidation.Map, noMap error) *Review {
+	r := &Review{own: make([]Figures, len(ours))}
+	switch {
+	case m != nil:
+		r.names = m.Names()
+	case noMap == nil:
+		r.noMap = errors.New("there is no map")
+	default:
+		r.noMap = noMap
+	}
+	globs := make([]string, len(r.names))
+	for i, n := range r.names {
+		globs[i] = n.Glob
+	}
+	r.matcher = match.New(globs, func(int, error) {}) // which Names cannot make
+	r.mapped = make([]Figures, len(r.names))
+	return r
+}
+
+// Note adds keys.
+func (r *Review) Note(keys []keyspace.KeyInfo) {
+	for i := range keys {
+		k := &keys[i]
+		if own := slices.IndexFunc(ours, func(o struct{ what, prefix string }) bool { return strings.HasPrefix(k.Name, o.prefix) }); own >= 0 {
+			r.own[own].note(k)
+			continue
+		}
+		r.broken.note(k.Name)
+		if at := r.matcher.First(k.Name); at >= 0 {
+			r.mapped[at].note(k)
+			continue
+		}
+		r.unknown.file(k.Name).note(k)
+	}
+}
+
+// A Family is the keys whose names differ in ids alone.
+type Family struct {
+	Name    Name   `json:"name"`
+	Entity  string `json:"entity,omitempty"` // that reaches it
+	Own     bool   `json:"own,omitempty"`    // unstale's
+	Kind    string `json:"kind,omitempty"`   // of the map's name
+	Figures `json:"figures"`
+}
+
+// families are all, the biggest first.
+func (r *Review) families() (all []Family) {
+	for i, f := range r.mapped {
+		if f.Keys > 0 {
+			all = append(all, Family{Name: Name(r.names[i].Text), Entity: r.names[i].Entity, Kind: string(r.names[i].Kind), Figures: f})
+		}
+	}
+	r.unknown.each(func(name string, f *Figures) { all = append(all, Family{Name: Name(name), Figures: *f}) })
+	for i, f := range r.own {
+		if f.Keys > 0 {
+			all = append(all, Family{Name: Name(ours[i].prefix + anyPart), Own: true, Figures: f})
+		}
+	}
+	slices.SortFunc(all, func(a, b Family) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// absent are the entities of which there is no key.
+func (r *Review) absent() (entities []string) {
+	there := map[string]bool{} // globs: a key counts for the first of those that several entities have alike
+	for i, n := range r.names {
+		there[n.Glob] = there[n.Glob] || r.mapped[i].Keys > 0
+	}
+	seen := map[string]bool{}
+	for _, n := range r.names {
+		seen[n.Entity] = seen[n.Entity] || there[n.Glob]
+	}
+	for _, n := range r.names {
+		if !seen[n.Entity] && !slices.Contains(entities, n.Entity) {
+			entities = append(entities, n.Entity)
+		}
+	}
+	return entities
+}
+
+// indirect reports whether the map reaches keys by what is not in their names: members of sets, and tags.
+func (r *Review) indirect() bool {
+	return slices.ContainsFunc(r.names, func(n invalidation.MapName) bool {
+		return n.Kind == invalidation.KindSet || n.Kind == invalidation.KindStamp
+	})
+}
