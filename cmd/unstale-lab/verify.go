@@ -45,12 +45,12 @@ Bugs to plant, each of which must be found:
 	flags.StringVar(&cfg.Binary, "binary", beside(), "the program under test")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of what is written and broken; 0: a random one, which is printed")
 	flags.DurationVar(&cfg.For, "for", time.Minute, "go on for so long; each phase has its turn at least once")
-	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase; calm ones take four times as long (default 12s)")
+	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase; calm ones take twelve times as long (default 12s)")
 	flags.StringArrayVar(&cfg.Phases, "phase", nil, "play this phase, which may be given several times (default all)")
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
 	flags.IntVar(&cfg.Readers, "readers", 2, "reader processes")
 	flags.IntVar(&cfg.Reads, "reads", 9000, "reads a second to aim at")
-	flags.IntVar(&cfg.Writes, "writes", 600, "writes a second to aim at")
+	flags.IntVar(&cfg.Writes, "writes", 1100, "writes a second to aim at")
 	flags.BoolVar(&asJSON, "json", false, "print the report as one JSON object")
 	cmd.AddCommand(&cobra.Command{
 		Use: "reader", Hidden: true, Short: "Be a reader process of verify", Args: usage(cobra.NoArgs),

@@ -83,10 +83,13 @@ type mode struct {
 var modes = map[string]mode{
 	"backlog": {"rows per second from backlogs of 100,000 to five million rows, and the memory that it takes", backlog},
 	"cache":   {"hits and misses of package cache, beside otter, GET and SET; and the loads of a key that 1,000 miss at once", readThrough},
+	"capture": {"a transaction whose row a trigger inserts, beside one that inserts it itself; and an UPDATE of 100,000 rows", captured},
 	"cost":    {"processor time and log flushes of a commit at 20, 100 and 500 a second, beside no worker", costs},
+	"doctor":  {"what another client notices of a review of a million keys: its GETs, beside those of an idle Redis", doctorMode},
 	"head":    {"a poll while a million deleted rows are not purged, beside one without them; and late commits", head},
 	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},
 	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},
+	"history": {"searches of a journal of ten million rows, in batches of 1,000 and of 1, beside a scan of it", history},
 	"latency": {"time from a commit to its UNLINK, at 500 commits a second, beside the shortest loop", latency},
 	"expand":  {"rows per second through a compiled map, beside the concatenation of the key", expand},
 	"unlink":  {"keys per second through keyspace, beside a raw pipeline", unlink},

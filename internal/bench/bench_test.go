@@ -37,6 +37,9 @@ func TestModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := Config{Map: string(src), Workers: 2, Runs: 1, Scale: 100, Reader: []string{os.Args[0], readerArgument}}
+			if name == "history" { // ten million
+				cfg.Scale = 1000
+			}
 			if name == "cost" { // nobody else may use its servers, and their processor time is read here
 				cfg.RedisURL, cfg.MySQLDSN = testenv.OwnRedis(t).URL(), testenv.OwnMySQL(t).DSN("")
 			} else {

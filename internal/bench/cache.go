@@ -23,7 +23,7 @@ import (
 const (
 	cacheRounds = 40     // of each pair in a run
 	memoryCalls = 20_000 // of each kind in a round
-	redisCalls  = 50     // the same
+	redisCalls  = 500    // the same
 	memoryKeys  = 1000
 	// patientTimeout is a Timeout that a busy machine does not reach: a command that was given up would be no figure.
 	patientTimeout = 5 * time.Second
@@ -239,7 +239,7 @@ func (c Config) rounds() int { return c.Runs * max(cacheRounds/c.Scale, 1) }
 // calls is how often each of a pair is called, with so many in a round.
 func (c Config) calls(each int) int { return c.rounds() * each }
 
-// beside runs a floor and ours by turns, in rounds of some milliseconds, the other one first in every second round.
+// beside runs a floor and ours by turns, in rounds of some tens of milliseconds, the other one first in every second round.
 func (c Config) beside(name string, each int, floor, ours func() error) (pair, error) {
 	fmt.Fprintln(c.Progress, name)
 	var times [2][]float64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -97,6 +98,27 @@ func (c *redisServer) scan(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// gets asks for a key every millisecond while something runs.
+func (c *redisServer) gets(ctx context.Context, while func(context.Context) error) (percentiles, error) {
+	over := make(chan error, 1)
+	go func() { over <- while(ctx) }()
+	var took []float64
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-over:
+			return percentilesOf(took), err
+		case <-ticker.C:
+		}
+		began := time.Now()
+		if err := c.Get(ctx, productName(7)).Err(); err != nil {
+			return percentiles{}, errors.Join(err, <-over)
+		}
+		took = append(took, float64(time.Since(began).Nanoseconds())/1e3)
+	}
 }
 
 // slowest is the longest of each command in the slow log, in microseconds.

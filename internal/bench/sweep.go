@@ -159,7 +159,7 @@ func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 	if err := s.redis.fill(ctx, s.lists, listName); err != nil {
 		return err
 	}
-	idle, err := s.gets(ctx, func(ctx context.Context) error {
+	idle, err := s.redis.gets(ctx, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -172,7 +172,7 @@ func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 	}
 	logged := s.redis.slowLog(ctx, 50) == nil // else the account may not
 	var took float64
-	busy, err := s.gets(ctx, func(ctx context.Context) error {
+	busy, err := s.redis.gets(ctx, func(ctx context.Context) error {
 		var err error
 		took, err = timed(func() error { return s.scan(ctx, k, listPatterns(3)) })
 		return err
@@ -190,27 +190,6 @@ func (s *sweeping) budget(ctx context.Context, r *Report) (err error) {
 		r.Details["budget_longest_us"] = longest
 	}
 	return nil
-}
-
-// gets asks for a key every millisecond while something runs.
-func (s *sweeping) gets(ctx context.Context, while func(context.Context) error) (percentiles, error) {
-	over := make(chan error, 1)
-	go func() { over <- while(ctx) }()
-	var took []float64
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for {
-		select {
-		case err := <-over:
-			return percentilesOf(took), err
-		case <-ticker.C:
-		}
-		began := time.Now()
-		if err := s.redis.Get(ctx, productName(7)).Err(); err != nil {
-			return percentiles{}, errors.Join(err, <-over)
-		}
-		took = append(took, float64(time.Since(began).Nanoseconds())/1e3)
-	}
 }
 
 // set measures what the slow log sees of an index set with a million members, most of which are keys.

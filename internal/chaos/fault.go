@@ -2,10 +2,11 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A fault breaks something, holds it broken and repairs it.
@@ -53,7 +54,7 @@ func onLink(ctx context.Context, l *proxy.Link, hold time.Duration, disturb, rep
 	if err := disturb(l); err != nil {
 		return err
 	}
-	if err := pause(ctx, hold); err != nil {
+	if err := sleep.For(ctx, hold); err != nil {
 		return err
 	}
 	if repair != nil {
@@ -66,7 +67,7 @@ func killMySQL(ctx context.Context, s *stage, hold time.Duration) error {
 	if err := s.mysql.Kill(); err != nil {
 		return err
 	}
-	if err := pause(ctx, hold); err != nil {
+	if err := sleep.For(ctx, hold); err != nil {
 		return err
 	}
 	return s.mysql.Restart(ctx)
@@ -82,7 +83,7 @@ func lockTable(ctx context.Context, s *stage, hold time.Duration) error {
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 60; LOCK TABLES cache_outbox WRITE"); err != nil {
 		return err
 	}
-	if err := pause(ctx, hold); err != nil {
+	if err := sleep.For(ctx, hold); err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, "UNLOCK TABLES")
@@ -102,12 +103,12 @@ func killRedis(data int) func(context.Context, *stage, time.Duration) error {
 		var kept time.Time // what was set before survives
 		if data != empty {
 			var err error
-			if kept, err = master.save(ctx); err != nil {
+			if kept, err = master.Save(ctx); err != nil {
 				return err
 			}
 		}
 		if data == old {
-			if err := pause(ctx, hold); err != nil {
+			if err := sleep.For(ctx, hold); err != nil {
 				return err
 			}
 		}
@@ -115,12 +116,12 @@ func killRedis(data int) func(context.Context, *stage, time.Duration) error {
 			return err
 		}
 		if data == empty {
-			if err := master.forget(); err != nil {
+			if err := master.Forget(); err != nil {
 				return err
 			}
 		}
 		if data != old {
-			if err := pause(ctx, hold); err != nil {
+			if err := sleep.For(ctx, hold); err != nil {
 				return err
 			}
 		}
@@ -143,7 +144,7 @@ func failOver(split bool) func(context.Context, *stage, time.Duration) error {
 		if err := s.toMaster.Swallow(); err != nil {
 			return err
 		}
-		if err := pause(ctx, hold); err != nil {
+		if err := sleep.For(ctx, hold); err != nil {
 			return err
 		}
 		was, is := s.roles()
@@ -152,13 +153,13 @@ func failOver(split bool) func(context.Context, *stage, time.Duration) error {
 				return err
 			}
 		}
-		if err := is.client.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
-			return fmt.Errorf("promote: %w", err)
+		if err := is.Promote(ctx); err != nil {
+			return err
 		}
 		s.swap()
 		s.lost(kept)
 		if split {
-			if err := pause(ctx, hold/2); err != nil {
+			if err := sleep.For(ctx, hold/2); err != nil {
 				return err
 			}
 		}
@@ -170,7 +171,7 @@ func failOver(split bool) func(context.Context, *stage, time.Duration) error {
 }
 
 // demote brings the old master back as an empty replica of the new one.
-func (s *stage) demote(ctx context.Context, was, is *node) error {
+func (s *stage) demote(ctx context.Context, was, is *fleet.Node) error {
 	if err := was.Kill(); err != nil {
 		return err
 	}
@@ -178,23 +179,23 @@ func (s *stage) demote(ctx context.Context, was, is *node) error {
 	if err := s.toMaster.Point(is.Addr()); err != nil {
 		return err
 	}
-	if err := was.forget(); err != nil {
+	if err := was.Forget(); err != nil {
 		return err
 	}
 	if err := was.Restart(ctx); err != nil {
 		return err
 	}
-	return s.follow(ctx, was)
+	return was.Follow(ctx, s.toMaster.Addr())
 }
 
 // fillRedis makes Redis refuse writes for lack of memory.
 func fillRedis(ctx context.Context, s *stage, hold time.Duration) error {
 	master, _ := s.roles()
-	if err := master.client.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+	if err := master.Client.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		return err
 	}
-	if err := pause(ctx, hold); err != nil {
+	if err := sleep.For(ctx, hold); err != nil {
 		return err
 	}
-	return master.client.ConfigSet(ctx, "maxmemory", "0").Err()
+	return master.Client.ConfigSet(ctx, "maxmemory", "0").Err()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/fleet"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A judge says what became of transactions. It reads MySQL and Redis alone.
@@ -60,7 +61,7 @@ func (j *judge) waitForNothing(ctx context.Context) (left string, err error) {
 		if time.Now().After(limit) {
 			return fmt.Sprintf("%d in the outbox, %d delayed, %d sweeps", outbox, delayed, sweeps), err
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 50*time.Millisecond); err != nil {
 			return "", err
 		}
 	}
@@ -81,7 +82,7 @@ func (j *judge) scene(ctx context.Context) string {
 		}
 	}
 	for i, n := range j.stage.redis {
-		fmt.Fprintf(&b, "  redis %d: role %v\n", i, n.client.Do(ctx, "role").Val())
+		fmt.Fprintf(&b, "  redis %d: role %v\n", i, n.Client.Do(ctx, "role").Val())
 	}
 	return b.String() + j.fleet.Tails()
 }
@@ -155,7 +156,7 @@ func (j *judge) judgeStale(ctx context.Context, v *verdict, stale []transaction,
 		if time.Now().After(limit) {
 			break
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

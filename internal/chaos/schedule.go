@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/fleet"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A schedule draws faults. Two streams run side by side, one that disturbs workers and one that disturbs everything
@@ -41,7 +42,7 @@ func (s *schedule) disturbWorkers(ctx context.Context) error {
 		gap, dice, who := between(s.onWorkers, 200*time.Millisecond, 1500*time.Millisecond), s.onWorkers.IntN(10), s.onWorkers.IntN(1000)
 		rows := []int{1, 20, 100, 1000}[s.onWorkers.IntN(4)]
 		freeze := between(s.onWorkers, claimTimeout/2, claimTimeout*3/2)
-		if pause(ctx, gap) != nil {
+		if sleep.For(ctx, gap) != nil {
 			return nil
 		}
 		m := s.fleet.Pick(who)
@@ -79,7 +80,7 @@ func (s *schedule) disturb(ctx context.Context, m *fleet.Member, dice int, freez
 		if err := m.Signal(lasting, syscall.SIGSTOP, false); err != nil {
 			return err
 		}
-		_ = pause(ctx, freeze) // a round that ends thaws it early
+		_ = sleep.For(ctx, freeze) // a round that ends thaws it early
 		s.fleet.Back(m)
 		return m.Signal(lasting, syscall.SIGCONT, false)
 	}
@@ -95,7 +96,7 @@ func (s *schedule) disturbServers(ctx context.Context) error {
 		}
 		next, gap := s.deck[0], between(s.onServers, 100*time.Millisecond, 800*time.Millisecond)
 		hold := between(s.onServers, next.least, next.most)
-		if pause(ctx, gap) != nil {
+		if sleep.For(ctx, gap) != nil {
 			return nil
 		}
 		s.deck = s.deck[1:]

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 const (
@@ -65,14 +67,14 @@ func (w *writer) turn(ctx context.Context) {
 	// What is begun is finished, so that nothing stays open when the round ends.
 	lasting := context.WithoutCancel(ctx)
 	if !w.set(lasting, batch) {
-		_ = pause(ctx, 20*time.Millisecond) // Redis is away
+		_ = sleep.For(ctx, 20*time.Millisecond) // Redis is away
 		return
 	}
 	for _, t := range batch {
 		w.notes.note(t)
 		if !w.run(lasting, t) {
 			w.drop()
-			_ = pause(ctx, 20*time.Millisecond) // MySQL is away
+			_ = sleep.For(ctx, 20*time.Millisecond) // MySQL is away
 		}
 	}
 }
@@ -117,7 +119,7 @@ func (w *writer) run(ctx context.Context, t transaction) bool {
 	if !w.exec(ctx, "BEGIN;"+t.inserts()) {
 		return false
 	}
-	_ = pause(ctx, between(w.dice, 50*time.Millisecond, 2*time.Second))
+	_ = sleep.For(ctx, between(w.dice, 50*time.Millisecond, 2*time.Second))
 	return w.exec(ctx, end)
 }
 

@@ -5,16 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 )
@@ -23,7 +20,7 @@ import (
 type stage struct {
 	mysql *servers.MySQL
 	db    *sql.DB // of the shop and the judge
-	redis [2]*node
+	redis [2]*fleet.Node
 
 	toMySQL, toRedis *proxy.Link // of the workers
 	toMaster         *proxy.Link // of the replica
@@ -31,12 +28,6 @@ type stage struct {
 	mu     sync.Mutex
 	master int      // index into redis
 	losses []window // since the last verdict
-}
-
-// A node is one Redis server.
-type node struct {
-	*servers.Redis
-	client *redis.Client
 }
 
 // A window is a time in which Redis lost what was set: whatever was not set before it or after it may be gone.
@@ -57,9 +48,6 @@ params:
 `
 )
 
-// Durability is left to the operating system, which survives a killed process: the suite kills no machine.
-var mysqlArgs = []string{"--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=256M"}
-
 func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
@@ -68,14 +56,14 @@ func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
 			s = nil
 		}
 	}()
-	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: mysqlArgs}); err != nil {
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: fleet.MySQLArgs}); err != nil {
 		return s, err
 	}
 	if err := s.prepare(ctx); err != nil {
 		return s, err
 	}
 	for i := range s.redis {
-		if s.redis[i], err = newNode(ctx); err != nil {
+		if s.redis[i], err = fleet.StartNode(ctx); err != nil {
 			return s, err
 		}
 	}
@@ -88,19 +76,7 @@ func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
 	if s.toMaster, err = proxy.New("replication", s.redis[0].Addr()); err != nil {
 		return s, err
 	}
-	return s, s.follow(ctx, s.redis[1])
-}
-
-func newNode(ctx context.Context) (*node, error) {
-	r, err := servers.StartRedis(ctx, servers.RedisOptions{
-		Args: []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &node{r, redis.NewClient(&redis.Options{
-		Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolSize: 64,
-	})}, nil
+	return s, s.redis[1].Follow(ctx, s.toMaster.Addr())
 }
 
 // prepare makes the database, the ledger and the workers' account.
@@ -147,7 +123,7 @@ func (s *stage) close() error {
 	}
 	for _, n := range s.redis {
 		if n != nil {
-			errs = append(errs, n.client.Close(), n.Close())
+			errs = append(errs, n.Close())
 		}
 	}
 	if s.mysql != nil {
@@ -169,11 +145,11 @@ func (s *stage) workerEnv() []string {
 func (s *stage) cache() *redis.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.redis[s.master].client
+	return s.redis[s.master].Client
 }
 
 // roles are the present master and its replica.
-func (s *stage) roles() (master, replica *node) {
+func (s *stage) roles() (master, replica *fleet.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.redis[s.master], s.redis[1-s.master]
@@ -202,68 +178,8 @@ func (s *stage) takeLosses() []window {
 	return w
 }
 
-// follow makes a node a replica of the master, through the link.
-func (s *stage) follow(ctx context.Context, replica *node) error {
-	host, port, _ := strings.Cut(s.toMaster.Addr(), ":")
-	if err := replica.client.Do(ctx, "replicaof", host, port).Err(); err != nil {
-		return fmt.Errorf("make a replica: %w", err)
-	}
-	return nil
-}
-
 // synced waits until the replica has everything that was written before the call, and returns when it began.
 func (s *stage) synced(ctx context.Context) (time.Time, error) {
 	master, replica := s.roles()
-	for {
-		began := time.Now()
-		info, err := replica.client.InfoMap(ctx, "replication").Result()
-		if err == nil && info["Replication"]["master_link_status"] == "up" {
-			pipe := master.client.Pipeline() // WAIT is about the writes of its own connection
-			pipe.Set(ctx, "chaos:marker", strconv.FormatInt(began.UnixNano(), 10), 0)
-			wait := pipe.Do(ctx, "wait", 1, 1000)
-			if _, err = pipe.Exec(ctx); err == nil {
-				if n, err := wait.Int(); err == nil && n >= 1 {
-					return began, nil
-				}
-			}
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return began, fmt.Errorf("wait for the replica: %w", err)
-		}
-	}
-}
-
-// save writes a snapshot and returns when it was begun. While a replica is being filled there is no saving.
-func (n *node) save(ctx context.Context) (time.Time, error) {
-	for {
-		began := time.Now()
-		err := n.client.Save(ctx).Err()
-		if err == nil {
-			return began, nil
-		}
-		if stopped := pause(ctx, 20*time.Millisecond); stopped != nil {
-			return began, fmt.Errorf("save: %w; last: %w", stopped, err)
-		}
-	}
-}
-
-// forget removes the snapshot from which a node would start.
-func (n *node) forget() error {
-	err := os.Remove(filepath.Join(filepath.Dir(n.Socket()), "dump.rdb"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// pause waits for d, or returns why ctx ended.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return replica.CaughtUp(ctx, master, "chaos:marker")
 }

@@ -36,6 +36,9 @@ func (p *player) raceReaders(ctx context.Context) error {
 		return err
 	}
 	p.judgeReaders(&p.report.Readers[0], &p.report.Readers[1])
+	if err := p.forgetRow(ctx, on); err != nil {
+		return err
+	}
 	if err := on.drop(ctx); err != nil {
 		return err
 	}
@@ -76,19 +79,29 @@ func (p *player) arrange(ctx context.Context, r reader, on prices, result *Reade
 		return err
 	}
 	a.Refused = r.refused() == 1
-	if a.MySQLCents, err = on.price(ctx, a.Product); err != nil {
-		return err
-	}
-	stored, ttl, err := p.stored(ctx, r, a.Product)
-	if err != nil {
-		return err
-	}
-	if a.RedisCents = stored; stored != nil {
-		a.RedisSeconds = int(ttl.Round(time.Second).Seconds())
-	}
-	a.NextCents, err = r.price(ctx, a.Product, func() error { return nil })
+	a.Outcome, err = p.outcome(ctx, r, on, a.Product)
 	return err
 }
+
+// outcome looks at a price.
+func (p *player) outcome(ctx context.Context, r reader, on prices, id int) (o Outcome, err error) {
+	o.Product = id
+	if o.MySQLCents, err = on.price(ctx, id); err != nil {
+		return o, err
+	}
+	stored, ttl, err := p.stored(ctx, r, id)
+	if err != nil {
+		return o, err
+	}
+	if o.RedisCents = stored; stored != nil {
+		o.RedisSeconds = int(ttl.Round(time.Second).Seconds())
+	}
+	o.NextCents, err = r.price(ctx, id, noRest)
+	return o, err
+}
+
+// noRest is for a page that needs nothing else.
+func noRest() error { return nil }
 
 // stored is the price that Redis has, nil without one, and for how long.
 func (p *player) stored(ctx context.Context, r reader, id int) (cents *int, ttl time.Duration, err error) {
@@ -173,7 +186,7 @@ func (p *player) forgetHeard(ctx context.Context) error {
 // judgeReaders says what is not as it should be: naive readers that keep no old price show no problem, and those of
 // package cache must keep none. How many there are after the load is left to chance.
 func (p *player) judgeReaders(naive, ours *Readers) {
-	if a := naive.Arranged; a.RedisCents == nil || *a.RedisCents == a.MySQLCents || a.NextCents == a.MySQLCents {
+	if a := naive.Arranged; !a.isStale() {
 		p.fault("readers with %s kept no old price of product %d, so that nothing is shown", naive.Name, a.Product)
 	}
 	a := ours.Arranged

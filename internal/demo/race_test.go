@@ -30,6 +30,13 @@ func checkReaders(t *testing.T, r *demo.Report) {
 	if a := ours.Arranged; a.RedisCents != nil || a.NextCents != 4490 || !a.Refused || len(ours.Old) > 0 {
 		t.Errorf("package cache: %+v, %+v", a, ours.Old)
 	}
+	if f := r.Forgotten; f == nil {
+		t.Error("no row was forgotten")
+	} else if o := f.Without; o.MySQLCents != 5990 || o.RedisCents == nil || *o.RedisCents != 4990 || o.NextCents != 4990 || o.RedisSeconds < 1300 {
+		t.Errorf("forgotten, without triggers: %+v", o)
+	} else if o := f.With; o.MySQLCents != 3990 || o.RedisCents != nil || o.NextCents != 3990 {
+		t.Errorf("forgotten, with triggers: %+v", o)
+	}
 	for _, o := range naive.Old {
 		if o.Product <= 1001 || o.Product > 1041 || o.MySQLCents >= o.RedisCents || o.RedisSeconds < 1700 {
 			t.Errorf("naive: %+v", o)
@@ -47,6 +54,7 @@ func TestNamesOldPrices(t *testing.T) {
 		"readers with package cache: Redis has 49.90 for product 1001, and MySQL says 44.90",
 		"readers with package cache: the next reader got 49.90 for product 1001, and MySQL says 44.90",
 		"readers with package cache: what was loaded of product 1001 before the change was not refused",
+		"a forgotten row: with triggers the next reader got 49.90 for product 1001, and MySQL says 39.90",
 	} {
 		if !slices.Contains(r.Faults, want) {
 			t.Errorf("the faults lack %q:\n%s", want, strings.Join(r.Faults, "\n"))
@@ -61,8 +69,8 @@ func TestNamesOldPrices(t *testing.T) {
 func TestNamesARaceThatShowsNothing(t *testing.T) {
 	t.Parallel()
 	right := 4490
-	naive := demo.Readers{Name: "GET", Arranged: demo.Arranged{Product: 1, MySQLCents: right, RedisCents: &right, NextCents: right}}
-	ours := demo.Readers{Name: "cache", Arranged: demo.Arranged{Product: 1, MySQLCents: right, NextCents: right, Refused: true}}
+	naive := demo.Readers{Name: "GET", Arranged: demo.Arranged{Outcome: demo.Outcome{Product: 1, MySQLCents: right, RedisCents: &right, NextCents: right}}}
+	ours := demo.Readers{Name: "cache", Arranged: demo.Arranged{Outcome: demo.Outcome{Product: 1, MySQLCents: right, NextCents: right}, Refused: true}}
 	got := demo.JudgeReaders(&naive, &ours)
 	if len(got) != 1 || got[0] != "readers with GET kept no old price of product 1, so that nothing is shown" {
 		t.Errorf("faults: %q", got)

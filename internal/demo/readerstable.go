@@ -17,7 +17,7 @@ the worker unlinks the key; then the reader stores what it has selected. Arrange
 
 `)
 	for _, one := range r.Readers {
-		one.writeArranged(b)
+		one.Arranged.write(b, one.Name)
 	}
 	fmt.Fprintf(b, `
 Not arranged: %d readers look at %d products until %d writers have changed each price %d times, with
@@ -27,22 +27,31 @@ the same seeds for both. Then every row is settled, and Redis is compared with M
 	for _, one := range r.Readers {
 		one.writeLoad(b)
 	}
+	if r.Forgotten == nil {
+		return
+	}
+	b.WriteString(`
+And the row that nobody inserted: somebody changes a price in a console. Then the same with the
+triggers of "unstale capture":
+
+`)
+	r.Forgotten.Without.write(b, "without capture")
+	r.Forgotten.With.write(b, "with capture")
 }
 
-// nameWidth fits the names of both kinds of readers.
+// nameWidth fits the names of both kinds of readers, and of what comes after them.
 const nameWidth = 21
 
-func (r *Readers) writeArranged(b *strings.Builder) {
-	a := r.Arranged
+func (o Outcome) write(b *strings.Builder, name string) {
 	redis := "Redis has none"
-	if a.RedisCents != nil {
-		redis = "Redis says " + money(*a.RedisCents)
-		if *a.RedisCents != a.MySQLCents {
-			redis += fmt.Sprintf(", and will for %.0f minutes", (time.Duration(a.RedisSeconds) * time.Second).Minutes())
+	if o.RedisCents != nil {
+		redis = "Redis says " + money(*o.RedisCents)
+		if *o.RedisCents != o.MySQLCents {
+			redis += fmt.Sprintf(", and will for %.0f minutes", (time.Duration(o.RedisSeconds) * time.Second).Minutes())
 		}
 	}
-	fmt.Fprintf(b, "%-*sproduct %d: MySQL says %s, %s\n", nameWidth, r.Name, a.Product, money(a.MySQLCents), redis)
-	fmt.Fprintf(b, "%-*sthe next reader gets %s\n", nameWidth, "", money(a.NextCents))
+	fmt.Fprintf(b, "%-*sproduct %d: MySQL says %s, %s\n", nameWidth, name, o.Product, money(o.MySQLCents), redis)
+	fmt.Fprintf(b, "%-*sthe next reader gets %s\n", nameWidth, "", money(o.NextCents))
 }
 
 func (r *Readers) writeLoad(b *strings.Builder) {

@@ -4,17 +4,18 @@ import "time"
 
 // A Report is what came of a play. Its JSON form is what "unstale-lab demo --json" prints.
 type Report struct {
-	OK         bool      `json:"ok"` // every change of the scenario was played, and nothing was unexpected
-	MySQL      string    `json:"mysql"`
-	Redis      string    `json:"redis"`
-	Map        string    `json:"map"`
-	MapVersion string    `json:"map_version"`
-	Prefix     string    `json:"prefix"`  // of all keys; the names below are without it
-	Keys       int       `json:"keys"`    // that the shop caches
-	Readers    []Readers `json:"readers"` // naive ones, and those of package cache
-	Changes    []Change  `json:"changes"`
-	Faults     []string  `json:"faults"` // what was unexpected; empty if OK
-	Seconds    float64   `json:"seconds"`
+	OK         bool       `json:"ok"` // every change of the scenario was played, and nothing was unexpected
+	MySQL      string     `json:"mysql"`
+	Redis      string     `json:"redis"`
+	Map        string     `json:"map"`
+	MapVersion string     `json:"map_version"`
+	Prefix     string     `json:"prefix"`    // of all keys; the names below are without it
+	Keys       int        `json:"keys"`      // that the shop caches
+	Readers    []Readers  `json:"readers"`   // naive ones, and those of package cache
+	Forgotten  *Forgotten `json:"forgotten"` // nil if the demo ended before that
+	Changes    []Change   `json:"changes"`
+	Faults     []string   `json:"faults"` // what was unexpected; empty if OK
+	Seconds    float64    `json:"seconds"`
 }
 
 // Readers are one kind of readers, and what came of prices that changed while they loaded.
@@ -31,13 +32,34 @@ type Readers struct {
 // Arranged is the race of one reader: it misses and selects a price; the price is changed, and the worker unlinks the
 // key; then the reader goes on.
 type Arranged struct {
+	Outcome
+	ReaderCents int  `json:"reader_cents"` // what that reader got: the old price, since it came before the change
+	Refused     bool `json:"refused"`      // what the reader had loaded was not stored
+}
+
+// An Outcome is what is left of a price when the worker has nothing left to do.
+type Outcome struct {
 	Product      int  `json:"product"`
-	ReaderCents  int  `json:"reader_cents"` // what that reader got: the old price, since it came before the change
 	MySQLCents   int  `json:"mysql_cents"`
 	RedisCents   *int `json:"redis_cents"`   // nil if Redis has none
 	RedisSeconds int  `json:"redis_seconds"` // that it stays
 	NextCents    int  `json:"next_cents"`    // what the next reader got
-	Refused      bool `json:"refused"`       // what the reader had loaded was not stored
+}
+
+// isStale reports whether an old price stays, and the next reader gets it.
+func (o Outcome) isStale() bool {
+	return o.RedisCents != nil && *o.RedisCents != o.MySQLCents && o.NextCents != o.MySQLCents
+}
+
+// isFresh reports whether none does.
+func (o Outcome) isFresh() bool {
+	return (o.RedisCents == nil || *o.RedisCents == o.MySQLCents) && o.NextCents == o.MySQLCents
+}
+
+// Forgotten is a price that somebody changes in a console without a row in the outbox.
+type Forgotten struct {
+	Without Outcome `json:"without"` // triggers
+	With    Outcome `json:"with"`
 }
 
 // An OldPrice is one that Redis has and MySQL does not. No worker repairs it.

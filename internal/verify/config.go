@@ -23,7 +23,7 @@ type Config struct {
 	// For is how long to measure, servers' starts not counted: phases are begun until it is over, each at least once.
 	// Default 1 min.
 	For time.Duration
-	// Turn is how long things are written and broken in one turn of a phase; calm turns take four times as long. Default
+	// Turn is how long things are written and broken in one turn of a phase; calm turns take twelve times as long. Default
 	// 12 s.
 	Turn time.Duration
 	// Phases are the names of those to play. None: all.
@@ -32,7 +32,7 @@ type Config struct {
 	Plant string
 	// Workers and Readers are processes side by side. Default 2 each.
 	Workers, Readers int
-	// Reads and Writes are how many to aim at, a second, in all. Default 9,000 and 600.
+	// Reads and Writes are how many to aim at, a second, in all. Default 9,000 and 1,100.
 	Reads, Writes int
 	// Keys are those of one turn. Default 128.
 	Keys int
@@ -49,7 +49,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Workers, 2)
 	orDefault(&c.Readers, 2)
 	orDefault(&c.Reads, 9000)
-	orDefault(&c.Writes, 600)
+	orDefault(&c.Writes, 1100)
 	orDefault(&c.Keys, 128)
 	if i := plantIndex(c.Plant); i >= 0 && len(c.Phases) == 0 {
 		c.Phases = []string{Plants[i].phase}

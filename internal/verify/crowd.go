@@ -148,6 +148,7 @@ func (t *tallies) add(u tallies) {
 	t.Errors += u.Errors
 	t.Missed += u.Missed
 	t.Refused += u.Refused
+	t.Unsettled += u.Unsettled
 	t.Pairs += u.Pairs
 	if u.Error != "" {
 		t.Error = u.Error

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/fleet"
+	"github.com/unstale/unstale/internal/proxy"
 )
 
 // between draws a duration.
@@ -54,7 +55,7 @@ func emptyRedis(ctx context.Context, t *turn) error {
 	if err := t.stage.redis.Kill(); err != nil {
 		return err
 	}
-	if err := t.stage.forget(); err != nil {
+	if err := t.stage.redis.Forget(); err != nil {
 		return err
 	}
 	sleep(ctx, between(t.dice, 0, 500*time.Millisecond))
@@ -64,12 +65,12 @@ func emptyRedis(ctx context.Context, t *turn) error {
 // oldRedis kills Redis, which comes back with the data of a while ago, and waits until a worker has healed that.
 func oldRedis(ctx context.Context, t *turn) error {
 	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
-	if err := t.stage.save(ctx); err != nil {
-		return fmt.Errorf("save a snapshot: %w", err)
+	if _, err := t.stage.redis.Save(ctx); err != nil {
+		return err
 	}
 	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
 	heals := t.stage.heals()
-	defer t.table.open()()
+	defer t.table.open(everybody)()
 	if t.spec.Plant == falseBeacon {
 		return t.lieAboutLoss(ctx)
 	}
@@ -79,12 +80,59 @@ func oldRedis(ctx context.Context, t *turn) error {
 	if err := t.stage.redis.Restart(ctx); err != nil {
 		return err
 	}
-	for limit := time.Now().Add(healPatience); t.stage.heals() == heals; sleep(ctx, 20*time.Millisecond) {
+	return t.stage.healed(ctx, heals)
+}
+
+// healed waits until a worker has healed what Redis lost, once more than so many times.
+func (s *stage) healed(ctx context.Context, heals int) error {
+	for limit := time.Now().Add(healPatience); s.heals() == heals; sleep(ctx, 20*time.Millisecond) {
 		if time.Now().After(limit) {
 			return fmt.Errorf("nobody has healed what Redis lost, within %s", healPatience)
 		}
 	}
 	return nil
+}
+
+// failOver makes a replica the master that has heard nothing for a while, as after a network that was cut in two.
+func failOver(ctx context.Context, t *turn) error {
+	s := t.stage
+	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
+	if err := s.toSpare.Point(s.redis.Addr()); err != nil {
+		return err
+	}
+	if err := s.spare.Follow(ctx, s.toSpare.Addr()); err != nil {
+		return err
+	}
+	if _, err := s.spare.CaughtUp(ctx, s.redis, "verify:marker"); err != nil {
+		return err
+	}
+	if err := s.toSpare.Swallow(); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
+	heals := s.heals()
+	end := t.table.open(everybody)
+	if err := s.redis.Kill(); err != nil {
+		return err
+	}
+	if err := s.spare.Promote(ctx); err != nil {
+		return err
+	}
+	s.redis, s.spare = s.spare, s.redis
+	for _, link := range []*proxy.Link{s.toRedis, s.toHear} {
+		if err := link.Point(s.redis.Addr()); err != nil {
+			return err
+		}
+	}
+	if err := s.healed(ctx, heals); err != nil {
+		return err
+	}
+	end()
+	s.toSpare.Calm(ctx)
+	if err := s.spare.Forget(); err != nil {
+		return err
+	}
+	return s.spare.Restart(ctx)
 }
 
 // lieAboutLoss brings Redis back with old data and new beacons, while the workers are stopped.
@@ -160,24 +208,25 @@ func noWorker(ctx context.Context, t *turn) error {
 // cutSubscriber ends the readers' subscriptions, again and again.
 func cutSubscriber(ctx context.Context, t *turn) error {
 	sleep(ctx, between(t.dice, 200*time.Millisecond, 3*time.Second))
-	return t.stage.toRedis.Cut()
+	return t.stage.toHear.Cut()
 }
 
 // freezeSubscriber drops all that the readers' subscriptions bring, while the connections stay.
 func freezeSubscriber(ctx context.Context, t *turn) error {
 	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
-	if err := t.stage.toRedis.Swallow(); err != nil {
+	if err := t.stage.toHear.Swallow(); err != nil {
 		return err
 	}
 	sleep(ctx, between(t.dice, time.Second, 7*time.Second))
-	return t.stage.toRedis.Heal(ctx)
+	return t.stage.toHear.Heal(ctx)
 }
 
 // freezeReader stops a reader process for longer than its memory may be deaf.
 func freezeReader(ctx context.Context, t *turn) error {
 	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
-	p := t.crowd.processes[t.dice.IntN(len(t.crowd.processes))].cmd.Process
-	defer t.table.open()()
+	number := t.dice.IntN(len(t.crowd.processes))
+	p := t.crowd.processes[number].cmd.Process
+	defer t.table.open(number)()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop a reader: %w", err)
 	}

@@ -33,8 +33,8 @@ type verdict struct {
 	finding *finding // beyond its bound
 }
 
-// judge compares a read with the commits of its key. grace is how long after a window it excuses.
-func (t *table) judge(key int, version uint64, began, ended moment, grace time.Duration) (v verdict) {
+// judge compares a reader's read with the commits of its key. grace is how long after a window it excuses.
+func (t *table) judge(reader, key int, version uint64, began, ended moment, grace time.Duration) (v verdict) {
 	r := &t.rows[key]
 	if begun := r.begun.Load(); version > begun {
 		return verdict{finding: &finding{Got: version, Committed: begun, Began: began, Wrong: fmt.Sprintf("version %d, which nobody wrote: the latest is %d", version, begun)}}
@@ -47,12 +47,16 @@ func (t *table) judge(key int, version uint64, began, ended moment, grace time.D
 			continue // overwritten meanwhile, or committed after the read had begun
 		}
 		v.stale = true
-		raise(c, began-at)
-		if due == 0 || began <= due || v.finding != nil || v.excused {
+		if due == 0 || began <= due {
+			raise(c, began-at)
 			continue
 		}
-		if t.excused(began, ended, grace.Nanoseconds()) {
+		if t.excused(began, ended, grace.Nanoseconds(), reader) {
 			v.excused = true
+			continue
+		}
+		raise(c, began-at)
+		if v.finding != nil {
 			continue
 		}
 		v.finding = &finding{Got: version, Committed: w, At: at, Due: due, Began: began}

@@ -38,7 +38,7 @@ func (r *reader) prove(ctx context.Context, dice *rand.Rand) {
 			return
 		case p := <-r.pairs:
 			r.pair(ctx, p)
-			if dice.IntN(4) == 0 {
+			if dice.IntN(10) == 0 {
 				sleep(ctx, time.Duration(dice.IntN(10_000))*time.Microsecond)
 				r.pair(ctx, p)
 			}
@@ -62,7 +62,7 @@ func (r *reader) pair(ctx context.Context, p pair) {
 	r.paired.Add(1)
 	switch {
 	case version >= p.Version:
-	case r.table.excused(began, now(), r.Grace.Nanoseconds()): // what was settled may be back until it is healed
+	case r.table.excused(began, now(), r.Grace.Nanoseconds(), everybody): // what was settled may be back until it is healed
 		r.excused.Add(1)
 	default:
 		r.find(p.Key, cache.FromLoader, finding{Began: began, Wrong: fmt.Sprintf("version %d for a reader that has shown the token of version %d", version, p.Version)})

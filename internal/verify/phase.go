@@ -9,7 +9,7 @@ const (
 	longTTL      = 5 * time.Minute
 	shortTTL     = 3 * time.Second // where no worker runs
 	jitter       = 115             // per cent of its TTL that a value lives at most
-	calmTurns    = 4               // how many times longer a calm turn is
+	calmTurns    = 12              // how many times longer a calm turn is
 	healPatience = time.Minute
 	deafness     = 4 * time.Second // until a memory closes that hears nothing
 )
@@ -23,6 +23,8 @@ type phase struct {
 	ttl   time.Duration
 	// play breaks something, holds it broken and repairs it. Nil: nothing breaks.
 	play func(ctx context.Context, t *turn) error
+	// through says that readers and workers reach Redis over a link, so that it can be another one.
+	through bool
 	// lossy says that Redis loses leases, so that a refused fill proves no race.
 	lossy bool
 	// parted says that readers subscribe over the link that is disturbed.
@@ -31,6 +33,7 @@ type phase struct {
 	frozen bool
 	grace  time.Duration // after a window, in which nothing counts
 	times  int           // how many times longer a turn is
+	light  bool          // a quarter of the reads and writes: what staleness is where the machine is not the limit
 }
 
 var (
@@ -40,11 +43,13 @@ var (
 
 // phases are all of them, in the order of a round.
 var phases = []phase{
+	{name: "light load", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, light: true},
 	{name: "calm", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, times: calmTurns},
 	{name: "worker killed", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: killWorker},
 	{name: "worker frozen", bound: claimTimeout + time.Second, says: "claim timeout + 1 s", kinds: exact, ttl: longTTL, play: freezeWorker},
 	{name: "redis empty", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: emptyRedis, lossy: true},
 	{name: "old snapshot", bound: time.Second, says: "1 s; healing + 1 s", kinds: exact, ttl: longTTL, play: oldRedis, lossy: true, grace: time.Second},
+	{name: "failover", bound: time.Second, says: "1 s; healing + 1 s", kinds: exact, ttl: longTTL, play: failOver, through: true, lossy: true, grace: time.Second},
 	{name: "subscriber cut", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: cutSubscriber, parted: true},
 	{name: "subscriber frozen", bound: deafness, says: "4 s", kinds: exact, ttl: longTTL, play: freezeSubscriber, parted: true},
 	{name: "reader frozen", bound: deafness, says: "4 s; thaw + 0.1 s", kinds: exact, ttl: longTTL, play: freezeReader, frozen: true, grace: 100 * time.Millisecond},

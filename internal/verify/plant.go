@@ -29,6 +29,7 @@ const (
 	falseBeacon = "false-beacon"
 	deaf        = "deaf"
 	forgedBeats = "forged-beats"
+	oldBirth    = "old-birth"
 )
 
 // Plants are all of them.
@@ -40,6 +41,7 @@ var Plants = []Plant{
 	{falseBeacon, "a beacon tells what Redis has lost: it is put back after Redis came back with an old snapshot", "old snapshot"},
 	{deaf, "memory keeps nothing that it cannot hear about: messages name other keys on their way, with their numbers", "calm"},
 	{forgedBeats, "a heartbeat proves that commits are invalidated: somebody else goes on sending them when all workers are gone", "no worker"},
+	{oldBirth, "an entry's birth is the time of its lease: entries are given one from a minute before", "calm"},
 }
 
 func plantNames() (names []string) {
@@ -57,6 +59,8 @@ func plant(name string, client *redis.Client, s *spec) {
 		client.AddHook(hook{func(ctx context.Context, cmd redis.Cmder) bool { return fillBare(ctx, bare, cmd) }})
 	case leftLease:
 		client.AddHook(hook{func(_ context.Context, cmd redis.Cmder) bool { renameLease(cmd); return false }})
+	case oldBirth:
+		client.AddHook(hook{func(_ context.Context, cmd redis.Cmder) bool { ageBirth(cmd); return false }})
 	case lateStamps:
 		client.AddHook(hook{func(ctx context.Context, cmd redis.Cmder) bool { stampLate(ctx, bare, cmd); return false }})
 	}
@@ -134,23 +138,44 @@ func renameLease(cmd redis.Cmder) {
 	}
 }
 
-// stampLate puts the present stamps into an entry that is about to be stored.
-func stampLate(ctx context.Context, bare *redis.Client, cmd redis.Cmder) {
+// editEntry changes the entry that a fill is about to store.
+func editEntry(cmd redis.Cmder, change func(entry map[string]json.RawMessage) bool) {
 	if !runs(cmd, fillScript) {
 		return
 	}
 	args := cmd.Args()
 	text, _ := args[7].([]byte)
 	var entry map[string]json.RawMessage
-	var stamps map[string]string
-	if json.Unmarshal(text, &entry) != nil || json.Unmarshal(entry["t"], &stamps) != nil {
-		return
+	if json.Unmarshal(text, &entry) == nil && change(entry) {
+		args[7], _ = json.Marshal(entry)
 	}
-	for tag := range stamps {
-		stamp := protocol.StampKey(tag)
-		hold, _ := protocol.HoldKey(stamp)
-		stamps[tag], _ = stampScript.Run(ctx, bare, []string{stamp, hold}, rand.Text(), time.Hour.Milliseconds()).Text()
-	}
-	entry["t"], _ = json.Marshal(stamps)
-	args[7], _ = json.Marshal(entry)
+}
+
+// stampLate puts the present stamps into it.
+func stampLate(ctx context.Context, bare *redis.Client, cmd redis.Cmder) {
+	editEntry(cmd, func(entry map[string]json.RawMessage) bool {
+		var stamps map[string]string
+		if json.Unmarshal(entry["t"], &stamps) != nil {
+			return false
+		}
+		for tag := range stamps {
+			stamp := protocol.StampKey(tag)
+			hold, _ := protocol.HoldKey(stamp)
+			stamps[tag], _ = stampScript.Run(ctx, bare, []string{stamp, hold}, rand.Text(), time.Hour.Milliseconds()).Text()
+		}
+		entry["t"], _ = json.Marshal(stamps)
+		return true
+	})
+}
+
+// ageBirth makes its birth a minute older.
+func ageBirth(cmd redis.Cmder) {
+	editEntry(cmd, func(entry map[string]json.RawMessage) bool {
+		var born int64
+		if json.Unmarshal(entry["b"], &born) != nil {
+			return false
+		}
+		entry["b"], _ = json.Marshal(born - time.Minute.Microseconds())
+		return true
+	})
 }

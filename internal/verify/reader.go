@@ -17,34 +17,36 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/protocol"
 )
 
 const (
-	browsers   = 4  // goroutines that read any key
-	followers  = 12 // goroutines that read what was committed
-	pairers    = 8  // goroutines that read with tokens
-	readerStep = 5 * time.Millisecond
+	browsers   = 64 // goroutines that read any key
+	followers  = 32 // goroutines that read what was committed
+	pairers    = 32 // goroutines that read with tokens
+	readerStep = 40 * time.Millisecond
 	told       = 200 * time.Millisecond // between two lines of a reader
 	mostTold   = 20                     // findings of one line
 )
 
 // tallies are what a reader has counted since its last line.
 type tallies struct {
-	Process int       `json:"process"`
-	Reads   int64     `json:"reads"`  // checked
-	Memory  int64     `json:"memory"` // of which were answered from memory
-	Redis   int64     `json:"redis"`
-	Loaded  int64     `json:"loaded"`
-	Pairs   int64     `json:"pairs"` // reads with the token of a write
-	Stale   int64     `json:"stale"` // older than a commit, within the bound or not
-	Excused int64     `json:"excused"`
-	Errors  int64     `json:"errors"`  // reads without an answer
-	Refused uint64    `json:"refused"` // fills
-	Healthy string    `json:"healthy"` // why not
-	Error   string    `json:"error"`   // one of Errors
-	Stalls  []stall   `json:"stalls"`
-	Found   []finding `json:"found"`
-	Missed  int64     `json:"missed"` // findings that were too many to tell
+	Process   int       `json:"process"`
+	Reads     int64     `json:"reads"`  // checked
+	Memory    int64     `json:"memory"` // of which were answered from memory
+	Redis     int64     `json:"redis"`
+	Loaded    int64     `json:"loaded"`
+	Pairs     int64     `json:"pairs"` // reads with the token of a write
+	Stale     int64     `json:"stale"` // older than a commit, within the bound or not
+	Excused   int64     `json:"excused"`
+	Errors    int64     `json:"errors"`    // reads without an answer
+	Refused   uint64    `json:"refused"`   // fills
+	Unsettled uint64    `json:"unsettled"` // pairs whose write was not known to be settled
+	Healthy   string    `json:"healthy"`   // why not
+	Error     string    `json:"error"`     // one of Errors
+	Stalls    []stall   `json:"stalls"`
+	Found     []finding `json:"found"`
+	Missed    int64     `json:"missed"` // findings that were too many to tell
 }
 
 // A reader is one process that reads.
@@ -56,7 +58,10 @@ type reader struct {
 	cache    *cache.Cache
 	policies []*cache.Policy // per key
 	direct   []*cache.Policy // the same past memory
+	many     *cache.Policy   // of keys without a tag
 	stalls   stallWatch
+	commits  []bell // per key: it was written
+	evicted  []bell // per key: the worker's message about it was heard
 	chase    chan int
 	followed []atomic.Bool // per key: it is in chase, or a follower reads it
 
@@ -67,7 +72,7 @@ type reader struct {
 	mu      sync.Mutex
 	found   []finding
 	failure string
-	refused uint64 // told so far
+	known   cache.Statistics // told so far
 }
 
 // Read is a reader process: it takes its orders from in and writes one line of JSON at a time to out, until in ends.
@@ -122,7 +127,7 @@ func (r *reader) open() (err error) {
 	if r.table, err = openTable(r.Table, r.Keys); err != nil {
 		return err
 	}
-	r.followed = make([]atomic.Bool, r.Keys)
+	r.commits, r.evicted, r.followed = make([]bell, r.Keys), make([]bell, r.Keys), make([]atomic.Bool, r.Keys)
 	if r.db, err = sql.Open("mysql", r.MySQL); err != nil {
 		return err
 	}
@@ -130,12 +135,14 @@ func (r *reader) open() (err error) {
 	r.db.SetMaxOpenConns(32)
 	r.client = r.connect()
 	config := cache.Config{Redis: r.client, Lease: lease, Logger: slog.New(slog.DiscardHandler)}
+	config.Hooks.Evict = r.hearing()
 	if len(r.Sources) > 0 {
 		config.Memory = cache.Memory{Size: r.Keys, Sources: r.Sources}
 	}
 	if r.cache, err = cache.New(config); err != nil {
 		return err
 	}
+	r.many = cache.MustPolicy(cache.Options{TTL: r.TTL, Stale: -1})
 	for key := range r.Keys {
 		o := cache.Options{TTL: r.TTL, Stale: -1}
 		if r.kind(key) == tagged {
@@ -146,6 +153,22 @@ func (r *reader) open() (err error) {
 		r.direct = append(r.direct, cache.MustPolicy(o))
 	}
 	return nil
+}
+
+// hearing rings for the keys that a message is about.
+func (r *reader) hearing() func(keys, patterns []string) {
+	known := map[string]int{}
+	for key := range r.Keys {
+		known[r.name(key)] = key
+		known[protocol.StampKey(r.tag(key))] = key
+	}
+	return func(keys, _ []string) {
+		for _, name := range keys {
+			if key, ours := known[name]; ours {
+				r.evicted[key].ring()
+			}
+		}
+	}
 }
 
 // connect returns the client. Its subscription goes by a way of its own if the spec has one.
@@ -205,10 +228,10 @@ func (r *reader) line() tallies {
 	if err := r.cache.Healthy(); err != nil {
 		t.Healthy = err.Error()
 	}
-	refused := r.cache.Statistics().Refused
+	s := r.cache.Statistics()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t.Refused, r.refused = refused-r.refused, refused
+	t.Refused, t.Unsettled, r.known = s.Refused-r.known.Refused, s.Unsettled-r.known.Unsettled, s
 	t.Found, r.found, t.Error, r.failure = r.found, nil, r.failure, ""
 	return t
 }

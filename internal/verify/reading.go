@@ -3,7 +3,9 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,7 +13,10 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// browse reads any key, by turns from memory and past it, at the process' pace.
+// together is how many keys one call of FetchMany reads.
+const together = 8
+
+// browse reads any key, mostly from memory, sometimes past it and sometimes several in one call, at the process' pace.
 func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 	ticker := time.NewTicker(readerStep)
 	defer ticker.Stop()
@@ -22,11 +27,47 @@ func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 			return
 		case <-ticker.C:
 		}
-		for due := min(int(time.Since(begun).Seconds()*float64(r.Reads)/browsers)-done, 1000); due > 0 && ctx.Err() == nil; due-- {
-			r.read(ctx, dice.IntN(r.Keys), dice.IntN(2) == 0)
-			done++
+		for due := min(int(time.Since(begun).Seconds()*float64(r.Reads)/browsers)-done, 1000); due > 0 && ctx.Err() == nil; {
+			n := 1
+			if dice.IntN(20) == 0 {
+				n = r.readMany(ctx, dice)
+			} else {
+				r.read(ctx, dice.IntN(r.Keys), dice.IntN(4) == 0)
+			}
+			due, done = due-n, done+n
 		}
 	}
+}
+
+// readMany reads some of the keys that have no tag and are in no index set, in one call, and returns how many it tried.
+func (r *reader) readMany(ctx context.Context, dice *rand.Rand) int {
+	keys := map[string]int{}
+	for range together {
+		if key := dice.IntN(r.Keys); r.kind(key) == item || r.kind(key) == list {
+			keys[r.name(key)] = key
+		}
+	}
+	began := now()
+	values, err := cache.FetchMany(ctx, r.cache, slices.Collect(maps.Keys(keys)), func(ctx context.Context, names []string) (map[string]string, error) {
+		loaded := map[string]string{}
+		for _, name := range names {
+			value, err := r.value(ctx, keys[name])
+			if err != nil {
+				return nil, err
+			}
+			loaded[name] = value
+		}
+		sleep(ctx, quickly())
+		return loaded, ctx.Err()
+	}, r.many)
+	if err != nil {
+		r.fail(ctx, err)
+		return together
+	}
+	for name, key := range keys {
+		r.check(key, values[name], cache.FromRedis, began)
+	}
+	return together
 }
 
 // listen hands what was committed to the followers, a key to one of them at a time.
@@ -38,6 +79,7 @@ func (r *reader) listen(ctx context.Context) {
 			time.Sleep(500 * time.Microsecond)
 		}
 		for _, key := range keys {
+			r.commits[key].ring()
 			if r.followed[key].CompareAndSwap(false, true) {
 				select {
 				case r.chase <- key:
@@ -87,15 +129,9 @@ func (r *reader) fetch(ctx context.Context, key int, policy *cache.Policy, load 
 	began := now()
 	got, err := cache.FetchResult(ctx, r.cache, r.name(key), load, policy)
 	if err != nil {
-		if ctx.Err() == nil {
-			r.errors.Add(1)
-			r.mu.Lock()
-			r.failure = err.Error()
-			r.mu.Unlock()
-		}
+		r.fail(ctx, err)
 		return 0, false
 	}
-	r.reads.Add(1)
 	switch got.Source {
 	case cache.FromMemory:
 		r.memory.Add(1)
@@ -104,13 +140,30 @@ func (r *reader) fetch(ctx context.Context, key int, policy *cache.Policy, load 
 	default:
 		r.loaded.Add(1)
 	}
-	id, digits, _ := strings.Cut(got.Value, ":")
-	version, err = strconv.ParseUint(digits, 10, 64)
+	return r.check(key, got.Value, got.Source, began)
+}
+
+// fail notes that a read has got nothing.
+func (r *reader) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.errors.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = err.Error()
+}
+
+// check judges what a read has got.
+func (r *reader) check(key int, value string, from cache.Source, began moment) (version uint64, ok bool) {
+	r.reads.Add(1)
+	id, digits, _ := strings.Cut(value, ":")
+	version, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil || id != strconv.Itoa(r.id(key)) {
-		r.find(key, got.Source, finding{Began: began, Wrong: fmt.Sprintf("the value is %q, of another key", got.Value)})
+		r.find(key, from, finding{Began: began, Wrong: fmt.Sprintf("the value is %q, of another key", value)})
 		return 0, false
 	}
-	v := r.table.judge(key, version, began, now(), r.Grace)
+	v := r.table.judge(r.Process, key, version, began, now(), r.Grace)
 	if v.stale {
 		r.stale.Add(1)
 	}
@@ -118,7 +171,7 @@ func (r *reader) fetch(ctx context.Context, key int, policy *cache.Policy, load 
 		r.excused.Add(1)
 	}
 	if v.finding != nil {
-		r.find(key, got.Source, *v.finding)
+		r.find(key, from, *v.finding)
 	}
 	return version, true
 }
@@ -136,18 +189,13 @@ func (r *reader) find(key int, from cache.Source, f finding) {
 
 // load reads the row, and takes its time before it returns it.
 func (r *reader) load(ctx context.Context, key int) (string, error) {
+	next := r.commits[key].next()
 	value, err := r.value(ctx, key)
 	if err != nil {
 		return "", err
 	}
-	timer := time.NewTimer(slowness())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-	return value, nil
+	r.takeTime(ctx, key, next)
+	return value, ctx.Err()
 }
 
 // value is the row as text. Whoever puts a key into an index set does so before it reads.
@@ -171,14 +219,42 @@ func (r *reader) version(ctx context.Context, key int) (version uint64, err erro
 	return version, err
 }
 
-// slowness is for how long a loader holds back what it has read: mostly about as long as two commits of a key are apart.
-func slowness() time.Duration {
+// takeTime is for how long a loader holds back what it has read: mostly until the key is committed again and has been
+// unlinked then, or about as long as that takes, so that the load is raced.
+func (r *reader) takeTime(ctx context.Context, key int, next <-chan struct{}) {
 	switch n := rand.IntN(100); {
-	case n < 10:
-		return 0
-	case n < 94:
-		return time.Duration(4000+rand.IntN(6000)) * time.Microsecond
-	default:
-		return time.Duration(8+rand.IntN(50)) * time.Millisecond
+	case n < 5:
+		return
+	case n == 99 && rand.IntN(50) == 0: // for longer than the margin of births
+		sleep(ctx, time.Duration(1050+rand.IntN(400))*time.Millisecond)
+		return
+	case n < 8:
+		sleep(ctx, time.Duration(8+rand.IntN(50))*time.Millisecond)
+		return
+	}
+	limit := time.NewTimer(mostHeld)
+	defer limit.Stop()
+	select {
+	case <-next:
+	case <-limit.C:
+		return
+	case <-ctx.Done():
+		return
+	}
+	if rand.IntN(8) > 0 { // mostly, since it keeps the reader for less time
+		sleep(ctx, quickly())
+		return
+	}
+	limit.Reset(2 * mostHeld)
+	select {
+	case <-r.evicted[key].next():
+	case <-limit.C:
+	case <-ctx.Done():
 	}
 }
+
+// mostHeld is for how long a load waits for a commit.
+const mostHeld = 50 * time.Millisecond
+
+// quickly is about the time from a commit to its UNLINK, or somewhat more.
+func quickly() time.Duration { return time.Duration(6000+rand.IntN(12_000)) * time.Microsecond }

@@ -34,9 +34,12 @@ type Result struct {
 	FromMemory    int64    `json:"reads_from_memory"`
 	FromRedis     int64    `json:"reads_from_redis"`
 	Pairs         int64    `json:"pairs"`           // reads with the token of a write of another process
+	Unsettled     int64    `json:"pairs_unsettled"` // of which came before the write was known to be settled
 	Stale         int64    `json:"stale_reads"`     // older than a commit, within the bound
 	Excused       int64    `json:"excused_by_heal"` // reads between a loss and the end of healing
 	Stalled       int64    `json:"excused_by_stalls"`
+	Births        int64    `json:"births"`           // of entries, compared with the journal
+	BirthErrors   int64    `json:"birth_violations"` // of which were older, and are among the violations
 	Violations    int64    `json:"violations"`
 	Errors        int64    `json:"read_errors"`
 	WriteErrors   int      `json:"write_errors"`
@@ -89,6 +92,7 @@ func (r *Result) add(t *turn, began, ended moment) {
 	r.FromMemory += told.Memory
 	r.FromRedis += told.Redis
 	r.Pairs += told.Pairs
+	r.Unsettled += int64(told.Unsettled)
 	r.Stale += told.Stale
 	r.Excused += told.Excused
 	r.Errors += told.Errors
@@ -99,6 +103,10 @@ func (r *Result) add(t *turn, began, ended moment) {
 	if t.w.failure != nil {
 		r.Error = t.w.failure.Error()
 	}
+	births, wrong := t.births.soFar()
+	r.Births += births
+	r.BirthErrors += int64(len(wrong))
+	t.wrongs = append(t.wrongs, wrong...)
 	r.judge(t, told, stalls, began)
 	for _, s := range stalls {
 		r.LongestStall = max(r.LongestStall, float64(s.To-s.From)/1e6)
@@ -143,25 +151,25 @@ func (r *Result) since(before Result) string {
 }
 
 // Violations are those of all phases.
-func (r *Report) Violations() (n int64) {
-	for _, p := range r.Phases {
-		n += p.Violations
-	}
-	return n
-}
+func (r *Report) Violations() int64 { return r.totals().Violations }
 
 // Raced is how many invalidations came while a fill of their key was in flight.
-func (r *Report) Raced() int {
-	_, raced, _ := r.totals()
-	return raced
-}
+func (r *Report) Raced() int { return r.totals().Raced }
 
-// totals are the invalidations, raced ones and reads of all phases.
-func (r *Report) totals() (invalidations, raced int, reads int64) {
+// totals are the counts of all phases.
+func (r *Report) totals() (all Result) {
 	for _, p := range r.Phases {
-		invalidations, raced, reads = invalidations+p.Invalidations, raced+p.Raced, reads+p.Reads
+		all.Invalidations += p.Invalidations
+		all.Raced += p.Raced
+		all.Reads += p.Reads
+		all.FromMemory += p.FromMemory
+		all.Pairs += p.Pairs
+		all.Unsettled += p.Unsettled
+		all.Births += p.Births
+		all.BirthErrors += p.BirthErrors
+		all.Violations += p.Violations
 	}
-	return invalidations, raced, reads
+	return all
 }
 
 // String is the report for people.
@@ -187,10 +195,12 @@ func (r *Report) String() string {
 			fmt.Fprintf(&b, "VIOLATION, %s: %s\n", p.Phase, f)
 		}
 	}
-	invalidations, raced, reads := r.totals()
-	fmt.Fprintf(&b, "%d invalidations, %d of them raced against a fill in flight, %d reads checked, %d beyond the bound\n", invalidations, raced, reads, r.Violations())
-	if r.Violations() == 0 && invalidations > 0 {
-		rate := 3 / float64(invalidations)
+	all := r.totals()
+	fmt.Fprintf(&b, "%d invalidations, %d of them raced against a fill in flight, %d reads checked, %d violations\n", all.Invalidations, all.Raced, all.Reads, all.Violations)
+	fmt.Fprintf(&b, "%d reads showed the token of another process' write, %d of them before that was settled; the births of %d entries were compared with the journal, %d birth violations\n",
+		all.Pairs, all.Unsettled, all.Births, all.BirthErrors)
+	if all.Violations == 0 && all.Invalidations > 0 {
+		rate := 3 / float64(all.Invalidations)
 		fmt.Fprintf(&b, "with 95 %% confidence fewer than %.2g of the invalidations leave a reader behind beyond the bound: %.1f nines\n", rate, -math.Log10(rate))
 	}
 	return b.String()

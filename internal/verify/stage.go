@@ -5,9 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -25,16 +24,16 @@ const (
 	batchRows    = 500
 )
 
-// Durability is left to the operating system, which survives a killed process: the meter kills no machine.
-var mysqlArgs = []string{"--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-buffer-pool-size=256M"}
-
 // A stage holds the servers and the workers.
 type stage struct {
 	mysql   *servers.MySQL
 	db      *sql.DB
-	redis   *servers.Redis
+	redis   *fleet.Node // the master
+	spare   *fleet.Node // to be its replica
 	client  *redis.Client
-	toRedis *proxy.Link // of the readers' subscriptions
+	toRedis *proxy.Link // of all that must follow a failover
+	toHear  *proxy.Link // of the readers' subscriptions
+	toSpare *proxy.Link // of replication
 	fleet   *fleet.Fleet
 	sources []string
 }
@@ -46,16 +45,21 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor, Args: mysqlArgs}); err != nil {
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor, Args: fleet.MySQLArgs}); err != nil {
 		return s, err
 	}
-	if s.redis, err = servers.StartRedis(ctx, servers.RedisOptions{}); err != nil {
+	if s.redis, err = fleet.StartNode(ctx); err != nil {
 		return s, err
 	}
-	s.client = redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-	if s.toRedis, err = proxy.New("subscriptions", s.redis.Addr()); err != nil {
+	if s.spare, err = fleet.StartNode(ctx); err != nil {
 		return s, err
 	}
+	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "subscriptions": &s.toHear, "replication": &s.toSpare} {
+		if *link, err = proxy.New(name, s.redis.Addr()); err != nil {
+			return s, err
+		}
+	}
+	s.client = redis.NewClient(&redis.Options{Addr: s.toRedis.Addr()})
 	if err := s.prepare(ctx); err != nil {
 		return s, err
 	}
@@ -118,6 +122,24 @@ func (s *stage) dsn() string {
 	return cfg.FormatDSN()
 }
 
+// lead makes that workers reach Redis by an address, from now on.
+func (s *stage) lead(ctx context.Context, addr string) error {
+	s.fleet.Set("REDIS_URL", "redis://"+addr+"/0")
+	count := 0
+	for m := s.fleet.Pick(0); m != nil; m = s.fleet.Pick(0) {
+		count++
+		if err := m.Signal(ctx, syscall.SIGTERM, true); err != nil {
+			return err
+		}
+	}
+	for range count {
+		if err := s.fleet.Start(batchRows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rows makes the rows of a turn, at version 0.
 func (s *stage) rows(ctx context.Context, first, keys int) error {
 	values := make([]string, keys)
@@ -130,24 +152,15 @@ func (s *stage) rows(ctx context.Context, first, keys int) error {
 	return nil
 }
 
-// save makes Redis write a snapshot, and forget removes it, so that Redis starts empty.
-func (s *stage) save(ctx context.Context) error { return s.client.Save(ctx).Err() }
-
-func (s *stage) forget() error {
-	err := os.Remove(filepath.Join(filepath.Dir(s.redis.Socket()), "dump.rdb"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
 func (s *stage) close() error {
 	var errs []error
 	if s.fleet != nil {
 		s.fleet.KillAll()
 	}
-	if s.toRedis != nil {
-		s.toRedis.Close()
+	for _, link := range []*proxy.Link{s.toRedis, s.toHear, s.toSpare} {
+		if link != nil {
+			link.Close()
+		}
 	}
 	if s.client != nil {
 		errs = append(errs, s.client.Close())
@@ -155,8 +168,10 @@ func (s *stage) close() error {
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
 	}
-	if s.redis != nil {
-		errs = append(errs, s.redis.Close())
+	for _, node := range []*fleet.Node{s.redis, s.spare} {
+		if node != nil {
+			errs = append(errs, node.Close())
+		}
 	}
 	if s.mysql != nil {
 		errs = append(errs, s.mysql.Close())

@@ -24,8 +24,12 @@ type table struct {
 	rows    []row
 }
 
-// A window is a time in which a stale read is neither right nor wrong. from is 0 for none, to is 0 while it is open.
-type window struct{ from, to atomic.Int64 }
+// A window is a time in which a stale read is neither right nor wrong. from is 0 for none, to is 0 while it is open. whose is
+// everybody's, where Redis has lost data, or the number of the reader that is frozen.
+type window struct{ from, to, whose atomic.Int64 }
+
+// everybody is no reader's number.
+const everybody = -1
 
 // keyBits is how many bits of a piece of news are the key's index; its number is in the others.
 const keyBits = 20
@@ -154,10 +158,12 @@ func (t *table) remaining(f func(worst int64)) {
 	}
 }
 
-// open begins a window and returns the function that ends it.
-func (t *table) open() (end func()) {
+// open begins a window and returns the function that ends it. It is not safe for concurrent use.
+func (t *table) open(whose int) (end func()) {
 	for i := range t.windows {
-		if w := &t.windows[i]; w.from.CompareAndSwap(0, now()) {
+		if w := &t.windows[i]; w.from.Load() == 0 {
+			w.whose.Store(int64(whose))
+			w.from.Store(now())
 			return func() { w.to.CompareAndSwap(0, now()) }
 		}
 	}
@@ -176,14 +182,15 @@ func (t *table) latest(before moment) (text string) {
 	return text
 }
 
-// excused reports whether a part of the time between two moments lies in a window, or within the grace after one.
-func (t *table) excused(began, ended moment, grace int64) bool {
+// excused reports whether a part of the time between two moments lies in a reader's window, or within the grace after one.
+func (t *table) excused(began, ended moment, grace int64, reader int) bool {
 	for i := range t.windows {
 		from, to := t.windows[i].from.Load(), t.windows[i].to.Load()
 		if from == 0 {
 			return false
 		}
-		if ended >= from && (to == 0 || began <= to+grace) {
+		whose := t.windows[i].whose.Load()
+		if (whose == everybody || whose == int64(reader)) && ended >= from && (to == 0 || began <= to+grace) {
 			return true
 		}
 	}

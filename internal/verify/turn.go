@@ -27,22 +27,35 @@ type turn struct {
 	dice   *rand.Rand
 	crowd  crowd
 	w      writers
+	births *registrar
 	stalls stallWatch
 	wrongs []finding // of the turn itself
 }
 
 // turn plays a phase once, for a time, and adds what came of it to the result. It ends early, in order, when ctx does.
-func (p *play) turn(ctx context.Context, ph phase, number int, length time.Duration, into *Result) error {
+func (p *play) turn(ctx context.Context, ph phase, number int, length time.Duration, into *Result) (err error) {
+	lasting := context.WithoutCancel(ctx)
 	t := &turn{phase: ph, stage: p.stage, dice: rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)<<8))}
+	reads, writes := p.cfg.Reads, p.cfg.Writes
+	if ph.light {
+		reads, writes = max(reads/4, 1), max(writes/4, 1)
+	}
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
 		Kinds: ph.kinds, MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace,
-		Reads: max(p.cfg.Reads/p.cfg.Readers, 1), Plant: p.cfg.Plant,
+		Reads: max(reads/p.cfg.Readers, 1), Plant: p.cfg.Plant,
 	}
 	if ph.parted {
-		t.spec.Subscriber = p.stage.toRedis.Addr()
+		t.spec.Subscriber = p.stage.toHear.Addr()
 	}
-	var err error
+	if ph.through {
+		t.spec.Redis = p.stage.toRedis.Addr()
+		if err = p.stage.lead(lasting, t.spec.Redis); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.stage.lead(lasting, p.stage.redis.Addr())) }()
+	}
+	t.births = newRegistrar(t)
 	if t.table, err = newTable(t.spec.Table, t.spec.Keys); err != nil {
 		return err
 	}
@@ -50,15 +63,17 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 		_ = t.table.close()
 		_ = os.Remove(t.spec.Table)
 	}()
-	lasting := context.WithoutCancel(ctx)
 	if err := t.stage.rows(lasting, t.spec.First, t.spec.Keys); err != nil {
 		return err
 	}
 	t.w = writers{
-		spec: &t.spec, tell: t.crowd.tell, table: t.table, db: t.stage.db, wakes: t.stage.client, bound: ph.bound,
-		number: writersAtOnce, pace: time.Second * writersAtOnce / time.Duration(p.cfg.Writes),
+		spec: &t.spec, tell: t.crowd.tell, table: t.table, db: t.stage.db, wakes: t.stage.redis.Client, bound: ph.bound,
+		number: writersAtOnce, pace: time.Second * writersAtOnce / time.Duration(writes),
 	}
 	began := now()
+	if ph.through {
+		t.w.wakes = t.stage.client
+	}
 	err = t.run(ctx, p.cfg, length)
 	into.add(t, began, now())
 	return err
@@ -79,6 +94,7 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	if t.phase.bound == 0 {
 		beside.Go(func() { _ = t.w.settle(lasting) }) // what is not settled in the end is an error there
 	}
+	beside.Go(func() { t.births.watch(lasting) })
 	sleep(ctx, warmUp)
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -126,13 +142,17 @@ func (t *turn) quiet(ctx context.Context) error {
 		}
 	}
 	sleep(ctx, t.phase.bound+afterAll)
-	return nil
+	return t.births.look(ctx, birthEnd)
 }
 
-// endWhenFound calls stop when a reader has told a finding that no stall explains.
+// endWhenFound calls stop when there is a finding that no stall explains.
 func (t *turn) endWhenFound(ctx context.Context, stop func()) {
 	for ctx.Err() == nil {
 		told := t.crowd.soFar()
+		if _, found := t.births.soFar(); len(found) > 0 {
+			stop()
+			return
+		}
 		for _, f := range told.Found {
 			if f.Wrong != "" || f.Began-f.Due > stalled(told.Stalls, f.At, f.Began) {
 				stop()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 
 	"github.com/unstale/unstale/outbox"
 )
+
+// mostTogether is how many keys one transaction writes at most.
+const mostTogether = 10
 
 // A writers writes versions in transactions. Each of its goroutines owns every so-many-th key.
 type writers struct {
@@ -24,7 +28,7 @@ type writers struct {
 	bound  time.Duration // from the commit until it is due; 0: the settler says when
 	number int           // side by side
 	tell   func(pair)    // to a reader
-	pace   time.Duration // between two commits of one of them, at the mean
+	pace   time.Duration // for each key that one of them writes, at the mean
 
 	mu       sync.Mutex
 	commits  int
@@ -42,23 +46,27 @@ func (w *writers) write(ctx context.Context) {
 	group.Wait()
 }
 
-// one writes in bursts: one key several times in a row, at about the pace of loads, so that its loads are raced; then
+// one writes in bursts: some keys several times in a row, at about the pace of their loads, so that these are raced; then
 // a pause that makes up for the pace.
 func (w *writers) one(ctx context.Context, number int, dice *rand.Rand) {
 	begun, done := time.Now(), 0
+	own := (w.spec.Keys-number-1)/w.number + 1
 	for ctx.Err() == nil {
-		key := number + w.number*dice.IntN((w.spec.Keys-number-1)/w.number+1)
+		var burst []int
+		for _, i := range dice.Perm(own)[:min(1+dice.IntN(mostTogether), own)] {
+			burst = append(burst, number+w.number*i)
+		}
 		for range 5 + dice.IntN(30) {
 			if ctx.Err() != nil {
 				return
 			}
-			if err := w.commit(context.WithoutCancel(ctx), key); err != nil {
+			if err := w.commit(context.WithoutCancel(ctx), burst); err != nil {
 				w.fail(err)
 				sleep(ctx, 20*time.Millisecond)
 				continue
 			}
-			done++
-			sleep(ctx, time.Duration(5000+dice.IntN(6000))*time.Microsecond)
+			done += len(burst)
+			sleep(ctx, time.Duration(10_000+dice.IntN(8000))*time.Microsecond)
 		}
 		sleep(ctx, time.Until(begun.Add(time.Duration(done)*w.pace)))
 	}
@@ -70,21 +78,30 @@ func (w *writers) fail(err error) {
 	w.failures, w.failure = w.failures+1, err
 }
 
-// commit writes the next version of a key. Whoever does not know whether COMMIT went through looks.
-func (w *writers) commit(ctx context.Context, key int) error {
+// commit writes the next versions of some keys, in one transaction. Whoever does not know whether COMMIT went through looks.
+func (w *writers) commit(ctx context.Context, keys []int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	version := w.table.begin(key)
+	first := w.table.begin(keys[0])
+	ids := []string{strconv.Itoa(w.spec.id(keys[0]))}
+	for _, key := range keys[1:] {
+		w.table.begin(key)
+		ids = append(ids, strconv.Itoa(w.spec.id(key)))
+	}
 	token, err := outbox.InTxToken(ctx, w.db, func(tx *sql.Tx, writes *outbox.Writes) error {
-		if _, err := tx.ExecContext(ctx, "UPDATE verify_rows SET version = ? WHERE id = ?", version, w.spec.id(key)); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE verify_rows SET version = version + 1 WHERE id IN ("+strings.Join(ids, ",")+")"); err != nil {
 			return err
 		}
-		return writes.Enqueue(ctx, tx, outbox.Invalidation{Entity: string(w.spec.kind(key)), ID: strconv.Itoa(w.spec.id(key))})
+		rows := make([]outbox.Invalidation, len(keys))
+		for i, key := range keys {
+			rows[i] = outbox.Invalidation{Entity: string(w.spec.kind(key)), ID: ids[i]}
+		}
+		return writes.Enqueue(ctx, tx, rows...)
 	})
 	if errors.Is(err, outbox.ErrCommit) {
 		var is uint64
-		if err = w.db.QueryRowContext(ctx, selectVersion, w.spec.id(key)).Scan(&is); err == nil && is != version {
-			err = fmt.Errorf("version %d was not committed", version)
+		if err = w.db.QueryRowContext(ctx, selectVersion, w.spec.id(keys[0])).Scan(&is); err == nil && is != first {
+			err = fmt.Errorf("version %d was not committed", first)
 		}
 	}
 	if err != nil {
@@ -94,15 +111,21 @@ func (w *writers) commit(ctx context.Context, key int) error {
 	if w.bound > 0 {
 		due = after(at, w.bound)
 	}
-	worst := w.table.commit(key, at, due)
+	var worst []int64
+	for _, key := range keys {
+		if stale := w.table.commit(key, at, due); stale >= 0 {
+			worst = append(worst, stale)
+		}
+	}
 	_ = w.wakes.Publish(ctx, wakeChannel, "1").Err() // only a hint
-	w.tell(pair{Key: key, Version: version, Token: token.String()})
+	w.tell(pair{Key: keys[0], Version: first, Token: token.String()})
+	if last := len(keys) - 1; last > 2 {
+		w.tell(pair{Key: keys[last], Version: w.table.rows[keys[last]].done.Load(), Token: token.String()})
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.commits++
-	if worst >= 0 {
-		w.worst = append(w.worst, worst)
-	}
+	w.commits += len(keys)
+	w.worst = append(w.worst, worst...)
 	return nil
 }
 
