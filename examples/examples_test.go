@@ -17,7 +17,10 @@ import (
 )
 
 // GORM never ends what keeps its prepared statements.
-func TestMain(m *testing.M) { testenv.Main(m, "gorm.io/gorm/internal/lru.NewLRU[...].func1") }
+func TestMain(m *testing.M) {
+	outbox.SetTracer(traceparent)
+	testenv.Main(m, "gorm.io/gorm/internal/lru.NewLRU[...].func1")
+}
 
 // A transaction is one that a library has begun. change sets the price of product 42 to 4490 and enqueues it.
 type transaction struct {

@@ -41,7 +41,10 @@ func testAdoption(t *testing.T, program string) {
 	w.until("the product's keys are gone", func() bool { return client.Exists(t.Context(), keys[:2]...).Val() == 0 })
 	want(t, shop.DB, "SELECT price_cents FROM products", "4490")
 	w.until("the row is settled", func() bool { return value(t, shop.DB, "SELECT COUNT(*) FROM cache_outbox") == "0" })
-	if text := r.says(t, "unstale history"); !strings.Contains(text, "waiting      0") || !strings.Contains(text, "key      "+keys[0]) {
+	w.until("status knows of the worker", func() bool {
+		return value(t, shop.DB, "SELECT COUNT(*) FROM cache_outbox_workers WHERE state = 'working'") == "1"
+	})
+	if text := r.says(t, "unstale history"); !strings.HasPrefix(text, "nothing is stale: ") || !strings.Contains(text, "waiting      0") || !strings.Contains(text, "key      "+keys[0]) {
 		t.Errorf("status and history say\n%s", text)
 	}
 	run(t, shop.DB, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('coupon', 'SUMMER10')")

@@ -57,18 +57,27 @@ func launch(t *testing.T, cmd *exec.Cmd) *process {
 // until waits for what must happen.
 func (w *process) until(what string, condition func() bool) {
 	w.t.Helper()
-	deadline, tick := time.NewTimer(time.Minute), time.NewTicker(5*time.Millisecond)
+	if !w.comes(5*time.Millisecond, time.Minute, condition) {
+		w.t.Fatalf("%s: not within a minute", what)
+	}
+}
+
+// comes waits for what must happen, and asks again and again. It reports whether it came within a limit.
+func (w *process) comes(again, limit time.Duration, condition func() bool) bool {
+	w.t.Helper()
+	deadline, tick := time.NewTimer(limit), time.NewTicker(again)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-w.over:
-			w.t.Fatalf("%s: it ended with %s", what, w.cmd.ProcessState)
+			w.t.Fatalf("it ended with %s", w.cmd.ProcessState)
 		case <-deadline.C:
-			w.t.Fatalf("%s: not within a minute", what)
+			return false
 		case <-tick.C:
 		}
 	}
+	return true
 }
 
 // get returns the status and the body of a path.

@@ -14,7 +14,12 @@ func TestProgram(t *testing.T) {
 	program := filepath.Join(place, "bin", "unstale")
 	t.Run("tutorial", func(t *testing.T) {
 		t.Parallel()
-		testTutorial(t, place)
+		testTutorial(t, place, tutorialPage)
+		testTutorialServers(t)
+	})
+	t.Run("capture tutorial", func(t *testing.T) {
+		t.Parallel()
+		testTutorial(t, place, captureTutorialPage)
 	})
 	t.Run("adoption", func(t *testing.T) {
 		t.Parallel()
@@ -27,6 +32,10 @@ func TestProgram(t *testing.T) {
 	t.Run("compose", func(t *testing.T) {
 		t.Parallel()
 		testComposeCommands(t, program)
+	})
+	t.Run("runbook", func(t *testing.T) {
+		t.Parallel()
+		testRunbook(t, place, program)
 	})
 	t.Run("refusals", func(t *testing.T) {
 		t.Parallel()

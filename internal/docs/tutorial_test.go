@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,11 +18,15 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-const tutorialPage = "docs/tutorial.md"
+const (
+	tutorialPage        = "docs/tutorial.md"
+	captureTutorialPage = "docs/tutorial-capture.md"
+)
 
-// testTutorial does what the tutorial says, from top to bottom, in a copy of the checkout and against empty servers: it
-// types what the consoles show, runs the SQL and sends what Redis is asked. Three dots stand for any text.
-func testTutorial(t *testing.T, place string) {
+// testTutorial does what a tutorial says, from top to bottom, in a copy of the checkout and against empty servers: it
+// types what the consoles show, saves the YAML as shop.yaml, runs the SQL and sends what Redis is asked. Three dots stand for any
+// text.
+func testTutorial(t *testing.T, place, page string) {
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)
 	options, err := redis.ParseURL(cache.URL)
 	if err != nil {
@@ -31,7 +36,7 @@ func testTutorial(t *testing.T, place string) {
 	defer client.Close()
 	env := append(bare(), "MYSQL_DSN="+shop.DSN, "REDIS_URL="+cache.URL)
 	done := map[string]int{}
-	for _, b := range blocks(t, tutorialPage, "console", "sql", "redis") {
+	for _, b := range blocks(t, page, "console", "sql", "redis", "yaml") {
 		done[b.lang]++
 		switch b.lang {
 		case "console":
@@ -40,12 +45,15 @@ func testTutorial(t *testing.T, place string) {
 			run(t, shop.DB, statements(b)...)
 		case "redis":
 			ask(t, b, client)
+		case "yaml":
+			if err := os.WriteFile(filepath.Join(place, "shop.yaml"), []byte(b.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	if len(done) != 3 {
-		t.Errorf("the tutorial has blocks %v", done)
+	if done["console"] == 0 || done["sql"] == 0 || done["redis"] == 0 {
+		t.Errorf("%s has blocks %v", page, done)
 	}
-	testTutorialServers(t)
 }
 
 // testTutorialServers compares the addresses that the tutorial and the README export with what docker-compose.yml

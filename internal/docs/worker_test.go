@@ -38,7 +38,7 @@ entities:
 `
 
 // testWorker runs the program under the accounts of docs/accounts.md and nothing more: migrations down and up, an
-// application's rows, a worker that does everything, its metrics, and dead letters that are put back.
+// application's rows, a worker that does everything, its metrics, summaries of a journal, and dead letters that are put back.
 func testWorker(t *testing.T, program string) {
 	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
 	as := func(user, password string) string { return dsn(t, server.TCPDSN("shop"), user, password) }
@@ -55,6 +55,9 @@ func testWorker(t *testing.T, program string) {
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale'@"))...)
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "TO 'shop'@"))...)
 
+	const four = "(SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) AS "
+	run(t, open(t, server.DSN("shop")), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) SELECT 'old', 0, '', '', '' FROM "+
+		four+"a, "+four+"b, "+four+"c, "+four+"d, "+four+"e, "+four+"f") // as many as a block has
 	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
 	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
 	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER").text)...).Err(); err != nil {
@@ -62,21 +65,27 @@ func testWorker(t *testing.T, program string) {
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
 	shop := open(t, server.DSN("shop"))
+	run(t, admin, "REVOKE INSERT ON shop.cache_outbox_workers FROM 'unstale'@'%'") // as before that table was there
+	w.until("it says that it cannot note what it is at, and works", func() bool {
+		return w.log.has("GRANT SELECT, INSERT, DELETE ON cache_outbox_workers") && w.get("/readyz") == "200 {\"ok\":true}\n"
+	})
 	testInvalidation(t, w, shop, open(t, as("shop", "change me 5")), client)
 	testMetrics(t, w.get("/metrics"))
+	w.until("the journal is summarised", func() bool {
+		return value(t, shop, "SELECT COUNT(*) FROM cache_outbox_summaries WHERE bucket = 254") == "1"
+	})
 	w.stop()
 
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_operator'"))...)
 	operator := as("unstale_operator", "change me 4")
-	call(t, program, operator, "status")
+	if code, out := exit(t, program, operator, "status"); code != 3 || !strings.HasPrefix(out, "STALE since ") || !strings.Contains(out, "1 dead letter (unknown_entity: 1)") {
+		t.Errorf("status: exit code %d\n%s", code, out)
+	}
 	call(t, program, operator, "history", "--entity", "product", "--id", "42")
 	call(t, program, operator, "dead", "list")
-	call(t, program, operator, "pause")
-	call(t, program, operator, "resume")
 	want(t, shop, "SELECT GROUP_CONCAT(reason) FROM cache_outbox_dead", "unknown_entity")
 	run(t, shop, statements(onlyBlock(t, operationsPage, "sql", "FROM cache_outbox_sweeps WHERE"))...)
-	call(t, program, operator, "dead", "retry", "--reason", "unknown_entity")
-	want(t, shop, "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM cache_outbox_dead), entity, entity_id) FROM cache_outbox_delayed", "0 unknown 1")
+	testAudit(t, auditor{program, operator, "redis://unstale:change-me-3@" + cache.Addr() + "/0", admin, shop})
 }
 
 // testInvalidation lets an application insert rows, and sees keys, patterns, sets, tags and repeats done.
@@ -121,7 +130,11 @@ func testMetrics(t *testing.T, served string) {
 		if got[name] != row[1] {
 			t.Errorf("%s has %s as %q, the worker as %q", metricsPage, name, row[1], got[name])
 		}
-		if labelled != strings.Contains(served, "\n"+name+"{") && row[1] != "histogram" || labelled && !strings.Contains(served, "\n"+name+"{"+label+"=") {
+		sample := "\n" + name
+		if row[1] == "histogram" {
+			sample += "_count"
+		}
+		if labelled != strings.Contains(served, sample+"{") || labelled && !strings.Contains(served, sample+"{"+label+"=") {
 			t.Errorf("%s has %s with the label %q, the worker has not", metricsPage, name, label)
 		}
 		delete(got, name)
@@ -129,6 +142,15 @@ func testMetrics(t *testing.T, served string) {
 	for name := range got {
 		t.Errorf("%s does not explain %s", metricsPage, name)
 	}
+}
+
+// exit runs a command and returns its exit code and what it says.
+func exit(t *testing.T, program, dsn string, args ...string) (code int, out string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = []string{"MYSQL_DSN=" + dsn}
+	said, _ := cmd.CombinedOutput() // the exit code tells
+	return cmd.ProcessState.ExitCode(), string(said)
 }
 
 // call runs a command to its end.

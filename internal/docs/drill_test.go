@@ -1,0 +1,273 @@
+package docs
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cacheprom"
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
+)
+
+// drillMap has all that a drill needs. The worker's account may not touch what is elsewhere.
+const drillMap = `version: 1
+lease: 1s
+entities:
+  product: {keys: ["zahraah:product:{id}"]}
+  list:    {patterns: ["zahraah:list:{id}:*"], sets: ["tag:{id}"]}
+  foreign: {keys: ["elsewhere:{id}"]}
+`
+
+// A drill is a place where alerts have their causes: a worker with its Redis and a reader of that, a worker that is soon
+// overloaded, one of a Redis Cluster, and a Redis that other applications torment.
+type drill struct {
+	t          *testing.T
+	prometheus *prometheusServer
+
+	first             worker.Config // of the first worker, and of one that starts later
+	db, overloaded    *sql.DB       // outboxes of the first two workers
+	ready             []func() error
+	stops             []func()      // of workers
+	mapFile, otherMap string        // of the first worker, and of all others
+	links             []*proxy.Link // of the first two workers to their Redis
+	spare             net.Listener  // where that one's metrics will be
+
+	cache   *servers.Redis // of the first two workers
+	keys    *redis.Client
+	reader  *cache.Cache
+	saved   string // the last batch of the journal when the cache was saved
+	other   *servers.Redis
+	noise   *redis.Client // of other
+	cluster *testenv.Cluster
+}
+
+func startDrill(t *testing.T) *drill {
+	t.Helper()
+	d := &drill{t: t, mapFile: filepath.Join(t.TempDir(), "mapping.yaml"), otherMap: filepath.Join(t.TempDir(), "mapping.yaml"), spare: listen(t)}
+	d.write(d.mapFile, drillMap)
+	d.write(d.otherMap, drillMap)
+	limit, exporter := []string{"--maxmemory", "100mb"}, aclUser(t, metricsPage, "ACL SETUSER exporter")
+	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, aclUser(t, accountsPage, "ACL SETUSER unstale "))...)
+	d.other = testenv.OwnRedis(t, slices.Concat(limit, exporter, []string{"--maxclients", "50", "--enable-debug-command", "yes"})...)
+	d.cluster = testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")
+	d.keys, d.noise = d.client(d.cache), d.client(d.other)
+	d.first = worker.Config{Redis: d.throughLink(), MapFile: d.mapFile}
+	overloaded := worker.Config{Redis: d.throughLink(), MapFile: d.otherMap, BatchRows: 1}
+	clustered := worker.Config{Redis: &redis.UniversalOptions{Addrs: d.cluster.Client.Options().Addrs, IsClusterMode: true}, MapFile: d.otherMap}
+	d.db, d.overloaded = d.outbox(&d.first), d.outbox(&overloaded)
+	d.outbox(&clustered)
+
+	targets := []string{d.spare.Addr().String()}
+	for _, c := range []worker.Config{d.first, overloaded, clustered} {
+		l := listen(t)
+		d.carry(c, l)
+		targets = append(targets, l.Addr().String())
+	}
+	targets = append(targets, d.read())
+	for _, server := range []*servers.Redis{d.cache, d.other} {
+		address := listenAddress(t)
+		launch(t, exec.Command(monitoring(t, "prometheus-redis-exporter", "redis_exporter"), "-redis.addr", server.Addr(), "-redis.user", "exporter",
+			"-redis.password", "change-me-6", "-web.listen-address", address))
+		targets = append(targets, address)
+	}
+	d.load()
+	d.prometheus = startPrometheus(t, targets...)
+	return d
+}
+
+// outbox makes one for a worker.
+func (d *drill) outbox(c *worker.Config) *sql.DB {
+	d.t.Helper()
+	env := testenv.MySQL(d.t)
+	if _, err := migrations.Up(d.t.Context(), env.DB); err != nil {
+		d.t.Fatal(err)
+	}
+	var err error
+	if c.MySQL, err = mysql.ParseDSN(env.DSN); err != nil {
+		d.t.Fatal(err)
+	}
+	return env.DB
+}
+
+// aclUser are options of a server for an account as a page has it.
+func aclUser(t *testing.T, page, command string) []string {
+	t.Helper()
+	return append([]string{"--user"}, strings.Fields(onlyBlock(t, page, "redis", command).text)[2:]...)
+}
+
+func (d *drill) write(file, text string) {
+	d.t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *drill) client(server *servers.Redis) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
+	d.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// throughLink is how a worker reaches the cache.
+func (d *drill) throughLink() *redis.UniversalOptions {
+	d.t.Helper()
+	link, err := proxy.New("redis", d.cache.Addr())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(link.Close)
+	d.links = append(d.links, link)
+	return &redis.UniversalOptions{Addrs: []string{link.Addr()}, Username: "unstale", Password: "change-me-3"}
+}
+
+// listen takes an address for metrics. Whoever asks there waits until they are served.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// carry runs a worker, and serves its metrics from when it is at work until it is stopped.
+func (d *drill) carry(cfg worker.Config, l net.Listener) {
+	d.t.Helper()
+	cfg.RedisTimeout, cfg.GaugeSchedule, cfg.RetentionSchedule, cfg.Log = 5*time.Second, "@every 1s", "@every 1h", slog.New(slog.DiscardHandler)
+	w, err := worker.New(cfg)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			d.t.Error(err)
+		}
+	})
+	d.t.Cleanup(stop)
+	testenv.Eventually(d.t, "a worker at work", func() bool { return w.Ready() == nil })
+	served := &httptest.Server{Listener: l, Config: &http.Server{Handler: exported(w.Metrics()), ReadHeaderTimeout: time.Minute}}
+	served.Start()
+	d.t.Cleanup(served.Close)
+	d.ready, d.stops = append(d.ready, w.Ready), append(d.stops, func() { stop(); served.Close() })
+}
+
+// read starts a reader, which keeps values in memory, and serves its metrics.
+func (d *drill) read() (address string) {
+	d.t.Helper()
+	source, err := outbox.Source(d.t.Context(), d.db)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.reader, err = cache.New(cache.Config{
+		Redis: d.keys, Prefix: "zahraah:", Timeout: 5 * time.Second, Memory: cache.Memory{Size: 1000, Sources: []string{source}}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = d.reader.Close() })
+	testenv.Eventually(d.t, "a healthy reader", func() bool { return d.reader.Healthy() == nil })
+	served := httptest.NewServer(exported(cacheprom.New(d.reader, nil)))
+	d.t.Cleanup(served.Close)
+	return served.URL
+}
+
+func exported(c prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// load is what goes on in any case: applications write and read. Some of it fails where a cause is at work.
+func (d *drill) load() {
+	d.t.Helper()
+	d.stockOther()
+	for every, work := range map[time.Duration]func(ctx context.Context, n int){
+		50 * time.Millisecond: func(ctx context.Context, n int) {
+			_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', ?)", n%1000)
+			d.fetch(ctx, fmt.Sprint("product:", n%20), nil)
+		},
+		time.Second: func(ctx context.Context, n int) {
+			_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('list', ?)", n)
+			_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', ?, UTC_TIMESTAMP())", n)
+		},
+		100 * time.Millisecond: func(ctx context.Context, _ int) { d.getOther(ctx, "stocked") },
+	} {
+		d.steadily(every, work)
+	}
+}
+
+// steadily does work again and again, until stop, which waits for it.
+func (d *drill) steadily(every time.Duration, work func(ctx context.Context, n int)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				work(ctx, n)
+			}
+		}
+	})
+	stop = func() { cancel(); group.Wait() }
+	d.t.Cleanup(stop)
+	return stop
+}
+
+// fetch reads a value as an application does, whose loader may fail.
+func (d *drill) fetch(ctx context.Context, key string, fails error) {
+	_, _ = cache.Fetch(ctx, d.reader, key, func(context.Context) (string, error) { return "value", fails }, nil)
+}
+
+const stock = 20
+
+// stockOther stores what clients of the other Redis ask for.
+func (d *drill) stockOther() {
+	d.t.Helper()
+	for n := range stock {
+		if err := d.noise.Set(d.t.Context(), fmt.Sprint("stocked:", n), "value", 0).Err(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// getOther asks the other Redis for keys.
+func (d *drill) getOther(ctx context.Context, prefix string) {
+	_, _ = d.noise.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for n := range stock {
+			p.Get(ctx, fmt.Sprint(prefix, ":", n))
+		}
+		return nil
+	})
+}

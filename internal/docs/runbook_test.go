@@ -1,0 +1,92 @@
+package docs
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+// testRunbook runs every command of the runbook by the account that it names: unstale by the operator's, SQL by that of an
+// audit, redis-cli by the exporter's.
+func testRunbook(t *testing.T, place, program string) {
+	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	operator := runbookAccount(t, env, onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_operator'"))
+	granted := "XA_RECOVER_ADMIN"
+	if env.Flavor == servers.KindMariaDB {
+		granted = "BINLOG MONITOR"
+	}
+	auditSQL := open(t, runbookAccount(t, env, onlyBlock(t, "docs/doctor.md", "sql", granted)))
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	if err := admin.Do(t.Context(), words(onlyBlock(t, metricsPage, "redis", "ACL SETUSER").text)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	auditor := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "exporter", Password: "change-me-6"})
+	defer auditor.Close()
+	run(t, env.DB, "INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) "+
+		"VALUES ('coupon', 'SUMMER', 1, 8, 'redis_refused', '', '', '2020-01-01')") // for what is put back
+	commands := 0
+	for _, b := range blocks(t, runbookPage, "sh") {
+		for line := range strings.Lines(b.text) {
+			commands++
+			command := strings.Fields(line)
+			switch command[0] {
+			case "unstale":
+				cmd := exec.CommandContext(t.Context(), program, command[1:]...)
+				cmd.Dir, cmd.Env = place, []string{"MYSQL_DSN=" + operator, "REDIS_URL=" + server.URL()}
+				out, err := cmd.CombinedOutput()
+				if ended := new(exec.ExitError); command[1] == "status" && errors.As(err, &ended) && ended.ExitCode() > 2 {
+					err = nil // its answer: something is stale here
+				}
+				if err != nil {
+					t.Errorf("%s:%d: %s: %v\n%s", b.page, b.line, line, err, out)
+				}
+			case "redis-cli":
+				if err := auditor.Do(t.Context(), words(strings.Join(command[1:], " "))...).Err(); err != nil {
+					t.Errorf("%s:%d: %s: %v", b.page, b.line, line, err)
+				}
+			default:
+				t.Errorf("%s:%d: nobody runs %s", b.page, b.line, line)
+			}
+		}
+	}
+	if commands == 0 {
+		t.Errorf("%s has no commands", runbookPage)
+	}
+	for _, b := range blocks(t, runbookPage, "sql") {
+		for _, statement := range statements(b) {
+			rows, err := auditSQL.QueryContext(t.Context(), statement)
+			if err != nil {
+				t.Errorf("%s:%d: %v", b.page, b.line, err)
+				continue
+			}
+			_ = rows.Close()
+		}
+	}
+}
+
+// runbookAccount makes the account of a page on a server that other tests share, and returns its DSN.
+func runbookAccount(t *testing.T, env *testenv.Database, b block) string {
+	t.Helper()
+	const password = "change me 7"
+	made := statements(b)
+	name := strings.Split(made[0], "'")[1]
+	own := fmt.Sprintf("%.4s%s", strings.TrimPrefix(name, "unstale_"), strings.TrimPrefix(env.Name, "unstale_test"))
+	t.Cleanup(func() { _, _ = env.DB.Exec("DROP USER '" + own + "'@'%'") }) // its database goes too
+	run(t, env.DB, "CREATE USER '"+own+"'@'%' IDENTIFIED BY '"+password+"'")
+	for _, grant := range made[1:] {
+		run(t, env.DB, strings.NewReplacer("'"+name+"'", "'"+own+"'", " shop.", " "+env.Name+".").Replace(grant))
+	}
+	return dsn(t, env.DSN, own, password)
+}
