@@ -59,8 +59,12 @@ func (s *Store) Summarise(ctx context.Context) (batches int, err error) {
 	return batches, nil
 }
 
+// blockPatience bounds a block, as a multiple of StatementTimeout, which bounds each answer: a block is a few dozen statements, and
+// one that is given up is begun anew, so that on a slow server a small bound would end every one.
+const blockPatience = 12
+
 func (s *Store) summarise(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, blockPatience*s.cfg.StatementTimeout)
 	defer cancel()
 	last, err := s.lastBlock(ctx)
 	if err != nil {
