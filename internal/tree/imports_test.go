@@ -47,6 +47,7 @@ var rooms = map[string][]string{
 	"internal/verdict":       {"internal/store"},
 	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
 	"invalidation":           {"internal/params", "internal/sqltext", "protocol"},
+	"limit":                  {},
 	"migrations":             {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sleep"},
 	"outbox":                 {"internal/mysqlerr", "internal/params", "internal/sleep"},
 	"protocol":               {},
@@ -105,6 +106,7 @@ var modules = map[string][]string{
 	// What every application links that reads: neither the map nor MySQL.
 	"cache":         {"github.com/redis/go-redis", "github.com/maypok86/otter", "github.com/sony/gobreaker", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
 	"cache/msgpack": {"github.com/ugorji/go/codec"},
+	"limit":         {"github.com/redis/go-redis", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
 }
 
 func TestModules(t *testing.T) {

@@ -1,0 +1,50 @@
+-- Counts one attempt of a subject in two counters: of the running span, which is as long as a window, and of the one before, of
+-- which that part counts which is still in the window.
+-- KEYS: subject. ARGV: how many may be in a window, the window in microseconds, eight hex digits of the attempt's id.
+-- Answers {1 if it is allowed and 0 if not, how many more would be, microseconds until another would be}.
+-- The value: when the span began, in microseconds, its count, that of the one before, and the ids of the last four attempts.
+local subject, most, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local id = struct.pack('>I4', tonumber(ARGV[3], 16))
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+local kind = redis.call('TYPE', subject).ok
+if kind ~= 'string' and kind ~= 'none' then -- the limit was at most 100 before
+  redis.call('UNLINK', subject)
+end
+local began, count, before, ids = now, 0, 0, ''
+local value = redis.call('GET', subject)
+if value then
+  began, count, before = struct.unpack('>dI4I4', value)
+  ids = string.sub(value, 17)
+end
+if began > now then -- the clock was set back
+  began = now
+elseif now - began >= 2 * window then
+  began, count, before = now, 0, 0
+elseif now - began >= window then
+  began, count, before = began + window, 0, count
+end
+local function counted() return before * (1 - (now - began) / window) + count end
+
+local allowed, known = 0, false
+for i = 1, #ids, 4 do
+  known = known or string.sub(ids, i, i + 3) == id
+end
+if known then -- sent again
+  allowed = 1
+elseif counted() + 1 <= most then
+  allowed = 1
+  count = count + 1
+  value = struct.pack('>dI4I4', began, count, before) .. string.sub(id .. ids, 1, 16)
+  redis.call('SET', subject, value, 'PX', math.ceil((began + 2 * window - now) / 1000))
+end
+local wait = 0
+if counted() + 1 > most then
+  if count + 1 <= most then -- when enough of the span before has left the window
+    wait = (1 - (most - 1 - count) / before) * window - (now - began)
+  else -- when enough of this one has
+    wait = window - (now - began) + (1 - (most - 1) / count) * window
+  end
+end
+return {allowed, math.max(math.floor(most - counted()), 0), math.ceil(math.max(wait, 0))}

@@ -1,0 +1,126 @@
+package limit
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// A Limiter counts attempts. Safe for concurrent use, in as many processes as there are: those with the same Prefix must have
+// the same Max and Window. Changing these keeps the attempts that are counted, but where Max passes 100 in either direction,
+// which begins anew.
+type Limiter struct {
+	config                   Config
+	allowed, refused, unsure atomic.Uint64
+}
+
+// New makes a Limiter. It asks Redis nothing. An error names the field and the cure.
+func New(config Config) (*Limiter, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
+	}
+	return &Limiter{config: config}, nil
+}
+
+// A Decision is what became of an attempt.
+type Decision struct {
+	Allowed bool
+	// Remaining is how many more would be allowed now.
+	Remaining int
+	// RetryAfter is after how long another would be allowed, if none is in between. 0: now.
+	RetryAfter time.Duration
+	// Unsure is why Redis could not count the attempt; Allowed is then what Config.WhenAway says, and the rest is zero. Whether
+	// it was counted is not known. Nil: Redis has decided.
+	Unsure error
+}
+
+// idLength is how much of a random text tells the attempts of one subject apart: 80 bits.
+const idLength = 16
+
+// Take counts one attempt of subject, unless it is refused. A subject has 1 to 512 bytes, which pass through exactly.
+// The error is that of a subject that is none, or of ctx if that has ended; a Redis that is away is no error, see
+// Decision.Unsure.
+func (l *Limiter) Take(ctx context.Context, subject string) (Decision, error) {
+	return l.TakeOnce(ctx, subject, rand.Text()[:idLength])
+}
+
+// TakeOnce is Take with an id of the attempt, of 1 to 64 bytes, such as that of the request: within a window the same id of a subject
+// counts once, also when it comes from another process, so whoever is limited must not choose it. Above a Max of 100 four ids are remembered, by 32 bits of each.
+func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, error) {
+	if err := checkSubject(subject); err != nil {
+		return Decision{}, err
+	}
+	if len(id) < 1 || len(id) > 64 {
+		return Decision{}, fmt.Errorf("limit: the id of an attempt has %d bytes, wanted 1 to 64", len(id))
+	}
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	script := exactScript
+	if l.config.Max > mostExact {
+		script, id = countedScript, digits(id)
+	}
+	answer, err := script.Run(limited, l.config.Redis, []string{l.config.Prefix + subject}, l.config.Max, l.config.Window.Microseconds(), id).Int64Slice()
+	switch {
+	case ctx.Err() != nil:
+		return Decision{}, ctx.Err()
+	case err == nil && len(answer) != 3:
+		err = fmt.Errorf("%d numbers, wanted 3", len(answer))
+		fallthrough
+	case err != nil:
+		l.unsure.Add(1)
+		return Decision{Allowed: l.config.WhenAway == Allow, Unsure: fmt.Errorf("limit: Redis cannot count: %w", err)}, nil
+	}
+	d := Decision{Allowed: answer[0] == 1, Remaining: int(answer[1]), RetryAfter: time.Duration(answer[2]) * time.Microsecond}
+	if d.Allowed {
+		l.allowed.Add(1)
+	} else {
+		l.refused.Add(1)
+	}
+	return d, nil
+}
+
+// Forget lets a subject begin anew, after a login that succeeded for example. The error is that of Redis, within Config.Timeout, or
+// of a subject that is none.
+func (l *Limiter) Forget(ctx context.Context, subject string) error {
+	if err := checkSubject(subject); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	if err := l.config.Redis.Unlink(ctx, l.config.Prefix+subject).Err(); err != nil {
+		return fmt.Errorf("limit: forget a subject: %w", err)
+	}
+	return nil
+}
+
+// Statistics count attempts since New.
+type Statistics struct {
+	Allowed, Refused uint64 // as Redis decided
+	Unsure           uint64 // Redis could not count them
+}
+
+// Statistics returns the counts so far.
+func (l *Limiter) Statistics() Statistics {
+	return Statistics{Allowed: l.allowed.Load(), Refused: l.refused.Load(), Unsure: l.unsure.Load()}
+}
+
+func checkSubject(subject string) error {
+	if len(subject) < 1 || len(subject) > 512 {
+		return fmt.Errorf("limit: a subject has %d bytes, wanted 1 to 512", len(subject))
+	}
+	return nil
+}
+
+// digits are eight hex digits of an id, as alike for all as a hash is.
+func digits(id string) string {
+	sum := sha1.Sum([]byte(id))
+	return hex.EncodeToString(sum[:4])
+}
