@@ -10,6 +10,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
 )
 
 // The commands that the page names are all that a reader needs, and each of them is needed.
@@ -27,11 +28,14 @@ func TestReadersPrivileges(t *testing.T) {
 	for command := range strings.FieldsSeq(string(list[1])) {
 		args = append(args, command)
 	}
+	args = append(args, "("+reportRule(t)+")") // in a selector, which has no other keys
 	must(t, w.client.Do(t.Context(), args...).Err())
 	reader := worldAt(t, "redis://reader:secret@"+r.Addr()+"/0")
 	channel := "c:" + t.Name()
-	c := reader.cache(cache.Config{Memory: memoryOf(channel)})
-	w.beat(channel, "e")
+	memory := memoryOf(channel)
+	memory.Report, memory.Process = true, "p"
+	c := reader.cache(cache.Config{Memory: memory})
+	b := w.beat(channel, "e")
 	open(t, c)
 	policy := cache.Moderate.Tagged("t")
 	for _, p := range []*cache.Policy{cache.MustPolicy(cache.Options{TTL: time.Minute, SkipMemory: true}), policy, cache.Sliding(time.Minute, time.Hour)} {
@@ -48,6 +52,20 @@ func TestReadersPrivileges(t *testing.T) {
 	lease, err := c.Lease(t.Context(), "other", cache.Static.Tagged("t"))
 	must(t, err)
 	lease.Release(t.Context())
+	b.publish(protocol.Message{Keys: []string{"k"}})
+	testenv.Eventually(t, "the report", func() bool { return w.client.Exists(t.Context(), protocol.ReportKey).Val() == 1 })
+}
+
+// reportRule is what the page asks for where a reader reports.
+func reportRule(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "accounts.md"))
+	must(t, err)
+	rule := regexp.MustCompile("`(\\+xadd [^`]*)`").FindSubmatch(page)
+	if rule == nil {
+		t.Fatal("the page does not name what a reader needs who reports")
+	}
+	return string(rule[1])
 }
 
 // Healthy names the right for lack of which nothing is stored, until something is.

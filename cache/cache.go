@@ -13,7 +13,8 @@ import (
 type Cache struct {
 	config  Config
 	redis   *backend
-	memory  *memory // nil without one
+	memory  *memory   // nil without one
+	reports *reporter // nil without one
 	flights flights
 	lost    lostLeases
 	slots   chan struct{} // one for each loader that runs
@@ -48,6 +49,10 @@ func New(config Config) (*Cache, error) {
 	c.redis = newBackend(config)
 	if config.Memory.Size > 0 {
 		c.memory = newMemory(config)
+		if config.Memory.Report {
+			c.reports = &reporter{process: config.Memory.Process, redis: c.redis, logger: config.Logger}
+			c.launch(func() { c.reports.run(c.life) })
+		}
 		c.launchIn(&c.ears, func() { c.listen(c.life) })
 	}
 	return c, nil
@@ -88,8 +93,8 @@ func ended(group *sync.WaitGroup) <-chan struct{} {
 // Close empties memory, ends the subscription and the contexts of loads, and waits until they have ended: for HardTimeout
 // and three commands at most. For the subscription it waits no longer than Timeout: in the middle of a handshake with a Redis
 // that says nothing only the client can end it, after its own ReadTimeout, and nothing is heard by it any more. Calls that
-// come after it has begun return ErrClosed, also where it returns an error. Closing again waits again. The Redis client
-// stays open.
+// come after it has begun return ErrClosed, also where it returns an error. What was heard before is reported, where
+// Memory.Report asks for that. Closing again waits again. The Redis client stays open.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // Config is what a Cache is made of. Only Redis is usually given.
@@ -104,6 +108,15 @@ type Memory struct {
 	// MaxStaleness gives out values without heartbeats, as long as the subscription stands: each is kept no longer
 	// than this, and may be that old after an invalidation that was not heard. Zero: not accepted.
 	MaxStaleness time.Duration
+
+	// Report tells in Redis, once a second at most, which messages of workers this process has heard, so that "unstale
+	// history" can name it among those that evicted a key. The account needs +xadd %W~unstale:evicted. Reports may get
+	// lost, which Statistics.Unreported counts; messages of the array format have no numbers to report.
+	Report bool
+
+	// Process is the name of this process in reports: UTF-8 of at most 128 bytes. Zero: its host and process id, such as
+	// "web-1:312".
+	Process string
 }
 
 // WithDefaults returns a copy with every zero replaced that has a default.
@@ -139,7 +152,19 @@ func (c Config) WithDefaults() Config {
 	}
 	orDuration(&c.Memory.TTL, time.Minute)
 	orDuration(&c.Memory.Period, time.Second)
+	if c.Memory.Report && c.Memory.Process == "" {
+		c.Memory.Process = processName()
+	}
 	return c
+}
+
+// processName is the name of this process where it is given none.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + ":" + strconv.Itoa(os.Getpid())
 }
 
 // Validate names every field at fault. It expects defaults to be applied.
@@ -196,6 +221,14 @@ func (c Config) Validate() error {
 		}
 		if c.Redis == nil {
 			refuse("Memory needs Redis, which says what is gone")
+		}
+	}
+	if m := c.Memory; m.Report {
+		if m.Size == 0 {
+			refuse("Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
+		}
+		if len(m.Process) > protocol.MaxProcess || !utf8.ValidString(m.Process) {
+			refuse("Memory.Process is %.40q of %d bytes, wanted UTF-8 of at most %d", m.Process, len(m.Process), protocol.MaxProcess)
 		}
 	}
 	if err := readsMasters(c.Redis); err != nil {

@@ -18,7 +18,7 @@ type Hooks struct {
 	// any, is called with what came of it.
 	Load func(ctx context.Context, key string) (context.Context, func(error))
 	// Redis is called before a command or a pipeline is sent, with what it is for: read, slide, lease, fill, release,
-	// stamps, expire or unlink.
+	// stamps, expire, unlink or report.
 	Redis func(ctx context.Context, verb string) (context.Context, func(error))
 	// Evict is called when keys and patterns were heard to be gone.
 	Evict func(keys, patterns []string)

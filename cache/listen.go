@@ -144,6 +144,7 @@ func (c *Cache) hear(h *hearing, text string, now time.Time) {
 		}
 	}
 	c.memory.evict(m.Keys, globs)
+	c.reports.heard(&m)
 	if hook := c.config.Hooks.Evict; hook != nil && len(m.Keys)+len(m.Patterns) > 0 {
 		hook(m.Keys, m.Patterns)
 	}

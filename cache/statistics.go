@@ -18,6 +18,7 @@ type Statistics struct {
 	L1Size        int     `json:"l1Size"`        // values in memory now, roughly
 	L1Overflows   uint64  `json:"l1Overflows"`   // values not kept, since too much was evicted during their load
 	PatternErrors uint64  `json:"patternErrors"` // messages with a pattern that cannot be compiled: each has emptied memory
+	Unreported    uint64  `json:"unreported"`    // messages heard that Memory.Report should tell of and does not
 	TotalRequests uint64  `json:"totalRequests"`
 	HitRate       float64 `json:"hitRate"` // hits of either kind by requests, 0 without any
 }
@@ -63,6 +64,7 @@ func (c *Cache) Statistics() Statistics {
 		s.L1Size = m.store.EstimatedSize()
 		s.L1Overflows, s.PatternErrors = m.overflow.total.Load(), n.patternErrors.Load()
 		s.Invalidations += m.evicted.Load()
+		s.Unreported = c.reports.dropCount()
 	}
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses
 	if s.TotalRequests > 0 {

@@ -131,7 +131,7 @@ func (e *entityCompiler) warnPrefix(w writtenTemplate, advice *report) {
 
 // private are beginnings of names that are ours in Redis.
 var private = []struct{ prefix, what string }{
-	{protocol.LeasePrefix, "the leases of readers"}, {protocol.HoldPrefix, "tombstones"}, {"unstale:", "beacons and sets that are taken apart"},
+	{protocol.LeasePrefix, "the leases of readers"}, {protocol.HoldPrefix, "tombstones"}, {"unstale:", "beacons, sets that are taken apart and reports of readers"},
 }
 
 // warnPrivate says of a name, or of a pattern, that it is or may be one of ours.

@@ -56,11 +56,12 @@ func (r *routes) beating() (list []route) {
 // publish announces keys and patterns on all routes, as they are now, after what it announces was unlinked: a reader
 // that leaves a channel for another one forgets everything, and what is announced on the old one alone was unlinked
 // before the worker said that it had moved. It returns how many messages were
-// published, and how many heard each at least, on all routes together; -1: not known.
+// published, their numbers, and how many heard each at least, on all routes together; -1: not known.
 func (w *engine) publish(ctx context.Context, keys, patterns []string) (done keyspace.Published, err error) {
 	for _, r := range w.maps.routes.all() {
 		n, err := w.redis.Publish(ctx, r.channel, r.format, keys, patterns)
 		done.Messages += n.Messages
+		done.Runs = append(done.Runs, n.Runs...)
 		if done.Receivers += n.Receivers; n.Receivers < 0 {
 			done.Receivers = -1
 		}

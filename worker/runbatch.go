@@ -128,6 +128,9 @@ func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.Cl
 	if published.Messages > 0 {
 		s.Marks.Published = time.Now()
 	}
+	for _, r := range published.Runs {
+		s.Marks.Runs = append(s.Marks.Runs, store.Run{Epoch: store.EpochHash(r.Epoch), First: r.First, Last: r.Last})
+	}
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: published.Messages, Sweeps: len(s.Sweeps),

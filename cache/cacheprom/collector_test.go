@@ -95,6 +95,9 @@ unstale_cache_pattern_errors_total{cache="products"} 0
 unstale_cache_requests_total{cache="products",result="memory"} 0
 unstale_cache_requests_total{cache="products",result="miss"} 3
 unstale_cache_requests_total{cache="products",result="redis"} 2
+# HELP unstale_cache_unreported_messages_total Messages heard that this process should have reported and did not.
+# TYPE unstale_cache_unreported_messages_total counter
+unstale_cache_unreported_messages_total{cache="products"} 0
 # HELP unstale_cache_unsettled_total Calls that had to load, since their caller's writes are not known to be settled.
 # TYPE unstale_cache_unsettled_total counter
 unstale_cache_unsettled_total{cache="products"} 1

@@ -38,6 +38,8 @@ members of a set are not in the journal, so whether one of them was this key is 
 bytes that no argument can have goes into --key-quoted, as it is shown here. Or ask by
 entity, by trace, or by the row's id in cache_outbox, which also tells where the row is now. With
 --key and a Redis the last line tells what is there now, and the birth of an entry of package cache.
+With a Redis, processes that report it (cache.Memory.Report) are named that evicted the keys from
+their memory; whether others did is unknown.
 
 The journal reaches back for --journal-retention of the workers. What Redis evicted or let expire,
 and what somebody deleted without unstale, is in no journal.`,
@@ -116,6 +118,13 @@ type settlement struct {
 	UnlinkedAt  *time.Time `json:"unlinked_at"`
 	PublishedAt *time.Time `json:"published_at"`
 	Receivers   *int       `json:"receivers"` // of the message that the fewest subscribers heard
+	Messages    uint64     `json:"messages"`  // of the batch; 0: not known
+
+	EvictedBy      []evictor `json:"evicted_by"` // processes that report it; whether others did is unknown. null: not known
+	EvictedUnknown string    `json:"evicted_unknown,omitempty"`
+
+	runs  []store.Run // the messages
+	least bool        // processes have heard more than they report
 }
 
 func newSettlement(b store.Batch, e *store.Entry) settlement {
@@ -132,6 +141,7 @@ func newSettlement(b store.Batch, e *store.Entry) settlement {
 	}
 	if j := b.Journey; j != nil {
 		s.ClaimedAt, s.UnlinkedAt, s.PublishedAt = before(b.SettledAt, j.Claimed), before(b.SettledAt, j.Unlinked), before(b.SettledAt, j.Published)
+		s.runs = j.Runs
 		if j.Receivers >= 0 {
 			s.Receivers = &j.Receivers
 		}
@@ -153,6 +163,9 @@ type past struct {
 	More    bool         `json:"more"` // older ones are left out
 	Found   []settlement `json:"found"`
 	Damaged []uint64     `json:"damaged"` // batches that cannot be read
+
+	// Unreported are how many messages processes have heard and not reported, since the oldest of these rows or shortly before.
+	Unreported map[string]uint64 `json:"unreported,omitempty"`
 
 	Untold []string `json:"untold,omitempty"` // what could not be read, or not quickly, and the grant that is missing
 
@@ -178,6 +191,7 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	if err = errors.Join(orSchema(ctx, store, err), store.Close()); err != nil {
 		return err
 	}
+	h.evictions(ctx, all)
 	if h.query.Key != "" {
 		all.Now = h.lookNow(ctx)
 	}

@@ -19,9 +19,13 @@ type now struct {
 // lookNow looks at the key. Whatever is in the way, the journal's part of the answer stands.
 func (h *historyCommand) lookNow(ctx context.Context) *now {
 	if h.redis.url == "" {
-		return &now{Unknown: "no --redis-url is given"}
+		return &now{Unknown: errNoRedisURL.Error()}
 	}
-	present, err := h.present(ctx)
+	var present keyspace.Present
+	err := h.withRedis(func(redis *keyspace.Keyspace) (err error) {
+		present, err = redis.Present(ctx, h.query.Key)
+		return err
+	})
 	if err != nil {
 		return &now{Unknown: err.Error()}
 	}
@@ -32,17 +36,16 @@ func (h *historyCommand) lookNow(ctx context.Context) *now {
 	return n
 }
 
-func (h *historyCommand) present(ctx context.Context) (keyspace.Present, error) {
+func (h *historyCommand) withRedis(ask func(*keyspace.Keyspace) error) error {
 	options, err := h.redis.options()
 	if err != nil {
-		return keyspace.Present{}, err
+		return err
 	}
 	redis, err := keyspace.Open(options)
 	if err != nil {
-		return keyspace.Present{}, err
+		return err
 	}
-	present, err := redis.Present(ctx, h.query.Key)
-	return present, errors.Join(err, redis.Close())
+	return errors.Join(ask(redis), redis.Close())
 }
 
 func printNow(p process, n *now) {

@@ -21,6 +21,7 @@ func (h *historyCommand) print(p process, all *past) {
 	for i := range all.Found {
 		h.printOne(p, &all.Found[i])
 	}
+	printUnreported(p, all.Unreported)
 	for _, id := range all.Damaged {
 		fmt.Fprintf(p.Out, "batch %d of the journal cannot be read, and may have more\n", id)
 	}
@@ -80,8 +81,8 @@ func (s *settlement) journey() string {
 		} else {
 			published += count(*s.Receivers, "receiver")
 		}
-		if s.Receivers == nil || *s.Receivers > 0 {
-			published += " (which of them evicted it is unknown)"
+		if s.mayBeEvicted() {
+			published += s.evicted()
 		}
 	}
 	return strings.Join([]string{"written " + s.WrittenAt.Format(time.RFC3339Nano), step("claimed", s.ClaimedAt), step("unlinked", s.UnlinkedAt),

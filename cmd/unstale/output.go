@@ -20,7 +20,7 @@ func onTerminal(to io.Writer) bool {
 }
 
 // count writes a number of things: 1 key, 2 keys. The plural is the singular with an s, or given.
-func count[N int | int64](n N, singular string, plural ...string) string {
+func count[N int | int64 | uint64](n N, singular string, plural ...string) string {
 	switch {
 	case n == 1:
 		return "1 " + singular

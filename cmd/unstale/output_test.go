@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,8 +49,21 @@ func TestHistoryOfManyNames(t *testing.T) {
 		}
 	}
 	one, s := 1, settlement{}
-	s.WrittenAt, s.PublishedAt, s.Receivers = &s.SettledAt, &s.SettledAt, &one
-	if j := s.journey(); !strings.Contains(j, " to 1 receiver (which of them evicted it is unknown), settled") {
-		t.Error(j)
+	s.WrittenAt, s.PublishedAt, s.Receivers, s.Messages = &s.SettledAt, &s.SettledAt, &one, 2
+	for _, c := range []struct {
+		by      []evictor
+		unknown string
+		least   bool
+		want    string
+	}{
+		{nil, "no process reports", false, "(which of them evicted it is unknown: no process reports)"},
+		{[]evictor{{"a", 2}, {"b\n", 1}}, "", false, `(reported as evicted by a and "b\n", 1 of 2 messages; whether others evicted it is unknown)`},
+		{[]evictor{{"a", 2}}, "", true, "(reported as evicted by at least a; whether others evicted it is unknown)"},
+		{slices.Repeat([]evictor{{"a", 2}}, shownNames+3), "", false, "a and 3 more; see --json; whether"},
+	} {
+		s.EvictedBy, s.EvictedUnknown, s.least = c.by, c.unknown, c.least
+		if j := s.journey(); !strings.Contains(j, " to 1 receiver (") || !strings.Contains(j, c.want) {
+			t.Errorf("%s, wanted %s", j, c.want)
+		}
 	}
 }

@@ -15,8 +15,9 @@ func newTrace(p process) *cobra.Command {
 		Use:   "trace ID",
 		Short: "Show the journey of one row, and where it is now",
 		Long: `Show the journey of the row with this id in cache_outbox: when it was written, claimed, unlinked,
-published and to how many receivers, and settled; and where it is now, if it still waits, is
-delayed or is dead. The same as "unstale history --row ID", in text and in JSON.`,
+published and to how many receivers, and settled; which processes report to have evicted it, if
+there is a Redis to ask; and where it is now, if it still waits, is delayed or is dead. The same
+as "unstale history --row ID", in text and in JSON.`,
 		Example: `  unstale trace 1234
   unstale trace 1234 --json`,
 		Args: exactArgs("ID"),
@@ -32,6 +33,7 @@ delayed or is dead. The same as "unstale history --row ID", in text and in JSON.
 			return h.run(cmd.Context(), p)
 		},
 	}
+	h.redis.add(cmd.Flags())
 	h.addCommon(cmd.Flags())
 	showEnv(cmd.Flags(), "since", "limit", "json")
 	return cmd

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"database/sql"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
 )
 
 // The pages that testWorker follows.
@@ -60,7 +62,7 @@ func testWorker(t *testing.T, program string) {
 		four+"a, "+four+"b, "+four+"c, "+four+"d, "+four+"e, "+four+"f") // as many as a block has
 	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
 	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
-	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER").text)...).Err(); err != nil {
+	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER unstale on").text)...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
@@ -81,11 +83,30 @@ func testWorker(t *testing.T, program string) {
 	if code, out := exit(t, program, operator, "status"); code != 3 || !strings.HasPrefix(out, "STALE since ") || !strings.Contains(out, "1 dead letter (unknown_entity: 1)") {
 		t.Errorf("status: exit code %d\n%s", code, out)
 	}
-	call(t, program, operator, "history", "--entity", "product", "--id", "42")
+	testHistory(t, program, operator, client, "redis://unstale_operator:change-me-8@"+cache.Addr()+"/0")
 	call(t, program, operator, "dead", "list")
 	want(t, shop, "SELECT GROUP_CONCAT(reason) FROM cache_outbox_dead", "unknown_entity")
 	run(t, shop, statements(onlyBlock(t, operationsPage, "sql", "FROM cache_outbox_sweeps WHERE"))...)
 	testAudit(t, auditor{program, operator, "redis://unstale:change-me-3@" + cache.Addr() + "/0", admin, shop})
+}
+
+// testHistory asks under the operators' account in Redis what became of a key: all that it reads there, it may read.
+func testHistory(t *testing.T, program, operator string, client *redis.Client, url string) {
+	t.Helper()
+	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER unstale_operator").text)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	hears := protocol.Report{Process: "web-1", Epoch: "of no batch", First: 1, Last: 1}
+	if err := client.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: hears.Fields()}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	code, out := exit(t, program, operator, "history", "--key", "zahraah:product:42", "--redis-url", url)
+	if code != 0 || !strings.Contains(out, "row 1  product 42") || !strings.HasSuffix(out, "now: not in Redis\n") || strings.Contains(out, "NOPERM") {
+		t.Errorf("history: exit code %d\n%s", code, out)
+	}
+	if denied := client.Do(t.Context(), "acl", "log").Val(); strings.Contains(fmt.Sprint(denied), "unstale_operator") {
+		t.Errorf("%v", denied)
+	}
 }
 
 // testInvalidation lets an application insert rows, and sees keys, patterns, sets, tags and repeats done.

@@ -26,7 +26,7 @@ func mustBeat(t *testing.T, k *keyspace.Keyspace, channel, moved string) {
 func mustPublish(t *testing.T, k *keyspace.Keyspace, channel string, keys ...string) {
 	t.Helper()
 	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); n.Messages != 1 || err != nil {
-		t.Fatalf("%d messages, %v", n, err)
+		t.Fatalf("%d messages, %v", n.Messages, err)
 	}
 }
 

@@ -110,7 +110,7 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	keys := names(5000, "key:%d")
 	for range 2 {
 		if n, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keys, []string{"p:*"}); n.Messages != 6 || n.Receivers != -1 || err != nil {
-			t.Fatalf("%d messages, %v, want 6", n, err)
+			t.Fatalf("%d messages, %v, want 6", n.Messages, err)
 		}
 	}
 	epochs := map[string]bool{}
@@ -139,7 +139,7 @@ func testClusterPublishSharded(t *testing.T, c *testCluster) {
 	plain := subscribe(t, c.Direct[0], "cache:{sharded}")
 	for _, keys := range [][]string{{"a"}, {"b", "c"}} {
 		if n, err := k.Publish(t.Context(), "cache:{sharded}", protocol.FormatEvent, keys, nil); n.Messages != 1 || err != nil {
-			t.Fatalf("%d messages, %v", n, err)
+			t.Fatalf("%d messages, %v", n.Messages, err)
 		}
 		text, err := sub.ReceiveMessage(t.Context())
 		if err != nil {

@@ -29,6 +29,14 @@ type Published struct {
 	// Receivers is how many subscribers the message reached that reached the fewest. -1: not known, since nothing was
 	// published, or in Cluster, where a node counts its own subscribers alone.
 	Receivers int
+	// Runs are the numbers of the messages; none in the array format, which has no room for them.
+	Runs []Run
+}
+
+// A Run is messages of one epoch without a gap, First and Last included.
+type Run struct {
+	Epoch       string
+	First, Last uint64
 }
 
 // Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
@@ -46,13 +54,16 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 	p := k.publisher(channel)
 	for len(keys)+len(patterns) > 0 {
 		var moreKeys, morePatterns []string
+		var run Run
 		sent, err := k.say(ctx, p, channel, func() (texts [][]byte) {
 			moreKeys, morePatterns = keys, patterns
+			run = Run{First: p.seq + 1}
 			for size := 0; size < maxBytesPerPipeline && len(moreKeys)+len(morePatterns) > 0; {
 				var m protocol.Message
 				m, moreKeys, morePatterns = nextMessage(moreKeys, morePatterns)
 				if f != protocol.FormatArray {
 					p.number(&m, k.mark.Load())
+					run.Epoch, run.Last = m.Epoch, m.Seq
 				}
 				text := m.Append(nil, f)
 				size += len(text)
@@ -68,6 +79,9 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 		}
 		if err != nil {
 			return done, err
+		}
+		if run.Epoch != "" {
+			done.Runs = append(done.Runs, run)
 		}
 		keys, patterns = moreKeys, morePatterns
 	}

@@ -56,7 +56,7 @@ func TestPublishFormats(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	for _, f := range []protocol.Format{protocol.FormatEvent, protocol.FormatArray} {
 		if n, err := k.Publish(t.Context(), channel, f, keys, patterns); n.Messages != 1 || err != nil {
-			t.Fatalf("%s: %d messages, %v", f, n, err)
+			t.Fatalf("%s: %d messages, %v", f, n.Messages, err)
 		}
 	}
 	m := decode(t, hear())
@@ -79,10 +79,10 @@ func TestPublishSplits(t *testing.T) {
 	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
 
 	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, nil, nil); n.Messages != 0 || err != nil {
-		t.Errorf("nothing: %d messages, %v", n, err)
+		t.Errorf("nothing: %d messages, %v", n.Messages, err)
 	}
 	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, patterns); n.Messages != 5 || err != nil {
-		t.Fatalf("%d messages, %v, want 5", n, err)
+		t.Fatalf("%d messages, %v, want 5", n.Messages, err)
 	}
 	var gotKeys, gotPatterns []string
 	for seq := uint64(1); seq <= 5; seq++ {
@@ -106,7 +106,7 @@ func TestPublishManyBytes(t *testing.T) {
 	hear := subscribe(t, r.Client, channel)
 	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
 	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keys, nil); n.Messages != 3 || err != nil {
-		t.Fatalf("%d messages, %v, want 3", n, err)
+		t.Fatalf("%d messages, %v, want 3", n.Messages, err)
 	}
 	var heard []string
 	for range 3 {

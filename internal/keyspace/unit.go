@@ -18,13 +18,13 @@ func newUnit(index int, key string) unit {
 }
 
 // found is what is to be unlinked for a name that a scan found: the key with its lease where the key matches, also
-// where it is only the lease that exists. No pattern takes a tombstone.
+// where it is only the lease that exists. No pattern takes a tombstone, nor the reports of readers.
 func found(m *match.Matcher, name string) (unit, bool) {
 	if protocol.IsHoldKey(name) {
 		return unit{}, false
 	}
 	if index := m.First(name); index >= 0 {
-		return newUnit(index, name), true
+		return newUnit(index, name), name != protocol.ReportKey
 	}
 	if inner, isLease := protocol.InnerKey(name); isLease {
 		if index := m.First(inner); index >= 0 {

@@ -30,6 +30,7 @@ type Review struct {
 // ours are names that unstale and its readers make: what they are, and how they begin.
 var ours = []struct{ what, prefix string }{
 	{"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", "unstale:beacon:"}, {"sets that are taken apart", "unstale:set:"},
+	{"reports of readers", protocol.ReportKey},
 }
 
 // New returns an empty review. Without a map, for the reason that noMap is, nobody knows which keys are reached.

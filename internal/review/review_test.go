@@ -20,6 +20,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/protocol"
 )
 
 func TestMain(m *testing.M) {
@@ -139,11 +140,15 @@ func TestReview(t *testing.T) {
 		c.set(fmt.Sprint("shop:coupon:", i), 10, time.Hour)
 	}
 	c.set("lock:fill:{shop:product:1}", 10, 0)
+	if err := c.admin.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: []string{"process", "p"}}).Err(); err != nil { // without a TTL
+		t.Fatal(err)
+	}
 	good := c.review(true, true)
 	for _, check := range []string{"ttl", "size", "reach", "entities", "database", "names"} {
 		want(t, good, check, doctor.OK)
 	}
 	want(t, good, "hottest", doctor.Unknown, "-lfu")
+	c.admin.Del(t.Context(), protocol.ReportKey)
 	if good.Walked.Keys < 601 || !good.Walked.All || good.Biggest[0].Entity != "product" || good.Biggest[0].Keys != 300 {
 		t.Errorf("%+v, %+v", good.Walked, good.Biggest)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"hash/fnv"
 	"time"
 )
 
@@ -12,19 +13,35 @@ type Journey struct {
 	Unlinked  time.Duration // Redis had confirmed the last key
 	Published time.Duration // Redis had confirmed the last message; 0 too where there was nothing to publish
 	Receivers int           // who heard the message that the fewest heard; -1: not known
+	Runs      []Run         // the numbers of the messages; none: not known
+}
+
+// A Run is messages of one epoch without a gap, First and Last included.
+type Run struct {
+	Epoch       uint64 // its EpochHash
+	First, Last uint64
+}
+
+// EpochHash stands for the epoch of messages, which is random, in the journal, where its text would take thrice the room: FNV-1a.
+func EpochHash(epoch string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(epoch))
+	return h.Sum64()
 }
 
 // Marks are what a Journey is made of.
 type Marks struct {
 	Claimed, Unlinked, Published time.Time // zero: not known
 	Receivers                    int       // as in Journey
+	Runs                         []Run     // as in Journey
 }
 
 const journeyFormat = 1
 
 // journey packs the journey of a batch that is settled now: one byte of format, the three times in microseconds, the
-// receivers and one, and for each entry the distance in microseconds of when its row was written from the one before.
-// Nothing where the batch has no rows of which that is known.
+// receivers and one, for each entry the distance in microseconds of when its row was written from the one before, and for
+// each run of messages the epoch, the first number and how many follow it. Nothing where the batch has no rows of which
+// that is known.
 func (s *Settlement) journey() []byte {
 	if s.Marks.Claimed.IsZero() {
 		return nil
@@ -42,6 +59,11 @@ func (s *Settlement) journey() []byte {
 	for i := range s.Journal {
 		b = binary.AppendVarint(b, s.Journal[i].WrittenMicros-before)
 		before = s.Journal[i].WrittenMicros
+	}
+	for _, r := range s.Marks.Runs {
+		b = binary.BigEndian.AppendUint64(b, r.Epoch)
+		b = binary.AppendUvarint(b, r.First)
+		b = binary.AppendUvarint(b, r.Last-r.First)
 	}
 	return b
 }
@@ -68,6 +90,13 @@ func readJourney(b []byte, entries []Entry) *Journey {
 		d.rest = d.rest[n:]
 		before += distance
 		written[i] = before
+	}
+	for len(d.rest) > 8 && !d.bad { // none of a worker from before they were noted
+		r := Run{Epoch: binary.BigEndian.Uint64(d.rest)}
+		d.rest = d.rest[8:]
+		r.First = d.number()
+		r.Last = r.First + d.number()
+		j.Runs = append(j.Runs, r)
 	}
 	if d.bad || len(d.rest) > 0 {
 		return nil

@@ -1,0 +1,157 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+const (
+	// reportInterval is how long a report waits for further messages.
+	reportInterval = time.Second
+	// maxReports is how many reports wait: each is of the messages of one epoch without a gap.
+	maxReports = 64
+	// reportPause is for how long nothing is reported after a refusal: each is an entry in Redis' ACL log.
+	reportPause = time.Minute
+)
+
+var errReportPause = errors.New("redis has refused reports of late")
+
+// A reporter tells in Redis which messages this process has heard. Whoever hears them never waits for it: what does not fit is
+// dropped and counted. A nil reporter reports nothing.
+type reporter struct {
+	process string
+	redis   *backend
+	logger  *slog.Logger
+	total   atomic.Uint64 // messages that were dropped
+
+	mu      sync.Mutex
+	waiting []protocol.Report
+	dropped uint64 // messages, since the latest report that Redis took
+
+	// Used by run alone.
+	refused time.Time // when Redis last refused a report; zero: not since it took one
+}
+
+// heard notes a message that was heard, and whose keys were evicted. Heartbeats belong to no report but that of a message
+// before them, and those without a number to none.
+func (r *reporter) heard(m *protocol.Message) {
+	if r == nil || m.Epoch == "" || m.Seq == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.waiting {
+		w := &r.waiting[i]
+		if w.Epoch == m.Epoch && w.First <= m.Seq && m.Seq <= w.Last+1 {
+			w.Last = max(w.Last, m.Seq)
+			return
+		}
+	}
+	switch {
+	case len(m.Keys)+len(m.Patterns) == 0:
+	case len(r.waiting) == maxReports:
+		r.drop(1)
+	default:
+		r.waiting = append(r.waiting, protocol.Report{Process: r.process, Epoch: m.Epoch, First: m.Seq, Last: m.Seq})
+	}
+}
+
+// drop counts messages that no report tells of. The caller holds mu.
+func (r *reporter) drop(messages uint64) {
+	r.dropped += messages
+	r.total.Add(messages)
+}
+
+// run reports until ctx ends, and then once more. A report under way is finished: it takes a Timeout at most.
+func (r *reporter) run(ctx context.Context) {
+	ticker := time.NewTicker(reportInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.report(context.WithoutCancel(ctx))
+			return
+		case <-ticker.C:
+			r.report(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// report sends what waits, and counts what Redis did not take.
+func (r *reporter) report(ctx context.Context) {
+	r.mu.Lock()
+	reports := r.waiting
+	r.waiting = nil
+	if len(reports) > 0 {
+		reports[0].Dropped, r.dropped = r.dropped, 0
+	}
+	r.mu.Unlock()
+	if len(reports) == 0 {
+		return
+	}
+	faults := r.send(ctx, reports)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, fault := range faults {
+		if fault != nil {
+			r.dropped += reports[i].Dropped // which is in the total already
+			r.drop(reports[i].Last - reports[i].First + 1)
+		}
+	}
+}
+
+// send is one pipeline. It returns what is at fault with each report, nil for those that Redis took.
+func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error {
+	if !r.refused.IsZero() && time.Since(r.refused) < reportPause {
+		return slices.Repeat([]error{errReportPause}, len(reports))
+	}
+	faults, err := send(ctx, r.redis, "report", func(ctx context.Context) ([]error, error) {
+		cmds, err := r.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, report := range reports {
+				p.XAdd(ctx, &redis.XAddArgs{Stream: protocol.ReportKey, MaxLen: protocol.MaxReports, Approx: true, Values: report.Fields()})
+			}
+			return nil
+		})
+		faults := make([]error, len(cmds))
+		for i, cmd := range cmds {
+			faults[i] = cmd.Err()
+		}
+		return faults, err
+	})
+	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
+		faults = slices.Repeat([]error{err}, len(reports)) // nothing is known about any
+	}
+	r.tell(err)
+	return faults
+}
+
+// tell tells the log, once, that Redis refuses reports, and that it takes them again. Outages are told by others.
+func (r *reporter) tell(err error) {
+	switch {
+	case err == nil && !r.refused.IsZero():
+		r.refused = time.Time{}
+		r.logger.LogAttrs(context.Background(), slog.LevelInfo, "evictions are reported again")
+	case isReply(err) && classify(err) == nil:
+		if r.refused.IsZero() {
+			r.logger.LogAttrs(context.Background(), slog.LevelWarn, "evictions are not reported: Redis refuses; an account needs +xadd %W~"+protocol.ReportKey, slog.Any("error", err))
+		}
+		r.refused = time.Now()
+	}
+}
+
+// dropCount is how many messages were dropped since New.
+func (r *reporter) dropCount() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.total.Load()
+}
