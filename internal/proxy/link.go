@@ -61,6 +61,11 @@ func (l *Link) Slow(milliseconds int) error {
 	return l.add(fmt.Sprintf(`{"name":"down","type":"latency","stream":"downstream","attributes":{"latency":%d,"jitter":50}}`, milliseconds))
 }
 
+// SlowRequests delays every request. One arrives even if its sender has given up.
+func (l *Link) SlowRequests(milliseconds int) error {
+	return l.add(fmt.Sprintf(`{"name":"up","type":"latency","stream":"upstream","attributes":{"latency":%d}}`, milliseconds))
+}
+
 // Tear lets answers through in small pieces and then resets the connection.
 func (l *Link) Tear(bytes int) error {
 	return l.add(fmt.Sprintf(`{"name":"down","type":"limit_data","stream":"downstream","attributes":{"bytes":%d}}`, bytes))

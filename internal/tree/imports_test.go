@@ -48,6 +48,7 @@ var rooms = map[string][]string{
 	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
 	"invalidation":           {"internal/params", "internal/sqltext", "protocol"},
 	"limit":                  {},
+	"lock":                   {"internal/mysqlerr", "internal/sqltext"},
 	"migrations":             {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sleep"},
 	"outbox":                 {"internal/mysqlerr", "internal/params", "internal/sleep"},
 	"protocol":               {},
@@ -107,6 +108,8 @@ var modules = map[string][]string{
 	"cache":         {"github.com/redis/go-redis", "github.com/maypok86/otter", "github.com/sony/gobreaker", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
 	"cache/msgpack": {"github.com/ugorji/go/codec"},
 	"limit":         {"github.com/redis/go-redis", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
+	// What every application links that locks.
+	"lock": {"github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "filippo.io/edwards25519", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"},
 }
 
 func TestModules(t *testing.T) {

@@ -1,0 +1,44 @@
+package examples
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/outbox"
+)
+
+// NewLocks makes the locks of a process, once. dsn names the database that sections change.
+func NewLocks(addr, dsn string) (*lock.Locker, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errors.New("the DSN cannot be read") // the driver's error may show the password
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	return lock.New(lock.Config{Backend: lock.Redis{Client: client}, MySQL: config})
+}
+
+var errUsed = errors.New("the coupon was redeemed already")
+
+// redeem redeems a coupon once, whoever else tries, and whatever happens to Redis meanwhile.
+func redeem(ctx context.Context, locks *lock.Locker, db *sql.DB, code string) error {
+	return locks.Do(ctx, "coupon:"+code, func(ctx context.Context, held *lock.Held) error {
+		return held.InTx(ctx, db, func(tx *sql.Tx) error {
+			var used bool
+			if err := tx.QueryRowContext(ctx, "SELECT used FROM coupons WHERE code = ?", code).Scan(&used); err != nil {
+				return err
+			}
+			if used {
+				return errUsed
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE coupons SET used = TRUE WHERE code = ?", code); err != nil {
+				return err
+			}
+			return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "coupon", ID: code})
+		})
+	})
+}

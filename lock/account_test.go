@@ -1,0 +1,85 @@
+package lock_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/migrations"
+)
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "docs", name))
+	must(t, err)
+	return string(text)
+}
+
+// What the pages grant suffices, for both servers, and a command less does not.
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	grant := regexp.MustCompile(`(?m)^GRANT .* ON shop\.cache_outbox_locks TO 'shop'@'%'`).FindString(page(t, "accounts.md"))
+	rules := regexp.MustCompile(`(?m)^ACL SETUSER shop_locks (.*)$`).FindStringSubmatch(page(t, "locks.md"))
+	if grant == "" || rules == nil {
+		t.Fatal("the pages grant nothing")
+	}
+	w := newWorld(t)
+	w.env = testenv.OwnDatabase(t)
+	_, err := migrations.Up(t.Context(), w.env.DB)
+	must(t, err)
+	w.sql("CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'")
+	w.sql(grant)
+	dsn, err := mysql.ParseDSN(w.env.DSN)
+	must(t, err)
+	dsn.User, dsn.Passwd = "shop", "secret"
+	db, err := sql.Open("mysql", dsn.FormatDSN())
+	must(t, err)
+	defer db.Close()
+
+	commands := strings.Fields(rules[1])
+	account := func(user string, without string) *lock.Locker {
+		args := []any{"acl", "setuser", user}
+		for _, rule := range commands {
+			if rule != without {
+				args = append(args, rule)
+			}
+		}
+		must(t, w.redis.Do(t.Context(), append(args, ">secret")...).Err())
+		client := clientOf(t, w.addr, func(o *redis.Options) { o.Username, o.Password, o.MaxRetries = user, "secret", -1 })
+		return w.locker(lock.Config{Backend: lock.Redis{Client: client}, MySQL: dsn})
+	}
+	cycle := func(l *lock.Locker, name string) error {
+		held, err := l.TryAcquire(t.Context(), name)
+		if err != nil {
+			return err
+		}
+		if _, err := l.TryAcquire(t.Context(), name); !errors.As(err, new(*lock.HeldError)) {
+			return err
+		}
+		if err := held.InTx(t.Context(), db, func(*sql.Tx) error { return nil }); err != nil {
+			return err
+		}
+		if err := lock.Extend(held); err != nil {
+			return err
+		}
+		return held.Release()
+	}
+	must(t, cycle(account("all", ""), "all"))
+	for _, rule := range commands {
+		if !strings.HasPrefix(rule, "+") || rule == "+blpop" || rule == "+eval" { // a waiter polls without; a script is loaded once
+			continue
+		}
+		if err := cycle(account("less", rule), rule); err == nil {
+			t.Errorf("%s is not needed", rule)
+		}
+	}
+}

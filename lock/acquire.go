@@ -1,0 +1,149 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The pauses between two questions of a waiter that nobody wakes.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// TryAcquire makes one attempt, and returns a *HeldError, wrapped, if somebody has the lock. It may overtake callers of
+// Acquire. With MySQL it mints a token, for which it waits as Acquire does. Other errors are as with Acquire.
+func (l *Locker) TryAcquire(ctx context.Context, name string) (*Held, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("acquire: %w", err)
+	}
+	held, _, err := l.attempt(ctx, name)
+	return held, err
+}
+
+// Acquire waits until it has the lock, as long as ctx lasts, so give it a time limit. Callers of one process are served in
+// order. The lock is extended until Release; ctx ends neither the lock nor its Context.
+//
+// The error wraps a *HeldError and ctx's, if somebody had the lock till the end; ErrGuardOpen, if the lock was had and
+// released again because the section before is not over; or is that of a server, which is not tried again: what go-redis
+// repeats by itself, it has repeated.
+func (l *Locker) Acquire(ctx context.Context, name string) (*Held, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("acquire: %w", err)
+	}
+	q := l.queues.join(name)
+	defer l.queues.leave(name, q)
+	if err := q.toFront(ctx); err != nil {
+		return nil, gaveUp(name, err, l.queues.told(q))
+	}
+	defer func() { <-q.front }()
+	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
+		held, left, err := l.attempt(ctx, name)
+		var told *HeldError
+		switch {
+		case err == nil:
+			l.queues.tell(q, nil)
+			return held, nil
+		case !errors.As(err, &told):
+			if last := l.queues.told(q); last != nil && ctx.Err() != nil { // in the middle of a question
+				return nil, gaveUp(name, context.Cause(ctx), last)
+			}
+			return nil, err
+		}
+		l.queues.tell(q, told)
+		wait := pause/2 + rand.N(pause)
+		if left > 0 {
+			wait = min(wait, left+rand.N(firstPause)) // not all at once when a lease ends by itself
+		}
+		if err := l.await(ctx, name, wait); err != nil {
+			return nil, gaveUp(name, err, told)
+		}
+	}
+}
+
+func gaveUp(name string, why error, told *HeldError) error {
+	if told == nil {
+		return fmt.Errorf("acquire lock %q: %w", name, why)
+	}
+	return fmt.Errorf("acquire: %w: %w", told, why)
+}
+
+// await returns after a release, or after wait.
+func (l *Locker) await(ctx context.Context, name string, wait time.Duration) error {
+	woken, done := l.service.released(name)
+	defer done()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-woken:
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.life.Done():
+		return ErrClosed
+	}
+	return nil
+}
+
+// attempt asks the backend once, and mints. left is what is left of another holder's lease.
+func (l *Locker) attempt(ctx context.Context, name string) (held *Held, left time.Duration, err error) {
+	if ctx.Err() != nil {
+		return nil, 0, fmt.Errorf("acquire lock %q: %w", name, context.Cause(ctx))
+	}
+	c := claim{name, newToken()}
+	began := now()
+	limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	told, err := l.service.acquire(limited, c)
+	if err != nil {
+		l.launch(func() { l.drop(c) }) // it may have been had
+		return nil, 0, fmt.Errorf("acquire lock %q: %w", name, err)
+	}
+	if !told.acquired {
+		return nil, told.left, fmt.Errorf("acquire: %w", &HeldError{Name: name, Holder: told.holder, Since: told.since, For: told.held})
+	}
+	held, err = l.hold(ctx, c, began)
+	if err == nil && l.mint != nil {
+		err = l.mintFor(ctx, held)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("acquire lock %q: %w", name, err)
+	}
+	return held, 0, nil
+}
+
+// mintFor writes the token while the lock is extended. A caller that gives up does not wait for the end of it, but the lock
+// does: a token that is written late would be that of a holder long gone.
+func (l *Locker) mintFor(ctx context.Context, held *Held) error {
+	done := make(chan error, 1)
+	minted := l.launch(func() { done <- l.mint.write(held.claim) })
+	if !minted {
+		return ErrClosed
+	}
+	select {
+	case err := <-done:
+		if err == nil {
+			err = held.check()
+		}
+		if err != nil {
+			_ = held.Release() // err says more
+		}
+		return err
+	case <-ctx.Done():
+		late := func() { <-done; _ = held.Release() }
+		if !l.launch(late) {
+			return ErrClosed
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// drop releases what an attempt that failed may have locked.
+func (l *Locker) drop(c claim) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
+	defer cancel()
+	_, _ = l.service.release(ctx, c) // it ends by itself
+}

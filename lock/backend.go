@@ -1,0 +1,72 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Backend keeps locks. [Redis] is one. Only this package makes them.
+type Backend interface {
+	// open makes the service of one Locker. It sends nothing.
+	open(config Config, launch func(func()) bool) (service, error)
+}
+
+// A service is a Backend at work. Safe for concurrent use.
+type service interface {
+	// acquire makes one attempt. Sent twice it locks once, and one that arrives after the caller has given up locks
+	// nothing. After an error the lock may be had, so it has to be released.
+	acquire(ctx context.Context, c claim) (answer, error)
+	// extend reports whether the lock is the claim's; then its lease begins anew. It takes nothing that has vanished.
+	extend(ctx context.Context, c claim) (bool, error)
+	// release reports whether the lock was the claim's; it is not, afterwards.
+	release(ctx context.Context, c claim) (bool, error)
+	// released returns a channel that is closed when it is worth asking again, at the latest after a few seconds, or nil
+	// if the caller has to rely on its own timing. One caller at a time for each name, which calls done when it waits no longer.
+	released(name string) (woken <-chan struct{}, done func())
+}
+
+// A claim is one attempt to acquire a lock, and the holding of it.
+type claim struct {
+	name  string
+	token token
+}
+
+// A token is 128 random bits, new for each claim. Tokens have no order: only equality counts.
+type token [16]byte
+
+func newToken() (t token) {
+	_, _ = rand.Read(t[:]) // it never fails
+	return t
+}
+
+func (t token) String() string { return hex.EncodeToString(t[:]) }
+
+// An answer tells whether an attempt has the lock, and if not, who does.
+type answer struct {
+	acquired bool
+	holder   string        // "" for a value that is not this package's
+	since    time.Time     // by the backend's clock
+	held     time.Duration // likewise
+	left     time.Duration // of the holder's lease; below 0: unknown
+}
+
+// MaxName is the length of a lock's name at most, in bytes.
+const MaxName = 255
+
+// checkName refuses what the backends cannot tell apart.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the name of the lock is empty")
+	case len(name) > MaxName:
+		return fmt.Errorf("the name of the lock has %d bytes, %d at most are possible", len(name), MaxName)
+	case strings.ContainsAny(name, "{}"):
+		return fmt.Errorf("the name of the lock, %q, has a brace, by which Redis Cluster would tell its slot", name)
+	}
+	return nil
+}

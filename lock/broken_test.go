@@ -1,0 +1,195 @@
+package lock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+)
+
+// swallow ignores an error, as careless code does, and goes on; the update that follows must not be kept.
+func swallow(t *testing.T, w *world, what string, wanted uint16, bad func(tx *sql.Tx) error) {
+	t.Helper()
+	l := w.locker(lock.Config{})
+	var first error
+	err := l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
+		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error {
+			must(t, add(ctx, tx, "a"))
+			first = bad(tx)
+			_, next := tx.ExecContext(ctx, "UPDATE counters SET n = 100 WHERE name = 'a'")
+			wantError(t, what+": the next statement", next, lock.ErrBroken)
+			_, next = tx.QueryContext(ctx, "SELECT 1")
+			wantError(t, what+": the next query", next, lock.ErrBroken)
+			return nil
+		})
+	})
+	wantError(t, what, err, lock.ErrBroken)
+	if n := mysqlerr.Number(first); first == nil || n != wanted {
+		t.Errorf("%s: it began with %v", what, first)
+	}
+	if n := w.counter("a"); n != 0 {
+		t.Errorf("%s: the counter is %d", what, n)
+	}
+}
+
+// After an error nothing of the transaction is kept, and nothing that follows it.
+func TestErrorsBreak(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a", "b")
+	swallow(t, w, "a duplicate", 1062, func(tx *sql.Tx) error {
+		_, err := tx.Exec("INSERT INTO counters VALUES ('b', 7)")
+		return err
+	})
+	swallow(t, w, "an error of a prepared statement", 1062, func(tx *sql.Tx) error {
+		_, err := tx.Exec("INSERT INTO counters VALUES (?, 7)", "b")
+		return err
+	})
+	swallow(t, w, "an error of a row", 1242, func(tx *sql.Tx) error {
+		var n int
+		return tx.QueryRow("SELECT (SELECT n FROM counters WHERE name >= c.name) FROM counters AS c ORDER BY name DESC").Scan(&n)
+	})
+	swallow(t, w, "DDL", 0, func(tx *sql.Tx) error {
+		_, err := tx.Exec("CREATE TABLE other (id INT)")
+		return err
+	})
+	swallow(t, w, "a COMMIT in text", 0, func(tx *sql.Tx) error {
+		_, err := tx.Exec("/* done */ commit")
+		return err
+	})
+	swallow(t, w, "a lost connection", 0, func(tx *sql.Tx) error {
+		var id int64
+		if err := tx.QueryRow("SELECT CONNECTION_ID()").Scan(&id); err != nil {
+			return err
+		}
+		w.sql(fmt.Sprint("KILL CONNECTION ", id))
+		_, err := tx.Exec("DO 1")
+		return err
+	})
+	blocker := w.begin(w.env.DB, nil)
+	_, err := blocker.Exec("UPDATE counters SET n = 0 WHERE name = 'b'")
+	must(t, err)
+	swallow(t, w, "a lock wait", mysqlerr.LockTimeout, func(tx *sql.Tx) error {
+		if _, err := tx.Exec("SET innodb_lock_wait_timeout = 1"); err != nil {
+			return err
+		}
+		_, err := tx.Exec("UPDATE counters SET n = 1 WHERE name = 'b'")
+		return err
+	})
+}
+
+// A deadlock ends the transaction in the server, which would commit what follows by itself.
+func TestDeadlockBreaks(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a", "b")
+	other := w.begin(w.env.DB, nil)
+	for _, statement := range []string{ // the transaction that has changed more rows survives
+		"INSERT INTO counters VALUES ('c', 0), ('d', 0), ('e', 0), ('f', 0), ('g', 0)", "UPDATE counters SET n = n + 1 WHERE name > 'a'",
+	} {
+		_, err := other.Exec(statement)
+		must(t, err)
+	}
+	waits := make(chan error)
+	swallow(t, w, "a deadlock", mysqlerr.Deadlock, func(tx *sql.Tx) error {
+		go func() {
+			_, err := other.Exec("UPDATE counters SET n = n + 0 WHERE name = 'a'")
+			waits <- errors.Join(err, other.Rollback())
+		}()
+		testenv.Eventually(t, "the other to wait", func() bool { return w.waits("counters") })
+		_, err := tx.Exec("UPDATE counters SET n = 1 WHERE name = 'b'")
+		return err
+	})
+	must(t, <-waits)
+}
+
+// A *sql.Tx of InTx is ended by InTx.
+func TestEndingItself(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	held := w.acquire(w.locker(lock.Config{}), "a")
+	for what, end := range map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
+		err := held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+			must(t, add(t.Context(), tx, "a"))
+			_ = end(tx)
+			return nil
+		})
+		wantError(t, what, err, lock.ErrBroken)
+		if err == nil || !strings.Contains(err.Error(), what+" was called") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if n := w.counter("a"); n != 0 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
+// What commits out of sight, in a procedure, is found out by the savepoint, and what follows it is not kept.
+func TestHiddenCommit(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	l := w.locker(lock.Config{})
+	for name, body := range map[string]string{"commits": "COMMIT", "rolls_back": "ROLLBACK", "defines": "CREATE TABLE t (id INT)"} {
+		w.sql("UPDATE counters SET n = 0")
+		w.sql(fmt.Sprintf("CREATE PROCEDURE %s() %s", name, body))
+		held := w.acquire(l, "a")
+		err := held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+			if _, err := tx.Exec("CALL " + name + "()"); err != nil {
+				return err
+			}
+			_, err := tx.Exec("UPDATE counters SET n = 100 WHERE name = 'a'")
+			return err
+		})
+		wantError(t, name, err, lock.ErrBroken)
+		if n := w.counter("a"); n != 0 {
+			t.Errorf("%s: the counter is %d", name, n)
+		}
+		must(t, held.Release())
+	}
+}
+
+// Why a transaction of one's own must not roll back to a savepoint from before Guard: the row is free then.
+func TestSavepointBeforeGuard(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	l, db := w.locker(lock.Config{}), w.quick("10")
+	held := w.acquire(l, "a")
+	tx := w.begin(db, nil)
+	_, err := tx.Exec("SAVEPOINT early")
+	must(t, err)
+	must(t, lock.Guard(t.Context(), tx, held))
+	_, err = tx.Exec("ROLLBACK TO early")
+	must(t, err)
+	must(t, held.Release())
+	w.acquire(l, "a") // its mint would wait
+}
+
+// The first words tell what a guarded transaction does not take.
+func TestCheckStatement(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{
+		"SELECT 1", "select 1;", " \n-- c\nUPDATE t SET a = 1", "/* c */ INSERT INTO t VALUES (';')", "(SELECT 1)", "WITH a AS (SELECT 1) SELECT * FROM a",
+		"SAVEPOINT a", "ROLLBACK TO a", "ROLLBACK WORK TO SAVEPOINT a", "RELEASE SAVEPOINT a", "CREATE TEMPORARY TABLE t (a INT)", "DROP TEMPORARY TABLE t",
+		"SET @a = 1", "SET SESSION sort_buffer_size = 100000", "CALL p()", "DELETE FROM t", "REPLACE INTO t VALUES (1)", "SELECT /*+ NO_ICP(t) */ 1",
+		"LOAD DATA INFILE 'x' INTO TABLE t", "SELECT 'commit; begin'",
+	} {
+		if err := lock.CheckStatement(query); err != nil {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+	for _, query := range []string{
+		"", ";", "COMMIT", "commit work", "ROLLBACK", "ROLLBACK AND CHAIN", "BEGIN", "START TRANSACTION", "/*! COMMIT */", "/*!40000 COMMIT */", "/*M!100000 COMMIT */",
+		"CREATE TABLE t (a INT)", "DROP TABLE t", "ALTER TABLE t ADD b INT", "TRUNCATE t", "RENAME TABLE a TO b", "GRANT SELECT ON t TO a", "LOCK TABLES t READ", "UNLOCK TABLES",
+		"SET autocommit = 1", "SET SESSION autocommit=1", "SET @@session.autocommit = ON", "SET @a = 1, `autocommit` = 1", "SET PASSWORD = 'a'", "SET STATEMENT a = 1 FOR COMMIT",
+		"XA START 'a'", "PREPARE a FROM 'COMMIT'", "EXECUTE a", "EXECUTE IMMEDIATE 'COMMIT'", "SELECT 1; COMMIT", "ANALYZE TABLE t", "FLUSH TABLES", "LOAD INDEX INTO CACHE t",
+		"IF 1 THEN COMMIT; END IF", "HANDLER t OPEN",
+	} {
+		if err := lock.CheckStatement(query); err == nil || !strings.Contains(err.Error(), " is refused in a guarded transaction, which must not commit before its end") {
+			t.Errorf("%q: %v", query, err)
+		}
+	}
+}

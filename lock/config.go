@@ -1,0 +1,109 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Config is what a Locker is made of. Backend is required, and MySQL for Guard and InTx.
+type Config struct {
+	// Backend keeps the locks: a [Redis].
+	Backend Backend
+
+	// MySQL is where tokens are minted, in the table cache_outbox_locks of the database that it names, which 'unstale
+	// migrate up' makes: the database that sections change. It must be the one server that takes writes. The Locker opens
+	// sessions of its own, eight at most. Nil: nothing is minted, and Guard and InTx refuse.
+	MySQL *mysql.Config
+
+	// TTL is how long the lock outlives a holder that has vanished. It is extended each TTL/3 while it is held. At least 100 ms.
+	// Zero: 10 s.
+	TTL time.Duration
+
+	// Margin is by how much a holder's context ends earlier than the lease, below half of TTL. It allows for clocks that run
+	// at different rates, and for how long a section takes to notice. Zero: TTL/10.
+	Margin time.Duration
+
+	// Timeout bounds each request to the backend, with its retries. At most TTL/3, so that an extension that fails can
+	// be repeated. Zero: 200 ms, or TTL/3 if that is less.
+	Timeout time.Duration
+
+	// MintWait is how long an acquisition waits in MySQL for an earlier holder's guarded transaction, in whole seconds. It
+	// should exceed TTL, after which the server ends the transaction of a holder that is frozen in it. Zero: TTL,
+	// rounded up, and 2 s.
+	MintWait time.Duration
+
+	// Holder is the name under which errors of others tell of this process, of 255 bytes at most. Zero: the host's name
+	// and the process' number.
+	Holder string
+
+	// Logger hears of sections that go on after their context has ended. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	minTTL     = 100 * time.Millisecond
+	maxTTL     = 24 * time.Hour
+	mostHolder = 255
+)
+
+// WithDefaults returns a copy with every zero replaced that has a default.
+func (c Config) WithDefaults() Config {
+	if c.TTL == 0 {
+		c.TTL = 10 * time.Second
+	}
+	if c.Margin == 0 {
+		c.Margin = c.TTL / 10
+	}
+	if c.Timeout == 0 {
+		c.Timeout = min(200*time.Millisecond, c.TTL/3)
+	}
+	if c.MintWait == 0 {
+		c.MintWait = time.Duration(wholeSeconds(c.TTL)+2) * time.Second
+	}
+	if c.Holder == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown host"
+		}
+		c.Holder = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Validate returns an error for each field at fault, joined. Apply WithDefaults first.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(field string, value any, rule string) {
+		errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
+	}
+	if c.Backend == nil {
+		refuse("Backend", "nil", "give lock.Redis{Client: ...}")
+	}
+	if c.TTL < minTTL || c.TTL > maxTTL {
+		refuse("TTL", c.TTL, "it must be from 100ms to 24h")
+	}
+	if c.Margin < 0 || c.Margin >= c.TTL/2 {
+		refuse("Margin", c.Margin, "it must be positive, and below half of TTL")
+	}
+	if c.Timeout < time.Millisecond || c.Timeout > c.TTL/3 {
+		refuse("Timeout", c.Timeout, "it must be from 1ms to a third of TTL, so that an extension can be repeated")
+	}
+	if c.MintWait < time.Second || c.MintWait%time.Second != 0 {
+		refuse("MintWait", c.MintWait, "it must be of whole seconds, and one at least")
+	}
+	if len(c.Holder) > mostHolder {
+		refuse("Holder", fmt.Sprintf("of %d bytes", len(c.Holder)), "it must have 255 at most")
+	}
+	return errors.Join(errs...)
+}
+
+// wholeSeconds rounds up: MySQL counts its timeouts in seconds.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -1,0 +1,99 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+)
+
+// Do returns what its function returns, and tells of a loss of which the function did not.
+func TestDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l := w.locker(lock.Config{})
+	refused := errors.New("no")
+	wantError(t, "an error", l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return refused }), refused)
+	must(t, l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return nil }))
+	err := l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return w.redis.Del(t.Context(), key).Err() })
+	wantError(t, "a loss that nobody saw", err, lock.ErrLost)
+}
+
+// A section that ignores the end of its context is waited for, loses its lock, and is told of.
+func TestStubbornSection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	said := &log{}
+	l := w.locker(lock.Config{TTL: short, Logger: slog.New(slog.NewTextHandler(said, nil))})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := l.Do(ctx, "a", func(section context.Context, held *lock.Held) error {
+		cancel()
+		<-section.Done()
+		testenv.Eventually(t, "the lease to end", func() bool { return w.redis.Exists(t.Context(), key).Val() == 0 })
+		testenv.Eventually(t, "a line of the log", func() bool { return strings.Contains(said.String(), "lock=a error=\"context canceled\"") })
+		return nil
+	})
+	wantError(t, "the section", err, lock.ErrLost)
+	if text := said.String(); strings.Count(text, "a section goes on although its context has ended") != 1 {
+		t.Errorf("the log says %q", text)
+	}
+}
+
+// log is a buffer that may be read while it is written.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// The error of a bad Config names every field.
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, test := range []struct {
+		config lock.Config
+		says   []string
+	}{
+		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...}"}},
+		{lock.Config{Backend: lock.Redis{}}, []string{"Redis.Client is nil: give a client of go-redis"}},
+		{lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "a{"}}, []string{`Redis.Prefix is "a{": it must not have braces`}},
+		{lock.Config{Backend: lock.Redis{Client: testenv.Redis(t).Client}}, []string{"Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options"}},
+		{
+			lock.Config{TTL: time.Millisecond, Margin: time.Second, Timeout: time.Second, MintWait: 1500 * time.Millisecond, Holder: strings.Repeat("x", 256)},
+			[]string{
+				"TTL is 1ms: it must be from 100ms to 24h", "Margin is 1s: it must be positive, and below half of TTL",
+				"Timeout is 1s: it must be from 1ms to a third of TTL", "MintWait is 1.5s: it must be of whole seconds, and one at least",
+				"Holder is of 256 bytes: it must have 255 at most",
+			},
+		},
+	} {
+		_, err := lock.New(test.config)
+		for _, says := range test.says {
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%+v: %v, wanted %s", test.config, err, says)
+			}
+		}
+	}
+	full := lock.Config{}.WithDefaults()
+	if full.TTL != 10*time.Second || full.Margin != time.Second || full.Timeout != 200*time.Millisecond || full.MintWait != 12*time.Second || full.Holder == "" || full.Logger == nil {
+		t.Errorf("defaults: %+v", full)
+	}
+}

@@ -1,0 +1,31 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// CheckStatement is checkStatement.
+var CheckStatement = checkStatement
+
+// NeverPoll has a Locker rely on wake-ups.
+func NeverPoll(l *Locker) { l.pause = time.Hour }
+
+// Misremember has a Locker believe that the clocks of its servers show another time than they do.
+func Misremember(l *Locker, by time.Duration) {
+	c := &l.service.(*redisService).clocks
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for node, o := range c.servers {
+		c.servers[node] = offset{o.low + by.Milliseconds(), o.high + by.Milliseconds()}
+	}
+}
+
+// Extend extends a lock at once.
+func Extend(h *Held) error {
+	was, err := h.locker.service.extend(context.Background(), h.claim)
+	if err == nil && !was {
+		err = ErrLost
+	}
+	return err
+}

@@ -1,0 +1,276 @@
+package lock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/outbox"
+)
+
+// quick is a pool whose sessions the server ends soon, as Guard demands it.
+func (w *world) quick(seconds string) *sql.DB {
+	w.Helper()
+	config, err := mysql.ParseDSN(w.env.DSN)
+	must(w, err)
+	config.Params["wait_timeout"] = seconds
+	connector, err := mysql.NewConnector(config)
+	must(w, err)
+	db := sql.OpenDB(connector)
+	w.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// begin is a transaction that ends with the test at the latest.
+func (w *world) begin(db *sql.DB, opts *sql.TxOptions) *sql.Tx {
+	w.Helper()
+	tx, err := db.BeginTx(w.Context(), opts)
+	must(w, err)
+	w.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// A section commits with what it enqueues, and sections of one holder take turns.
+func TestInTx(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	l, db := w.locker(lock.Config{}), sqlx.NewDb(w.env.DB, "mysql")
+	must(t, l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
+		for range 2 {
+			err := held.InTx(ctx, db, func(tx *sql.Tx) error {
+				if err := add(ctx, tx, "a"); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, "SAVEPOINT mine"); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, "UPDATE counters SET n = 100"); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, "ROLLBACK TO mine"); err != nil {
+					return err
+				}
+				stmt, err := tx.PrepareContext(ctx, "SELECT n FROM counters WHERE name = ?")
+				if err != nil {
+					return err
+				}
+				var n int
+				if err := stmt.QueryRowContext(ctx, "a").Scan(&n); err != nil {
+					return err
+				}
+				return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "counter", ID: "a"})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		refused := errors.New("no")
+		err := held.InTx(ctx, db, func(tx *sql.Tx) error { return errors.Join(add(ctx, tx, "a"), refused) })
+		wantError(t, "an error of the function", err, refused)
+		return nil
+	}))
+	var rows int
+	must(t, w.env.DB.QueryRow("SELECT COUNT(*) FROM cache_outbox").Scan(&rows))
+	if n := w.counter("a"); n != 2 || rows != 2 {
+		t.Errorf("the counter is %d, with %d rows", n, rows)
+	}
+}
+
+// What a panic leaves behind is rolled back and released.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	l := w.locker(lock.Config{})
+	func() {
+		defer func() {
+			if p := recover(); p != "no" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_ = l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
+			return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error {
+				must(t, add(ctx, tx, "a"))
+				panic("no")
+			})
+		})
+	}()
+	must(t, l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
+		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
+	}))
+	if n := w.counter("a"); n != 1 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
+// The settings of a session are as before.
+func TestSettingsAreRestored(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	db := w.quick("77")
+	db.SetMaxOpenConns(1)
+	const ask = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit + 0, @@wait_timeout, @@net_read_timeout, @@net_write_timeout)"
+	var before, within, after string
+	must(t, db.QueryRow(ask).Scan(&before))
+	held := w.acquire(w.locker(lock.Config{}), "a")
+	must(t, held.InTx(t.Context(), db, func(tx *sql.Tx) error { return tx.QueryRow(ask).Scan(&within) }))
+	must(t, db.QueryRow(ask).Scan(&after))
+	if before != after {
+		t.Errorf("before %s, after %s", before, after)
+	}
+	if !strings.HasSuffix(within, " 0 600 600 600") {
+		t.Errorf("within %s", within)
+	}
+}
+
+// The transaction of an earlier holder is refused once a later one has minted, though its lease seems to last.
+func TestTwoHolders(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	first := w.acquire(w.locker(lock.Config{}), "a")
+	must(t, w.redis.Del(t.Context(), key).Err()) // as a failover of Redis would
+	second := w.acquire(w.locker(lock.Config{}), "a")
+	work := func(tx *sql.Tx) error { return add(t.Context(), tx, "a") }
+	must(t, context.Cause(first.Context()))
+	wantError(t, "the earlier holder", first.InTx(t.Context(), w.env.DB, work), lock.ErrLost)
+	wantError(t, "its context", context.Cause(first.Context()), lock.ErrLost)
+	must(t, second.InTx(t.Context(), w.env.DB, work))
+	wantError(t, "by hand", lock.Guard(t.Context(), w.begin(w.quick("10"), nil), first), lock.ErrLost)
+	tx := w.begin(w.quick("10"), nil)
+	must(t, lock.Guard(t.Context(), tx, second))
+	must(t, work(tx))
+	must(t, tx.Commit())
+	if n := w.counter("a"); n != 2 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
+// Guard refuses what it cannot guard, and names the cure.
+func TestGuardRefuses(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	l := w.locker(lock.Config{})
+	held := w.acquire(l, "a")
+	slow := w.begin(w.quick("28800"), nil)
+	if err := lock.Guard(t.Context(), slow, held); err == nil || !strings.Contains(err.Error(), "set wait_timeout=600 in the DSN, and the pool's ConnMaxIdleTime below it") {
+		t.Errorf("a session that lasts for hours: %v", err)
+	}
+	must(t, slow.Rollback())
+	w.sql("DELETE FROM cache_outbox_locks")
+	wantError(t, "without a row", lock.Guard(t.Context(), w.begin(w.quick("10"), nil), held), lock.ErrLost)
+
+	released := w.acquire(l, "b")
+	must(t, released.Release())
+	wantError(t, "after the release", released.InTx(t.Context(), w.env.DB, nil), lock.ErrReleased)
+
+	elsewhere := testenv.MySQL(t)
+	other := w.acquire(l, "c")
+	if err := other.InTx(t.Context(), elsewhere.DB, nil); err == nil || !strings.Contains(err.Error(), "run 'unstale migrate up', and guard transactions of the database that lock.Config.MySQL names") {
+		t.Errorf("another database: %v", err)
+	}
+	without, err := lock.New(lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "other:"}, TTL: long, Timeout: patient})
+	must(t, err)
+	t.Cleanup(func() { must(t, without.Close()) })
+	bare := w.acquire(without, "a")
+	wantError(t, "without MySQL", bare.InTx(t.Context(), w.env.DB, nil), lock.ErrNoMint)
+}
+
+// A mint waits for an earlier holder's open transaction, and its error says so. The lock is released then.
+func TestMintWaits(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	first := w.acquire(w.locker(lock.Config{}), "a")
+	next := w.locker(lock.Config{MintWait: time.Second, TTL: short})
+	patientOne := w.locker(lock.Config{})
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- first.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+			close(inside)
+			select {
+			case <-goOn:
+			case <-t.Context().Done():
+			}
+			return add(t.Context(), tx, "a")
+		})
+	}()
+	<-inside
+	must(t, w.redis.Del(t.Context(), key).Err())
+	_, err := next.Acquire(t.Context(), "a")
+	wantError(t, "a mint", err, lock.ErrGuardOpen)
+	if err == nil || !strings.Contains(err.Error(), "a guarded transaction is still open") {
+		t.Errorf("it says %v", err)
+	}
+	if n := w.redis.Exists(t.Context(), key).Val(); n != 0 {
+		t.Error("the lock was not released")
+	}
+	// One that gives up leaves the lock to nobody while its mint waits.
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := patientOne.Acquire(ctx, "a")
+		gone <- err
+	}()
+	testenv.Eventually(t, "its mint to wait", func() bool { return w.waits("cache_outbox_locks") })
+	giveUp()
+	wantError(t, "giving up", <-gone, context.Canceled)
+	if n := w.redis.Exists(t.Context(), key).Val(); n != 1 {
+		t.Error("the lock was released before its mint was over")
+	}
+	close(goOn)
+	must(t, <-done)
+	testenv.Eventually(t, "its release", func() bool { return w.redis.Exists(t.Context(), key).Val() == 0 })
+	if n := w.counter("a"); n != 1 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
+// Why InTx begins its transaction itself: a snapshot from before the acquisition loses an update, with a good token.
+func TestEarlySnapshot(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	l := w.locker(lock.Config{})
+	early := w.begin(w.quick("10"), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	var n int
+	must(t, early.QueryRow("SELECT n FROM counters WHERE name = 'a'").Scan(&n)) // the snapshot
+	work := func(ctx context.Context, held *lock.Held) error {
+		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
+	}
+	must(t, l.Do(t.Context(), "a", work))
+	held := w.acquire(l, "a")
+	must(t, lock.Guard(t.Context(), early, held))
+	must(t, add(t.Context(), early, "a"))
+	must(t, early.Commit())
+	if n := w.counter("a"); n != 1 {
+		t.Fatalf("the counter is %d: the early snapshot shows nothing", n)
+	}
+	must(t, held.Release())
+	must(t, l.Do(t.Context(), "a", work))
+	must(t, l.Do(t.Context(), "a", work))
+	if n := w.counter("a"); n != 3 {
+		t.Errorf("the counter is %d after two sections in InTx", n)
+	}
+}
+
+// Names are bytes: what collations take for equal are different locks.
+func TestNamesAreBytes(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t)
+	l := w.locker(lock.Config{})
+	for _, name := range []string{"a", "A", "ä", "a ", "a\x00", "\xff", strings.Repeat("x", lock.MaxName)} {
+		held := w.acquire(l, name)
+		must(t, held.InTx(t.Context(), w.env.DB, func(*sql.Tx) error { return nil }))
+	}
+	for _, name := range []string{"", strings.Repeat("x", lock.MaxName+1), "a{b", "}"} {
+		if _, err := l.Acquire(t.Context(), name); err == nil {
+			t.Errorf("%q is taken for a name", name)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package lock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+)
+
+// A Pool gives connections: *sql.DB and *sqlx.DB do. It must lead to the database that Config.MySQL names.
+type Pool interface {
+	Conn(ctx context.Context) (*sql.Conn, error)
+}
+
+// InTx runs fn in a transaction that no other holder's can interleave with, and commits it; an error or a panic of fn rolls
+// back. The transaction begins now, after the acquisition, and its first statement is [Guard]. Read inside what a write is
+// computed from. It may be called several times while the lock is held, also at once: then one waits for the other.
+//
+// The transaction is a *sql.Tx with rules of its own, which the savepoint that it sets after Guard proves at the end:
+//   - after an error of the server or of the connection every statement is refused, with ErrBroken, and InTx rolls back
+//     whatever fn returns: after a deadlock (1213) the transaction is gone, and the next statement would commit by itself;
+//   - Commit is refused, and so are COMMIT, ROLLBACK but for one to a savepoint, DDL, SET autocommit, PREPARE and several
+//     statements in one text. What a procedure commits is found out at the end, when it has happened.
+//
+// A deadlock is not tried again: while the lock is held, call InTx again. The transaction ends with ctx, and with the lease. fn
+// may leave the connection idle for no longer than TTL, rounded up to seconds: after that the server ends it, since a holder
+// that is frozen would keep others out. The session's settings are as before afterwards, or the connection is not pooled.
+//
+// The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrBroken or ErrCommit. It takes seven round trips
+// beside what fn does.
+func (h *Held) InTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
+	if err := h.ready(); err != nil {
+		return err
+	}
+	ctx, cancel := h.during(ctx)
+	defer cancel()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("guard %q: %w", h.claim.name, err)
+	}
+	defer conn.Close() // or Raw has closed it
+	clean := false
+	lent := conn.Raw(func(c any) error {
+		clean, err = h.section(ctx, c, fn)
+		if !clean {
+			return driver.ErrBadConn // which the pool does not keep
+		}
+		return nil
+	})
+	if err == nil && lent != nil && clean {
+		return fmt.Errorf("guard %q: %w", h.claim.name, lent)
+	}
+	if lost := context.Cause(h.ctx); err != nil && errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+		return fmt.Errorf("guard: %w: %w", lost, err) // err says that a context ended, and not why
+	}
+	return err
+}
+
+// Contract: of the session only. The server ends a session whose client is silent for that long. Without autocommit nothing
+// that follows a rollback by the server commits by itself.
+const (
+	enterSQL = `SET @unstale_autocommit = @@SESSION.autocommit, @unstale_wait = @@SESSION.wait_timeout,
+@unstale_read = @@SESSION.net_read_timeout, @unstale_write = @@SESSION.net_write_timeout,
+autocommit = 0, wait_timeout = %[1]d, net_read_timeout = %[1]d, net_write_timeout = %[1]d`
+	leaveSQL = `SET autocommit = @unstale_autocommit, wait_timeout = @unstale_wait,
+net_read_timeout = @unstale_read, net_write_timeout = @unstale_write`
+)
+
+// section runs fn on a connection, and reports whether that is as it was before.
+func (h *Held) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) (clean bool, err error) {
+	s, err := newSession(c)
+	if err != nil {
+		return true, fmt.Errorf("guard %q: %w", h.claim.name, err)
+	}
+	if err := s.exec(ctx, fmt.Sprintf(enterSQL, wholeSeconds(h.locker.config.TTL))); err != nil {
+		return false, fmt.Errorf("guard %q: %w", h.claim.name, err)
+	}
+	err = h.guarded(ctx, s, fn)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.locker.config.TTL) // a server that says nothing more
+	defer cancel()
+	return s.exec(limited, leaveSQL) == nil, err
+}
+
+// guarded is the transaction of a section, in a pool of one connection.
+func (h *Held) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) error) error {
+	db := sql.OpenDB(s)
+	defer db.Close() // the connection stays open
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("guard %q: %w", h.claim.name, err)
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit; also on a panic of fn
+	own := context.WithValue(ctx, ownStatement{}, true)
+	autocommit, err := h.guard(own, tx)
+	if err != nil {
+		return err
+	}
+	if autocommit {
+		return fmt.Errorf("guard %q: the session commits each statement although it was told not to: connect directly, or let the proxy pass SET", h.claim.name)
+	}
+	savepoint := "unstale_" + newToken().String()
+	if _, err := tx.ExecContext(own, "SAVEPOINT "+savepoint); err != nil {
+		return fmt.Errorf("guard %q: %w", h.claim.name, err)
+	}
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := s.failure(); err != nil {
+		return h.broken(err)
+	}
+	if _, err := tx.ExecContext(own, "RELEASE SAVEPOINT "+savepoint); err != nil {
+		return h.broken(fmt.Errorf("its savepoint is gone, so it was rolled back or committed before its end: %w", err))
+	}
+	if err := h.check(); err != nil {
+		return fmt.Errorf("guard: %w", err)
+	}
+	s.commits.Store(true)
+	err = tx.Commit()
+	if err != nil && s.committing.Load() {
+		return fmt.Errorf("guard %q: %w: %w", h.claim.name, ErrCommit, err)
+	}
+	return err // a context that ended before COMMIT was sent
+}
+
+// broken is what InTx returns where fn has not told of it.
+func (h *Held) broken(why error) error {
+	if lost := h.check(); lost != nil {
+		why = errors.Join(lost, why)
+	}
+	return fmt.Errorf("guard %q: %w", h.claim.name, asBroken(why))
+}
+
+func asBroken(why error) error {
+	if errors.Is(why, ErrBroken) {
+		return why
+	}
+	return fmt.Errorf("%w, and is rolled back: %w", ErrBroken, why)
+}

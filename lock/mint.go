@@ -1,0 +1,127 @@
+package lock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+)
+
+const (
+	mintSessions = 8
+	mintGrace    = 2 * time.Second // beyond MintWait, for the way there and back
+	mintTries    = 3               // after a deadlock
+	mintIdle     = 60 * time.Second
+)
+
+// Contract: one row by primary key, in a transaction of its own; waits for the guarded transaction that has the row
+// locked. Repeating it is harmless. The hexadecimal text keeps binary bytes out of the list of processes, which MySQL 9 would
+// refuse to show.
+const mintSQL = `INSERT INTO cache_outbox_locks (name, token, minted_at) VALUES (UNHEX(?), UNHEX(?), UTC_TIMESTAMP(6))
+ON DUPLICATE KEY UPDATE token = UNHEX(?), minted_at = UTC_TIMESTAMP(6)`
+
+// Contract: no lock; the server's variables, of which it may have neither.
+const writersSQL = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')"
+
+// A mint writes tokens to MySQL, in sessions that wait for a row no longer than MintWait and commit each statement.
+type mint struct {
+	db   *sql.DB
+	wait time.Duration
+
+	mu      sync.Mutex
+	checked bool // the server is the only one that takes writes, as far as it tells
+}
+
+func newMint(config Config) (*mint, error) {
+	dsn := config.MySQL.Clone()
+	if dsn.Params == nil {
+		dsn.Params = map[string]string{}
+	}
+	wait := fmt.Sprint(wholeSeconds(config.MintWait))
+	for name, value := range map[string]string{
+		"innodb_lock_wait_timeout": wait, "lock_wait_timeout": wait, "autocommit": "1", "completion_type": "0",
+		"wait_timeout": fmt.Sprint(wholeSeconds(mintIdle)),
+	} {
+		dsn.Params[name] = value
+	}
+	dsn.InterpolateParams = true // one round trip
+	dsn.MultiStatements = false
+	dsn.RejectReadOnly = true // after a failover the old primary is left
+	dsn.ReadTimeout = config.MintWait + mintGrace
+	if dsn.Timeout == 0 {
+		dsn.Timeout = config.MintWait
+	}
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("MySQL: %w", err)
+	}
+	m := &mint{db: sql.OpenDB(connector), wait: config.MintWait}
+	m.db.SetMaxOpenConns(mintSessions)
+	m.db.SetMaxIdleConns(mintSessions)
+	m.db.SetConnMaxIdleTime(mintIdle / 2)
+	return m, nil
+}
+
+func (m *mint) close() error { return m.db.Close() }
+
+// write makes the token of a claim the one that guards its name. It returns when the server has answered, or no longer can:
+// a caller that gives up must not leave a statement behind that writes the token later.
+func (m *mint) write(c claim) error {
+	ctx, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
+	defer cancel()
+	err := m.check(ctx)
+	for try := 1; err == nil; try++ {
+		text := c.token.String()
+		_, err = m.db.ExecContext(ctx, mintSQL, hex.EncodeToString([]byte(c.name)), text, text)
+		if err == nil {
+			return nil
+		}
+		if try < mintTries && mysqlerr.Number(err) == mysqlerr.Deadlock {
+			err = nil
+		}
+	}
+	switch n := mysqlerr.Number(err); {
+	case errors.Is(err, driver.ErrBadConn):
+		return fmt.Errorf("mint: the server is gone, or takes no writes: %w", err)
+	case n == mysqlerr.LockTimeout:
+		return fmt.Errorf("mint: %w, of an earlier holder that is slow or frozen; the server ends it after that session's wait_timeout: %w", ErrGuardOpen, err)
+	case n == mysqlerr.NoTable:
+		return fmt.Errorf("mint: %w; run 'unstale migrate up'", err)
+	case n == mysqlerr.NoRight, n == mysqlerr.NoColumnRight:
+		return fmt.Errorf("mint: %w; GRANT SELECT, INSERT, UPDATE ON cache_outbox_locks to the account", err)
+	}
+	return fmt.Errorf("mint: %w", err)
+}
+
+// check refuses, once, a server beside which others take writes: a lock on a row holds on one of them only.
+func (m *mint) check(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.checked {
+		return nil
+	}
+	rows, err := m.db.QueryContext(ctx, writersSQL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return err
+		}
+		if (name == "wsrep_on") == (value == "ON") {
+			return errors.New(name + " is " + value + ": where several servers take writes the lock on a row is one server's, and guards nothing")
+		}
+	}
+	m.checked = rows.Err() == nil
+	return rows.Err()
+}

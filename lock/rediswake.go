@@ -1,0 +1,79 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// popTime is how long a BLPOP waits: go-redis sends whole seconds.
+const popTime = time.Second
+
+// wakes are the BLPOPs by which this process waits for releases: one for each name at most, and no more than leaves
+// connections for extending locks.
+type wakes struct {
+	service *redisService
+	most    int
+	launch  func(func()) bool
+
+	mu   sync.Mutex
+	pops map[string]*pop
+}
+
+// A pop is one BLPOP. It outlives a waiter that gives up, for the next one.
+type pop struct {
+	woken chan struct{} // closed at its end
+	heard bool          // somebody waits
+}
+
+// listen implements service.released.
+func (w *wakes) listen(name string) (<-chan struct{}, func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pops[name]
+	if p == nil {
+		if len(w.pops) >= w.most {
+			return nil, func() {}
+		}
+		p = &pop{woken: make(chan struct{})}
+		if !w.launch(func() { w.pop(name, p) }) {
+			return nil, func() {}
+		}
+		w.pops[name] = p
+	}
+	p.heard = true
+	return p.woken, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.heard = false
+	}
+}
+
+// pop waits, and passes on a wake-up for which nobody waits here any more.
+func (w *wakes) pop(name string, p *pop) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*popTime)
+	defer cancel()
+	key := w.service.wakeKey(name)
+	began := now()
+	_, err := w.service.client.BLPop(ctx, popTime, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		time.Sleep(popTime - min(popTime, now()-began)) // otherwise a Redis that refuses BLPOP would be asked without a pause
+	}
+	w.mu.Lock()
+	delete(w.pops, name)
+	heard := p.heard
+	close(p.woken)
+	w.mu.Unlock()
+	if err == nil && !heard {
+		again, cancel := context.WithTimeout(context.Background(), w.service.config.Timeout)
+		defer cancel()
+		_, _ = w.service.client.Pipelined(again, func(pipe redis.Pipeliner) error { // others ask by themselves after a while
+			pipe.RPush(again, key, "1")
+			pipe.PExpire(again, key, w.service.config.TTL)
+			return nil
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package lock
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// ownStatement marks, in a context, the statements of this package.
+type ownStatement struct{}
+
+// errEnded is what a second connection of a section is told.
+var errEnded = errors.New("the connection of the guarded transaction is lost")
+
+// A session is a connection that a section borrows. It is the connector and the connection of the section's own pool, so that
+// fn gets a *sql.Tx, of which every statement and every row passes here.
+type session struct {
+	conn       connection
+	lent       atomic.Bool // once
+	commits    atomic.Bool // now Commit is this package's
+	committing atomic.Bool // COMMIT is sent
+
+	mu     sync.Mutex
+	failed error // the first
+}
+
+// A connection is what a driver must be capable of: go-sql-driver/mysql is, and what wraps it for tracing.
+type connection interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+}
+
+func newSession(c any) (*session, error) {
+	conn, ok := c.(connection)
+	if !ok {
+		return nil, fmt.Errorf("the driver's connection, %T, cannot be borrowed: it needs BeginTx, PrepareContext, ExecContext and QueryContext", c)
+	}
+	return &session{conn: conn}, nil
+}
+
+// exec runs a statement without arguments outside of the section's transaction.
+func (s *session) exec(ctx context.Context, query string) error {
+	_, err := s.conn.ExecContext(ctx, query, nil)
+	return err
+}
+
+// failure is the first error of the section.
+func (s *session) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// note keeps the first error, and returns err as it is. The end of rows is none, nor a driver's word that it takes a statement
+// in another way.
+func (s *session) note(err error) error {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, driver.ErrSkip) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed == nil {
+		s.failed = err
+	}
+	return err
+}
+
+// admit refuses a statement after an error, and one that may commit.
+func (s *session) admit(ctx context.Context, query string) error {
+	if err := s.failure(); err != nil {
+		return asBroken(err)
+	}
+	if ctx.Value(ownStatement{}) != nil {
+		return nil
+	}
+	return s.note(checkStatement(query))
+}
+
+// Connect implements driver.Connector.
+func (s *session) Connect(context.Context) (driver.Conn, error) {
+	if s.lent.Swap(true) {
+		return nil, s.note(errEnded)
+	}
+	return s, nil
+}
+
+// Driver implements driver.Connector.
+func (s *session) Driver() driver.Driver { return nil }
+
+// Close implements driver.Conn. The connection is the application's.
+func (s *session) Close() error { return nil }
+
+// Begin implements driver.Conn.
+func (s *session) Begin() (driver.Tx, error) {
+	return s.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+// BeginTx implements driver.ConnBeginTx.
+func (s *session) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := s.conn.BeginTx(ctx, opts)
+	if err != nil {
+		return nil, s.note(err)
+	}
+	return &transaction{tx, s}, nil
+}
+
+// ExecContext implements driver.ExecerContext.
+func (s *session) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.admit(ctx, query); err != nil {
+		return nil, err
+	}
+	result, err := s.conn.ExecContext(ctx, query, args)
+	return result, s.note(err)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (s *session) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := s.admit(ctx, query); err != nil {
+		return nil, err
+	}
+	rows, err := s.conn.QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, s.note(err)
+	}
+	return s.watch(rows), nil
+}
+
+// Prepare implements driver.Conn.
+func (s *session) Prepare(query string) (driver.Stmt, error) {
+	return s.PrepareContext(context.Background(), query)
+}
+
+// PrepareContext implements driver.ConnPrepareContext.
+func (s *session) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := s.admit(ctx, query); err != nil {
+		return nil, err
+	}
+	prepared, err := s.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, s.note(err)
+	}
+	return &statement{prepared, s}, nil
+}
+
+// CheckNamedValue implements driver.NamedValueChecker.
+func (s *session) CheckNamedValue(value *driver.NamedValue) error { return checkValue(s.conn, value) }
+
+// checkValue asks the driver, if it has an opinion. A value that is refused has not reached the server.
+func checkValue(of any, value *driver.NamedValue) error {
+	if checker, ok := of.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(value)
+	}
+	return driver.ErrSkip
+}
+
+// A transaction ends when the section does.
+type transaction struct {
+	driver.Tx
+	session *session
+}
+
+// Commit implements driver.Tx.
+func (t *transaction) Commit() error {
+	if !t.session.commits.Load() {
+		_ = t.Tx.Rollback() // for fn it is over
+		return asBroken(t.session.note(errors.New("Commit was called: InTx commits when its function returns nil")))
+	}
+	t.session.committing.Store(true)
+	return t.Tx.Commit()
+}
+
+// Rollback implements driver.Tx.
+func (t *transaction) Rollback() error {
+	_ = t.session.note(errors.New("Rollback was called, or its context has ended"))
+	return t.Tx.Rollback()
+}
