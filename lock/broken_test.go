@@ -193,3 +193,38 @@ func TestCheckStatement(t *testing.T) {
 		}
 	}
 }
+
+// A context that ends in the section rolls back, beside the function that goes on, and leaves nobody else at the connection.
+func TestContextEndsInSection(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	held := w.acquire(w.locker(lock.Config{}), "a")
+	db := w.quick("600")
+	db.SetMaxOpenConns(1)
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := held.InTx(ctx, db, func(tx *sql.Tx) error {
+			stmt, err := tx.PrepareContext(t.Context(), "UPDATE counters SET n = n + ? WHERE name = 'a'")
+			if err != nil {
+				return err
+			}
+			_, err = stmt.ExecContext(t.Context(), 1)
+			cancel()
+			for err == nil { // until the rollback has begun, and is not over
+				_, err = tx.ExecContext(t.Context(), "DO 1")
+			}
+			return nil
+		})
+		if err == nil {
+			t.Fatal("it was committed")
+		}
+		var autocommit bool
+		must(t, db.QueryRow("SELECT @@autocommit").Scan(&autocommit))
+		if !autocommit {
+			t.Fatal("the session's settings are not as before")
+		}
+	}
+	if n := w.counter("a"); n != 0 {
+		t.Errorf("the counter is %d", n)
+	}
+}

@@ -84,8 +84,11 @@ func (h *Held) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) (c
 
 // guarded is the transaction of a section, in a pool of one connection.
 func (h *Held) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) error) error {
-	db := sql.OpenDB(s)
-	defer db.Close() // the connection stays open
+	db := sql.OpenDB(lender{s})
+	defer func() {
+		_ = db.Close()
+		s.wait() // where ctx has ended, the rollback runs beside this
+	}()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("guard %q: %w", h.claim.name, err)

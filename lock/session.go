@@ -16,13 +16,14 @@ type ownStatement struct{}
 // errEnded is what a second connection of a section is told.
 var errEnded = errors.New("the connection of the guarded transaction is lost")
 
-// A session is a connection that a section borrows. It is the connector and the connection of the section's own pool, so that
-// fn gets a *sql.Tx, of which every statement and every row passes here.
+// A session is a connection that a section borrows. It is the connection of the section's own pool, so that fn gets a *sql.Tx,
+// of which every statement and every row passes here.
 type session struct {
 	conn       connection
-	lent       atomic.Bool // once
-	commits    atomic.Bool // now Commit is this package's
-	committing atomic.Bool // COMMIT is sent
+	lent       atomic.Bool   // once
+	back       chan struct{} // closed when the pool has given it back, and nobody uses conn any more
+	commits    atomic.Bool   // now Commit is this package's
+	committing atomic.Bool   // COMMIT is sent
 
 	mu     sync.Mutex
 	failed error // the first
@@ -42,7 +43,7 @@ func newSession(c any) (*session, error) {
 	if !ok {
 		return nil, fmt.Errorf("the driver's connection, %T, cannot be borrowed: it needs BeginTx, PrepareContext, ExecContext and QueryContext", c)
 	}
-	return &session{conn: conn}, nil
+	return &session{conn: conn, back: make(chan struct{})}, nil
 }
 
 // exec runs a statement without arguments outside of the section's transaction.
@@ -50,6 +51,21 @@ func (s *session) exec(ctx context.Context, query string) error {
 	_, err := s.conn.ExecContext(ctx, query, nil)
 	return err
 }
+
+// A lender is the connector of a section's pool, which gets the session and no other connection. The session itself cannot be
+// it: a pool closes its connector too, and earlier.
+type lender struct{ session *session }
+
+// Connect implements driver.Connector.
+func (l lender) Connect(context.Context) (driver.Conn, error) {
+	if l.session.lent.Swap(true) {
+		return nil, l.session.note(errEnded)
+	}
+	return l.session, nil
+}
+
+// Driver implements driver.Connector.
+func (l lender) Driver() driver.Driver { return nil }
 
 // failure is the first error of the section.
 func (s *session) failure() error {
@@ -83,19 +99,19 @@ func (s *session) admit(ctx context.Context, query string) error {
 	return s.note(checkStatement(query))
 }
 
-// Connect implements driver.Connector.
-func (s *session) Connect(context.Context) (driver.Conn, error) {
-	if s.lent.Swap(true) {
-		return nil, s.note(errEnded)
-	}
-	return s, nil
+// Close implements driver.Conn. The pool calls it once, after the transaction and its prepared statements have ended. The
+// connection is the application's, and stays open.
+func (s *session) Close() error {
+	close(s.back)
+	return nil
 }
 
-// Driver implements driver.Connector.
-func (s *session) Driver() driver.Driver { return nil }
-
-// Close implements driver.Conn. The connection is the application's.
-func (s *session) Close() error { return nil }
+// wait returns when the section's pool, which is closed, does not use the connection any more.
+func (s *session) wait() {
+	if s.lent.Load() {
+		<-s.back
+	}
+}
 
 // Begin implements driver.Conn.
 func (s *session) Begin() (driver.Tx, error) {
