@@ -49,9 +49,6 @@ func (d *drill) backlog() (cure func()) {
 	}
 }
 
-// connectTooOften opens connections until one is refused, and closes them all, so that the exporter can tell.
-// connectForGood keeps the connections, so that the exporter is refused as well.
-// takeConnections opens connections until one is refused.
 // holdRows inserts rows and takes them before a worker does.
 func (d *drill) holdRows() (cure func()) {
 	d.t.Helper()
@@ -123,7 +120,6 @@ func (d *drill) failLoaders() (cure func()) {
 	return d.steadily(20*time.Millisecond, func(ctx context.Context, n int) { d.fetch(ctx, fmt.Sprint("failing:", n), errors.New("no database")) })
 }
 
-// fragment leaves every other value of those that lie side by side, so that no page of memory is free.
 // holdSweepLock does what a frozen worker does that may sweep. All that waits then says that it is an hour old.
 func (d *drill) holdSweepLock() (cure func()) {
 	d.t.Helper()
@@ -142,7 +138,6 @@ func (d *drill) hideTable() (cure func()) {
 	return func() { d.exec("RENAME TABLE hidden TO cache_outbox_dead") }
 }
 
-// slowCommands sleep, which costs no processor, and leave others their turn.
 func (d *drill) killMaster() (cure func()) {
 	d.t.Helper()
 	d.must(d.cluster.Nodes[0].Kill())

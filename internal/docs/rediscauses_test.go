@@ -29,12 +29,25 @@ func (d *drill) askForNothing() (cure func()) {
 	return d.steadily(50*time.Millisecond, func(ctx context.Context, _ int) { d.getOther(ctx, "misspelt") })
 }
 
+// connectTooOften opens connections until one is refused, and closes them all, so that the exporter can tell.
 func (d *drill) connectTooOften() (cure func()) {
 	return d.steadily(500*time.Millisecond, func(ctx context.Context, _ int) { d.takeConnections(ctx)() })
 }
 
-func (d *drill) connectForGood() (cure func()) { return d.takeConnections(d.t.Context()) }
+// connectForGood keeps the connections, and takes the one that the exporter has at that moment once it is free, so that the
+// exporter is refused as well.
+func (d *drill) connectForGood() (cure func()) {
+	var releases []func()
+	stop := d.steadily(20*time.Millisecond, func(ctx context.Context, _ int) { releases = append(releases, d.takeConnections(ctx)) })
+	return func() {
+		stop()
+		for _, release := range releases {
+			release()
+		}
+	}
+}
 
+// takeConnections opens connections until one is refused.
 func (d *drill) takeConnections(ctx context.Context) (release func()) {
 	var taken []net.Conn
 	for refused := false; !refused; {
@@ -54,6 +67,7 @@ func (d *drill) takeConnections(ctx context.Context) (release func()) {
 	}
 }
 
+// fragment leaves every other value of those that lie side by side, so that no page of memory is free.
 func (d *drill) fragment() (cure func()) {
 	d.t.Helper()
 	d.must(d.noise.ConfigSet(d.t.Context(), "maxmemory", "0").Err())
@@ -73,6 +87,7 @@ func (d *drill) fragment() (cure func()) {
 	}
 }
 
+// slowCommands sleep, which costs no processor, and leave others their turn.
 func (d *drill) slowCommands() (cure func()) {
 	return d.steadily(40*time.Millisecond, func(ctx context.Context, _ int) { d.noise.Do(ctx, "debug", "sleep", "0.02") })
 }
