@@ -87,7 +87,11 @@ func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Clust
 		Eventually(t, "replication", func() bool {
 			nodes := direct.ClusterNodes(t.Context()).Val()
 			info := direct.InfoMap(t.Context(), "replication").Val()["Replication"]
-			return strings.Count(nodes, "slave ") == len(c.Nodes)-masters && (info["role"] == "master" || info["master_link_status"] == "up")
+			follows := info["master_link_status"] == "up"
+			if info["role"] == "master" {
+				follows = onlineReplicas(t, direct) == len(c.Nodes)/masters-1
+			}
+			return strings.Count(nodes, "slave ") == len(c.Nodes)-masters && follows
 		})
 	}
 	c.Client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})

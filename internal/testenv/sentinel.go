@@ -3,6 +3,7 @@ package testenv
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -34,8 +35,7 @@ func OwnSentinel(t testing.TB, args ...string) *Sentinel {
 	}
 	// Sentinel asks for replicas at its start, and then every ten seconds.
 	Eventually(t, "replication", func() bool {
-		return atMaster.InfoMap(t.Context(), "replication").Val()["Replication"]["connected_slaves"] == "1" &&
-			atReplica.InfoMap(t.Context(), "replication").Val()["Replication"]["master_link_status"] == "up"
+		return onlineReplicas(t, atMaster) == 1 && atReplica.InfoMap(t.Context(), "replication").Val()["Replication"]["master_link_status"] == "up"
 	})
 	var err error
 	s.Watcher, err = servers.StartRedis(t.Context(), servers.RedisOptions{
@@ -65,6 +65,12 @@ func (s *Sentinel) FailOver(t testing.TB) {
 		addr := admin.GetMasterAddrByName(t.Context(), "shop").Val()
 		return len(addr) == 2 && addr[1] == strconv.Itoa(s.Replica.Port())
 	})
+}
+
+// onlineReplicas is how many replicas a master takes to be online, which is after they have said that they follow: a moment
+// later than these think so.
+func onlineReplicas(t testing.TB, master *redis.Client) int {
+	return strings.Count(master.Info(t.Context(), "replication").Val(), ",state=online,")
 }
 
 func clientOf(t testing.TB, addr string) *redis.Client {
