@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 
+	"github.com/unstale/unstale/internal/redisclient"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -40,14 +41,7 @@ type backend struct {
 func newBackend(config Config) *backend {
 	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks}
 	b.probe, _ = protocol.LeaseKey(strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe")
-	switch client := config.Redis.(type) {
-	case interface{ Options() *redis.Options }:
-		o := client.Options()
-		b.heeds = setsDeadlines(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
-	case interface{ Options() *redis.ClusterOptions }:
-		o := client.Options()
-		b.heeds = setsDeadlines(o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout)
-	}
+	b.heeds, _ = redisclient.EndsCalls(config.Redis)
 	b.clock.keeper, _ = config.Redis.(timekeeper)
 	b.clock.start()
 	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -121,12 +115,6 @@ func (n *news) told() {
 	defer n.mu.Unlock()
 	n.telling = false
 	n.some.Store(len(n.untold) > 0)
-}
-
-// setsDeadlines reports whether a client sets the deadlines of contexts on its connections. With a timeout below 0 it sets
-// none at all.
-func setsDeadlines(enabled bool, read, write time.Duration) bool {
-	return enabled && read >= 0 && write >= 0
 }
 
 func (b *backend) lastError() error {

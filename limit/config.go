@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/redisclient"
 )
 
 // WhenAway says what becomes of attempts that Redis cannot count.
@@ -66,13 +68,6 @@ func (c Config) validate() error {
 
 // endsCalls reports whether a client ends calls with their context. Of clients that it does not know it thinks well.
 func endsCalls(client redis.UniversalClient) bool {
-	switch client := client.(type) {
-	case interface{ Options() *redis.Options }:
-		o := client.Options()
-		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
-	case interface{ Options() *redis.ClusterOptions }:
-		o := client.Options()
-		return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
-	}
-	return true
+	ends, known := redisclient.EndsCalls(client)
+	return ends || !known
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
@@ -76,6 +78,7 @@ func TestConfig(t *testing.T) {
 		{lock.Config{Backend: lock.Redis{}}, []string{"Redis.Client is nil: give a client of go-redis"}},
 		{lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "a{"}}, []string{`Redis.Prefix is "a{": it must not have braces`}},
 		{lock.Config{Backend: lock.Redis{Client: testenv.Redis(t).Client}}, []string{"Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options"}},
+		{lock.Config{Backend: lock.Redis{Client: clientOf(t, "127.0.0.1:1", func(o *redis.Options) { o.ReadTimeout = -2 })}}, []string{"and no timeout below 0"}},
 		{
 			lock.Config{TTL: time.Millisecond, Margin: time.Second, Timeout: time.Second, MintWait: 1500 * time.Millisecond, Holder: strings.Repeat("x", 256)},
 			[]string{

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/redisclient"
 )
 
 // Redis is the Backend of one Redis: a server, Sentinel or Cluster. Let it be one that evicts nothing and keeps an AOF, not
@@ -68,17 +70,16 @@ func (r Redis) check() (pool int, err error) {
 	if v := reflect.ValueOf(r.Client); r.Client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return 0, errors.New("Redis.Client is nil: give a client of go-redis")
 	}
-	limits := false
 	switch client := r.Client.(type) {
 	case interface{ Options() *redis.RingOptions }:
 		return 0, errors.New("Redis.Client is a Ring, which gives a name to another server when one is away: use a single server, Sentinel or Cluster")
 	case interface{ Options() *redis.ClusterOptions }:
-		pool, limits = client.Options().PoolSize, client.Options().ContextTimeoutEnabled
+		pool = client.Options().PoolSize
 	case interface{ Options() *redis.Options }:
-		pool, limits = client.Options().PoolSize, client.Options().ContextTimeoutEnabled
+		pool = client.Options().PoolSize
 	}
-	if !limits {
-		return 0, errors.New("Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options")
+	if ends, _ := redisclient.EndsCalls(r.Client); !ends {
+		return 0, errors.New("Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options, and no timeout below 0")
 	}
 	return pool, nil
 }

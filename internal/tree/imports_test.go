@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rooms are all packages and what each may import of ours. One that is not here has no place in the plan yet: give it
 // one. Only tests use internal/testenv. Only worker, internal/replay, internal/doctor and internal/review join internal/store and internal/keyspace.
 var rooms = map[string][]string{
-	"cache":                  {"internal/sleep", "protocol"},
+	"cache":                  {"internal/redisclient", "internal/sleep", "protocol"},
 	"cache/cacheprom":        {"cache"},
 	"cache/cachetest":        {"cache", "protocol"},
 	"cache/msgpack":          {},
@@ -34,6 +34,7 @@ var rooms = map[string][]string{
 	"internal/output":        {},
 	"internal/params":        {},
 	"internal/proxy":         {},
+	"internal/redisclient":   {},
 	"internal/replay":        {"internal/keyspace", "internal/store", "protocol"},
 	"internal/review":        {"internal/doctor", "internal/keyspace", "internal/match", "internal/store", "invalidation", "protocol"},
 	"internal/schema":        {"internal/mysqlerr"},
@@ -47,8 +48,8 @@ var rooms = map[string][]string{
 	"internal/verdict":       {"internal/store"},
 	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
 	"invalidation":           {"internal/params", "internal/sqltext", "protocol"},
-	"limit":                  {},
-	"lock":                   {"internal/mysqlerr", "internal/sqltext"},
+	"limit":                  {"internal/redisclient"},
+	"lock":                   {"internal/mysqlerr", "internal/redisclient", "internal/sqltext"},
 	"migrations":             {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sleep"},
 	"outbox":                 {"internal/mysqlerr", "internal/params", "internal/sleep"},
 	"protocol":               {},
