@@ -68,7 +68,7 @@ func (f foreignKey) hidden() error {
 	if f.onDelete != "" {
 		return nil
 	}
-	return fmt.Errorf("the account may not see what %s does when its parent changes, which MariaDB shows to those alone who have a right on the whole database: GRANT SELECT ON it", f.between())
+	return fmt.Errorf("the account may not see what %s does when its parent changes, which this version of MariaDB shows to those alone who have a right on the whole database: GRANT SELECT ON it", f.between())
 }
 
 func (f foreignKey) between() string {
