@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -20,10 +19,8 @@ func newAudit(p process) *cobra.Command {
 
 func newAuditList(p process) *cobra.Command {
 	var (
-		f      mysqlFlags
-		query  store.AuditQuery
-		limit  int
-		asJSON bool
+		l     listing
+		query store.AuditQuery
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -38,37 +35,21 @@ them the user and the host that ran the command, which it claims.`,
 			if err := refuseEmpty(cmd.Flags(), "action", "since"); err != nil {
 				return err
 			}
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
 			if actions := store.Actions(); query.Action != "" && !slices.Contains(actions, query.Action) {
 				return usageError{fmt.Errorf("--action %q: there is no such action; the actions are '%s'", query.Action, strings.Join(actions, "', '"))}
 			}
 			if query.Since < 0 {
 				return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 24h", query.Since)}
 			}
-			s, err := f.open("audit")
-			if err != nil {
-				return err
-			}
-			list, total, err := s.Audit(cmd.Context(), query, limit)
-			if err = errors.Join(orSchema(cmd.Context(), s, err), s.Close()); err != nil {
-				return err
-			}
-			if asJSON {
-				return output.JSON(p.Out, auditObject(list, total))
-			}
-			printAudit(p, list, total)
-			return nil
+			return show(cmd.Context(), p, &l, "audit", func(ctx context.Context, s *store.Store) ([]store.AuditRecord, int, error) {
+				return s.Audit(ctx, query, l.limit)
+			}, auditObject, auditLine, "nothing was done")
 		},
 	}
-	f.add(cmd.Flags())
 	flags := cmd.Flags()
 	flags.StringVar(&query.Action, "action", "", "only this action, such as 'dead discard'; 'dead retry' includes corrections, 'dead retry --set'")
 	flags.DurationVar(&query.Since, "since", 0, "only what was done within this time")
-	flags.IntVar(&limit, "limit", 20, "at most this many")
-	flags.BoolVar(&asJSON, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
-	showEnv(flags, "action", "since", "limit", "json")
+	l.add(flags, "action", "since")
 	return cmd
 }
 
@@ -83,7 +64,7 @@ type auditRecord struct {
 	Rows      uint64          `json:"rows"`
 }
 
-func auditObject(list []store.AuditRecord, total int) any {
+func auditObject(list []store.AuditRecord, total any) any {
 	records := make([]auditRecord, len(list))
 	for i := range list {
 		r := &list[i]
@@ -96,21 +77,10 @@ func auditObject(list []store.AuditRecord, total int) any {
 	return struct {
 		Total any           `json:"total"`
 		Audit []auditRecord `json:"audit"`
-	}{bounded(total), records}
+	}{total, records}
 }
 
-func printAudit(p process, list []store.AuditRecord, total int) {
-	for i := range list {
-		r := &list[i]
-		fmt.Fprintf(p.Out, "%s  %s (claims to be %s)  %s  %s  %s\n", r.At.Format(time.RFC3339), printable(r.Account),
-			printable(r.ClaimedBy), printable(r.Action), count(int64(r.Rows), "row"), printable(r.Arguments))
-	}
-	switch {
-	case total == 0:
-		fmt.Fprintln(p.Out, "nothing was done")
-	case total > store.MaxExactCount:
-		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
-	case total > len(list):
-		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(list))
-	}
+func auditLine(r *store.AuditRecord) string {
+	return fmt.Sprintf("%s  %s (claims to be %s)  %s  %s  %s", r.At.Format(time.RFC3339), printable(r.Account),
+		printable(r.ClaimedBy), printable(r.Action), count(int64(r.Rows), "row"), printable(r.Arguments))
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -17,10 +16,8 @@ func newDelayed(p process) *cobra.Command {
 
 func newDelayedList(p process) *cobra.Command {
 	var (
-		f      mysqlFlags
-		query  store.DelayedQuery
-		limit  int
-		asJSON bool
+		l     listing
+		query store.DelayedQuery
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -35,32 +32,16 @@ map asks for, and rows that have failed and are tried again, each with the reaso
 			if err := refuseEmpty(cmd.Flags(), "entity", "reason"); err != nil {
 				return err
 			}
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			s, err := f.open("delayed")
-			if err != nil {
-				return err
-			}
-			rows, total, err := s.DelayedRows(cmd.Context(), query, limit)
-			if err = errors.Join(orSchema(cmd.Context(), s, err), s.Close()); err != nil {
-				return err
-			}
-			if asJSON {
-				return output.JSON(p.Out, delayedObject(rows, total))
-			}
-			printDelayed(p, rows, total)
-			return nil
+			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *store.Store) ([]store.DelayedRow, int, error) {
+				return s.DelayedRows(ctx, query, l.limit)
+			}, delayedObject, delayedLine, "no delayed rows")
 		},
 	}
-	f.add(cmd.Flags())
 	flags := cmd.Flags()
 	flags.StringVar(&query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
 	flags.BoolVar(&query.Due, "due", false, "only rows whose time has come")
-	flags.IntVar(&limit, "limit", 20, "at most this many")
-	flags.BoolVar(&asJSON, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
-	showEnv(flags, "entity", "reason", "due", "limit", "json")
+	l.add(flags, "entity", "reason", "due")
 	return cmd
 }
 
@@ -81,7 +62,7 @@ type delayedRow struct {
 	Error      string    `json:"error"`
 }
 
-func delayedObject(rows []store.DelayedRow, total int) any {
+func delayedObject(rows []store.DelayedRow, total any) any {
 	list := make([]delayedRow, len(rows))
 	for i := range rows {
 		r := &rows[i]
@@ -91,35 +72,24 @@ func delayedObject(rows []store.DelayedRow, total int) any {
 	return struct {
 		Total   any          `json:"total"`
 		Delayed []delayedRow `json:"delayed"`
-	}{bounded(total), list}
+	}{total, list}
 }
 
-func printDelayed(p process, rows []store.DelayedRow, total int) {
-	for i := range rows {
-		r := &rows[i]
-		when := "in " + r.DueIn().Round(time.Second).String()
-		if r.DueIn() <= 0 {
-			when = "due for " + (-r.DueIn()).Round(time.Millisecond).String()
-		}
-		why := "scheduled"
-		switch {
-		case r.Reason != "":
-			why = r.Reason + ", " + count(r.Attempts, "attempt")
-		case r.Repeated:
-			why = "repeat"
-		}
-		line := fmt.Sprintf("%-8d %s  %s  %s  %s %s", r.ID, r.DueAt.Format(time.RFC3339), when, why, printable(r.Entity), printable(r.EntityID))
-		if r.Error != "" {
-			line += ": " + printable(r.Error)
-		}
-		fmt.Fprintln(p.Out, line)
+func delayedLine(r *store.DelayedRow) string {
+	when := "in " + r.DueIn().Round(time.Second).String()
+	if r.DueIn() <= 0 {
+		when = "due for " + (-r.DueIn()).Round(time.Millisecond).String()
 	}
+	why := "scheduled"
 	switch {
-	case total == 0:
-		fmt.Fprintln(p.Out, "no delayed rows")
-	case total > store.MaxExactCount:
-		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
-	case total > len(rows):
-		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
+	case r.Reason != "":
+		why = r.Reason + ", " + count(r.Attempts, "attempt")
+	case r.Repeated:
+		why = "repeat"
 	}
+	line := fmt.Sprintf("%-8d %s  %s  %s  %s %s", r.ID, r.DueAt.Format(time.RFC3339), when, why, printable(r.Entity), printable(r.EntityID))
+	if r.Error != "" {
+		line += ": " + printable(r.Error)
+	}
+	return line
 }
