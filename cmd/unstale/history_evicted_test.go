@@ -34,7 +34,18 @@ func (w *world) reader(process string) *cache.Cache {
 	return c
 }
 
-// reported is what history says in both forms of a row.
+// evictedBy is who evicted a row, as history says.
+func (w *world) evictedBy(row string) []evictor {
+	w.t.Helper()
+	var found past
+	r := call(w.t, w.env, "history", "--row", row, "--json")
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil || len(found.Found) != 1 {
+		w.t.Fatalf("%v: %+v", err, r)
+	}
+	return found.Found[0].EvictedBy
+}
+
+// reported is what history says in both forms of a row, about which no report is on its way.
 func (w *world) reported(env map[string]string, row string) (text string, found past) {
 	w.t.Helper()
 	text = call(w.t, env, "trace", row).out
@@ -68,12 +79,8 @@ func TestHistoryNamesWhoEvicted(t *testing.T) {
 	for _, c := range []*cache.Cache{one, two, silent} {
 		testenv.Eventually(t, "the message", func() bool { return c.Statistics().Invalidations > 0 })
 	}
-	var text string
-	var found past
-	testenv.Eventually(t, "both reports", func() bool {
-		text, found = w.reported(w.env, "2")
-		return len(found.Found[0].EvictedBy) == 2
-	})
+	testenv.Eventually(t, "both reports", func() bool { return len(w.evictedBy("2")) == 2 })
+	text, found := w.reported(w.env, "2")
 	s := found.Found[0]
 	if want := []evictor{{"web\n2", 1}, {"web-1", 1}}; !slices.Equal(s.EvictedBy, want) || s.Messages != 1 || s.EvictedUnknown != "" || found.Unreported != nil || *s.Receivers != 3 {
 		t.Errorf("%+v", s)
