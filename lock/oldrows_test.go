@@ -1,33 +1,106 @@
 package lock_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
-	"regexp"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/lock"
 )
 
-// What the page says about old rows removes these and no others; a lock that was held all the while is refused, and a new
-// acquisition is not.
+// worker is the part of one that removes old rows of locks.
+func (w *world) worker() *store.Store {
+	w.Helper()
+	dsn, err := store.ParseDSN(w.env.DSN)
+	must(w, err)
+	s, err := store.Open(store.Config{MySQL: dsn, Worker: "test"})
+	must(w, err)
+	w.Cleanup(func() { must(w, s.Close()) })
+	return s
+}
+
+// A worker removes old rows, and no others; a lock that was held all the while is refused, and a new acquisition is not. While its section
+// has the row locked, it stays.
 func TestOldRows(t *testing.T) {
 	t.Parallel()
-	remove := regexp.MustCompile(`(?m)^DELETE FROM cache_outbox_locks .*;$`).FindString(page(t, "locks.md"))
-	w := withMySQL(t, "old", "young")
-	l := w.locker(lock.Config{})
-	old, young := w.acquire(l, "old"), w.acquire(l, "young")
-	w.sql("UPDATE cache_outbox_locks SET minted_at = minted_at - INTERVAL 31 DAY WHERE name = 'old'")
-	w.sql(remove)
-	section := func(held *lock.Held) error {
-		return held.InTx(t.Context(), w.quick("600"), func(*sql.Tx) error { return nil })
+	w := withMySQL(t, "old", "young", "inside")
+	l, s := w.locker(lock.Config{}), w.worker()
+	old, young, inside := w.acquire(l, "old"), w.acquire(l, "young"), w.acquire(l, "inside")
+	w.sql("UPDATE cache_outbox_locks SET minted_at = minted_at - INTERVAL 31 DAY WHERE name <> 'young'")
+	expire := func(want int64) {
+		t.Helper()
+		if n, err := s.ExpireLocks(t.Context(), &store.LockWalk{}, 30*24*time.Hour, 1000); err != nil || n != want {
+			t.Errorf("%d rows, %v, wanted %d", n, err, want)
+		}
 	}
-	if err := section(old); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("the old one: %v", err)
+	section := func(held *lock.Held, do func()) error {
+		return held.InTx(t.Context(), w.quick("600"), func(*sql.Tx) error { do(); return nil })
 	}
-	must(t, section(young))
-	if err := old.Release(); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("its release: %v", err)
+	must(t, section(inside, func() { expire(1) }))
+	expire(1)
+	nothing := func() {}
+	wantError(t, "the old one", section(old, nothing), lock.ErrLost)
+	wantError(t, "the one that was inside", section(inside, nothing), lock.ErrLost)
+	must(t, section(young, nothing))
+	wantError(t, "the release of the old one", old.Release(), lock.ErrLost)
+	must(t, section(w.acquire(l, "old"), nothing))
+}
+
+// Rows that are removed all the time, each as soon as nobody has it locked, lose no update and fail no acquisition.
+func TestRemovedRows(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c"}
+	w := withMySQL(t, names...)
+	s := w.worker()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var removed atomic.Int64
+	var remover, tills sync.WaitGroup
+	remover.Go(func() {
+		for ctx.Err() == nil {
+			n, err := s.ExpireLocks(ctx, &store.LockWalk{}, time.Microsecond, 1000)
+			if removed.Add(n); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	var mu sync.Mutex
+	kept := map[string]int{}
+	for i := range 6 {
+		l, name := w.locker(lock.Config{}), names[i%len(names)]
+		tills.Go(func() {
+			for i := 0; i < 20 || removed.Load() < 20 && !t.Failed(); i++ {
+				err := l.Do(t.Context(), name, func(ctx context.Context, held *lock.Held) error {
+					err := held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, name) })
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						kept[name]++
+					case !errors.Is(err, lock.ErrLost):
+						return fmt.Errorf("a section: %w", err)
+					}
+					return nil
+				})
+				if err != nil && !errors.Is(err, lock.ErrLost) { // which Release tells again
+					t.Error(err)
+				}
+			}
+		})
 	}
-	must(t, section(w.acquire(l, "old")))
+	tills.Wait()
+	stop()
+	remover.Wait()
+	for _, name := range names {
+		if n := w.counter(name); n != kept[name] {
+			t.Errorf("%s is %d after %d sections", name, n, kept[name])
+		}
+	}
+	t.Logf("%d rows were removed, and sections kept are %v", removed.Load(), kept)
 }

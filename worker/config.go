@@ -85,8 +85,11 @@ type Config struct {
 	RetryDelay time.Duration
 	// JournalRetention is how long the journal is kept. At least 1 min. Default 24 h.
 	JournalRetention time.Duration
+	// LockRetention is for how long a row of cache_outbox_locks stays of a lock of package lock that nobody acquires any
+	// more; a holder of that long is refused by Guard afterwards. 48 h to 10 years. Default 720 h.
+	LockRetention time.Duration
 	// GaugeSchedule and RetentionSchedule are cron specs (robfig/cron, five fields or "@every"), for reading the gauges
-	// and for deleting old journal rows. Defaults "@every 10s" and "*/5 * * * *": by the clock, so that processes that
+	// and for deleting old rows of the journal and of locks. Defaults "@every 10s" and "*/5 * * * *": by the clock, so that processes that
 	// live for less than five minutes do it too.
 	GaugeSchedule     string
 	RetentionSchedule string
@@ -103,6 +106,9 @@ const (
 	longestRetry = 5 * time.Minute
 	longestName  = 64
 	noWake       = "-"
+
+	longestRetention   = 10 * 365 * 24 * time.Hour
+	leastLockRetention = 48 * time.Hour // twice the longest lease of a lock
 )
 
 // WithDefaults returns a copy in which zero values are replaced.
@@ -124,6 +130,7 @@ func (c Config) WithDefaults() Config {
 	orInt(&c.MaxAttempts, 8)
 	orInt(&c.RetryDelay, time.Second)
 	orInt(&c.JournalRetention, 24*time.Hour)
+	orInt(&c.LockRetention, 30*24*time.Hour)
 	orText(&c.GaugeSchedule, "@every 10s")
 	orText(&c.RetentionSchedule, "*/5 * * * *")
 	orInt(&c.Tracing.Timeout, defaultSpanTimeout)
@@ -209,7 +216,8 @@ func (c Config) validateWork() error {
 		{"idle interval", c.IdleInterval, time.Millisecond, time.Hour},
 		{"wake interval", c.WakeInterval, 0, time.Minute},
 		{"retry delay", c.RetryDelay, time.Millisecond, longestRetry},
-		{"journal retention", c.JournalRetention, time.Minute, 10 * 365 * 24 * time.Hour},
+		{"journal retention", c.JournalRetention, time.Minute, longestRetention},
+		{"lock retention", c.LockRetention, leastLockRetention, longestRetention},
 	} {
 		if f.value < f.min || f.value > f.max {
 			return fmt.Errorf("%s %s: wanted %s to %s", f.name, f.value, f.min, f.max)

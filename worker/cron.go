@@ -14,7 +14,7 @@ const journalChunk = 500
 var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // startCron schedules maintenance: the gauges, the journal's retention and its summaries, and the retention of workers'
-// notes. The poll loop has a timing of its own.
+// notes and of the rows of locks. The poll loop has a timing of its own.
 func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	logger := cronLogger{w.log}
 	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
@@ -28,6 +28,7 @@ func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 		{w.cfg.RetentionSchedule, w.expireJournal},
 		{summarySchedule, w.summarise},
 		{w.cfg.RetentionSchedule, w.forgetWorkers},
+		{w.cfg.RetentionSchedule, w.expireLocks},
 	} {
 		if _, err := c.AddFunc(job.schedule, func() { job.do(ctx) }); err != nil {
 			return nil, fmt.Errorf("schedule %q: %w", job.schedule, err)

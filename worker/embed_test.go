@@ -226,6 +226,7 @@ func TestNewRefuses(t *testing.T) {
 		"claim timeout 1s: wanted whole":  func(c *worker.Config) { c.ClaimTimeout = time.Second },
 		"lookup timeout 3s: wanted":       func(c *worker.Config) { c.LookupTimeout = 3 * time.Second },
 		"worker name":                     func(c *worker.Config) { c.Name = strings.Repeat("x", 65) },
+		"lock retention 24h0m0s: wanted":  func(c *worker.Config) { c.LockRetention = 24 * time.Hour },
 		"batch rows -1: wanted 1 to":      func(c *worker.Config) { c.BatchRows = -1 },
 		`gauge schedule "often"`:          func(c *worker.Config) { c.GaugeSchedule = "often" },
 	} {

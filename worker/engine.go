@@ -42,6 +42,7 @@ type engine struct {
 	first      firstRow // as the last reading of the gauges found it; of cron's goroutine
 
 	summaryFailed bool // told of; by cron, which runs one at a time
+	locks         lockWalk
 
 	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
 	sweepNow chan struct{} // a batch requested sweeps; likewise

@@ -46,6 +46,7 @@ type metrics struct {
 	sweepQueue    prometheus.Gauge
 	sweepRefused  prometheus.Gauge
 	sweeping      prometheus.Gauge
+	lockRows      prometheus.Counter
 	damaged       prometheus.Gauge
 	dead          *prometheus.GaugeVec // by reason
 	batchSeconds  prometheus.Histogram
@@ -102,6 +103,7 @@ func newMetrics(maps *mapFile) *metrics {
 	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
+	m.lockRows = counter("lock_rows_deleted_total", "Rows of cache_outbox_locks that this process deleted, since nobody had acquired their locks for longer than the retention.")
 	m.spans = counters("spans_total", "Spans of batches, by outcome: sent, dropped.", "outcome")
 	m.outages = counters("outages_total", "Outages entered, by state.", "state")
 	m.heals = counter("heals_total", "Times that the worker healed, since Redis had lost unlinks that it had acknowledged.")

@@ -433,8 +433,13 @@ func TestEqualSchedules(t *testing.T) {
 	w := newWorld(t, plainMap)
 	w.exec("INSERT INTO cache_outbox_journal (worker, settled_at, row_count, map_version, hashes, body) VALUES ('old', '2020-01-01', 1, '', '', '')")
 	w.exec("INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) VALUES ('thing', '1', 1, 0, 'redis_refused', '', '', '2020-01-01')")
+	w.exec("INSERT INTO cache_outbox_locks (name, token, minted_at) VALUES ('old', '', UTC_TIMESTAMP(6) - INTERVAL 31 DAY), ('young', '', UTC_TIMESTAMP(6) - INTERVAL 29 DAY)")
 	r := w.worker(worker.Config{GaugeSchedule: "@every 1s", RetentionSchedule: "@every 1s"})
 	r.start(t)
+	testenv.Eventually(t, "the row of the old lock goes", func() bool { return metric(t, r, "unstale_lock_rows_deleted_total") == 1 })
+	if n := w.count("cache_outbox_locks WHERE name = 'young'"); n != 1 {
+		t.Errorf("%d rows of the young lock", n)
+	}
 	testenv.Eventually(t, "old batches go", func() bool { return w.count("cache_outbox_journal WHERE worker = 'old'") == 0 })
 	testenv.Eventually(t, "the gauges are read", func() bool {
 		reply := httptest.NewRecorder()

@@ -87,6 +87,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.worker.MaxAttempts, "max-attempts", d.MaxAttempts, "failures of a row before it is dead-lettered")
 	flags.DurationVar(&r.worker.RetryDelay, "retry-delay", d.RetryDelay, "wait after a row's first failure; doubles")
 	flags.DurationVar(&r.worker.JournalRetention, "journal-retention", d.JournalRetention, "how long the journal is kept")
+	flags.DurationVar(&r.worker.LockRetention, "lock-retention", d.LockRetention, "how long the row of a lock is kept that nobody acquires, at least 48h")
 	flags.StringVar(&r.worker.WakeChannel, "wake-channel", d.WakeChannel, "channel of wake-up hints; - turns it off")
 	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two batches for hints; 0: each hint starts one at once")
 }
@@ -168,7 +169,7 @@ func (r *runCommand) logSettings(log *slog.Logger, m *invalidation.Map) {
 		"redis_wait", c.RedisWait, "redis_sharded_pubsub", c.RedisShardedPubSub, "sweep_share", c.SweepShare,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
 		"lookup_timeout", c.LookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
-		"journal_retention", c.JournalRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String(),
+		"journal_retention", c.JournalRetention.String(), "lock_retention", c.LockRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String(),
 		"traces", cmp.Or(c.Tracing.Redacted(), "-"))
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 	"time"
 )
@@ -36,3 +37,8 @@ func (s *Store) Pools() map[string]*sql.DB {
 
 // SmallBlocks makes blocks of the journal that have so many batches.
 func (s *Store) SmallBlocks(batches int) { s.blocks.batches = batches }
+
+// RemoveLocks is what ExpireLocks does with what it has read.
+func (s *Store) RemoveLocks(ctx context.Context, first, last string, retention time.Duration) (int64, error) {
+	return s.removeLocks(ctx, first, last, retention)
+}
