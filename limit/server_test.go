@@ -40,7 +40,7 @@ func TestPrivileges(t *testing.T) {
 	}
 	l := newLimiter(t, limit.Config{Redis: client, Max: 5, Window: time.Hour})
 	must(t, l.Forget(t.Context(), "exact"))
-	if err := l.CheckServer(t.Context()); err == nil || !strings.Contains(err.Error(), "is not known (the account needs +info)") {
+	if err := l.CheckServer(t.Context()); err == nil || !strings.Contains(err.Error(), "is not known (the account needs +info +scan +pubsub|numsub)") {
 		t.Errorf("%v", err)
 	}
 }
@@ -52,7 +52,7 @@ func TestCheckServer(t *testing.T) {
 		options []string
 		want    []string
 	}{
-		"cache": {[]string{"--maxmemory-policy", "allkeys-lru", "--maxmemory", "50mb"}, []string{"may evict counters (maxmemory-policy allkeys-lru)", "set appendonly yes"}},
+		"cache": {[]string{"--maxmemory-policy", "allkeys-lru", "--maxmemory", "50mb"}, []string{"limit: ", "may evict what must stay (maxmemory-policy allkeys-lru)", "set appendonly yes"}},
 		"state": {[]string{"--appendonly", "yes", "--dir", t.TempDir()}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

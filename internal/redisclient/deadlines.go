@@ -1,4 +1,4 @@
-// Package redisclient tells what a client of go-redis was made to do.
+// Package redisclient tells what a client of go-redis was made to do, and whether its server is fit for what must stay.
 package redisclient
 
 import "github.com/redis/go-redis/v9"

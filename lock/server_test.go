@@ -1,0 +1,25 @@
+package lock_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+)
+
+// An instance that evicts or forgets is no place for locks, and one that does neither is.
+func TestCheckServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	check := func(addr string) error {
+		return w.locker(lock.Config{Backend: lock.Redis{Client: clientOf(t, addr)}}).CheckServer(t.Context())
+	}
+	err := check(testenv.OwnRedis(t, "--maxmemory-policy", "allkeys-lru").Addr())
+	for _, want := range []string{"lock: ", "maxmemory-policy allkeys-lru", "set appendonly yes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, wanted %q", err, want)
+		}
+	}
+	must(t, check(testenv.OwnRedis(t, "--appendonly", "yes", "--dir", t.TempDir()).Addr()))
+}
