@@ -16,11 +16,12 @@ const (
 
 // TryAcquire makes one attempt, and returns a *HeldError, wrapped, if somebody has the lock. It may overtake callers of
 // Acquire. With MySQL it mints a token, for which it waits as Acquire does. Other errors are as with Acquire.
-func (l *Locker) TryAcquire(ctx context.Context, name string) (*Held, error) {
+func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err error) {
+	defer func(began time.Duration) { l.counts.answered(held, err, began) }(now())
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
-	held, _, err := l.attempt(ctx, name)
+	held, _, err = l.attempt(ctx, name)
 	return held, err
 }
 
@@ -30,7 +31,8 @@ func (l *Locker) TryAcquire(ctx context.Context, name string) (*Held, error) {
 // The error wraps a *HeldError and ctx's, if somebody had the lock till the end; ErrGuardOpen, if the lock was had and
 // released again because the section before is not over; or is that of a server, which is not tried again: what go-redis
 // repeats by itself, it has repeated.
-func (l *Locker) Acquire(ctx context.Context, name string) (*Held, error) {
+func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err error) {
+	defer func(began time.Duration) { l.counts.answered(held, err, began) }(now())
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}

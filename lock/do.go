@@ -26,6 +26,7 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 		select {
 		case <-over:
 		case <-timer.C:
+			l.counts.overruns.Add(1)
 			l.config.Logger.Warn("a section goes on although its context has ended: its lock is not extended any more, and others may have it",
 				"lock", name, "error", context.Cause(section))
 		}

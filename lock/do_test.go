@@ -46,6 +46,9 @@ func TestStubbornSection(t *testing.T) {
 	if text := said.String(); strings.Count(text, "a section goes on although its context has ended") != 1 {
 		t.Errorf("the log says %q", text)
 	}
+	if s := l.Statistics(); s.Overruns != 1 || s.Lost != 1 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // log is a buffer that may be read while it is written.

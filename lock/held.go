@@ -20,6 +20,7 @@ type Held struct {
 	result   error         // of Release
 	over     chan struct{} // closed by Release, and by whoever finds it lost
 	once     sync.Once
+	use      use
 }
 
 // hold begins to keep a lock that was asked for at began.
@@ -63,6 +64,7 @@ func (h *Held) Release() error {
 	case err != nil:
 		h.result = fmt.Errorf("release lock %q: %w", h.claim.name, err)
 	case !was:
+		h.locker.counts.vanished(h)
 		h.result = fmt.Errorf("release lock %q: %w: it had vanished, or an earlier copy of this request has released it", h.claim.name, ErrLost)
 	}
 	return h.result
@@ -71,8 +73,14 @@ func (h *Held) Release() error {
 // end ends the context, for a reason that wraps ErrLost, ErrReleased or ErrClosed. The first reason counts.
 func (h *Held) end(why error) {
 	h.lose(why)
-	h.once.Do(func() { close(h.over) })
+	h.once.Do(func() {
+		close(h.over)
+		h.locker.counts.ended(h)
+	})
 }
+
+// cause is the reason for which the context has ended.
+func (h *Held) cause() error { return context.Cause(h.ctx) }
 
 // check returns why the lock must not be relied on any more. It looks at the clock itself: the timer that ends the context
 // may not have run yet where the process was frozen.
@@ -80,7 +88,7 @@ func (h *Held) check() error {
 	if h.ctx.Err() == nil && now() >= h.deadline() {
 		h.end(h.expired())
 	}
-	return context.Cause(h.ctx)
+	return h.cause()
 }
 
 func (h *Held) expired() error {

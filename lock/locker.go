@@ -13,6 +13,7 @@ type Locker struct {
 	service service
 	mint    *mint // nil without MySQL
 	queues  queues
+	counts  counts
 	pause   time.Duration // firstPause, but in tests
 
 	life   context.Context // ends with Close
@@ -37,7 +38,7 @@ func New(config Config) (*Locker, error) {
 	}
 	l.service = service
 	if config.MySQL != nil {
-		if l.mint, err = newMint(config); err != nil {
+		if l.mint, err = newMint(config, &l.counts.mint); err != nil {
 			return nil, fmt.Errorf("make locker: %w", err)
 		}
 	}

@@ -35,12 +35,13 @@ const writersSQL = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'g
 type mint struct {
 	db   *sql.DB
 	wait time.Duration
+	took *durations
 
 	mu      sync.Mutex
 	checked bool // the server is the only one that takes writes, as far as it tells
 }
 
-func newMint(config Config) (*mint, error) {
+func newMint(config Config, took *durations) (*mint, error) {
 	dsn := config.MySQL.Clone()
 	if dsn.Params == nil {
 		dsn.Params = map[string]string{}
@@ -63,7 +64,7 @@ func newMint(config Config) (*mint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("MySQL: %w", err)
 	}
-	m := &mint{db: sql.OpenDB(connector), wait: config.MintWait}
+	m := &mint{db: sql.OpenDB(connector), wait: config.MintWait, took: took}
 	m.db.SetMaxOpenConns(mintSessions)
 	m.db.SetMaxIdleConns(mintSessions)
 	m.db.SetConnMaxIdleTime(mintIdle / 2)
@@ -75,6 +76,7 @@ func (m *mint) close() error { return m.db.Close() }
 // write makes the token of a claim the one that guards its name. It returns when the server has answered, or no longer can:
 // a caller that gives up must not leave a statement behind that writes the token later.
 func (m *mint) write(c claim) error {
+	defer func(began time.Duration) { m.took.add(now() - began) }(now())
 	ctx, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
 	defer cancel()
 	err := m.check(ctx)

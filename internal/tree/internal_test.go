@@ -11,7 +11,7 @@ import (
 )
 
 // public are the packages that others import.
-var public = []string{"cache", "cache/cacheprom", "cache/cachetest", "cache/msgpack", "invalidation", "lock", "migrations", "outbox", "protocol", "worker"}
+var public = []string{"cache", "cache/cacheprom", "cache/cachetest", "cache/msgpack", "invalidation", "limit", "limit/limitprom", "lock", "lock/lockprom", "migrations", "outbox", "protocol", "worker"}
 
 // Nothing that others may import shows a type that they may not: neither a field, a parameter or a result, nor a
 // method. An internal type to which the package gives a name of its own, as invalidation.Params, is as good as its own.
