@@ -1,10 +1,10 @@
-// Package servers starts private MySQL, MariaDB and Redis servers as child processes, for the demo, the benchmarks and
+// Package servers starts private MySQL, MariaDB, Redis and ZooKeeper servers as child processes, for the demo, the benchmarks and
 // the tests.
 //
 // What it guarantees:
 //
-//  1. A server is its caller's own: its data lie in a temporary folder, it listens on 127.0.0.1 at a free port and on a
-//     Unix socket in that folder.
+//  1. A server is its caller's own: its data lie in a temporary folder, it listens on 127.0.0.1 at a free port and,
+//     but for ZooKeeper, on a Unix socket in that folder.
 //  2. A server never outlives the process that started it, not even when that process is killed with SIGKILL (Linux;
 //     elsewhere only Close ends it).
 //  3. A Start function returns when the server answers, or with an error that carries the tail of the server's log.

@@ -37,10 +37,14 @@ func (e *MissingError) Error() string {
 
 // command is the line to type.
 func (e *MissingError) command() string {
-	if e.Kind == KindMariaDB {
+	switch e.Kind {
+	case KindMariaDB:
 		return "scripts/servers mariadb"
+	case KindZooKeeper:
+		return "scripts/servers zookeeper"
+	default:
+		return "scripts/servers"
 	}
-	return "scripts/servers"
 }
 
 // packages are what holds the program in Debian and its relatives.
@@ -50,6 +54,8 @@ func (e *MissingError) packages() string {
 		return "the package mysql-server-core or mysql-server"
 	case KindMariaDB:
 		return "the package mariadb-server-core"
+	case KindZooKeeper:
+		return "the packages libzookeeper-java and default-jre-headless"
 	default:
 		return "the package redis-server"
 	}
@@ -103,6 +109,9 @@ func (p places) find(kind Kind) (*Program, error) {
 }
 
 func (p places) search(kind Kind) (found []*Program, rejected []string) {
+	if kind == KindZooKeeper {
+		return p.zookeeper()
+	}
 	consider := func(tree string, path ...string) {
 		program, err := usable(kind, tree, filepath.Join(path...))
 		if err != nil {

@@ -44,6 +44,8 @@ func TestMissingProgramSaysWhatToDo(t *testing.T) {
 			"run scripts/servers mariadb in the checkout, which unpacks one there (or install the package mariadb-server-core, or set UNSTALE_SERVERS_DIR)"},
 		{KindRedis, places{}, "find Redis: no redis-server 7.0.0 or newer on PATH or in .servers of a checkout (there is none here); " +
 			"run scripts/servers in the checkout, which unpacks one there (or install the package redis-server, or set UNSTALE_SERVERS_DIR)"},
+		{KindZooKeeper, places{folder: "/checkout/.servers"}, "find ZooKeeper: no zookeeper.jar 3.5.3 or newer on PATH or in /checkout/.servers; " +
+			"run scripts/servers zookeeper in the checkout, which unpacks one there (or install the packages libzookeeper-java and default-jre-headless, or set UNSTALE_SERVERS_DIR)"},
 	}
 	for _, test := range tests {
 		_, err := test.places.find(test.kind)

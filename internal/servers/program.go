@@ -18,9 +18,10 @@ type Kind string
 
 // The kinds of server that this package can start.
 const (
-	KindMySQL   Kind = "mysql"
-	KindMariaDB Kind = "mariadb"
-	KindRedis   Kind = "redis"
+	KindMySQL     Kind = "mysql"
+	KindMariaDB   Kind = "mariadb"
+	KindRedis     Kind = "redis"
+	KindZooKeeper Kind = "zookeeper"
 )
 
 // String is the name that people use.
@@ -32,30 +33,34 @@ func (k Kind) String() string {
 		return "MariaDB"
 	case KindRedis:
 		return "Redis"
+	case KindZooKeeper:
+		return "ZooKeeper"
 	}
 	return string(k)
 }
 
 // oldest is the first version of each kind that unstale works with. Redis would do from 6.2, but before 7.0 a server
-// without a password lets any local user write files through CONFIG SET dir.
-var oldest = map[Kind]string{KindMySQL: "8.0.20", KindMariaDB: "10.6.0", KindRedis: "7.0.0"}
+// without a password lets any local user write files through CONFIG SET dir. ZooKeeper has container nodes since 3.5.3.
+var oldest = map[Kind]string{KindMySQL: "8.0.20", KindMariaDB: "10.6.0", KindRedis: "7.0.0", KindZooKeeper: "3.5.3"}
 
 // names are the file names to look for, best first.
 var names = map[Kind][]string{
-	KindMySQL:   {"mysqld"},
-	KindMariaDB: {"mariadbd", "mysqld"},
-	KindRedis:   {"redis-server"},
+	KindMySQL:     {"mysqld"},
+	KindMariaDB:   {"mariadbd", "mysqld"},
+	KindRedis:     {"redis-server"},
+	KindZooKeeper: {"zookeeper.jar"},
 }
 
 // A Program is a server program on this machine.
 type Program struct {
 	Kind    Kind
-	Path    string // of the executable
+	Path    string // of the executable, which is Java for ZooKeeper
 	Version string // as the program prints it, such as "9.7.4-2" or "10.11.11-MariaDB-0+deb12u1"
 	Tree    string // the folder that it was unpacked to, empty for a program on PATH
 
 	loader []string // of an unpacked tree: its dynamic loader and the loader's flags
 	libs   []string // of an unpacked tree without a loader: LD_LIBRARY_PATH
+	jars   string   // ZooKeeper's folder of them
 }
 
 // command prepares a run of the program. An unpacked program is run by the loader of its own tree, since the host's

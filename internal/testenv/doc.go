@@ -1,4 +1,4 @@
-// Package testenv gives tests real servers: a MySQL database or a Redis of their own.
+// Package testenv gives tests real servers: a MySQL database or a Redis of their own, or a path of their own in ZooKeeper.
 //
 // Where a server comes from is chosen for MySQL and for Redis separately, the first that can be had:
 //
@@ -8,7 +8,8 @@
 //  3. local: a child process, see package servers.
 //
 // UNSTALE_TEST_SERVERS=env, docker or local allows only that one. UNSTALE_TEST_DB=mysql or mariadb chooses the
-// database; unset means MySQL, and MariaDB where only that is installed.
+// database; unset means MySQL, and MariaDB where only that is installed. ZooKeeper is always local, three processes, as
+// is every server that a test stops.
 //
 // A test never skips for lack of a server: it fails and says what to install. Only tests import this package.
 package testenv

@@ -171,3 +171,13 @@ func TestMainFailsOnALeakedGoroutine(t *testing.T) {
 		t.Fatalf("a leak is not a failure: %v\n%s", err, out)
 	}
 }
+
+// Tests share servers of ZooKeeper, and have paths of their own.
+func TestZooKeeperIsShared(t *testing.T) {
+	t.Parallel()
+	a, first := ZooKeeper(t)
+	b, second := ZooKeeper(t)
+	if a != b || len(a.Addrs()) != 3 || first == second {
+		t.Errorf("%v %s, %v %s", a.Addrs(), first, b.Addrs(), second)
+	}
+}

@@ -25,7 +25,11 @@ func Which(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Join([]string{database, redis}, ", "), nil
+	zookeeper, err := servers.Find(servers.KindZooKeeper)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join([]string{database, redis, fmt.Sprintf("%s (%s)", describeProgram(zookeeper), fromLocal)}, ", "), nil
 }
 
 func (s settings) which(ctx context.Context, what, variable, given string, describe func(context.Context, source) (string, error)) (string, error) {
