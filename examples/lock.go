@@ -22,6 +22,15 @@ func NewLocks(addr, dsn string) (*lock.Locker, error) {
 	return lock.New(lock.Config{Backend: lock.Redis{Client: client}, MySQL: config})
 }
 
+// NewZooKeeperLocks makes locks that are kept in ZooKeeper. servers are addresses such as zk1.internal:2181.
+func NewZooKeeperLocks(servers []string, dsn string) (*lock.Locker, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errors.New("the DSN cannot be read") // the driver's error may show the password
+	}
+	return lock.New(lock.Config{Backend: lock.ZooKeeper{Servers: servers}, MySQL: config})
+}
+
 var errUsed = errors.New("the coupon was redeemed already")
 
 // redeem redeems a coupon once, whoever else tries, and whatever happens to Redis meanwhile.

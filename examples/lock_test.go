@@ -8,22 +8,34 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/migrations"
 )
 
 // Of many that try at once, one redeems the coupon.
 func TestRedeem(t *testing.T) {
 	t.Parallel()
+	addr := testenv.OwnRedis(t).Addr()
+	redeemAtOnce(t, func(dsn string) (*lock.Locker, error) { return NewLocks(addr, dsn) })
+}
+
+func TestRedeemWithZooKeeper(t *testing.T) {
+	t.Parallel()
+	servers := testenv.OwnZooKeeper(t, 1, "").Addrs()
+	redeemAtOnce(t, func(dsn string) (*lock.Locker, error) { return NewZooKeeperLocks(servers, dsn) })
+}
+
+func redeemAtOnce(t *testing.T, newLocks func(dsn string) (*lock.Locker, error)) {
+	t.Helper()
 	env := testenv.MySQL(t)
 	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
 		t.Fatal(err)
 	}
 	run(t, env.DB, "CREATE TABLE coupons (code VARCHAR(20) PRIMARY KEY, used BOOL NOT NULL DEFAULT FALSE)", "INSERT INTO coupons (code) VALUES ('SUMMER')")
-	addr := testenv.OwnRedis(t).Addr()
 	var group sync.WaitGroup
 	var redeemed atomic.Int64
 	for range 3 { // tills
-		locks, err := NewLocks(addr, env.DSN)
+		locks, err := newLocks(env.DSN)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func TestAccounts(t *testing.T) {
 		if err := held.InTx(t.Context(), db, func(*sql.Tx) error { return nil }); err != nil {
 			return err
 		}
-		if err := lock.Extend(held); err != nil {
+		if err := lock.Extend(t.Context(), held); err != nil {
 			return err
 		}
 		return held.Release()

@@ -15,13 +15,13 @@ const (
 )
 
 // TryAcquire makes one attempt, and returns a *HeldError, wrapped, if somebody has the lock. It may overtake callers of
-// Acquire. With MySQL it mints a token, for which it waits as Acquire does. Other errors are as with Acquire.
+// Acquire in Redis. With MySQL it mints a token, for which it waits as Acquire does. Other errors are as with Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err error) {
 	defer func(began time.Duration) { l.counts.answered(held, err, began) }(now())
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
-	held, _, err = l.attempt(ctx, name)
+	held, _, err = l.attempt(ctx, claim{name, newToken()}, false)
 	return held, err
 }
 
@@ -42,8 +42,15 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		return nil, gaveUp(name, err, l.queues.told(q))
 	}
 	defer func() { <-q.front }()
+	c, queued := claim{name, newToken()}, false
+	defer func() {
+		if queued {
+			l.launch(func() { l.drop(c) })
+		}
+	}()
 	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
-		held, left, err := l.attempt(ctx, name)
+		held, answer, err := l.attempt(ctx, c, true)
+		queued = answer.queued
 		var told *HeldError
 		switch {
 		case err == nil:
@@ -56,14 +63,25 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			return nil, err
 		}
 		l.queues.tell(q, told)
-		wait := pause/2 + rand.N(pause)
-		if left > 0 {
-			wait = min(wait, left+rand.N(firstPause)) // not all at once when a lease ends by itself
-		}
-		if err := l.await(ctx, name, wait); err != nil {
+		if err := l.await(ctx, c, l.wait(answer, pause)); err != nil {
 			return nil, gaveUp(name, err, told)
 		}
+		if !queued {
+			c.token = newToken()
+		}
 	}
+}
+
+// wait is how long a waiter whom nobody wakes lets pass between two questions.
+func (l *Locker) wait(told answer, pause time.Duration) time.Duration {
+	if told.queued { // it is woken when its turn comes
+		return l.config.TTL/2 + rand.N(l.config.TTL)
+	}
+	wait := pause/2 + rand.N(pause)
+	if told.left > 0 {
+		wait = min(wait, told.left+rand.N(firstPause)) // not all at once when a lease ends by itself
+	}
+	return wait
 }
 
 func gaveUp(name string, why error, told *HeldError) error {
@@ -74,8 +92,8 @@ func gaveUp(name string, why error, told *HeldError) error {
 }
 
 // await returns after a release, or after wait.
-func (l *Locker) await(ctx context.Context, name string, wait time.Duration) error {
-	woken, done := l.service.released(name)
+func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) error {
+	woken, done := l.service.released(c)
 	defer done()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -90,31 +108,34 @@ func (l *Locker) await(ctx context.Context, name string, wait time.Duration) err
 	return nil
 }
 
-// attempt asks the backend once, and mints. left is what is left of another holder's lease.
-func (l *Locker) attempt(ctx context.Context, name string) (held *Held, left time.Duration, err error) {
-	if ctx.Err() != nil {
-		return nil, 0, fmt.Errorf("acquire lock %q: %w", name, context.Cause(ctx))
+// attempt asks the backend once, and mints. A *HeldError comes with what the backend has told.
+func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer, error) {
+	fail := func(err error) (*Held, answer, error) {
+		return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
 	}
-	c := claim{name, newToken()}
+	if ctx.Err() != nil {
+		l.launch(func() { l.drop(c) }) // it may have a place
+		return fail(context.Cause(ctx))
+	}
 	began := now()
 	limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
-	told, err := l.service.acquire(limited, c)
+	told, err := l.service.acquire(limited, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
-		return nil, 0, fmt.Errorf("acquire lock %q: %w", name, err)
+		return fail(err)
 	}
 	if !told.acquired {
-		return nil, told.left, fmt.Errorf("acquire: %w", &HeldError{Name: name, Holder: told.holder, Since: told.since, For: told.held})
+		return nil, told, fmt.Errorf("acquire: %w", &HeldError{Name: c.name, Holder: told.holder, Since: told.since, For: told.held})
 	}
-	held, err = l.hold(ctx, c, began)
+	held, err := l.hold(ctx, c, began)
 	if err == nil && l.mint != nil {
 		err = l.mintFor(ctx, held)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("acquire lock %q: %w", name, err)
+		return fail(err)
 	}
-	return held, 0, nil
+	return held, told, nil
 }
 
 // mintFor writes the token while the lock is extended. A caller that gives up does not wait for the end of it, but the lock

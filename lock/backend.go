@@ -10,24 +10,30 @@ import (
 	"time"
 )
 
-// A Backend keeps locks. [Redis] is one. Only this package makes them.
+// A Backend keeps locks: [Redis] or [ZooKeeper]. Only this package makes them.
 type Backend interface {
 	// open makes the service of one Locker. It sends nothing.
 	open(config Config, launch func(func()) bool) (service, error)
+	// timeout is what Config.Timeout is by default.
+	timeout(ttl time.Duration) time.Duration
 }
 
 // A service is a Backend at work. Safe for concurrent use.
 type service interface {
 	// acquire makes one attempt. Sent twice it locks once, and one that arrives after the caller has given up locks
-	// nothing. After an error the lock may be had, so it has to be released.
-	acquire(ctx context.Context, c claim) (answer, error)
+	// nothing. After an error the lock may be had, so it has to be released. A claim that waits may be given a place in a queue.
+	acquire(ctx context.Context, c claim, wait bool) (answer, error)
 	// extend reports whether the lock is the claim's; then its lease begins anew. It takes nothing that has vanished.
 	extend(ctx context.Context, c claim) (bool, error)
 	// release reports whether the lock was the claim's; it is not, afterwards.
 	release(ctx context.Context, c claim) (bool, error)
-	// released returns a channel that is closed when it is worth asking again, at the latest after a few seconds, or nil
-	// if the caller has to rely on its own timing. One caller at a time for each name, which calls done when it waits no longer.
-	released(name string) (woken <-chan struct{}, done func())
+	// lapsed hears of a claim whose holder has given up, Margin later: it has not released the lock, and asks no more.
+	lapsed(c claim)
+	// released returns a channel that is closed when it is worth asking again, or nil if the caller has to rely on its own
+	// timing. One caller at a time for each name, which calls done when it waits no longer.
+	released(c claim) (woken <-chan struct{}, done func())
+	// close ends what the service has opened. Nothing else is called then, or returns an error.
+	close()
 }
 
 // A claim is one attempt to acquire a lock, and the holding of it.
@@ -49,6 +55,7 @@ func (t token) String() string { return hex.EncodeToString(t[:]) }
 // An answer tells whether an attempt has the lock, and if not, who does.
 type answer struct {
 	acquired bool
+	queued   bool          // the claim keeps its place: ask again for the same one, or release it
 	holder   string        // "" for a value that is not this package's
 	since    time.Time     // by the backend's clock
 	held     time.Duration // likewise

@@ -12,7 +12,7 @@ import (
 
 // Config is what a Locker is made of. Backend is required, and MySQL for Guard and InTx.
 type Config struct {
-	// Backend keeps the locks: a [Redis].
+	// Backend keeps the locks: a [Redis] or a [ZooKeeper].
 	Backend Backend
 
 	// MySQL is where tokens are minted, in the table cache_outbox_locks of the database that it names, which 'unstale
@@ -20,8 +20,8 @@ type Config struct {
 	// sessions of its own, eight at most. Nil: nothing is minted, and Guard and InTx refuse.
 	MySQL *mysql.Config
 
-	// TTL is how long the lock outlives a holder that has vanished. It is extended each TTL/3 while it is held. At least 100 ms.
-	// Zero: 10 s.
+	// TTL is how long the lock outlives a holder that has vanished; with ZooKeeper 1.5 times as long. It is extended each TTL/3
+	// while it is held. At least 100 ms. Zero: 10 s.
 	TTL time.Duration
 
 	// Margin is by how much a holder's context ends earlier than the lease, below half of TTL. It allows for clocks that run
@@ -29,7 +29,7 @@ type Config struct {
 	Margin time.Duration
 
 	// Timeout bounds each request to the backend, with its retries. At most TTL/3, so that an extension that fails can
-	// be repeated. Zero: 200 ms, or TTL/3 if that is less.
+	// be repeated. Zero: 200 ms, or TTL/3 if that is less; with ZooKeeper TTL/4, since a server may have to be replaced.
 	Timeout time.Duration
 
 	// MintWait is how long an acquisition waits in MySQL for an earlier holder's guarded transaction, in whole seconds. It
@@ -60,7 +60,10 @@ func (c Config) WithDefaults() Config {
 		c.Margin = c.TTL / 10
 	}
 	if c.Timeout == 0 {
-		c.Timeout = min(200*time.Millisecond, c.TTL/3)
+		c.Timeout = Redis{}.timeout(c.TTL)
+		if c.Backend != nil {
+			c.Timeout = c.Backend.timeout(c.TTL)
+		}
 	}
 	if c.MintWait == 0 {
 		c.MintWait = time.Duration(wholeSeconds(c.TTL)+2) * time.Second
@@ -85,7 +88,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
 	}
 	if c.Backend == nil {
-		refuse("Backend", "nil", "give lock.Redis{Client: ...}")
+		refuse("Backend", "nil", "give lock.Redis{Client: ...} or lock.ZooKeeper{Servers: ...}")
 	}
 	if c.TTL < minTTL || c.TTL > maxTTL {
 		refuse("TTL", c.TTL, "it must be from 100ms to 24h")

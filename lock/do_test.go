@@ -77,11 +77,22 @@ func TestConfig(t *testing.T) {
 		config lock.Config
 		says   []string
 	}{
-		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...}"}},
+		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...} or lock.ZooKeeper{Servers: ...}"}},
 		{lock.Config{Backend: lock.Redis{}}, []string{"Redis.Client is nil: give a client of go-redis"}},
 		{lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "a{"}}, []string{`Redis.Prefix is "a{": it must not have braces`}},
 		{lock.Config{Backend: lock.Redis{Client: testenv.Redis(t).Client}}, []string{"Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options"}},
 		{lock.Config{Backend: lock.Redis{Client: clientOf(t, "127.0.0.1:1", func(o *redis.Options) { o.ReadTimeout = -2 })}}, []string{"and no timeout below 0"}},
+		{
+			lock.Config{Backend: lock.ZooKeeper{Root: "locks/", User: "a:b"}},
+			[]string{
+				`ZooKeeper.Servers is empty: name the servers, such as "zk1.internal:2181"`, `ZooKeeper.Root is "locks/": it must be a path such as /unstale/locks`,
+				`ZooKeeper.User is "a:b": it must not have a colon`,
+			},
+		},
+		{
+			lock.Config{Backend: lock.ZooKeeper{Servers: []string{"a:1,b:1"}, Root: "/a/../b", Password: "x"}},
+			[]string{`ZooKeeper.Servers has "a:1,b:1": each is one host:port`, `ZooKeeper.Root is "/a/../b"`, `ZooKeeper.User is "": it must not`},
+		},
 		{
 			lock.Config{TTL: time.Millisecond, Margin: time.Second, Timeout: time.Second, MintWait: 1500 * time.Millisecond, Holder: strings.Repeat("x", 256)},
 			[]string{
@@ -101,5 +112,8 @@ func TestConfig(t *testing.T) {
 	full := lock.Config{}.WithDefaults()
 	if full.TTL != 10*time.Second || full.Margin != time.Second || full.Timeout != 200*time.Millisecond || full.MintWait != 12*time.Second || full.Holder == "" || full.Logger == nil {
 		t.Errorf("defaults: %+v", full)
+	}
+	if zoo := (lock.Config{Backend: lock.ZooKeeper{}}).WithDefaults(); zoo.Timeout != 2500*time.Millisecond {
+		t.Errorf("defaults with ZooKeeper: %+v", zoo)
 	}
 }

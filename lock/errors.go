@@ -30,7 +30,7 @@ type HeldError struct {
 	Name   string
 	Holder string        // Config.Holder of theirs; "" if the lock was not taken by this package
 	Since  time.Time     // by the clock of the backend; zero without a Holder
-	For    time.Duration // how long it has been held then, by the same clock
+	For    time.Duration // how long it has been held then, by the same clock; with ZooKeeper by that of this machine
 }
 
 // Error implements error.

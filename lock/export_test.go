@@ -22,10 +22,19 @@ func Misremember(l *Locker, by time.Duration) {
 }
 
 // Extend extends a lock at once.
-func Extend(h *Held) error {
-	was, err := h.locker.service.extend(context.Background(), h.claim)
+func Extend(ctx context.Context, h *Held) error {
+	was, err := h.locker.service.extend(ctx, h.claim)
 	if err == nil && !was {
 		err = ErrLost
 	}
 	return err
 }
+
+// ServerOf is the server of ZooKeeper with which a Locker speaks.
+func ServerOf(l *Locker) string {
+	s, _ := l.service.(*zkService).current()
+	return s.conn.Server()
+}
+
+// Position is position.
+var Position = position

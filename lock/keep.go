@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ func (h *Held) keep() {
 	period, again := config.TTL/3, max(config.TTL/10, config.Timeout)
 	next := h.deadline() + config.Margin - config.TTL + period
 	results := make(chan extension, 1)
+	defer h.lapse()
 	for {
 		wait := min(glance, h.deadline()-now())
 		if !h.lease.left.Load() {
@@ -79,6 +81,20 @@ func (h *Held) extend(results chan<- extension) {
 		case <-h.over:
 		}
 	})
+}
+
+// lapse tells the backend of a lock that was lost and not released, when others may have it.
+func (h *Held) lapse() {
+	if !errors.Is(context.Cause(h.ctx), ErrLost) {
+		return
+	}
+	timer := time.NewTimer(h.locker.config.Margin)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		h.locker.service.lapsed(h.claim)
+	case <-h.locker.life.Done():
+	}
 }
 
 // leave stops extending. The lock ends with its lease, or with Release.

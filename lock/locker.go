@@ -57,14 +57,15 @@ func (l *Locker) launch(f func()) bool {
 }
 
 // Close ends the contexts of locks that are held, and waits for what is under way: for MintWait and a few seconds at most.
-// It releases nothing, so release first: other processes wait for the end of a lease. Calls that come after it return
-// ErrClosed. The backend's client stays open.
+// It releases nothing in Redis, so release first: other processes wait for the end of a lease. A session with ZooKeeper ends, and
+// with it all locks. Calls that come after it return ErrClosed. A client of Redis stays open.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
 	l.end()
 	l.work.Wait()
+	l.service.close()
 	if l.mint != nil {
 		return l.mint.close()
 	}

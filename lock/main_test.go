@@ -59,12 +59,13 @@ func clientOf(t testing.TB, addr string, change ...func(*redis.Options)) *redis.
 	return client
 }
 
-// A world is a Redis and, if asked for, a database with the tables, of one test's own.
+// A world is a Redis or a path in ZooKeeper and, if asked for, a database with the tables, of one test's own.
 type world struct {
 	testing.TB
-	addr  string
-	redis *redis.Client
-	env   *testenv.Database
+	backend lock.Backend // nil: Redis
+	addr    string       // of Redis
+	redis   *redis.Client
+	env     *testenv.Database
 }
 
 func newWorld(t testing.TB) *world {
@@ -73,18 +74,24 @@ func newWorld(t testing.TB) *world {
 	return &world{TB: t, addr: addr, redis: clientOf(t, addr)}
 }
 
-// withMySQL adds a database with a counter of each name.
+// withMySQL is a world of Redis, with a database.
 func withMySQL(t testing.TB, names ...string) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.env = testenv.MySQL(t)
-	_, err := migrations.Up(t.Context(), w.env.DB)
-	must(t, err)
+	w.addMySQL(names...)
+	return w
+}
+
+// addMySQL adds a database with a counter of each name.
+func (w *world) addMySQL(names ...string) {
+	w.Helper()
+	w.env = testenv.MySQL(w.TB)
+	_, err := migrations.Up(w.Context(), w.env.DB)
+	must(w, err)
 	w.sql("CREATE TABLE counters (name VARCHAR(20) PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB")
 	for _, name := range names {
 		w.sql("INSERT INTO counters VALUES (?, 0)", name)
 	}
-	return w
 }
 
 func (w *world) sql(query string, args ...any) {
@@ -102,7 +109,11 @@ func (w *world) counter(name string) (n int) {
 // locker is one of the world's, closed with the test. A zero TTL is long.
 func (w *world) locker(config lock.Config) *lock.Locker {
 	w.Helper()
-	if config.Backend == nil {
+	switch {
+	case config.Backend != nil:
+	case w.backend != nil:
+		config.Backend = w.backend
+	default:
 		config.Backend = lock.Redis{Client: w.redis}
 	}
 	if config.TTL == 0 {
@@ -113,6 +124,9 @@ func (w *world) locker(config lock.Config) *lock.Locker {
 	}
 	if config.Timeout == 0 {
 		config.Timeout = min(patient, config.TTL/3)
+		if _, ok := config.Backend.(lock.ZooKeeper); ok { // a request to three servers, which opens a session
+			config.Timeout = min(6*patient, config.TTL/3)
+		}
 	}
 	if w.env != nil && config.MySQL == nil {
 		dsn, err := mysql.ParseDSN(w.env.DSN)

@@ -17,14 +17,20 @@ type race struct {
 	*world
 	names   []string
 	lockers []*lock.Locker
+	lose    func(name string) bool // takes a lock from its holder
 	section func(ctx context.Context, held *lock.Held, lose func() bool) error
 	done    map[string]*atomic.Int64 // sections that were told to be kept
 	lost    atomic.Int64             // of the others
 }
 
 func newRace(t *testing.T) *race {
-	r := &race{names: []string{"a", "b", "c"}, done: map[string]*atomic.Int64{}}
-	r.world = withMySQL(t, r.names...)
+	w := newWorld(t)
+	return raceIn(w, func(name string) bool { return w.redis.Del(t.Context(), "lock:{"+name+"}").Val() == 1 })
+}
+
+func raceIn(w *world, lose func(name string) bool) *race {
+	r := &race{world: w, names: []string{"a", "b", "c"}, lose: lose, done: map[string]*atomic.Int64{}}
+	r.addMySQL(r.names...)
 	for _, name := range r.names {
 		r.done[name] = &atomic.Int64{}
 	}
@@ -34,7 +40,7 @@ func newRace(t *testing.T) *race {
 	return r
 }
 
-// run has each worker do its sections. Every third one loses its lock on the way, as a failover of Redis would make it.
+// run has each worker do its sections. Every third one loses its lock on the way, as a failover of Redis or an expired session would make it.
 func (r *race) run(workers, sections int) {
 	var group sync.WaitGroup
 	for worker := range workers {
@@ -43,7 +49,7 @@ func (r *race) run(workers, sections int) {
 				name := r.names[(worker+i)%len(r.names)]
 				lose := func() bool { return false }
 				if (worker+i/len(r.names))%3 == 0 {
-					lose = func() bool { return r.redis.Del(r.Context(), "lock:{"+name+"}").Val() == 1 }
+					lose = func() bool { return r.lose(name) }
 				}
 				if err := r.one(r.lockers[worker%len(r.lockers)], name, lose); err != nil {
 					r.Errorf("section: %v", err)
@@ -88,7 +94,11 @@ func (r *race) missing() (n int) {
 // Sentence 1: guarded sections lose no update, though their locks are lost, before the transaction and in it.
 func TestGuardedRace(t *testing.T) {
 	t.Parallel()
-	r := newRace(t)
+	newRace(t).guarded()
+}
+
+func (r *race) guarded() {
+	r.Helper()
 	var turn atomic.Int64
 	r.section = func(ctx context.Context, held *lock.Held, lose func() bool) error {
 		within := turn.Add(1)%2 == 0
@@ -109,9 +119,9 @@ func TestGuardedRace(t *testing.T) {
 	}
 	r.run(12, 20)
 	if n := r.missing(); n != 0 {
-		t.Errorf("%d updates are lost", n)
+		r.Errorf("%d updates are lost", n)
 	}
-	t.Logf("%d sections were refused and tried again", r.lost.Load())
+	r.Logf("%d sections were refused and tried again", r.lost.Load())
 }
 
 // The same sections without Guard lose some, or the race above shows nothing. One that has lost its lock pauses until somebody

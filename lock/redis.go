@@ -62,6 +62,9 @@ func (r Redis) open(config Config, launch func(func()) bool) (service, error) {
 	return s, nil
 }
 
+// timeout is for one request, which takes a fraction of it.
+func (r Redis) timeout(ttl time.Duration) time.Duration { return min(200*time.Millisecond, ttl/3) }
+
 // check refuses clients that cannot keep locks, and returns how many connections one opens to a server.
 func (r Redis) check() (pool int, err error) {
 	if strings.ContainsAny(r.Prefix, "{}") {
@@ -88,7 +91,7 @@ func (s *redisService) key(name string) string     { return s.prefix + "{" + nam
 func (s *redisService) wakeKey(name string) string { return s.key(name) + ":wake" }
 
 // acquire implements service. It asks at most three times: a server whose clock is not known, or has been set, tells it.
-func (s *redisService) acquire(ctx context.Context, c claim) (answer, error) {
+func (s *redisService) acquire(ctx context.Context, c claim, _ bool) (answer, error) {
 	node := s.node(ctx, c.name)
 	for range 3 {
 		notBefore, notAfter := s.clocks.window(node, s.config.Timeout)
@@ -151,4 +154,10 @@ func (s *redisService) release(ctx context.Context, c claim) (bool, error) {
 	return releaseScript.Run(ctx, s.client, []string{s.key(c.name), s.wakeKey(c.name)}, c.token.String(), s.config.TTL.Milliseconds()).Bool()
 }
 
-func (s *redisService) released(name string) (<-chan struct{}, func()) { return s.wakes.listen(name) }
+// lapsed implements service: the lease has ended by itself.
+func (s *redisService) lapsed(claim) {}
+
+func (s *redisService) released(c claim) (<-chan struct{}, func()) { return s.wakes.listen(c.name) }
+
+// close implements service: the client is the caller's.
+func (s *redisService) close() {}

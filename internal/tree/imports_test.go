@@ -112,7 +112,7 @@ var modules = map[string][]string{
 	"cache/msgpack": {"github.com/ugorji/go/codec"},
 	"limit":         {"github.com/redis/go-redis", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
 	// What every application links that locks.
-	"lock": {"github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "filippo.io/edwards25519", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"},
+	"lock": {"github.com/redis/go-redis", "github.com/go-zookeeper/zk", "github.com/go-sql-driver/mysql", "filippo.io/edwards25519", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"},
 }
 
 func TestModules(t *testing.T) {

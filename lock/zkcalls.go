@@ -1,0 +1,211 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// beside runs f, whose calls of the library know no context, and returns when f or ctx ends. What f brings after that, late
+// takes, if it is not nil.
+func beside[T any](ctx context.Context, s *zkSession, f func() (T, error), late func(T)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done, gone := make(chan result), make(chan struct{})
+	sent := now()
+	started := s.service.start(func() {
+		value, err := f()
+		select {
+		case done <- result{value, err}:
+		case <-gone:
+			if err == nil && late != nil {
+				late(value)
+			}
+		}
+	})
+	if !started {
+		return *new(T), ErrClosed
+	}
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		close(gone)
+		s.suspect(sent)
+		return *new(T), s.unanswered(ctx)
+	}
+}
+
+// retry repeats a call that may be sent twice, until a server answers or ctx or the session ends.
+func retry[T any](ctx context.Context, s *zkSession, call func() (T, error)) (value T, err error) {
+	for {
+		if err := s.connected(ctx); err != nil {
+			return value, err
+		}
+		if value, err = call(); err == nil || isAnswer(err) {
+			return value, err
+		}
+		if err := s.pause(ctx); err != nil {
+			return value, err
+		}
+	}
+}
+
+// query is a call that may be sent twice, beside ctx.
+func query[T any](ctx context.Context, s *zkSession, call func() (T, error)) (T, error) {
+	return beside(ctx, s, func() (T, error) { return retry(ctx, s, call) }, nil)
+}
+
+// isAnswer reports whether a server has said no. After any other error a request may have been carried out.
+func isAnswer(err error) bool {
+	for _, answer := range []error{zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrBadArguments,
+		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidPath, zk.ErrAPIError, zk.ErrUnknown} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// create makes the node of a claim, in the folder of its lock, which it also makes. After a reply that was lost it looks for
+// the node. It goes on as long as it may have made one, even when ctx has ended.
+func (s *zkSession) create(ctx context.Context, dir string, t token) (string, error) {
+	for {
+		if err := s.connected(ctx); err != nil {
+			return "", err
+		}
+		path, err := s.conn.Create(dir+"/"+t.String()+"-", []byte(s.service.config.Holder), zk.FlagEphemeralSequential, s.service.acl)
+		switch {
+		case err == nil:
+			return path, nil
+		case errors.Is(err, zk.ErrNoNode):
+			err = s.prepare(ctx, dir)
+		case !isAnswer(err):
+			if path, err = s.find(dir, t); path != "" {
+				return path, nil
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// prepare makes the folder of a lock, which the servers remove some time after it has become empty.
+func (s *zkSession) prepare(ctx context.Context, dir string) error {
+	makeAt := func(path string, call func() (string, error)) error {
+		_, err := retry(ctx, s, call)
+		if errors.Is(err, zk.ErrNodeExists) {
+			return nil
+		}
+		return err
+	}
+	container := func() (string, error) { return s.conn.CreateContainer(dir, nil, zk.FlagContainer, s.service.acl) }
+	err := makeAt(dir, container)
+	if !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	root := s.service.backend.Root
+	for i := 1; i <= len(root); i++ {
+		if i < len(root) && root[i] != '/' {
+			continue
+		}
+		err := makeAt(root[:i], func() (string, error) { return s.conn.Create(root[:i], nil, zk.FlagPersistent, s.service.acl) })
+		if err != nil {
+			return err
+		}
+	}
+	return makeAt(dir, container)
+}
+
+// find looks for a node whose creation was not answered. The leader has dealt with that request when it has answered a later
+// one: what arrives by another connection after that, it refuses. It asks until a server answers, or the session is over.
+func (s *zkSession) find(dir string, t token) (string, error) {
+	nodes, err := retry(s.life, s, func() ([]string, error) {
+		if _, err := s.conn.Sync(dir); err != nil {
+			return nil, err
+		}
+		nodes, _, err := s.conn.Children(dir)
+		return nodes, err
+	})
+	i := slices.IndexFunc(nodes, func(node string) bool { return strings.HasPrefix(node, t.String()) })
+	if i < 0 || err != nil {
+		return "", notGone(err)
+	}
+	return dir + "/" + nodes[i], nil
+}
+
+// contenders lists the nodes of a lock.
+func (s *zkSession) contenders(ctx context.Context, dir string) ([]string, error) {
+	return query(ctx, s, func() ([]string, error) {
+		nodes, _, err := s.conn.Children(dir)
+		return nodes, err
+	})
+}
+
+// holder tells who has the first node of a lock, and since when it has been the first.
+func (s *zkSession) holder(ctx context.Context, dir, node string) (answer, error) {
+	return query(ctx, s, func() (answer, error) {
+		a := answer{left: -1}
+		data, stat, err := s.conn.Get(dir + "/" + node)
+		if err != nil || !isOurs(node) {
+			return a, err
+		}
+		a.holder, a.since = string(data), time.UnixMilli(stat.Mtime)
+		a.held = max(0, time.Since(a.since))
+		return a, nil
+	})
+}
+
+// write notes in a node that has waited when it has become the first one.
+func (s *zkSession) write(ctx context.Context, path string) error {
+	_, err := query(ctx, s, func() (*zk.Stat, error) { return s.conn.Set(path, []byte(s.service.config.Holder), -1) })
+	return err
+}
+
+// confirm asks whether a node is there. A transaction needs the leader and most servers, where a server that is cut off from
+// these would answer a plain question; and this one wakes nobody.
+func (s *zkSession) confirm(ctx context.Context, path string) error {
+	_, err := query(ctx, s, func() ([]zk.MultiResponse, error) {
+		return s.conn.Multi(&zk.CheckVersionRequest{Path: path, Version: -1})
+	})
+	return err
+}
+
+// sync returns when the server that answers knows what the leader knew.
+func (s *zkSession) sync(ctx context.Context, path string) error {
+	_, err := query(ctx, s, func() (string, error) { return s.conn.Sync(path) })
+	return err
+}
+
+// remove1 removes a node, however long that takes while the session lives, and reports whether it was there.
+func (s *zkSession) remove1(path string) (was bool, err error) {
+	tries := 0
+	_, err = retry(s.life, s, func() (struct{}, error) {
+		tries++
+		return struct{}{}, s.conn.Delete(path, -1)
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return tries > 1, nil // an earlier copy of the request has removed it
+	}
+	return err == nil, err
+}
+
+func (s *zkSession) remove(path string) { _, _ = s.remove1(path) }
+
+// unanswered is the error of a call that ctx has ended.
+func (s *zkSession) unanswered(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.problem != nil {
+		return fmt.Errorf("%w; the last problem with a server: %w", context.Cause(ctx), s.problem)
+	}
+	return context.Cause(ctx)
+}

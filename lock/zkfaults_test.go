@@ -1,0 +1,205 @@
+package lock_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+)
+
+// creating is a connection to ZooKeeper that calls before for each request to create a node, and loses the next answer, with
+// itself, if that says so. What was asked for has been done by then.
+type creating struct {
+	net.Conn
+	before func() (lose bool)
+	lose   atomic.Bool
+}
+
+// dialCreating makes such connections.
+func dialCreating(before func() (lose bool)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &creating{Conn: conn, before: before}, err
+	}
+}
+
+func (c *creating) Write(p []byte) (int, error) {
+	const create = 1
+	if len(p) >= 12 && binary.BigEndian.Uint32(p[8:]) == create && c.before() {
+		c.lose.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *creating) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.lose.CompareAndSwap(true, false) {
+		_ = c.Conn.Close()
+		return 0, syscall.ECONNRESET
+	}
+	return n, err
+}
+
+// A claim whose node was made, and whose reply was lost, finds its node again.
+func TestZooKeeperLostReply(t *testing.T) {
+	t.Parallel()
+	w := newZooWorld(t)
+	backend := w.backend.(lock.ZooKeeper)
+	var armed atomic.Bool
+	backend.Dial = dialCreating(func() bool { return armed.CompareAndSwap(true, false) })
+	l := w.locker(lock.Config{Backend: backend})
+	must(t, w.acquire(l, "a").Release()) // the path is there
+	for range 5 {
+		armed.Store(true)
+		held, err := l.Acquire(t.Context(), "a")
+		must(t, err)
+		if armed.Load() {
+			t.Fatal("no reply was lost")
+		}
+		w.wantNodes("a", 1)
+		must(t, lock.Extend(t.Context(), held))
+		must(t, held.Release())
+		w.wantNodes("a", 0)
+	}
+}
+
+// What follows is about servers that are frozen and killed, the same ones.
+func TestZooKeeperFaults(t *testing.T) {
+	t.Parallel()
+	ensemble := testenv.OwnZooKeeper(t, 3, "")
+	t.Run("all are frozen", func(t *testing.T) { allFrozen(t, zooWorldIn(t, ensemble, "/frozen")) })
+	t.Run("one at a time", func(t *testing.T) { oneAtATime(t, zooWorldIn(t, ensemble, "/lost")) })
+}
+
+// Attempts end with their contexts while all servers are frozen, and leave nothing behind when these go on. A holder that hears
+// nothing gives up before anybody else has the lock.
+func allFrozen(t *testing.T, w *zooWorld) {
+	t.Helper()
+	ours, theirs := w.warm(w.locker(lock.Config{TTL: 2 * short})), w.locker(lock.Config{})
+	held := w.acquire(ours, "a")
+	kept := w.acquire(theirs, "kept")
+	extend := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		return lock.Extend(ctx, kept)
+	}
+	must(t, extend(time.Minute))
+	for _, n := range w.ensemble.Nodes {
+		if n.Addr() != lock.ServerOf(theirs) {
+			must(t, n.Pause())
+		}
+	}
+	wantError(t, "an extension by a server that is cut off", extend(300*time.Millisecond), context.DeadlineExceeded)
+	must(t, w.ensemble.Pause())
+	var group sync.WaitGroup
+	for _, name := range strings.Split("a b c d", " ") {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := theirs.Acquire(ctx, name)
+			wantError(t, "an acquisition", err, context.DeadlineExceeded)
+			_, err = theirs.TryAcquire(ctx, name)
+			wantError(t, "an attempt", err, context.DeadlineExceeded)
+		})
+	}
+	group.Wait()
+	<-held.Context().Done()
+	wantError(t, "a lock in silence", context.Cause(held.Context()), lock.ErrLost)
+	unreleased := w.locker(lock.Config{TTL: short})
+	_, err := unreleased.TryAcquire(t.Context(), "a")
+	wantError(t, "an attempt without a session", err, context.DeadlineExceeded)
+	must(t, unreleased.Close()) // while nobody answers
+	must(t, w.ensemble.Resume())
+	testenv.Eventually(t, "the lock that nobody has released", func() bool {
+		next, err := theirs.Acquire(t.Context(), "a")
+		return err == nil && next.Release() == nil
+	})
+	for _, name := range strings.Split("a b c d", " ") {
+		testenv.Eventually(t, "nothing to be left of "+name, func() bool { return len(w.nodes(name)) == 0 })
+	}
+}
+
+// A lock outlives the server with which its Locker speaks, frozen or killed, and the leader, and so does a place in the queue.
+func oneAtATime(t *testing.T, w *zooWorld) {
+	t.Helper()
+	var leader *servers.ZooKeeperNode
+	testenv.Eventually(t, "a leader", func() (found bool) {
+		var err error
+		leader, err = w.ensemble.Leader(t.Context())
+		return err == nil
+	})
+	var followers []string
+	for _, n := range w.ensemble.Nodes {
+		if n != leader {
+			followers = append(followers, n.Addr())
+		}
+	}
+	ours := w.warm(w.locker(lock.Config{Backend: lock.ZooKeeper{Servers: followers, Root: w.root}, Timeout: time.Second}))
+	held, got := w.acquire(ours, "a"), make(chan *lock.Held, 1)
+	theirs := w.locker(lock.Config{})
+	go func() {
+		next, err := theirs.Acquire(t.Context(), "a")
+		if err != nil {
+			t.Errorf("a waiter: %v", err)
+		}
+		got <- next
+	}()
+	testenv.Eventually(t, "the waiter to queue", func() bool { return len(w.nodes("a")) == 2 })
+
+	server := w.ensemble.Nodes[slices.IndexFunc(w.ensemble.Nodes, func(n *servers.ZooKeeperNode) bool { return n.Addr() == lock.ServerOf(ours) })]
+	must(t, server.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	wantError(t, "a frozen server", lock.Extend(ctx, held), context.DeadlineExceeded)
+	patiently, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	must(t, lock.Extend(patiently, held))
+	if lock.ServerOf(ours) == server.Addr() {
+		t.Error("the Locker waits for the frozen server")
+	}
+	must(t, server.Resume())
+	must(t, leader.Kill())
+	must(t, lock.Extend(patiently, held))
+	must(t, context.Cause(held.Context()))
+	_ = held.Release() // it may take longer than a second, and goes on then
+	must(t, (<-got).Release())
+}
+
+// Servers that keep sessions for too short a time are refused, with the cure.
+func TestZooKeeperShortSessions(t *testing.T) {
+	t.Parallel()
+	w := zooWorldIn(t, testenv.OwnZooKeeper(t, 1, "maxSessionTimeout=6000\n"), "/locks")
+	l := w.locker(lock.Config{TTL: 4001 * time.Millisecond})
+	const says = "the servers end it after 6s, and TTL needs 6.001s: set TTL to 4s at most, or raise their maxSessionTimeout"
+	testenv.Eventually(t, "a refusal", func() bool {
+		_, err := l.TryAcquire(t.Context(), "a")
+		if err == nil {
+			t.Fatal("the session is too short")
+		}
+		return strings.HasSuffix(err.Error(), says)
+	})
+	w.warm(w.locker(lock.Config{TTL: 4 * time.Second}))
+}
+
+// Nobody there is an error that says so.
+func TestZooKeeperIsAway(t *testing.T) {
+	t.Parallel()
+	w := &world{TB: t}
+	l := w.locker(lock.Config{Backend: lock.ZooKeeper{Servers: []string{"127.0.0.1:1", "127.0.0.1:2"}}, Timeout: 100 * time.Millisecond})
+	testenv.Eventually(t, "an error that says why", func() bool {
+		_, err := l.Acquire(t.Context(), "a")
+		wantError(t, "an acquisition", err, context.DeadlineExceeded)
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+}

@@ -1,0 +1,302 @@
+package lock
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// errSession is wrapped by what ends a session.
+var errSession = errors.New("the session with ZooKeeper is over")
+
+// A zkSession is one session. The library would begin another one by itself, in which no node is left: this does not let it
+// connect again once the session is over.
+type zkSession struct {
+	service *zkService
+	conn    *zk.Conn
+	life    context.Context // ends with the session, for a reason
+	end     context.CancelCauseFunc
+	events  <-chan zk.Event // closed when the library is done
+	ready   chan struct{}   // closed when the account is known
+
+	mu      sync.Mutex
+	up      chan struct{} // closed while there is a connection
+	wire    *wire         // the latest one
+	problem error         // with the latest one, nil while there is a connection
+	watched map[string]chan struct{}
+}
+
+// newZkSession makes a session, which run then opens.
+func newZkSession(s *zkService) (*zkSession, error) {
+	session := &zkSession{service: s, ready: make(chan struct{}), up: make(chan struct{}), watched: map[string]chan struct{}{}}
+	session.life, session.end = context.WithCancelCause(context.Background())
+	var err error
+	session.conn, session.events, err = zk.Connect(s.backend.Servers, s.lifetime(), zk.WithDialer(session.dial), zk.WithHostProvider(&hosts{}),
+		zk.WithLogger(zkLog{s.config.Logger}), zk.WithEventCallback(session.event))
+	return session, err
+}
+
+// lifetime is that of a session whose process has fallen silent. A follower passes on what it has heard with the leader's next
+// ping, so that the leader counts from an earlier word than the one which was answered last: TTL/3 earlier, and a tick.
+func (s *zkService) lifetime() time.Duration {
+	return (s.config.TTL * 3 / 2).Truncate(time.Millisecond)
+}
+
+// run logs in, and closes the connection when the session is over, which takes a second if no server answers.
+func (s *zkSession) run() {
+	if user := s.service.backend.User; user != "" {
+		_, err := retry(s.life, s, func() (struct{}, error) {
+			return struct{}{}, s.conn.AddAuth("digest", []byte(user+":"+s.service.backend.Password))
+		})
+		if err != nil {
+			s.end(fmt.Errorf("%w: log in: %w", errSession, err))
+		}
+	}
+	close(s.ready)
+	<-s.life.Done()
+	s.wakeAll()
+	s.conn.Close()
+	s.hangUp()
+	for range s.events { // which only tell what event was told
+		continue
+	}
+}
+
+// dial connects, as the library asks for.
+func (s *zkSession) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.life, min(timeout, s.service.lifetime()/3))
+	defer cancel()
+	conn, err := s.service.backend.Dial(ctx, network, address)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if s.life.Err() == nil {
+			s.problem = err
+		}
+		return nil, err
+	}
+	s.wire = &wire{Conn: conn, session: s}
+	if s.life.Err() != nil {
+		_ = conn.Close()
+	}
+	return s.wire, nil
+}
+
+// event hears of the connection and of nodes. The library must not wait for it.
+func (s *zkSession) event(e zk.Event) {
+	if e.Type != zk.EventSession {
+		s.wake(e.Path)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e.State {
+	case zk.StateHasSession:
+		if granted, wanted := s.wire.granted(), s.service.lifetime(); granted < wanted {
+			s.end(fmt.Errorf("%w: the servers end it after %v, and TTL needs %v: set TTL to %v at most, or raise their maxSessionTimeout",
+				errSession, granted, wanted, (granted * 2 / 3).Truncate(time.Millisecond)))
+			return
+		}
+		s.problem = nil
+		if !isClosed(s.up) {
+			close(s.up)
+		}
+	case zk.StateExpired:
+		s.end(fmt.Errorf("%w: the servers have heard nothing for %v", errSession, s.service.lifetime()))
+	case zk.StateDisconnected:
+		if isClosed(s.up) {
+			s.up = make(chan struct{})
+			s.problem = errors.New("the connection was lost")
+		}
+	}
+}
+
+// connected waits for a connection.
+func (s *zkSession) connected(ctx context.Context) error {
+	s.mu.Lock()
+	up := s.up
+	s.mu.Unlock()
+	for _, wait := range []<-chan struct{}{s.ready, up} {
+		if ctx == s.life && wait == s.ready {
+			continue // this is how run logs in, and what is done after that
+		}
+		select {
+		case <-wait:
+		case <-s.life.Done():
+		case <-ctx.Done():
+		}
+		switch {
+		case s.life.Err() != nil:
+			return context.Cause(s.life)
+		case ctx.Err() != nil:
+			return s.unanswered(ctx)
+		}
+	}
+	return nil
+}
+
+// pause keeps calls that fail at once from being repeated without a pause.
+func (s *zkSession) pause(ctx context.Context) error {
+	timer := time.NewTimer(firstPause / 5)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.life.Done():
+		return context.Cause(s.life)
+	case <-ctx.Done():
+		return s.unanswered(ctx)
+	}
+}
+
+// suspect ends a connection on which nothing was heard since a request was sent, Timeout ago, so that another server is asked.
+// The library would wait for two thirds of the session.
+func (s *zkSession) suspect(sent time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wire != nil && isClosed(s.up) && now()-sent >= s.service.config.Timeout && s.wire.heard() < sent {
+		_ = s.wire.Close()
+	}
+}
+
+func (s *zkSession) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wire != nil {
+		_ = s.wire.Close()
+	}
+}
+
+// watch returns a channel that is closed when a node is gone. A node has one watch, however many have waited for it: the
+// library cannot take one back. A watch for children is not woken by writes, and leaves nothing where the node is gone already.
+func (s *zkSession) watch(path string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gone := s.watched[path]; gone != nil {
+		return gone
+	}
+	gone := make(chan struct{})
+	s.watched[path] = gone
+	started := s.service.start(func() {
+		_, err := retry(s.life, s, func() (struct{}, error) {
+			_, _, _, err := s.conn.ChildrenW(path)
+			return struct{}{}, err
+		})
+		if err != nil {
+			s.wake(path)
+		}
+	})
+	if !started {
+		delete(s.watched, path)
+		return nil
+	}
+	return gone
+}
+
+func (s *zkSession) wake(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gone := s.watched[path]; gone != nil {
+		delete(s.watched, path)
+		close(gone)
+	}
+}
+
+func (s *zkSession) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, gone := range s.watched {
+		delete(s.watched, path)
+		close(gone)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A wire is a connection that notes what the library does not tell: when something was heard last, and for how long the
+// server keeps the session, which stands in the beginning of its first answer.
+type wire struct {
+	net.Conn
+	session *zkSession
+	head    []byte // of the first answer: length, version, timeout in ms; used by one goroutine
+	timeout atomic.Int32
+	last    atomic.Int64
+}
+
+const headLength = 12
+
+// Read implements net.Conn.
+func (w *wire) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if n > 0 {
+		w.last.Store(int64(now()))
+	}
+	if missing := headLength - len(w.head); missing > 0 {
+		w.head = append(w.head, b[:min(n, missing)]...)
+		if len(w.head) == headLength {
+			w.timeout.Store(int32(binary.BigEndian.Uint32(w.head[8:])))
+		}
+	}
+	return n, err
+}
+
+// SetReadDeadline implements net.Conn. The library would wait for the first answer of a frozen server for several sessions.
+func (w *wire) SetReadDeadline(t time.Time) error {
+	if limit := time.Now().Add(w.session.service.lifetime() / 3); len(w.head) < headLength && t.After(limit) {
+		t = limit
+	}
+	return w.Conn.SetReadDeadline(t)
+}
+
+func (w *wire) heard() time.Duration   { return time.Duration(w.last.Load()) }
+func (w *wire) granted() time.Duration { return time.Duration(w.timeout.Load()) * time.Millisecond }
+
+// hosts go round the servers. Names are looked up when they are dialled, where the library would do so once. For one goroutine.
+type hosts struct {
+	servers   []string
+	at, begun int // where the round began, below 0 before the first
+}
+
+// Init implements zk.HostProvider.
+func (h *hosts) Init(servers []string) error {
+	h.servers, h.at, h.begun = servers, -1, -1
+	return nil
+}
+
+// Len implements zk.HostProvider.
+func (h *hosts) Len() int { return len(h.servers) }
+
+// Next implements zk.HostProvider. The library pauses for a second before each further round.
+func (h *hosts) Next() (server string, again bool) {
+	h.at = (h.at + 1) % len(h.servers)
+	again = h.at == h.begun
+	h.begun = max(h.begun, 0)
+	return h.servers[h.at], again
+}
+
+// Connected implements zk.HostProvider.
+func (h *hosts) Connected() { h.begun = h.at }
+
+// zkLog takes what the library says, which matters where a call fails, and is then in its error.
+type zkLog struct{ *slog.Logger }
+
+// Printf implements zk.Logger.
+func (l zkLog) Printf(format string, args ...any) {
+	l.Debug("zookeeper: " + strings.TrimSpace(fmt.Sprintf(format, args...)))
+}
