@@ -22,6 +22,19 @@ func NewLocks(addr, dsn string) (*lock.Locker, error) {
 	return lock.New(lock.Config{Backend: lock.Redis{Client: client}, MySQL: config})
 }
 
+// NewRedlock makes the locks of a process, once, on independent Redis.
+func NewRedlock(addrs []string, dsn string) (*lock.Locker, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errors.New("the DSN cannot be read") // the driver's error may show the password
+	}
+	var clients []*redis.Client
+	for _, addr := range addrs { // in the same order in every process
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}))
+	}
+	return lock.New(lock.Config{Backend: lock.Redlock{Clients: clients}, MySQL: config})
+}
+
 // NewZooKeeperLocks makes locks that are kept in ZooKeeper. servers are addresses such as zk1.internal:2181.
 func NewZooKeeperLocks(servers []string, dsn string) (*lock.Locker, error) {
 	config, err := mysql.ParseDSN(dsn)

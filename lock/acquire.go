@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // The pauses between two questions of a waiter that nobody wakes.
@@ -117,10 +119,7 @@ func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer
 		l.launch(func() { l.drop(c) }) // it may have a place
 		return fail(context.Cause(ctx))
 	}
-	began := now()
-	limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
-	defer cancel()
-	told, err := l.service.acquire(limited, c, wait)
+	c, began, told, err := l.ask(ctx, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
 		return fail(err)
@@ -136,6 +135,26 @@ func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer
 		return fail(err)
 	}
 	return held, told, nil
+}
+
+// ask makes one claim, and another one as long as contenders hinder each other, for Timeout at most. The last one is returned, and
+// counted from began.
+func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, began time.Duration, told answer, err error) {
+	first := now()
+	for spread := time.Duration(1); ; spread *= 2 {
+		began = now()
+		limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
+		told, err = l.service.acquire(limited, c, wait)
+		cancel()
+		if err != nil || !told.split {
+			return c, began, told, err
+		}
+		pause := rand.N(1 + spread*(now()-began)) // in terms of what a round trip takes here
+		if now()+pause-first > l.config.Timeout || sleep.For(ctx, pause) != nil {
+			return c, began, told, err
+		}
+		c.token = newToken()
+	}
 }
 
 // mintFor writes the token while the lock is extended. A caller that gives up does not wait for the end of it, but the lock

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Backend keeps locks: [Redis] or [ZooKeeper]. Only this package makes them.
+// A Backend keeps locks: [Redis], [Redlock] or [ZooKeeper]. Only this package makes them.
 type Backend interface {
 	// open makes the service of one Locker. It sends nothing.
 	open(config Config, launch func(func()) bool) (service, error)
@@ -56,6 +56,8 @@ func (t token) String() string { return hex.EncodeToString(t[:]) }
 type answer struct {
 	acquired bool
 	queued   bool          // the claim keeps its place: ask again for the same one, or release it
+	token    string        // of the holder, or the whole value that is not this package's
+	split    bool          // nobody has the lock: some who try at once have a part of it each, and give it back
 	holder   string        // "" for a value that is not this package's
 	since    time.Time     // by the backend's clock
 	held     time.Duration // likewise

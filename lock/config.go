@@ -12,7 +12,7 @@ import (
 
 // Config is what a Locker is made of. Backend is required, and MySQL for Guard and InTx.
 type Config struct {
-	// Backend keeps the locks: a [Redis] or a [ZooKeeper].
+	// Backend keeps the locks: a [Redis], a [Redlock] or a [ZooKeeper].
 	Backend Backend
 
 	// MySQL is where tokens are minted, in the table cache_outbox_locks of the database that it names, which 'unstale
@@ -25,11 +25,12 @@ type Config struct {
 	TTL time.Duration
 
 	// Margin is by how much a holder's context ends earlier than the lease, below half of TTL. It allows for clocks that run
-	// at different rates, and for how long a section takes to notice. Zero: TTL/10.
+	// at different rates, and for how long a section takes to notice. Redlock needs TTL/100 and 2 ms. Zero: TTL/10.
 	Margin time.Duration
 
-	// Timeout bounds each request to the backend, with its retries. At most TTL/3, so that an extension that fails can
-	// be repeated. Zero: 200 ms, or TTL/3 if that is less; with ZooKeeper TTL/4, since a server may have to be replaced.
+	// Timeout bounds each request to the backend, with its retries, and for how long contenders for a Redlock begin again. At
+	// most TTL/3, so that an extension that fails can be repeated. Zero: 200 ms, or TTL/3 if that is less; with ZooKeeper
+	// TTL/4, since a server may have to be replaced.
 	Timeout time.Duration
 
 	// MintWait is how long an acquisition waits in MySQL for an earlier holder's guarded transaction, in whole seconds. It
@@ -41,7 +42,8 @@ type Config struct {
 	// and the process' number.
 	Holder string
 
-	// Logger hears of sections that go on after their context has ended. Nil: slog.Default().
+	// Logger hears of sections that go on after their context has ended, and of two clients of one instance of a Redlock. Nil:
+	// slog.Default().
 	Logger *slog.Logger
 }
 

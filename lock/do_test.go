@@ -73,6 +73,9 @@ func (l *log) String() string {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	redlock := func(clients ...*redis.Client) lock.Redlock { return lock.Redlock{Clients: clients} }
+	sentinel := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: true})
+	defer sentinel.Close()
 	for _, test := range []struct {
 		config lock.Config
 		says   []string
@@ -82,6 +85,17 @@ func TestConfig(t *testing.T) {
 		{lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "a{"}}, []string{`Redis.Prefix is "a{": it must not have braces`}},
 		{lock.Config{Backend: lock.Redis{Client: testenv.Redis(t).Client}}, []string{"Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options"}},
 		{lock.Config{Backend: lock.Redis{Client: clientOf(t, "127.0.0.1:1", func(o *redis.Options) { o.ReadTimeout = -2 })}}, []string{"and no timeout below 0"}},
+		{lock.Config{Backend: redlock(w.redis, w.redis)}, []string{"Redlock.Clients has 2: it must have an odd number, and three at least"}},
+		{lock.Config{Backend: redlock(w.redis, w.redis, w.redis, w.redis)}, []string{"Redlock.Clients has 4"}},
+		{lock.Config{Backend: redlock(w.redis, nil, nil)}, []string{"Redlock.Clients[1] is nil"}},
+		{lock.Config{Backend: redlock(w.redis, testenv.Redis(t).Client, nil)}, []string{"Redlock.Clients[1] ignores the deadlines of contexts"}},
+		{lock.Config{Backend: redlock(w.redis, clientOf(t, "127.0.0.1:1"), w.redis)}, []string{"Redlock.Clients[0] and [2] are of the same server, " + w.addr}},
+		{lock.Config{Backend: redlock(sentinel, nil, nil)}, []string{"Redlock.Clients[0] follows Sentinel"}},
+		{lock.Config{Backend: lock.Redlock{Prefix: "}"}}, []string{`Redlock.Prefix is "}": it must not have braces`}},
+		{
+			lock.Config{Backend: redlock(w.redis, clientOf(t, "127.0.0.1:1"), clientOf(t, "127.0.0.1:2")), Margin: 100 * time.Millisecond},
+			[]string{"Margin is 100ms: Redlock needs 102ms at least"},
+		},
 		{
 			lock.Config{Backend: lock.ZooKeeper{Root: "locks/", User: "a:b"}},
 			[]string{

@@ -1,8 +1,8 @@
 // Package lock is a distributed lock whose loss cannot corrupt the rows that it guards.
 //
-// A lock in Redis or ZooKeeper has a lease: it ends by itself, so that a holder which dies does not keep it for ever. So it also ends under
-// a holder that is merely frozen, or cut off, and such a holder goes on writing when it comes back. A lease alone is no mutex.
-// What a section changes in MySQL is safe in [Held.InTx]:
+// A lock in Redis, in several of them by [Redlock], or in ZooKeeper has a lease: it ends by itself, so that a holder which dies
+// does not keep it for ever. So it also ends under a holder that is merely frozen, or cut off, and such a holder goes on writing when
+// it comes back. A lease alone is no mutex. What a section changes in MySQL is safe in [Held.InTx]:
 //
 //	locks, err := lock.New(lock.Config{Backend: lock.Redis{Client: client}, MySQL: dsn})
 //	...
@@ -19,7 +19,7 @@
 //     token is another's. The next token waits for that row.
 //  2. While the process runs, the context of a holder ends before another holder can have the lock, unless the backend loses
 //     it early: Redis by a failover, a restart, a deleted key, an eviction or a clock that is set forward, ZooKeeper by a
-//     deleted node.
+//     deleted node. With Redlock that has to happen to so many instances that these, and those that never had the lock, are a majority.
 //  3. A lock that is lost is not taken back in silence: extending and releasing compare the token first.
 //  4. A request for the lock that arrives late locks nothing in Redis, and what it locks in ZooKeeper is given back. One that
 //     is sent twice locks once, unless the clock of Redis is set in between.

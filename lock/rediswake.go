@@ -15,9 +15,9 @@ const popTime = time.Second
 // wakes are the BLPOPs by which this process waits for releases: one for each name at most, and no more than leaves
 // connections for extending locks.
 type wakes struct {
-	service *redisService
-	most    int
-	launch  func(func()) bool
+	instance *instance
+	most     int
+	launch   func(func()) bool
 
 	mu   sync.Mutex
 	pops map[string]*pop
@@ -56,9 +56,8 @@ func (w *wakes) listen(name string) (<-chan struct{}, func()) {
 func (w *wakes) pop(name string, p *pop) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*popTime)
 	defer cancel()
-	key := w.service.wakeKey(name)
 	began := now()
-	_, err := w.service.client.BLPop(ctx, popTime, key).Result()
+	_, err := w.instance.client.BLPop(ctx, popTime, w.instance.wakeKey(name)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		time.Sleep(popTime - min(popTime, now()-began)) // otherwise a Redis that refuses BLPOP would be asked without a pause
 	}
@@ -68,12 +67,8 @@ func (w *wakes) pop(name string, p *pop) {
 	close(p.woken)
 	w.mu.Unlock()
 	if err == nil && !heard {
-		again, cancel := context.WithTimeout(context.Background(), w.service.config.Timeout)
+		again, cancel := context.WithTimeout(context.Background(), w.instance.config.Timeout)
 		defer cancel()
-		_, _ = w.service.client.Pipelined(again, func(pipe redis.Pipeliner) error { // others ask by themselves after a while
-			pipe.RPush(again, key, "1")
-			pipe.PExpire(again, key, w.service.config.TTL)
-			return nil
-		})
+		_ = w.instance.wake(again, name) // others ask by themselves after a while
 	}
 }

@@ -1,10 +1,13 @@
--- KEYS: the lock, its wake list. ARGV: token, TTL in ms. Whoever waits longest in BLPOP is woken; if nobody does, the next
--- one that comes is, once, or nobody within the TTL.
+-- KEYS: the lock, its wake list. ARGV: token and a space, TTL in ms of a wake-up, or 0 for none. Whoever waits longest in BLPOP is
+-- woken; if nobody does, the next one that comes is, once, or nobody within the TTL.
 local value = redis.call('GET', KEYS[1])
 if not value or string.sub(value, 1, #ARGV[1]) ~= ARGV[1] then
   return 0
 end
-redis.call('DEL', KEYS[1], KEYS[2])
-redis.call('RPUSH', KEYS[2], '1')
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
+redis.call('DEL', KEYS[1])
+if ARGV[2] ~= '0' then
+  redis.call('DEL', KEYS[2])
+  redis.call('RPUSH', KEYS[2], '1')
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+end
 return 1

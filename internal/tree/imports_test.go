@@ -50,7 +50,7 @@ var rooms = map[string][]string{
 	"invalidation":           {"internal/params", "internal/sqltext", "protocol"},
 	"limit":                  {"internal/redisclient"},
 	"limit/limitprom":        {"limit"},
-	"lock":                   {"internal/mysqlerr", "internal/redisclient", "internal/sqltext"},
+	"lock":                   {"internal/mysqlerr", "internal/redisclient", "internal/sleep", "internal/sqltext"},
 	"lock/lockprom":          {"lock"},
 	"migrations":             {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sleep"},
 	"outbox":                 {"internal/mysqlerr", "internal/params", "internal/sleep"},

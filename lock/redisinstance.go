@@ -1,0 +1,139 @@
+package lock
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed acquire.lua
+	acquireLua string
+	//go:embed extend.lua
+	extendLua string
+	//go:embed release.lua
+	releaseLua string
+
+	acquireScript = redis.NewScript(acquireLua)
+	extendScript  = redis.NewScript(extendLua)
+	releaseScript = redis.NewScript(releaseLua)
+)
+
+// An instance is one Redis that keeps locks: the only one, or one of a Redlock.
+type instance struct {
+	client redis.UniversalClient
+	prefix string
+	mark   string // follows a token there
+	config Config
+	clocks clocks
+	wakes  wakes
+}
+
+// newInstance makes an instance of a client whose pool has so many connections.
+func newInstance(client redis.UniversalClient, prefix, mark string, pool int, config Config, launch func(func()) bool) *instance {
+	if prefix == "" {
+		prefix = "lock:"
+	}
+	i := &instance{client: client, prefix: prefix, mark: mark, config: config}
+	i.wakes = wakes{instance: i, most: pool / 4, launch: launch, pops: map[string]*pop{}}
+	return i
+}
+
+func (i *instance) key(name string) string     { return i.prefix + "{" + name + "}" }
+func (i *instance) wakeKey(name string) string { return i.key(name) + ":wake" }
+
+// text is how a value begins that is the claim's.
+func (i *instance) text(c claim) string { return c.token.String() + i.mark + " " }
+
+// acquire is as that of a service. It asks at most three times: a server whose clock is not known, or has been set, tells it.
+func (i *instance) acquire(ctx context.Context, c claim) (answer, error) {
+	node := i.node(ctx, c.name)
+	for range 3 {
+		notBefore, notAfter := i.clocks.window(node, i.patience(ctx))
+		sent := now()
+		parts, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name), i.wakeKey(c.name)},
+			i.text(c), i.config.TTL.Milliseconds(), notBefore, notAfter, i.config.Holder).Slice()
+		if err != nil {
+			return answer{}, fmt.Errorf("ask Redis: %w", err)
+		}
+		if len(parts) < 2 {
+			return answer{}, fmt.Errorf("ask Redis: it answers %v", parts)
+		}
+		server, _ := parts[1].(int64)
+		i.clocks.learn(node, server, sent, now())
+		switch {
+		case parts[0] == "acquired":
+			return answer{acquired: true}, nil
+		case parts[0] == "taken" && len(parts) == 4:
+			value, _ := parts[2].(string)
+			left, _ := parts[3].(int64)
+			return taken(value, server, left), nil
+		}
+	}
+	return answer{}, errors.New("ask Redis: its clock was set, again and again, or its answers take longer than Timeout")
+}
+
+// patience is for how long a caller waits for an answer.
+func (i *instance) patience(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(i.config.Timeout, time.Until(end))
+	}
+	return i.config.Timeout
+}
+
+// node names the server that has a name, since each has its own clock.
+func (i *instance) node(ctx context.Context, name string) string {
+	cluster, ok := i.client.(*redis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	master, err := cluster.MasterForKey(ctx, i.key(name))
+	if err != nil {
+		return "" // the script will say why
+	}
+	return master.Options().Addr
+}
+
+// taken reads the value of somebody else: token, since when in ms, holder.
+func taken(value string, server, left int64) answer {
+	a := answer{token: value, left: time.Duration(left) * time.Millisecond}
+	parts := strings.SplitN(value, " ", 3)
+	if len(parts) != 3 {
+		return a
+	}
+	since, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return a
+	}
+	a.token, a.holder, a.since, a.held = parts[0], parts[2], time.UnixMilli(since), time.Duration(server-since)*time.Millisecond
+	return a
+}
+
+func (i *instance) extend(ctx context.Context, c claim) (bool, error) {
+	return extendScript.Run(ctx, i.client, []string{i.key(c.name)}, i.text(c), i.config.TTL.Milliseconds()).Bool()
+}
+
+// release is as that of a service, and wakes a waiter if told to.
+func (i *instance) release(ctx context.Context, c claim, wake bool) (bool, error) {
+	lasts := int64(0)
+	if wake {
+		lasts = i.config.TTL.Milliseconds()
+	}
+	return releaseScript.Run(ctx, i.client, []string{i.key(c.name), i.wakeKey(c.name)}, i.text(c), lasts).Bool()
+}
+
+// wake wakes one waiter, or the next one that comes within TTL.
+func (i *instance) wake(ctx context.Context, name string) error {
+	_, err := i.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.RPush(ctx, i.wakeKey(name), "1")
+		pipe.PExpire(ctx, i.wakeKey(name), i.config.TTL)
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,313 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+)
+
+// instances are the servers of a Redlock, or of several with prefixes of their own.
+type instances struct {
+	*world
+	servers []*servers.Redis
+	admins  []*redis.Client
+	prefix  string
+}
+
+func newInstances(t testing.TB, n int) *instances {
+	t.Helper()
+	five := &instances{world: &world{TB: t}, prefix: "lock:"}
+	for range n {
+		server := testenv.OwnRedis(t)
+		five.servers = append(five.servers, server)
+		five.admins = append(five.admins, clientOf(t, server.Addr()))
+	}
+	return five
+}
+
+// of is a subtest's share of them.
+func (i *instances) of(t *testing.T) *instances {
+	return &instances{&world{TB: t}, i.servers, i.admins, t.Name() + ":"}
+}
+
+// clients are those of one process.
+func (i *instances) clients(change ...func(*redis.Options)) (list []*redis.Client) {
+	for _, server := range i.servers {
+		list = append(list, clientOf(i, server.Addr(), change...))
+	}
+	return list
+}
+
+// process is a Locker with clients of its own.
+func (i *instances) process(config lock.Config) *lock.Locker {
+	i.Helper()
+	config.Backend = lock.Redlock{Clients: i.clients(), Prefix: i.prefix}
+	return i.locker(config)
+}
+
+func (i *instances) key() string { return i.prefix + "{a}" }
+
+// has tells which instances have the lock "a".
+func (i *instances) has() (list []int) {
+	i.Helper()
+	for n, admin := range i.admins {
+		if exists, err := admin.Exists(i.Context(), i.key()).Result(); err != nil {
+			i.Fatal(err)
+		} else if exists == 1 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// set takes the lock "a" at some instances, as other programs would.
+func (i *instances) set(where ...int) {
+	i.Helper()
+	for _, n := range where {
+		must(i, i.admins[n].Set(i.Context(), i.key(), "1", time.Hour).Err())
+	}
+}
+
+func (i *instances) remove(where ...int) {
+	i.Helper()
+	for _, n := range where {
+		must(i, i.admins[n].Del(i.Context(), i.key()).Err())
+	}
+}
+
+// wantKept waits until exactly these instances have the lock "a".
+func (i *instances) wantKept(where ...int) {
+	i.Helper()
+	testenv.Eventually(i, fmt.Sprintf("instances %v to have the lock, and no others", where), func() bool {
+		return fmt.Sprint(i.has()) == fmt.Sprint(where)
+	})
+}
+
+// Five instances that nobody stops, for tests with prefixes of their own.
+func TestRedlock(t *testing.T) {
+	t.Parallel()
+	five := newInstances(t, 5)
+	for name, test := range map[string]func(t *testing.T, five *instances){
+		"acquire and release": redlockCycle, "minority": redlockMinority, "contenders": redlockContenders, "at once": redlockAtOnce, "loss": redlockLoss,
+		"wake-up": redlockWakeUp, "twins": redlockTwins, "close": redlockClose,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, five.of(t))
+		})
+	}
+}
+
+// A lock is had at every instance until it is released, and an error tells whose it is.
+func redlockCycle(t *testing.T, five *instances) {
+	ours, theirs := five.process(lock.Config{Holder: "till 1"}), five.process(lock.Config{})
+	held := five.acquire(ours, "a")
+	five.wantKept(0, 1, 2, 3, 4)
+	_, err := theirs.TryAcquire(t.Context(), "a")
+	var told *lock.HeldError
+	if !errors.As(err, &told) || told.Name != "a" || told.Holder != "till 1" || told.For < 0 || told.For > time.Minute || time.Since(told.Since).Abs() > time.Minute {
+		t.Errorf("a lock that is held: %v, %+v", err, told)
+	}
+	must(t, lock.Extend(t.Context(), held))
+	must(t, held.Release())
+	must(t, held.Release())
+	five.wantKept()
+	must(t, five.acquire(theirs, "a").Release())
+}
+
+// Two instances that another has taken do not matter, and three do; then what was had of the rest is given back.
+func redlockMinority(t *testing.T, five *instances) {
+	l := five.process(lock.Config{})
+	five.set(1, 3)
+	held := five.acquire(l, "a")
+	five.wantKept(0, 1, 2, 3, 4)
+	must(t, lock.Extend(t.Context(), held))
+	must(t, held.Release())
+	five.wantKept(1, 3)
+	five.set(4)
+	_, err := l.TryAcquire(t.Context(), "a")
+	if !errors.As(err, new(*lock.HeldError)) {
+		t.Errorf("three of five are taken: %v", err)
+	}
+	five.wantKept(1, 3, 4)
+}
+
+// Contenders that divide the instances among themselves try again, one at a time has the lock, and all are served.
+func redlockContenders(t *testing.T, five *instances) {
+	var group sync.WaitGroup
+	var within atomic.Int64
+	start, n := make(chan struct{}), 0
+	const processes, times = 6, 5
+	for range processes {
+		l := five.process(lock.Config{})
+		group.Go(func() {
+			<-start
+			for range times {
+				err := l.Do(t.Context(), "a", func(context.Context, *lock.Held) error {
+					if within.Add(1) != 1 {
+						t.Error("two have the lock")
+					}
+					n++ // the race detector looks as well
+					within.Add(-1)
+					return nil
+				})
+				if err != nil {
+					t.Errorf("a contender: %v", err)
+				}
+			}
+		})
+	}
+	close(start)
+	group.Wait()
+	if n != processes*times {
+		t.Errorf("%d sections", n)
+	}
+	five.wantKept()
+}
+
+// Of those who try at once, somebody gets the lock: none is told that it is held while the instances are only divided.
+func redlockAtOnce(t *testing.T, five *instances) {
+	var all []*lock.Locker
+	for range 6 {
+		all = append(all, five.process(lock.Config{}))
+		must(t, five.acquire(all[len(all)-1], "warm").Release())
+	}
+	for range 10 {
+		var group sync.WaitGroup
+		var had atomic.Int64
+		start, done := make(chan struct{}), make(chan struct{})
+		for _, l := range all {
+			group.Go(func() {
+				<-start
+				held, err := l.TryAcquire(t.Context(), "a")
+				if err == nil {
+					had.Add(1)
+					<-done
+					err = held.Release()
+				}
+				if err != nil && !errors.As(err, new(*lock.HeldError)) {
+					t.Errorf("one of those: %v", err)
+				}
+			})
+		}
+		close(start)
+		testenv.Eventually(t, "one of them to have the lock", func() bool { return had.Load() == 1 })
+		close(done)
+		group.Wait()
+		five.wantKept()
+	}
+}
+
+// A lock that two instances have forgotten is still one's own, and one that three have forgotten is lost, before its lease
+// is over. Nothing is taken back.
+func redlockLoss(t *testing.T, five *instances) {
+	held := five.acquire(five.process(lock.Config{TTL: 5 * short}), "a")
+	five.wantKept(0, 1, 2, 3, 4)
+	five.remove(0, 1)
+	must(t, lock.Extend(t.Context(), held))
+	five.wantKept(2, 3, 4)
+	five.remove(2)
+	wantError(t, "extending it", lock.Extend(t.Context(), held), lock.ErrLost)
+	five.wantKept(3, 4)
+	<-held.Context().Done()
+	wantError(t, "its context", context.Cause(held.Context()), lock.ErrLost)
+	if text := context.Cause(held.Context()).Error(); !strings.Contains(text, "vanished") {
+		t.Errorf("it says %q", text) // and not that its lease was over
+	}
+	five.wantKept(3, 4)
+	wantError(t, "its release", held.Release(), lock.ErrLost)
+	five.wantKept()
+}
+
+// All waiters listen at one instance, where a release wakes one of them when the lock is free.
+func redlockWakeUp(t *testing.T, five *instances) {
+	held := five.acquire(five.process(lock.Config{}), "a")
+	five.wantKept(0, 1, 2, 3, 4)
+	wake := five.key() + ":wake"
+	pushed := func() (list []int) {
+		for n, admin := range five.admins {
+			if admin.LLen(t.Context(), wake).Val() > 0 {
+				list = append(list, n)
+			}
+		}
+		return list
+	}
+	must(t, held.Release())
+	testenv.Eventually(t, "a wake-up at one instance", func() bool { return len(pushed()) == 1 })
+	where := pushed()[0]
+	// Nobody has the lock for the process that waits now: it would ask after an hour, or when it is woken.
+	five.set(0, 1, 2, 3, 4)
+	for _, admin := range five.admins {
+		must(t, admin.Del(t.Context(), wake).Err())
+	}
+	l := five.process(lock.Config{})
+	lock.NeverPoll(l)
+	got := make(chan *lock.Held, 1)
+	go func() {
+		next, err := l.Acquire(t.Context(), "a")
+		if err != nil {
+			t.Errorf("a waiter: %v", err)
+		}
+		got <- next
+	}()
+	listens := func() (list []int) {
+		for n, admin := range five.admins {
+			for line := range strings.Lines(admin.ClientList(t.Context()).Val()) {
+				if strings.Contains(line, " cmd=blpop ") && strings.Contains(line, "flags=b") {
+					list = append(list, n)
+				}
+			}
+		}
+		return list
+	}
+	testenv.Eventually(t, "the waiter to listen there", func() bool { return fmt.Sprint(listens()) == fmt.Sprint([]int{where}) })
+	five.remove(0, 1, 2, 3, 4)
+	must(t, five.admins[where].RPush(t.Context(), wake, "1").Err())
+	must(t, (<-got).Release())
+}
+
+// Two clients of one server have one vote, and are told of.
+func redlockTwins(t *testing.T, five *instances) {
+	server := five.servers[0]
+	clients := []*redis.Client{
+		clientOf(t, server.Addr()),
+		clientOf(t, fmt.Sprintf("localhost:%d", server.Port())),
+		clientOf(t, server.Socket(), func(o *redis.Options) { o.Network = "unix" }),
+	}
+	said := &log{}
+	l := five.locker(lock.Config{Backend: lock.Redlock{Clients: clients, Prefix: five.prefix}, Logger: slog.New(slog.NewTextHandler(said, nil))})
+	_, err := l.TryAcquire(t.Context(), "a")
+	if err == nil || !strings.Contains(err.Error(), "are of the same server; give each instance one client") {
+		t.Errorf("one server three times: %v", err)
+	}
+	if text := said.String(); strings.Count(text, "a Redlock has fewer instances than clients") != 1 {
+		t.Errorf("the log says %q", text)
+	}
+	five.wantKept()
+}
+
+// Close waits for what is under way, and releases nothing.
+func redlockClose(t *testing.T, five *instances) {
+	l := five.process(lock.Config{})
+	held := five.acquire(l, "a")
+	must(t, l.Close())
+	five.wantKept(0, 1, 2, 3, 4)
+	wantError(t, "its context", context.Cause(held.Context()), lock.ErrClosed)
+	if _, err := l.TryAcquire(t.Context(), "b"); !errors.Is(err, lock.ErrClosed) {
+		t.Errorf("a closed locker: %v", err)
+	}
+	wantError(t, "a late release", held.Release(), lock.ErrClosed)
+	five.wantKept()
+}

@@ -1,0 +1,194 @@
+package lock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/migrations"
+)
+
+func (i *instances) freeze(where ...int) {
+	i.Helper()
+	for _, n := range where {
+		must(i, i.servers[n].Pause())
+	}
+}
+
+func (i *instances) thaw(where ...int) {
+	i.Helper()
+	for _, n := range where {
+		must(i, i.servers[n].Resume())
+	}
+}
+
+// wantQuiet waits until an instance has read everything that clients sent which have closed since.
+func (i *instances) wantQuiet() {
+	i.Helper()
+	for n, admin := range i.admins {
+		testenv.Eventually(i, fmt.Sprintf("instance %d to have heard its clients out", n), func() bool {
+			return strings.Count(admin.ClientList(i.Context()).Val(), "\n") == 1
+		})
+	}
+}
+
+// With two of five frozen locks go on. What those were sent meanwhile holds nothing up when they wake up.
+func TestRedlockMinorityFrozen(t *testing.T) {
+	t.Parallel()
+	five := newInstances(t, 5)
+	l := five.process(lock.Config{})
+	must(t, five.acquire(l, "a").Release()) // all have connections, scripts and known clocks
+	five.wantKept()
+	five.freeze(0, 1)
+	held := five.acquire(l, "a")
+	must(t, lock.Extend(t.Context(), held))
+	_, err := l.TryAcquire(t.Context(), "a")
+	if !errors.As(err, new(*lock.HeldError)) {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	must(t, held.Release())
+	five.thaw(0, 1)
+	five.wantKept()
+	must(t, five.acquire(l, "a").Release())
+}
+
+// With three of five frozen an acquisition ends with an error, and releases the others. What was sent to those that were frozen
+// locks nothing when they wake up.
+func TestRedlockMajorityFrozen(t *testing.T) {
+	t.Parallel()
+	five := newInstances(t, 5)
+	clients := five.clients()
+	l := five.locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
+	must(t, five.acquire(l, "a").Release()) // all have connections, scripts and known clocks
+	five.wantKept()
+	five.freeze(0, 1, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err := l.TryAcquire(ctx, "a")
+	if err == nil || errors.As(err, new(*lock.HeldError)) || !strings.Contains(err.Error(), "no quorum of 5 instances, since ") {
+		t.Errorf("three of five are frozen: %v", err)
+	}
+	testenv.Eventually(t, "those that are not to be released", func() bool {
+		return five.admins[3].Exists(t.Context(), five.key()).Val()+five.admins[4].Exists(t.Context(), five.key()).Val() == 0
+	})
+	for _, client := range clients { // which ends the releases that find nobody
+		must(t, client.Close())
+	}
+	must(t, l.Close())
+	five.thaw(0, 1, 2)
+	five.wantQuiet()
+	if has := five.has(); has != nil {
+		t.Errorf("instances %v have the lock", has)
+	}
+}
+
+// hesitant is a connection that holds one request back when told to.
+type hesitant struct {
+	net.Conn
+	until *atomic.Pointer[chan struct{}]
+}
+
+func (h hesitant) Write(p []byte) (int, error) {
+	if until := h.until.Swap(nil); until != nil {
+		<-*until
+	}
+	return h.Conn.Write(p)
+}
+
+// through is a client of the first instance whose connections are wrapped.
+func (i *instances) through(wrap func(net.Conn) net.Conn) *redis.Client {
+	return clientOf(i, i.servers[0].Addr(), func(o *redis.Options) {
+		o.MaxRetries = -1
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return wrap(conn), err
+		}
+	})
+}
+
+// An instance whose answer is lost has locked. It is released when the attempt has failed.
+func TestRedlockLostAnswer(t *testing.T) {
+	t.Parallel()
+	three := newInstances(t, 3)
+	var lose atomic.Bool
+	clients := three.clients()
+	clients[0] = three.through(func(conn net.Conn) net.Conn { return forgetful{conn, &lose} })
+	l := three.locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
+	must(t, three.acquire(l, "a").Release())
+	three.wantKept()
+	three.set(1, 2)
+	sets := calls(t, three.admins[0], "set")
+	lose.Store(true)
+	if _, err := l.TryAcquire(t.Context(), "a"); !errors.As(err, new(*lock.HeldError)) {
+		t.Errorf("two of three are taken: %v", err)
+	}
+	testenv.Eventually(t, "the first instance to have locked", func() bool { return calls(t, three.admins[0], "set") > sets })
+	three.wantKept(1, 2)
+	if lose.Load() {
+		t.Error("no answer was lost")
+	}
+}
+
+// A request for a lock that has been had without it, and was released, is released when it has arrived.
+func TestRedlockLateRequest(t *testing.T) {
+	t.Parallel()
+	three := newInstances(t, 3)
+	var until atomic.Pointer[chan struct{}]
+	clients := three.clients()
+	clients[0] = three.through(func(conn net.Conn) net.Conn { return hesitant{conn, &until} })
+	l := three.locker(lock.Config{Backend: lock.Redlock{Clients: clients}, Timeout: time.Minute})
+	must(t, three.acquire(l, "a").Release())
+	three.wantKept()
+	sets, arrive := calls(t, three.admins[0], "set"), make(chan struct{})
+	until.Store(&arrive)
+	must(t, three.acquire(l, "a").Release())
+	three.wantKept()
+	close(arrive)
+	testenv.Eventually(t, "the request to arrive", func() bool { return calls(t, three.admins[0], "set") > sets })
+	three.wantKept()
+}
+
+// calls is how often an instance has run a command.
+func calls(t testing.TB, client *redis.Client, command string) int64 {
+	t.Helper()
+	w := &world{TB: t, redis: client}
+	return w.calls(command)
+}
+
+// An instance that restarts without its locks lets a second holder in, beside the first: unguarded they overlap. Guard refuses
+// the first one, and its update is not lost.
+func TestRedlockRestart(t *testing.T) {
+	t.Parallel()
+	three := newInstances(t, 3)
+	three.env = testenv.MySQL(t)
+	_, err := migrations.Up(t.Context(), three.env.DB)
+	must(t, err)
+	three.sql("CREATE TABLE counters (name VARCHAR(20) PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB")
+	three.sql("INSERT INTO counters VALUES ('a', 0)")
+	first := three.acquire(three.process(lock.Config{}), "a")
+	three.wantKept(0, 1, 2)
+	for _, n := range []int{1, 2} {
+		must(t, three.servers[n].Kill())
+		must(t, three.servers[n].Restart(t.Context()))
+	}
+	second := three.acquire(three.process(lock.Config{}), "a")
+	if first.Context().Err() != nil || second.Context().Err() != nil {
+		t.Fatalf("they do not overlap: %v, %v", context.Cause(first.Context()), context.Cause(second.Context()))
+	}
+	work := func(tx *sql.Tx) error { return add(t.Context(), tx, "a") }
+	wantError(t, "the first holder", first.InTx(t.Context(), three.env.DB, work), lock.ErrLost)
+	must(t, second.InTx(t.Context(), three.env.DB, work))
+	if n := three.counter("a"); n != 1 {
+		t.Errorf("the counter is %d", n)
+	}
+}
