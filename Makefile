@@ -39,6 +39,10 @@ bench-peers: ## Measure beside other outboxes, which are a module of their own; 
 bench-cache-peers: ## Put package cache and other libraries through the same races, and print who serves what
 	@scripts/bench-cache-peers $(BENCH)
 
+.PHONY: bench-locks
+bench-locks: ## Measure package lock beside other libraries that lock in Redis; BENCH='--pairs 500' shortens it
+	@scripts/bench-locks $(BENCH)
+
 .PHONY: models
 models: ## Check the models of the read protocol with Spin: right with all rules, wrong without any one
 	@scripts/models
