@@ -31,7 +31,7 @@ func newDemo() *cobra.Command {
 		Short: "Play the main job on private servers and show what happened",
 		Long: `Play the main job: start a private MySQL and Redis, create a shop and its cache, and run the
 worker. Change prices while naive readers load, then the same with package cache, and count the
-old prices that stay. Then play transactions against the shop, look what became of every key, and
+old prices that stay. Redeem a coupon at two tills, one of them frozen. Then play transactions against the shop, look what became of every key, and
 print a table. Exit code 1 if anything was unexpected. Nothing is left behind.
 
 Server programs are taken from PATH or from .servers/, which scripts/servers fills. With

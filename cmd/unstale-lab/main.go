@@ -16,12 +16,17 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/demo"
 )
 
 // A usageError reports that the command line is wrong.
 type usageError struct{ error }
 
 func main() {
+	if demo.IsTill() {
+		os.Exit(demo.RunTill())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -78,8 +78,8 @@ func TestPlaysOnPrivateServers(t *testing.T) {
 	d := start(t, demo.Config{Flavor: flavor(), MapFile: shippedMap, Steps: &steps})
 	r := play(t, d)
 	checkReport(t, r, true)
-	if n := strings.Count(steps.String(), " s\n"); n != 7 || n != strings.Count(steps.String(), "\n") {
-		t.Errorf("wanted seven steps with their time, got\n%s", &steps)
+	if n := strings.Count(steps.String(), " s\n"); n != 8 || n != strings.Count(steps.String(), "\n") {
+		t.Errorf("wanted eight steps with their time, got\n%s", &steps)
 	}
 	if r.Prefix != "zahraah:dev:" || !strings.HasPrefix(r.Redis, "Redis ") || !strings.Contains(r.MySQL, servers.ShortVersion(d.PrivateMySQL().Version())) {
 		t.Errorf("report says %q, %q, %q", r.Prefix, r.Redis, r.MySQL)

@@ -16,5 +16,7 @@
 //  5. The race of readers is one that is arranged step by step, which is the same each time, and a load of the same
 //     seeds for both kinds of readers, whose figures vary. What readers left is compared with MySQL when every row is
 //     settled. Naive readers must leave an old price in the first one, and those of package cache none in either.
-//  6. Close leaves nothing: no process, no folder, no database, no key.
+//  6. Two tills redeem a coupon, each a process of its own. The first is frozen when it has said that it has read, and goes on when
+//     the second has said what came of it, so that the outcome is the same each time: twice with a lock alone, once guarded.
+//  7. Close leaves nothing: no process, no folder, no database, no key.
 package demo

@@ -16,6 +16,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if demo.IsTill() {
+		os.Exit(demo.RunTill())
+	}
 	keyspace.SetClientLog(nil)
 	testenv.Main(m)
 }

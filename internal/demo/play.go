@@ -33,7 +33,7 @@ func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	p := &player{Demo: d, expected: map[string]bool{}, swept: map[string]time.Time{}, report: &Report{
 		MySQL: d.versions[0], Redis: d.versions[1], Map: d.cfg.MapFile, MapVersion: m.Version(),
 		Prefix: string(d.names), Keys: len(d.cache.keys),
-		Readers: []Readers{}, Changes: make([]Change, len(scenario)), Faults: []string{},
+		Readers: []Readers{}, Tills: []Tills{}, Changes: make([]Change, len(scenario)), Faults: []string{},
 	}}
 	err := p.play(ctx)
 	p.report.OK = err == nil && len(p.report.Faults) == 0
@@ -43,6 +43,10 @@ func (d *Demo) Play(ctx context.Context) (*Report, error) {
 
 func (p *player) play(ctx context.Context) error {
 	if err := p.raceReaders(ctx); err != nil {
+		p.report.Changes = p.report.Changes[:0]
+		return err
+	}
+	if err := p.raceTills(ctx); err != nil {
 		p.report.Changes = p.report.Changes[:0]
 		return err
 	}

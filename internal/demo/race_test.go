@@ -1,6 +1,7 @@
 package demo_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,13 @@ func checkReaders(t *testing.T, r *demo.Report) {
 		t.Errorf("forgotten, without triggers: %+v", o)
 	} else if o := f.With; o.MySQLCents != 3990 || o.RedisCents != nil || o.NextCents != 3990 {
 		t.Errorf("forgotten, with triggers: %+v", o)
+	}
+	var tills []string
+	for _, one := range r.Tills {
+		tills = append(tills, fmt.Sprintf("%s: %s, %s, %d", one.Name, one.First, one.Second, one.Redemptions))
+	}
+	if want := []string{"lock alone: redeemed, redeemed, 2", "lock, and held.InTx: refused, redeemed, 1"}; !slices.Equal(tills, want) {
+		t.Errorf("tills: %q, wanted %q", tills, want)
 	}
 	for _, o := range naive.Old {
 		if o.Product <= 1001 || o.Product > 1041 || o.MySQLCents >= o.RedisCents || o.RedisSeconds < 1700 {

@@ -37,6 +37,17 @@ triggers of "unstale capture":
 `)
 	r.Forgotten.Without.write(b, "without capture")
 	r.Forgotten.With.write(b, "with capture")
+	if len(r.Tills) == 0 {
+		return
+	}
+	b.WriteString(`
+And a lock, which ends by itself: two tills redeem one coupon. The first is frozen between its
+SELECT and its INSERT, until its lock has ended and the second is through:
+
+`)
+	for _, one := range r.Tills {
+		one.write(b)
+	}
 }
 
 // nameWidth fits the names of both kinds of readers, and of what comes after them.

@@ -13,6 +13,7 @@ type Report struct {
 	Keys       int        `json:"keys"`      // that the shop caches
 	Readers    []Readers  `json:"readers"`   // naive ones, and those of package cache
 	Forgotten  *Forgotten `json:"forgotten"` // nil if the demo ended before that
+	Tills      []Tills    `json:"tills"`     // with a lock alone, and guarded
 	Changes    []Change   `json:"changes"`
 	Faults     []string   `json:"faults"` // what was unexpected; empty if OK
 	Seconds    float64    `json:"seconds"`
@@ -60,6 +61,17 @@ func (o Outcome) isFresh() bool {
 type Forgotten struct {
 	Without Outcome `json:"without"` // triggers
 	With    Outcome `json:"with"`
+}
+
+// Tills are two processes that redeem one coupon under a lock, of which the first is frozen in between, beyond the end of its lock.
+type Tills struct {
+	Name        string `json:"name"`
+	First       string `json:"first"` // what came of it: redeemed, used or refused
+	Second      string `json:"second"`
+	Redemptions int    `json:"redemptions"` // that MySQL has
+
+	coupon  string
+	guarded bool
 }
 
 // An OldPrice is one that Redis has and MySQL does not. No worker repairs it.

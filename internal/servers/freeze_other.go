@@ -2,8 +2,10 @@
 
 package servers
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
-func (c *child) freeze() error { return c.cmd.Process.Signal(syscall.SIGSTOP) }
-
-func (c *child) thaw() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
+// Freeze asks a process to stop.
+func Freeze(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }

@@ -23,7 +23,7 @@ var rooms = map[string][]string{
 	"internal/capture":       {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sqltext", "invalidation"},
 	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers", "internal/sleep"},
 	"internal/ddl":           {"internal/mysqlerr", "internal/sleep"},
-	"internal/demo":          {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
+	"internal/demo":          {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "lock", "migrations", "outbox", "protocol", "worker"},
 	"internal/docs":          {},
 	"internal/doctor":        {"internal/capture", "internal/keyspace", "internal/mysqlerr", "internal/schema", "internal/store", "invalidation", "protocol"},
 	"internal/fleet":         {"internal/servers", "internal/sleep"},
