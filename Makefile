@@ -27,6 +27,10 @@ chaos: ## Break everything until a million transactions are proven; SEED=n repea
 verify: ## Check every read of the cache for an hour while things break; SEED=n, VERIFY='--for 5m --phase calm' shortens it
 	@scripts/verify $(if $(SEED),--seed $(SEED)) $(VERIFY)
 
+.PHONY: verify-locks
+verify-locks: ## Count the updates lost under locks until a million sections are guarded, while things break; SEED=n, LOCKS='--sections 10000' shortens it
+	@scripts/verify-locks $(if $(SEED),--seed $(SEED)) $(LOCKS)
+
 .PHONY: bench-%
 bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 9' goes to it
 	@scripts/bench $* $(BENCH)

@@ -1,6 +1,6 @@
 // Command unstale-lab starts private servers and shows what unstale does on them: it plays the main job, measures
-// beside a floor, breaks everything to see that nothing is lost, and checks every read while it breaks. It is not part of
-// what is deployed.
+// beside a floor, breaks everything to see that nothing is lost, and checks every read and every locked section
+// while it breaks. It is not part of what is deployed.
 //
 // Exit codes: 0 done, 1 failed or not as it should be, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM.
 package main
@@ -55,7 +55,7 @@ func execute(ctx context.Context, args []string) int {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newDemo(), newBench(), newChaos(), newVerify())
+	root.AddCommand(newDemo(), newBench(), newChaos(), newVerify(), newVerifyLocks())
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	var wrong usageError

@@ -18,7 +18,7 @@ var rooms = map[string][]string{
 	"cache/cachetest":        {"cache", "protocol"},
 	"cache/msgpack":          {},
 	"cmd/unstale":            {"internal/capture", "internal/doctor", "internal/keyspace", "internal/output", "internal/params", "internal/replay", "internal/review", "internal/sleep", "internal/store", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "worker"},
-	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "invalidation"},
+	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "internal/verifylocks", "invalidation"},
 	"internal/bench":         {"cache", "internal/capture", "internal/keyspace", "internal/review", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/capture":       {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sqltext", "invalidation"},
 	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers", "internal/sleep"},
@@ -47,6 +47,7 @@ var rooms = map[string][]string{
 	"internal/tree":          {},
 	"internal/verdict":       {"internal/store"},
 	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
+	"internal/verifylocks":   {"internal/fleet", "internal/proxy", "internal/servers", "lock", "migrations"},
 	"invalidation":           {"internal/params", "internal/sqltext", "protocol"},
 	"limit":                  {"internal/redisclient"},
 	"limit/limitprom":        {"limit"},
@@ -145,7 +146,7 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
 		"testing", module + "/internal/testenv", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
-		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/verify", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
+		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/verify", module + "/internal/verifylocks", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
 	}
 	deps := list(t, "./cmd/unstale")[0].Deps
 	for _, dep := range deps {

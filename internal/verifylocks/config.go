@@ -1,0 +1,86 @@
+package verifylocks
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// Config says what to run. The zero value of a field means its default.
+type Config struct {
+	// Holder is the command that becomes a holder process: it calls Hold. Required.
+	Holder []string
+	// Seed decides which locks are taken, and when things break. Zero: a random one, which the report names.
+	Seed uint64
+	// Flavor of the database; empty: MySQL if there is one, otherwise MariaDB.
+	Flavor servers.Kind
+	// Sections is how many guarded ones must be committed before the end. Each phase is played at least once. Default 1.
+	Sections int
+	// Turn is how long things are broken in one turn of a phase. Default 15 s.
+	Turn time.Duration
+	// TTL of the locks. Default 1 s.
+	TTL time.Duration
+	// Phases are the names of those to play. None: all.
+	Phases []string
+	// Plant is the name of a bug to plant. Without Phases only the one is played in which it shows.
+	Plant string
+	// Holders are processes side by side. Default 3.
+	Holders int
+	// UntilFound ends the run when a guarded update is lost.
+	UntilFound bool
+	// Progress takes a line after each turn. Nil: none.
+	Progress io.Writer
+}
+
+// WithDefaults returns a copy in which zero values are replaced.
+func (c Config) WithDefaults() Config {
+	orDefault(&c.Sections, 1)
+	orDefault(&c.Turn, 15*time.Second)
+	orDefault(&c.TTL, time.Second)
+	orDefault(&c.Holders, 3)
+	if i := plantIndex(c.Plant); i >= 0 && len(c.Phases) == 0 {
+		c.Phases = []string{Plants[i].phase}
+	}
+	if len(c.Phases) == 0 {
+		c.Phases = PhaseNames()
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return c
+}
+
+func orDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+func plantIndex(name string) int {
+	return slices.IndexFunc(Plants, func(p Plant) bool { return p.Name == name })
+}
+
+// Validate names the field at fault.
+func (c Config) Validate() error {
+	switch {
+	case len(c.Holder) == 0:
+		return errors.New("holder: name the command of a holder process")
+	case c.Holders < 2, c.Sections < 1:
+		return fmt.Errorf("holders are %d, wanted 2 or more; sections %d, wanted 1 or more", c.Holders, c.Sections)
+	case c.Turn < time.Second, c.TTL < 300*time.Millisecond:
+		return fmt.Errorf("turn %s, wanted a second or more; ttl %s, wanted 300ms or more", c.Turn, c.TTL)
+	case c.Plant != "" && plantIndex(c.Plant) < 0:
+		return fmt.Errorf("there is no plant %q; the plants are %s", c.Plant, strings.Join(plantNames(), ", "))
+	}
+	for _, name := range c.Phases {
+		if !slices.Contains(PhaseNames(), name) {
+			return fmt.Errorf("there is no phase %q; the phases are: %s", name, strings.Join(PhaseNames(), ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package verifylocks
+
+import (
+	"context"
+	"math/rand/v2"
+	"syscall"
+	"time"
+)
+
+// between draws a duration.
+func between(dice *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(dice.Int64N(int64(most-least)))
+}
+
+// freezeHolder stops a holder beyond its leases, and beyond what MySQL waits for it in a transaction.
+func freezeHolder(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
+	p := t.crowd.living[t.dice.IntN(len(t.crowd.living))]
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, t.crowd.spec.TTL, 3*t.crowd.spec.TTL))
+	return p.signal(syscall.SIGCONT)
+}
+
+// killHolder kills a holder, and starts another one.
+func killHolder(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
+	t.crowd.kill(t.dice.IntN(len(t.crowd.living)))
+	return t.crowd.start()
+}
+
+// emptyRedis kills Redis, which comes back without data.
+func emptyRedis(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	if err := t.stage.redis.Kill(); err != nil {
+		return err
+	}
+	return t.stage.redis.Restart(ctx)
+}
+
+// failOver makes a replica the master that has heard nothing for a while, as after a network that was cut in two.
+func failOver(ctx context.Context, t *turn) error {
+	s := t.stage
+	if err := s.toSpare.Point(s.redis.Addr()); err != nil {
+		return err
+	}
+	if err := s.spare.Follow(ctx, s.toSpare.Addr()); err != nil {
+		return err
+	}
+	if _, err := s.spare.CaughtUp(ctx, s.redis, "marker"); err != nil {
+		return err
+	}
+	if err := s.toSpare.Swallow(); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, 100*time.Millisecond, t.crowd.spec.TTL))
+	if err := s.redis.Kill(); err != nil {
+		return err
+	}
+	if err := s.spare.Promote(ctx); err != nil {
+		return err
+	}
+	s.redis, s.spare = s.spare, s.redis
+	if err := s.toRedis.Point(s.redis.Addr()); err != nil {
+		return err
+	}
+	s.toSpare.Calm(ctx)
+	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	return s.spare.Restart(ctx)
+}
+
+// freezeRedis stops Redis for a while, which may exceed the leases.
+func freezeRedis(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	if err := t.stage.redis.Pause(); err != nil {
+		return err
+	}
+	sleep(ctx, between(t.dice, t.crowd.spec.TTL/3, 2*t.crowd.spec.TTL))
+	return t.stage.redis.Resume()
+}
+
+// killMySQL kills MySQL, which comes back with what it had committed: its machine goes on.
+func killMySQL(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, time.Second, 2*time.Second))
+	if err := t.stage.mysql.Kill(); err != nil {
+		return err
+	}
+	return t.stage.mysql.Restart(ctx)
+}

@@ -1,0 +1,173 @@
+package verifylocks
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/lock"
+)
+
+const (
+	told      = 100 * time.Millisecond // between two lines of a holder
+	afterFail = 20 * time.Millisecond  // until the next section, when a server is away
+)
+
+// A spec is what a holder is told at its start.
+type spec struct {
+	Turn, Process int
+	Seed          uint64
+	MySQL         string // a DSN
+	Redis         string // an address
+	TTL           time.Duration
+	Plant         string
+}
+
+// A tally is what a holder has counted in a lane since its last line.
+type tally struct {
+	Done    int    `json:"done"`    // it was told to be committed
+	Refused int    `json:"refused"` // the lock was lost before
+	Unknown int    `json:"unknown"` // COMMIT got no answer, or UPDATE of a bare section
+	Failed  int    `json:"failed"`  // anything else: a server was away
+	Error   string `json:"error"`   // one of these
+}
+
+func (t *tally) add(u tally) {
+	t.Done += u.Done
+	t.Refused += u.Refused
+	t.Unknown += u.Unknown
+	t.Failed += u.Failed
+	if u.Error != "" {
+		t.Error = u.Error
+	}
+}
+
+// A holder is one process that acquires locks.
+type holder struct {
+	spec
+	db     *sql.DB
+	lanes  []*lock.Locker // of each lane
+	closes []func() error // first in, last out
+
+	mu      sync.Mutex
+	tallies []tally // of each lane
+}
+
+// Hold is a holder process: it takes its orders from in, a line of JSON, and writes what it has counted to out, a line of JSON
+// at a time, until in ends.
+func Hold(ctx context.Context, in io.Reader, out io.Writer) error {
+	orders := bufio.NewReader(in)
+	line, err := orders.ReadBytes('\n')
+	if err != nil {
+		return errors.New("a holder is started by verify-locks, which tells it what to do")
+	}
+	h := &holder{tallies: make([]tally, len(lanes))}
+	if err := json.Unmarshal(line, &h.spec); err != nil {
+		return fmt.Errorf("read the orders: %w", err)
+	}
+	redis.SetLogger(silence{})              // errors are expected
+	_ = mysql.SetLogger(&mysql.NopLogger{}) // it refuses none but nil
+	if err := h.open(); err != nil {
+		h.close()
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, orders) // its end is the order to stop
+		cancel()
+	}()
+	var group sync.WaitGroup
+	for i, l := range lanes {
+		for n := range l.workers + l.hot {
+			w := &worker{holder: h, lane: i, hot: n < l.hot, dice: rand.New(rand.NewPCG(h.Seed, uint64(h.Process<<16|i<<8|n)))}
+			group.Go(func() { w.work(ctx) })
+		}
+	}
+	encoder := json.NewEncoder(out)
+	for err == nil && ctx.Err() == nil {
+		sleep(ctx, told)
+		err = encoder.Encode(h.take())
+	}
+	cancel()
+	group.Wait()
+	h.close()
+	return errors.Join(err, encoder.Encode(h.take()))
+}
+
+// open makes a Locker for each lane: only those of guarded lanes mint.
+func (h *holder) open() error {
+	config, err := mysql.ParseDSN(h.MySQL)
+	if err != nil {
+		return err
+	}
+	if h.db, err = sql.Open("mysql", h.MySQL); err != nil {
+		return err
+	}
+	h.db.SetMaxIdleConns(32)
+	h.closes = append(h.closes, h.db.Close)
+	for _, l := range lanes {
+		backend, closes := backends[l.backend](&h.spec)
+		c := lock.Config{Backend: backend, TTL: h.TTL, Timeout: h.TTL / 3, MintWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+		if l.guarded {
+			c.MySQL = config
+		}
+		locker, err := lock.New(c)
+		if err != nil {
+			return errors.Join(err, closes())
+		}
+		h.lanes = append(h.lanes, locker)
+		h.closes = append(h.closes, closes, locker.Close)
+	}
+	return nil
+}
+
+// close waits for what is under way. Errors are of connections that the servers have ended.
+func (h *holder) close() {
+	for i := range h.closes {
+		_ = h.closes[len(h.closes)-1-i]()
+	}
+}
+
+// count adds to the tally of a lane.
+func (h *holder) count(lane int, t tally) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tallies[lane].add(t)
+}
+
+// take returns what was counted since the last call.
+func (h *holder) take() []tally {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	taken := h.tallies
+	h.tallies = make([]tally, len(lanes))
+	return taken
+}
+
+// silence is a log that nobody reads.
+type silence struct{}
+
+// Printf implements the client library's logger.
+func (silence) Printf(context.Context, string, ...any) {}
+
+// sleep waits, or returns early when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,75 @@
+package verifylocks
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// mostBlind is how many rounds a run takes at most until bare sections have lost something, beyond what it was asked for.
+const mostBlind = 10
+
+// A play is one run.
+type play struct {
+	cfg    Config
+	stage  *stage
+	began  time.Time
+	report Report
+}
+
+// Run plays the phases by turns until enough guarded sections are committed, or ctx ends, which ends the turn in order. The
+// error is what kept it from a verdict; what does not add up is in the report.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Seed == 0 {
+		cfg.Seed = 1 + rand.Uint64N(1<<32)
+	}
+	fmt.Fprintf(cfg.Progress, "verify-locks: seed %d\n", cfg.Seed)
+	redis.SetLogger(silence{}) // errors are expected
+	s, err := newStage(context.WithoutCancel(ctx), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("set the stage: %w", err)
+	}
+	defer func() { _ = s.close() }() // private servers
+	p := &play{cfg: cfg, stage: s, began: time.Now()}
+	p.report = Report{Seed: cfg.Seed, Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
+		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis.Version())}
+	err = p.turns(ctx)
+	p.report.Took = time.Since(p.began)
+	p.report.Interrupted = ctx.Err() != nil
+	return &p.report, err
+}
+
+// turns plays one turn after another.
+func (p *play) turns(ctx context.Context) error {
+	for number, round := 1, 1; ; round++ {
+		for _, ph := range phases {
+			if !slices.Contains(p.cfg.Phases, ph.Name) {
+				continue
+			}
+			enough := p.report.played(p.cfg.Phases) && p.report.Guarded() >= int64(p.cfg.Sections) &&
+				(round > mostBlind || len(p.report.Blind()) == 0)
+			if ctx.Err() != nil || enough || p.cfg.UntilFound && p.report.Wrong() > 0 {
+				return nil
+			}
+			into := p.report.result(ph)
+			before := slices.Clone(into.Lanes)
+			err := p.turn(ctx, ph, number, into)
+			fmt.Fprintf(p.cfg.Progress, "verify-locks: %s: %s: %s; guarded so far %d\n",
+				time.Since(p.began).Round(time.Second), ph.Name, into.since(before), p.report.Guarded())
+			if err != nil {
+				return err
+			}
+			number++
+		}
+	}
+}

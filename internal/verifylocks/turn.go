@@ -1,0 +1,98 @@
+package verifylocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// patience is how long holders may take to begin, or to end.
+const patience = time.Minute
+
+// A turn is one play of a phase, with holders and counters of its own.
+type turn struct {
+	phase Phase
+	stage *stage
+	dice  *rand.Rand
+	crowd crowd
+	after int64 // the last row of the ledger before it
+	plays int   // how often something broke
+}
+
+// turn plays a phase once, for a time, and adds what came of it to the result. It ends early, in order, when ctx does.
+func (p *play) turn(ctx context.Context, ph Phase, number int, into *Result) (err error) {
+	lasting := context.WithoutCancel(ctx)
+	t := &turn{phase: ph, stage: p.stage, dice: rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)<<8))}
+	t.crowd = crowd{command: p.cfg.Holder, spec: spec{
+		Turn: number, Seed: p.cfg.Seed + uint64(number), MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), TTL: p.cfg.TTL, Plant: p.cfg.Plant,
+	}}
+	if ph.through {
+		t.crowd.spec.Redis = p.stage.toRedis.Addr()
+		if err := p.stage.toRedis.Point(p.stage.redis.Addr()); err != nil {
+			return err
+		}
+	}
+	if t.after, err = p.stage.rows(lasting, number); err != nil {
+		return err
+	}
+	if err := t.run(ctx, p.cfg); err != nil {
+		return err
+	}
+	return t.judge(lasting, into)
+}
+
+// run has the holders work, and breaks things for a time.
+func (t *turn) run(ctx context.Context, cfg Config) (err error) {
+	defer func() { err = errors.Join(err, t.crowd.stop()) }()
+	for range cfg.Holders {
+		if err := t.crowd.start(); err != nil {
+			return err
+		}
+	}
+	if err := t.warm(ctx); err != nil {
+		return err
+	}
+	for end := time.Now().Add(cfg.Turn); ctx.Err() == nil && time.Now().Before(end); {
+		if t.phase.play == nil {
+			sleep(ctx, time.Until(end))
+			continue
+		}
+		if err := t.play(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+		t.plays++
+	}
+	return nil
+}
+
+// warm returns when sections of each lane were committed, which may take a while on a busy machine.
+func (t *turn) warm(ctx context.Context) error {
+	for limit := time.Now().Add(patience); ctx.Err() == nil; sleep(ctx, told/2) {
+		done := make([]int, len(lanes))
+		for _, p := range t.crowd.living {
+			for i, told := range p.soFar() {
+				done[i] += told.Done
+			}
+		}
+		if !slices.Contains(done, 0) {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("no section is committed within %s although nothing is broken: of each lane there are %d", patience, done)
+		}
+	}
+	return nil
+}
+
+// play is the phase's, with a limit of its own.
+func (t *turn) play(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	if err := t.phase.play(ctx, t); err != nil {
+		return fmt.Errorf("%s: %w", t.phase.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package verifylocks_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/verifylocks"
+)
+
+// holder is the argument that makes this program a holder process.
+const holder = "holder"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == holder {
+		if err := verifylocks.Hold(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	var known []goleak.Option
+	for _, function := range proxy.Leaks {
+		known = append(known, goleak.IgnoreAnyFunction(function))
+	}
+	goleak.VerifyTestMain(m, known...)
+}
+
+// config is that of a short run.
+func config(t *testing.T) verifylocks.Config {
+	t.Helper()
+	return verifylocks.Config{
+		Holder: []string{os.Args[0], holder}, Flavor: servers.Kind(os.Getenv("UNSTALE_TEST_DB")), Turn: time.Second, Progress: t.Output(),
+	}
+}
+
+// The short form of the meter: every phase once, in groups side by side. Guarded sections lose nothing, bare ones do.
+func TestNoGuardedUpdateIsLost(t *testing.T) {
+	t.Parallel()
+	left := verifylocks.PhaseNames()
+	for _, phases := range [][]string{
+		{"calm", "holder frozen", "holder killed", "failover"},
+		{"redis empty", "redis frozen", "mysql killed"},
+	} {
+		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			cfg.Phases = phases
+			measure(t, cfg)
+		})
+		left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(phases, name) })
+	}
+	if len(left) > 0 {
+		t.Errorf("in no group: %q", left)
+	}
+}
+
+// measure runs the meter, which must find nothing, but must have looked.
+func measure(t *testing.T, cfg verifylocks.Config) {
+	t.Helper()
+	report, err := verifylocks.Run(t.Context(), cfg)
+	if report != nil {
+		t.Logf("\n%s", report)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Wrong() > 0 {
+		t.Errorf("repeat it with: make verify-locks SEED=%d", report.Seed)
+	}
+	if blind := report.Blind(); len(blind) > 0 {
+		t.Errorf("bare sections of %q have lost nothing", blind)
+	}
+	for _, p := range report.Phases {
+		for _, l := range p.Lanes {
+			if l.Sections == 0 {
+				t.Errorf("%s, %s: no section was committed: nothing was tested", p.Phase, l.Backend)
+			}
+		}
+	}
+}
+
+// The meter is not blind: it finds each bug that is planted.
+func TestPlantsAreFound(t *testing.T) {
+	t.Parallel()
+	for _, plant := range verifylocks.Plants {
+		t.Run(plant.Name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			cfg.Plant, cfg.UntilFound, cfg.Sections = plant.Name, true, 1<<30 // until it is found
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)    // it takes seconds, on a busy machine more
+			defer cancel()
+			report, err := verifylocks.Run(ctx, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Wrong() == 0 {
+				t.Errorf("not found, though it breaks this: %s\n%s", plant.Breaks, report)
+			}
+		})
+	}
+}
