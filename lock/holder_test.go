@@ -139,8 +139,24 @@ func holdOnOrder(place string) error {
 	}
 	fmt.Println("held")
 	orders, pool := bufio.NewScanner(os.Stdin), &countingPool{DB: db}
+	var many []*lock.Held
 	for orders.Scan() {
+		var n int
+		if asked, _ := fmt.Sscanf(orders.Text(), "acquire %d", &n); asked == 1 {
+			if many, err = acquireMany(ctx, l, n); err != nil {
+				return err
+			}
+			fmt.Println("lost 0, asked 0")
+			continue
+		}
 		switch orders.Text() {
+		case "section of each":
+			lost, err := sections(ctx, pool, many)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("lost %d, asked %d\n", lost, pool.asked)
+			continue
 		case "add":
 			err = held.InTx(ctx, pool, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
 		case "pause": // a frozen process never asks for the next order by itself

@@ -22,6 +22,8 @@ type RedisOptions struct {
 	// Args are further options, such as "--appendonly", "yes". The last one wins over this package's own, which keep
 	// nothing on disk.
 	Args []string
+	// Env is added to the environment of the server, such as "LD_PRELOAD=clock.so".
+	Env []string
 	// Config is the text of a configuration file, read before Args. Sentinel needs one.
 	Config string
 }
@@ -50,7 +52,11 @@ func startRedis(ctx context.Context, program *Program, o RedisOptions, ports fun
 		return nil, err
 	}
 	r := &Redis{&Server{program: program, folder: folder, ports: ports}}
-	r.Server.command = func() *exec.Cmd { return program.command(r.args(o.Args)...) }
+	r.Server.command = func() *exec.Cmd {
+		cmd := program.command(r.args(o.Args)...)
+		cmd.Env = append(cmd.Environ(), o.Env...)
+		return cmd
+	}
 	r.probe = r.ask
 	// Sentinel rewrites its file, so it is made once and not for each run.
 	if err = os.WriteFile(folder.join("redis.conf"), []byte(o.Config), 0o600); err == nil {

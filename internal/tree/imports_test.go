@@ -22,6 +22,8 @@ var rooms = map[string][]string{
 	"internal/bench":         {"cache", "internal/capture", "internal/keyspace", "internal/review", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/capture":       {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sqltext", "invalidation"},
 	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers", "internal/sleep"},
+	"internal/clock":         {},
+	"internal/clock/overlay": {"internal/clock"},
 	"internal/ddl":           {"internal/mysqlerr", "internal/sleep"},
 	"internal/demo":          {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "lock", "migrations", "outbox", "protocol", "worker"},
 	"internal/docs":          {},
@@ -47,7 +49,7 @@ var rooms = map[string][]string{
 	"internal/tree":          {},
 	"internal/verdict":       {"internal/store"},
 	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
-	"internal/verifylocks":   {"internal/fleet", "internal/proxy", "internal/servers", "lock", "migrations"},
+	"internal/verifylocks":   {"internal/clock", "internal/fleet", "internal/proxy", "internal/servers", "lock", "migrations"},
 	"invalidation":           {"internal/params", "internal/sqltext", "protocol"},
 	"limit":                  {"internal/redisclient"},
 	"limit/limitprom":        {"limit"},
@@ -146,7 +148,7 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
 		"testing", module + "/internal/testenv", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
-		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/verify", module + "/internal/verifylocks", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
+		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/clock", module + "/internal/verify", module + "/internal/verifylocks", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
 	}
 	deps := list(t, "./cmd/unstale")[0].Deps
 	for _, dep := range deps {

@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -20,9 +22,12 @@ import (
 type crowd struct {
 	command []string
 	spec    spec
-	started int        // so far; numbers them
-	living  []*process // of which none is frozen for good
-	dead    []*process // killed
+	dir     string        // of the clocks' files
+	jumps   bool          // holders have clocks that can be set
+	clocks  []*clock.File // these
+	started int           // so far; numbers them
+	living  []*process    // of which none is frozen for good
+	dead    []*process    // killed
 }
 
 // A process is one holder.
@@ -44,6 +49,14 @@ type process struct {
 func (c *crowd) start() error {
 	p := &process{number: c.started, cmd: exec.Command(c.command[0], c.command[1:]...), ended: make(chan struct{}), total: make([]tally, len(lanes))}
 	c.started++
+	if c.jumps {
+		file, err := clock.NewFile(filepath.Join(c.dir, fmt.Sprintf("holder-%d-%d", c.spec.Turn, p.number)))
+		if err != nil {
+			return err
+		}
+		c.clocks = append(c.clocks, file)
+		p.cmd.Env = append(p.cmd.Environ(), file.Env())
+	}
 	p.cmd.Stderr = &p.errors
 	out, err := p.start()
 	if err != nil {
@@ -147,6 +160,9 @@ func (c *crowd) stop() error {
 		if p.err != nil {
 			errs = append(errs, fmt.Errorf("a holder: %w: %s", p.err, bytes.TrimSpace(p.errors.Bytes())))
 		}
+	}
+	for _, file := range c.clocks {
+		errs = append(errs, file.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -88,3 +88,15 @@ func killMySQL(ctx context.Context, t *turn) error {
 	}
 	return t.stage.mysql.Restart(ctx)
 }
+
+// setClock sets the clock of Redis, or of a holder, forward or back.
+func setClock(ctx context.Context, t *turn) error {
+	sleep(ctx, between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
+	most := []time.Duration{3 * t.crowd.spec.TTL, time.Minute, time.Hour}[t.dice.IntN(3)]
+	set := t.stage.clock
+	if n := len(t.crowd.clocks); n > 0 && t.dice.IntN(2) == 0 {
+		set = t.crowd.clocks[t.dice.IntN(n)]
+	}
+	set.Set(between(t.dice, -most, most))
+	return nil
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/lock"
 )
 
@@ -67,6 +68,9 @@ type holder struct {
 // Hold is a holder process: it takes its orders from in, a line of JSON, and writes what it has counted to out, a line of JSON
 // at a time, until in ends.
 func Hold(ctx context.Context, in io.Reader, out io.Writer) error {
+	if err := clock.Follow(); err != nil {
+		return err
+	}
 	orders := bufio.NewReader(in)
 	line, err := orders.ReadBytes('\n')
 	if err != nil {

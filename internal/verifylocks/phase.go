@@ -12,6 +12,8 @@ type Phase struct {
 	play func(ctx context.Context, t *turn) error
 	// through says that holders reach Redis over a link, so that it can be another one.
 	through bool
+	// jumps says that the clocks of Redis and, if this program can, of holders are set.
+	jumps bool
 	// keeps says that no lease is lost on purpose: bare sections may lose nothing.
 	keeps bool
 }
@@ -24,6 +26,7 @@ var phases = []Phase{
 	{Name: "redis empty", What: "Redis is killed, and back without data", play: emptyRedis},
 	{Name: "failover", What: "a replica that has heard nothing for a while becomes the master", play: failOver, through: true},
 	{Name: "redis frozen", What: "SIGSTOP for Redis, for up to two TTL", play: freezeRedis, keeps: true},
+	{Name: "clocks set", What: "the clock of Redis or of a holder jumps, by up to an hour", play: setClock, jumps: true},
 	{Name: "mysql killed", What: "MySQL is killed, and back with what it had committed", play: killMySQL, keeps: true},
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -19,6 +21,7 @@ const mostBlind = 10
 type play struct {
 	cfg    Config
 	stage  *stage
+	dir    string
 	began  time.Time
 	report Report
 }
@@ -35,13 +38,18 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	fmt.Fprintf(cfg.Progress, "verify-locks: seed %d\n", cfg.Seed)
 	redis.SetLogger(silence{}) // errors are expected
-	s, err := newStage(context.WithoutCancel(ctx), cfg)
+	dir, err := os.MkdirTemp("", "unstale-locks-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := newStage(context.WithoutCancel(ctx), cfg, dir)
 	if err != nil {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
 	defer func() { _ = s.close() }() // private servers
-	p := &play{cfg: cfg, stage: s, began: time.Now()}
-	p.report = Report{Seed: cfg.Seed, Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
+	p := &play{cfg: cfg, stage: s, dir: dir, began: time.Now()}
+	p.report = Report{Seed: cfg.Seed, HolderClocks: clock.Overlaid(), Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
 		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis.Version())}
 	err = p.turns(ctx)
 	p.report.Took = time.Since(p.began)

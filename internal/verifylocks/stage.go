@@ -5,10 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
@@ -23,11 +26,13 @@ type stage struct {
 	db      *sql.DB
 	redis   *fleet.Node // the master
 	spare   *fleet.Node // to be its replica
+	jumping *servers.Redis
+	clock   *clock.File // its
 	toRedis *proxy.Link // of holders that must follow a failover
 	toSpare *proxy.Link // of replication
 }
 
-func newStage(ctx context.Context, cfg Config) (s *stage, err error) {
+func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
 		if err != nil {
@@ -43,12 +48,30 @@ func newStage(ctx context.Context, cfg Config) (s *stage, err error) {
 	if s.spare, err = fleet.StartNode(ctx); err != nil {
 		return s, err
 	}
+	if slices.ContainsFunc(phases, func(p Phase) bool { return p.jumps && slices.Contains(cfg.Phases, p.Name) }) {
+		if err := s.startJumping(ctx, dir); err != nil {
+			return s, err
+		}
+	}
 	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "replication": &s.toSpare} {
 		if *link, err = proxy.New(name, s.redis.Addr()); err != nil {
 			return s, err
 		}
 	}
 	return s, s.prepare(ctx)
+}
+
+// startJumping starts a Redis whose clock can be set.
+func (s *stage) startJumping(ctx context.Context, dir string) error {
+	library, err := clock.Library(dir)
+	if err != nil {
+		return err
+	}
+	if s.clock, err = clock.NewFile(filepath.Join(dir, "redis")); err != nil {
+		return err
+	}
+	s.jumping, err = servers.StartRedis(ctx, servers.RedisOptions{Env: []string{library, s.clock.Env()}})
+	return err
 }
 
 // prepare makes the database, the tables of package lock and those of the meter.
@@ -120,6 +143,12 @@ func (s *stage) close() error {
 		if node != nil {
 			errs = append(errs, node.Close())
 		}
+	}
+	if s.jumping != nil {
+		errs = append(errs, s.jumping.Close())
+	}
+	if s.clock != nil {
+		errs = append(errs, s.clock.Close())
 	}
 	if s.mysql != nil {
 		errs = append(errs, s.mysql.Close())

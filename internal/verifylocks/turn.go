@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/unstale/unstale/internal/clock"
 )
 
 // patience is how long holders may take to begin, or to end.
@@ -26,7 +28,7 @@ type turn struct {
 func (p *play) turn(ctx context.Context, ph Phase, number int, into *Result) (err error) {
 	lasting := context.WithoutCancel(ctx)
 	t := &turn{phase: ph, stage: p.stage, dice: rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)<<8))}
-	t.crowd = crowd{command: p.cfg.Holder, spec: spec{
+	t.crowd = crowd{command: p.cfg.Holder, dir: p.dir, jumps: ph.jumps && clock.Overlaid(), spec: spec{
 		Turn: number, Seed: p.cfg.Seed + uint64(number), MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), TTL: p.cfg.TTL, Plant: p.cfg.Plant,
 	}}
 	if ph.through {
@@ -34,6 +36,9 @@ func (p *play) turn(ctx context.Context, ph Phase, number int, into *Result) (er
 		if err := p.stage.toRedis.Point(p.stage.redis.Addr()); err != nil {
 			return err
 		}
+	}
+	if ph.jumps {
+		t.crowd.spec.Redis = p.stage.jumping.Addr()
 	}
 	if t.after, err = p.stage.rows(lasting, number); err != nil {
 		return err

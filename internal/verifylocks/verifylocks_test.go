@@ -48,7 +48,7 @@ func TestNoGuardedUpdateIsLost(t *testing.T) {
 	left := verifylocks.PhaseNames()
 	for _, phases := range [][]string{
 		{"calm", "holder frozen", "holder killed", "failover"},
-		{"redis empty", "redis frozen", "mysql killed"},
+		{"redis empty", "redis frozen", "clocks set", "mysql killed"},
 	} {
 		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,125 @@
+package clock_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/clock"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newFile(t *testing.T) *clock.File {
+	t.Helper()
+	file, err := clock.NewFile(filepath.Join(t.TempDir(), "offset"))
+	must(t, err)
+	t.Cleanup(func() { must(t, file.Close()) })
+	return file
+}
+
+// jumps are what a clock is set by. A busy machine may be late by minutes.
+var jumps = []time.Duration{0, time.Hour, -24 * time.Hour, 0}
+
+func wantJump(t *testing.T, shown time.Time, wanted time.Duration) {
+	t.Helper()
+	if ahead := time.Until(shown).Round(30 * time.Minute); ahead != wanted {
+		t.Errorf("the clock is ahead by %s, wanted %s", ahead, wanted)
+	}
+}
+
+// The clock of a Go program is set, and time.Since of what it has read before counts on.
+func TestOverlay(t *testing.T) {
+	t.Parallel()
+	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	must(t, err)
+	overlay, err := clock.Overlay(strings.TrimSpace(string(goroot)), t.TempDir())
+	must(t, err)
+	file, program := newFile(t), filepath.Join(t.TempDir(), "teller")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", clock.Tag, "-overlay", overlay, "-o", program, "./testdata/teller")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), file.Env())
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	for lines, i := bufio.NewScanner(out), 0; i < len(jumps); i++ {
+		file.Set(jumps[i])
+		_, err := fmt.Fprintln(in)
+		must(t, err)
+		var seconds int64
+		var monotonic bool
+		if !lines.Scan() {
+			t.Fatal("the program says nothing")
+		}
+		if _, err := fmt.Sscan(lines.Text(), &seconds, &monotonic); err != nil {
+			t.Fatalf("the program says %q", lines.Text())
+		}
+		wantJump(t, time.Unix(seconds, 0), jumps[i])
+		if !monotonic {
+			t.Error("what counts since the program's start was set, too")
+		}
+	}
+	must(t, in.Close())
+	must(t, cmd.Wait())
+}
+
+// A program without the overlay says so, rather than going by the true clock.
+func TestFollowWithoutOverlay(t *testing.T) {
+	t.Setenv("UNSTALE_CLOCK_OFFSET", filepath.Join(t.TempDir(), "offset"))
+	if err := clock.Follow(); err == nil || !strings.Contains(err.Error(), "without the overlay") {
+		t.Errorf("Follow: %v", err)
+	}
+}
+
+// A Go whose time.Now is written in another way is refused.
+func TestOverlayOfUnknownSource(t *testing.T) {
+	t.Parallel()
+	goroot := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(goroot, "src", "time"), 0o700))
+	must(t, os.WriteFile(filepath.Join(goroot, "src", "time", "time.go"), []byte("package time\n"), 0o600))
+	_, err := clock.Overlay(goroot, t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "adapt internal/clock/overlay.go") {
+		t.Errorf("Overlay: %v", err)
+	}
+}
+
+// The clock of Redis is set, forward and back.
+func TestLibrary(t *testing.T) {
+	t.Parallel()
+	library, err := clock.Library(t.TempDir())
+	must(t, err)
+	file := newFile(t)
+	server, err := servers.StartRedis(t.Context(), servers.RedisOptions{Env: []string{library, file.Env()}})
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, jump := range jumps {
+		file.Set(jump)
+		shown, err := client.Time(t.Context()).Result()
+		must(t, err)
+		wantJump(t, shown, jump)
+	}
+}
