@@ -143,7 +143,7 @@ func holdOnOrder(place string) error {
 	for orders.Scan() {
 		var n int
 		if asked, _ := fmt.Sscanf(orders.Text(), "acquire %d", &n); asked == 1 {
-			if many, err = acquireMany(ctx, l, n); err != nil {
+			if many, err = acquireMany(ctx, l, 0, n); err != nil {
 				return err
 			}
 			fmt.Println("lost 0, asked 0")

@@ -104,6 +104,14 @@ func (h *history) request(client int, in request) {
 	h.done = append(h.done, op)
 }
 
+// lose removes the lock and wakes a waiter, and reports whether somebody had it.
+func (h *history) lose(ctx context.Context) bool {
+	key := "lock:{" + h.name + "}"
+	had := h.redis.Del(ctx, key).Val() == 1
+	h.redis.RPush(ctx, key+":wake", "1")
+	return had
+}
+
 // outrun has the lock lost, and waits until somebody else has it.
 func (h *history) outrun(ctx context.Context) {
 	token := func() (token []byte) {
@@ -111,7 +119,7 @@ func (h *history) outrun(ctx context.Context) {
 		return token
 	}
 	own := token()
-	h.redis.Del(ctx, "lock:{"+h.name+"}")
+	h.lose(ctx)
 	for began := time.Now(); time.Since(began) < time.Second/5 && bytes.Equal(token(), own); { // nobody comes after the last section
 	}
 }
@@ -132,7 +140,7 @@ func (h *history) section(ctx context.Context, db querier, in request) (was int,
 	if was, err = read(); err != nil {
 		return 0, err
 	}
-	if rand.N(6) == 0 && h.redis.Del(ctx, "lock:{"+h.name+"}").Val() == 1 && h.bare {
+	if rand.N(6) == 0 && h.lose(ctx) && h.bare {
 		for began := time.Now(); time.Since(began) < time.Second; { // nobody comes after the last section
 			if now, err := read(); err != nil || now != was {
 				break
