@@ -94,7 +94,7 @@ func lockPhases() string {
 func lockPlants() string {
 	var b strings.Builder
 	for _, p := range verifylocks.Plants {
-		fmt.Fprintf(&b, "  %-15s %s\n", p.Name, p.Breaks)
+		fmt.Fprintf(&b, "  %-12s %s\n", p.Name, p.Breaks)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -9,16 +9,16 @@ type Plant struct {
 
 // The names of plants, which sections must know.
 const (
-	noGuard        = "no-guard"
-	oldSnapshot    = "old-snapshot"
-	earlySavepoint = "early-savepoint"
+	noGuard     = "no-guard"
+	oldSnapshot = "old-snapshot"
+	lateWrite   = "late-write"
 )
 
 // Plants are all of them.
 var Plants = []Plant{
 	{noGuard, "a section's transaction begins with Guard: it is an ordinary one", "redis empty"},
 	{oldSnapshot, "a transaction begins after the acquisition: its snapshot is from before it", "calm"},
-	{earlySavepoint, "the token's row stays locked until COMMIT: a savepoint from before Guard is rolled back to", "redis empty"},
+	{lateWrite, "what a section computes is written in its transaction: it is written when the lock is released", "calm"},
 }
 
 func plantNames() (names []string) {

@@ -33,11 +33,7 @@ type worker struct {
 // work goes on until ctx ends.
 func (w *worker) work(ctx context.Context) {
 	for ctx.Err() == nil {
-		number := 0
-		if !w.hot {
-			number = 1 + w.dice.IntN(lanes[w.lane].names)
-		}
-		kept, err := w.do(ctx, counter(w.Turn, w.lane, number))
+		kept, err := w.do(ctx, counter(w.Turn, w.lane, w.number()))
 		switch {
 		case kept:
 			w.count(w.lane, tally{Done: 1})
@@ -52,10 +48,26 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
+// number draws a lock. A plant gets a few, so that holders meet at them.
+func (w *worker) number() int {
+	switch {
+	case w.hot:
+		return 0
+	case w.Plant != "":
+		return 1 + w.dice.IntN(4)
+	}
+	return 1 + w.dice.IntN(lanes[w.lane].names)
+}
+
 // do is one section, and reports whether it was committed.
 func (w *worker) do(ctx context.Context, id int) (kept bool, err error) {
-	if w.Plant == oldSnapshot && lanes[w.lane].guarded {
-		return w.fromOldSnapshot(ctx, id)
+	if lanes[w.lane].guarded {
+		switch w.Plant {
+		case oldSnapshot:
+			return w.fromOldSnapshot(ctx, id)
+		case lateWrite:
+			return w.writeLate(ctx, id)
+		}
 	}
 	err = w.lanes[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
 		err := w.section(ctx, held, id)
@@ -70,9 +82,7 @@ func (w *worker) section(ctx context.Context, held *lock.Held, id int) error {
 	case !lanes[w.lane].guarded:
 		return w.bare(ctx, id)
 	case w.Plant == noGuard:
-		return w.inOrdinaryTx(ctx, id, func(*sql.Tx) error { return nil })
-	case w.Plant == earlySavepoint:
-		return w.inOrdinaryTx(ctx, id, func(tx *sql.Tx) error { return guardAndUnlock(ctx, tx, held) })
+		return w.inOrdinaryTx(ctx, id)
 	}
 	return held.InTx(ctx, w.db, func(tx *sql.Tx) error {
 		n, err := read(ctx, tx, id)
@@ -143,16 +153,13 @@ func (w *worker) write(ctx context.Context, to querier, id int, n int64) error {
 	return err
 }
 
-// inOrdinaryTx is a section that a plant breaks.
-func (w *worker) inOrdinaryTx(ctx context.Context, id int, first func(*sql.Tx) error) error {
+// inOrdinaryTx is a section without Guard.
+func (w *worker) inOrdinaryTx(ctx context.Context, id int) error {
 	tx, err := w.db.BeginTx(ctx, nil)
 	if err != nil {
 		return w.why(ctx, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := first(tx); err != nil {
-		return err
-	}
 	n, err := read(ctx, tx, id)
 	if err != nil {
 		return w.why(ctx, err)
@@ -164,18 +171,19 @@ func (w *worker) inOrdinaryTx(ctx context.Context, id int, first func(*sql.Tx) e
 	return commit(tx)
 }
 
-// guardAndUnlock guards, and gives the row up at once.
-func guardAndUnlock(ctx context.Context, tx *sql.Tx, held *lock.Held) error {
-	for _, statement := range []string{"SET wait_timeout = 2", "SAVEPOINT early"} {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+// writeLate writes what a section has computed when that is over.
+func (w *worker) writeLate(ctx context.Context, id int) (kept bool, err error) {
+	var n int64
+	err = w.lanes[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
+		return held.InTx(ctx, w.db, func(tx *sql.Tx) (err error) { n, err = read(ctx, tx, id); return err })
+	})
+	if err != nil {
+		return false, err
 	}
-	if err := lock.Guard(ctx, tx, held); err != nil {
-		return err
+	if err := w.write(ctx, w.db, id, n+1); err != nil {
+		return false, fmt.Errorf("%w: %w", errUnknown, err)
 	}
-	_, err := tx.ExecContext(ctx, "ROLLBACK TO early")
-	return err
+	return true, nil
 }
 
 // fromOldSnapshot reads in a transaction that has begun before the acquisition.
