@@ -21,6 +21,8 @@ type Config struct {
 	Flavor servers.Kind
 	// Sections is how many guarded ones must be committed before the end. Each phase is played at least once. Default 1.
 	Sections int
+	// Rounds is how many are played, beyond what Sections asks for, until bare sections have lost something. Default 10.
+	Rounds int
 	// Turn is how long things are broken in one turn of a phase. Default 15 s.
 	Turn time.Duration
 	// TTL of the locks. Default 1 s.
@@ -40,6 +42,7 @@ type Config struct {
 // WithDefaults returns a copy in which zero values are replaced.
 func (c Config) WithDefaults() Config {
 	orDefault(&c.Sections, 1)
+	orDefault(&c.Rounds, 10)
 	orDefault(&c.Turn, 15*time.Second)
 	orDefault(&c.TTL, time.Second)
 	orDefault(&c.Holders, 3)

@@ -14,9 +14,6 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// mostBlind is how many rounds a run takes at most until bare sections have lost something, beyond what it was asked for.
-const mostBlind = 10
-
 // A play is one run.
 type play struct {
 	cfg    Config
@@ -65,7 +62,7 @@ func (p *play) turns(ctx context.Context) error {
 				continue
 			}
 			enough := p.report.played(p.cfg.Phases) && p.report.Guarded() >= int64(p.cfg.Sections) &&
-				(round > mostBlind || len(p.report.Blind()) == 0)
+				(round > p.cfg.Rounds || len(p.report.Blind()) == 0)
 			if ctx.Err() != nil || enough || p.cfg.UntilFound && p.report.Wrong() > 0 {
 				return nil
 			}
