@@ -141,8 +141,8 @@ func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer
 // counted from began.
 func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, began time.Duration, told answer, err error) {
 	first := now()
+	began = first
 	for spread := time.Duration(1); ; spread *= 2 {
-		began = now()
 		limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
 		told, err = l.service.acquire(limited, c, wait)
 		cancel()
@@ -153,7 +153,7 @@ func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, began
 		if now()+pause-first > l.config.Timeout || sleep.For(ctx, pause) != nil {
 			return c, began, told, err
 		}
-		c.token = newToken()
+		c.token, began = newToken(), now()
 	}
 }
 

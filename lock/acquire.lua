@@ -1,4 +1,4 @@
--- KEYS: the lock, its wake list. ARGV: token and a space, TTL in ms, the window of this attempt in ms by this server's clock, holder.
+-- KEYS: the lock. ARGV: token and a space, TTL in ms, the window of this attempt in ms by this server's clock, holder.
 -- A second copy of an attempt finds its token. A late one is outside of the window: it would lock again what was released,
 -- for nobody. So is one whose sender knows another clock than this, which is told and tries again.
 local t = redis.call('TIME')
@@ -14,5 +14,4 @@ if value then
   return {'taken', now, value, redis.call('PTTL', KEYS[1])}
 end
 redis.call('SET', KEYS[1], ARGV[1] .. string.format('%d', now) .. ' ' .. ARGV[5], 'PX', ARGV[2])
-redis.call('DEL', KEYS[2])
 return {'acquired', now}

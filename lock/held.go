@@ -28,7 +28,7 @@ func (l *Locker) hold(ctx context.Context, c claim, began time.Duration) (*Held,
 	h := &Held{locker: l, claim: c, over: make(chan struct{})}
 	h.lease.until.Store(int64(began + l.config.TTL - l.config.Margin))
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
-	if !l.launch(h.keep) {
+	if !l.add(h) {
 		l.drop(c)
 		return nil, ErrClosed
 	}
@@ -76,6 +76,7 @@ func (h *Held) end(why error) {
 	h.once.Do(func() {
 		close(h.over)
 		h.locker.counts.ended(h)
+		h.locker.remove(h)
 	})
 }
 

@@ -44,10 +44,6 @@ func (h *Held) keep() {
 		case <-h.over:
 			timer.Stop()
 			return
-		case <-h.locker.life.Done():
-			timer.Stop()
-			h.end(fmt.Errorf("lock %q: %w", h.claim.name, ErrClosed))
-			return
 		case r := <-results:
 			timer.Stop()
 			switch {

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,6 +22,8 @@ type Locker struct {
 	end    context.CancelFunc
 	mu     sync.Mutex // guards closed against work
 	closed bool
+	held   map[*Held]bool // not ended yet; true: it is kept
+	swept  bool           // the others will be kept soon
 	work   sync.WaitGroup // goroutines that extend, mint, wait or release
 }
 
@@ -30,7 +34,7 @@ func New(config Config) (*Locker, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("make locker: %w", err)
 	}
-	l := &Locker{config: config, pause: firstPause}
+	l := &Locker{config: config, pause: firstPause, held: map[*Held]bool{}}
 	l.life, l.end = context.WithCancel(context.Background())
 	service, err := config.Backend.open(config, l.launch)
 	if err != nil {
@@ -56,14 +60,53 @@ func (l *Locker) launch(f func()) bool {
 	return true
 }
 
+// add notes a lock, whose context Close ends, and which is kept soon: many are released before they need that, and then cost
+// neither a goroutine nor a timer of their own. It reports false after Close.
+func (l *Locker) add(h *Held) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.held[h] = false
+	if !l.swept {
+		l.swept = true
+		time.AfterFunc(min(glance, l.config.TTL/6), l.keepAll) // the deadline is as far away at least: Timeout and Margin leave that much
+	}
+	return true
+}
+
+// keepAll begins to keep the locks that are held.
+func (l *Locker) keepAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.swept = false
+	for h, kept := range l.held {
+		if !kept && !l.closed {
+			l.held[h] = true
+			l.work.Go(h.keep)
+		}
+	}
+}
+
+func (l *Locker) remove(h *Held) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, h)
+}
+
 // Close ends the contexts of locks that are held, and waits for what is under way: for MintWait and a few seconds at most.
 // It releases nothing in Redis, so release first: other processes wait for the end of a lease. A session with ZooKeeper ends, and
 // with it all locks. Calls that come after it return ErrClosed. A client of Redis stays open.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
+	held := slices.Collect(maps.Keys(l.held))
 	l.mu.Unlock()
 	l.end()
+	for _, h := range held {
+		h.end(fmt.Errorf("lock %q: %w", h.claim.name, ErrClosed))
+	}
 	l.work.Wait()
 	l.service.close()
 	if l.mint != nil {

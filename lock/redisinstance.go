@@ -55,9 +55,9 @@ func (i *instance) text(c claim) string { return c.token.String() + i.mark + " "
 func (i *instance) acquire(ctx context.Context, c claim) (answer, error) {
 	node := i.node(ctx, c.name)
 	for range 3 {
-		notBefore, notAfter := i.clocks.window(node, i.patience(ctx))
 		sent := now()
-		parts, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name), i.wakeKey(c.name)},
+		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
+		parts, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name)},
 			i.text(c), i.config.TTL.Milliseconds(), notBefore, notAfter, i.config.Holder).Slice()
 		if err != nil {
 			return answer{}, fmt.Errorf("ask Redis: %w", err)
@@ -131,6 +131,7 @@ func (i *instance) release(ctx context.Context, c claim, wake bool) (bool, error
 // wake wakes one waiter, or the next one that comes within TTL.
 func (i *instance) wake(ctx context.Context, name string) error {
 	_, err := i.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Del(ctx, i.wakeKey(name)) // one is enough
 		pipe.RPush(ctx, i.wakeKey(name), "1")
 		pipe.PExpire(ctx, i.wakeKey(name), i.config.TTL)
 		return nil

@@ -4,10 +4,10 @@ local value = redis.call('GET', KEYS[1])
 if not value or string.sub(value, 1, #ARGV[1]) ~= ARGV[1] then
   return 0
 end
-redis.call('DEL', KEYS[1])
-if ARGV[2] ~= '0' then
-  redis.call('DEL', KEYS[2])
-  redis.call('RPUSH', KEYS[2], '1')
-  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+if ARGV[2] == '0' then
+  return redis.call('DEL', KEYS[1])
 end
+redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('RPUSH', KEYS[2], '1')
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1
