@@ -25,6 +25,12 @@ var (
 	ErrBroken = errors.New("the guarded transaction is broken")
 )
 
+// releasedError is ErrReleased with a name. Its text is made when somebody reads it, and mostly nobody does.
+type releasedError string
+
+func (name releasedError) Error() string { return fmt.Sprintf("lock %q: %v", string(name), ErrReleased) }
+func (name releasedError) Unwrap() error { return ErrReleased }
+
 // A HeldError says who holds a lock.
 type HeldError struct {
 	Name   string

@@ -54,7 +54,7 @@ func (h *Held) Release() error {
 	}
 	h.released = true
 	lost := h.check()
-	h.end(fmt.Errorf("lock %q: %w", h.claim.name, ErrReleased))
+	h.end(releasedError(h.claim.name))
 	ctx, cancel := context.WithTimeout(context.Background(), h.locker.config.Timeout)
 	defer cancel()
 	was, err := h.locker.service.release(ctx, h.claim)
