@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -76,7 +77,9 @@ func (h *Held) end(why error) {
 	h.once.Do(func() {
 		close(h.over)
 		h.locker.counts.ended(h)
-		h.locker.remove(h)
+		if kept := h.locker.remove(h); !kept && errors.Is(why, ErrLost) {
+			h.locker.launch(h.lapse)
+		}
 	})
 }
 

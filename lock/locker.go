@@ -89,10 +89,13 @@ func (l *Locker) keepAll() {
 	}
 }
 
-func (l *Locker) remove(h *Held) {
+// remove forgets a lock that has ended, and reports whether it was kept.
+func (l *Locker) remove(h *Held) (kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	kept = l.held[h]
 	delete(l.held, h)
+	return kept
 }
 
 // Close ends the contexts of locks that are held, and waits for what is under way: for MintWait and a few seconds at most.

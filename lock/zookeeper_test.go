@@ -290,6 +290,18 @@ func TestZooKeeperStubbornSection(t *testing.T) {
 	wantError(t, "the section", err, lock.ErrLost)
 }
 
+// A holder that is found to be frozen right after it got the lock loses it as well: it was not extended yet.
+func TestZooKeeperFrozenAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newZooWorld(t)
+	l := w.warm(w.locker(lock.Config{Margin: time.Millisecond}))
+	held := w.acquire(l, "a")
+	wantError(t, "the lock", lock.Expire(held), lock.ErrLost)
+	next := w.acquire(w.locker(lock.Config{}), "a")
+	wantError(t, "its release", held.Release(), lock.ErrLost)
+	must(t, next.Release())
+}
+
 // Names are data: none becomes a path, and each is another lock.
 func TestZooKeeperNames(t *testing.T) {
 	t.Parallel()
