@@ -161,7 +161,7 @@ func (h *history) String() string {
 		for len(lines) <= op.ClientId {
 			lines = append(lines, fmt.Sprintf("client %d ", len(lines)+1))
 		}
-		const step = 5 // columns between two events
+		const step = 4 // columns between two events
 		text := fmt.Sprintf("read %d", op.Output)
 		if in := op.Input.(request); in.swap {
 			text = fmt.Sprintf("%d→%d", op.Output, in.put)
@@ -188,7 +188,7 @@ func histories(t *testing.T, n int, bare bool) (wrong []*history, lost int) {
 			h := &history{world: w, name: fmt.Sprint(n, "-", i), lockers: lockers, bare: bare}
 			batch[i] = h
 			w.sql("INSERT INTO counters VALUES (?, 0) ON DUPLICATE KEY UPDATE n = 0", h.name)
-			group.Go(func() { h.play(4, 6) })
+			group.Go(func() { h.play(3, 4) })
 		}
 		group.Wait()
 		for _, h := range batch {
