@@ -9,6 +9,8 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/unstale/unstale/internal/port"
 )
 
 // A Link is a network connection that can be disturbed. Not safe for concurrent use.
@@ -17,15 +19,24 @@ type Link struct {
 	listen string
 }
 
+// mostPorts is how many ports are tried, since others may take one after it was found free.
+const mostPorts = 5
+
 // New starts a link to an address, such as 127.0.0.1:6379. The caller must Close it.
 func New(name, upstream string) (*Link, error) {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l := &Link{proxy: toxiproxy.NewProxy(server, name, "127.0.0.1:0", upstream)}
-	if err := l.proxy.Start(); err != nil {
-		return nil, fmt.Errorf("start link %s: %w", name, err)
+	var err error
+	for range mostPorts {
+		var free int
+		if free, err = port.Free(); err != nil {
+			break
+		}
+		l := &Link{proxy: toxiproxy.NewProxy(server, name, port.Address(free), upstream), listen: port.Address(free)}
+		if err = l.proxy.Start(); err == nil {
+			return l, nil
+		}
 	}
-	l.listen = l.proxy.Listen // stays the same over restarts
-	return l, nil
+	return nil, fmt.Errorf("start link %s: %w", name, err)
 }
 
 // Addr is where clients connect. It stays the same.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/port"
 )
 
 // MySQLOptions says how to start a MySQL or MariaDB server.
@@ -50,7 +52,7 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MySQL{&Server{program: program, folder: folder, ports: freePort}}
+	m := &MySQL{&Server{program: program, folder: folder, ports: port.Free}}
 	m.Server.command = func() *exec.Cmd { return program.command(m.args(o.Args)...) }
 	m.probe = m.ask
 	if err = copyFolder(template, folder.join("data")); err == nil {

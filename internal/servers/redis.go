@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/port"
 )
 
 // RedisOptions says how to start a Redis server.
@@ -43,7 +45,7 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 			return nil, err
 		}
 	}
-	return startRedis(ctx, program, o, freePort)
+	return startRedis(ctx, program, o, port.Free)
 }
 
 func startRedis(ctx context.Context, program *Program, o RedisOptions, ports func() (int, error)) (*Redis, error) {

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/unstale/unstale/internal/port"
 )
 
 const (
@@ -38,7 +40,7 @@ type Server struct {
 }
 
 // Addr is the TCP address, such as 127.0.0.1:24017. It stays the same over restarts.
-func (s *Server) Addr() string { return address(s.port) }
+func (s *Server) Addr() string { return port.Address(s.port) }
 
 // Port is the TCP port.
 func (s *Server) Port() int { return s.port }
@@ -192,7 +194,7 @@ func (s *Server) run(ctx context.Context) error {
 
 // lostPort reports whether the latest run ended because somebody else has the port.
 func (s *Server) lostPort() bool {
-	return s.child != nil && !s.child.alive() && portTaken(s.port)
+	return s.child != nil && !s.child.alive() && port.Taken(s.port)
 }
 
 // pause waits for d, or returns why ctx ended.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/unstale/unstale/internal/port"
 )
 
 func TestFirstStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
@@ -26,7 +28,7 @@ func TestFirstStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
 		if tries == 1 {
 			return taken.Addr().(*net.TCPAddr).Port, nil
 		}
-		return freePort()
+		return port.Free()
 	})
 	if err != nil {
 		t.Fatal(err)

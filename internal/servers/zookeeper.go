@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/unstale/unstale/internal/port"
 )
 
 // ZooKeeperOptions says how to start ZooKeeper servers.
@@ -96,7 +98,7 @@ func newZooKeeper(program *Program, o ZooKeeperOptions) (*ZooKeeper, error) {
 		z.Nodes = append(z.Nodes, n)
 		var ports [3]int
 		for p := range ports {
-			if ports[p], err = freePort(); err != nil {
+			if ports[p], err = port.Free(); err != nil {
 				_ = z.Close()
 				return nil, err
 			}
@@ -174,7 +176,7 @@ func (z *ZooKeeper) each(do func(*ZooKeeperNode) error) error {
 // lostPort reports whether somebody else has a port of a closed ensemble.
 func (z *ZooKeeper) lostPort() bool {
 	for _, n := range z.Nodes {
-		if portTaken(n.port) || portTaken(n.peers) || portTaken(n.election) {
+		if port.Taken(n.port) || port.Taken(n.peers) || port.Taken(n.election) {
 			return true
 		}
 	}

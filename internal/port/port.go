@@ -1,0 +1,40 @@
+// Package port finds ports for servers and links of tests, which come back on the one they had.
+package port
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Ports are taken from below the range that the kernel hands out to outgoing connections, so that what is stopped and started
+// again finds its own port still free.
+const (
+	first = 20000
+	last  = 31999
+)
+
+// Free returns a port that nobody listens on now. Somebody may take it before the caller does: see Taken.
+func Free() (int, error) {
+	for range 200 {
+		port := first + rand.IntN(last-first+1)
+		if !Taken(port) {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("find a free port: none in 200 tries between %d and %d", first, last)
+}
+
+// Taken reports whether somebody listens on the port.
+func Taken(port int) bool {
+	l, err := net.Listen("tcp4", Address(port))
+	if err != nil {
+		return true
+	}
+	_ = l.Close()
+	return false
+}
+
+// Address is where this machine reaches the port.
+func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
