@@ -28,7 +28,9 @@ var (
 // releasedError is ErrReleased with a name. Its text is made when somebody reads it, and mostly nobody does.
 type releasedError string
 
-func (name releasedError) Error() string { return fmt.Sprintf("lock %q: %v", string(name), ErrReleased) }
+func (name releasedError) Error() string {
+	return fmt.Sprintf("lock %q: %v", string(name), ErrReleased)
+}
 func (name releasedError) Unwrap() error { return ErrReleased }
 
 // A HeldError says who holds a lock.

@@ -54,7 +54,7 @@ func (r Redlock) open(config Config, launch func(func()) bool) (service, error) 
 		return nil, fmt.Errorf("Redlock.Clients has %d: it must have an odd number, and three at least, since one more than an odd number tolerates no more outages", n)
 	}
 	if least := drift(config.TTL); config.Margin < least {
-		return nil, fmt.Errorf("Margin is %v: Redlock needs %v at least, a hundredth of TTL and 2ms, for clocks that run at different rates", config.Margin, least)
+		return nil, fmt.Errorf("the Margin is %v: Redlock needs %v at least, a hundredth of TTL and 2ms, for clocks that run at different rates", config.Margin, least)
 	}
 	s := &redlockService{config: config, launch: launch, silent: make([]bool, len(r.Clients)), asked: map[token][]chan struct{}{}}
 	addrs := map[string]int{}
