@@ -13,12 +13,15 @@ import (
 //go:embed preload/clock.c
 var source []byte
 
-// Library builds the library in dir, with cc or what the variable CC names, and returns what a C program needs in its
+// Library builds the library in dir, with what the variable CC names, gcc or cc, and returns what a C program needs in its
 // environment beside Env of a File.
 func Library(dir string) (env string, err error) {
 	compiler := os.Getenv("CC")
 	if compiler == "" {
-		compiler = "cc"
+		compiler = "gcc"
+		if _, err := exec.LookPath(compiler); err != nil {
+			compiler = "cc"
+		}
 	}
 	file := filepath.Join(dir, "clock.so")
 	cmd := exec.Command(compiler, "-O2", "-shared", "-fPIC", "-o", file, "-x", "c", "-")
