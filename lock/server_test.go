@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
@@ -21,5 +23,11 @@ func TestCheckServer(t *testing.T) {
 			t.Errorf("%v, wanted %q", err, want)
 		}
 	}
-	must(t, check(testenv.OwnRedis(t, "--appendonly", "yes", "--dir", t.TempDir()).Addr()))
+	good := func() string { return testenv.OwnRedis(t, "--appendonly", "yes", "--dir", t.TempDir()).Addr() }
+	must(t, check(good()))
+	three := lock.Redlock{Clients: []*redis.Client{clientOf(t, good()), clientOf(t, testenv.OwnRedis(t).Addr()), clientOf(t, good())}}
+	err = w.locker(lock.Config{Backend: three}).CheckServer(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "lock: Redlock.Clients[1]: ") || strings.Count(err.Error(), "appendonly") != 1 {
+		t.Errorf("of three: %v", err)
+	}
 }
