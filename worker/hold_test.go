@@ -48,7 +48,7 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, holdMap)
 	r := w.worker(worker.Config{})
-	c, err := cache.New(cache.Config{Redis: w.redis})
+	c, err := cache.New(cache.Config{Redis: w.redis, Timeout: 5 * time.Second}) // within less, a busy Redis may not store
 	if err != nil {
 		t.Fatal(err)
 	}
