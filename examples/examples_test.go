@@ -16,10 +16,10 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// GORM never ends what keeps its prepared statements.
+// GORM never ends what keeps its prepared statements, nor scs what cleans up the store that it has before it is given one.
 func TestMain(m *testing.M) {
 	outbox.SetTracer(traceparent)
-	testenv.Main(m, "gorm.io/gorm/internal/lru.NewLRU[...].func1")
+	testenv.Main(m, "gorm.io/gorm/internal/lru.NewLRU[...].func1", "github.com/alexedwards/scs/v2/memstore.(*MemStore).startCleanup")
 }
 
 // A transaction is one that a library has begun. change sets the price of product 42 to 4490 and enqueues it.

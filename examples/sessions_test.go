@@ -1,0 +1,200 @@
+package examples
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alexedwards/scs/goredisstore"
+	"github.com/alexedwards/scs/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// A sessionShop answers requests, each of which is a browser's with one cookie or none.
+type sessionShop struct {
+	t             *testing.T
+	server        *servers.Redis
+	state, admin  *redis.Client
+	handler       http.Handler
+	begun, finish chan struct{} // a slow request has read its session, and may store it
+}
+
+// newSessionShop has a Redis with settings, and the account of docs/web-sessions.md.
+func newSessionShop(t *testing.T, settings ...string) *sessionShop {
+	t.Helper()
+	page, err := os.ReadFile("../docs/web-sessions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := regexp.MustCompile(`(?m)^ACL SETUSER shop_sessions on >change-me-9 (.*)$`).FindStringSubmatch(string(page))
+	if rules == nil {
+		t.Fatal("the page has no account")
+	}
+	settings = append(settings, "--user", "shop_sessions", "on", ">secret")
+	s := &sessionShop{t: t, server: testenv.OwnRedis(t, append(settings, strings.Fields(rules[1])...)...), begun: make(chan struct{}), finish: make(chan struct{})}
+	s.state = redis.NewClient(&redis.Options{Addr: s.server.Addr(), Username: "shop_sessions", Password: "secret", ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute})
+	s.admin = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
+	t.Cleanup(func() { _, _ = s.state.Close(), s.admin.Close() })
+	s.serve(NewSessions(s.state))
+	return s
+}
+
+func (s *sessionShop) serve(sessions *scs.SessionManager) {
+	answer := func(do func(r *http.Request) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if err := do(r); err != nil {
+				s.t.Error(err)
+			}
+			fmt.Fprint(w, sessions.GetString(r.Context(), "account"))
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/login", answer(func(r *http.Request) error { return logIn(r.Context(), sessions, "ada") }))
+	mux.Handle("/logout", answer(func(r *http.Request) error { return logOut(r.Context(), sessions) }))
+	mux.Handle("/account", answer(func(*http.Request) error { return nil }))
+	mux.Handle("/browse", answer(func(r *http.Request) error {
+		sessions.Put(r.Context(), "seen", 42)
+		return nil
+	}))
+	mux.Handle("/slow", answer(func(*http.Request) error {
+		s.begun <- struct{}{}
+		<-s.finish
+		return nil
+	}))
+	s.handler = sessions.LoadAndSave(mux)
+}
+
+// visit returns whose session it is, and the browser's cookie after it.
+func (s *sessionShop) visit(path, cookie string) (account, after string) {
+	s.t.Helper()
+	w := s.answer(path, cookie)
+	if w.Code != http.StatusOK {
+		s.t.Errorf("%s: %d, %s", path, w.Code, w.Body)
+	}
+	for _, c := range w.Result().Cookies() {
+		if cookie = c.Value; !c.Secure || !c.HttpOnly || c.Path != "/" {
+			s.t.Errorf("%s", c)
+		}
+	}
+	return w.Body.String(), cookie
+}
+
+func (s *sessionShop) answer(path, cookie string) *httptest.ResponseRecorder {
+	r, w := httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), httptest.NewRecorder()
+	if cookie != "" {
+		r.AddCookie(&http.Cookie{Name: "__Host-session", Value: cookie})
+	}
+	s.handler.ServeHTTP(w, r)
+	return w
+}
+
+// wantAccount wants a cookie to be good for an account's session, or for none.
+func (s *sessionShop) wantAccount(cookie, account string) {
+	s.t.Helper()
+	if got, _ := s.visit("/account", cookie); got != account {
+		s.t.Errorf("the session is of %q, wanted %q", got, account)
+	}
+}
+
+// A login makes a cookie that nobody has known before. A logout ends the session, also for a request that has read it before.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	s := newSessionShop(t)
+	_, before := s.visit("/browse", "")
+	_, cookie := s.visit("/login", before)
+	if before == "" || cookie == before {
+		t.Errorf("a login keeps the cookie %q", before)
+	}
+	s.wantAccount(cookie, "ada")
+	s.wantAccount(before, "")
+	if names := s.admin.Keys(t.Context(), "*").Val(); len(names) != 2 || strings.Contains(fmt.Sprint(names), cookie) {
+		t.Errorf("in Redis there are %q for the cookies %q and %q", names, before, cookie)
+	}
+	s.logOutBeside(cookie)
+	s.wantAccount(cookie, "")
+	for _, name := range s.admin.Keys(t.Context(), "*").Val() {
+		if left := s.admin.TTL(t.Context(), name).Val(); left <= 0 || left > time.Hour {
+			t.Errorf("%s is kept for %s", name, left)
+		}
+	}
+}
+
+// With the store that scs has for go-redis a request that goes on while its session ends brings it back, and one that outlives
+// it keeps it for ever, as the page says.
+func TestRequestsThatGoOn(t *testing.T) {
+	t.Parallel()
+	s := newSessionShop(t)
+	plain := goredisstore.NewWithPrefix(s.admin, sessionPrefix) // which needs more rights
+	theirs := NewSessions(s.admin)
+	theirs.Store = plain
+	s.serve(theirs)
+	_, cookie := s.visit("/login", "")
+	s.logOutBeside(cookie)
+	s.wantAccount(cookie, "ada")
+
+	for name, store := range map[string]scs.CtxStore{"theirs": plain, "ours": sessionStore{s.state}} {
+		if err := store.CommitCtx(t.Context(), name, []byte("x"), time.Now().Add(-time.Second)); err != nil {
+			t.Error(err)
+		}
+		_, found, err := store.FindCtx(t.Context(), name)
+		left := s.admin.TTL(t.Context(), sessionPrefix+name).Val()
+		if err != nil || found != (name == "theirs") || (left == -1) != found {
+			t.Errorf("%s: found %t, kept for %s, %v", name, found, left, err)
+		}
+	}
+}
+
+// Redis is killed: with the settings of the page it knows who is logged in and who has logged out, and without a file it does not.
+func TestSessionsOutliveRedis(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		settings []string
+		account  string
+	}{
+		{[]string{"--appendonly", "yes", "--appendfsync", "always"}, "ada"},
+		{nil, ""},
+	} {
+		s := newSessionShop(t, c.settings...)
+		_, in := s.visit("/login", "")
+		_, out := s.visit("/login", "")
+		s.visit("/logout", out)
+		if err := s.server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if with, without := s.answer("/account", in).Code, s.answer("/account", "").Code; with != 500 || without != 200 {
+			t.Errorf("while Redis is away the answers are %d with a cookie and %d without", with, without)
+		}
+		if err := s.server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.wantAccount(in, c.account)
+		s.wantAccount(out, "")
+	}
+}
+
+// logOutBeside ends a session while a slow request goes on that has read it before.
+func (s *sessionShop) logOutBeside(cookie string) {
+	s.t.Helper()
+	slow := make(chan string)
+	go func() {
+		account, _ := s.visit("/slow", cookie)
+		slow <- account
+	}()
+	<-s.begun
+	if _, after := s.visit("/logout", cookie); after != "" {
+		s.t.Errorf("the browser keeps the cookie %q", after)
+	}
+	s.wantAccount(cookie, "")
+	s.finish <- struct{}{}
+	if account := <-slow; account != "ada" {
+		s.t.Errorf("the slow request is of %q", account)
+	}
+}
