@@ -44,7 +44,7 @@ func TestUsage(t *testing.T) {
 		{"nope"}, {"--nope"}, {"run", "x"}, {"run", "--batch-rows", "0"}, {"run"}, {"migrate", "sideways"}, {"enqueue", "product"}, {"trace"}, {"trace", "x"}, {"trace", "0"},
 		{"map", "check"}, {"map", "nope"}, {"run", "--redis-url", "http://x", "--mysql-dsn", "u@/d"}, {"run", "--log-format", "xml"},
 		{"run", "--redis-url", "redis://x", "--redis-db-cache", "1", "--redis-db-state", "1"},
-		{"enqueue", "product", "1", "--at", "tomorrow", "--mysql-dsn", "u@/d"}, {"run", "--idle-interval", "5"}, {"doctor", "--check", "nothing"}, {"doctor", "--definer", "@"}, {"doctor", "--audit-redis-url", "http://x"},
+		{"enqueue", "product", "1", "--at", "tomorrow", "--mysql-dsn", "u@/d"}, {"run", "--idle-interval", "5"}, {"doctor", "--check", "nothing"}, {"doctor", "--definer", "@"}, {"doctor", "--audit-redis-url", "http://x"}, {"doctor", "--redis-url-state", "http://x"},
 	} {
 		if r := call(t, nil, args...); r.code != exitUsage || !strings.Contains(r.err, "--help") {
 			t.Errorf("%q: %+v", args, r)

@@ -28,6 +28,7 @@ type doctorCommand struct {
 	redis      redisFlags
 	auditMySQL string
 	auditRedis string
+	state      string
 	mapFile    string
 	wake       string
 	wait       int
@@ -53,7 +54,7 @@ What it could not see is unknown, and never ok.
 
 With the worker's own flags it tries every right that a worker needs, on no row and on made-up
 names, and compares settings, tables, map and clocks. With accounts for an audit it looks at the
-servers themselves:
+servers themselves, and with --redis-url-state at the Redis of sessions, limits and locks:
 
 ` + indented(auditHelp) + `
 With --keys it reviews the keys of the cache instead, by one scan that takes no more than a quarter of
@@ -97,6 +98,8 @@ MariaDB:
   GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%';
 Redis:
   ACL SETUSER unstale_audit on >change-me-7 -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:*
+Redis of sessions, limits and locks:
+  ACL SETUSER unstale_state on >change-me-10 -@all +ping +select +info +scan +pubsub|numsub
 `
 
 func indented(text string) string {
@@ -110,6 +113,7 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	d.redis.add(flags)
 	flags.StringVar(&d.auditMySQL, "audit-mysql-dsn", "", "MySQL by an account that may look at the server")
 	flags.StringVar(&d.auditRedis, "audit-redis-url", "", "Redis by an account that may look at the server")
+	flags.StringVar(&d.state, "redis-url-state", "", "Redis of sessions, limits and locks, by an account that may look at it")
 	flags.StringVar(&d.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&d.wake, "wake-channel", c.WakeChannel, "channel of wake-up hints; - if workers hear none")
 	flags.IntVar(&d.wait, "redis-wait", c.RedisWait, "as workers have it: replicas that must have acknowledged a batch")
@@ -162,7 +166,7 @@ func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, 
 				err = errors.Join(err, s.Close())
 			}
 		}
-		for _, k := range []*keyspace.Keyspace{e.Redis, e.AuditRedis} {
+		for _, k := range []*keyspace.Keyspace{e.Redis, e.AuditRedis, e.State} {
 			if k != nil {
 				err = errors.Join(err, k.Close())
 			}
@@ -196,6 +200,13 @@ func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, 
 	if d.auditRedis != "" {
 		if e.AuditRedis, _, err = d.openRedis(d.auditRedis); err != nil {
 			return e, closeAll, flagged("--audit-redis-url", err)
+		}
+	}
+	if d.state != "" {
+		apart := *d
+		apart.redis.cache, apart.redis.state = unsetDB, unsetDB // which are databases of the cache's
+		if e.State, _, err = apart.openRedis(d.state); err != nil {
+			return e, closeAll, flagged("--redis-url-state", err)
 		}
 	}
 	e.Map, e.MapError = loadMap(p, d.mapFile)

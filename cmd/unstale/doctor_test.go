@@ -55,6 +55,11 @@ func TestDoctor(t *testing.T) {
 	}
 
 	vars["UNSTALE_AUDIT_MYSQL_DSN"], vars["UNSTALE_AUDIT_REDIS_URL"] = auditAccounts(t, env, server)
+	vars["REDIS_URL_STATE"] = stateAccount(t)
+	for _, db := range []string{"-1", "0"} { // of the cache's server, which has nothing to do with the other one
+		want(exitDone, "0 critical, 0 warnings, 0 unknown, 2 ok\n", "", "--check", "reach", "--check", "state", "--redis-db-cache", "1", "--redis-db-state", db)
+	}
+	want(exitWarning, "is the cache's", "there are warnings", "--check", "state", "--redis-url-state", server.URL())
 	var told struct {
 		Worst    doctor.Severity
 		Counts   map[doctor.Severity]int
@@ -111,6 +116,18 @@ func TestDoctorOfFrozenWorker(t *testing.T) {
 	}
 	r.signal(syscall.SIGCONT)
 	r.until("all is well again", well)
+}
+
+// stateAccount makes an instance for state with the account of doctor's help, and returns where it is.
+func stateAccount(t *testing.T) string {
+	t.Helper()
+	_, rules, found := strings.Cut(auditHelp, "ACL SETUSER unstale_state ")
+	page, err := os.ReadFile("../../docs/doctor.md")
+	if !found || err != nil || !strings.Contains(string(page), "\nACL SETUSER unstale_state "+rules) {
+		t.Fatalf("doctor's help has the account %q, docs/doctor.md another one or none: %v", rules, err)
+	}
+	server := testenv.OwnRedis(t, append([]string{"--appendonly", "yes", "--user", "unstale_state"}, strings.Fields(rules)...)...)
+	return fmt.Sprintf("redis://unstale_state:change-me-10@%s/0", server.Addr())
 }
 
 // auditAccounts makes the accounts as doctor's help says, and returns where they lead.

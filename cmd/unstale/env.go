@@ -12,7 +12,7 @@ import (
 // prefix UNSTALE_, so that a variable called MAP or LISTEN of somebody else does not reach us.
 func envName(flag string) string {
 	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	if strings.HasPrefix(name, "MYSQL_") || name == "REDIS_URL" || name == "REDIS_TLS" || strings.HasPrefix(name, "REDIS_DB_") {
+	if strings.HasPrefix(name, "MYSQL_") || name == "REDIS_TLS" || strings.HasPrefix(name, "REDIS_URL") || strings.HasPrefix(name, "REDIS_DB_") {
 		return name
 	}
 	return "UNSTALE_" + name

@@ -44,6 +44,7 @@ var Checks = []Check{
 	{"redis-slowlog", "what was slow in Redis lately", []need{auditRedis}, redisSlowLog},
 	{"redis-replication", "how far replicas of Redis are behind", []need{auditRedis}, redisReplication},
 	{"redis-state", "whether durable data share the cache's Redis", []need{auditRedis}, redisState},
+	{"state", "whether the Redis of sessions, limits and locks keeps them", []need{aState}, stateKept},
 }
 
 // Examine makes the checks with the given names, or all, one after the other, and returns what they found: one finding each

@@ -23,7 +23,7 @@ type fault struct {
 	check    string
 	says     string // in the finding
 	severity doctor.Severity
-	account  string // that finds it: worker or audit
+	account  string // that finds it: worker, audit or state
 	plant    func(w *ward)
 	cure     bool // heal by the finding's own cure
 	heal     func(w *ward)
@@ -60,6 +60,10 @@ var drill = []fault{
 		onMySQL("CREATE TRIGGER shop.mine BEFORE INSERT ON shop.cache_outbox_delayed FOR EACH ROW SET NEW.trace = 'mine'"), false, onMySQL("DROP TRIGGER shop.mine")},
 	{"the wrong database of Redis", "beacon", "has never heard of the workers", doctor.Critical, "worker", (*ward).wrongRedis, false, (*ward).rightRedis},
 	{"data beside the cache", "redis-state", "db7 (keys=1)", doctor.Warning, "audit", func(w *ward) { w.set(7, "session:1") }, false, func(w *ward) { w.flush(7) }},
+	{"state that may be evicted", "state", "may evict what must stay", doctor.Warning, "state", onState("config set maxmemory-policy allkeys-lru"), false, onState("config set maxmemory-policy noeviction")},
+	{"state that a restart forgets", "state", "forgets what must stay", doctor.Warning, "state", onState("config set appendonly no"), false, onState("config set appendonly yes")},
+	{"state in the cache's Redis", "state", "is that of a server of the cache", doctor.Warning, "audit", (*ward).stateInCache, false, func(w *ward) { w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0) }},
+	{"state that is away", "reach", "the Redis of sessions, limits and locks does not answer", doctor.Warning, "state", (*ward).killState, false, (*ward).restartState},
 	{"a worker that may do too much in Redis", "redis-excess", "FLUSHALL", doctor.Warning, "audit", onRedis("acl setuser unstale +flushall"), false, onRedis("acl setuser unstale -flushall")},
 	{"a worker that may do too much in MySQL", "mysql-excess", "DROP", doctor.Warning, "worker", onMySQL("GRANT DROP ON shop.* TO 'unstale'@'%'"), false, onMySQL("REVOKE DROP ON shop.* FROM 'unstale'@'%'")},
 	{"a slow command", "redis-slowlog", "the slowest DEBUG", doctor.Warning, "audit", (*ward).beSlow, false, onRedis("slowlog reset")},
@@ -78,6 +82,7 @@ var drill = []fault{
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
+	w.withState()
 	testHealthy(w)
 	w.withAudit()
 	testCuts(w)
@@ -98,7 +103,7 @@ func TestDrill(t *testing.T) {
 		}
 		f.plant(w)
 		mysql, redis := w.exam.AuditMySQL, w.exam.AuditRedis
-		if f.account == "worker" {
+		if f.account != "audit" {
 			w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
 		}
 		got := find(w.examine(f.check), f.check, f.says)
@@ -319,6 +324,22 @@ func (w *ward) wrongRedis() {
 }
 
 func (w *ward) rightRedis() { w.exam.Redis = w.keys(worker, 0) }
+
+// stateInCache keeps state in another database of the cache's server.
+func (w *ward) stateInCache() {
+	w.t.Helper()
+	w.acl("unstale_state", "reset on >secret -@all +ping +select +info +scan +pubsub|numsub")
+	w.exam.State = w.keys("unstale_state", 5)
+}
+
+func (w *ward) killState() { _ = w.state.Kill() } // its error is always nil
+
+func (w *ward) restartState() {
+	w.t.Helper()
+	if err := w.state.Restart(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
 
 func (w *ward) set(db int, key string) {
 	w.t.Helper()

@@ -19,11 +19,12 @@ type Exam struct {
 	Redis      *keyspace.Keyspace // by the worker's account
 	AuditMySQL *store.Store
 	AuditRedis *keyspace.Keyspace
+	State      *keyspace.Keyspace // of sessions, limits and locks, by an account that may look at it
 	Map        *invalidation.Map
 	MapError   error // why there is none
 
 	RedisUser string          // of the worker's account
-	StateDB   int             // of sessions, limits and locks; negative: not known
+	StateDB   int             // of sessions, limits and locks in the cache's Redis; negative: not known
 	Wake      string          // channel of hints; "": none
 	Wait      bool            // --redis-wait is used
 	Definer   capture.Account // of triggers; none: not known
@@ -45,6 +46,7 @@ const (
 	aMap       need = "a map"
 	auditMySQL need = "an account to audit MySQL"
 	auditRedis need = "an account to audit Redis"
+	aState     need = "the Redis of sessions, limits and locks"
 )
 
 const (
@@ -60,13 +62,14 @@ const Needs = "it needs "
 // flags are how to give what is needed.
 var flags = map[need]string{
 	aMySQL: "give --mysql-dsn", aRedis: "give --redis-url", aMap: "give --map", auditMySQL: notGivenSQL, auditRedis: notGivenRed,
+	aState: "give --redis-url-state, if there is one; 'unstale doctor --help' prints the account",
 }
 
 var errNotGiven = errors.New("not given")
 
 // reach asks whatever was given whether it answers.
 func (e *Exam) reach(ctx context.Context) {
-	e.reached = map[need]error{aMySQL: errNotGiven, aRedis: errNotGiven, aMap: errNotGiven, auditMySQL: errNotGiven, auditRedis: errNotGiven}
+	e.reached = map[need]error{aMySQL: errNotGiven, aRedis: errNotGiven, aMap: errNotGiven, auditMySQL: errNotGiven, auditRedis: errNotGiven, aState: errNotGiven}
 	try := func(n need, ping func(context.Context) error) {
 		limited, cancel := context.WithTimeout(ctx, reachLimit)
 		defer cancel()
@@ -94,6 +97,9 @@ func (e *Exam) reach(ctx context.Context) {
 	if e.Redis != nil {
 		tryRedis(aRedis, e.Redis)
 	}
+	if e.State != nil {
+		tryRedis(aState, e.State)
+	}
 	if e.AuditMySQL != nil {
 		try(auditMySQL, e.AuditMySQL.Ping)
 	}
@@ -103,6 +109,11 @@ func (e *Exam) reach(ctx context.Context) {
 	if e.Map != nil || e.MapError != nil {
 		e.reached[aMap] = e.MapError
 	}
+}
+
+// redis is one of the Redis.
+func (e *Exam) redis(n need) *keyspace.Keyspace {
+	return map[need]*keyspace.Keyspace{aRedis: e.Redis, auditRedis: e.AuditRedis, aState: e.State}[n]
 }
 
 // lacks is why a check cannot be made, or nil, and the cure.

@@ -44,6 +44,7 @@ type ward struct {
 	t     testing.TB
 	db    *testenv.Database // by an administrator
 	redis *servers.Redis
+	state *servers.Redis // of sessions, limits and locks; nil: none
 	admin *redis.Client
 	exam  doctor.Exam
 
@@ -169,6 +170,29 @@ func (w *ward) useMap(src string) {
 func (w *ward) withAudit() *ward {
 	w.exam.AuditMySQL, w.exam.AuditRedis = w.mysql(audit, "shop"), w.keys(audit, 0)
 	return w
+}
+
+// withState gives the exam the Redis of sessions, limits and locks, by the account of docs/doctor.md.
+func (w *ward) withState() {
+	w.t.Helper()
+	w.state = testenv.OwnRedis(w.t, "--appendonly", "yes", "--user", "unstale_state", "on", ">secret", "-@all", "+ping", "+select", "+info", "+scan", "+pubsub|numsub")
+	w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0)
+}
+
+// onState runs a command there as an administrator.
+func onState(command string) func(*ward) {
+	return func(w *ward) {
+		w.t.Helper()
+		admin := redis.NewClient(&redis.Options{Addr: w.state.Addr()})
+		defer admin.Close()
+		var args []any
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		if err := admin.Do(w.t.Context(), args...).Err(); err != nil {
+			w.t.Fatalf("%s: %v", command, err)
+		}
+	}
 }
 
 // examine returns the findings of some checks, or of all.

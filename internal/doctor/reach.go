@@ -15,13 +15,16 @@ import (
 // reach says what of the given does not answer.
 func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 	answered := []string{}
-	for _, n := range []need{aMySQL, aRedis, aMap, auditMySQL, auditRedis} {
+	for _, n := range []need{aMySQL, aRedis, aMap, auditMySQL, auditRedis, aState} {
 		for _, addr := range slices.Sorted(maps.Keys(e.away[n])) {
-			severity := Critical
-			if n == auditRedis {
+			severity, after := Critical, ", and rows with keys there wait"
+			switch n {
+			case auditRedis:
 				severity = Warning
+			case aState:
+				severity, after = Warning, ""
 			}
-			all = append(all, found(severity, string(n)+": a master of the Cluster does not answer, and rows with keys there wait", addr+": "+e.away[n][addr].Error(),
+			all = append(all, found(severity, string(n)+": a master of the Cluster does not answer"+after, addr+": "+e.away[n][addr].Error(),
 				"bring it back, or have a replica take over"))
 		}
 		switch err := e.reached[n]; {
@@ -32,7 +35,7 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 			all = append(all, mapFinding(err))
 		default:
 			severity := Critical
-			if n == auditMySQL || n == auditRedis {
+			if n == auditMySQL || n == auditRedis || n == aState {
 				severity = Warning
 			}
 			all = append(all, found(severity, string(n)+" does not answer", err.Error(), reachCure(err)))

@@ -80,11 +80,7 @@ func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sectio
 
 // onMasters looks at each master of a Redis. Of one that does not answer nothing is known.
 func onMasters(ctx context.Context, e *Exam, n need, look func(c *redis.Client, addr string) ([]Finding, error)) (all []Finding, err error) {
-	on := e.Redis
-	if n == auditRedis {
-		on = e.AuditRedis
-	}
-	err = on.EachMaster(ctx, func(c *redis.Client) error {
+	err = e.redis(n).EachMaster(ctx, func(c *redis.Client) error {
 		addr := c.Options().Addr
 		if addr == "FailoverClient" { // the client library's word
 			addr = "Sentinel's master"

@@ -1,6 +1,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,76 +27,113 @@ const (
 // StateRights are what CheckState needs to be allowed to do.
 const StateRights = "+info +scan +pubsub|numsub"
 
+// A StateFault is one thing that speaks against keeping state at a server, or, with Err, something that could not be found out.
+type StateFault struct {
+	Address string
+	Says    string // after the address, as "forgets what must stay when it restarts"
+	Seen    string
+	Cure    string
+	Err     error
+}
+
+func (f *StateFault) Error() string {
+	switch {
+	case f.Err == nil:
+		return f.Address + " " + f.Says + " (" + f.Seen + "): " + f.Cure
+	case f.Cure != "":
+		return "whether " + f.Address + " is fit to keep state is not known (" + f.Cure + "): " + f.Err.Error()
+	}
+	return "whether " + f.Address + " is fit to keep state is not known: " + f.Err.Error()
+}
+
+func (f *StateFault) Unwrap() error { return f.Err }
+
 // CheckState returns what is wrong with a place for what must not vanish, such as locks and counters: an instance that may evict it, that
 // forgets it at a restart, or that is the cache's, as far as that can be told. In Cluster it asks every master.
 func CheckState(ctx context.Context, client redis.UniversalClient) error {
 	var mu sync.Mutex
 	var faults []error
 	ask := func(ctx context.Context, node *redis.Client) error {
-		found := checkNode(ctx, node)
+		found := StateFaults(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
-		faults = append(faults, found...)
+		for _, f := range found {
+			faults = append(faults, f)
+		}
 		return nil
 	}
 	switch client := client.(type) {
 	case *redis.ClusterClient:
 		if err := client.ForEachMaster(ctx, ask); err != nil {
-			faults = append(faults, fmt.Errorf("whether Redis is fit to keep state is not known: %w", err))
+			faults = append(faults, &StateFault{Address: "Redis", Err: err})
 		}
 	case *redis.Client:
 		_ = ask(ctx, client) // it keeps what it finds
 	default:
-		return fmt.Errorf("whether Redis is fit to keep state is not known: a %T cannot be asked", client)
+		return &StateFault{Address: "Redis", Err: fmt.Errorf("a %T cannot be asked", client)}
 	}
 	return errors.Join(faults...)
 }
 
-func checkNode(ctx context.Context, node *redis.Client) []error {
+// StateFaults returns what is wrong with one server. Workers may listen to other channels than the default.
+func StateFaults(ctx context.Context, node *redis.Client, channels ...string) []*StateFault {
 	address := node.Options().Addr
 	if address == "FailoverClient" { // the client library's word
 		address = "Sentinel's master"
 	}
-	unknown := func(err error) []error {
-		return []error{fmt.Errorf("whether %s is fit to keep state is not known (the account needs %s): %w", address, StateRights, err)}
+	unknown := func(err error) *StateFault {
+		return &StateFault{Address: address, Cure: "the account needs " + StateRights, Err: err}
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
-		return unknown(err)
+		return []*StateFault{unknown(err)}
 	}
 	faults := judge(address, info)
-	heard, err := node.PubSubNumSub(ctx, wakeChannel).Result()
+	channels = append(channels, wakeChannel)
+	heard, err := node.PubSubNumSub(ctx, channels...).Result()
 	if err != nil {
-		return append(faults, unknown(err)...)
+		return append(faults, unknown(err))
 	}
 	beacon, err := findKey(ctx, node, beacons)
-	switch {
-	case err != nil:
-		return append(faults, unknown(err)...)
-	case beacon != "":
-		faults = append(faults, fmt.Errorf("%s is the cache's: a worker has left %s in database %d; use an instance of its own", address, beacon, node.Options().DB))
-	case heard[wakeChannel] > 0:
-		faults = append(faults, fmt.Errorf("%s is the cache's: a worker listens to %s there; use an instance of its own, since databases of one share its memory", address, wakeChannel))
+	if err != nil {
+		return append(faults, unknown(err))
+	}
+	cache := CacheFault(address)
+	if beacon != "" {
+		cache.Seen = fmt.Sprintf("a worker has left %s in database %d", beacon, node.Options().DB)
+		return append(faults, cache)
+	}
+	for _, channel := range channels {
+		if heard[channel] > 0 {
+			cache.Seen = "a worker listens to " + channel
+			return append(faults, cache)
+		}
 	}
 	return faults
 }
 
+// CacheFault says that state shares a server with the cache. Seen is the caller's to fill in.
+func CacheFault(address string) *StateFault {
+	return &StateFault{Address: address, Says: isCache, Cure: "use an instance of its own, since databases of one share its memory"}
+}
+
+const isCache = "is the cache's"
+
+// IsCache reports whether it is a CacheFault.
+func (f *StateFault) IsCache() bool { return f.Says == isCache }
+
 // judge returns what INFO says against a server.
-func judge(address, info string) (faults []error) {
+func judge(address, info string) (faults []*StateFault) {
 	facts := map[string]string{}
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		facts[name] = value
 	}
-	switch policy := facts["maxmemory_policy"]; policy {
-	case "noeviction":
-	case "":
-		faults = append(faults, fmt.Errorf("%s does not say what it evicts", address))
-	default:
-		faults = append(faults, fmt.Errorf("%s may evict what must stay (maxmemory-policy %s): use an instance with noeviction", address, policy))
+	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
+		faults = append(faults, &StateFault{Address: address, Says: "may evict what must stay", Seen: "maxmemory-policy " + cmp.Or(policy, "is not told"), Cure: "use an instance with noeviction"})
 	}
-	if facts["aof_enabled"] != "1" {
-		faults = append(faults, fmt.Errorf("%s forgets what must stay when it restarts: set appendonly yes", address))
+	if aof := facts["aof_enabled"]; aof != "1" {
+		faults = append(faults, &StateFault{Address: address, Says: "forgets what must stay when it restarts", Seen: "aof_enabled " + cmp.Or(aof, "is not told"), Cure: "set appendonly yes"})
 	}
 	return faults
 }

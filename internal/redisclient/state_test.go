@@ -60,7 +60,7 @@ func wantFaults(t *testing.T, client redis.UniversalClient, want ...string) {
 func TestCheckState(t *testing.T) {
 	t.Parallel()
 	wantFaults(t, clientAt(t, testenv.OwnRedis(t, "--maxmemory-policy", "volatile-ttl").URL()),
-		"may evict what must stay (maxmemory-policy volatile-ttl): use an instance with noeviction", "forgets what must stay when it restarts: set appendonly yes")
+		"may evict what must stay (maxmemory-policy volatile-ttl): use an instance with noeviction", "forgets what must stay when it restarts (aof_enabled 0): set appendonly yes")
 	client := clientAt(t, "redis://"+stateServer(t))
 	wantFaults(t, client)
 	for i := range 15 { // more than one request sees
@@ -85,7 +85,7 @@ func TestCheckStateOfACache(t *testing.T) {
 	_, err = k.Unlink(t.Context(), []keyspace.Target{{Key: "shop:product:1"}})
 	must(t, err)
 	same, other := clientAt(t, "redis://"+address+"/3"), clientAt(t, "redis://"+address+"/4")
-	wantFaults(t, same, address+" is the cache's: a worker has left unstale:beacon:")
+	wantFaults(t, same, address+" is the cache's (a worker has left unstale:beacon:")
 	wantFaults(t, other)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,7 +96,7 @@ func TestCheckStateOfACache(t *testing.T) {
 	}()
 	for <-subscribed != nil { // an attempt that failed is followed by another
 	}
-	wantFaults(t, other, address+" is the cache's: a worker listens to cache:outbox:wake there")
+	wantFaults(t, other, address+" is the cache's (a worker listens to cache:outbox:wake): use an instance of its own")
 	cancel()
 	<-ended
 }

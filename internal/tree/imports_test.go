@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"internal/ddl":           {"internal/mysqlerr", "internal/sleep"},
 	"internal/demo":          {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "lock", "migrations", "outbox", "protocol", "worker"},
 	"internal/docs":          {},
-	"internal/doctor":        {"internal/capture", "internal/keyspace", "internal/mysqlerr", "internal/schema", "internal/store", "invalidation", "protocol"},
+	"internal/doctor":        {"internal/capture", "internal/keyspace", "internal/mysqlerr", "internal/redisclient", "internal/schema", "internal/store", "invalidation", "protocol"},
 	"internal/fleet":         {"internal/servers", "internal/sleep"},
 	"internal/keyspace":      {"internal/match", "protocol"},
 	"internal/match":         {"protocol"},
