@@ -29,6 +29,8 @@ var drills = [][]cause{
 		{"more is written than carried", (*drill).backlog, []string{"UnstaleLate"}},
 		{"redis has no room", (*drill).fillRedis, []string{"RedisEvictions"}},
 		{"clients ask for keys that nobody stores", (*drill).askForNothing, []string{"RedisHitRatioLow"}},
+		{"redis forgets locks that are held", (*drill).loseLocks, []string{"UnstaleLocksLost"}},
+		{"a guarded transaction goes on without its lock", (*drill).stayInSection, []string{"UnstaleLockGuardOpen"}},
 		{"maxclients is reached again and again", (*drill).connectTooOften, []string{"RedisConnectionErrors"}},
 	},
 	{
@@ -50,6 +52,7 @@ var drills = [][]cause{
 	{
 		{"the worker's account may not scan", (*drill).forbidScan, []string{"UnstaleSweepsFail"}},
 		{"redis dies", (*drill).killOther, []string{"RedisDown"}},
+		{"the redis of locks and limits dies", (*drill).killState, []string{"UnstaleLocksFail", "UnstaleLimitsUnsure"}},
 	},
 	{
 		{"redis dies, and rows wait", (*drill).killCache, []string{"UnstaleOutage", "UnstaleRowsWait"}},

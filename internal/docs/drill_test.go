@@ -27,6 +27,8 @@ import (
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/limit"
+	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -42,7 +44,7 @@ entities:
 `
 
 // A drill is a place where alerts have their causes: a worker with its Redis and a reader of that, a worker that is soon
-// overloaded, one of a Redis Cluster, and a Redis that other applications torment.
+// overloaded, one of a Redis Cluster, an application that locks and limits, and a Redis that other applications torment.
 type drill struct {
 	t          *testing.T
 	prometheus *prometheusServer
@@ -62,6 +64,11 @@ type drill struct {
 	other   *servers.Redis
 	noise   *redis.Client // of other
 	cluster *testenv.Cluster
+
+	state  *servers.Redis // of locks and limits
+	counts *redis.Client
+	locks  *lock.Locker
+	codes  *limit.Limiter
 }
 
 func startDrill(t *testing.T) *drill {
@@ -86,7 +93,7 @@ func startDrill(t *testing.T) *drill {
 		d.carry(c, l)
 		targets = append(targets, l.Addr().String())
 	}
-	targets = append(targets, d.read())
+	targets = append(targets, d.read(), d.lockAndLimit())
 	for _, server := range []*servers.Redis{d.cache, d.other} {
 		address := listenAddress(t)
 		launch(t, exec.Command(monitoring(t, "prometheus-redis-exporter", "redis_exporter"), "-redis.addr", server.Addr(), "-redis.user", "exporter",
@@ -173,7 +180,7 @@ func (d *drill) carry(cfg worker.Config, l net.Listener) {
 	})
 	d.t.Cleanup(stop)
 	testenv.Eventually(d.t, "a worker at work", func() bool { return w.Ready() == nil })
-	served := &httptest.Server{Listener: l, Config: &http.Server{Handler: exported(w.Metrics()), ReadHeaderTimeout: time.Minute}}
+	served := &httptest.Server{Listener: l, Config: &http.Server{Handler: exported(registered(w.Metrics())), ReadHeaderTimeout: time.Minute}}
 	served.Start()
 	d.t.Cleanup(served.Close)
 	d.ready, d.stops = append(d.ready, w.Ready), append(d.stops, func() { stop(); served.Close() })
@@ -194,15 +201,19 @@ func (d *drill) read() (address string) {
 	}
 	d.t.Cleanup(func() { _ = d.reader.Close() })
 	testenv.Eventually(d.t, "a healthy reader", func() bool { return d.reader.Healthy() == nil })
-	served := httptest.NewServer(exported(cacheprom.New(d.reader, nil)))
+	served := httptest.NewServer(exported(registered(cacheprom.New(d.reader, nil))))
 	d.t.Cleanup(served.Close)
 	return served.URL
 }
 
-func exported(c prometheus.Collector) http.Handler {
+func exported(g prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{})
+}
+
+func registered(c prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return registry
 }
 
 // load is what goes on in any case: applications write and read. Some of it fails where a cause is at work.
@@ -219,6 +230,10 @@ func (d *drill) load() {
 			_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', ?, UTC_TIMESTAMP())", n)
 		},
 		100 * time.Millisecond: func(ctx context.Context, _ int) { d.getOther(ctx, "stocked") },
+		150 * time.Millisecond: func(ctx context.Context, n int) {
+			d.lockOnce(ctx, fmt.Sprint("order:", n%20), func() {})
+			_, _ = d.codes.Take(ctx, fmt.Sprint(n%20))
+		},
 	} {
 		d.steadily(every, work)
 	}

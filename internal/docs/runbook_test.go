@@ -21,6 +21,7 @@ func testRunbook(t *testing.T, place, program string) {
 	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
 		t.Fatal(err)
 	}
+	state := testenv.OwnRedis(t, append([]string{"--appendonly", "yes"}, aclUser(t, "docs/doctor.md", "ACL SETUSER unstale_state")...)...)
 	operator := runbookAccount(t, env, onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_operator'"))
 	granted := "XA_RECOVER_ADMIN"
 	if env.Flavor == servers.KindMariaDB {
@@ -44,7 +45,7 @@ func testRunbook(t *testing.T, place, program string) {
 			switch command[0] {
 			case "unstale":
 				cmd := exec.CommandContext(t.Context(), program, command[1:]...)
-				cmd.Dir, cmd.Env = place, []string{"MYSQL_DSN=" + operator, "REDIS_URL=" + server.URL()}
+				cmd.Dir, cmd.Env = place, []string{"MYSQL_DSN=" + operator, "REDIS_URL=" + server.URL(), "REDIS_URL_STATE=redis://unstale_state:change-me-10@" + state.Addr()}
 				out, err := cmd.CombinedOutput()
 				if ended := new(exec.ExitError); command[1] == "status" && errors.As(err, &ended) && ended.ExitCode() > 2 {
 					err = nil // its answer: something is stale here
