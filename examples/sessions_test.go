@@ -40,7 +40,10 @@ func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	}
 	settings = append(settings, "--user", "shop_sessions", "on", ">secret")
 	s := &sessionShop{t: t, server: testenv.OwnRedis(t, append(settings, strings.Fields(rules[1])...)...), begun: make(chan struct{}), finish: make(chan struct{})}
-	s.state = redis.NewClient(&redis.Options{Addr: s.server.Addr(), Username: "shop_sessions", Password: "secret", ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute})
+	s.state = redis.NewClient(&redis.Options{
+		Addr: s.server.Addr(), Username: "shop_sessions", Password: "secret",
+		ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
+	})
 	s.admin = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
 	t.Cleanup(func() { _, _ = s.state.Close(), s.admin.Close() })
 	s.serve(NewSessions(s.state))

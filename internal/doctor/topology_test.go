@@ -125,6 +125,15 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	}
+	for _, node := range c.Direct[:3] {
+		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub +cluster|slots +cluster|nodes")
+	}
+	exam.State = openKeys(t, url("unstale_state"))
+	for _, master := range c.Nodes[:3] {
+		if f := find(examine("state"), "state", "is the cache's\n"+master.Addr()); f == nil || f.Severity != doctor.Warning {
+			t.Errorf("state on the cache's %s: %+v", master.Addr(), examine("state"))
+		}
+	}
 
 	// A master and a replica each lack a rule of their own.
 	setUser(t, c.Direct[1], worker+" -unlink")
@@ -177,7 +186,7 @@ func TestCluster(t *testing.T) {
 	if f := find(away, "reach", c.Nodes[0].Addr()); f == nil || f.Severity != doctor.Critical {
 		t.Errorf("a master that is away: %+v", away)
 	}
-	for _, check := range []string{"redis-memory", "redis-slowlog", "redis-state", "redis-rights", "redis-excess"} {
+	for _, check := range []string{"redis-memory", "redis-slowlog", "redis-state", "redis-rights", "redis-excess", "state"} {
 		if f := find(away, check, c.Nodes[0].Addr()); f == nil || f.Severity != doctor.Unknown {
 			t.Errorf("%s of a master that is away: %+v", check, f)
 		}

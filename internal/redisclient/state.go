@@ -130,10 +130,14 @@ func judge(address, info string) (faults []*StateFault) {
 		facts[name] = value
 	}
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
-		faults = append(faults, &StateFault{Address: address, Says: "may evict what must stay", Seen: "maxmemory-policy " + cmp.Or(policy, "is not told"), Cure: "use an instance with noeviction"})
+		faults = append(faults, &StateFault{
+			Address: address, Says: "may evict what must stay", Seen: "maxmemory-policy " + cmp.Or(policy, "is not told"), Cure: "use an instance with noeviction",
+		})
 	}
 	if aof := facts["aof_enabled"]; aof != "1" {
-		faults = append(faults, &StateFault{Address: address, Says: "forgets what must stay when it restarts", Seen: "aof_enabled " + cmp.Or(aof, "is not told"), Cure: "set appendonly yes"})
+		faults = append(faults, &StateFault{
+			Address: address, Says: "forgets what must stay when it restarts", Seen: "aof_enabled " + cmp.Or(aof, "is not told"), Cure: "set appendonly yes",
+		})
 	}
 	return faults
 }
