@@ -152,20 +152,50 @@ func TestHiddenCommit(t *testing.T) {
 	}
 }
 
-// Why a transaction of one's own must not roll back to a savepoint from before Guard: the row is free then.
+// What Guard's comment says of savepoints: a rollback to one that came before the first statement on a table unlocks the row, and Guard,
+// called again, tells whether another has become the holder. A later savepoint leaves the row locked.
 func TestSavepointBeforeGuard(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
 	l, db := w.locker(lock.Config{}), w.quick("10")
 	held := w.acquire(l, "a")
-	tx := w.begin(db, nil)
-	_, err := tx.Exec("SAVEPOINT early")
-	must(t, err)
-	must(t, lock.Guard(t.Context(), tx, held))
-	_, err = tx.Exec("ROLLBACK TO early")
-	must(t, err)
-	must(t, held.Release())
-	w.acquire(l, "a") // its mint would wait
+	run := func(tx *sql.Tx, query string) {
+		t.Helper()
+		_, err := tx.ExecContext(t.Context(), query)
+		must(t, err)
+	}
+	free := func() bool {
+		_, err := w.env.DB.ExecContext(t.Context(), "SELECT token FROM cache_outbox_locks FOR UPDATE NOWAIT")
+		return err == nil
+	}
+	guarded := func(first string) *sql.Tx {
+		t.Helper()
+		tx := w.begin(db, nil)
+		run(tx, first)
+		run(tx, "SAVEPOINT early")
+		must(t, lock.Guard(t.Context(), tx, held))
+		run(tx, "SAVEPOINT late")
+		run(tx, "ROLLBACK TO late")
+		if free() {
+			t.Errorf("after %s: the row is free after a rollback to a savepoint from after Guard", first)
+		}
+		run(tx, "ROLLBACK TO early")
+		return tx
+	}
+	reads := guarded("SELECT n FROM counters")
+	if free() {
+		t.Error("the row is free although a statement on a table came before the savepoint")
+	}
+	must(t, reads.Rollback())
+	first := guarded("DO 1")
+	if !free() {
+		t.Error("the row is locked: what Guard's comment says of savepoints is wrong")
+	}
+	must(t, lock.Guard(t.Context(), first, held))
+	run(first, "ROLLBACK TO early")
+	must(t, w.redis.Del(t.Context(), key).Err())
+	w.acquire(w.locker(lock.Config{}), "a")
+	wantError(t, "Guard, called again", lock.Guard(t.Context(), first, held), lock.ErrLost)
 }
 
 // The first words tell what a guarded transaction does not take.

@@ -32,7 +32,9 @@ WHERE name = X'%x' FOR UPDATE`
 //   - read inside of tx, after Guard, what a write is computed from;
 //   - roll back after any error, and commit nothing else: after a deadlock (1213) the transaction is gone, and the next
 //     statement commits by itself;
-//   - not roll back to a savepoint from before Guard, which unlocks the row, and not use statements that commit implicitly.
+//   - set savepoints after Guard: rolling back to one that came before the first statement on a table rolls back everything, and
+//     unlocks the row, so that another may become the holder; only Guard, called again, would tell;
+//   - not use statements that commit implicitly.
 //
 // The session's wait_timeout must be twice the TTL at most, rounded up to seconds: it is how long a holder that is frozen in tx
 // keeps others out. Set it in the DSN, such as wait_timeout=10, and ConnMaxIdleTime of the pool below it.
