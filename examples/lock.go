@@ -64,3 +64,13 @@ func redeem(ctx context.Context, locks *lock.Locker, db *sql.DB, code string) er
 		})
 	})
 }
+
+// mergeCarts moves what is in one cart to another, while somebody else may do it the other way round.
+func mergeCarts(ctx context.Context, locks *lock.Locker, db *sql.DB, from, to string) error {
+	return locks.DoAll(ctx, []string{"cart:" + from, "cart:" + to}, func(ctx context.Context, held *lock.HeldAll) error {
+		return held.InTx(ctx, db, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE cart_items SET cart = ? WHERE cart = ?", to, from)
+			return err
+		})
+	})
+}

@@ -62,3 +62,40 @@ func redeemOnce(t *testing.T, db *sql.DB, code string, open func() (*lock.Locker
 		t.Errorf("%s was redeemed %d times, with %d rows", code, redeemed.Load(), rows)
 	}
 }
+
+// Two who merge the same carts in both directions do not wait for each other, and one cart has all items in the end.
+func TestMergeCarts(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	run(t, env.DB, "CREATE TABLE cart_items (item VARCHAR(20) PRIMARY KEY, cart VARCHAR(20) NOT NULL)")
+	run(t, env.DB, "INSERT INTO cart_items VALUES ('tea', '1'), ('cup', '2')")
+	addr := testenv.OwnRedis(t).Addr()
+	var group sync.WaitGroup
+	for _, carts := range [][2]string{{"1", "2"}, {"2", "1"}} {
+		locks, err := NewLocks(addr, env.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		group.Go(func() {
+			err := mergeCarts(t.Context(), locks, env.DB, carts[0], carts[1])
+			for try := 1; try < 50 && err != nil; try++ { // a busy machine takes more than the default Timeout
+				err = mergeCarts(t.Context(), locks, env.DB, carts[0], carts[1])
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	var carts, items int
+	if err := env.DB.QueryRow("SELECT COUNT(DISTINCT cart), COUNT(*) FROM cart_items").Scan(&carts, &items); err != nil {
+		t.Fatal(err)
+	}
+	if carts != 1 || items != 2 {
+		t.Errorf("%d items in %d carts", items, carts)
+	}
+}

@@ -48,8 +48,8 @@ func (h *Held) guard(ctx context.Context, tx Tx) (autocommit bool, err error) {
 	if err := h.ready(); err != nil {
 		return false, err
 	}
-	ctx, cancel := h.during(ctx)
-	defer cancel()
+	ctx, cancel := locks{h}.during(ctx)
+	defer cancel(nil)
 	var text string
 	var wait int64
 	err = tx.QueryRowContext(ctx, fmt.Sprintf(guardSQL, h.claim.name)).Scan(&text, &wait, &autocommit)

@@ -98,13 +98,3 @@ func (h *Held) check() error {
 func (h *Held) expired() error {
 	return fmt.Errorf("lock %q: %w: its lease was over before it could be extended", h.claim.name, ErrLost)
 }
-
-// during is a context that ends with ctx and with the lock.
-func (h *Held) during(ctx context.Context) (context.Context, context.CancelFunc) {
-	both, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return both, func() {
-		stop()
-		cancel(nil)
-	}
-}

@@ -30,28 +30,33 @@ type Pool interface {
 // The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrBroken or ErrCommit. It takes seven round trips
 // beside what fn does.
 func (h *Held) InTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
-	if err := h.ready(); err != nil {
+	return locks{h}.inTx(ctx, db, fn)
+}
+
+// inTx is InTx, guarded by each of the locks.
+func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
+	if err := all.ready(); err != nil {
 		return err
 	}
-	ctx, cancel := h.during(ctx)
-	defer cancel()
+	ctx, cancel := all.during(ctx)
+	defer cancel(nil)
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("guard %q: %w", h.claim.name, err)
+		return fmt.Errorf("guard %s: %w", all, err)
 	}
 	defer conn.Close() // or Raw has closed it
 	clean := false
 	lent := conn.Raw(func(c any) error {
-		clean, err = h.section(ctx, c, fn)
+		clean, err = all.section(ctx, c, fn)
 		if !clean {
 			return driver.ErrBadConn // which the pool does not keep
 		}
 		return nil
 	})
 	if err == nil && lent != nil && clean {
-		return fmt.Errorf("guard %q: %w", h.claim.name, lent)
+		return fmt.Errorf("guard %s: %w", all, lent)
 	}
-	if lost := context.Cause(h.ctx); err != nil && errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+	if lost := all.lost(); err != nil && lost != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("guard: %w: %w", lost, err) // err says that a context ended, and not why
 	}
 	return err
@@ -68,22 +73,22 @@ net_read_timeout = @unstale_read, net_write_timeout = @unstale_write`
 )
 
 // section runs fn on a connection, and reports whether that is as it was before.
-func (h *Held) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) (clean bool, err error) {
+func (all locks) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) (clean bool, err error) {
 	s, err := newSession(c)
 	if err != nil {
-		return true, fmt.Errorf("guard %q: %w", h.claim.name, err)
+		return true, fmt.Errorf("guard %s: %w", all, err)
 	}
-	if err := s.exec(ctx, fmt.Sprintf(enterSQL, wholeSeconds(h.locker.config.TTL))); err != nil {
-		return false, fmt.Errorf("guard %q: %w", h.claim.name, err)
+	if err := s.exec(ctx, fmt.Sprintf(enterSQL, wholeSeconds(all[0].locker.config.TTL))); err != nil {
+		return false, fmt.Errorf("guard %s: %w", all, err)
 	}
-	err = h.guarded(ctx, s, fn)
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.locker.config.TTL) // a server that says nothing more
+	err = all.guarded(ctx, s, fn)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), all[0].locker.config.TTL) // a server that says nothing more
 	defer cancel()
 	return s.exec(limited, leaveSQL) == nil, err
 }
 
 // guarded is the transaction of a section, in a pool of one connection.
-func (h *Held) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) error) error {
+func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) error) error {
 	db := sql.OpenDB(lender{s})
 	defer func() {
 		_ = db.Close()
@@ -91,47 +96,49 @@ func (h *Held) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) erro
 	}()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("guard %q: %w", h.claim.name, err)
+		return fmt.Errorf("guard %s: %w", all, err)
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit; also on a panic of fn
 	own := context.WithValue(ctx, ownStatement{}, true)
-	autocommit, err := h.guard(own, tx)
-	if err != nil {
-		return err
-	}
-	if autocommit {
-		return fmt.Errorf("guard %q: the session commits each statement although it was told not to: connect directly, or let the proxy pass SET", h.claim.name)
+	for _, h := range all {
+		autocommit, err := h.guard(own, tx)
+		if err != nil {
+			return err
+		}
+		if autocommit {
+			return fmt.Errorf("guard %s: the session commits each statement although it was told not to: connect directly, or let the proxy pass SET", all)
+		}
 	}
 	savepoint := "unstale_" + newToken().String()
 	if _, err := tx.ExecContext(own, "SAVEPOINT "+savepoint); err != nil {
-		return fmt.Errorf("guard %q: %w", h.claim.name, err)
+		return fmt.Errorf("guard %s: %w", all, err)
 	}
 	if err := fn(tx); err != nil {
 		return err
 	}
 	if err := s.failure(); err != nil {
-		return h.broken(err)
+		return all.broken(err)
 	}
 	if _, err := tx.ExecContext(own, "RELEASE SAVEPOINT "+savepoint); err != nil {
-		return h.broken(fmt.Errorf("its savepoint is gone, so it was rolled back or committed before its end: %w", err))
+		return all.broken(fmt.Errorf("its savepoint is gone, so it was rolled back or committed before its end: %w", err))
 	}
-	if err := h.check(); err != nil {
+	if err := all.check(); err != nil {
 		return fmt.Errorf("guard: %w", err)
 	}
 	s.commits.Store(true)
 	err = tx.Commit()
 	if err != nil && s.committing.Load() {
-		return fmt.Errorf("guard %q: %w: %w", h.claim.name, ErrCommit, err)
+		return fmt.Errorf("guard %s: %w: %w", all, ErrCommit, err)
 	}
 	return err // a context that ended before COMMIT was sent
 }
 
 // broken is what InTx returns where fn has not told of it.
-func (h *Held) broken(why error) error {
-	if lost := h.check(); lost != nil {
+func (all locks) broken(why error) error {
+	if lost := all.check(); lost != nil {
 		why = errors.Join(lost, why)
 	}
-	return fmt.Errorf("guard %q: %w", h.claim.name, asBroken(why))
+	return fmt.Errorf("guard %s: %w", all, asBroken(why))
 }
 
 func asBroken(why error) error {
