@@ -23,6 +23,9 @@ func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err e
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
+	if ctx.Err() != nil {
+		return nil, gaveUp(name, context.Cause(ctx), nil)
+	}
 	held, _, err = l.attempt(ctx, claim{name, newToken()}, false)
 	return held, err
 }
@@ -51,6 +54,9 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		}
 	}()
 	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
+		if ctx.Err() != nil {
+			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q))
+		}
 		held, answer, err := l.attempt(ctx, c, true)
 		queued = answer.queued
 		var told *HeldError
@@ -114,10 +120,6 @@ func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) error {
 func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer, error) {
 	fail := func(err error) (*Held, answer, error) {
 		return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
-	}
-	if ctx.Err() != nil {
-		l.launch(func() { l.drop(c) }) // it may have a place
-		return fail(context.Cause(ctx))
 	}
 	c, began, told, err := l.ask(ctx, c, wait)
 	if err != nil {

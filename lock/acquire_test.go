@@ -76,10 +76,23 @@ func TestAcquireGivesUp(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// A context that is over costs no request.
+func TestEndedContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l := w.locker(lock.Config{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := l.TryAcquire(ended, "b")
-	wantError(t, "a context that is over", err, context.Canceled)
+	_, err := l.TryAcquire(ended, "a")
+	wantError(t, "an attempt", err, context.Canceled)
+	_, err = l.Acquire(ended, "a")
+	wantError(t, "an acquisition", err, context.Canceled)
+	must(t, l.Close()) // which waits for what goes on
+	if n := w.calls("evalsha"); n != 0 {
+		t.Errorf("Redis was asked %d times", n)
+	}
 }
 
 // A release wakes waiters of other processes one by one, and all of them are served: the lease never ends here.

@@ -90,7 +90,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
 	}
 	if c.Backend == nil {
-		refuse("Backend", "nil", "give lock.Redis{Client: ...} or lock.ZooKeeper{Servers: ...}")
+		refuse("Backend", "nil", "give lock.Redis{Client: ...}, lock.Redlock{Clients: ...} or lock.ZooKeeper{Servers: ...}")
 	}
 	if c.TTL < minTTL || c.TTL > maxTTL {
 		refuse("TTL", c.TTL, "it must be from 100ms to 24h")

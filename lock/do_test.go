@@ -80,7 +80,7 @@ func TestConfig(t *testing.T) {
 		config lock.Config
 		says   []string
 	}{
-		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...} or lock.ZooKeeper{Servers: ...}"}},
+		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...}, lock.Redlock{Clients: ...} or lock.ZooKeeper{Servers: ...}"}},
 		{lock.Config{Backend: lock.Redis{}}, []string{"Redis.Client is nil: give a client of go-redis"}},
 		{lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "a{"}}, []string{`Redis.Prefix is "a{": it must not have braces`}},
 		{lock.Config{Backend: lock.Redis{Client: testenv.Redis(t).Client}}, []string{"Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options"}},

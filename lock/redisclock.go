@@ -32,7 +32,8 @@ func (c *clocks) learn(node string, server int64, sent, answered time.Duration) 
 	c.servers[node] = offset{low: server - answered.Milliseconds(), high: server - sent.Milliseconds()}
 }
 
-// window is when an attempt that is sent at a time may lock, for whose answer the caller waits so long. That of an unknown server is long past, so that it tells its time.
+// window is when an attempt that is sent at a time may lock, for whose answer the caller waits so long. That of an unknown server
+// is long past, so that it tells its time.
 func (c *clocks) window(node string, sent, patience time.Duration) (notBefore, notAfter int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,10 +25,10 @@ func (r Redlock) instances() (all []redis.UniversalClient) {
 }
 
 // CheckServer returns what is wrong with the place where locks are kept: a Redis that may evict them, or that forgets them when
-// it restarts, as a cache's is meant to, or one on which a worker keeps a cache. In Cluster it asks every master, and of a Redlock every instance. It needs the rights
-// +info +scan +pubsub|numsub, which locks do not; an error wraps what Redis says where one is missing. A cache is told by what
-// workers leave in the database, of which it looks at some 10,000 keys, and by the default channel of their wake-ups. Of other
-// backends it asks nothing. Call it at start-up, or in a check before a deploy.
+// it restarts, as a cache's is meant to, or one on which a worker keeps a cache. In Cluster it asks every master, and of a Redlock
+// every instance. It needs the rights +info +scan +pubsub|numsub, which locks do not; an error wraps what Redis says where one is
+// missing. A cache is told by what workers leave in the database, of which it looks at some 10,000 keys, and by the default channel
+// of their wake-ups. Of other backends it asks nothing. Call it at start-up, or in a check before a deploy.
 func (l *Locker) CheckServer(ctx context.Context) error {
 	backend, ok := l.config.Backend.(onRedis)
 	if !ok {
