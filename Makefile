@@ -44,7 +44,7 @@ bench-cache-peers: ## Put package cache and other libraries through the same rac
 	@scripts/bench-cache-peers $(BENCH)
 
 .PHONY: bench-locks
-bench-locks: ## Measure package lock beside other libraries that lock in Redis; BENCH='--pairs 500' shortens it
+bench-locks: ## Measure package lock beside other libraries that lock; BENCH='--pairs 500' shortens it
 	@scripts/bench-locks $(BENCH)
 
 .PHONY: models

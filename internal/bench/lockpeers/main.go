@@ -15,12 +15,12 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-const about = `Measure package lock and other libraries that lock in Redis, on private servers: with one Redis, and with five.
+const about = `Measure package lock and other libraries that lock, on private servers: with one Redis, with five, and with three ZooKeeper.
 
 A pair is one acquisition and its release of a lock that nobody else wants; all take turns, pair by pair, and medians
 are reported. Then waiters in processes of ten, and in processes of one, want a lock that is held, and each releases it
-at once: reported are the median from the release to the next acquisition, what clients ask of Redis for it, and the
-commands that Redis ran, those within scripts included. Private servers are started and removed.
+at once: reported are the median from the release to the next acquisition, what clients ask of the servers for it, and the
+commands that Redis ran, those within scripts included. ZooKeeper does not sync its log to the disk here. Private servers are started and removed.
 
 Example:
   make bench-locks BENCH='--pairs 500 --json'
@@ -84,13 +84,13 @@ func (r report) write(out io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(r)
 	}
-	fmt.Fprintf(out, "%-28s %8s %12s %9s\n", "a pair", "servers", "median", "of best")
+	fmt.Fprintf(out, "%-28s %-9s %8s %12s %9s\n", "a pair", "of", "servers", "median", "of best")
 	for _, p := range r.Pairs {
-		fmt.Fprintf(out, "%-28s %8d %9.0f µs %9.2f\n", p.Peer, p.Servers, us(p.Median), p.OfBest)
+		fmt.Fprintf(out, "%-28s %-9s %8d %9.0f µs %9.2f\n", p.Peer, p.Kind, p.Servers, us(p.Median), p.OfBest)
 	}
-	fmt.Fprintf(out, "%-28s %8s %12s %9s %9s %9s\n", "hand-overs", "servers", "processes", "median", "requests", "commands")
+	fmt.Fprintf(out, "%-28s %-9s %8s %12s %9s %9s %9s\n", "hand-overs", "of", "servers", "processes", "median", "requests", "commands")
 	for _, h := range r.HandOvers {
-		fmt.Fprintf(out, "%-28s %8d %12d %6.2f ms %9.1f %9.1f\n", h.Peer, h.Servers, h.Processes, us(h.Median)/1000, h.Requests, h.Commands)
+		fmt.Fprintf(out, "%-28s %-9s %8d %12d %6.2f ms %9.1f %9.1f\n", h.Peer, h.Kind, h.Servers, h.Processes, us(h.Median)/1000, h.Requests, h.Commands)
 	}
 	for _, p := range peers() {
 		if p.Module != "" {

@@ -30,6 +30,7 @@ type options struct {
 // A pair is how long an acquisition and a release take, of a lock that nobody else wants.
 type pair struct {
 	Peer    string        `json:"peer"`
+	Kind    string        `json:"kind"` // of the servers
 	Servers int           `json:"servers"`
 	Median  time.Duration `json:"median_ns"`
 	OfBest  float64       `json:"of_best"` // of those that took turns
@@ -38,6 +39,7 @@ type pair struct {
 // A handOver is how a lock goes from one waiter to the next.
 type handOver struct {
 	Peer      string        `json:"peer"`
+	Kind      string        `json:"kind"` // of the servers
 	Servers   int           `json:"servers"`
 	Processes int           `json:"processes"`
 	Waiters   int           `json:"waiters"`
@@ -63,7 +65,7 @@ func measure(ctx context.Context, o options) (r report, err error) {
 			continue
 		}
 		for _, processes := range []int{o.waiters / 10, o.waiters} {
-			fmt.Fprintf(o.progress, "hand-overs: %s, %d servers, %d processes\n", p.Name, p.Servers, processes)
+			fmt.Fprintf(o.progress, "hand-overs: %s, %d %s, %d processes\n", p.Name, p.Servers, p.Kind, processes)
 			h, err := s.handOvers(ctx, p, processes, o.waiters)
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", p.Name, err)
@@ -71,15 +73,16 @@ func measure(ctx context.Context, o options) (r report, err error) {
 			r.HandOvers = append(r.HandOvers, h)
 		}
 	}
-	r.Machine = bench.ThisMachine("Redis "+s.redis[0].Version(), s.mysql.Flavor().String()+" "+s.mysql.Version())
+	r.Machine = bench.ThisMachine("Redis "+s.redis[0].Version(), "ZooKeeper "+servers.ShortVersion(s.zookeeper.Version()), s.mysql.Flavor().String()+" "+s.mysql.Version())
 	return r, nil
 }
 
-// pairs measures those with one server, those with several, and what a token adds to ours.
+// pairs measures those with one Redis, those with several, those with ZooKeeper, and what a token adds to ours.
 func (s *site) pairs(ctx context.Context, times int) (list []pair, err error) {
 	for _, fits := range []func(p peer) bool{
 		func(p peer) bool { return p.Servers == 1 && !p.Mint },
-		func(p peer) bool { return p.Servers > 1 },
+		func(p peer) bool { return p.Kind == inRedis && p.Servers > 1 },
+		func(p peer) bool { return p.Kind == inZooKeeper },
 		func(p peer) bool { return p.Mint },
 	} {
 		group := slices.DeleteFunc(peers(), func(p peer) bool { return !fits(p) })
@@ -127,7 +130,7 @@ func (s *site) turns(ctx context.Context, group []peer, times int) (list []pair,
 	}
 	for i, p := range group {
 		m := median(took[i])
-		list = append(list, pair{p.Name, p.Servers, m, float64(m) / float64(best)})
+		list = append(list, pair{p.Name, p.Kind, p.Servers, m, float64(m) / float64(best)})
 	}
 	return list, nil
 }
@@ -144,6 +147,9 @@ func (s *site) handOvers(ctx context.Context, p peer, processes, waiters int) (h
 			return h, openErr
 		}
 		defer func() { err = errors.Join(err, end()) }()
+		if err := s.greet(ctx, one); err != nil {
+			return h, err
+		}
 		all = append(all, one)
 	}
 	unlock, err := all[0].Lock(ctx, name)
@@ -176,7 +182,7 @@ func (s *site) handOvers(ctx context.Context, p peer, processes, waiters int) (h
 		})
 	}
 	_ = sleep.For(ctx, rest)
-	before, err := s.commands(ctx)
+	before, err := s.commands(ctx, p.Kind)
 	sent := s.requests.Load()
 	mu.Lock()
 	released = time.Now()
@@ -184,12 +190,21 @@ func (s *site) handOvers(ctx context.Context, p peer, processes, waiters int) (h
 	err = errors.Join(err, unlock(ctx))
 	group.Wait()
 	requests := s.requests.Load() - sent
-	after, err2 := s.commands(ctx)
+	after, err2 := s.commands(ctx, p.Kind)
 	if err := errors.Join(err, err2, failed); err != nil {
 		return h, err
 	}
 	n := float64(waiters)
-	return handOver{p.Name, p.Servers, processes, waiters, median(took), float64(requests) / n, float64(after-before) / n}, nil
+	return handOver{p.Name, p.Kind, p.Servers, processes, waiters, median(took), float64(requests) / n, float64(after-before) / n}, nil
+}
+
+// greet has a process connect, which takes longer than the rest where it opens a session.
+func (s *site) greet(ctx context.Context, one process) error {
+	unlock, err := one.Lock(ctx, "greeting")
+	if err != nil {
+		return err
+	}
+	return unlock(ctx)
 }
 
 func median(list []time.Duration) time.Duration {

@@ -22,7 +22,7 @@ const (
 	patience = ttl / 3 // for one answer
 )
 
-// A process is what one process of an application has of a library: a client of each Redis, shared with nobody.
+// A process is what one process of an application has of a library: clients of its servers, shared with nobody.
 type process interface {
 	// Lock returns when it has the lock of a name.
 	Lock(ctx context.Context, name string) (unlock func(ctx context.Context) error, err error)
@@ -32,7 +32,8 @@ type process interface {
 // A peer is a library, used as its documentation says, but that it never gives up.
 type peer struct {
 	Name    string
-	Servers int    // Redis that it locks at
+	Kind    string // of the servers that it locks at
+	Servers int    // of them
 	Module  string // with its version, as in go.mod; none for ours
 	Options string // that it is given
 	Mint    bool   // its pairs show what a token of MySQL adds; the others are without
@@ -42,28 +43,42 @@ type peer struct {
 // several is how many Redis a Redlock has here.
 const several = 5
 
-// peers are all of them. The lock of go-zookeeper belongs here as well, with a site that has ZooKeeper, once package lock has that
-// backend.
+// The kinds of servers that keep locks.
+const (
+	inRedis     = "Redis"
+	inZooKeeper = "ZooKeeper"
+)
+
 func peers() []peer {
 	return []peer{
-		{Name: "unstale", Servers: 1, open: ours(false)},
+		{Name: "unstale", Kind: inRedis, Servers: 1, open: ours(false)},
 		redsyncPeer(1),
 		{
-			Name: "redislock", Servers: 1, Module: "github.com/bsm/redislock v0.9.4", Options: "LinearBackoff(100 ms), as its manual has it, without its limit",
+			Name: "redislock", Kind: inRedis, Servers: 1, Module: "github.com/bsm/redislock v0.9.4",
+			Options: "LinearBackoff(100 ms), as its manual has it, without its limit",
 			open: func(_ *site, clients []*redis.Client) (process, error) {
 				return &redislockProcess{redislock.New(clients[0])}, nil
 			},
 		},
-		{Name: "unstale, Redlock", Servers: several, open: ours(false)},
+		{Name: "unstale, Redlock", Kind: inRedis, Servers: several, open: ours(false)},
 		redsyncPeer(several),
-		{Name: "unstale", Servers: 1, Mint: true, open: ours(false)},
-		{Name: "unstale, with a token", Servers: 1, Mint: true, open: ours(true)},
+		{
+			Name: "unstale", Kind: inZooKeeper, Servers: ensemble,
+			open: func(s *site, _ []*redis.Client) (process, error) { return oursInZooKeeper(s) },
+		},
+		{
+			Name: "go-zookeeper", Kind: inZooKeeper, Servers: ensemble, Module: "github.com/go-zookeeper/zk v1.0.4", Options: "its Lock",
+			open: func(s *site, _ []*redis.Client) (process, error) { return openZkLock(s) },
+		},
+		{Name: "unstale", Kind: inRedis, Servers: 1, Mint: true, open: ours(false)},
+		{Name: "unstale, with a token", Kind: inRedis, Servers: 1, Mint: true, open: ours(true)},
 	}
 }
 
 func redsyncPeer(servers int) peer {
 	return peer{
-		Name: "redsync", Servers: servers, Module: "github.com/go-redsync/redsync/v4 v4.18.1", Options: "its own delays of 50 to 250 ms, without a limit of tries",
+		Name: "redsync", Kind: inRedis, Servers: servers, Module: "github.com/go-redsync/redsync/v4 v4.18.1",
+		Options: "its own delays of 50 to 250 ms, without a limit of tries",
 		open: func(_ *site, clients []*redis.Client) (process, error) {
 			p := &redsyncProcess{}
 			for _, client := range clients {

@@ -15,13 +15,14 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// A site is private servers: several Redis, and a database for tokens.
+// A site is private servers: several Redis, ZooKeeper, and a database for tokens.
 type site struct {
-	redis    []*servers.Redis
-	admins   []*redis.Client
-	mysql    *servers.MySQL
-	dsn      string
-	requests atomic.Int64 // that clients of the site have sent
+	redis     []*servers.Redis
+	admins    []*redis.Client
+	zookeeper *servers.ZooKeeper
+	mysql     *servers.MySQL
+	dsn       string
+	requests  atomic.Int64 // that clients of the site have sent
 }
 
 func openSite(ctx context.Context, flavor servers.Kind) (s *site, err error) {
@@ -38,6 +39,9 @@ func openSite(ctx context.Context, flavor servers.Kind) (s *site, err error) {
 		}
 		s.redis = append(s.redis, server)
 		s.admins = append(s.admins, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	}
+	if s.zookeeper, err = servers.StartZooKeeper(ctx, servers.ZooKeeperOptions{Servers: ensemble}); err != nil {
+		return s, err
 	}
 	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor}); err != nil {
 		return s, err
@@ -67,6 +71,9 @@ func (s *site) close() (err error) {
 	for _, server := range s.redis {
 		err = errors.Join(err, server.Close())
 	}
+	if s.zookeeper != nil {
+		err = errors.Join(err, s.zookeeper.Close())
+	}
 	if s.mysql != nil {
 		err = errors.Join(err, s.mysql.Close())
 	}
@@ -76,7 +83,7 @@ func (s *site) close() (err error) {
 // open makes a process of a peer, which close ends with its clients.
 func (s *site) open(p peer) (one process, closeAll func() error, err error) {
 	var clients []*redis.Client
-	for _, server := range s.redis[:p.Servers] {
+	for _, server := range s.redisOf(p) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 		client.AddHook(counter{&s.requests})
 		clients = append(clients, client)
@@ -91,6 +98,14 @@ func (s *site) open(p peer) (one process, closeAll func() error, err error) {
 		}
 		return err
 	}, nil
+}
+
+// redisOf are those at which a peer locks.
+func (s *site) redisOf(p peer) []*servers.Redis {
+	if p.Kind != inRedis {
+		return nil
+	}
+	return s.redis[:p.Servers]
 }
 
 // A counter counts the commands that a client sends.
@@ -114,8 +129,12 @@ func (c counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 var statLine = regexp.MustCompile(`(?m)^cmdstat_(?:(hello|client\|\w+|info)|[^:]+):calls=(\d+),`)
 
-// commands is how many the servers have run, but for greetings and questions of this program.
-func (s *site) commands(ctx context.Context) (total int64, err error) {
+// commands is how many the servers of a kind have run, but for greetings and questions of this program. ZooKeeper runs what it
+// is asked for, one by one.
+func (s *site) commands(ctx context.Context, kind string) (total int64, err error) {
+	if kind == inZooKeeper {
+		return s.requests.Load(), nil
+	}
 	for _, admin := range s.admins {
 		text, err := admin.Info(ctx, "commandstats").Result()
 		if err != nil {
