@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"os"
@@ -62,7 +63,7 @@ func TestAccounts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := l.TryAcquire(t.Context(), name); !errors.As(err, new(*lock.HeldError)) {
+		if err := w.waitFor(l, name); !errors.Is(err, context.Canceled) {
 			return err
 		}
 		if err := held.InTx(t.Context(), db, func(*sql.Tx) error { return nil }); err != nil {
@@ -82,4 +83,21 @@ func TestAccounts(t *testing.T) {
 			t.Errorf("%s is not needed", rule)
 		}
 	}
+}
+
+// waitFor waits for a lock that is held, and gives up when its value tells of that.
+func (w *world) waitFor(l *lock.Locker, name string) error {
+	w.Helper()
+	ctx, giveUp := context.WithCancel(w.Context())
+	defer giveUp()
+	gone := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, name)
+		gone <- err
+	}()
+	testenv.Eventually(w.TB, "a waiter", func() bool {
+		return len(gone) > 0 || strings.Contains(w.redis.Get(w.Context(), "lock:{"+name+"}").Val(), "w ")
+	})
+	giveUp()
+	return <-gone
 }

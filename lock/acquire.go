@@ -19,14 +19,14 @@ const (
 // TryAcquire makes one attempt, and returns a *HeldError, wrapped, if somebody has the lock. It may overtake callers of
 // Acquire in Redis. With MySQL it mints a token, for which it waits as Acquire does. Other errors are as with Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err error) {
-	defer func(began time.Duration) { l.counts.answered(held, err, began) }(now())
+	defer func(began time.Time) { l.counts.answered(held, err, began) }(time.Now())
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	if ctx.Err() != nil {
 		return nil, gaveUp(name, context.Cause(ctx), nil)
 	}
-	held, _, err = l.attempt(ctx, claim{name, newToken()}, false)
+	held, _, err = l.attempt(ctx, claim{name: name, token: newToken()}, false)
 	return held, err
 }
 
@@ -37,7 +37,7 @@ func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err e
 // released again because the section before is not over; or is that of a server, which is not tried again: what go-redis
 // repeats by itself, it has repeated.
 func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err error) {
-	defer func(began time.Duration) { l.counts.answered(held, err, began) }(now())
+	defer func(began time.Time) { l.counts.answered(held, err, began) }(time.Now())
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
@@ -47,7 +47,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		return nil, gaveUp(name, err, l.queues.told(q))
 	}
 	defer func() { <-q.front }()
-	c, queued := claim{name, newToken()}, false
+	c, queued := claim{name: name, token: newToken()}, false
 	defer func() {
 		if queued {
 			l.launch(func() { l.drop(c) })
@@ -71,6 +71,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			return nil, err
 		}
 		l.queues.tell(q, told)
+		c.waited = true
 		if err := l.await(ctx, c, l.wait(answer, pause)); err != nil {
 			return nil, gaveUp(name, err, told)
 		}

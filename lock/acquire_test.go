@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -156,6 +157,46 @@ func TestWakeUp(t *testing.T) {
 	if waited > times*time.Second/2 {
 		t.Errorf("%d hand-overs took %v", times, waited)
 	}
+}
+
+// A release wakes if somebody has waited, and each of those who have waited wakes the next one. Where nobody waits it leaves nothing.
+func TestReleaseWakesWaiters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ours, theirs := w.locker(lock.Config{}), w.locker(lock.Config{})
+	wantWoken := func(what string, wanted int64) {
+		t.Helper()
+		if n := w.calls("rpush"); n != wanted {
+			t.Errorf("%s: %d wake-ups, wanted %d", what, n, wanted)
+		}
+	}
+	held := w.acquire(ours, "a")
+	if _, err := theirs.TryAcquire(t.Context(), "a"); !errors.As(err, new(*lock.HeldError)) {
+		t.Errorf("an attempt: %v", err)
+	}
+	must(t, held.Release())
+	wantWoken("nobody waits", 0)
+	held = w.acquire(ours, "a")
+	var group sync.WaitGroup
+	const waiters = 3
+	for i := range waiters { // one in each process
+		l := w.locker(lock.Config{Holder: fmt.Sprint("till ", i)})
+		lock.NeverPoll(l)
+		group.Go(func() {
+			err := l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return nil })
+			if err != nil {
+				t.Errorf("a waiter: %v", err)
+			}
+		})
+	}
+	testenv.Eventually(t, "all to listen", func() bool { return w.blocked() == waiters })
+	_, err := theirs.TryAcquire(t.Context(), "a")
+	if told := (*lock.HeldError)(nil); !errors.As(err, &told) || told.Holder == "" || told.For < 0 || told.For > time.Minute {
+		t.Errorf("a lock for which others wait: %v", err)
+	}
+	must(t, held.Release())
+	group.Wait()
+	wantWoken("waiters, one after another", 1+waiters)
 }
 
 // A wake-up for which nobody waits any more is passed on.

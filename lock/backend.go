@@ -38,8 +38,9 @@ type service interface {
 
 // A claim is one attempt to acquire a lock, and the holding of it.
 type claim struct {
-	name  string
-	token token
+	name   string
+	token  token
+	waited bool // was told that somebody has the lock
 }
 
 // A token is 128 random bits, new for each claim. Tokens have no order: only equality counts.

@@ -71,8 +71,8 @@ func checkClient(field string, c redis.UniversalClient) (pool int, err error) {
 // redisService is a Redis at work.
 type redisService struct{ *instance }
 
-func (s *redisService) acquire(ctx context.Context, c claim, _ bool) (answer, error) {
-	return s.instance.acquire(ctx, c)
+func (s *redisService) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
+	return s.instance.acquire(ctx, c, wait)
 }
 
 func (s *redisService) release(ctx context.Context, c claim) (bool, error) {

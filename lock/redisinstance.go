@@ -51,24 +51,37 @@ func (i *instance) wakeKey(name string) string { return i.key(name) + ":wake" }
 // text is how a value begins that is the claim's.
 func (i *instance) text(c claim) string { return c.token.String() + i.mark + " " }
 
+// waits stands behind the time in the value of a lock for which somebody waits: its release wakes one of them.
+const waits = "w"
+
 // acquire is as that of a service. It asks at most three times: a server whose clock is not known, or has been set, tells it.
-func (i *instance) acquire(ctx context.Context, c claim) (answer, error) {
+func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
 	node := i.node(ctx, c.name)
+	tail, asks := " "+i.config.Holder, 0
+	if c.waited { // others may wait beside it
+		tail = waits + tail
+	}
+	if wait {
+		asks = 1
+	}
 	for range 3 {
 		sent := now()
 		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
-		parts, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name)},
-			i.text(c), i.config.TTL.Milliseconds(), notBefore, notAfter, i.config.Holder).Slice()
+		said, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name)},
+			i.text(c), i.config.TTL.Milliseconds(), notBefore, notAfter, tail, asks).Result()
 		if err != nil {
 			return answer{}, fmt.Errorf("ask Redis: %w", err)
 		}
-		if len(parts) < 2 {
-			return answer{}, fmt.Errorf("ask Redis: it answers %v", parts)
+		server, acquired := said.(int64)
+		parts, _ := said.([]any)
+		if len(parts) >= 2 {
+			server, _ = parts[1].(int64)
+		} else if !acquired {
+			return answer{}, fmt.Errorf("ask Redis: it answers %v", said)
 		}
-		server, _ := parts[1].(int64)
 		i.clocks.learn(node, server, sent, now())
 		switch {
-		case parts[0] == "acquired":
+		case acquired:
 			return answer{acquired: true}, nil
 		case parts[0] == "taken" && len(parts) == 4:
 			value, _ := parts[2].(string)
@@ -107,7 +120,7 @@ func taken(value string, server, left int64) answer {
 	if len(parts) != 3 {
 		return a
 	}
-	since, err := strconv.ParseInt(parts[1], 10, 64)
+	since, err := strconv.ParseInt(strings.TrimSuffix(parts[1], waits), 10, 64)
 	if err != nil {
 		return a
 	}
@@ -119,7 +132,7 @@ func (i *instance) extend(ctx context.Context, c claim) (bool, error) {
 	return extendScript.Run(ctx, i.client, []string{i.key(c.name)}, i.text(c), i.config.TTL.Milliseconds()).Bool()
 }
 
-// release is as that of a service, and wakes a waiter if told to.
+// release is as that of a service, and wakes a waiter if told to, and if there is one.
 func (i *instance) release(ctx context.Context, c claim, wake bool) (bool, error) {
 	lasts := int64(0)
 	if wake {

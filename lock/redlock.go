@@ -91,7 +91,7 @@ func (s *redlockService) acquire(ctx context.Context, c claim, _ bool) (answer, 
 	got := s.ask(ctx, poll{
 		where: s.everywhere(),
 		question: func(ctx context.Context, n int) reply {
-			told, err := s.instances[n].acquire(ctx, c)
+			told, err := s.instances[n].acquire(ctx, c, false) // a release wakes in any case
 			if err == nil && !told.acquired {
 				err = s.checkTwin(c, n, told)
 			}

@@ -1,10 +1,11 @@
--- KEYS: the lock, its wake list. ARGV: token and a space, TTL in ms of a wake-up, or 0 for none. Whoever waits longest in BLPOP is
--- woken; if nobody does, the next one that comes is, once, or nobody within the TTL.
+-- KEYS: the lock, its wake list. ARGV: token and a space, TTL in ms of a wake-up, or 0 for none. If somebody waits, which a 'w'
+-- behind the time tells, whoever waits longest in BLPOP is woken; if nobody does, the next one that comes is, once, or nobody
+-- within the TTL.
 local value = redis.call('GET', KEYS[1])
 if not value or string.sub(value, 1, #ARGV[1]) ~= ARGV[1] then
   return 0
 end
-if ARGV[2] == '0' then
+if ARGV[2] == '0' or not string.find(value, '^%d+w', #ARGV[1] + 1) then
   return redis.call('DEL', KEYS[1])
 end
 redis.call('DEL', KEYS[1], KEYS[2])

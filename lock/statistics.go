@@ -70,12 +70,12 @@ type counts struct {
 }
 
 // answered counts the outcome of an acquisition that was asked for at began.
-func (c *counts) answered(held *Held, err error, began time.Duration) {
+func (c *counts) answered(held *Held, err error, began time.Time) {
 	switch {
 	case err == nil:
 		c.acquired.Add(1)
-		held.use.since = now()
-		c.wait.add(held.use.since - began)
+		held.use.since = time.Now()
+		c.wait.add(held.use.since.Sub(began))
 		c.holding.Add(1)
 		if !held.use.state.CompareAndSwap(unused, used) { // it is lost already
 			c.over(held)
@@ -98,7 +98,7 @@ func (c *counts) ended(held *Held) {
 
 func (c *counts) over(held *Held) {
 	c.holding.Add(-1)
-	c.hold.add(now() - held.use.since)
+	c.hold.add(time.Since(held.use.since))
 	if errors.Is(held.cause(), ErrLost) {
 		c.lost.Add(1)
 	}
@@ -106,14 +106,14 @@ func (c *counts) over(held *Held) {
 
 // vanished counts a loss that nobody noticed before the release.
 func (c *counts) vanished(held *Held) {
-	if held.use.since != 0 {
+	if !held.use.since.IsZero() {
 		c.lost.Add(1)
 	}
 }
 
 // A use is what is counted of one acquisition.
 type use struct {
-	since time.Duration // by now(), when a caller got it; 0: never
+	since time.Time // when a caller got it, by Go's clock, which is cheaper than now; zero: never
 	state atomic.Int32
 }
 
