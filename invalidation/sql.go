@@ -12,7 +12,8 @@ const cureSQL = `write one SELECT such as "SELECT product_id, category_id FROM p
 func sqlFaults(sql string, by int) (all []templateError) {
 	fail := func(problem, cure string) { all = append(all, templateError{sql, problem, cure}) }
 	tokens := sqltext.Tokens(sql)
-	if len(tokens) == 0 || !strings.EqualFold(tokens[0], "SELECT") {
+	list := selectList(tokens)
+	if list == nil {
 		fail("a lookup must be a SELECT", cureSQL)
 		return all
 	}
@@ -38,13 +39,31 @@ func sqlFaults(sql string, by int) (all []templateError) {
 	if marks != 1 || strings.Count(sql, "?") != 1 {
 		fail("a lookup needs exactly one ?, which stands for the list of values asked by", cureSQL)
 	}
-	switch columns := selectedColumns(tokens[1:]); {
+	switch columns := selectedColumns(list); {
 	case columns == 0:
 		fail("a lookup must name its columns", "instead of * write the columns of by, in its order, and then the value")
 	case by > 0 && columns != by+1:
 		fail("a lookup must select the columns of by, in its order, and then the value", cureSQL)
 	}
 	return all
+}
+
+// selectList returns what follows the SELECT that a statement is, be it behind a WITH, or nil if it is none.
+func selectList(tokens []string) []string {
+	depth := 0
+	for i, token := range tokens {
+		switch word := strings.ToUpper(token); {
+		case word == "SELECT" && depth == 0:
+			return tokens[i+1:]
+		case i == 0 && word != "WITH", word == "UPDATE" && depth == 0, word == "DELETE" && depth == 0:
+			return nil
+		case word == "(":
+			depth++
+		case word == ")":
+			depth--
+		}
+	}
+	return nil
 }
 
 // selectedColumns counts the columns of a select list, or returns 0 if it has a *.

@@ -130,6 +130,37 @@ func TestLookups(t *testing.T) {
 	}
 }
 
+// A lookup may begin with WITH: here it finds all that is above a category.
+func TestLookupOfATree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `version: 1
+params:
+  ancestor:
+    lookup:
+      by: [id]
+      sql: |
+        WITH RECURSIVE above (id, ancestor) AS (
+          SELECT id, parent_id FROM categories WHERE id IN (?)
+          UNION ALL SELECT above.id, c.parent_id FROM above JOIN categories AS c ON c.id = above.ancestor)
+        SELECT id, ancestor FROM above
+entities:
+  category: {params: [ancestor], keys: ["shop:category:{id}", "shop:category:{ancestor}"]}
+`)
+	w.exec("CREATE TABLE categories (id INT PRIMARY KEY, parent_id INT NULL)")
+	w.exec("INSERT INTO categories VALUES (1, NULL), (2, 1), (3, 2), (4, 2), (5, 1)")
+	for _, c := range []string{"1", "2", "3", "4", "5"} {
+		w.set("shop:category:" + c)
+	}
+	w.enqueue(outbox.Invalidation{Entity: "category", ID: "3"}, outbox.Invalidation{Entity: "category", ID: "5"})
+	w.worker(worker.Config{}).drain(t)
+	if got := strings.Join(w.left(), " "); got != "shop:category:4" {
+		t.Errorf("left %s", got)
+	}
+	if n := w.count("cache_outbox_dead"); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
 // A server that compares more loosely than we do ("042" is 42, "a" may be "A") never makes a wrong list of a row: the
 // row that it confused is refused, alone.
 func TestLookupAnswersForAnotherID(t *testing.T) {

@@ -266,6 +266,7 @@ func TestSlowLookup(t *testing.T) {
 	}
 	for name, query := range map[string]string{
 		"computes": "SELECT 1, SUM(LENGTH(CONCAT(a.n, b.n, c.n, d.n))) FROM many AS a, many AS b, many AS c, many AS d WHERE 1 IN (?)",
+		"recurs":   "WITH RECURSIVE m AS (SELECT n FROM many WHERE 1 IN (?) UNION SELECT m.n + 1 FROM m WHERE m.n < 999) SELECT 1, SUM(LENGTH(CONCAT(a.n, b.n, c.n, d.n))) FROM m AS a, m AS b, m AS c, m AS d",
 		"waits":    "SELECT id, id FROM held WHERE id IN (?)",
 	} {
 		var before string
