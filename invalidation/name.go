@@ -32,25 +32,40 @@ type MapName struct {
 func (m *Map) Names() []MapName {
 	var list []MapName
 	for _, name := range m.names {
-		e := m.entities[name]
-		for _, group := range []struct {
-			kind MapNameKind
-			of   []template
-		}{{KindKey, e.keys}, {KindPattern, e.patterns}, {KindSet, e.sets}} {
-			for i := range group.of {
-				t := &group.of[i]
-				n := MapName{Entity: name, Kind: group.kind, Text: t.source, Glob: t.widest(), Hold: e.hold}
-				if group.kind != KindPattern {
-					n.Glob = t.widestName()
-				}
-				if n.Kind == KindKey && strings.HasPrefix(n.Glob, protocol.StampPrefix) {
-					n.Kind = KindStamp
-				}
-				list = append(list, n)
-			}
-		}
+		list = append(list, m.entities[name].makes()...)
 	}
 	return list
+}
+
+// makes returns what an entity itself makes.
+func (e *entity) makes() (list []MapName) {
+	e.kinds(func(kind MapNameKind, t *template) { list = append(list, e.mapName(kind, t)) })
+	return list
+}
+
+// kinds calls visit with every template but those of aliases, and with what it makes.
+func (e *entity) kinds(visit func(MapNameKind, *template)) {
+	for i := range e.keys {
+		kind := KindKey
+		if strings.HasPrefix(e.keys[i].widestName(), protocol.StampPrefix) {
+			kind = KindStamp
+		}
+		visit(kind, &e.keys[i])
+	}
+	for i := range e.patterns {
+		visit(KindPattern, &e.patterns[i])
+	}
+	for i := range e.sets {
+		visit(KindSet, &e.sets[i])
+	}
+}
+
+func (e *entity) mapName(kind MapNameKind, t *template) MapName {
+	n := MapName{Entity: e.name, Kind: kind, Text: t.source, Glob: t.widestName(), Hold: e.hold}
+	if kind == KindPattern {
+		n.Glob = t.widest()
+	}
+	return n
 }
 
 // widestName is a glob of what a key or a set may be called, of which nothing but the values is special.

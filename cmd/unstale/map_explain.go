@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,14 +28,16 @@ func newMapExplain(p process) *cobra.Command {
 	e := &explainCommand{}
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Show what a row would invalidate, without a server",
+		Short: "Show what a row or any row of an entity would invalidate, without a server",
 		Long: `Show what a row would invalidate. No server is needed, unless the map looks a parameter up and
-it is not given: with --mysql-dsn the lookup is run, otherwise the missing parameter is named.`,
+it is not given: with --mysql-dsn the lookup is run, otherwise the missing parameter is named.
+Without --id it shows the templates of the entity, and where the values for them come from.`,
 		Example: `  unstale map explain --map mapping.yaml --entity product --id 42 --param category_id=7 --param category_id=9
-  unstale map explain --entity coupon --id SUMMER --json`,
+  unstale map explain --entity coupon --id SUMMER --json
+  unstale map explain --entity product`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseEmpty(cmd.Flags(), "lookup-timeout"); err != nil {
+			if err := refuseEmpty(cmd.Flags(), "lookup-timeout", "id"); err != nil {
 				return err
 			}
 			return e.run(cmd.Context(), p)
@@ -43,7 +46,7 @@ it is not given: with --mysql-dsn the lookup is run, otherwise the missing param
 	flags := cmd.Flags()
 	flags.StringVar(&e.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&e.entity, "entity", "", "the row's entity (required)")
-	flags.StringVar(&e.id, "id", "", "the row's id (required)")
+	flags.StringVar(&e.id, "id", "", "the row's id; without it, the entity is described")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
 	e.mysql.addLookups(flags)
 	e.pairs = addParams(flags)
@@ -66,8 +69,11 @@ type explanation struct {
 }
 
 func (e *explainCommand) run(ctx context.Context, p process) error {
-	if e.entity == "" || e.id == "" {
-		return usageError{errors.New("--entity and --id are required")}
+	switch {
+	case e.entity == "":
+		return usageError{errors.New("--entity is required")}
+	case e.id == "" && len(*e.pairs) > 0:
+		return usageError{errors.New("--param is of a row, which has an --id")}
 	}
 	params, err := parseParams(*e.pairs)
 	if err != nil {
@@ -76,6 +82,13 @@ func (e *explainCommand) run(ctx context.Context, p process) error {
 	m, err := loadMap(p, e.mapFile)
 	if err != nil {
 		return err
+	}
+	if e.id == "" {
+		d, known := m.Describe(e.entity)
+		if !known {
+			return fmt.Errorf("%s has no entity %q; it has %s", e.mapFile, e.entity, strings.Join(m.Entities(), ", "))
+		}
+		return describe(m, d).print(p, e.json)
 	}
 	row := invalidation.Row{Entity: e.entity, ID: e.id, Params: params}
 	plan, err := e.expand(ctx, m, row)

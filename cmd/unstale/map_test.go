@@ -149,7 +149,9 @@ entities:
 			t.Errorf("wanted %s: %+v", want, r)
 		}
 	}
-	for _, args := range [][]string{{"--entity", "product"}, {"--entity", "product", "--id", "1", "--param", "novalue"}, {"--nope"}, {"x"}} {
+	for _, args := range [][]string{
+		{}, {"--id", "1"}, {"--entity", "product", "--id", ""}, {"--entity", "product", "--param", "a=b"}, {"--entity", "product", "--id", "1", "--param", "novalue"}, {"--nope"}, {"x"},
+	} {
 		if r := call(t, nil, append([]string{"map", "explain", "--map", lookup}, args...)...); r.code != exitUsage {
 			t.Errorf("%q: %+v", args, r)
 		}
@@ -166,6 +168,87 @@ entities:
 	r := call(t, map[string]string{"MYSQL_DSN": env.DSN}, "map", "explain", "--map", lookup, "--entity", "product", "--id", "1")
 	if want := "key      shop:category:7\nkey      shop:category:8\n"; r.code != exitDone || r.out != want {
 		t.Errorf("with a server: %+v", r)
+	}
+}
+
+// Without an id, explain shows what any row of the entity would invalidate, and of what.
+func TestMapExplainEntity(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, `
+version: 1
+vars: {app: shop}
+params:
+  category_id: {lookup: {by: [id], sql: "SELECT a,  b FROM t WHERE a IN (?)"}}
+  locale: {optional: true}
+entities:
+  product:
+    params: [category_id, locale, price]
+    each: {page: 1..3}
+    keys: ["{app}:{id}:{locale}:{price}"]
+    patterns: ["{app}:list:{category_id}:p{page}:*"]
+    sets: ["set:{id}"]
+    tags: ["tag-{id}"]
+    repeat: [5s]
+    hold: 2s
+  variant: {params: [product_id], as: {product: "{product_id}"}}
+`)
+	r := call(t, nil, "map", "explain", "--map", file, "--entity", "product")
+	want := `key            {app}:{id}:{locale}:{price}
+stamp          tag-{id}
+pattern        {app}:list:{category_id}:p{page}:*
+set            set:{id}
+repeat         5s
+hold           2s
+{id}           the row's id
+{locale}       from the row; without it, what uses it makes nothing
+{price}        from the row, which must give it
+{category_id}  from the row, or looked up by id: SELECT a, b FROM t WHERE a IN (?)
+{page}         each of 1, 2, 3
+`
+	if r.code != exitDone || r.out != want {
+		t.Errorf("%+v\nwanted\n%s", r, want)
+	}
+	if r := call(t, nil, "map", "explain", "--map", file, "--entity", "variant"); r.code != exitDone || !strings.HasPrefix(r.out, "as            product, with the id {product_id}\n") {
+		t.Errorf("%+v", r)
+	}
+	var object description
+	r = call(t, nil, "map", "explain", "--map", file, "--entity", "product", "--json")
+	if err := json.Unmarshal([]byte(r.out), &object); err != nil || len(object.Templates) != 4 || len(object.Names) != 5 || len(object.Params) != 3 ||
+		object.Names[3].From != "lookup" || object.Names[4].From != "each" || !object.Names[1].Optional || object.Hold != "2s" {
+		t.Errorf("%v: %+v", err, r)
+	}
+	if r := call(t, nil, "map", "explain", "--map", file, "--entity", "planet"); r.code != exitFail || !strings.Contains(r.err, "it has product, variant") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestMapWho(t *testing.T) {
+	t.Parallel()
+	r := call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:category:7:list:p1")
+	want := `category   id=7                                pattern {app}:{env}:category:{id}:list:*
+product    category_id=7 (given or looked up)  pattern {app}:{env}:category:{category_id}:list:*
+inventory  category_id=7 (given or looked up)  pattern {app}:{env}:category:{category_id}:list:*, as product
+variant    category_id=7 (given or looked up)  pattern {app}:{env}:category:{category_id}:list:*, as product
+`
+	if r.code != exitDone || r.out != want {
+		t.Errorf("%+v\nwanted\n%s", r, want)
+	}
+	if r := call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:home"); r.code != exitDone || r.out != "category  any id  key {app}:{env}:home\n" {
+		t.Errorf("%+v", r)
+	}
+	var object origins
+	r = call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:product:4\n2", "--limit", "2", "--json")
+	if err := json.Unmarshal([]byte(r.out), &object); err != nil || r.code != exitDone || object.Key != "zahraah:prod:product:4\n2" || object.Complete || len(object.Origins) != 2 ||
+		object.Origins[0].ID != "4\n2" || !reflect.DeepEqual(object.Origins[1].Params, map[string][]string{"product_id": {"4\n2"}}) || !reflect.DeepEqual(object.Origins[1].Via, []string{"product"}) {
+		t.Errorf("%v: %+v", err, r)
+	}
+	if r := call(t, nil, "map", "who", "--map", shippedMap, "session:1"); r.code != exitFail || r.out != "" || !strings.Contains(r.err, "no row of "+shippedMap+" reaches session:1") {
+		t.Errorf("%+v", r)
+	}
+	for _, args := range [][]string{{}, {""}, {"a", "b"}, {"a", "--limit", "0"}} {
+		if r := call(t, nil, append([]string{"map", "who", "--map", shippedMap}, args...)...); r.code != exitUsage {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }
 

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// A description is what explain prints of an entity as JSON, where no row is given. The lists are always there.
+type description struct {
+	Entity     string        `json:"entity"`
+	MapVersion string        `json:"map_version"`
+	Templates  []mapTemplate `json:"templates"`
+	As         []aliasSource `json:"as"`
+	Names      []nameSource  `json:"names"`
+	Params     []string      `json:"params"` // that a row may give
+	Repeat     []string      `json:"repeat"`
+	Hold       string        `json:"hold,omitempty"`
+}
+
+type mapTemplate struct {
+	Kind     string `json:"kind"`
+	Template string `json:"template"`
+}
+
+type aliasSource struct {
+	Entity string `json:"entity"`
+	ID     string `json:"id"`
+}
+
+// A nameSource says where the values of a name come from: row, each or lookup.
+type nameSource struct {
+	Name     string   `json:"name"`
+	From     string   `json:"from"`
+	Optional bool     `json:"optional,omitempty"`
+	Values   []string `json:"values,omitempty"`
+	By       []string `json:"by,omitempty"`
+	SQL      string   `json:"sql,omitempty"`
+}
+
+func describe(m *invalidation.Map, d invalidation.Description) *description {
+	out := &description{
+		Entity: d.Entity, MapVersion: m.Version(), Templates: []mapTemplate{}, As: []aliasSource{}, Names: []nameSource{},
+		Params: append([]string{}, d.Params...), Repeat: []string{},
+	}
+	for _, n := range d.Makes {
+		out.Templates = append(out.Templates, mapTemplate{string(n.Kind), n.Text})
+	}
+	for _, a := range d.As {
+		out.As = append(out.As, aliasSource(a))
+	}
+	for _, n := range d.Names {
+		source := nameSource{Name: n.Name, From: "row", Optional: n.Optional}
+		switch {
+		case n.Each != nil:
+			source.From, source.Values = "each", n.Each
+		case n.Lookup != nil:
+			source.From, source.By, source.SQL = "lookup", n.Lookup.By, n.Lookup.SQL
+		}
+		out.Names = append(out.Names, source)
+	}
+	for _, d := range d.Repeat {
+		out.Repeat = append(out.Repeat, d.String())
+	}
+	if d.Hold > 0 {
+		out.Hold = d.Hold.String()
+	}
+	return out
+}
+
+func (d *description) print(p process, asJSON bool) error {
+	if asJSON {
+		return output.JSON(p.Out, d)
+	}
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, t := range d.Templates {
+		fmt.Fprintf(w, "%s\t%s\n", t.Kind, printable(t.Template))
+	}
+	for _, a := range d.As {
+		fmt.Fprintf(w, "as\t%s, with the id %s\n", a.Entity, printable(a.ID))
+	}
+	for _, delay := range d.Repeat {
+		fmt.Fprintf(w, "repeat\t%s\n", delay)
+	}
+	if d.Hold != "" {
+		fmt.Fprintf(w, "hold\t%s\n", d.Hold)
+	}
+	for _, n := range d.Names {
+		fmt.Fprintf(w, "{%s}\t%s\n", n.Name, n.told())
+	}
+	return w.Flush()
+}
+
+// mostShown is how many values of an enumeration are shown.
+const mostShown = 20
+
+func (n *nameSource) told() string {
+	switch {
+	case n.Name == "id":
+		return "the row's id"
+	case n.From == "each" && len(n.Values) > mostShown:
+		return fmt.Sprintf("each of %s and %d more", printable(strings.Join(n.Values[:mostShown], ", ")), len(n.Values)-mostShown)
+	case n.From == "each":
+		return "each of " + printable(strings.Join(n.Values, ", "))
+	case n.From == "lookup":
+		return "from the row, or looked up by " + strings.Join(n.By, ", ") + ": " + strings.Join(strings.Fields(n.SQL), " ")
+	case n.Optional:
+		return "from the row; without it, what uses it makes nothing"
+	}
+	return "from the row, which must give it"
+}

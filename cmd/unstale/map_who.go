@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/invalidation"
+)
+
+func newMapWho(p process) *cobra.Command {
+	var (
+		file   string
+		limit  int
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "who KEY",
+		Short: "Show which rows reach a key, without a server",
+		Long: `Show which rows reach a key: of which entity, with which id and which parameters, and by which
+template. What is not named may have any value. Members of index sets are not known to the map:
+a key that only a set lists is not found. Exit code 1 if no row reaches the key.`,
+		Example: `  unstale map who zahraah:prod:product:42
+  unstale map who --map mapping.yaml zahraah:prod:category:7:list:p1 --json`,
+		Args: exactArgs("KEY"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case args[0] == "":
+				return usageError{errors.New("KEY is empty")}
+			case limit < 1:
+				return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
+			}
+			m, err := loadMap(p, file)
+			if err != nil {
+				return err
+			}
+			found, all := m.Origins(args[0], limit)
+			out := originsOf(m, args[0], found, all)
+			if asJSON {
+				err = output.JSON(p.Out, out)
+			} else {
+				err = out.print(p)
+			}
+			if len(found) == 0 {
+				return errors.Join(err, fmt.Errorf("no row of %s reaches %s, as far as the map alone tells; compare the key with the templates: unstale map explain --entity NAME",
+					file, printable(args[0])))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&file, "map", "mapping.yaml", "the map's file")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "limit", "json")
+	return cmd
+}
+
+// origins are what who prints as JSON. The lists are always there.
+type origins struct {
+	Key        string   `json:"key"`
+	MapVersion string   `json:"map_version"`
+	Complete   bool     `json:"complete"` // there are no others
+	Origins    []origin `json:"origins"`
+}
+
+type origin struct {
+	Entity   string              `json:"entity"`
+	ID       string              `json:"id,omitempty"` // none: any
+	Params   map[string][]string `json:"params"`
+	LookedUp []string            `json:"looked_up"` // of those, what a lookup finds where the row does not give it
+	Via      []string            `json:"via"`
+	Kind     string              `json:"kind"`
+	Template string              `json:"template"`
+	names    []string            // of Params, in order
+}
+
+func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all bool) *origins {
+	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}}
+	for _, o := range found {
+		one := origin{
+			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Via: append([]string{}, o.Via...),
+			Kind: string(o.Made.Kind), Template: o.Made.Text,
+		}
+		made, _ := m.Describe(o.Made.Entity)
+		for _, param := range o.Params {
+			one.Params[param.Name] = param.Values
+			one.names = append(one.names, param.Name)
+			for _, n := range made.Names {
+				if n.Name == param.Name && n.Lookup != nil {
+					one.LookedUp = append(one.LookedUp, n.Name)
+				}
+			}
+		}
+		out.Origins = append(out.Origins, one)
+	}
+	return out
+}
+
+func (o *origins) print(p process) error {
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, one := range o.Origins {
+		fmt.Fprintf(w, "%s\t%s\t%s %s\n", printable(one.Entity), one.row(), one.Kind, one.by())
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if !o.Complete {
+		fmt.Fprintln(p.Out, "there are more: see --limit; a key of many parts can be made in many ways")
+	}
+	return nil
+}
+
+// row writes what a row must have.
+func (o *origin) row() string {
+	var all []string
+	if o.ID != "" {
+		all = append(all, "id="+printable(o.ID))
+	}
+	for _, name := range o.names {
+		text := name + "=" + printable(strings.Join(o.Params[name], ","))
+		for _, lookedUp := range o.LookedUp {
+			if lookedUp == name {
+				text += " (given or looked up)"
+			}
+		}
+		all = append(all, text)
+	}
+	if len(all) == 0 {
+		return "any id"
+	}
+	return strings.Join(all, " ")
+}
+
+func (o *origin) by() string {
+	if len(o.Via) == 0 {
+		return printable(o.Template)
+	}
+	return printable(o.Template) + ", as " + strings.Join(o.Via, " as ")
+}

@@ -1,0 +1,51 @@
+package invalidation
+
+import (
+	"slices"
+	"time"
+)
+
+// A Description says what rows of an entity make, and where the values for it come from.
+type Description struct {
+	Entity string
+	// Params are the names that a row may give, sorted, those of the entities included as which it expands.
+	Params []string
+	// Names are what the templates use, the id first.
+	Names []NameSource
+	// Makes are keys, stamps, patterns and sets of the entity itself.
+	Makes []MapName
+	// As are the entities as which a row expands too.
+	As     []AliasSource
+	Repeat []time.Duration
+	Hold   time.Duration
+}
+
+// A NameSource says where the values of a name come from: the row, but for what is said here.
+type NameSource struct {
+	Name string
+	// Each are the values of an enumeration.
+	Each []string
+	// Lookup is asked where the row does not give the name.
+	Lookup *Lookup
+	// Optional reports whether templates that use the name make nothing where the row does not give it.
+	Optional bool
+}
+
+// An AliasSource is an entity as which rows expand, with the template of its ids.
+type AliasSource struct{ Entity, ID string }
+
+// Describe describes an entity, and reports whether the map has it.
+func (m *Map) Describe(name string) (Description, bool) {
+	e := m.entities[name]
+	if e == nil {
+		return Description{}, false
+	}
+	d := Description{Entity: name, Params: slices.Clone(e.declared), Makes: e.makes(), Repeat: slices.Clone(e.repeat), Hold: e.hold}
+	for _, s := range e.slots {
+		d.Names = append(d.Names, NameSource{s.name, slices.Clone(s.each), s.lookup, s.optional})
+	}
+	for _, a := range e.as {
+		d.As = append(d.As, AliasSource{a.target.name, a.id.source})
+	}
+	return d, true
+}
