@@ -13,7 +13,7 @@ import (
 )
 
 func newMap(p process) *cobra.Command {
-	return group("map", "Check, explain, test and describe maps", newMapCheck(p), newMapExplain(p), newMapWho(p), newMapSchema(p))
+	return group("map", "Check, explain, test and describe maps", newMapCheck(p), newMapExplain(p), newMapTest(p), newMapWho(p), newMapSchema(p))
 }
 
 func loadMap(p process, file string) (*invalidation.Map, error) {

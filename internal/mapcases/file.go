@@ -1,0 +1,166 @@
+package mapcases
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+// A file is what a file of cases says.
+type file struct {
+	Cases []Case
+}
+
+// A Case is one row with what is expected of it.
+type Case struct {
+	Name text
+	Row  row
+	// Lookups are what each question to the lookup of a parameter finds.
+	Lookups map[string]values
+	// Reaches are keys that the row must reach, Spares those that it must not.
+	Reaches, Spares []text
+	// Refused is the reason for which the row must be refused.
+	Refused text
+}
+
+// A row is what an application would write.
+type row struct {
+	Entity, ID text
+	Params     map[string]values
+}
+
+// A text is a scalar as it is written: 010 stays 010.
+type text struct {
+	Value string
+	Line  int
+}
+
+// UnmarshalYAML reads a scalar.
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode {
+		return fmt.Errorf("line %d: wanted one text; write it in double quotes", n.Line)
+	}
+	*t = text{n.Value, n.Line}
+	return nil
+}
+
+// Values are one scalar or a list of them. What is null, of which nobody tells the decoder's types, is not given.
+type values struct {
+	texts       []string
+	given, list bool
+	line        int
+}
+
+// UnmarshalYAML reads a scalar or a list.
+func (v *values) UnmarshalYAML(n *yaml.Node) error {
+	*v = values{given: true, line: n.Line}
+	items := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		items, v.list = n.Content, true
+	}
+	for _, item := range items {
+		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+			return fmt.Errorf("line %d: wanted a text, or a list of texts", item.Line)
+		}
+		v.texts = append(v.texts, item.Value)
+	}
+	return nil
+}
+
+// What the decoder tells of Go's types.
+var (
+	unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	intoType     = regexp.MustCompile(` into \S+$`)
+)
+
+// Read reads cases. The error names lines.
+func Read(src []byte) ([]Case, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(src))
+	decoder.KnownFields(true)
+	var f file
+	err := decoder.Decode(&f)
+	if errors.Is(err, io.EOF) || err == nil && len(f.Cases) == 0 {
+		return nil, errors.New(`there are no cases; write cases: [{row: {entity: product, id: 42}, reaches: ["shop:product:42"]}]`)
+	}
+	if err != nil {
+		return nil, plain(err)
+	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("wanted one document; remove the --- and what follows it")
+	}
+	var errs []error
+	for i := range f.Cases {
+		errs = append(errs, f.Cases[i].check(i))
+	}
+	return f.Cases, errors.Join(errs...)
+}
+
+// plain says what the decoder says, in the terms of the file.
+func plain(err error) error {
+	said := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
+	if several := (*yaml.TypeError)(nil); errors.As(err, &several) {
+		said = several.Errors
+	}
+	for i := range said {
+		said[i] = intoType.ReplaceAllString(unknownField.ReplaceAllString(said[i], "unknown field $1"), " here")
+	}
+	return errors.New(strings.Join(said, "\n"))
+}
+
+// Line is where a case is in its file, or 0.
+func (c *Case) Line() int {
+	lines := []int{c.Name.Line, c.Row.Entity.Line, c.Row.ID.Line, c.Refused.Line}
+	lines = slices.DeleteFunc(lines, func(n int) bool { return n == 0 })
+	if len(lines) == 0 {
+		return 0
+	}
+	return slices.Min(lines)
+}
+
+func (c *Case) check(n int) error {
+	fail := func(what string) error { return fmt.Errorf("line %d: case %d %s", c.Line(), n+1, what) }
+	switch {
+	case c.Row.Entity.Value == "":
+		return fail("has no entity; write row: {entity: product, id: 42}")
+	case len(c.Reaches)+len(c.Spares) == 0 && c.Refused.Value == "":
+		return fail("expects nothing; give it reaches, spares or refused")
+	case len(c.Reaches)+len(c.Spares) > 0 && c.Refused.Value != "":
+		return fail("is refused and reaches or spares something; a row that is refused makes nothing")
+	}
+	if r := invalidation.Reason(c.Refused.Value); r != "" && !slices.Contains(refusals, r) {
+		return fail(fmt.Sprintf("is refused for %q, which the map has no row refused for; the reasons are %v", r, refusals))
+	}
+	return nil
+}
+
+// refusals are the reasons for which a map refuses rows.
+var refusals = []invalidation.Reason{
+	invalidation.UnknownEntity, invalidation.MissingParameter, invalidation.BadParameter, invalidation.TooManyKeys, invalidation.PatternTooWide,
+}
+
+// written is the case's row.
+func (c *Case) written() invalidation.Row {
+	row := invalidation.Row{Entity: c.Row.Entity.Value, ID: c.Row.ID.Value}
+	for name, v := range c.Row.Params {
+		if v.given {
+			row.Params = append(row.Params, invalidation.Param{Name: name, Values: v.texts, List: v.list})
+		}
+	}
+	slices.SortFunc(row.Params, func(a, b invalidation.Param) int { return strings.Compare(a.Name, b.Name) })
+	return row
+}
+
+func (c *Case) title() string {
+	if c.Name.Value != "" {
+		return c.Name.Value
+	}
+	return strings.TrimSpace(c.Row.Entity.Value + " " + c.Row.ID.Value)
+}

@@ -1,0 +1,184 @@
+package mapcases
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
+)
+
+// A Result is what came of a case.
+type Result struct {
+	Name     string   `json:"name"`
+	Line     int      `json:"line"`
+	Problems []string `json:"problems"` // none: it is as expected
+}
+
+// A Template is one of the map's, or an entity that has none itself.
+type Template struct {
+	Entity string `json:"entity"`
+	Kind   string `json:"kind,omitempty"`
+	Text   string `json:"template,omitempty"`
+}
+
+// A Report is what came of all cases. The lists are always there.
+type Report struct {
+	Cases  []Result `json:"cases"`
+	Failed int      `json:"failed"`
+	// Entities and Templates are how many the map has, and Touched how many of them a row of some case comes to.
+	Entities         int        `json:"entities"`
+	EntitiesTouched  int        `json:"entities_touched"`
+	Templates        int        `json:"templates"`
+	TemplatesTouched int        `json:"templates_touched"`
+	Untouched        []Template `json:"untouched"`
+}
+
+// Run checks all cases.
+func Run(m *invalidation.Map, cases []Case) *Report {
+	r := &Report{Cases: []Result{}, Untouched: []Template{}}
+	touched := map[Template]bool{}
+	for i := range cases {
+		c := &cases[i]
+		problems := c.run(m, touched)
+		if len(problems) > 0 {
+			r.Failed++
+		}
+		r.Cases = append(r.Cases, Result{c.title(), c.Line(), append([]string{}, problems...)})
+	}
+	r.cover(m, touched)
+	return r
+}
+
+// cover counts what was touched.
+func (r *Report) cover(m *invalidation.Map, touched map[Template]bool) {
+	made := map[string]bool{} // entities with templates
+	for _, n := range m.Names() {
+		t := Template{n.Entity, string(n.Kind), n.Text}
+		made[n.Entity] = true
+		r.Templates++
+		if touched[t] {
+			r.TemplatesTouched++
+		} else {
+			r.Untouched = append(r.Untouched, t)
+		}
+	}
+	for _, name := range m.Entities() {
+		r.Entities++
+		switch {
+		case touched[Template{Entity: name}]:
+			r.EntitiesTouched++
+		case !made[name]:
+			r.Untouched = append(r.Untouched, Template{Entity: name})
+		}
+	}
+}
+
+// run returns what is not as expected.
+func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []string) {
+	answers, problems := c.answers(m)
+	if len(problems) > 0 {
+		return problems
+	}
+	made, err := m.Trace(c.written(), answers)
+	refused := (*invalidation.RowError)(nil)
+	switch want := invalidation.Reason(c.Refused.Value); {
+	case err != nil && !errors.As(err, &refused):
+		return []string{err.Error()}
+	case err != nil && refused.Reason == want:
+		return nil
+	case err != nil:
+		return []string{"the map refuses the row: " + err.Error()}
+	case want != "":
+		problems = append(problems, fmt.Sprintf("the row is not refused, wanted %s", want))
+	}
+	touched[Template{Entity: c.Row.Entity.Value}] = true
+	for _, one := range made {
+		if len(one.Names) > 0 {
+			touched[Template{Entity: one.Entity}] = true
+			touched[Template{one.Entity, string(one.Kind), one.Text}] = true
+		}
+	}
+	for _, key := range c.Reaches {
+		if reachedBy(made, key.Value) == nil {
+			problems = append(problems, fmt.Sprintf("it does not reach %q (line %d); it reaches %s", key.Value, key.Line, list(made)))
+		}
+	}
+	for _, key := range c.Spares {
+		if by := reachedBy(made, key.Value); by != nil {
+			problems = append(problems, fmt.Sprintf("it reaches %q (line %d) by the %s %q of %s", key.Value, key.Line, by.Kind, by.Text, by.Entity))
+		}
+	}
+	return problems
+}
+
+// answers gives the row's lookups what the case says.
+func (c *Case) answers(m *invalidation.Map) (*invalidation.Answers, []string) {
+	needs, err := m.Needs(c.written())
+	if err != nil {
+		return nil, nil // as Expand will say
+	}
+	var problems []string
+	answers := &invalidation.Answers{}
+	asked := map[string]bool{}
+	for _, n := range needs {
+		param := n.Lookup.Param
+		found, given := c.Lookups[param]
+		if !given && !asked[param] {
+			problems = append(problems, fmt.Sprintf("the row does not give %s, and a lookup finds it: say what, with lookups: {%s: [7]}, or give it", param, param))
+		}
+		asked[param] = true
+		answers.Put(n, found.texts)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Lookups)) {
+		if !asked[name] {
+			problems = append(problems, fmt.Sprintf("no lookup is asked for %s (line %d): the row gives it, or nothing uses it", name, c.Lookups[name].line))
+		}
+	}
+	return answers, problems
+}
+
+// reachedBy returns what reaches a key: the key itself, a set or a pattern of that name, or a pattern that matches it.
+func reachedBy(made []invalidation.Made, key string) *invalidation.Made {
+	for i := range made {
+		if slices.ContainsFunc(made[i].Names, func(name string) bool {
+			if name == key || made[i].Kind != invalidation.KindPattern {
+				return name == key
+			}
+			g, err := protocol.CompileGlob(name)
+			return err == nil && g.Match(key)
+		}) {
+			return &made[i]
+		}
+	}
+	return nil
+}
+
+// mostListed is how many names a problem lists.
+const mostListed = 5
+
+func list(made []invalidation.Made) string {
+	var names []string
+	for _, one := range made {
+		names = append(names, one.Names...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) == 0 {
+		return "nothing"
+	}
+	var b strings.Builder
+	for i, name := range names[:min(len(names), mostListed)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%q", name)
+	}
+	if more := len(names) - mostListed; more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
+}
