@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ that. Ctrl-C ends with a report.
 Phases: ` + strings.Join(verify.PhaseNames(), ", ") + `
 
 Bugs to plant, each of which must be found:
-` + plants(),
+` + listing(verify.Plants, func(p verify.Plant) (string, string) { return p.Name, p.Breaks }),
 		Example: `  unstale-lab verify --load --for 1h
   unstale-lab verify --load --phase calm --phase "redis empty" --for 5m --json
   unstale-lab verify --load --plant bare-fill`,
@@ -62,11 +63,10 @@ Bugs to plant, each of which must be found:
 }
 
 func runVerify(ctx context.Context, cfg verify.Config, asJSON bool) error {
-	self, err := os.Executable()
-	if err != nil {
+	var err error
+	if cfg.Reader, err = selfAs("verify", "reader"); err != nil {
 		return err
 	}
-	cfg.Reader = []string{self, "verify", "reader"}
 	cfg.UntilFound = cfg.Plant != ""
 	if err := cfg.WithDefaults().Validate(); err != nil {
 		return usageError{err}
@@ -75,22 +75,36 @@ func runVerify(ctx context.Context, cfg verify.Config, asJSON bool) error {
 	if report == nil {
 		return err
 	}
-	if asJSON {
-		err = errors.Join(err, output.JSON(os.Stdout, report))
-	} else {
-		fmt.Print(report)
-	}
+	err = errors.Join(err, show(report, asJSON))
 	if n := report.Violations(); err == nil && n > 0 {
 		err = fmt.Errorf("reads beyond the bound: %d", n)
 	}
 	return err
 }
 
-// plants are the lines of the help about them.
-func plants() string {
-	var b strings.Builder
-	for _, p := range verify.Plants {
-		fmt.Fprintf(&b, "  %-14s %s\n", p.Name, p.Breaks)
+// selfAs is the command that makes this program a process of a meter.
+func selfAs(args ...string) ([]string, error) {
+	self, err := os.Executable()
+	return append([]string{self}, args...), err
+}
+
+// show prints a meter's report.
+func show(report fmt.Stringer, asJSON bool) error {
+	if asJSON {
+		return output.JSON(os.Stdout, report)
 	}
+	_, err := fmt.Print(report)
+	return err
+}
+
+// listing is the part of the help that tells of each of a list.
+func listing[T any](list []T, tell func(T) (name, what string)) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, item := range list {
+		name, what := tell(item)
+		fmt.Fprintf(w, "  %s\t%s\n", name, what)
+	}
+	_ = w.Flush() // into memory
 	return strings.TrimSuffix(b.String(), "\n")
 }

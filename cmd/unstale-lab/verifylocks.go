@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/verifylocks"
 )
 
@@ -25,10 +24,10 @@ update: exit code 1 if they do, or if sections that rely on leases alone lose no
 then nothing was proven. Ctrl-C ends with a report.
 
 Phases:
-` + lockPhases() + `
+` + listing(verifylocks.Phases(), func(p verifylocks.Phase) (string, string) { return p.Name, p.What }) + `
 
 Bugs to plant, each of which must be found:
-` + lockPlants(),
+` + listing(verifylocks.Plants, func(p verifylocks.Plant) (string, string) { return p.Name, p.Breaks }),
 		Example: `  unstale-lab verify-locks --sections 100000
   unstale-lab verify-locks --phase "holder frozen" --phase failover --json
   unstale-lab verify-locks --plant no-guard`,
@@ -54,11 +53,10 @@ Bugs to plant, each of which must be found:
 }
 
 func runVerifyLocks(ctx context.Context, cfg verifylocks.Config, asJSON bool) error {
-	self, err := os.Executable()
-	if err != nil {
+	var err error
+	if cfg.Holder, err = selfAs("verify-locks", "holder"); err != nil {
 		return err
 	}
-	cfg.Holder = []string{self, "verify-locks", "holder"}
 	cfg.UntilFound = cfg.Plant != ""
 	if err := cfg.WithDefaults().Validate(); err != nil {
 		return usageError{err}
@@ -67,11 +65,7 @@ func runVerifyLocks(ctx context.Context, cfg verifylocks.Config, asJSON bool) er
 	if report == nil {
 		return err
 	}
-	if asJSON {
-		err = errors.Join(err, output.JSON(os.Stdout, report))
-	} else {
-		fmt.Print(report)
-	}
+	err = errors.Join(err, show(report, asJSON))
 	switch blind := report.Blind(); {
 	case err != nil:
 	case report.Wrong() > 0:
@@ -80,21 +74,4 @@ func runVerifyLocks(ctx context.Context, cfg verifylocks.Config, asJSON bool) er
 		err = fmt.Errorf("nothing is proven about %s: sections without Guard have lost nothing either", strings.Join(blind, ", "))
 	}
 	return err
-}
-
-// lockPhases are the lines of the help about them.
-func lockPhases() string {
-	var b strings.Builder
-	for _, p := range verifylocks.Phases() {
-		fmt.Fprintf(&b, "  %-14s %s\n", p.Name, p.What)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-func lockPlants() string {
-	var b strings.Builder
-	for _, p := range verifylocks.Plants {
-		fmt.Fprintf(&b, "  %-12s %s\n", p.Name, p.Breaks)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -1,5 +1,5 @@
-// Package fleet runs workers as processes of the released program, which it knows by its command line alone. The fault
-// suite and the meter disturb them.
+// Package fleet runs what the fault suite and the meters disturb: workers, as processes of the released program, which it knows
+// by its command line alone; the processes of a meter; and Redis servers that follow each other.
 package fleet
 
 import (

@@ -1,18 +1,11 @@
 package verify
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/fleet"
 )
 
 // endPatience is how long a reader may take to end.
@@ -29,13 +22,8 @@ type crowd struct {
 
 // A process is one reader.
 type process struct {
-	cmd    *exec.Cmd
-	orders *os.File
-	errors bytes.Buffer
-	gone   <-chan error
-	mail   chan pair // to be told
-	ended  chan struct{}
-	err    error // to be read after ended
+	*fleet.Process
+	mail chan pair // to be told
 }
 
 // start starts a reader process for each of so many, as the spec says.
@@ -43,22 +31,12 @@ func (c *crowd) start(command []string, s spec, readers int) error {
 	c.ill = map[int]string{}
 	for i := range readers {
 		s.Process = i
-		p := &process{cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), mail: make(chan pair, 256)}
-		p.cmd.Stderr = &p.errors
-		out, err := p.start()
+		started, err := fleet.StartProcess("a reader", command, nil, s, c.hear)
 		if err != nil {
-			return fmt.Errorf("start a reader: %w", err)
+			return err
 		}
+		p := &process{started, make(chan pair, 256)}
 		c.processes = append(c.processes, p)
-		go func() {
-			defer close(p.ended)
-			defer out.Close()
-			err := c.listen(out)
-			p.err = errors.Join(err, <-p.gone)
-		}()
-		if err := json.NewEncoder(p.orders).Encode(s); err != nil {
-			return fmt.Errorf("tell a reader what to read: %w", err)
-		}
 		go p.post()
 	}
 	return nil
@@ -66,13 +44,12 @@ func (c *crowd) start(command []string, s spec, readers int) error {
 
 // post hands on what is in the mail, until the process ends.
 func (p *process) post() {
-	encoder := json.NewEncoder(p.orders)
 	for {
 		select {
-		case <-p.ended:
+		case <-p.Ended():
 			return
 		case m := <-p.mail:
-			_ = encoder.Encode(m) // a reader that is gone has told why
+			_ = p.Tell(m) // a reader that is gone has told why
 		}
 	}
 }
@@ -97,45 +74,13 @@ func (c *crowd) healthy() (processes []int) {
 	return processes
 }
 
-// start starts the process and returns what it writes.
-func (p *process) start() (out *os.File, err error) {
-	in, orders, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	out, lines, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, orders.Close())
-	}
-	defer lines.Close()
-	p.cmd.Stdin, p.cmd.Stdout, p.orders = in, lines, orders
-	if p.gone, err = servers.Start(p.cmd); err != nil {
-		return nil, errors.Join(err, out.Close(), orders.Close())
-	}
-	return out, nil
-}
-
-// listen adds up what a reader tells.
-func (c *crowd) listen(out io.Reader) error {
-	lines := bufio.NewReader(out)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var t tallies
-		if err := json.Unmarshal(line, &t); err != nil {
-			return fmt.Errorf("read a reader's line: %w", err)
-		}
-		c.mu.Lock()
-		c.total.add(t)
-		c.ill[t.Process] = t.Healthy
-		c.mu.Unlock()
-	}
+// hear adds up what a reader tells.
+func (c *crowd) hear(t tallies) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total.add(t)
+	c.ill[t.Process] = t.Healthy
+	return nil
 }
 
 func (t *tallies) add(u tallies) {
@@ -166,17 +111,12 @@ func (c *crowd) soFar() tallies {
 
 // stop tells the readers to end and waits for that.
 func (c *crowd) stop() error {
+	for _, p := range c.processes {
+		p.Dismiss()
+	}
 	var errs []error
 	for _, p := range c.processes {
-		_ = p.orders.Close() // a reader that is gone has told why
-	}
-	for _, p := range c.processes {
-		limit := time.AfterFunc(endPatience, func() { _ = p.cmd.Process.Kill() })
-		<-p.ended
-		limit.Stop()
-		if p.err != nil {
-			errs = append(errs, fmt.Errorf("a reader: %w: %s", p.err, bytes.TrimSpace(p.errors.Bytes())))
-		}
+		errs = append(errs, p.Wait(endPatience))
 	}
 	return errors.Join(errs...)
 }

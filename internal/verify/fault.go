@@ -225,10 +225,10 @@ func freezeSubscriber(ctx context.Context, t *turn) error {
 func freezeReader(ctx context.Context, t *turn) error {
 	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
 	number := t.dice.IntN(len(t.crowd.processes))
-	p := t.crowd.processes[number].cmd.Process
+	p := t.crowd.processes[number]
 	defer t.table.open(number)()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		return fmt.Errorf("stop a reader: %w", err)
+		return err
 	}
 	sleep(ctx, between(t.dice, deafness+time.Second, deafness+3*time.Second))
 	return p.Signal(syscall.SIGCONT)

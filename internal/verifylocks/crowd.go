@@ -1,21 +1,13 @@
 package verifylocks
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/unstale/unstale/internal/clock"
-	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/fleet"
 )
 
 // A crowd is the holder processes of one turn. One goroutine starts, disturbs and stops them.
@@ -32,90 +24,47 @@ type crowd struct {
 
 // A process is one holder.
 type process struct {
+	*fleet.Process
 	number int
 	killed bool
-	cmd    *exec.Cmd
-	orders *os.File
-	errors bytes.Buffer
-	gone   <-chan error
-	ended  chan struct{}
-	err    error // to be read after ended
 
 	mu    sync.Mutex
 	total []tally // of each lane
 }
 
 // start starts one more holder.
-func (c *crowd) start() error {
-	p := &process{number: c.started, cmd: exec.Command(c.command[0], c.command[1:]...), ended: make(chan struct{}), total: make([]tally, len(lanes))}
+func (c *crowd) start() (err error) {
+	p := &process{number: c.started, total: make([]tally, len(lanes))}
 	c.started++
+	var env []string
 	if c.jumps {
 		file, err := clock.NewFile(filepath.Join(c.dir, fmt.Sprintf("holder-%d-%d", c.spec.Turn, p.number)))
 		if err != nil {
 			return err
 		}
 		c.clocks = append(c.clocks, file)
-		p.cmd.Env = append(p.cmd.Environ(), file.Env())
+		env = append(env, file.Env())
 	}
-	p.cmd.Stderr = &p.errors
-	out, err := p.start()
-	if err != nil {
-		return fmt.Errorf("start a holder: %w", err)
-	}
-	go func() {
-		defer close(p.ended)
-		defer out.Close()
-		err := p.listen(out)
-		p.err = errors.Join(err, <-p.gone)
-	}()
-	c.living = append(c.living, p)
 	s := c.spec
 	s.Process = p.number
-	if err := json.NewEncoder(p.orders).Encode(s); err != nil {
-		return fmt.Errorf("tell a holder what to do: %w", err)
+	if p.Process, err = fleet.StartProcess("a holder", c.command, env, s, p.hear); err != nil {
+		return err
 	}
+	c.living = append(c.living, p)
 	return nil
 }
 
-// start starts the process and returns what it writes.
-func (p *process) start() (out *os.File, err error) {
-	in, orders, err := os.Pipe()
-	if err != nil {
-		return nil, err
+// hear adds up what a holder tells.
+func (p *process) hear(tallies []tally) error {
+	if len(tallies) != len(lanes) {
+		return fmt.Errorf("it tells of %d lanes, wanted %d", len(tallies), len(lanes))
 	}
-	defer in.Close()
-	out, lines, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, orders.Close())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, t := range tallies {
+		p.total[i].add(t)
 	}
-	defer lines.Close()
-	p.cmd.Stdin, p.cmd.Stdout, p.orders = in, lines, orders
-	if p.gone, err = servers.Start(p.cmd); err != nil {
-		return nil, errors.Join(err, out.Close(), orders.Close())
-	}
-	return out, nil
-}
-
-// listen adds up what a holder tells. One that is killed ends in the middle of a line.
-func (p *process) listen(out io.Reader) error {
-	for lines := bufio.NewReader(out); ; {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var tallies []tally
-		if err := json.Unmarshal(line, &tallies); err != nil || len(tallies) != len(lanes) {
-			return fmt.Errorf("read a holder's line: %q: %w", line, err)
-		}
-		p.mu.Lock()
-		for i, t := range tallies {
-			p.total[i].add(t)
-		}
-		p.mu.Unlock()
-	}
+	return nil
 }
 
 // soFar returns what was told.
@@ -128,38 +77,23 @@ func (p *process) soFar() []tally {
 // all are the living and the dead.
 func (c *crowd) all() []*process { return append(append([]*process(nil), c.living...), c.dead...) }
 
-// kill kills one of the living, and waits for its end.
+// kill kills one of the living, and waits for its end. One that has ended by itself is not told from it.
 func (c *crowd) kill(i int) {
 	p := c.living[i]
 	c.living = append(c.living[:i:i], c.living[i+1:]...)
 	c.dead = append(c.dead, p)
 	p.killed = true
-	_ = p.cmd.Process.Kill() // one that has ended by itself is found when all stop
-	<-p.ended
-	_ = p.orders.Close()
-}
-
-// signal sends a signal to one that lives.
-func (p *process) signal(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil {
-		return fmt.Errorf("a holder has ended by itself: %w", err)
-	}
-	return nil
+	p.Kill()
 }
 
 // stop tells the holders to end, and waits for that.
 func (c *crowd) stop() error {
+	for _, p := range c.living {
+		p.Dismiss()
+	}
 	var errs []error
 	for _, p := range c.living {
-		_ = p.orders.Close() // a holder that is gone has told why
-	}
-	for _, p := range c.living {
-		limit := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
-		<-p.ended
-		limit.Stop()
-		if p.err != nil {
-			errs = append(errs, fmt.Errorf("a holder: %w: %s", p.err, bytes.TrimSpace(p.errors.Bytes())))
-		}
+		errs = append(errs, p.Wait(patience))
 	}
 	for _, file := range c.clocks {
 		errs = append(errs, file.Close())

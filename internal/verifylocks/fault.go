@@ -16,11 +16,11 @@ func between(dice *rand.Rand, least, most time.Duration) time.Duration {
 func freezeHolder(ctx context.Context, t *turn) error {
 	sleep(ctx, between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
 	p := t.crowd.living[t.dice.IntN(len(t.crowd.living))]
-	if err := p.signal(syscall.SIGSTOP); err != nil {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	sleep(ctx, between(t.dice, t.crowd.spec.TTL, 3*t.crowd.spec.TTL))
-	return p.signal(syscall.SIGCONT)
+	return p.Signal(syscall.SIGCONT)
 }
 
 // killHolder kills a holder, and starts another one.
