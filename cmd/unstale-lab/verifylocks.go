@@ -20,8 +20,8 @@ func newVerifyLocks() *cobra.Command {
 		Short: "Count the updates that are lost under locks, while things break",
 		Long: `Raise counters of MySQL in sections of package lock, in several processes, break these and the
 servers phase by phase, and compare the counters with a ledger. Guarded sections must lose no
-update: exit code 1 if they do, or if sections that rely on leases alone lose none either, since
-then nothing was proven. Ctrl-C ends with a report.
+update: exit code 1 if they do, or if sections that rely on leases alone lose none either with one
+of the backends, since then nothing was proven of that. Ctrl-C ends with a report.
 
 Phases:
 ` + listing(verifylocks.Phases(), func(p verifylocks.Phase) (string, string) { return p.Name, p.What }) + `
@@ -30,6 +30,7 @@ Bugs to plant, each of which must be found:
 ` + listing(verifylocks.Plants, func(p verifylocks.Plant) (string, string) { return p.Name, p.Breaks }),
 		Example: `  unstale-lab verify-locks --sections 100000
   unstale-lab verify-locks --phase "holder frozen" --phase failover --json
+  unstale-lab verify-locks --backend zookeeper --sections 10000
   unstale-lab verify-locks --plant no-guard`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerifyLocks(cmd.Context(), cfg, asJSON) },
@@ -39,6 +40,7 @@ Bugs to plant, each of which must be found:
 	flags.IntVar(&cfg.Sections, "sections", 1_000_000, "go on until so many guarded sections are committed; each phase has its turn at least once")
 	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase (default 15s)")
 	flags.DurationVar(&cfg.TTL, "ttl", 0, "of the locks (default 1s)")
+	flags.StringArrayVar(&cfg.Backends, "backend", nil, "use this one of "+strings.Join(verifylocks.Backends(), ", ")+"; may be given several times (default all)")
 	flags.StringArrayVar(&cfg.Phases, "phase", nil, "play this phase, which may be given several times (default all)")
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
 	flags.IntVar(&cfg.Holders, "holders", 3, "holder processes")

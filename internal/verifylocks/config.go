@@ -27,7 +27,9 @@ type Config struct {
 	Turn time.Duration
 	// TTL of the locks. Default 1 s.
 	TTL time.Duration
-	// Phases are the names of those to play. None: all.
+	// Backends are the names of those whose sections run. None: all.
+	Backends []string
+	// Phases are the names of those to play. None: all in which one of Backends runs.
 	Phases []string
 	// Plant is the name of a bug to plant. Without Phases only the one is played in which it shows.
 	Plant string
@@ -46,11 +48,18 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Turn, 15*time.Second)
 	orDefault(&c.TTL, time.Second)
 	orDefault(&c.Holders, 3)
+	if len(c.Backends) == 0 {
+		c.Backends = Backends()
+	}
 	if i := plantIndex(c.Plant); i >= 0 && len(c.Phases) == 0 {
 		c.Phases = []string{Plants[i].phase}
 	}
 	if len(c.Phases) == 0 {
-		c.Phases = PhaseNames()
+		for _, p := range phases {
+			if len(p.in(c.Backends)) > 0 {
+				c.Phases = append(c.Phases, p.Name)
+			}
+		}
 	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -80,9 +89,18 @@ func (c Config) Validate() error {
 	case c.Plant != "" && plantIndex(c.Plant) < 0:
 		return fmt.Errorf("there is no plant %q; the plants are %s", c.Plant, strings.Join(plantNames(), ", "))
 	}
+	for _, name := range c.Backends {
+		if !slices.Contains(Backends(), name) {
+			return fmt.Errorf("there is no backend %q; the backends are: %s", name, strings.Join(Backends(), ", "))
+		}
+	}
 	for _, name := range c.Phases {
-		if !slices.Contains(PhaseNames(), name) {
+		i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == name })
+		if i < 0 {
 			return fmt.Errorf("there is no phase %q; the phases are: %s", name, strings.Join(PhaseNames(), ", "))
+		}
+		if len(phases[i].in(c.Backends)) == 0 {
+			return fmt.Errorf("phase %q is one of backend %q, which is not chosen", name, phases[i].of)
 		}
 	}
 	return nil

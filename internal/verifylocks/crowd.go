@@ -18,6 +18,7 @@ type crowd struct {
 	jumps   bool          // holders have clocks that can be set
 	clocks  []*clock.File // these
 	started int           // so far; numbers them
+	first   []string      // addresses of ZooKeeper for the first holder, if it has its own
 	living  []*process    // of which none is frozen for good
 	dead    []*process    // killed
 }
@@ -47,6 +48,9 @@ func (c *crowd) start() (err error) {
 	}
 	s := c.spec
 	s.Process = p.number
+	if p.number == 0 && c.first != nil {
+		s.ZooKeeper = c.first
+	}
 	if p.Process, err = fleet.StartProcess("a holder", c.command, env, s, p.hear); err != nil {
 		return err
 	}

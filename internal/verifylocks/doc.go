@@ -4,8 +4,8 @@
 // A section reads its counter, adds one and writes that. A trigger notes each value that is written, and by which process, in
 // a ledger. Two sections that have read the same value lose one: then the ledger has more rows than the counter says, and a
 // value twice. Guarded sections do all of it in InTx. Bare sections have the lease alone: they read, compute for a while and
-// write, each in a statement of its own. Both run in the same processes at the same time, and bare ones must lose some, or the
-// run proves nothing.
+// write, each in a statement of its own. Both run in the same processes at the same time, with each backend, and bare ones must
+// lose some, or the run proves nothing of that backend.
 //
 // How a turn is judged, in one snapshot, when its holders have ended:
 //

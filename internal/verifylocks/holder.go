@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,10 +30,23 @@ const (
 type spec struct {
 	Turn, Process int
 	Seed          uint64
-	MySQL         string // a DSN
-	Redis         string // an address
+	Backends      []string // that run
+	MySQL         string   // a DSN
+	Redis         string   // an address
+	Redlock       []string // addresses
+	ZooKeeper     []string // likewise
 	TTL           time.Duration
 	Plant         string
+}
+
+// lanes are the numbers of those that run.
+func (s *spec) lanes() (list []int) {
+	for i, l := range lanes {
+		if slices.Contains(s.Backends, l.backend) {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // A tally is what a holder has counted in a lane since its last line.
@@ -58,8 +72,8 @@ func (t *tally) add(u tally) {
 type holder struct {
 	spec
 	db     *sql.DB
-	lanes  []*lock.Locker // of each lane
-	closes []func() error // first in, last out
+	locks  map[int]*lock.Locker // of each lane that runs
+	closes []func() error       // first in, last out
 
 	mu      sync.Mutex
 	tallies []tally // of each lane
@@ -76,7 +90,7 @@ func Hold(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return errors.New("a holder is started by verify-locks, which tells it what to do")
 	}
-	h := &holder{tallies: make([]tally, len(lanes))}
+	h := &holder{locks: map[int]*lock.Locker{}, tallies: make([]tally, len(lanes))}
 	if err := json.Unmarshal(line, &h.spec); err != nil {
 		return fmt.Errorf("read the orders: %w", err)
 	}
@@ -93,8 +107,9 @@ func Hold(ctx context.Context, in io.Reader, out io.Writer) error {
 		cancel()
 	}()
 	var group sync.WaitGroup
-	for i, l := range lanes {
-		for n := range l.workers + l.hot {
+	for _, i := range h.lanes() {
+		l := lanes[i]
+		for n := range l.workers/len(h.Backends) + l.hot {
 			w := &worker{holder: h, lane: i, hot: n < l.hot, dice: rand.New(rand.NewPCG(h.Seed, uint64(h.Process<<16|i<<8|n)))}
 			group.Go(func() { w.work(ctx) })
 		}
@@ -121,17 +136,20 @@ func (h *holder) open() error {
 	}
 	h.db.SetMaxIdleConns(32)
 	h.closes = append(h.closes, h.db.Close)
-	for _, l := range lanes {
-		backend, closes := backends[l.backend](&h.spec)
+	for _, i := range h.lanes() {
+		backend, closes := backends[lanes[i].backend](&h.spec)
 		c := lock.Config{Backend: backend, TTL: h.TTL, Timeout: h.TTL / 3, MintWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
-		if l.guarded {
+		if lanes[i].backend == zookeeper {
+			c.Timeout = 0 // the default leaves time for another server
+		}
+		if lanes[i].guarded {
 			c.MySQL = config
 		}
 		locker, err := lock.New(c)
 		if err != nil {
 			return errors.Join(err, closes())
 		}
-		h.lanes = append(h.lanes, locker)
+		h.locks[i] = locker
 		h.closes = append(h.closes, closes, locker.Close)
 	}
 	return nil

@@ -48,7 +48,10 @@ WHERE counters.id BETWEEN ? AND ? GROUP BY counters.id`, t.after, t.counter(0), 
 			return err
 		}
 		i := (c.id - t.counter(0)) / (mostNames + 1)
-		lane := &into.Lanes[i]
+		lane := into.lane(i)
+		if lane == nil {
+			continue
+		}
 		lane.Sections += c.rows
 		lane.Lost += c.rows - c.n
 		if lanes[i].guarded && (c.n != c.rows || c.distinct != c.rows || c.last != c.rows || c.low != 1) {
@@ -78,8 +81,9 @@ func (t *turn) judgeProcesses(ctx context.Context, tx *sql.Tx, into *Result) err
 		return err
 	}
 	for _, p := range t.crowd.all() {
-		for i, told := range p.soFar() {
-			lane, n := &into.Lanes[i], kept[[2]int{p.number, i}]
+		all := p.soFar()
+		for _, i := range t.crowd.spec.lanes() {
+			told, lane, n := all[i], into.lane(i), kept[[2]int{p.number, i}]
 			lane.Refused += told.Refused
 			lane.Unknown += told.Unknown
 			lane.Failed += told.Failed

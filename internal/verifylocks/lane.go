@@ -1,6 +1,7 @@
 package verifylocks
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -11,27 +12,71 @@ import (
 // mostNames is how many locks a lane has beside the hot one, which has the number 0.
 const mostNames = 64
 
+// What holds locks.
+const (
+	oneRedis  = "redis"
+	redlock   = "redlock"
+	zookeeper = "zookeeper"
+)
+
 // A lane is sections of one sort: a backend, and whether they are guarded. Each has locks and counters of its own.
 type lane struct {
 	backend string
 	guarded bool
 	names   int // beside the hot one
-	workers int // of a process, for any of them
-	hot     int // likewise, for the hot one alone
+	workers int // of a process, for any of them, divided by the number of backends that run
+	hot     int // likewise, for the hot one alone, and not divided
 }
 
-// lanes are all of them. A backend is one entry here, and one in backends.
+// numbers is how many locks its workers draw from. Bare ones must meet at theirs, however many they are.
+func (l lane) numbers(backends int) int {
+	if l.guarded {
+		return l.names
+	}
+	return max(l.names/backends, 1)
+}
+
+// lanes are all of them. A backend is two entries here, and one in backends.
 var lanes = []lane{
-	{backend: "redis", guarded: true, names: mostNames, workers: 12, hot: 2},
-	{backend: "redis", names: 8, workers: 8, hot: 1},
+	{backend: oneRedis, guarded: true, names: mostNames, workers: 12, hot: 2},
+	{backend: oneRedis, names: 8, workers: 8, hot: 1},
+	{backend: redlock, guarded: true, names: mostNames, workers: 12, hot: 2},
+	{backend: redlock, names: 8, workers: 8, hot: 1},
+	{backend: zookeeper, guarded: true, names: mostNames, workers: 12, hot: 2},
+	{backend: zookeeper, names: 8, workers: 8, hot: 1},
 }
 
 // backends open what holds the locks, for one process.
 var backends = map[string]func(s *spec) (lock.Backend, func() error){
-	"redis": func(s *spec) (lock.Backend, func() error) {
-		client := redis.NewClient(&redis.Options{Addr: s.Redis, ContextTimeoutEnabled: true, PoolSize: 64})
+	oneRedis: func(s *spec) (lock.Backend, func() error) {
+		client := newClient(s.Redis)
 		return lock.Redis{Client: client}, client.Close
 	},
+	redlock: func(s *spec) (lock.Backend, func() error) {
+		var clients []*redis.Client
+		for _, addr := range s.Redlock {
+			clients = append(clients, newClient(addr))
+		}
+		return lock.Redlock{Clients: clients}, func() error { return closeAll(clients) }
+	},
+	zookeeper: func(s *spec) (lock.Backend, func() error) {
+		return lock.ZooKeeper{Servers: s.ZooKeeper}, func() error { return nil }
+	},
+}
+
+// Backends are the names of all of them.
+func Backends() []string { return []string{oneRedis, redlock, zookeeper} }
+
+func newClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, PoolSize: 64})
+}
+
+func closeAll[T interface{ Close() error }](list []T) error {
+	var errs []error
+	for _, item := range list {
+		errs = append(errs, item.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (l lane) String() string {

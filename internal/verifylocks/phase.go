@@ -10,8 +10,12 @@ type Phase struct {
 	Name, What string
 	// play breaks something, holds it broken and repairs it. Nil: nothing breaks.
 	play func(ctx context.Context, t *turn) error
+	// of names the backend whose sections run. Empty: those of all run.
+	of string
 	// through says that holders reach Redis over a link, so that it can be another one.
 	through bool
+	// cut says that the first holder reaches ZooKeeper over links, so that it can be cut off.
+	cut bool
 	// jumps says that the clocks of Redis and, if this program can, of holders are set.
 	jumps bool
 	// keeps says that no lease is lost on purpose: bare sections may lose nothing.
@@ -23,10 +27,17 @@ var phases = []Phase{
 	{Name: "calm", What: "nothing breaks", keeps: true},
 	{Name: "holder frozen", What: "SIGSTOP for one to three TTL", play: freezeHolder},
 	{Name: "holder killed", What: "SIGKILL, and another one is started", play: killHolder, keeps: true},
-	{Name: "redis empty", What: "Redis is killed, and back without data", play: emptyRedis},
-	{Name: "failover", What: "a replica that has heard nothing for a while becomes the master", play: failOver, through: true},
-	{Name: "redis frozen", What: "SIGSTOP for Redis, for up to two TTL", play: freezeRedis, keeps: true},
-	{Name: "clocks set", What: "the clock of Redis or of a holder jumps, by up to an hour", play: setClock, jumps: true},
+	{Name: "redis empty", What: "Redis is killed, and back without data", play: emptyRedis, of: oneRedis},
+	{Name: "failover", What: "a replica that has heard nothing for a while becomes the master", play: failOver, of: oneRedis, through: true},
+	{Name: "redis frozen", What: "SIGSTOP for Redis, for up to two TTL", play: freezeRedis, of: oneRedis, keeps: true},
+	{Name: "one instance empty", What: "one instance of the Redlock is killed, and back without data", play: emptyInstance, of: redlock, keeps: true},
+	{Name: "most instances empty", What: "three to five of five are killed at once, and back without data, or lose it while they run", play: emptyInstances, of: redlock},
+	{Name: "instances frozen", What: "SIGSTOP for one to five of them, for up to two TTL", play: freezeInstances, of: redlock, keeps: true},
+	{Name: "zookeeper killed", What: "the leader or another server is killed, and back with its data", play: killZooKeeper, of: zookeeper, keeps: true},
+	{Name: "zookeeper frozen", What: "SIGSTOP for the leader or another server, for up to three TTL", play: freezeZooKeeper, of: zookeeper, keeps: true},
+	{Name: "sessions expired", What: "a holder is cut off from ZooKeeper until its session is over", play: expireSessions, of: zookeeper, cut: true, keeps: true},
+	{Name: "nodes removed", What: "somebody removes the nodes of locks that are held", play: removeNodes, of: zookeeper},
+	{Name: "clocks set", What: "the clock of a Redis or of a holder jumps, by up to an hour", play: setClock, jumps: true},
 	{Name: "mysql killed", What: "MySQL is killed, and back with what it had committed", play: killMySQL, keeps: true},
 }
 
@@ -40,3 +51,16 @@ func PhaseNames() (names []string) {
 
 // Phases are all of them.
 func Phases() []Phase { return slices.Clone(phases) }
+
+// in are those of the backends that run in the phase.
+func (p Phase) in(backends []string) []string {
+	if p.of == "" {
+		return backends
+	}
+	return slices.DeleteFunc(slices.Clone(backends), func(b string) bool { return b != p.of })
+}
+
+// played are the phases of a run.
+func (c Config) played() []Phase {
+	return slices.DeleteFunc(Phases(), func(p Phase) bool { return !slices.Contains(c.Phases, p.Name) })
+}

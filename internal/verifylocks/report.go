@@ -24,8 +24,8 @@ type Result struct {
 	Phase    string   `json:"phase"`
 	Turns    int      `json:"turns"`
 	Broken   int      `json:"broken"` // how often
-	Lanes    []Lane   `json:"lanes"`
-	Wrong    int      `json:"wrong"` // counters and processes whose sections do not add up
+	Lanes    []Lane   `json:"lanes"`  // that run in it
+	Wrong    int      `json:"wrong"`  // counters and processes whose sections do not add up
 	Findings []string `json:"findings,omitempty"`
 }
 
@@ -41,6 +41,8 @@ type Lane struct {
 	Error    string `json:"an_error,omitempty"`
 }
 
+func (l Lane) String() string { return lane{backend: l.Backend, guarded: l.Guarded}.String() }
+
 // find counts and describes what does not add up.
 func (r *Result) find(format string, args ...any) {
 	if r.Wrong++; len(r.Findings) < mostFindings {
@@ -49,7 +51,7 @@ func (r *Result) find(format string, args ...any) {
 }
 
 // result is that of a phase, which is made if it is new.
-func (r *Report) result(p Phase) *Result {
+func (r *Report) result(p Phase, backends []string) *Result {
 	for _, known := range r.Phases {
 		if known.Phase == p.Name {
 			return known
@@ -57,10 +59,23 @@ func (r *Report) result(p Phase) *Result {
 	}
 	made := &Result{Phase: p.Name}
 	for _, l := range lanes {
-		made.Lanes = append(made.Lanes, Lane{Backend: l.backend, Guarded: l.guarded})
+		if slices.Contains(backends, l.backend) {
+			made.Lanes = append(made.Lanes, Lane{Backend: l.backend, Guarded: l.guarded})
+		}
 	}
 	r.Phases = append(r.Phases, made)
 	return made
+}
+
+// lane is that with a number, nil if it does not run in the phase.
+func (r *Result) lane(number int) *Lane { return laneOf(r.Lanes, lanes[number]) }
+
+func laneOf(list []Lane, l lane) *Lane {
+	i := slices.IndexFunc(list, func(found Lane) bool { return found.Backend == l.backend && found.Guarded == l.guarded })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
 }
 
 // played reports whether each of the phases has had a turn.
@@ -70,17 +85,22 @@ func (r *Report) played(names []string) bool {
 	})
 }
 
-// Totals are the lanes over all phases.
-func (r *Report) Totals() []Lane {
-	all := make([]Lane, len(lanes))
+// Totals are the lanes that run, over all phases.
+func (r *Report) Totals() (all []Lane) {
 	for i, l := range lanes {
-		all[i] = Lane{Backend: l.backend, Guarded: l.guarded}
+		sum, runs := Lane{Backend: l.backend, Guarded: l.guarded}, false
 		for _, p := range r.Phases {
-			all[i].Sections += p.Lanes[i].Sections
-			all[i].Lost += p.Lanes[i].Lost
-			all[i].Refused += p.Lanes[i].Refused
-			all[i].Unknown += p.Lanes[i].Unknown
-			all[i].Failed += p.Lanes[i].Failed
+			if lane := p.lane(i); lane != nil {
+				runs = true
+				sum.Sections += lane.Sections
+				sum.Lost += lane.Lost
+				sum.Refused += lane.Refused
+				sum.Unknown += lane.Unknown
+				sum.Failed += lane.Failed
+			}
+		}
+		if runs {
+			all = append(all, sum)
 		}
 	}
 	return all
@@ -109,8 +129,10 @@ func (r *Report) Blind() (backends []string) {
 	for i, l := range lanes {
 		tried, lost := false, int64(0)
 		for _, p := range r.Phases {
-			tried = tried || slices.ContainsFunc(phases, func(ph Phase) bool { return ph.Name == p.Phase && !ph.keeps })
-			lost += p.Lanes[i].Lost
+			if lane := p.lane(i); lane != nil {
+				tried = tried || slices.ContainsFunc(phases, func(ph Phase) bool { return ph.Name == p.Phase && !ph.keeps })
+				lost += lane.Lost
+			}
 		}
 		if !l.guarded && tried && lost == 0 {
 			backends = append(backends, l.backend)
@@ -122,8 +144,8 @@ func (r *Report) Blind() (backends []string) {
 // since tells what a turn has added.
 func (r *Result) since(before []Lane) string {
 	var parts []string
-	for i, l := range lanes {
-		parts = append(parts, fmt.Sprintf("%s: %d sections, %d lost", l, r.Lanes[i].Sections-before[i].Sections, r.Lanes[i].Lost-before[i].Lost))
+	for i, l := range r.Lanes {
+		parts = append(parts, fmt.Sprintf("%s: %d sections, %d lost", l, l.Sections-before[i].Sections, l.Lost-before[i].Lost))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -137,26 +159,26 @@ func (r *Report) String() string {
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "phase\tturns\tbroken\tlock\tsections\tlost lock\tunknown\tfailed\tlost updates\t")
-	line := func(phase, turns, broken string, i int, l Lane) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t\n", phase, turns, broken, lanes[i], l.Sections, l.Refused, l.Unknown, l.Failed, l.Lost)
+	line := func(phase, turns, broken string, l Lane) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t\n", phase, turns, broken, l, l.Sections, l.Refused, l.Unknown, l.Failed, l.Lost)
 	}
 	for _, p := range r.Phases {
 		for i, l := range p.Lanes {
 			if i == 0 {
-				line(p.Phase, fmt.Sprint(p.Turns), fmt.Sprint(p.Broken), i, l)
+				line(p.Phase, fmt.Sprint(p.Turns), fmt.Sprint(p.Broken), l)
 			} else {
-				line("", "", "", i, l)
+				line("", "", "", l)
 			}
 		}
 	}
-	for i, l := range r.Totals() {
-		line("together", "", "", i, l)
+	for _, l := range r.Totals() {
+		line("together", "", "", l)
 	}
 	_ = w.Flush() // into memory
 	for _, p := range r.Phases {
-		for i, l := range p.Lanes {
+		for _, l := range p.Lanes {
 			if l.Error != "" {
-				fmt.Fprintf(&b, "%s, %s, an error: %s\n", p.Phase, lanes[i], l.Error)
+				fmt.Fprintf(&b, "%s, %s, an error: %s\n", p.Phase, l, l.Error)
 			}
 		}
 		for _, f := range p.Findings {

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
-	"github.com/unstale/unstale/internal/servers"
 )
 
 // A play is one run.
@@ -46,8 +45,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer func() { _ = s.close() }() // private servers
 	p := &play{cfg: cfg, stage: s, dir: dir, began: time.Now()}
-	p.report = Report{Seed: cfg.Seed, HolderClocks: clock.Overlaid(), Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
-		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis.Version())}
+	p.report = Report{Seed: cfg.Seed, HolderClocks: clock.Overlaid(), Plant: cfg.Plant, Servers: s.versions()}
 	err = p.turns(ctx)
 	p.report.Took = time.Since(p.began)
 	p.report.Interrupted = ctx.Err() != nil
@@ -57,16 +55,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 // turns plays one turn after another.
 func (p *play) turns(ctx context.Context) error {
 	for number, round := 1, 1; ; round++ {
-		for _, ph := range phases {
-			if !slices.Contains(p.cfg.Phases, ph.Name) {
-				continue
-			}
-			enough := p.report.played(p.cfg.Phases) && p.report.Guarded() >= int64(p.cfg.Sections) &&
-				(round > p.cfg.Rounds || len(p.report.Blind()) == 0)
-			if ctx.Err() != nil || enough || p.cfg.UntilFound && p.report.Wrong() > 0 {
+		for _, ph := range p.cfg.played() {
+			enough, blind := p.report.played(p.cfg.Phases) && p.report.Guarded() >= int64(p.cfg.Sections), p.report.Blind()
+			if ctx.Err() != nil || enough && (round > p.cfg.Rounds || len(blind) == 0) || p.cfg.UntilFound && p.report.Wrong() > 0 {
 				return nil
 			}
-			into := p.report.result(ph)
+			if enough && (ph.keeps || len(ph.in(blind)) == 0) {
+				continue // what is missing is a loss of bare sections, and it would not bring that
+			}
+			into := p.report.result(ph, ph.in(p.cfg.Backends))
 			before := slices.Clone(into.Lanes)
 			err := p.turn(ctx, ph, number, into)
 			fmt.Fprintf(p.cfg.Progress, "verify-locks: %s: %s: %s; guarded so far %d\n",

@@ -56,7 +56,7 @@ func (w *worker) number() int {
 	case w.Plant != "":
 		return 1 + w.dice.IntN(4)
 	}
-	return 1 + w.dice.IntN(lanes[w.lane].names)
+	return 1 + w.dice.IntN(lanes[w.lane].numbers(len(w.Backends)))
 }
 
 // do is one section, and reports whether it was committed.
@@ -69,7 +69,7 @@ func (w *worker) do(ctx context.Context, id int) (kept bool, err error) {
 			return w.writeLate(ctx, id)
 		}
 	}
-	err = w.lanes[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
+	err = w.locks[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
 		err := w.section(ctx, held, id)
 		kept = err == nil
 		return err
@@ -174,7 +174,7 @@ func (w *worker) inOrdinaryTx(ctx context.Context, id int) error {
 // writeLate writes what a section has computed when that is over.
 func (w *worker) writeLate(ctx context.Context, id int) (kept bool, err error) {
 	var n int64
-	err = w.lanes[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
+	err = w.locks[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
 		return held.InTx(ctx, w.db, func(tx *sql.Tx) (err error) { n, err = read(ctx, tx, id); return err })
 	})
 	if err != nil {
@@ -200,7 +200,7 @@ func (w *worker) fromOldSnapshot(ctx context.Context, id int) (kept bool, err er
 	if _, err := tx.ExecContext(ctx, "SET wait_timeout = 2"); err != nil {
 		return false, err
 	}
-	err = w.lanes[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
+	err = w.locks[w.lane].Do(ctx, lockName(id), func(ctx context.Context, held *lock.Held) error {
 		if err := lock.Guard(ctx, tx, held); err != nil {
 			return err
 		}

@@ -18,60 +18,186 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-const database = "locks"
+const (
+	database  = "locks"
+	instances = 5 // of the Redlock
+)
 
-// A stage holds the servers.
+// A stage holds the servers: MySQL, and those of the backends that run.
 type stage struct {
-	mysql   *servers.MySQL
-	db      *sql.DB
+	mysql  *servers.MySQL
+	db     *sql.DB
+	closes []func() error // first in, last out
+
 	redis   *fleet.Node // the master
 	spare   *fleet.Node // to be its replica
-	jumping *servers.Redis
-	clock   *clock.File // its
 	toRedis *proxy.Link // of holders that must follow a failover
 	toSpare *proxy.Link // of replication
+	jumping *servers.Redis
+
+	redlock []*servers.Redis
+
+	ensemble   *servers.ZooKeeper
+	toEnsemble []*proxy.Link // of the first holder, one for each server
+
+	clocks map[string][]*clock.File // of the servers of a backend, those that can be set
 }
 
 func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error) {
-	s = &stage{}
+	s = &stage{clocks: map[string][]*clock.File{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor, Args: fleet.MySQLArgs}); err != nil {
+	args := append(slices.Clone(fleet.MySQLArgs), "--max-connections=1000")
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor, Args: args}); err != nil {
 		return s, err
 	}
-	if s.redis, err = fleet.StartNode(ctx); err != nil {
-		return s, err
-	}
-	if s.spare, err = fleet.StartNode(ctx); err != nil {
-		return s, err
-	}
-	if slices.ContainsFunc(phases, func(p Phase) bool { return p.jumps && slices.Contains(cfg.Phases, p.Name) }) {
-		if err := s.startJumping(ctx, dir); err != nil {
+	s.closes = append(s.closes, s.mysql.Close)
+	played, library := cfg.played(), ""
+	jumps := slices.ContainsFunc(played, func(p Phase) bool { return p.jumps })
+	if jumps && !slices.Equal(cfg.Backends, []string{zookeeper}) {
+		if library, err = clock.Library(dir); err != nil {
 			return s, err
 		}
 	}
-	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "replication": &s.toSpare} {
-		if *link, err = proxy.New(name, s.redis.Addr()); err != nil {
+	for _, backend := range cfg.Backends {
+		if !slices.ContainsFunc(played, func(p Phase) bool { return len(p.in([]string{backend})) > 0 }) {
+			continue
+		}
+		switch backend {
+		case oneRedis:
+			err = s.startRedis(ctx, dir, library)
+		case redlock:
+			err = s.startRedlock(ctx, dir, library)
+		case zookeeper:
+			err = s.startZooKeeper(ctx)
+		}
+		if err != nil {
 			return s, err
 		}
 	}
 	return s, s.prepare(ctx)
 }
 
-// startJumping starts a Redis whose clock can be set.
-func (s *stage) startJumping(ctx context.Context, dir string) error {
-	library, err := clock.Library(dir)
-	if err != nil {
+// startRedis starts a Redis, one that can be its replica and, with a library, one whose clock can be set.
+func (s *stage) startRedis(ctx context.Context, dir, library string) (err error) {
+	for _, node := range []**fleet.Node{&s.redis, &s.spare} {
+		if *node, err = fleet.StartNode(ctx); err != nil {
+			return err
+		}
+		s.closes = append(s.closes, (*node).Close)
+	}
+	if s.toRedis, err = s.link("redis", s.redis.Addr()); err != nil {
 		return err
 	}
-	if s.clock, err = clock.NewFile(filepath.Join(dir, "redis")); err != nil {
+	if s.toSpare, err = s.link("replication", s.redis.Addr()); err != nil || library == "" {
 		return err
 	}
-	s.jumping, err = servers.StartRedis(ctx, servers.RedisOptions{Env: []string{library, s.clock.Env()}})
+	s.jumping, err = s.startInstance(ctx, oneRedis, filepath.Join(dir, "redis"), library)
 	return err
+}
+
+// startRedlock starts the instances. With a library their clocks can be set.
+func (s *stage) startRedlock(ctx context.Context, dir, library string) error {
+	for n := range instances {
+		r, err := s.startInstance(ctx, redlock, filepath.Join(dir, fmt.Sprint("redlock-", n)), library)
+		if err != nil {
+			return err
+		}
+		s.redlock = append(s.redlock, r)
+	}
+	return nil
+}
+
+// startInstance starts a Redis that keeps nothing on disk. With a library its clock is that of a file.
+func (s *stage) startInstance(ctx context.Context, backend, file, library string) (*servers.Redis, error) {
+	o := servers.RedisOptions{}
+	if library != "" {
+		c, err := clock.NewFile(file)
+		if err != nil {
+			return nil, err
+		}
+		s.closes, s.clocks[backend] = append(s.closes, c.Close), append(s.clocks[backend], c)
+		o.Env = []string{library, c.Env()}
+	}
+	r, err := servers.StartRedis(ctx, o)
+	if err == nil {
+		s.closes = append(s.closes, r.Close)
+	}
+	return r, err
+}
+
+// startZooKeeper starts three servers.
+func (s *stage) startZooKeeper(ctx context.Context) (err error) {
+	if s.ensemble, err = servers.StartZooKeeper(ctx, servers.ZooKeeperOptions{}); err != nil {
+		return err
+	}
+	s.closes = append(s.closes, s.ensemble.Close)
+	for n, addr := range s.ensemble.Addrs() {
+		link, err := s.link(fmt.Sprint("zookeeper-", n), addr)
+		if err != nil {
+			return err
+		}
+		s.toEnsemble = append(s.toEnsemble, link)
+	}
+	return nil
+}
+
+func (s *stage) link(name, addr string) (*proxy.Link, error) {
+	link, err := proxy.New(name, addr)
+	if err == nil {
+		s.closes = append(s.closes, func() error { link.Close(); return nil })
+	}
+	return link, err
+}
+
+// versions tells what runs.
+func (s *stage) versions() string {
+	said := []string{s.mysql.Flavor().String() + " " + servers.ShortVersion(s.mysql.Version())}
+	switch {
+	case s.redis != nil:
+		said = append(said, "Redis "+s.redis.Version())
+	case s.redlock != nil:
+		said = append(said, "Redis "+s.redlock[0].Version())
+	}
+	if s.ensemble != nil {
+		said = append(said, "ZooKeeper "+servers.ShortVersion(s.ensemble.Version()))
+	}
+	return strings.Join(said, ", ")
+}
+
+// tell puts the servers' addresses into what the holders of a phase are told.
+func (s *stage) tell(to *spec, ph Phase) error {
+	to.MySQL = s.dsn()
+	switch {
+	case s.redis == nil:
+	case ph.jumps:
+		to.Redis = s.jumping.Addr()
+	case ph.through:
+		to.Redis = s.toRedis.Addr()
+		if err := s.toRedis.Point(s.redis.Addr()); err != nil {
+			return err
+		}
+	default:
+		to.Redis = s.redis.Addr()
+	}
+	for _, r := range s.redlock {
+		to.Redlock = append(to.Redlock, r.Addr())
+	}
+	if s.ensemble != nil {
+		to.ZooKeeper = s.ensemble.Addrs()
+	}
+	return nil
+}
+
+// linked are the addresses of the links to ZooKeeper.
+func (s *stage) linked() (addrs []string) {
+	for _, link := range s.toEnsemble {
+		addrs = append(addrs, link.Addr())
+	}
+	return addrs
 }
 
 // prepare makes the database, the tables of package lock and those of the meter.
@@ -87,6 +213,7 @@ func (s *stage) prepare(ctx context.Context) error {
 	if s.db, err = sql.Open("mysql", s.dsn()); err != nil {
 		return err
 	}
+	s.closes = append(s.closes, s.db.Close)
 	if _, err := migrations.Up(ctx, s.db); err != nil {
 		return err
 	}
@@ -131,27 +258,8 @@ func (s *stage) rows(ctx context.Context, turn int) (last int64, err error) {
 
 func (s *stage) close() error {
 	var errs []error
-	for _, link := range []*proxy.Link{s.toRedis, s.toSpare} {
-		if link != nil {
-			link.Close()
-		}
-	}
-	if s.db != nil {
-		errs = append(errs, s.db.Close())
-	}
-	for _, node := range []*fleet.Node{s.redis, s.spare} {
-		if node != nil {
-			errs = append(errs, node.Close())
-		}
-	}
-	if s.jumping != nil {
-		errs = append(errs, s.jumping.Close())
-	}
-	if s.clock != nil {
-		errs = append(errs, s.clock.Close())
-	}
-	if s.mysql != nil {
-		errs = append(errs, s.mysql.Close())
+	for _, c := range slices.Backward(s.closes) {
+		errs = append(errs, c())
 	}
 	return errors.Join(errs...)
 }

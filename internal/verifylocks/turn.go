@@ -29,16 +29,13 @@ func (p *play) turn(ctx context.Context, ph Phase, number int, into *Result) (er
 	lasting := context.WithoutCancel(ctx)
 	t := &turn{phase: ph, stage: p.stage, dice: rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)<<8))}
 	t.crowd = crowd{command: p.cfg.Holder, dir: p.dir, jumps: ph.jumps && clock.Overlaid(), spec: spec{
-		Turn: number, Seed: p.cfg.Seed + uint64(number), MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), TTL: p.cfg.TTL, Plant: p.cfg.Plant,
+		Turn: number, Seed: p.cfg.Seed + uint64(number), Backends: ph.in(p.cfg.Backends), TTL: p.cfg.TTL, Plant: p.cfg.Plant,
 	}}
-	if ph.through {
-		t.crowd.spec.Redis = p.stage.toRedis.Addr()
-		if err := p.stage.toRedis.Point(p.stage.redis.Addr()); err != nil {
-			return err
-		}
+	if err := p.stage.tell(&t.crowd.spec, ph); err != nil {
+		return err
 	}
-	if ph.jumps {
-		t.crowd.spec.Redis = p.stage.jumping.Addr()
+	if ph.cut {
+		t.crowd.first = p.stage.linked()
 	}
 	if t.after, err = p.stage.rows(lasting, number); err != nil {
 		return err
@@ -73,20 +70,19 @@ func (t *turn) run(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// warm returns when sections of each lane were committed, which may take a while on a busy machine.
+// warm returns when sections of each lane that runs were committed, which may take a while on a busy machine.
 func (t *turn) warm(ctx context.Context) error {
 	for limit := time.Now().Add(patience); ctx.Err() == nil; sleep(ctx, told/2) {
-		done := make([]int, len(lanes))
+		missing := t.crowd.spec.lanes()
 		for _, p := range t.crowd.living {
-			for i, told := range p.soFar() {
-				done[i] += told.Done
-			}
+			told := p.soFar()
+			missing = slices.DeleteFunc(missing, func(i int) bool { return told[i].Done > 0 })
 		}
-		if !slices.Contains(done, 0) {
+		if len(missing) == 0 {
 			return nil
 		}
 		if time.Now().After(limit) {
-			return fmt.Errorf("no section is committed within %s although nothing is broken: of each lane there are %d", patience, done)
+			return fmt.Errorf("no section is committed within %s although nothing is broken: %s", patience, lanes[missing[0]])
 		}
 	}
 	return nil
