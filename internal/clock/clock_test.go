@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
@@ -102,6 +103,29 @@ func TestOverlayOfUnknownSource(t *testing.T) {
 	_, err := clock.Overlay(goroot, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "adapt internal/clock/overlay.go") {
 		t.Errorf("Overlay: %v", err)
+	}
+}
+
+// The clock of a program in Java is set, forward and back.
+func TestLibraryInJava(t *testing.T) {
+	t.Parallel()
+	library, err := clock.Library(t.TempDir())
+	must(t, err)
+	file := newFile(t)
+	server, err := servers.StartZooKeeper(t.Context(), servers.ZooKeeperOptions{Servers: 1, Env: [][]string{{library, file.Env()}}})
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	conn, _, err := zk.Connect(server.Addrs(), time.Minute, zk.WithLogInfo(false))
+	must(t, err)
+	t.Cleanup(conn.Close)
+	for i, jump := range jumps {
+		file.Set(jump)
+		path := fmt.Sprint("/node", i)
+		_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+		must(t, err)
+		_, stat, err := conn.Exists(path)
+		must(t, err)
+		wantJump(t, time.UnixMilli(stat.Ctime), jump)
 	}
 }
 

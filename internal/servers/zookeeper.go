@@ -23,6 +23,9 @@ type ZooKeeperOptions struct {
 	Dir string
 	// Config is further lines of every server's configuration file, which win.
 	Config string
+	// Env is added to the environments of the servers, such as "LD_PRELOAD=clock.so" to that of the first. It may have fewer
+	// than there are.
+	Env [][]string
 }
 
 // A ZooKeeper is a private ensemble of ZooKeeper servers, each a process of its own. Anybody may read and write.
@@ -106,7 +109,13 @@ func newZooKeeper(program *Program, o ZooKeeperOptions) (*ZooKeeper, error) {
 		n.port, n.peers, n.election = ports[0], ports[1], ports[2]
 		n.ports = func() (int, error) { return ports[0], nil }
 		n.probe = n.ask
-		n.command = func() *exec.Cmd { return program.command(program.zookeeperArgs(folder.join("zoo.cfg"))...) }
+		n.command = func() *exec.Cmd {
+			cmd := program.command(program.zookeeperArgs(folder.join("zoo.cfg"))...)
+			if i < len(o.Env) {
+				cmd.Env = append(cmd.Environ(), o.Env[i]...)
+			}
+			return cmd
+		}
 		if o.Servers > 1 {
 			fmt.Fprintf(&list, "server.%d=127.0.0.1:%d:%d\n", i+1, n.peers, n.election)
 		}

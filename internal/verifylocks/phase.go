@@ -16,7 +16,7 @@ type Phase struct {
 	through bool
 	// cut says that the first holder reaches ZooKeeper over links, so that it can be cut off.
 	cut bool
-	// jumps says that the clocks of Redis and, if this program can, of holders are set.
+	// jumps says that the clocks of servers and, if this program can, of holders are set.
 	jumps bool
 	// keeps says that no lease is lost on purpose: bare sections may lose nothing.
 	keeps bool
@@ -37,7 +37,7 @@ var phases = []Phase{
 	{Name: "zookeeper frozen", What: "SIGSTOP for the leader or another server, for up to three TTL", play: freezeZooKeeper, of: zookeeper, keeps: true},
 	{Name: "sessions expired", What: "a holder is cut off from ZooKeeper until its session is over", play: expireSessions, of: zookeeper, cut: true, keeps: true},
 	{Name: "nodes removed", What: "somebody removes the nodes of locks that are held", play: removeNodes, of: zookeeper},
-	{Name: "clocks set", What: "the clock of a Redis or of a holder jumps, by up to an hour", play: setClock, jumps: true},
+	{Name: "clocks set", What: "the clock of a server or of a holder jumps, by up to an hour", play: setClock, jumps: true},
 	{Name: "mysql killed", What: "MySQL is killed, and back with what it had committed", play: killMySQL, keeps: true},
 }
 

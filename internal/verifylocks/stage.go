@@ -56,8 +56,7 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 	}
 	s.closes = append(s.closes, s.mysql.Close)
 	played, library := cfg.played(), ""
-	jumps := slices.ContainsFunc(played, func(p Phase) bool { return p.jumps })
-	if jumps && !slices.Equal(cfg.Backends, []string{zookeeper}) {
+	if slices.ContainsFunc(played, func(p Phase) bool { return p.jumps }) {
 		if library, err = clock.Library(dir); err != nil {
 			return s, err
 		}
@@ -72,7 +71,7 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 		case redlock:
 			err = s.startRedlock(ctx, dir, library)
 		case zookeeper:
-			err = s.startZooKeeper(ctx)
+			err = s.startZooKeeper(ctx, dir, library)
 		}
 		if err != nil {
 			return s, err
@@ -111,27 +110,44 @@ func (s *stage) startRedlock(ctx context.Context, dir, library string) error {
 	return nil
 }
 
-// startInstance starts a Redis that keeps nothing on disk. With a library its clock is that of a file.
+// startInstance starts a Redis that keeps nothing on disk. With a library its clock can be set by a file.
 func (s *stage) startInstance(ctx context.Context, backend, file, library string) (*servers.Redis, error) {
-	o := servers.RedisOptions{}
-	if library != "" {
-		c, err := clock.NewFile(file)
-		if err != nil {
-			return nil, err
-		}
-		s.closes, s.clocks[backend] = append(s.closes, c.Close), append(s.clocks[backend], c)
-		o.Env = []string{library, c.Env()}
+	env, err := s.clock(backend, file, library)
+	if err != nil {
+		return nil, err
 	}
-	r, err := servers.StartRedis(ctx, o)
+	r, err := servers.StartRedis(ctx, servers.RedisOptions{Env: env})
 	if err == nil {
 		s.closes = append(s.closes, r.Close)
 	}
 	return r, err
 }
 
-// startZooKeeper starts three servers.
-func (s *stage) startZooKeeper(ctx context.Context) (err error) {
-	if s.ensemble, err = servers.StartZooKeeper(ctx, servers.ZooKeeperOptions{}); err != nil {
+// clock makes a file for the clock of a server, and returns what makes the server follow it: nothing without a library.
+func (s *stage) clock(backend, file, library string) (env []string, err error) {
+	if library == "" {
+		return nil, nil
+	}
+	c, err := clock.NewFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s.closes, s.clocks[backend] = append(s.closes, c.Close), append(s.clocks[backend], c)
+	return []string{library, c.Env()}, nil
+}
+
+// startZooKeeper starts three servers. With a library their clocks can be set.
+func (s *stage) startZooKeeper(ctx context.Context, dir, library string) error {
+	var o servers.ZooKeeperOptions
+	for n := range 3 {
+		env, err := s.clock(zookeeper, filepath.Join(dir, fmt.Sprint("zookeeper-", n)), library)
+		if err != nil {
+			return err
+		}
+		o.Env = append(o.Env, env)
+	}
+	var err error
+	if s.ensemble, err = servers.StartZooKeeper(ctx, o); err != nil {
 		return err
 	}
 	s.closes = append(s.closes, s.ensemble.Close)
