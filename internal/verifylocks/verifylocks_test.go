@@ -114,3 +114,34 @@ func TestPlantsAreFound(t *testing.T) {
 		})
 	}
 }
+
+// A backend whose bare sections have lost nothing is named, if they were to lose some.
+func TestBlind(t *testing.T) {
+	t.Parallel()
+	lost := func(backend string, updates int64) []verifylocks.Lane {
+		return []verifylocks.Lane{{Backend: backend, Guarded: true, Sections: 9}, {Backend: backend, Sections: 9, Lost: updates}}
+	}
+	report := &verifylocks.Report{Phases: []*verifylocks.Result{
+		{Phase: "redis empty", Lanes: lost("redis", 1)},
+		{Phase: "most instances empty", Lanes: lost("redlock", 0)},
+		{Phase: "zookeeper killed", Lanes: lost("zookeeper", 0)}, // which takes no lease
+	}}
+	if blind := report.Blind(); !slices.Equal(blind, []string{"redlock"}) {
+		t.Errorf("nothing is proven about %q", blind)
+	}
+}
+
+// What cannot be played is refused.
+func TestRefusedConfigs(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]verifylocks.Config{
+		`there is no backend "etcd"; the backends are: redis, redlock, zookeeper`:    {Backends: []string{"etcd"}},
+		`phase "failover" is one of backend "redis", which is not chosen`:            {Backends: []string{"redlock"}, Phases: []string{"failover"}},
+		`there is no plant "bug"; the plants are no-guard, old-snapshot, late-write`: {Plant: "bug"},
+	} {
+		cfg.Holder = []string{"true"}
+		if _, err := verifylocks.Run(t.Context(), cfg); err == nil || err.Error() != want {
+			t.Errorf("%v, wanted %s", err, want)
+		}
+	}
+}
