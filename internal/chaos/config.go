@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -36,23 +37,17 @@ type Config struct {
 
 // WithDefaults returns a copy in which zero values are replaced.
 func (c Config) WithDefaults() Config {
-	orDefault(&c.Workers, 3)
-	orDefault(&c.Writers, 12)
-	orDefault(&c.Decks, 1)
-	orDefault(&c.Proven, 1)
-	orDefault(&c.Kills, 1)
-	orDefault(&c.Round, 20*time.Second)
-	orDefault(&c.Patience, time.Minute)
+	fleet.OrDefault(&c.Workers, 3)
+	fleet.OrDefault(&c.Writers, 12)
+	fleet.OrDefault(&c.Decks, 1)
+	fleet.OrDefault(&c.Proven, 1)
+	fleet.OrDefault(&c.Kills, 1)
+	fleet.OrDefault(&c.Round, 20*time.Second)
+	fleet.OrDefault(&c.Patience, time.Minute)
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
 	return c
-}
-
-func orDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
 }
 
 // Validate names the field at fault.

@@ -26,7 +26,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		cfg.Seed = 1 + rand.Uint64N(1<<32)
 	}
 	fmt.Fprintf(cfg.Progress, "chaos: seed %d\n", cfg.Seed)
-	redis.SetLogger(silence{}) // errors are expected
+	redis.SetLogger(fleet.Silence{}) // errors are expected
 	dir, err := os.MkdirTemp("", "unstale-chaos-")
 	if err != nil {
 		return nil, err
@@ -136,9 +136,3 @@ func total(m map[string]int) (n int) {
 	}
 	return n
 }
-
-// silence is a log that nobody reads.
-type silence struct{}
-
-// Printf implements the client library's logger.
-func (silence) Printf(context.Context, string, ...any) {}

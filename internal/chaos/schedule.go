@@ -31,17 +31,12 @@ func newSchedule(seed uint64, s *stage, c *fleet.Fleet, n *counts) *schedule {
 	}
 }
 
-// between draws a duration.
-func between(r *rand.Rand, least, most time.Duration) time.Duration {
-	return least + time.Duration(r.Int64N(int64(most-least)))
-}
-
 // disturbWorkers kills, stops and freezes workers until ctx ends, and brings each back or another in its place.
 func (s *schedule) disturbWorkers(ctx context.Context) error {
 	for {
-		gap, dice, who := between(s.onWorkers, 200*time.Millisecond, 1500*time.Millisecond), s.onWorkers.IntN(10), s.onWorkers.IntN(1000)
+		gap, dice, who := fleet.Between(s.onWorkers, 200*time.Millisecond, 1500*time.Millisecond), s.onWorkers.IntN(10), s.onWorkers.IntN(1000)
 		rows := []int{1, 20, 100, 1000}[s.onWorkers.IntN(4)]
-		freeze := between(s.onWorkers, claimTimeout/2, claimTimeout*3/2)
+		freeze := fleet.Between(s.onWorkers, claimTimeout/2, claimTimeout*3/2)
 		if sleep.For(ctx, gap) != nil {
 			return nil
 		}
@@ -94,8 +89,8 @@ func (s *schedule) disturbServers(ctx context.Context) error {
 			s.onServers.Shuffle(len(s.deck), func(i, j int) { s.deck[i], s.deck[j] = s.deck[j], s.deck[i] })
 			s.decks++
 		}
-		next, gap := s.deck[0], between(s.onServers, 100*time.Millisecond, 800*time.Millisecond)
-		hold := between(s.onServers, next.least, next.most)
+		next, gap := s.deck[0], fleet.Between(s.onServers, 100*time.Millisecond, 800*time.Millisecond)
+		hold := fleet.Between(s.onServers, next.least, next.most)
 		if sleep.For(ctx, gap) != nil {
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/sleep"
 )
 
@@ -119,7 +120,7 @@ func (w *writer) run(ctx context.Context, t transaction) bool {
 	if !w.exec(ctx, "BEGIN;"+t.inserts()) {
 		return false
 	}
-	_ = sleep.For(ctx, between(w.dice, 50*time.Millisecond, 2*time.Second))
+	_ = sleep.For(ctx, fleet.Between(w.dice, 50*time.Millisecond, 2*time.Second))
 	return w.exec(ctx, end)
 }
 

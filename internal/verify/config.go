@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -44,13 +45,13 @@ type Config struct {
 
 // WithDefaults returns a copy in which zero values are replaced.
 func (c Config) WithDefaults() Config {
-	orDefault(&c.For, time.Minute)
-	orDefault(&c.Turn, 12*time.Second)
-	orDefault(&c.Workers, 2)
-	orDefault(&c.Readers, 2)
-	orDefault(&c.Reads, 9000)
-	orDefault(&c.Writes, 1100)
-	orDefault(&c.Keys, 128)
+	fleet.OrDefault(&c.For, time.Minute)
+	fleet.OrDefault(&c.Turn, 12*time.Second)
+	fleet.OrDefault(&c.Workers, 2)
+	fleet.OrDefault(&c.Readers, 2)
+	fleet.OrDefault(&c.Reads, 9000)
+	fleet.OrDefault(&c.Writes, 1100)
+	fleet.OrDefault(&c.Keys, 128)
 	if i := plantIndex(c.Plant); i >= 0 && len(c.Phases) == 0 {
 		c.Phases = []string{Plants[i].phase}
 	}
@@ -61,12 +62,6 @@ func (c Config) WithDefaults() Config {
 		c.Progress = io.Discard
 	}
 	return c
-}
-
-func orDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
 }
 
 func plantIndex(name string) int {

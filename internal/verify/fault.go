@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"syscall"
 	"time"
 
@@ -12,14 +11,9 @@ import (
 	"github.com/unstale/unstale/internal/proxy"
 )
 
-// between draws a duration.
-func between(dice *rand.Rand, least, most time.Duration) time.Duration {
-	return least + time.Duration(dice.Int64N(int64(most-least)))
-}
-
 // killWorker kills a worker, or now and then tells it to stop, and starts another one.
 func killWorker(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, 1500*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, 1500*time.Millisecond))
 	m := t.stage.fleet.Pick(t.dice.IntN(1000))
 	if m == nil {
 		return errors.New("there is no worker left")
@@ -36,7 +30,7 @@ func killWorker(ctx context.Context, t *turn) error {
 
 // freezeWorker stops a worker for longer than the claim timeout.
 func freezeWorker(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, 1500*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, 1500*time.Millisecond))
 	m := t.stage.fleet.Pick(t.dice.IntN(1000))
 	if m == nil {
 		return errors.New("there is no worker left")
@@ -44,31 +38,31 @@ func freezeWorker(ctx context.Context, t *turn) error {
 	if err := m.Signal(ctx, syscall.SIGSTOP, false); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, claimTimeout, claimTimeout*2))
+	sleep(ctx, fleet.Between(t.dice, claimTimeout, claimTimeout*2))
 	t.stage.fleet.Back(m)
 	return m.Signal(ctx, syscall.SIGCONT, false)
 }
 
 // emptyRedis kills Redis, which comes back without data.
 func emptyRedis(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, time.Second, 3*time.Second))
 	if err := t.stage.redis.Kill(); err != nil {
 		return err
 	}
 	if err := t.stage.redis.Forget(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, 0, 500*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 0, 500*time.Millisecond))
 	return t.stage.redis.Restart(ctx)
 }
 
 // oldRedis kills Redis, which comes back with the data of a while ago, and waits until a worker has healed that.
 func oldRedis(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
 	if _, err := t.stage.redis.Save(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, time.Second, 3*time.Second))
 	heals := t.stage.heals()
 	defer t.table.open(everybody)()
 	if t.spec.Plant == falseBeacon {
@@ -96,7 +90,7 @@ func (s *stage) healed(ctx context.Context, heals int) error {
 // failOver makes a replica the master that has heard nothing for a while, as after a network that was cut in two.
 func failOver(ctx context.Context, t *turn) error {
 	s := t.stage
-	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
 	if err := s.toSpare.Point(s.redis.Addr()); err != nil {
 		return err
 	}
@@ -109,7 +103,7 @@ func failOver(ctx context.Context, t *turn) error {
 	if err := s.toSpare.Swallow(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, time.Second, 3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, time.Second, 3*time.Second))
 	heals := s.heals()
 	end := t.table.open(everybody)
 	if err := s.redis.Kill(); err != nil {
@@ -207,30 +201,30 @@ func noWorker(ctx context.Context, t *turn) error {
 
 // cutSubscriber ends the readers' subscriptions, again and again.
 func cutSubscriber(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 200*time.Millisecond, 3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, 200*time.Millisecond, 3*time.Second))
 	return t.stage.toHear.Cut()
 }
 
 // freezeSubscriber drops all that the readers' subscriptions bring, while the connections stay.
 func freezeSubscriber(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, 2*time.Second, 3*time.Second))
 	if err := t.stage.toHear.Swallow(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, time.Second, 7*time.Second))
+	sleep(ctx, fleet.Between(t.dice, time.Second, 7*time.Second))
 	return t.stage.toHear.Heal(ctx)
 }
 
 // freezeReader stops a reader process for longer than its memory may be deaf.
 func freezeReader(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 2*time.Second, 3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, 2*time.Second, 3*time.Second))
 	number := t.dice.IntN(len(t.crowd.processes))
 	p := t.crowd.processes[number]
 	defer t.table.open(number)()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, deafness+time.Second, deafness+3*time.Second))
+	sleep(ctx, fleet.Between(t.dice, deafness+time.Second, deafness+3*time.Second))
 	return p.Signal(syscall.SIGCONT)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -86,7 +87,7 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(lines.Bytes(), &r.spec); err != nil {
 		return fmt.Errorf("read the orders: %w", err)
 	}
-	redis.SetLogger(silence{})
+	redis.SetLogger(fleet.Silence{})
 	if err := r.open(); err != nil {
 		return err
 	}
@@ -235,9 +236,3 @@ func (r *reader) line() tallies {
 	t.Found, r.found, t.Error, r.failure = r.found, nil, r.failure, ""
 	return t
 }
-
-// silence is a log that nobody reads.
-type silence struct{}
-
-// Printf implements the client library's logger.
-func (silence) Printf(context.Context, string, ...any) {}

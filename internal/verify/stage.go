@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/fleet"
@@ -103,23 +102,12 @@ func (s *stage) prepare(ctx context.Context) error {
 			return fmt.Errorf("prepare mysql: %w", err)
 		}
 	}
-	s.db, err = sql.Open("mysql", s.dsn())
+	s.db, err = sql.Open("mysql", fleet.DSN(s.mysql, database))
 	if err != nil {
 		return err
 	}
 	s.db.SetMaxIdleConns(32)
 	return nil
-}
-
-// dsn is for writers and readers.
-func (s *stage) dsn() string {
-	cfg, err := mysql.ParseDSN(s.mysql.DSN(database))
-	if err != nil {
-		panic(err) // it was made by FormatDSN
-	}
-	cfg.InterpolateParams = true // one round trip for a statement
-	cfg.Logger = &mysql.NopLogger{}
-	return cfg.FormatDSN()
 }
 
 // lead makes that workers reach Redis by an address, from now on.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/unstale/unstale/internal/fleet"
 )
 
 const (
@@ -42,7 +44,7 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	}
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
-		Kinds: ph.kinds, MySQL: p.stage.dsn(), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace,
+		Kinds: ph.kinds, MySQL: fleet.DSN(p.stage.mysql, database), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace,
 		Reads: max(reads/p.cfg.Readers, 1), Plant: p.cfg.Plant,
 	}
 	if ph.parted {

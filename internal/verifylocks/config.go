@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -43,11 +44,11 @@ type Config struct {
 
 // WithDefaults returns a copy in which zero values are replaced.
 func (c Config) WithDefaults() Config {
-	orDefault(&c.Sections, 1)
-	orDefault(&c.Rounds, 10)
-	orDefault(&c.Turn, 15*time.Second)
-	orDefault(&c.TTL, time.Second)
-	orDefault(&c.Holders, 3)
+	fleet.OrDefault(&c.Sections, 1)
+	fleet.OrDefault(&c.Rounds, 10)
+	fleet.OrDefault(&c.Turn, 15*time.Second)
+	fleet.OrDefault(&c.TTL, time.Second)
+	fleet.OrDefault(&c.Holders, 3)
 	if len(c.Backends) == 0 {
 		c.Backends = Backends()
 	}
@@ -65,12 +66,6 @@ func (c Config) WithDefaults() Config {
 		c.Progress = io.Discard
 	}
 	return c
-}
-
-func orDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
 }
 
 func plantIndex(name string) int {

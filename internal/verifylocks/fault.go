@@ -2,37 +2,33 @@ package verifylocks
 
 import (
 	"context"
-	"math/rand/v2"
 	"syscall"
 	"time"
-)
 
-// between draws a duration.
-func between(dice *rand.Rand, least, most time.Duration) time.Duration {
-	return least + time.Duration(dice.Int64N(int64(most-least)))
-}
+	"github.com/unstale/unstale/internal/fleet"
+)
 
 // freezeHolder stops a holder beyond its leases, and beyond what MySQL waits for it in a transaction.
 func freezeHolder(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
 	p := t.crowd.living[t.dice.IntN(len(t.crowd.living))]
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, t.crowd.spec.TTL, 3*t.crowd.spec.TTL))
+	sleep(ctx, fleet.Between(t.dice, t.crowd.spec.TTL, 3*t.crowd.spec.TTL))
 	return p.Signal(syscall.SIGCONT)
 }
 
 // killHolder kills a holder, and starts another one.
 func killHolder(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
 	t.crowd.kill(t.dice.IntN(len(t.crowd.living)))
 	return t.crowd.start()
 }
 
 // emptyRedis kills Redis, which comes back without data.
 func emptyRedis(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	if err := t.stage.redis.Kill(); err != nil {
 		return err
 	}
@@ -54,7 +50,7 @@ func failOver(ctx context.Context, t *turn) error {
 	if err := s.toSpare.Swallow(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, 100*time.Millisecond, t.crowd.spec.TTL))
+	sleep(ctx, fleet.Between(t.dice, 100*time.Millisecond, t.crowd.spec.TTL))
 	if err := s.redis.Kill(); err != nil {
 		return err
 	}
@@ -66,23 +62,23 @@ func failOver(ctx context.Context, t *turn) error {
 		return err
 	}
 	s.toSpare.Calm(ctx)
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	return s.spare.Restart(ctx)
 }
 
 // freezeRedis stops Redis for a while, which may exceed the leases.
 func freezeRedis(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	if err := t.stage.redis.Pause(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, t.crowd.spec.TTL/3, 2*t.crowd.spec.TTL))
+	sleep(ctx, fleet.Between(t.dice, t.crowd.spec.TTL/3, 2*t.crowd.spec.TTL))
 	return t.stage.redis.Resume()
 }
 
 // killMySQL kills MySQL, which comes back with what it had committed: its machine goes on.
 func killMySQL(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, time.Second, 2*time.Second))
+	sleep(ctx, fleet.Between(t.dice, time.Second, 2*time.Second))
 	if err := t.stage.mysql.Kill(); err != nil {
 		return err
 	}
@@ -91,13 +87,13 @@ func killMySQL(ctx context.Context, t *turn) error {
 
 // setClock sets the clock of a server, or of a holder, forward or back.
 func setClock(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 200*time.Millisecond, 800*time.Millisecond))
 	most := []time.Duration{3 * t.crowd.spec.TTL, time.Minute, time.Hour}[t.dice.IntN(3)]
 	backends := t.crowd.spec.Backends
 	clocks := t.stage.clocks[backends[t.dice.IntN(len(backends))]]
 	if len(t.crowd.clocks) > 0 && t.dice.IntN(2) == 0 {
 		clocks = t.crowd.clocks
 	}
-	clocks[t.dice.IntN(len(clocks))].Set(between(t.dice, -most, most))
+	clocks[t.dice.IntN(len(clocks))].Set(fleet.Between(t.dice, -most, most))
 	return nil
 }

@@ -9,19 +9,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/servers"
 )
 
 // emptyInstance kills one instance of the Redlock, which comes back without data.
 func emptyInstance(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	return empty(ctx, t.instances(1))
 }
 
 // emptyInstances empties a majority at once, so that whoever comes next has a quorum beside a holder who believes to have one:
 // they are killed, or lose what they keep while they run, for which no machine is too slow.
 func emptyInstances(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 200*time.Millisecond, 600*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 200*time.Millisecond, 600*time.Millisecond))
 	emptied := t.instances(instances/2 + 1 + t.dice.IntN(instances/2+1))
 	if t.dice.IntN(2) == 0 {
 		return empty(ctx, emptied)
@@ -57,14 +58,14 @@ func empty(ctx context.Context, list []*servers.Redis) error {
 
 // freezeInstances stops some of them for a while, which may exceed the leases.
 func freezeInstances(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	frozen := t.instances(1 + t.dice.IntN(instances))
 	for _, r := range frozen {
 		if err := r.Pause(); err != nil {
 			return err
 		}
 	}
-	sleep(ctx, between(t.dice, t.crowd.spec.TTL/3, 2*t.crowd.spec.TTL))
+	sleep(ctx, fleet.Between(t.dice, t.crowd.spec.TTL/3, 2*t.crowd.spec.TTL))
 	for _, r := range frozen {
 		if err := r.Resume(); err != nil {
 			return err

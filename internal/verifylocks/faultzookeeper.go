@@ -10,12 +10,13 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/servers"
 )
 
 // killZooKeeper kills the leader, so that another one is elected, or another server.
 func killZooKeeper(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	n, err := t.server(ctx)
 	if err != nil {
 		return err
@@ -23,14 +24,14 @@ func killZooKeeper(ctx context.Context, t *turn) error {
 	if err := n.Kill(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, 0, t.crowd.spec.TTL))
+	sleep(ctx, fleet.Between(t.dice, 0, t.crowd.spec.TTL))
 	return n.Restart(ctx)
 }
 
 // freezeZooKeeper stops the leader or another server. A leader may find sessions over when it goes on, though their holders have
 // run all the time.
 func freezeZooKeeper(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	n, err := t.server(ctx)
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func freezeZooKeeper(ctx context.Context, t *turn) error {
 	if err := n.Pause(); err != nil {
 		return err
 	}
-	sleep(ctx, between(t.dice, t.crowd.spec.TTL/3, 3*t.crowd.spec.TTL))
+	sleep(ctx, fleet.Between(t.dice, t.crowd.spec.TTL/3, 3*t.crowd.spec.TTL))
 	return n.Resume()
 }
 
@@ -61,14 +62,14 @@ func (t *turn) server(ctx context.Context) (*servers.ZooKeeperNode, error) {
 
 // expireSessions cuts the first holder off: what is sent goes nowhere, for longer than the servers wait for it.
 func expireSessions(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 300*time.Millisecond, time.Second))
+	sleep(ctx, fleet.Between(t.dice, 300*time.Millisecond, time.Second))
 	for _, link := range t.stage.toEnsemble {
 		if err := link.Swallow(); err != nil {
 			return err
 		}
 	}
 	session := 3 * t.crowd.spec.TTL / 2 // of package lock
-	sleep(ctx, between(t.dice, session, 2*session))
+	sleep(ctx, fleet.Between(t.dice, session, 2*session))
 	for _, link := range t.stage.toEnsemble {
 		if err := link.Heal(ctx); err != nil {
 			return err
@@ -79,12 +80,13 @@ func expireSessions(ctx context.Context, t *turn) error {
 
 // removeNodes removes the first node of locks, which is that of whoever holds one.
 func removeNodes(ctx context.Context, t *turn) error {
-	sleep(ctx, between(t.dice, 100*time.Millisecond, 400*time.Millisecond))
+	sleep(ctx, fleet.Between(t.dice, 100*time.Millisecond, 400*time.Millisecond))
 	conn, _, err := zk.Connect(t.stage.ensemble.Addrs(), 10*time.Second, zk.WithLogInfo(false))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, conn.Close)() // the library's calls know no context
 	for i, l := range lanes {
 		if l.backend != zookeeper {
 			continue
@@ -109,7 +111,7 @@ func removeFirst(conn *zk.Conn, dir string) error {
 		first := slices.MinFunc(nodes, func(a, b string) int { return strings.Compare(number(a), number(b)) })
 		err = conn.Delete(dir+"/"+first, -1)
 	}
-	if errors.Is(err, zk.ErrNoNode) {
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrConnectionClosed) { // there are others
 		return nil
 	}
 	return err

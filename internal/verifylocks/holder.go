@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
+	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/lock"
 )
 
@@ -94,7 +95,7 @@ func Hold(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(line, &h.spec); err != nil {
 		return fmt.Errorf("read the orders: %w", err)
 	}
-	redis.SetLogger(silence{})              // errors are expected
+	redis.SetLogger(fleet.Silence{})        // errors are expected
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // it refuses none but nil
 	if err := h.open(); err != nil {
 		h.close()
@@ -177,12 +178,6 @@ func (h *holder) take() []tally {
 	h.tallies = make([]tally, len(lanes))
 	return taken
 }
-
-// silence is a log that nobody reads.
-type silence struct{}
-
-// Printf implements the client library's logger.
-func (silence) Printf(context.Context, string, ...any) {}
 
 // sleep waits, or returns early when ctx ends.
 func sleep(ctx context.Context, d time.Duration) {

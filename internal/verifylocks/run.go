@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
+	"github.com/unstale/unstale/internal/fleet"
 )
 
 // A play is one run.
@@ -33,7 +34,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		cfg.Seed = 1 + rand.Uint64N(1<<32)
 	}
 	fmt.Fprintf(cfg.Progress, "verify-locks: seed %d\n", cfg.Seed)
-	redis.SetLogger(silence{}) // errors are expected
+	redis.SetLogger(fleet.Silence{}) // errors are expected
 	dir, err := os.MkdirTemp("", "unstale-locks-")
 	if err != nil {
 		return nil, err

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/proxy"
@@ -186,7 +184,7 @@ func (s *stage) versions() string {
 
 // tell puts the servers' addresses into what the holders of a phase are told.
 func (s *stage) tell(to *spec, ph Phase) error {
-	to.MySQL = s.dsn()
+	to.MySQL = fleet.DSN(s.mysql, database)
 	switch {
 	case s.redis == nil:
 	case ph.jumps:
@@ -226,7 +224,7 @@ func (s *stage) prepare(ctx context.Context) error {
 	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+database); err != nil {
 		return fmt.Errorf("prepare MySQL: %w", err)
 	}
-	if s.db, err = sql.Open("mysql", s.dsn()); err != nil {
+	if s.db, err = sql.Open("mysql", fleet.DSN(s.mysql, database)); err != nil {
 		return err
 	}
 	s.closes = append(s.closes, s.db.Close)
@@ -243,17 +241,6 @@ func (s *stage) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// dsn is for holders and the judge.
-func (s *stage) dsn() string {
-	cfg, err := mysql.ParseDSN(s.mysql.DSN(database))
-	if err != nil {
-		panic(err) // it was made by FormatDSN
-	}
-	cfg.InterpolateParams = true // one round trip for a statement
-	cfg.Logger = &mysql.NopLogger{}
-	return cfg.FormatDSN()
 }
 
 // rows makes the counters of a turn, and returns the last row that the ledger has before it.
