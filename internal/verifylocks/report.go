@@ -68,14 +68,13 @@ func (r *Report) result(p Phase, backends []string) *Result {
 }
 
 // lane is that with a number, nil if it does not run in the phase.
-func (r *Result) lane(number int) *Lane { return laneOf(r.Lanes, lanes[number]) }
-
-func laneOf(list []Lane, l lane) *Lane {
-	i := slices.IndexFunc(list, func(found Lane) bool { return found.Backend == l.backend && found.Guarded == l.guarded })
-	if i < 0 {
-		return nil
+func (r *Result) lane(number int) *Lane {
+	for i := range r.Lanes {
+		if r.Lanes[i].String() == lanes[number].String() {
+			return &r.Lanes[i]
+		}
 	}
-	return &list[i]
+	return nil
 }
 
 // played reports whether each of the phases has had a turn.

@@ -27,11 +27,11 @@ type stage struct {
 	db     *sql.DB
 	closes []func() error // first in, last out
 
-	redis   *fleet.Node // the master
-	spare   *fleet.Node // to be its replica
-	toRedis *proxy.Link // of holders that must follow a failover
-	toSpare *proxy.Link // of replication
-	jumping *servers.Redis
+	redis   *fleet.Node    // the master
+	spare   *fleet.Node    // to be its replica
+	toRedis *proxy.Link    // of holders that must follow a failover
+	toSpare *proxy.Link    // of replication
+	jumping *servers.Redis // of the phase in which clocks are set
 
 	redlock []*servers.Redis
 
