@@ -11,8 +11,8 @@ import (
 	"github.com/unstale/unstale/internal/clock"
 )
 
-// patience is how long holders may take to begin, or to end.
-const patience = time.Minute
+// patience is how long holders may take to begin, or to end, on a machine that has much else to do.
+const patience = 3 * time.Minute
 
 // A turn is one play of a phase, with holders and counters of its own.
 type turn struct {
