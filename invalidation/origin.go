@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // An Origin is a kind of row that reaches a key.
@@ -17,8 +18,8 @@ type Origin struct {
 	Params Params
 	// Via are the entities as which the row expands to get there, in order; none where it is its own.
 	Via []string
-	// Made is what reaches the key. In an index set whose members are unlinked a key may be as well; of those a map knows nothing.
-	Made MapName
+	// By is what reaches the key. In an index set whose members are unlinked a key may be as well; of those a map knows nothing.
+	By MapName
 }
 
 // maxOriginSteps bounds the work for one key: so often a piece of a template is tried at a place of the key. An entity counts as
@@ -27,15 +28,16 @@ const maxOriginSteps, noteSteps = 1 << 17, 16
 
 // Origins returns which rows reach a key: those that make it as an exact key, as a stamp or as an index set, or a pattern that it
 // matches. A text that several values can make, such as a:{x}:{y}, has an origin for each way to part it. They are in the
-// order of entities and templates, most at most; the other result reports whether these are all.
+// order of entities and templates, most at most; the other result reports whether these are all. Rows that Expand refuses, such as for
+// a pattern that is too wide, are among them.
 func (m *Map) Origins(key string, most int) ([]Origin, bool) {
 	o := originSearch{m: m, key: key, most: most, seen: map[string]bool{}}
-	o.unmaker.steps = maxOriginSteps
+	o.budget.steps = maxOriginSteps
 	for _, name := range m.names {
 		e := m.entities[name]
 		e.kinds(func(kind MapNameKind, t *template) {
 			made := e.mapName(kind, t)
-			o.unmake(e, t, kind == KindPattern, key, func(values map[string]string) {
+			o.match(e, t, kind == KindPattern, key, func(values map[string]string) {
 				o.note(e, values, nil, made)
 			})
 		})
@@ -45,7 +47,7 @@ func (m *Map) Origins(key string, most int) ([]Origin, bool) {
 
 // An originSearch looks for the rows that reach a key.
 type originSearch struct {
-	unmaker
+	budget
 	m     *Map
 	key   string
 	most  int
@@ -72,7 +74,7 @@ func (o *originSearch) note(e *entity, values map[string]string, below wanted, m
 			need[name] = append(slices.Clip(need[name]), v)
 		}
 	}
-	o.add(Origin{Entity: e.name, ID: id, Params: need.params(), Via: slices.Clone(via), Made: made})
+	o.add(Origin{Entity: e.name, ID: id, Params: need.params(), Via: slices.Clone(via), By: made})
 	for _, name := range o.m.names {
 		source := o.m.entities[name]
 		for i := range source.as {
@@ -85,7 +87,7 @@ func (o *originSearch) note(e *entity, values map[string]string, below wanted, m
 				o.note(source, nil, need, made, path...)
 				continue
 			}
-			o.unmake(source, &a.id, false, id, func(values map[string]string) { o.note(source, values, need, made, path...) })
+			o.match(source, &a.id, false, id, func(values map[string]string) { o.note(source, values, need, made, path...) })
 		}
 	}
 }
@@ -111,7 +113,7 @@ func (o *originSearch) add(found Origin) {
 
 // text tells an origin from others.
 func (o *Origin) text() string {
-	all := []string{o.Entity, o.ID, string(o.Made.Kind), o.Made.Entity, o.Made.Text}
+	all := []string{o.Entity, o.ID, string(o.By.Kind), o.By.Entity, o.By.Text}
 	all = append(all, o.Via...)
 	for _, p := range o.Params {
 		all = append(append(all, p.Name), p.Values...)
@@ -123,12 +125,12 @@ func (e *entity) slotOf(name string) int {
 	return slices.IndexFunc(e.slots, func(s slot) bool { return s.name == name })
 }
 
-// An unmaker finds the values of which templates make texts.
-type unmaker struct{ steps int }
+// A budget bounds the work of finding the values of which templates make texts.
+type budget struct{ steps int }
 
-// unmake calls found with each choice of values of which a template makes a text, or a pattern that matches it.
-func (u *unmaker) unmake(e *entity, t *template, pattern bool, text string, found func(values map[string]string)) {
-	w := unmaking{unmaker: u, entity: e, text: text, found: found, pattern: pattern, values: map[int]string{}}
+// match calls found with each choice of values of which a template makes a text, or a pattern that matches it.
+func (b *budget) match(e *entity, t *template, pattern bool, text string, found func(values map[string]string)) {
+	w := matching{budget: b, entity: e, text: text, found: found, pattern: pattern, values: map[int]string{}}
 	for _, p := range t.parts {
 		switch {
 		case p.slot != noSlot:
@@ -174,9 +176,9 @@ func globPieces(text string) (all []piece) {
 	return all
 }
 
-// An unmaking is the work on one template and one text.
-type unmaking struct {
-	*unmaker
+// A matching is the work on one template and one text.
+type matching struct {
+	*budget
 	entity  *entity
 	pieces  []piece
 	text    string
@@ -186,7 +188,7 @@ type unmaking struct {
 }
 
 // try matches the pieces from the n-th on with the text from a place on.
-func (w *unmaking) try(n, at int) {
+func (w *matching) try(n, at int) {
 	if w.steps--; w.steps <= 0 {
 		return
 	}
@@ -219,7 +221,7 @@ func (w *unmaking) try(n, at int) {
 }
 
 // bind tries the values of a slot that is not known yet.
-func (w *unmaking) bind(n, at int) {
+func (w *matching) bind(n, at int) {
 	number := w.pieces[n].slot
 	defer delete(w.values, number)
 	if each := w.entity.slots[number].each; each != nil {
@@ -236,13 +238,14 @@ func (w *unmaking) bind(n, at int) {
 		least = 1
 	}
 	w.ends(n, at, least, func(end int) {
-		w.values[number] = w.text[at:end]
-		w.try(n+1, end)
+		if w.values[number] = w.text[at:end]; utf8.ValidString(w.text[at:end]) { // rows have whole characters
+			w.try(n+1, end)
+		}
 	})
 }
 
 // ends calls visit with the places where a piece of any length may end, so far as what follows it tells.
-func (w *unmaking) ends(n, at, least int, visit func(end int)) {
+func (w *matching) ends(n, at, least int, visit func(end int)) {
 	if n+1 == len(w.pieces) {
 		if at+least <= len(w.text) {
 			visit(len(w.text))
@@ -261,7 +264,7 @@ func (w *unmaking) ends(n, at, least int, visit func(end int)) {
 }
 
 // named are the values by the names of their slots.
-func (w *unmaking) named() map[string]string {
+func (w *matching) named() map[string]string {
 	all := make(map[string]string, len(w.values))
 	for n, v := range w.values {
 		all[w.entity.slots[n].name] = v

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
@@ -20,7 +21,7 @@ func (o Origin) told() string {
 	for _, p := range o.Params {
 		text += " " + p.Name + "=" + strings.Join(p.Values, ",")
 	}
-	return fmt.Sprint(text, " ", o.Via, " ", o.Made.Kind, " ", o.Made.Text)
+	return fmt.Sprint(text, " ", o.Via, " ", o.By.Kind, " ", o.By.Text)
 }
 
 func wantOrigins(t *testing.T, m *Map, key string, want ...string) {
@@ -63,6 +64,7 @@ entities:
     as: { a: "{p}-{id}" }
 `)
 	wantOrigins(t, m, "k:1:2:3", "a  x=1 y=2:3 [] key k:{x}:{y}", "a  x=1:2 y=3 [] key k:{x}:{y}", "b  x=1 y=2:3 [a] key k:{x}:{y}", "b  x=1:2 y=3 [a] key k:{x}:{y}")
+	wantOrigins(t, m, "pattern:äq*:", "a  x=ä [] pattern pattern:{x}?\\*:*", "b  x=ä [a] pattern pattern:{x}?\\*:*")
 	wantOrigins(t, m, "k::", "a  x= y= [] key k:{x}:{y}", "b  x= y= [a] key k:{x}:{y}")
 	wantOrigins(t, m, "n:2new:v:v", "a  x=v [] key n:{n}{s}:{x}:{x}", "b  x=v [a] key n:{n}{s}:{x}:{x}")
 	wantOrigins(t, m, "n:3:a:b:a:b", "a  x=a:b [] key n:{n}{s}:{x}:{x}", "b  x=a:b [a] key n:{n}{s}:{x}:{x}")
@@ -170,6 +172,9 @@ func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
 			t.Errorf("%+v reaches %q, and its origins are %+v", row, key, list)
 		}
 		for _, o := range list {
+			if !utf8.ValidString(o.told()) {
+				t.Errorf("%q has half a character of %q", o.told(), key)
+			}
 			if !reaches(t, m, o, key) {
 				t.Errorf("%s does not reach %q", o.told(), key)
 			}

@@ -36,7 +36,10 @@ func TestMapTestFails(t *testing.T) {
     reaches: ["zahraah:prod:product:1"]
   - row: {entity: product, id: 1, params: {category_id: 7}}
     lookups: {category_id: 7}
-    reaches: ["zahraah:prod:product:1"]
+    reaches: "zahraah:prod:product:1"
+  - row: {entity: product, id: &id 1}
+    lookups: {category_id: }
+    reaches: [*id]
   - row: {entity: coupon, id: "*"}
     refused: bad_parameter
   - row: {entity: coupon}
@@ -50,8 +53,8 @@ func TestMapTestFails(t *testing.T) {
 		"FAIL  asked, and not told (" + cases + ":5)", "lookups: {category_id: [7]}",
 		"no lookup is asked for category_id (line 9)",
 		"the row is not refused, wanted bad_parameter",
-		`the map refuses the row: bad_parameter "id"`,
-		"5 cases, 5 failed; they touch 2 of 8 entities and 3 of 7 templates",
+		`the map refuses the row: bad_parameter "id"`, "FAIL  product 1 (" + cases + ":11)",
+		"6 cases, 6 failed; they touch 2 of 8 entities and 3 of 7 templates",
 		"not touched: pricing pattern {app}:{env}:shipping:city:*", "not touched: variant\n",
 	}
 	for _, text := range want {
@@ -62,7 +65,7 @@ func TestMapTestFails(t *testing.T) {
 	if strings.Contains(r.out, `category:8`) || strings.Contains(r.out, `not reach "zahraah:prod:product:010"`) {
 		t.Errorf("what is as expected is told:\n%s", r.out)
 	}
-	if r.code != exitFail || !strings.Contains(r.err, "5 cases of 5 failed") || !strings.Contains(r.err, "no case touches 7 templates or entities of") {
+	if r.code != exitFail || !strings.Contains(r.err, "6 cases of 6 failed") || !strings.Contains(r.err, "no case touches 7 templates or entities of") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -84,6 +87,7 @@ func TestMapTestRefuses(t *testing.T) {
 		"cases: [{row: {entity: a, id: 1}, refused: unknown_entity, reaches: [x]}]": "a row that is refused makes nothing",
 		"cases: [{row: {entity: a, id: 1}, reaches: [x]}]\n---\ncases: []":          "wanted one document",
 		"cases: [{row: {entity: a, id: 1}, reaches: [x]":                            "line ",
+		"cases: [{row: {entity: a, id: 1}, reaches: [x], spares: [~]}]":             "line 1: wanted a text, or a list of texts",
 		"[]": "line 1: cannot unmarshal !!seq here",
 	} {
 		r := call(t, nil, "map", "test", writeFile(t, text), "--map", shippedMap)

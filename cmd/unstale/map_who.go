@@ -45,7 +45,10 @@ a key that only a set lists is not found. Exit code 1 if no row reaches the key.
 			} else {
 				err = out.print(p)
 			}
-			if len(found) == 0 {
+			switch {
+			case len(found) == 0 && !all:
+				return errors.Join(err, fmt.Errorf("%s can be parted in too many ways by the templates of %s: the search was ended before it found a row", printable(args[0]), file))
+			case len(found) == 0:
 				return errors.Join(err, fmt.Errorf("no row of %s reaches %s, as far as the map alone tells; compare the key with the templates: unstale map explain --entity NAME",
 					file, printable(args[0])))
 			}
@@ -83,9 +86,9 @@ func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all
 	for _, o := range found {
 		one := origin{
 			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Via: append([]string{}, o.Via...),
-			Kind: string(o.Made.Kind), Template: o.Made.Text,
+			Kind: string(o.By.Kind), Template: o.By.Text,
 		}
-		made, _ := m.Describe(o.Made.Entity)
+		made, _ := m.Describe(o.By.Entity)
 		for _, param := range o.Params {
 			one.Params[param.Name] = param.Values
 			one.names = append(one.names, param.Name)
@@ -108,8 +111,8 @@ func (o *origins) print(p process) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if !o.Complete {
-		fmt.Fprintln(p.Out, "there are more: see --limit; a key of many parts can be made in many ways")
+	if !o.Complete && len(o.Origins) > 0 {
+		fmt.Fprintln(p.Out, "there are more, or may be: raise --limit; a key of many parts can be made in so many ways that the search is ended")
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type Case struct {
 	// Lookups are what each question to the lookup of a parameter finds.
 	Lookups map[string]values
 	// Reaches are keys that the row must reach, Spares those that it must not.
-	Reaches, Spares []text
+	Reaches, Spares values
 	// Refused is the reason for which the row must be refused.
 	Refused text
 }
@@ -55,6 +55,7 @@ func (t *text) UnmarshalYAML(n *yaml.Node) error {
 // Values are one scalar or a list of them. What is null, of which nobody tells the decoder's types, is not given.
 type values struct {
 	texts       []string
+	lines       []int // of each
 	given, list bool
 	line        int
 }
@@ -67,10 +68,13 @@ func (v *values) UnmarshalYAML(n *yaml.Node) error {
 		items, v.list = n.Content, true
 	}
 	for _, item := range items {
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
 		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
 			return fmt.Errorf("line %d: wanted a text, or a list of texts", item.Line)
 		}
-		v.texts = append(v.texts, item.Value)
+		v.texts, v.lines = append(v.texts, item.Value), append(v.lines, item.Line)
 	}
 	return nil
 }
@@ -130,13 +134,13 @@ func (c *Case) check(n int) error {
 	switch {
 	case c.Row.Entity.Value == "":
 		return fail("has no entity; write row: {entity: product, id: 42}")
-	case len(c.Reaches)+len(c.Spares) == 0 && c.Refused.Value == "":
+	case len(c.Reaches.texts)+len(c.Spares.texts) == 0 && c.Refused.Value == "":
 		return fail("expects nothing; give it reaches, spares or refused")
-	case len(c.Reaches)+len(c.Spares) > 0 && c.Refused.Value != "":
+	case len(c.Reaches.texts)+len(c.Spares.texts) > 0 && c.Refused.Value != "":
 		return fail("is refused and reaches or spares something; a row that is refused makes nothing")
 	}
 	if r := invalidation.Reason(c.Refused.Value); r != "" && !slices.Contains(refusals, r) {
-		return fail(fmt.Sprintf("is refused for %q, which the map has no row refused for; the reasons are %v", r, refusals))
+		return fail(fmt.Sprintf("is to be refused for %q, which is no reason of a map; the reasons are %v", r, refusals))
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 	if len(problems) > 0 {
 		return problems
 	}
-	made, err := m.Trace(c.written(), answers)
+	made, err := m.ExpandByTemplate(c.written(), answers)
 	refused := (*invalidation.RowError)(nil)
 	switch want := invalidation.Reason(c.Refused.Value); {
 	case err != nil && !errors.As(err, &refused):
@@ -102,14 +102,14 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 			touched[Template{one.Entity, string(one.Kind), one.Text}] = true
 		}
 	}
-	for _, key := range c.Reaches {
-		if reachedBy(made, key.Value) == nil {
-			problems = append(problems, fmt.Sprintf("it does not reach %q (line %d); it reaches %s", key.Value, key.Line, list(made)))
+	for i, key := range c.Reaches.texts {
+		if reachedBy(made, key) == nil {
+			problems = append(problems, fmt.Sprintf("it does not reach %q (line %d); it reaches %s", key, c.Reaches.lines[i], list(made)))
 		}
 	}
-	for _, key := range c.Spares {
-		if by := reachedBy(made, key.Value); by != nil {
-			problems = append(problems, fmt.Sprintf("it reaches %q (line %d) by the %s %q of %s", key.Value, key.Line, by.Kind, by.Text, by.Entity))
+	for i, key := range c.Spares.texts {
+		if by := reachedBy(made, key); by != nil {
+			problems = append(problems, fmt.Sprintf("it reaches %q (line %d) by the %s %q of %s", key, c.Spares.lines[i], by.Kind, by.Text, by.Entity))
 		}
 	}
 	return problems
@@ -126,23 +126,23 @@ func (c *Case) answers(m *invalidation.Map) (*invalidation.Answers, []string) {
 	asked := map[string]bool{}
 	for _, n := range needs {
 		param := n.Lookup.Param
-		found, given := c.Lookups[param]
-		if !given && !asked[param] {
+		found := c.Lookups[param]
+		if !found.given && !asked[param] {
 			problems = append(problems, fmt.Sprintf("the row does not give %s, and a lookup finds it: say what, with lookups: {%s: [7]}, or give it", param, param))
 		}
 		asked[param] = true
 		answers.Put(n, found.texts)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Lookups)) {
-		if !asked[name] {
-			problems = append(problems, fmt.Sprintf("no lookup is asked for %s (line %d): the row gives it, or nothing uses it", name, c.Lookups[name].line))
+		if found := c.Lookups[name]; found.given && !asked[name] {
+			problems = append(problems, fmt.Sprintf("no lookup is asked for %s (line %d): the row gives it, or nothing uses it", name, found.line))
 		}
 	}
 	return answers, problems
 }
 
 // reachedBy returns what reaches a key: the key itself, a set or a pattern of that name, or a pattern that matches it.
-func reachedBy(made []invalidation.Made, key string) *invalidation.Made {
+func reachedBy(made []invalidation.Expanded, key string) *invalidation.Expanded {
 	for i := range made {
 		if slices.ContainsFunc(made[i].Names, func(name string) bool {
 			if name == key || made[i].Kind != invalidation.KindPattern {
@@ -160,7 +160,7 @@ func reachedBy(made []invalidation.Made, key string) *invalidation.Made {
 // mostListed is how many names a problem lists.
 const mostListed = 5
 
-func list(made []invalidation.Made) string {
+func list(made []invalidation.Expanded) string {
 	var names []string
 	for _, one := range made {
 		names = append(names, one.Names...)

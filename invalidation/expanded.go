@@ -1,20 +1,20 @@
 package invalidation
 
-// A Made is what one template makes of a row.
-type Made struct {
+// An Expanded is what one template makes of a row.
+type Expanded struct {
 	MapName
 	// Names are keys, patterns or sets, in the order of the values.
 	Names []string
 }
 
-// Trace expands a row as Expand does, and says which template makes what: every template that the row comes to is there, also
+// ExpandByTemplate expands a row as Expand does, and says which template makes what: every template that the row comes to is there, also
 // those that make nothing of it. It costs several times as much. The error is that of Expand.
-func (m *Map) Trace(row Row, answers *Answers) ([]Made, error) {
+func (m *Map) ExpandByTemplate(row Row, answers *Answers) ([]Expanded, error) {
 	if _, err := m.Expand(row, answers); err != nil {
 		return nil, err
 	}
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
-	var all []Made
+	var all []Expanded
 	err := x.walk(m.entities[row.Entity], func(f *scope) (err error) {
 		if err := x.measure(f, &planSize{}); err != nil { // resolves what is rendered
 			return err
@@ -23,7 +23,7 @@ func (m *Map) Trace(row Row, answers *Answers) ([]Made, error) {
 			if err != nil {
 				return
 			}
-			made := Made{MapName: f.entity.mapName(kind, t)}
+			made := Expanded{MapName: f.entity.mapName(kind, t)}
 			if kind == KindPattern {
 				made.Names, err = renderPatterns(nil, f, t, m.limits.PatternPrefix)
 			} else {
