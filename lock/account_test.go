@@ -63,7 +63,10 @@ func TestAccounts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := w.waitFor(l, name); !errors.Is(err, context.Canceled) {
+		switch err := w.waitFor(l, name); {
+		case err == nil:
+			return errors.New("two have the lock")
+		case !errors.Is(err, context.Canceled):
 			return err
 		}
 		if err := held.InTx(t.Context(), db, func(*sql.Tx) error { return nil }); err != nil {

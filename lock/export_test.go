@@ -2,6 +2,8 @@ package lock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -28,6 +30,16 @@ func Extend(ctx context.Context, h *Held) error {
 		err = ErrLost
 	}
 	return err
+}
+
+// ExpireAll lets the deadlines of all locks of a Locker be over.
+func ExpireAll(l *Locker) {
+	l.mu.Lock()
+	held := slices.Collect(maps.Keys(l.held))
+	l.mu.Unlock()
+	for _, h := range held {
+		_ = Expire(h)
+	}
 }
 
 // Expire lets the deadline of a lock be over, as its holder finds out.

@@ -41,6 +41,9 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string) (*HeldAll, erro
 			err = had.check()
 		}
 		if err != nil {
+			if lost := had.check(); lost != nil && !errors.Is(err, ErrLost) { // which has ended the question for the next one
+				err = fmt.Errorf("acquire: %w: %w", lost, err)
+			}
 			_ = had.release() // err says more
 			return nil, err
 		}

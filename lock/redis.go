@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// Redis is the Backend of one Redis: a server, Sentinel or Cluster. Let it be one that evicts nothing and keeps an AOF, not
+// Redis is the Backend of one Redis, 6.0 or later: a server, Sentinel or Cluster. Let it be one that evicts nothing and keeps an AOF, not
 // that of the cache. A failover or a restart may lose locks, which Guard makes harmless.
 type Redis struct {
 	// Client is used at masters, and not closed. It needs ContextTimeoutEnabled, and should have eight connections or

@@ -8,12 +8,12 @@ import (
 
 // Statistics count since New, but for Holding, and do not go back.
 type Statistics struct {
-	Acquired  uint64 // by Acquire, TryAcquire and Do
+	Acquired  uint64 // by Acquire, TryAcquire and Do, and each lock of AcquireAll and DoAll
 	Held      uint64 // not acquired, since somebody had the lock till the end: *HeldError
 	GuardOpen uint64 // not acquired, since the section before was still in its transaction: ErrGuardOpen
 	Failed    uint64 // not acquired for another reason: a server's error, a context that ended first, Close
 	Lost      uint64 // acquired locks that were lost before they were released, as far as that was noticed: ErrLost
-	Overruns  uint64 // sections of Do that went on for Config.Margin after their context had ended
+	Overruns  uint64 // sections of Do and DoAll that went on for Config.Margin after their context had ended
 	Holding   int    // locks that are held now
 
 	Wait Durations // from the call to the acquisition, of those that were acquired
