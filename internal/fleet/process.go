@@ -38,8 +38,7 @@ func StartProcess[T any](name string, command, env []string, order any, hear fun
 	}
 	go func() {
 		defer close(p.ended)
-		defer out.Close()
-		err := listen(out, hear)
+		err := errors.Join(listen(out, hear), out.Close()) // a child that is not heard any more must not wait for that
 		p.err = errors.Join(err, <-gone)
 	}()
 	if err := p.Tell(order); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/fleet"
@@ -96,8 +97,9 @@ func (c *crowd) stop() error {
 		p.Dismiss()
 	}
 	var errs []error
+	deadline := time.Now().Add(patience)
 	for _, p := range c.living {
-		errs = append(errs, p.Wait(patience))
+		errs = append(errs, p.Wait(time.Until(deadline)))
 	}
 	for _, file := range c.clocks {
 		errs = append(errs, file.Close())

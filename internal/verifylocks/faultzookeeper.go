@@ -100,7 +100,7 @@ func removeNodes(ctx context.Context, t *turn) error {
 			}
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // removeFirst removes the node of a lock with the lowest number, if the lock has any.

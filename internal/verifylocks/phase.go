@@ -52,6 +52,9 @@ func PhaseNames() (names []string) {
 // Phases are all of them.
 func Phases() []Phase { return slices.Clone(phases) }
 
+// loses reports whether bare sections of a backend are to lose updates in the phase. No clock ends a session of ZooKeeper.
+func (p Phase) loses(backend string) bool { return !p.keeps && !(p.jumps && backend == zookeeper) }
+
 // in are those of the backends that run in the phase.
 func (p Phase) in(backends []string) []string {
 	if p.of == "" {

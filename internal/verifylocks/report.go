@@ -13,7 +13,7 @@ type Report struct {
 	Seed         uint64        `json:"seed"`
 	Took         time.Duration `json:"took_ns"`
 	Servers      string        `json:"servers"`
-	HolderClocks bool          `json:"holder_clocks"` // could be set, beside that of Redis
+	HolderClocks bool          `json:"holder_clocks"` // could be set, beside those of servers
 	Plant        string        `json:"plant,omitempty"`
 	Interrupted  bool          `json:"interrupted"`
 	Phases       []*Result     `json:"phases"`
@@ -129,7 +129,7 @@ func (r *Report) Blind() (backends []string) {
 		tried, lost := false, int64(0)
 		for _, p := range r.Phases {
 			if lane := p.lane(i); lane != nil {
-				tried = tried || slices.ContainsFunc(phases, func(ph Phase) bool { return ph.Name == p.Phase && !ph.keeps })
+				tried = tried || slices.ContainsFunc(phases, func(ph Phase) bool { return ph.Name == p.Phase && ph.loses(l.backend) })
 				lost += lane.Lost
 			}
 		}
