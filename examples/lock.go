@@ -65,11 +65,21 @@ func redeem(ctx context.Context, locks *lock.Locker, db *sql.DB, code string) er
 	})
 }
 
-// mergeCarts moves what is in one cart to another, while somebody else may do it the other way round.
+// mergeCarts moves what is in one cart to another, and removes it, while somebody else may do it the other way round.
 func mergeCarts(ctx context.Context, locks *lock.Locker, db *sql.DB, from, to string) error {
 	return locks.DoAll(ctx, []string{"cart:" + from, "cart:" + to}, func(ctx context.Context, held *lock.HeldAll) error {
 		return held.InTx(ctx, db, func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "UPDATE cart_items SET cart = ? WHERE cart = ?", to, from)
+			var moved, there int
+			err := tx.QueryRowContext(ctx, "SELECT f.items, t.items FROM carts AS f, carts AS t WHERE f.id = ? AND t.id = ?", from, to).Scan(&moved, &there)
+			if errors.Is(err, sql.ErrNoRows) {
+				return nil // they were merged before
+			}
+			if err == nil {
+				_, err = tx.ExecContext(ctx, "UPDATE carts SET items = ? WHERE id = ?", there+moved, to)
+			}
+			if err == nil {
+				_, err = tx.ExecContext(ctx, "DELETE FROM carts WHERE id = ?", from)
+			}
 			return err
 		})
 	})

@@ -36,8 +36,8 @@ func logOut(ctx context.Context, sessions *scs.SessionManager) error { return se
 type sessionStore struct{ state redis.UniversalClient }
 
 const (
-	sessionPrefix    = "shop:session:"
-	longestOfRequest = time.Hour
+	sessionPrefix  = "shop:session:"
+	longestRequest = time.Hour
 )
 
 var commitSession = redis.NewScript(`
@@ -61,7 +61,7 @@ func (s sessionStore) CommitCtx(ctx context.Context, token string, data []byte, 
 }
 
 func (s sessionStore) DeleteCtx(ctx context.Context, token string) error {
-	return s.state.Set(ctx, sessionPrefix+token, "", longestOfRequest).Err()
+	return s.state.Set(ctx, sessionPrefix+token, "", longestRequest).Err()
 }
 
 func (s sessionStore) Find(token string) (data []byte, found bool, err error) {

@@ -155,7 +155,7 @@ func TestRequestsThatGoOn(t *testing.T) {
 	}
 }
 
-// Redis is killed: with the settings of the page it knows who is logged in and who has logged out, and without a file it does not.
+// Redis is killed: with the settings of the page it knows who is logged in and who has logged out, and without a file, which has no snapshots here, it does not.
 func TestSessionsOutliveRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -191,7 +191,11 @@ func (s *sessionShop) logOutBeside(cookie string) {
 		account, _ := s.visit("/slow", cookie)
 		slow <- account
 	}()
-	<-s.begun
+	select {
+	case <-s.begun:
+	case account := <-slow:
+		s.t.Fatalf("the slow request is over before it is slow: %q", account)
+	}
 	if _, after := s.visit("/logout", cookie); after != "" {
 		s.t.Errorf("the browser keeps the cookie %q", after)
 	}
