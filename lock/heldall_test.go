@@ -91,6 +91,9 @@ func TestAcquireAllInOrder(t *testing.T) {
 	w.wantKeys("a b")
 	must(t, before.Release())
 	held := <-got
+	if held == nil {
+		t.FailNow()
+	}
 	w.wantKeys("a b c")
 	if list := held.Locks(); len(list) != 3 || list[0].Name() != "a" || list[1].Name() != "b" || list[2].Name() != "c" {
 		t.Errorf("%d locks, the first is %q", len(list), list[0].Name())
