@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/redisclient"
 )
 
 // Redlock is the Backend of several Redis that know nothing of each other: whoever has a lock on more than half of them has
@@ -26,12 +28,8 @@ type Redlock struct {
 	Prefix string
 }
 
-const (
-	// releaseTries is how often an instance that does not confirm a release is asked, for Timeout each time.
-	releaseTries = 3
-	// sentinelAddr is what go-redis gives for the address of a client that follows Sentinel.
-	sentinelAddr = "FailoverClient"
-)
+// releaseTries is how often an instance that does not confirm a release is asked, for Timeout each time.
+const releaseTries = 3
 
 // redlockService is a Redlock at work. Every instance is asked beside the others, and an answer counts as soon as a quorum
 // gives it; the rest comes in when it comes in, for Timeout at most.
@@ -65,7 +63,7 @@ func (r Redlock) open(config Config, launch func(func()) bool) (service, error) 
 			return nil, err
 		}
 		addr := client.Options().Addr
-		if addr == sentinelAddr {
+		if redisclient.FollowsSentinel(client) {
 			return nil, fmt.Errorf("%s follows Sentinel, and what takes over may lack locks: give a client of one server, by its address", field)
 		}
 		if other, ok := addrs[addr]; ok {

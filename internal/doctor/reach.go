@@ -17,14 +17,11 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 	answered := []string{}
 	for _, n := range []need{aMySQL, aRedis, aMap, auditMySQL, auditRedis, aState} {
 		for _, addr := range slices.Sorted(maps.Keys(e.away[n])) {
-			severity, after := Critical, ", and rows with keys there wait"
-			switch n {
-			case auditRedis:
-				severity = Warning
-			case aState:
-				severity, after = Warning, ""
+			after := ", and rows with keys there wait"
+			if n == aState {
+				after = ""
 			}
-			all = append(all, found(severity, string(n)+": a master of the Cluster does not answer"+after, addr+": "+e.away[n][addr].Error(),
+			all = append(all, found(n.severity(), string(n)+": a master of the Cluster does not answer"+after, addr+": "+e.away[n][addr].Error(),
 				"bring it back, or have a replica take over"))
 		}
 		switch err := e.reached[n]; {
@@ -34,11 +31,7 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 		case n == aMap:
 			all = append(all, mapFinding(err))
 		default:
-			severity := Critical
-			if n == auditMySQL || n == auditRedis || n == aState {
-				severity = Warning
-			}
-			all = append(all, found(severity, string(n)+" does not answer", err.Error(), reachCure(err)))
+			all = append(all, found(n.severity(), string(n)+" does not answer", err.Error(), reachCure(err)))
 		}
 	}
 	all = append(all, e.placed()...)
@@ -49,6 +42,15 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 		all = append(all, unseen("nothing to look at", errNotGiven, "give --mysql-dsn, --redis-url and --map"))
 	}
 	return all, nil
+}
+
+// severity is how much it matters that it does not answer: workers can do without some.
+func (n need) severity() Severity {
+	switch n {
+	case auditMySQL, auditRedis, aState:
+		return Warning
+	}
+	return Critical
 }
 
 func mapFinding(err error) Finding {

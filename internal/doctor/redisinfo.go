@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/redisclient"
 )
 
 // An info is what INFO says of one master.
@@ -21,15 +24,9 @@ type info struct {
 
 // read adds the answer for a section.
 func (i *info) read(section, text string) {
-	titled := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			i.values[name] = value
-		}
-		titled = titled || strings.EqualFold(line, "# "+section)
-	}
-	if !titled {
+	maps.Copy(i.values, redisclient.Facts(text))
+	isTitle := func(line string) bool { return strings.EqualFold(strings.TrimSpace(line), "# "+section) }
+	if !slices.ContainsFunc(strings.Split(text, "\n"), isTitle) {
 		i.untold = append(i.untold, "the section "+section)
 	}
 }
@@ -81,10 +78,7 @@ func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sectio
 // onMasters looks at each master of a Redis. Of one that does not answer nothing is known.
 func onMasters(ctx context.Context, e *Exam, n need, look func(c *redis.Client, addr string) ([]Finding, error)) (all []Finding, err error) {
 	err = e.redis(n).EachMaster(ctx, func(c *redis.Client) error {
-		addr := c.Options().Addr
-		if addr == "FailoverClient" { // the client library's word
-			addr = "Sentinel's master"
-		}
+		addr := redisclient.Address(c)
 		if err := e.away[n][addr]; err != nil {
 			all = append(all, unseen(addr+": it does not answer", err, notReached))
 			return nil

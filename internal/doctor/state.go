@@ -28,8 +28,7 @@ func stateKept(ctx context.Context, e *Exam) ([]Finding, error) {
 			case err != nil:
 				all = append(all, unseen("whether "+addr+" is the cache's too", err, notGivenRed))
 			case slices.Contains(caches, server):
-				faults = append(faults, redisclient.CacheFault(addr))
-				faults[len(faults)-1].Seen = "run_id " + server + " is that of a server of the cache"
+				faults = append(faults, redisclient.CacheFault(addr, "run_id "+server+" is that of a server of the cache"))
 			}
 		}
 		for _, f := range faults {
@@ -71,10 +70,8 @@ func serverOf(ctx context.Context, c *redis.Client) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask for INFO server: %w", err)
 	}
-	for line := range strings.Lines(text) {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok && strings.Trim(id, "0") != "" {
-			return id, nil
-		}
+	if id := redisclient.Facts(text)["run_id"]; strings.Trim(id, "0") != "" {
+		return id, nil
 	}
 	return "", errors.New("INFO server tells no run_id") // as where somebody else runs it
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -77,10 +76,7 @@ func CheckState(ctx context.Context, client redis.UniversalClient) error {
 
 // StateFaults returns what is wrong with one server. Workers may listen to other channels than the default.
 func StateFaults(ctx context.Context, node *redis.Client, channels ...string) []*StateFault {
-	address := node.Options().Addr
-	if address == "FailoverClient" { // the client library's word
-		address = "Sentinel's master"
-	}
+	address := Address(node)
 	unknown := func(err error) *StateFault {
 		return &StateFault{Address: address, Cure: "the account needs " + StateRights, Err: err}
 	}
@@ -98,23 +94,20 @@ func StateFaults(ctx context.Context, node *redis.Client, channels ...string) []
 	if err != nil {
 		return append(faults, unknown(err))
 	}
-	cache := CacheFault(address)
 	if beacon != "" {
-		cache.Seen = fmt.Sprintf("a worker has left %s in database %d", beacon, node.Options().DB)
-		return append(faults, cache)
+		return append(faults, CacheFault(address, fmt.Sprintf("a worker has left %s in database %d", beacon, node.Options().DB)))
 	}
 	for _, channel := range channels {
 		if heard[channel] > 0 {
-			cache.Seen = "a worker listens to " + channel
-			return append(faults, cache)
+			return append(faults, CacheFault(address, "a worker listens to "+channel))
 		}
 	}
 	return faults
 }
 
-// CacheFault says that state shares a server with the cache. Seen is the caller's to fill in.
-func CacheFault(address string) *StateFault {
-	return &StateFault{Address: address, Says: isCache, Cure: "use an instance of its own, since databases of one share its memory"}
+// CacheFault says that state shares a server with the cache.
+func CacheFault(address, seen string) *StateFault {
+	return &StateFault{Address: address, Says: isCache, Seen: seen, Cure: "use an instance of its own, since databases of one share its memory"}
 }
 
 const isCache = "is the cache's"
@@ -124,11 +117,7 @@ func (f *StateFault) IsCache() bool { return f.Says == isCache }
 
 // judge returns what INFO says against a server.
 func judge(address, info string) (faults []*StateFault) {
-	facts := map[string]string{}
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		facts[name] = value
-	}
+	facts := Facts(info)
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
 		faults = append(faults, &StateFault{
 			Address: address, Says: "may evict what must stay", Seen: "maxmemory-policy " + cmp.Or(policy, "is not told"), Cure: "use an instance with noeviction",
