@@ -31,7 +31,7 @@ const maxOriginSteps, noteSteps = 1 << 17, 16
 // order of entities and templates, most at most; the other result reports whether these are all. Rows that Expand refuses, such as for
 // a pattern that is too wide, are among them.
 func (m *Map) Origins(key string, most int) ([]Origin, bool) {
-	o := originSearch{m: m, key: key, most: most, seen: map[string]bool{}}
+	o := originSearch{m: m, most: most, seen: map[string]bool{}}
 	o.budget.steps = maxOriginSteps
 	for _, name := range m.names {
 		e := m.entities[name]
@@ -49,7 +49,6 @@ func (m *Map) Origins(key string, most int) ([]Origin, bool) {
 type originSearch struct {
 	budget
 	m     *Map
-	key   string
 	most  int
 	found []Origin
 	seen  map[string]bool
@@ -70,7 +69,7 @@ func (o *originSearch) note(e *entity, values map[string]string, below wanted, m
 	}
 	id := values[idName]
 	for name, v := range values {
-		if name != idName && e.slots[e.slotOf(name)].each == nil && !slices.Contains(need[name], v) {
+		if name != idName && !slices.Contains(need[name], v) {
 			need[name] = append(slices.Clip(need[name]), v)
 		}
 	}
@@ -100,14 +99,15 @@ func (w wanted) params() (all Params) {
 }
 
 func (o *originSearch) add(found Origin) {
-	if o.cut || o.seen[found.text()] {
+	text := found.text()
+	if o.cut || o.seen[text] {
 		return
 	}
 	if len(o.found) == o.most {
 		o.cut = true
 		return
 	}
-	o.seen[found.text()] = true
+	o.seen[text] = true
 	o.found = append(o.found, found)
 }
 
@@ -121,14 +121,10 @@ func (o *Origin) text() string {
 	return Need{By: all}.Key()
 }
 
-func (e *entity) slotOf(name string) int {
-	return slices.IndexFunc(e.slots, func(s slot) bool { return s.name == name })
-}
-
 // A budget bounds the work of finding the values of which templates make texts.
 type budget struct{ steps int }
 
-// match calls found with each choice of values of which a template makes a text, or a pattern that matches it.
+// match calls found with each choice of values of which a template makes a text, or a pattern that matches it: see named.
 func (b *budget) match(e *entity, t *template, pattern bool, text string, found func(values map[string]string)) {
 	w := matching{budget: b, entity: e, text: text, found: found, pattern: pattern, values: map[int]string{}}
 	for _, p := range t.parts {
@@ -263,11 +259,13 @@ func (w *matching) ends(n, at, least int, visit func(end int)) {
 	}
 }
 
-// named are the values by the names of their slots.
+// named are the values that a row must give, by their names: those of enumerations are the map's.
 func (w *matching) named() map[string]string {
 	all := make(map[string]string, len(w.values))
 	for n, v := range w.values {
-		all[w.entity.slots[n].name] = v
+		if s := &w.entity.slots[n]; s.each == nil {
+			all[s.name] = v
+		}
 	}
 	return all
 }
