@@ -44,7 +44,7 @@ type nameSource struct {
 func describe(m *invalidation.Map, d invalidation.Description) *description {
 	out := &description{
 		Entity: d.Entity, MapVersion: m.Version(), Templates: []mapTemplate{}, As: []aliasSource{}, Names: []nameSource{},
-		Params: append([]string{}, d.Params...), Repeat: []string{},
+		Params: append([]string{}, d.Params...),
 	}
 	for _, n := range d.Makes {
 		out.Templates = append(out.Templates, mapTemplate{string(n.Kind), n.Text})
@@ -62,12 +62,7 @@ func describe(m *invalidation.Map, d invalidation.Description) *description {
 		}
 		out.Names = append(out.Names, source)
 	}
-	for _, d := range d.Repeat {
-		out.Repeat = append(out.Repeat, d.String())
-	}
-	if d.Hold > 0 {
-		out.Hold = d.Hold.String()
-	}
+	out.Repeat, out.Hold = delays(d.Repeat, d.Hold)
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,15 +109,22 @@ func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) 
 	out := &explanation{
 		Entity: row.Entity, ID: row.ID, MapVersion: m.Version(),
 		Keys: sorted(plan.Keys), Patterns: sorted(plan.Patterns), Sets: sorted(plan.Sets),
-		Repeat: []string{}, Ignored: sorted(m.Undeclared(row)),
+		Ignored: sorted(m.Undeclared(row)),
 	}
-	for _, d := range plan.Repeat {
-		out.Repeat = append(out.Repeat, d.String())
-	}
-	if plan.Hold > 0 {
-		out.Hold = plan.Hold.String()
-	}
+	out.Repeat, out.Hold = delays(plan.Repeat, plan.Hold)
 	return out
+}
+
+// delays writes them for JSON, in which the list is always there.
+func delays(repeat []time.Duration, hold time.Duration) (list []string, held string) {
+	list = []string{}
+	for _, d := range repeat {
+		list = append(list, d.String())
+	}
+	if hold > 0 {
+		held = hold.String()
+	}
+	return list, held
 }
 
 // expand runs lookups only where a server is given.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -125,10 +126,8 @@ func (o *origin) row() string {
 	}
 	for _, name := range o.names {
 		text := name + "=" + printable(strings.Join(o.Params[name], ","))
-		for _, lookedUp := range o.LookedUp {
-			if lookedUp == name {
-				text += " (given or looked up)"
-			}
+		if slices.Contains(o.LookedUp, name) {
+			text += " (given or looked up)"
 		}
 		all = append(all, text)
 	}
