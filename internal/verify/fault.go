@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/unstale/unstale/internal/fleet"
 	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/outbox"
 )
 
 // killWorker kills a worker, or now and then tells it to stop, and starts another one.
@@ -62,6 +64,9 @@ func oldRedis(ctx context.Context, t *turn) error {
 	if _, err := t.stage.redis.Save(ctx); err != nil {
 		return err
 	}
+	if err := t.settleOne(ctx); err != nil {
+		return err
+	}
 	sleep(ctx, fleet.Between(t.dice, time.Second, 3*time.Second))
 	heals := t.stage.heals()
 	defer t.table.open(everybody)()
@@ -75,6 +80,21 @@ func oldRedis(ctx context.Context, t *turn) error {
 		return err
 	}
 	return t.stage.healed(ctx, heals)
+}
+
+// settleOne has the workers settle a row that is written now. The writers may all be pausing, and a Redis that goes back to a
+// time after which nothing was unlinked has lost nothing that is to be healed.
+func (t *turn) settleOne(ctx context.Context) error {
+	err := outbox.InTx(ctx, t.stage.db, func(tx *sql.Tx) error {
+		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: string(item), ID: "0"}) // no turn has this id
+	})
+	if err != nil {
+		return fmt.Errorf("write a row: %w", err)
+	}
+	if err := t.w.passed(ctx); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // healed waits until a worker has healed what Redis lost, once more than so many times.
@@ -101,6 +121,9 @@ func failOver(ctx context.Context, t *turn) error {
 		return err
 	}
 	if err := s.toSpare.Swallow(); err != nil {
+		return err
+	}
+	if err := t.settleOne(ctx); err != nil {
 		return err
 	}
 	sleep(ctx, fleet.Between(t.dice, time.Second, 3*time.Second))
