@@ -1,6 +1,9 @@
 package invalidation
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // An entity is a compiled entity of a map.
 type entity struct {
@@ -36,6 +39,12 @@ type slot struct {
 type alias struct {
 	target *entity
 	id     template
+}
+
+// declares reports whether a row of the entity may give a name.
+func (e *entity) declares(name string) bool {
+	_, declared := slices.BinarySearch(e.declared, name)
+	return declared
 }
 
 // templates calls visit with every template but those of aliases.

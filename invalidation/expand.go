@@ -39,7 +39,7 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	return plan, nil
 }
 
-// entity returns the entity of row, whose id must not be empty.
+// entity returns the entity of row, whose id must not be empty and whose declared parameters must not be nested.
 func (m *Map) entity(row *Row) (*entity, error) {
 	e := m.entities[row.Entity]
 	if e == nil {
@@ -47,6 +47,11 @@ func (m *Map) entity(row *Row) (*entity, error) {
 	}
 	if row.ID == "" {
 		return nil, badParam(idName, errEmptyID)
+	}
+	for i := range row.Params {
+		if p := &row.Params[i]; p.Err() != nil && e.declares(p.Name) {
+			return nil, badParam(p.Name, p.Err())
+		}
 	}
 	return e, nil
 }

@@ -1,7 +1,5 @@
 package invalidation
 
-import "slices"
-
 // Needs returns what row still needs from lookups before Expand can build its plan, without duplicates. A lookup is
 // needed where a template uses its name and the row does not give it; a list that the row gives replaces it even if it
 // is empty. The error is a *RowError, as from Expand; faults that need no lookup to show are left to Expand. There are
@@ -80,7 +78,7 @@ func (m *Map) Undeclared(row Row) []string {
 	}
 	var names []string
 	for _, p := range row.Params {
-		if _, known := slices.BinarySearch(e.declared, p.Name); !known {
+		if !e.declares(p.Name) {
 			names = append(names, p.Name)
 		}
 	}

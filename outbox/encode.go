@@ -112,7 +112,8 @@ func (inv Invalidation) paramsText() (string, *FieldError) {
 	return b.String(), nil
 }
 
-// rawText checks a JSON object that the application wrote itself; the worker will read it with the same rules.
+// rawText checks a JSON object that the application wrote itself, by the rules of Params. A worker lets nested values pass that its map does not
+// declare.
 func rawText(raw json.RawMessage) (string, *FieldError) {
 	if len(raw) > MaxParams { // before reading all of it
 		return string(raw), nil

@@ -55,13 +55,14 @@ func TestBadRowsAreDeadLettered(t *testing.T) {
 	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'nested', '{"n": {"a": 1}}')`)
 	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'twice', '{"n": 1, "n": 2}')`)
 	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'null', '{"n": null}')`)
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'within', '{"n": 1, "m": {"a": 1, "a": 2}}')`)
+	w.exec(`INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('product', '2', '{"n": {"a": [[1]]}, "m": [{}]}')`)
 	w.exec("INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('page', 'many', ?)", `{"n": [`+strings.Repeat("1,2,3,4,5,", 30)+`"x"`+strings.Join(texts(100, ",%d"), "")+`]}`)
 	w.exec("INSERT IGNORE INTO cache_outbox (entity, entity_id) VALUES ('product', REPEAT('9', 300))")
 	w.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '')")
 	w.enqueue(
 		outbox.Invalidation{Entity: "lost", ID: "sql"},
 		outbox.Invalidation{Entity: "product", ID: "042"}, outbox.Invalidation{Entity: "wide", ID: "ab"},
-		outbox.Invalidation{Entity: "product", ID: "2"},
 	)
 	total := w.worker(worker.Config{}).drain(t)
 	if left := w.left(); len(left) != 0 || total.Unlinked != 2 {
@@ -73,7 +74,7 @@ func TestBadRowsAreDeadLettered(t *testing.T) {
 	checkDead(t, w, map[string][2]string{
 		"unknown": {"unknown_entity", "planet"}, "missing": {"missing_parameter", "n"}, "null": {"missing_parameter", "n"},
 		"huge": {"params_too_large", "10485768 bytes"}, "array": {"bad_parameter", "object"}, "nested": {"bad_parameter", "n"},
-		"twice": {"bad_parameter", "n"}, "many": {"too_many_keys", "100"}, "": {"bad_parameter", "empty"},
+		"twice": {"bad_parameter", "n"}, "within": {"bad_parameter", "m"}, "many": {"too_many_keys", "100"}, "": {"bad_parameter", "empty"},
 		strings.Repeat("9", 256): {"bad_parameter", "entity_id fills its column"}, "sql": {"lookup_failed", "no_such_table"},
 		"042": {"lookup_failed", `asked for ["042"]`}, "ab": {"pattern_too_wide", "8"},
 	})

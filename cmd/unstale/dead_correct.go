@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -116,7 +115,7 @@ func (c *deadCorrection) checkMap(ctx context.Context, p process, s *store.Store
 	return nil
 }
 
-// judgeRow asks the rules of Enqueue and then the map, with its lookups.
+// judgeRow asks the rules of Enqueue for entity and id, and then the map, with its lookups.
 func judgeRow(ctx context.Context, s *store.Store, m *invalidation.Map, entity, id string, params *string) (judgement, error) {
 	j := judgement{Entity: entity, ID: id, Params: params}
 	plan, row, err := expandTexts(ctx, s, m, entity, id, params)
@@ -129,11 +128,11 @@ func judgeRow(ctx context.Context, s *store.Store, m *invalidation.Map, entity, 
 }
 
 func expandTexts(ctx context.Context, s *store.Store, m *invalidation.Map, entity, id string, params *string) (plan invalidation.Plan, row invalidation.Row, err error) {
-	var raw json.RawMessage
+	var raw []byte
 	if params != nil {
-		raw = json.RawMessage(*params)
+		raw = []byte(*params)
 	}
-	inv := outbox.Invalidation{Entity: entity, ID: id, RawParams: raw}
+	inv := outbox.Invalidation{Entity: entity, ID: id} // its rules for parameters are stricter than a worker's
 	if err := inv.Validate(); err != nil {
 		if field := (*outbox.FieldError)(nil); errors.As(err, &field) { // it counts invalidations, of which this is one
 			err = fmt.Errorf("%s: %s", field.Field, field.Problem)

@@ -27,7 +27,7 @@ func TestDeadCorrect(t *testing.T) {
 	retry := func(id int, args ...string) result {
 		return call(t, w.env, append([]string{"dead", "retry", fmt.Sprint(id)}, args...)...)
 	}
-	const exact = `{"n": [18446744073709551616, 1.10], "m":"<&>"}`
+	const exact = `{"n": [18446744073709551616, 1.10], "m":{"<&>": [[1]]}}`
 	r := retry(1, "--set-params", exact, "--dry-run")
 	for _, part := range []string{
 		"before   thing 1 {\"m\": 1}\nrefused  missing_parameter", "after    thing 1 " + exact + "\nkey      shop:thing:1:1.10\nkey      shop:thing:1:18446744073709551616\n",

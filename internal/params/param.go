@@ -8,7 +8,13 @@ type Param struct {
 	Values []string
 	// List tells a list of one from a scalar.
 	List bool
+
+	nesting nesting
 }
+
+// Err returns why no template can use the value, or nil: it is an object, or a list with an object or another list in it. It has no
+// Values then.
+func (p Param) Err() error { return p.nesting.err() }
 
 // Params are the decoded parameters of a row, in the order written. Names are unique.
 type Params []Param

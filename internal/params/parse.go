@@ -13,8 +13,6 @@ var (
 	errUTF8      = errors.New("the parameters are not valid UTF-8")
 	errTrailing  = errors.New("something follows the JSON object")
 	errDuplicate = errors.New("the name is given twice")
-	errObjectIn  = errors.New("an object is neither a scalar nor a list of scalars")
-	errListIn    = errors.New("a list within a list is not a scalar")
 )
 
 // manyNames is where finding duplicate names pair by pair becomes slower than a map.
@@ -27,14 +25,20 @@ const manyValues = 64
 // decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src and
 // null mean no parameters. The error is an *Error. The values share one copy of src. The time is proportional to
 // len(src), however deep the input nests.
-func Parse(src []byte) (Params, error) {
+func Parse(src []byte) (Params, error) { return parse(src, false) }
+
+// ParseNested is Parse for a row that was written already: a value that is nested is a parameter without Values, whose Err says so. Within
+// it the JSON must be whole too, and no object may have a name twice.
+func ParseNested(src []byte) (Params, error) { return parse(src, true) }
+
+func parse(src []byte, nested bool) (Params, error) {
 	if len(src) == 0 {
 		return nil, nil
 	}
 	if !utf8.Valid(src) {
 		return nil, &Error{Err: errUTF8}
 	}
-	p := parser{scanner: scanner{src: string(src)}}
+	p := parser{scanner: scanner{src: string(src)}, nested: nested}
 	switch p.peek() {
 	case 'n':
 		if err := p.word("null"); err != nil {
@@ -64,6 +68,8 @@ type parser struct {
 	seen  map[string]struct{}
 	few   [manyNames]string
 	names int
+	// nested is set where nested values are parameters too.
+	nested bool
 }
 
 func (p *parser) object() error {
@@ -101,17 +107,33 @@ func (p *parser) member() error {
 	}
 	start := len(p.values)
 	list := p.peek() == '['
+	at := p.pos
 	if list {
 		err = p.list()
 	} else {
 		err = p.scalar()
 	}
 	if err != nil {
-		return &Error{Name: name, Err: err}
+		return p.keepNested(Param{Name: name, List: list}, at, start, err)
 	}
 	if end := len(p.values); list || end > start {
 		p.params = append(p.params, Param{Name: name, Values: p.values[start:end:end], List: list})
 	}
+	return nil
+}
+
+// keepNested keeps a parameter if it is nested and may be, and returns err otherwise, for which its value could not be decoded. That begins
+// at byte at, and what was decoded of it at p.values[start].
+func (p *parser) keepNested(param Param, at, start int, err error) error {
+	param.nesting = nestingOf(err)
+	if param.nesting == flat || !p.nested {
+		return &Error{Name: param.Name, Err: err}
+	}
+	p.values = p.values[:start]
+	if p.pos, err = skipNested(p.src, at); err != nil {
+		return &Error{Name: param.Name, Err: err}
+	}
+	p.params = append(p.params, param)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,59 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func nestedParam(name string, list bool, kind nesting) Param {
+	return Param{Name: name, List: list, nesting: kind}
+}
+
+// A row that was written already may have nested values, of which no template can make anything.
+func TestParseNested(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]Params{
+		`{"a":{}}`:                                   {nestedParam("a", false, objectIn)},
+		`{"a":{"b":1,"c":null}}`:                     {nestedParam("a", false, objectIn)},
+		`{"a":[[]]}`:                                 {nestedParam("a", true, listIn)},
+		`{"a":[1,[2],{"b":[3]}]}`:                    {nestedParam("a", true, listIn)},
+		` { "a" : [ "x" , { } ] } `:                  {nestedParam("a", true, objectIn)},
+		`{"a":[1],"b":{},"c":[2,3]}`:                 {listParam("a", "1"), nestedParam("b", false, objectIn), listParam("c", "2", "3")},
+		`{"a":{"x":{"x":[{"x":1},{"x":{}}]}},"x":2}`: {nestedParam("a", false, objectIn), scalarParam("x", "2")},
+	} {
+		got, err := ParseNested([]byte(src))
+		if err != nil || fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", want) {
+			t.Errorf("%s: got %#v, %v, want %#v", src, got, err, want)
+		}
+		for _, p := range got {
+			if err := p.Err(); err != p.nesting.err() || (err != nil) != (p.nesting != flat) {
+				t.Errorf("%s: %v", src, err)
+			}
+		}
+	}
+	for src, want := range map[string]string{
+		`{"a":{"b":1,"b":2}}`:                            `"a": an object in it has a name twice`,
+		`{"a":[{"b":{"c":1}},{"b":{"c":1,"\u0063":2}}]}`: `"a": an object in it has a name twice`,
+		`{"a":{},"a":{}}`:                                `"a": the name is given twice`,
+		`{"a":{"b"`:                                      `"a": the JSON ends too early`,
+		`{"a":{"b":`:                                     `"a": the JSON ends too early`,
+		`{"a":{`:                                         `"a": the JSON ends too early`,
+		`{"a":[[1`:                                       `"a": the JSON ends too early`,
+		`{"a":{}`:                                        `the JSON ends too early`,
+		`{"a":[[1,]]}`:                                   `"a": not JSON: ']' at byte 9, want a value`,
+		`{"a":{"b":1,}}`:                                 `"a": not JSON: '}' at byte 12, want "`,
+		`{"a":{1:2}}`:                                    `"a": not JSON: '1' at byte 6, want "`,
+		`{"a":{"b" 1}}`:                                  `"a": not JSON: '1' at byte 10, want :`,
+		`{"a":[[1}]}`:                                    `"a": not JSON: '}' at byte 8, want ,`,
+		`{"a":{"b":[}}`:                                  `"a": not JSON: '}' at byte 11, want a value`,
+		`{"a":{"b":"\ud800"}}`:                           `"a": decode value: a lone surrogate (\ud800 to \udfff) is not a character`,
+		`{"a":{"b":01}}`:                                 `"a": not JSON: '1' at byte 11, want ,`,
+		`{"a":[{}],"b":1,"b":[]}`:                        `"b": the name is given twice`,
+	} {
+		got, err := ParseNested([]byte(src))
+		var fault *Error
+		if !errors.As(err, &fault) || err.Error() != want || got != nil {
+			t.Errorf("%q: got %v, %v\nwant %s", src, got, err, want)
+		}
+	}
+}
+
 // Names are compared however many there are.
 func TestParseDuplicates(t *testing.T) {
 	t.Parallel()
@@ -143,8 +197,9 @@ func TestParseHostile(t *testing.T) {
 	}
 	names.WriteByte('}')
 	for name, src := range map[string]string{
-		"deep lists":    `{"a":` + strings.Repeat("[", size),
-		"deep objects":  strings.Repeat(`{"a":`, size/5),
+		"deep lists":    `{"a":` + strings.Repeat("[", size/2) + strings.Repeat("]", size/2) + "}",
+		"deep objects":  strings.Repeat(`{"a":`, size/6) + "1" + strings.Repeat("}", size/6),
+		"deep names":    `{"a":` + names.String() + `}`,
 		"one string":    `{"a":"` + strings.Repeat(`\u0041`, size/6) + `"}`,
 		"one number":    `{"a":` + strings.Repeat("1", size) + `}`,
 		"many names":    names.String(),
@@ -154,11 +209,31 @@ func TestParseHostile(t *testing.T) {
 	} {
 		start := time.Now()
 		_, err := Parse([]byte(src))
+		if deep := strings.HasPrefix(name, "deep"); deep != (err != nil) {
+			t.Errorf("%s: %v", name, err)
+		} else if deep {
+			if _, err := ParseNested([]byte(src)); err != nil {
+				t.Errorf("%s: nested: %v", name, err)
+			}
+		}
 		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("%s: %v", name, took)
 		}
-		if deep := strings.HasPrefix(name, "deep"); deep != (err != nil) {
-			t.Errorf("%s: %v", name, err)
+	}
+}
+
+// A row without nested values allocates its text, its parameters and their values. Not parallel, since allocations are
+// counted for the whole process.
+func TestAllocationsOfScalars(t *testing.T) {
+	src := []byte(`{"product_id":12345,"locale":"ar"}`)
+	for name, parse := range map[string]func([]byte) (Params, error){"Parse": Parse, "ParseNested": ParseNested} {
+		got := testing.AllocsPerRun(1000, func() {
+			if _, err := parse(src); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got != 3 {
+			t.Errorf("%s: %v allocations", name, got)
 		}
 	}
 }
@@ -178,12 +253,13 @@ func TestParamsGet(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `null`, `{"a":1}`, `{"a":"\ud83c\udff7"}`, `{"a":[1,"x",null,true]}`, `{"a":1.10,"b":-0,"c":1e400}`,
-		`{"a":"\ud800"}`, `{"a":{"b":1}}`, `{"a":1,"a":2}`, `[1]`, "{\"a\":\"\xff\"}", `{"a":"é\/"}`, `{"a" : [ ] }`,
+		`{"a":"\ud800"}`, `{"a":{"b":1}}`, `{"a":[{"b":[1,{}]},[]],"c":[2]}`, `{"a":{"b":[}}`, `{"a":1,"a":2}`, `[1]`, "{\"a\":\"\xff\"}", `{"a":"é\/"}`, `{"a" : [ ] }`,
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		got, err := Parse(src)
+		checkNested(t, src, got, err)
 		if err != nil {
 			if fault := (*Error)(nil); !errors.As(err, &fault) {
 				t.Fatalf("%v is not an *Error", err)
@@ -213,6 +289,21 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkNested wants of ParseNested what Parse has returned, and beyond that nested values alone.
+func checkNested(t *testing.T, src []byte, want Params, refused error) {
+	t.Helper()
+	got, err := ParseNested(src)
+	nested := nestingOf(errors.Unwrap(refused)) != flat
+	switch {
+	case err == nil && nested:
+		if !slices.ContainsFunc(got, func(p Param) bool { return p.Err() != nil }) || !json.Valid(src) {
+			t.Fatalf("%v is not nested", got)
+		}
+	case !nested && (fmt.Sprint(err) != fmt.Sprint(refused) || !reflect.DeepEqual(got, want)):
+		t.Fatalf("got %v, %v, want %v, %v", got, err, want, refused)
+	}
 }
 
 func jsonTexts(value any) []string {
