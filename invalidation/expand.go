@@ -31,7 +31,7 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 		return Plan{}, err
 	}
 	plan := size.newPlan()
-	plan.Repeat, plan.Hold = e.repeat, e.hold
+	plan.Repeat, plan.Hold, plan.Dropped = e.repeat, e.hold, x.dropped
 	if err := x.build(&f, &plan); err != nil {
 		return Plan{}, err
 	}
@@ -74,6 +74,7 @@ func (m *Map) expandAll(e *entity, row Row, answers *Answers) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	plan.Dropped = x.dropped
 	plan.deduplicate()
 	return plan, nil
 }

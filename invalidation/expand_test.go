@@ -70,6 +70,13 @@ func describe(b *strings.Builder, f textFile, m *Map) error {
 	if plan.Hold > 0 {
 		fmt.Fprintf(b, "hold %v\n", plan.Hold)
 	}
+	first, dropped := m.FirstDropped(row, answers)
+	if dropped != (plan.Dropped > 0) {
+		return fmt.Errorf("%d templates were dropped, the first is %v", plan.Dropped, first)
+	}
+	if dropped {
+		fmt.Fprintf(b, "dropped %d %s %q %s\n", plan.Dropped, first.Entity, first.Text, first.Param)
+	}
 	return nil
 }
 

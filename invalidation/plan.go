@@ -14,6 +14,9 @@ type Plan struct {
 	Repeat []time.Duration
 	// Hold says for how long fills of the keys are to be refused; zero means not at all.
 	Hold time.Duration
+	// Dropped is how many templates make nothing, since the row does not give an optional name that they use: of each entity as
+	// which it expands once for each id, and those of as among them. [Map.FirstDropped] names one.
+	Dropped int
 }
 
 // Len returns how many keys, patterns and sets the plan has together.

@@ -30,6 +30,7 @@ type expansion struct {
 	answers *Answers
 	spent   spending
 	free    []*scope // that a walk has left behind
+	dropped int      // templates, for want of an optional name
 }
 
 var (
@@ -94,6 +95,7 @@ func (x *expansion) count(f *scope, t *template) (int, error) {
 		return 1, nil
 	}
 	if !x.active(f, t) {
+		x.dropped++
 		return 0, nil
 	}
 	total := 1

@@ -5,7 +5,7 @@ import "fmt"
 // walk calls visit with the scope of an entity, and then with those of all that it expands as, each before its own. A
 // scope is another one's when visit has returned: a row may have a hundred thousand of them.
 func (x *expansion) walk(e *entity, visit func(*scope) error) error {
-	x.spent = spending{}
+	x.spent, x.dropped = spending{}, 0
 	return x.step(e, x.row.ID, visit)
 }
 

@@ -29,6 +29,7 @@ type change struct {
 // A batch is what one claim becomes: its rows' plans merged, each key once. Not safe for concurrent use.
 type batch struct {
 	m       *invalidation.Map
+	answers *invalidation.Answers // of the lookups
 	changes []change
 	set     keyspace.TargetSet
 	at      []int // backs the targets of all changes

@@ -36,6 +36,8 @@ type engine struct {
 	journal    journalEntities
 	deadLog    *rowLog
 	delayLog   *rowLog
+	dropped    vanishing // templates; of the loop
+	undeclared vanishing // parameters; of the loop
 	unread     *unreadTables
 	spans      *otlp.Exporter // nil where there are none
 	presence   presence
@@ -61,6 +63,8 @@ func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metri
 		sweepNow:   make(chan struct{}, 1),
 		deadLog:    newRowLog(cfg.Log, "rows are dead letters now, see 'unstale dead list'"),
 		delayLog:   newRowLog(cfg.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
+		dropped:    vanishing{counts: metrics.maps.dropped},
+		undeclared: vanishing{counts: metrics.maps.undeclared},
 		unread:     newUnreadTables(cfg.Log),
 		presence:   presence{id: rand.Text()},
 	}

@@ -12,8 +12,7 @@ import (
 // unknownEntity is the label of rows of an entity that the map does not have: what an application writes is no label.
 const unknownEntity = "unknown"
 
-// entityCounts count rows by entity: those of the map in use, each from the start, and unknown ones. Safe for concurrent
-// use.
+// entityCounts count by entity: those of the map in use, each from the start, and unknown ones. Safe for concurrent use.
 type entityCounts struct {
 	vec *prometheus.CounterVec
 
@@ -37,19 +36,24 @@ func (e *entityCounts) set(m *invalidation.Map) {
 	e.known = known
 }
 
-// add counts rows. A batch that was expanded by the map before may have entities that are gone since.
-func (e *entityCounts) add(rows []store.ClaimedRow) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// addRows counts rows.
+func (e *entityCounts) addRows(rows []store.ClaimedRow) {
 	for i := 0; i < len(rows); {
 		entity, first := rows[i].Entity, i
 		for i < len(rows) && rows[i].Entity == entity { // mostly of one transaction
 			i++
 		}
-		counter := e.known[entity]
-		if counter == nil {
-			counter = e.known[unknownEntity]
-		}
-		counter.Add(float64(i - first))
+		e.add(entity, i-first)
 	}
+}
+
+// add adds n. A batch that was expanded by the map before may have entities that are gone since.
+func (e *entityCounts) add(entity string, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	counter := e.known[entity]
+	if counter == nil {
+		counter = e.known[unknownEntity]
+	}
+	counter.Add(float64(n))
 }

@@ -39,6 +39,9 @@ func (w *engine) ReadGauges(ctx context.Context) { w.readGauges(ctx) }
 // SawFirstRow moves the time at which the first row was first seen.
 func (w *engine) SawFirstRow(by time.Duration) { w.first.seen = w.first.seen.Add(by) }
 
+// TellVanished lets the next line of what vanishes be due, as an hour does.
+func (w *engine) TellVanished() { w.dropped.due, w.undeclared.due = time.Now(), time.Now() }
+
 // Run works without the checks of the start.
 func (w *engine) Run(ctx context.Context) error { return w.run(ctx) }
 

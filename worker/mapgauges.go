@@ -11,7 +11,10 @@ type mapGauges struct {
 	info     *prometheus.GaugeVec // by version
 	differs  prometheus.Gauge
 	entities *entityCounts
-	shown    *invalidation.Map
+	// What has no effect, and shows nowhere else.
+	dropped    *entityCounts
+	undeclared *entityCounts
+	shown      *invalidation.Map
 }
 
 // show shows the map in use, and whether its file says something else, which the worker has refused or cannot read.
@@ -20,7 +23,9 @@ func (g *mapGauges) show(now *invalidation.Map, differs bool) {
 	if now == g.shown {
 		return
 	}
-	g.entities.set(now)
+	for _, counts := range []*entityCounts{g.entities, g.dropped, g.undeclared} {
+		counts.set(now)
+	}
 	g.info.WithLabelValues(now.Version()).Set(1)
 	if g.shown != nil && g.shown.Version() != now.Version() {
 		g.info.DeleteLabelValues(g.shown.Version())

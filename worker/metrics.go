@@ -144,10 +144,15 @@ func newMetrics(maps *mapFile) *metrics {
 	m.healingLeft = gauge("healing_batches_left", "Batches that may still have to be unlinked again, at most.")
 	m.mysql = newCallTimes(r, "mysql_call_seconds", "Calls to MySQL, failed ones too, by kind.", mysqlCalls)
 	m.redis = newCallTimes(r, "redis_call_seconds", "Calls to Redis, failed ones too, by kind.", redisCalls)
+	byEntity := func(name, help string) *entityCounts {
+		return &entityCounts{vec: counters(name, help+", by entity of the map in use; unknown for all others.", "entity")}
+	}
 	m.maps = mapGauges{
-		info:     gauges("map_info", "1 for the version of the map in use.", "version"),
-		differs:  gauge("map_file_differs", "1 while the map's file says something else than the map in use: it is refused, or cannot be read."),
-		entities: &entityCounts{vec: counters("entity_rows_total", "Rows carried, by entity of the map in use; unknown for all others.", "entity")},
+		info:       gauges("map_info", "1 for the version of the map in use.", "version"),
+		differs:    gauge("map_file_differs", "1 while the map's file says something else than the map in use: it is refused, or cannot be read."),
+		entities:   byEntity("entity_rows_total", "Rows carried"),
+		dropped:    byEntity("templates_dropped_total", "Templates that made nothing of settled rows, which did not give an optional name"),
+		undeclared: byEntity("params_undeclared_total", "Parameters of settled rows that the map does not declare for their entity"),
 	}
 	m.zero()
 	m.maps.show(maps.Map(), maps.refusal() != nil)

@@ -25,7 +25,7 @@ func BenchmarkMetricsOfABatch(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		metrics.maps.entities.add(c.Rows)
+		metrics.maps.entities.addRows(c.Rows)
 		metrics.late(pool, c, done, time.Now())
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/invalidation"
 )
 
 // A Result says what one batch did. The zero Result means that there was nothing to claim.
@@ -77,7 +76,8 @@ func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Res
 	over, _ := ctx.Deadline()
 	w.pulse.begin(over)
 	defer w.pulse.end()
-	r, settlement, err := w.apply(ctx, m, c.Rows, alone)
+	b := newBatch(m, c.Rows)
+	r, settlement, err := w.apply(ctx, b, alone)
 	if err == nil {
 		settlement.Marks.Claimed = claimed
 		settled := w.metrics.mysql.begin(callSettle)
@@ -93,21 +93,20 @@ func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Res
 	r.Full = r.Claimed >= w.size.now || r.Claimed < len(c.Rows)
 	r.Took = time.Since(began)
 	w.metrics.batchDone(r, settlement)
-	w.metrics.maps.entities.add(c.Rows[:r.Claimed])
+	w.metrics.maps.entities.addRows(c.Rows[:r.Claimed])
 	w.metrics.late(w.store, c, settlement.Done, settlement.Marks.Unlinked)
 	w.logFailedRows(c.Rows, settlement)
+	w.noteVanished(b)
 	w.trace(c.Rows[:r.Claimed], began, r, settlement, nil)
 	return r, nil
 }
 
-// apply carries rows to Redis and says what becomes of them.
-func (w *engine) apply(ctx context.Context, m *invalidation.Map, rows []store.ClaimedRow, alone bool) (r Result, s store.Settlement, err error) {
-	b := newBatch(m, rows)
-	answers, err := b.resolve(ctx, w.lookup, w.cfg.BatchKeys)
-	if err != nil {
+// apply carries a batch to Redis and says what becomes of its rows.
+func (w *engine) apply(ctx context.Context, b *batch, alone bool) (r Result, s store.Settlement, err error) {
+	if b.answers, err = b.resolve(ctx, w.lookup, w.cfg.BatchKeys); err != nil {
 		return r, s, err
 	}
-	b.expand(answers, w.cfg.BatchKeys)
+	b.expand(b.answers, w.cfg.BatchKeys)
 	w.delayKnown(ctx, b)
 	done, err := b.unlink(ctx, w.redis)
 	if err != nil {

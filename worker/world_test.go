@@ -286,6 +286,14 @@ func (b *logBuffer) count(part string) int {
 	return strings.Count(b.text.String(), part)
 }
 
+// take empties the buffer.
+func (b *logBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.text.Reset()
+	return b.text.String()
+}
+
 func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
