@@ -53,7 +53,7 @@ func BenchmarkNeeds(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = m.Needs(row)
+				_, _ = m.Needs(row, nil)
 			}
 		})
 	}

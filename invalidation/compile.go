@@ -1,7 +1,6 @@
 package invalidation
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,36 +16,41 @@ type compiler struct {
 
 	limits   Limits
 	vars     map[string]*variable
+	each     map[string]*declaredName // of all entities
 	shared   map[string]*sharedParam
+	leads    map[string]string // of names whose values go along with those of another one: that one
+	lookups  []writtenLookup
+	circles  map[*Lookup]bool // those of which it was reported that they ask each other
 	entities map[string]*entityCompiler
 	order    []*entityCompiler
-	names    []string // of entities, sorted
+	names    []string                              // of entities, sorted
+	from     map[*entityCompiler][]*entityCompiler // what expands as an entity; see comingTo
+}
+
+// A writtenLookup is a lookup with the name under which it stands.
+type writtenLookup struct {
+	scalar
+	lookup *Lookup
 }
 
 // A variable is an entry of vars.
 type variable struct {
 	at    place
 	value string
+	list  []string // of one that has several values
 	used  bool
-}
-
-// A sharedParam is an entry of the shared params.
-type sharedParam struct {
-	at       place
-	optional bool
-	lookup   *Lookup
-	part     paramPart
-	used     bool
 }
 
 func (c *compiler) compile() *Map {
 	m := &Map{}
+	c.circles = map[*Lookup]bool{}
 	c.version()
 	c.readVars()
 	m.channel, m.format = c.publish()
 	m.lease = c.lease()
 	m.limits = c.readLimits()
 	c.limits = m.limits
+	c.readShared()
 	c.readParams()
 	c.readEntities()
 	c.checkUnused()
@@ -55,6 +59,9 @@ func (c *compiler) compile() *Map {
 	m.entities = make(map[string]*entity, len(c.entities))
 	for name, e := range c.entities {
 		m.entities[name] = e.entity
+	}
+	for _, w := range c.lookups {
+		m.ranks = max(m.ranks, 1+w.lookup.Rank)
 	}
 	m.captures = c.readCaptures()
 	return m
@@ -89,29 +96,6 @@ func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }
 
-func (c *compiler) readParams() {
-	c.shared = map[string]*sharedParam{}
-	for _, part := range c.doc.params {
-		if !c.newName(part.name, "a param") {
-			continue
-		}
-		p := &sharedParam{at: part.name.at, part: part, optional: c.optional(part)}
-		c.shared[part.name.text] = p
-		if part.lookup != nil {
-			p.lookup = c.lookup(part)
-		}
-		if part.lookup != nil && p.optional {
-			c.add(part.optional.at, part.name.text, "a param with a lookup is never absent: one that finds nothing is an empty list",
-				"remove optional or the lookup")
-		}
-	}
-	for _, part := range c.doc.params {
-		if p := c.shared[part.name.text]; p != nil && p.lookup != nil {
-			c.checkBy(part)
-		}
-	}
-}
-
 // newName checks the name of a variable, a param or an enumeration.
 func (c *compiler) newName(name scalar, what string) bool {
 	switch {
@@ -127,56 +111,4 @@ func (c *compiler) newName(name scalar, what string) bool {
 		return false
 	}
 	return true
-}
-
-func (c *compiler) optional(part paramPart) bool {
-	s := part.optional
-	if s.given && s.text != "true" && s.text != "false" {
-		c.add(s.at, s.text, "optional must be true or false", "write optional: true, or remove it")
-	}
-	return s.text == "true"
-}
-
-func (c *compiler) lookup(part paramPart) *Lookup {
-	l := &Lookup{Param: part.name.text, SQL: part.lookup.sql.text}
-	if !part.lookup.hasBy {
-		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
-	}
-	for _, by := range part.lookup.by {
-		if slices.Contains(l.By, by.text) {
-			c.add(by.at, by.text, "given twice in by", "remove one of the two")
-			continue
-		}
-		l.By = append(l.By, by.text)
-	}
-	switch sql := part.lookup.sql; {
-	case !part.lookup.hasSQL:
-		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
-	case sql.given && c.plainText(sql):
-		for _, fault := range sqlFaults(sql.text, len(l.By)) {
-			c.add(sql.at, fault.text, fault.problem, fault.cure)
-		}
-	}
-	return l
-}
-
-// checkBy checks what a lookup is asked by: the id, or params that come with the row.
-func (c *compiler) checkBy(part paramPart) {
-	for _, by := range part.lookup.by {
-		other := c.shared[by.text]
-		switch {
-		case by.text == idName:
-		case c.vars[by.text] != nil:
-			c.vars[by.text].used = true
-			c.add(by.at, by.text, "a lookup cannot be asked by a var", "name id, or a param that the row gives")
-		case by.text == part.name.text:
-			c.add(by.at, by.text, "a lookup cannot be asked by what it finds", "name id, or a param that the row gives")
-		case other != nil && other.part.lookup != nil:
-			c.add(by.at, by.text, "a lookup cannot be asked by what another one finds", "name id, or a param that the row gives")
-		case other != nil && other.optional:
-			c.add(by.at, by.text, "a lookup cannot be asked by an optional param", "remove optional there, or ask by something else")
-		case !isName(by.text):
-			c.add(by.at, by.text, "not a name", "name id, or a param that the row gives")
-		}
-	}
 }

@@ -74,12 +74,9 @@ func (e *entityCompiler) reachable() *reach {
 	r := &reach{}
 	e.reach = r // what a cycle gets
 	all := reach{keys: len(e.entity.keys) > 0, whole: !e.unclear, declared: slices.Sorted(maps.Keys(e.params))}
-	e.entity.templates(func(t *template) {
-		for _, n := range t.slots {
-			all.asks = all.asks || e.entity.slots[n].lookup != nil
-		}
-	})
+	e.entity.templates(func(t *template) { all.asks = all.asks || e.entity.asksFor(t) })
 	for _, l := range e.links {
+		all.asks = all.asks || e.entity.asksFor(&l.id)
 		target := e.entities[l.target.text]
 		if target == nil {
 			continue

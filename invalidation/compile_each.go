@@ -11,28 +11,28 @@ const maxEach = 10_000
 const cureEach = "write a range such as 1..20, or a list such as [new, price]"
 
 // eachValues returns the values of an enumeration.
-func (e *entityCompiler) eachValues(part eachPart) []string {
+func (c *compiler) eachValues(part eachPart) []string {
 	if part.span.given {
-		if !e.plainText(part.span) {
+		if !c.plainText(part.span) {
 			return []string{""}
 		}
-		return e.span(part.span)
+		return c.span(part.span)
 	}
 	var all []string
 	seen := map[string]bool{}
 	for _, s := range part.values {
 		switch {
-		case !e.plainText(s):
+		case !c.plainText(s):
 		case seen[s.text]:
-			e.add(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
+			c.add(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
 		case strings.Contains(s.text, "..") && isSpan(s.text):
-			e.add(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
+			c.add(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
 		default:
 			seen[s.text] = true
 			all = append(all, s.text)
 		}
 		if len(all) > maxEach {
-			e.add(s.at, s.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
+			c.add(s.at, s.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
 			return all[:maxEach]
 		}
 	}
@@ -47,17 +47,17 @@ func isSpan(text string) bool {
 }
 
 // span returns the numbers of a range such as 1..20, the last one included.
-func (e *entityCompiler) span(s scalar) []string {
+func (c *compiler) span(s scalar) []string {
 	first, last, _ := strings.Cut(s.text, "..")
 	from, isFrom := wholeNumber(first, 1<<30)
 	to, isTo := wholeNumber(last, 1<<30)
 	switch {
 	case !isFrom || !isTo:
-		e.add(s.at, s.text, "not a range of whole numbers", cureEach)
+		c.add(s.at, s.text, "not a range of whole numbers", cureEach)
 	case from > to:
-		e.add(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+last+".."+first)
+		c.add(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+last+".."+first)
 	case to-from >= maxEach:
-		e.add(s.at, s.text, "the range has more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
+		c.add(s.at, s.text, "the range has more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
 	default:
 		all := make([]string, 0, to-from+1)
 		for n := from; n <= to; n++ {

@@ -13,8 +13,10 @@ type entityCompiler struct {
 	part   entityPart
 	entity *entity
 	params map[string]*declaredName
+	own    map[string]*sharedParam // params with a lookup of this entity's
 	each   map[string]*declaredName
 	slots  map[string]int
+	asking []string // the params whose lookups are being compiled, each asked by the next
 	links  []link
 	// written are the templates as they were compiled, with their places.
 	written []writtenTemplate
@@ -73,18 +75,12 @@ func (c *compiler) readEntities() {
 	for _, e := range c.order {
 		e.findCycle(nil)
 	}
+	if len(c.circles) == 0 {
+		c.rankLookups()
+	}
 	for _, e := range c.order {
 		e.finish()
 	}
-}
-
-// slot gives a name its slot.
-func (e *entityCompiler) slot(name string, s slot) int {
-	s.name = name
-	n := len(e.entity.slots)
-	e.slots[name] = n
-	e.entity.slots = append(e.entity.slots, s)
-	return n
 }
 
 // readNames reads the params and the enumerations.
@@ -98,11 +94,20 @@ func (e *entityCompiler) readNames() {
 			e.add(name.at, name.text, "given twice in params", "remove one of the two")
 			continue
 		}
+		if each := e.compiler.each[name.text]; each != nil {
+			each.used = true
+			e.add(name.at, name.text, "a param has the name of an enumeration of all entities, in line "+strconv.Itoa(each.at.line), "rename one of the two")
+			continue
+		}
 		e.params[name.text] = &declaredName{at: name.at}
 		if shared := e.shared[name.text]; shared != nil {
 			shared.used = true
 		}
+		if lead := e.shared[e.leads[name.text]]; lead != nil {
+			lead.used = true
+		}
 	}
+	e.readLookups()
 	for _, part := range e.part.each {
 		if !e.newName(part.name, "an enumeration") {
 			continue

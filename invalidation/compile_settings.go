@@ -40,17 +40,61 @@ func (c *compiler) readVars() {
 		}
 		resolved := &variable{at: v.name.at}
 		c.vars[v.name.text] = resolved
-		if !v.value.given {
-			continue
+		if v.list {
+			resolved.list = c.readListVar(v)
+		} else {
+			resolved.value, _ = c.readVar(v.name.text, v.values[0])
 		}
-		before := len(c.faults)
-		resolved.value = c.interpolate(v.value)
+	}
+}
+
+// readListVar resolves a list, which is never empty.
+func (c *compiler) readListVar(v varPart) []string {
+	var all []string
+	seen := map[string]bool{}
+	for _, value := range v.values {
+		text, ok := c.readVar(v.name.text, value)
 		switch {
-		case len(c.faults) > before:
-		case resolved.value == "":
-			c.add(v.value.at, v.value.text, "the var "+v.name.text+" is empty", "give it a value, or remove it and its uses")
-		case hasControl(resolved.value):
-			c.add(v.value.at, v.value.text, "the var "+v.name.text+" has a line break or another control character", "remove it from the value")
+		case !ok:
+		case seen[text]:
+			c.add(value.at, value.text, "the same value twice in "+v.name.text, "remove one of the two")
+		case len(all) == maxEach:
+			c.add(value.at, value.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
+			return all
+		default:
+			seen[text] = true
+			all = append(all, text)
+		}
+	}
+	if len(all) == 0 {
+		return []string{""} // reported
+	}
+	return all
+}
+
+// readVar resolves one value of a var.
+func (c *compiler) readVar(name string, value scalar) (string, bool) {
+	if !value.given {
+		return "", false
+	}
+	before := len(c.faults)
+	text := c.interpolate(value)
+	switch {
+	case len(c.faults) > before:
+	case text == "":
+		c.add(value.at, value.text, "the var "+name+" is empty", "give it a value, or remove it and its uses")
+	case hasControl(text):
+		c.add(value.at, value.text, "the var "+name+" has a line break or another control character", "remove it from the value")
+	}
+	return text, len(c.faults) == before
+}
+
+// readShared reads the enumerations that every entity may use.
+func (c *compiler) readShared() {
+	c.each = map[string]*declaredName{}
+	for _, part := range c.doc.each {
+		if c.newName(part.name, "an enumeration") {
+			c.each[part.name.text] = &declaredName{at: part.name.at, values: c.eachValues(part)}
 		}
 	}
 }

@@ -35,11 +35,8 @@ func (e *entityCompiler) readTemplates() {
 			e.unclear = true
 			continue
 		}
-		w, ok := e.template(as.value, "as")
+		w, _ := e.template(as.value, "as")
 		e.links = append(e.links, link{as.name, w.template}) // a bad template does not hide an unknown entity
-		if ok {
-			e.checkAliasID(w)
-		}
 	}
 }
 
@@ -76,6 +73,7 @@ func (e *entityCompiler) template(s scalar, list string) (w writtenTemplate, ok 
 	}
 	w.segments = segments
 	w.template = newTemplate(s.text, segments, bound, list == "patterns")
+	w.template.join(e.entity.slots)
 	e.checkSize(w)
 	return w, len(e.faults) == before
 }
@@ -109,15 +107,21 @@ func (e *entityCompiler) addGlob(s scalar, err error) {
 func (e *entityCompiler) bind(s scalar, name string) binding {
 	if v := e.vars[name]; v != nil {
 		v.used = true
+		if v.list != nil {
+			return binding{slot: e.eachSlot(name, v.list)}
+		}
 		return binding{value: v.value, slot: noSlot}
 	}
 	if each := e.each[name]; each != nil {
 		each.used = true
-		return binding{slot: e.eachSlot(name, each)}
+		return binding{slot: e.eachSlot(name, each.values)}
 	}
 	if p := e.params[name]; p != nil {
-		p.used = true
 		return binding{slot: e.paramSlot(name, p)}
+	}
+	if each := e.compiler.each[name]; each != nil {
+		each.used = true
+		return binding{slot: e.eachSlot(name, each.values)}
 	}
 	if name != idName {
 		e.unknownName(s, name)
@@ -125,42 +129,11 @@ func (e *entityCompiler) bind(s scalar, name string) binding {
 	return binding{slot: idSlot}
 }
 
-func (e *entityCompiler) eachSlot(name string, each *declaredName) int {
+func (e *entityCompiler) eachSlot(name string, values []string) int {
 	if n, known := e.slots[name]; known {
 		return n
 	}
-	return e.slot(name, slot{each: each.values})
-}
-
-func (e *entityCompiler) paramSlot(name string, p *declaredName) int {
-	if n, known := e.slots[name]; known {
-		return n
-	}
-	shared := e.shared[name]
-	if shared == nil {
-		return e.slot(name, slot{})
-	}
-	n := e.slot(name, slot{optional: shared.optional, lookup: shared.lookup})
-	if shared.lookup == nil {
-		return n
-	}
-	var by []int
-	for _, other := range shared.lookup.By {
-		switch declared, of := e.params[other], e.shared[other]; {
-		case other == idName:
-			by = append(by, idSlot)
-		case of != nil && of.lookup != nil || !isName(other) || e.vars[other] != nil:
-			// Reported where the lookup is.
-		case declared == nil:
-			e.add(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which the entity "+e.entity.name+" does not declare",
-				"add "+other+" to the params of "+e.entity.name)
-		default:
-			declared.used = true
-			by = append(by, e.paramSlot(other, declared))
-		}
-	}
-	e.entity.slots[n].by = by
-	return n
+	return e.slot(name, slot{each: values})
 }
 
 // unknownName reports a name that stands for nothing. The name that was probably meant counts as used.
@@ -175,7 +148,7 @@ func (e *entityCompiler) unknownName(s scalar, name string) {
 	if v := e.vars[near]; v != nil {
 		v.used = true
 	}
-	for _, d := range []*declaredName{e.params[near], e.each[near]} {
+	for _, d := range []*declaredName{e.params[near], e.each[near], e.compiler.each[near]} {
 		if d != nil {
 			d.used = true
 		}
@@ -187,9 +160,10 @@ func (e *entityCompiler) unknownName(s scalar, name string) {
 // knownNames are the names that a template of the entity may use, sorted; of a great many it knows but the id.
 func (e *entityCompiler) knownNames() []string {
 	known := []string{idName}
-	if e.spend(len(e.params) + len(e.each) + len(e.vars)) {
+	if e.spend(len(e.params) + len(e.each) + len(e.compiler.each) + len(e.vars)) {
 		known = slices.AppendSeq(known, maps.Keys(e.params))
 		known = slices.AppendSeq(known, maps.Keys(e.each))
+		known = slices.AppendSeq(known, maps.Keys(e.compiler.each))
 		known = slices.AppendSeq(known, maps.Keys(e.vars))
 	}
 	slices.Sort(known)
@@ -230,14 +204,5 @@ func (e *entityCompiler) checkSize(w writtenTemplate) {
 	if longest < e.limits.PatternPrefix {
 		e.add(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(e.limits.PatternPrefix),
 			"start the pattern with more literal text")
-	}
-}
-
-// checkAliasID refuses an id that is looked up: the lookups of the target need it when the first ones are run.
-func (e *entityCompiler) checkAliasID(w writtenTemplate) {
-	for _, n := range w.template.slots {
-		if s := e.entity.slots[n]; s.lookup != nil {
-			e.add(w.at, "{"+s.name+"}", "the id of another entity cannot be looked up", "let the row give it: use a param without a lookup")
-		}
 	}
 }

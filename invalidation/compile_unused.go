@@ -31,6 +31,11 @@ func (c *compiler) checkUnused() {
 			c.add(v.at, name, "the var is used nowhere", "use {"+name+"} in a template, or remove it")
 		}
 	}
+	for name, each := range c.each {
+		if !each.used {
+			c.add(each.at, name, "the enumeration is used nowhere", "use {"+name+"} in a template, or remove it")
+		}
+	}
 	for name, p := range c.shared {
 		if !p.used {
 			c.add(p.at, name, "no entity names this param", "add "+name+" to the params of an entity, or remove it")

@@ -25,8 +25,12 @@ type NameSource struct {
 	Name string
 	// Each are the values of an enumeration.
 	Each []string
-	// Lookup is asked where the row does not give the name.
+	// Lookup is asked where the row does not give the name, or always.
 	Lookup *Lookup
+	// With are the names with whose values those of this one go together.
+	With []string
+	// Default are the values where the row does not give the name; nil: none.
+	Default []string
 	// Optional reports whether templates that use the name make nothing where the row does not give it.
 	Optional bool
 }
@@ -41,11 +45,22 @@ func (m *Map) Describe(name string) (Description, bool) {
 		return Description{}, false
 	}
 	d := Description{Entity: name, Params: slices.Clone(e.declared), Makes: e.makes(), Repeat: slices.Clone(e.repeat), Hold: e.hold}
-	for _, s := range e.slots {
-		d.Names = append(d.Names, NameSource{s.name, slices.Clone(s.each), s.lookup, s.optional})
+	for n, s := range e.slots {
+		d.Names = append(d.Names, NameSource{s.name, slices.Clone(s.each), e.lookupOf(n), e.alongWith(n), slices.Clone(s.fallback), s.optional})
 	}
 	for _, a := range e.as {
 		d.As = append(d.As, AliasSource{a.target.name, a.id.source})
 	}
 	return d, true
+}
+
+// alongWith are the names with whose values those of a slot go together.
+func (e *entity) alongWith(n int) (names []string) {
+	lead := e.slots[n].lead
+	for _, other := range append([]int{lead}, e.slots[lead].with...) {
+		if other != n {
+			names = append(names, e.slots[other].name)
+		}
+	}
+	return names
 }

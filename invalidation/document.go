@@ -6,7 +6,8 @@ import "go.yaml.in/yaml/v3"
 type document struct {
 	at       place // of its first key
 	version  scalar
-	vars     []namedScalar
+	vars     []varPart
+	each     []eachPart
 	publish  publishPart
 	lease    scalar
 	limits   limitsPart
@@ -19,30 +20,43 @@ type document struct {
 
 type namedScalar struct{ name, value scalar }
 
+// A varPart is a name with a value, or with a list of them.
+type varPart struct {
+	name   scalar
+	values []scalar
+	list   bool
+}
+
 type publishPart struct{ channel, format scalar }
 
 type limitsPart struct{ params, keysPerRow, patternPrefix scalar }
 
-// A paramPart is an entry of the shared params.
+// A paramPart is an entry of the shared params, or of the lookups of an entity.
 type paramPart struct {
 	name     scalar
 	optional scalar
+	fallback []scalar // the values of default
+	with     []scalar
 	lookup   *lookupPart
+	// hasDefault is set where the field is there, though perhaps unreadable or an empty list.
+	hasDefault bool
 }
 
 type lookupPart struct {
-	at  place
-	by  []scalar
-	sql scalar
+	at     place
+	by     []scalar
+	sql    scalar
+	always scalar
 	// complete is set where both fields are there, though perhaps unreadable.
 	hasBy, hasSQL bool
 }
 
 type entityPart struct {
-	name   scalar
-	params []scalar
-	each   []eachPart
-	as     []namedScalar
+	name    scalar
+	params  []scalar
+	lookups []paramPart
+	each    []eachPart
+	as      []namedScalar
 	keys, patterns, sets, tags,
 	repeat []scalar
 	hold scalar
@@ -71,7 +85,7 @@ type eachPart struct {
 
 const (
 	exampleRoot     = "version: 1, then entities:"
-	exampleVars     = `{app: shop, env: "${APP_ENV:-prod}"}`
+	exampleVars     = `{app: shop, env: "${APP_ENV:-prod}", locales: [en, de]}`
 	examplePublish  = `{channel: "cache:invalidate", format: event}`
 	exampleLimits   = "{params: 64KiB, keys_per_row: 10000, pattern_prefix: 8}"
 	exampleParams   = "{category_id: {optional: true}}"
@@ -90,7 +104,8 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 	doc := &document{at: d.at(root)}
 	isMapping := d.fields(root, "the map", exampleRoot,
 		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.text(n, "version"), true }},
-		field{"vars", func(n *yaml.Node) { doc.vars = d.namedScalars(n, "vars", exampleVars) }},
+		field{"vars", func(n *yaml.Node) { doc.vars = d.vars(n) }},
+		field{"each", func(n *yaml.Node) { doc.each = d.each(n) }},
 		field{"publish", func(n *yaml.Node) { doc.publish = d.publish(n) }},
 		field{"lease", func(n *yaml.Node) { doc.lease = d.text(n, "lease") }},
 		field{"limits", func(n *yaml.Node) { doc.limits = d.limits(n) }},
@@ -110,6 +125,21 @@ func (d *decoder) namedScalars(n *yaml.Node, name, example string) []namedScalar
 	for _, e := range entries {
 		// A name whose value cannot be read is known all the same.
 		all = append(all, namedScalar{e.key, d.text(e.value, e.key.text)})
+	}
+	return all
+}
+
+func (d *decoder) vars(n *yaml.Node) []varPart {
+	var all []varPart
+	entries, _ := d.entries(n, "vars", exampleVars)
+	for _, e := range entries {
+		v := varPart{name: e.key} // one whose value cannot be read is known all the same
+		if v.list = e.value.Kind == yaml.SequenceNode; v.list {
+			v.values = d.filledList(e.value, "the var "+e.key.text, "[en, de]")
+		} else {
+			v.values = []scalar{d.text(e.value, e.key.text)}
+		}
+		all = append(all, v)
 	}
 	return all
 }
@@ -139,8 +169,30 @@ func (d *decoder) params(n *yaml.Node) []paramPart {
 		d.fields(e.value, "the param "+e.key.text, "{optional: true}",
 			field{"lookup", func(n *yaml.Node) { p.lookup = d.lookup(n) }},
 			field{"optional", func(n *yaml.Node) { p.optional = d.text(n, "optional") }},
+			field{"default", func(n *yaml.Node) { p.fallback, p.hasDefault = d.values(n, "default"), true }},
+			field{"with", func(n *yaml.Node) { p.with = d.filledList(n, "with", "[currency]") }},
 		)
 		all = append(all, p)
+	}
+	return all
+}
+
+// values reads one scalar or a list of them.
+func (d *decoder) values(n *yaml.Node, name string) []scalar {
+	if n.Kind == yaml.SequenceNode {
+		return d.list(n, name, "[en, de]")
+	}
+	if s := d.text(n, name); s.given {
+		return []scalar{s}
+	}
+	return nil
+}
+
+func (d *decoder) lookups(n *yaml.Node) []paramPart {
+	var all []paramPart
+	entries, _ := d.entries(n, "lookups", "{product_id: "+exampleLookup+"}")
+	for _, e := range entries {
+		all = append(all, paramPart{name: e.key, lookup: d.lookup(e.value)})
 	}
 	return all
 }
@@ -155,6 +207,7 @@ func (d *decoder) lookup(n *yaml.Node) *lookupPart {
 			}
 		}},
 		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.text(n, "sql"), true }},
+		field{"always", func(n *yaml.Node) { l.always = d.text(n, "always") }},
 	) {
 		l.hasBy, l.hasSQL = true, true
 	}
@@ -183,6 +236,7 @@ func (d *decoder) entity(e entry) entityPart {
 	}
 	p.readable = d.fields(e.value, "the entity "+e.key.text, exampleEntity,
 		field{"params", func(n *yaml.Node) { p.params = d.list(n, "params", exampleNames) }},
+		field{"lookups", func(n *yaml.Node) { p.lookups = d.lookups(n) }},
 		field{"each", func(n *yaml.Node) { p.each = d.each(n) }},
 		field{"as", func(n *yaml.Node) { p.as, p.filled = d.namedScalars(n, "as", exampleAs), true }},
 		templates("keys", &p.keys),

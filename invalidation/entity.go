@@ -15,7 +15,7 @@ type entity struct {
 	as                   []alias
 	repeat               []time.Duration
 	hold                 time.Duration
-	// asks is set where a template uses a lookup, here or in an entity that this one expands as.
+	// asks is set where a template, or an id as which it expands, uses a lookup, here or in an entity that this one expands as.
 	asks bool
 	// declared are the names that a row of this entity may give, sorted.
 	declared []string
@@ -29,10 +29,68 @@ type slot struct {
 	name string
 	// each are the values of an enumeration.
 	each []string
-	// lookup runs where the row does not give the name; by are the slots that it is asked by.
+	// fallback are the values where the row does not give the name; nil: none.
+	fallback []string
+	// lookup runs where the row does not give the name, or always; by are the slots that it is asked by.
 	lookup   *Lookup
-	by       []int
+	by       choice
 	optional bool
+	// together is set where the values go along with those of other slots, the n-th with the n-th. lead is the one for all of which what
+	// is said above stands, or the slot's own number; with are the others, and column is which value of a lookup's row is this one's.
+	together bool
+	lead     int
+	with     []int
+	column   int
+}
+
+// asksItself reports whether the lookup of the slot of a number is asked by the values that it adds to.
+func (s *slot) asksItself(number int) bool {
+	return s.lookup != nil && slices.Contains(s.by.slots, number)
+}
+
+// asksFor reports whether a template uses a name that is looked up.
+func (e *entity) asksFor(t *template) bool {
+	return slices.ContainsFunc(t.slots, func(n int) bool { return e.lookupOf(n) != nil })
+}
+
+// lookupOf returns the lookup that finds the values of a slot, or nil.
+func (e *entity) lookupOf(n int) *Lookup { return e.slots[e.slots[n].lead].lookup }
+
+// A choice is the slots of which a text, or a question, has one value each.
+type choice struct {
+	// slots are distinct, in order of first use.
+	slots []int
+	// axes are those of them that are chosen from one by one: all, or where values go together one of each group. axis has for each
+	// slot the number of its axis; nil where each is its own.
+	axes, axis []int
+}
+
+// join finds the axes, when all slots are known.
+func (c *choice) join(slots []slot) {
+	c.axes, c.axis = c.slots, nil
+	leads := make([]int, 0, len(c.slots))
+	axis := make([]int, len(c.slots))
+	for i, n := range c.slots {
+		if axis[i] = slices.Index(leads, slots[n].lead); axis[i] < 0 {
+			axis[i] = len(leads)
+			leads = append(leads, slots[n].lead)
+		}
+	}
+	if len(leads) == len(c.slots) {
+		return
+	}
+	c.axis, c.axes = axis, make([]int, len(leads))
+	for i, n := range slices.Backward(c.slots) {
+		c.axes[axis[i]] = n
+	}
+}
+
+// of returns the axis of the i-th slot.
+func (c *choice) of(i int) int {
+	if c.axis == nil {
+		return i
+	}
+	return c.axis[i]
 }
 
 // An alias expands the row as another entity too.

@@ -56,7 +56,7 @@ func ExampleMap_Needs() {
 		return
 	}
 	row := invalidation.Row{Entity: "product", ID: "42"}
-	needs, err := m.Needs(row)
+	needs, err := m.Needs(row, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -62,7 +62,7 @@ func TestProductsAreBoundedInBytes(t *testing.T) {
 	for _, entity := range []string{"keys", "patterns", "sets", "tags", "each", "lookup", "as", "often", "asks"} {
 		row := hostile(entity, 5500)
 		bytes, err := heap(func() error {
-			if _, err := m.Needs(row); err != nil {
+			if _, err := m.Needs(row, nil); err != nil {
 				return err
 			}
 			_, err := m.Expand(row, nil)
@@ -114,10 +114,10 @@ func TestExpandWithinTheLimit(t *testing.T) {
 			t.Errorf("%s: not refused", entity)
 		}
 	}
-	if needs, err := m.Needs(hostile("lookup", 120)); err != nil || len(needs) != 120 {
+	if needs, err := m.Needs(hostile("lookup", 120), nil); err != nil || len(needs) != 120 {
 		t.Errorf("%d questions, %v", len(needs), err)
 	}
-	if _, err := m.Needs(hostile("lookup", 130)); err == nil {
+	if _, err := m.Needs(hostile("lookup", 130), nil); err == nil {
 		t.Error("not refused")
 	}
 }

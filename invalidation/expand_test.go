@@ -41,16 +41,9 @@ func describe(b *strings.Builder, f textFile, m *Map) error {
 	if names := m.Undeclared(row); len(names) > 0 {
 		fmt.Fprintf(b, "undeclared %q\n", names)
 	}
-	needs, err := m.Needs(row)
+	answers, err := ask(b, f, m, row)
 	if err != nil {
 		return err
-	}
-	answers, err := fileAnswers(f, needs)
-	if err != nil {
-		return err
-	}
-	for _, n := range needs {
-		fmt.Fprintf(b, "need %s %q\n", n.Lookup.Param, n.By)
 	}
 	plan, err := m.Expand(row, answers)
 	if err != nil {
@@ -93,21 +86,34 @@ func fileRow(f textFile) (Row, error) {
 	return Row{Entity: row.Entity, ID: row.ID, Params: params}, err
 }
 
-// fileAnswers reads the section answers: {"param": {"by,by": ["value"]}}.
-func fileAnswers(f textFile, needs []Need) (*Answers, error) {
-	text, ok := f.section("answers")
-	if !ok {
-		return nil, nil
-	}
+// ask answers what a row needs from the section answers: {"param": {"by,by": ["value"]}}. What it does not have stays without an answer.
+func ask(b *strings.Builder, f textFile, m *Map, row Row) (*Answers, error) {
 	var found map[string]map[string][]string
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		return nil, err
-	}
-	answers := &Answers{}
-	for _, n := range needs {
-		if values, ok := found[n.Lookup.Param][strings.Join(n.By, ",")]; ok {
-			answers.Put(n, values)
+	text, given := f.section("answers")
+	if given {
+		if err := json.Unmarshal([]byte(text), &found); err != nil {
+			return nil, err
 		}
 	}
-	return answers, nil
+	answers := &Answers{}
+	for round := 1; ; round++ {
+		needs, err := m.Needs(row, answers)
+		if err != nil {
+			return nil, err
+		}
+		if len(needs) > 0 && round > 1 {
+			fmt.Fprintf(b, "round %d\n", round)
+		}
+		open := len(needs)
+		for _, n := range needs {
+			fmt.Fprintf(b, "need %s %q\n", n.Lookup.Param, n.By)
+			if values, ok := found[n.Lookup.Param][strings.Join(n.By, ",")]; ok {
+				answers.Put(n, values)
+				open--
+			}
+		}
+		if len(needs) == 0 || open > 0 {
+			return answers, nil
+		}
+	}
 }

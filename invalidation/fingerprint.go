@@ -26,10 +26,20 @@ func (m *Map) fingerprint() string {
 
 func (e *entity) write(w io.Writer) {
 	fmt.Fprintf(w, "entity %q %q %d %d\n", e.name, e.declared, e.repeat, e.hold)
-	for _, s := range e.slots {
-		fmt.Fprintf(w, "slot %q %q %t %d\n", s.name, s.each, s.optional, s.by)
+	for n, s := range e.slots {
+		fmt.Fprintf(w, "slot %q %q %t %d\n", s.name, s.each, s.optional, s.by.slots)
 		if s.lookup != nil {
 			fmt.Fprintf(w, "lookup %q\n", s.lookup.SQL)
+		}
+		// What later versions added is written only where it is used: old maps keep their fingerprint.
+		if s.lookup != nil && s.lookup.Always {
+			fmt.Fprintln(w, "always")
+		}
+		if s.fallback != nil {
+			fmt.Fprintf(w, "default %q\n", s.fallback)
+		}
+		if s.lead != n {
+			fmt.Fprintf(w, "along with %d %d\n", s.lead, s.column)
 		}
 	}
 	for _, list := range []struct {

@@ -102,7 +102,7 @@ func checkExpansion(t *testing.T, m *Map, name string) {
 				t.Fatalf("pattern %q: %v", pattern, err)
 			}
 		}
-		if needs, err := m.Needs(row); err != nil && !errors.As(err, &fault) || len(needs) > m.Limits().KeysPerRow {
+		if needs, err := m.Needs(row, nil); err != nil && !errors.As(err, &fault) || len(needs) > m.Limits().KeysPerRow {
 			t.Fatal(needs, err)
 		}
 		row.Params = nil

@@ -5,17 +5,27 @@ import (
 	"strings"
 )
 
-// A Lookup finds, with a query, the values of a parameter that the row does not give. It runs after the commit, so it
-// sees the state after the change.
+// A Lookup finds, with a query, the values of a parameter that the row does not give, or those beside what it gives. It runs after the
+// commit, so it sees the state after the change.
 type Lookup struct {
 	// Param is the parameter that it finds.
 	Param string
-	// By names what it is asked by: id, or parameters of the row.
+	// With are the parameters whose values it finds too, each with one of Param.
+	With []string
+	// By names what it is asked by: id, or parameters, given or looked up. Param itself stands for what the row gives.
 	By []string
 	// SQL is one SELECT with exactly one ?, which stands for the list of by-values (tuples where By has several names).
-	// It selects the by-columns, in the order of By, and then the value.
+	// It selects the by-columns, in the order of By, then the value, and then those of With, in its order.
 	SQL string
+	// Always says that it is asked also where the row gives Param: what it finds is added.
+	Always bool
+	// Rank is how many lookups come before it: one is asked when those of lower ranks are answered, and then all that a batch of rows
+	// asks it is known.
+	Rank int
 }
+
+// Values is of how many parameters it finds values.
+func (l *Lookup) Values() int { return 1 + len(l.With) }
 
 // A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong to the Map that gave
 // them: answers to one map's needs do not answer another's.
@@ -29,7 +39,8 @@ type Answers struct {
 	found map[*Lookup]map[string][]string
 }
 
-// Put records the values for n. No values means: asked, and nothing found.
+// Put records what answers n: of each row that was found the value of Lookup.Param, and behind it those of Lookup.With. None means:
+// asked, and nothing found.
 func (a *Answers) Put(n Need, values []string) {
 	if a.found == nil {
 		a.found = map[*Lookup]map[string][]string{}
@@ -42,7 +53,7 @@ func (a *Answers) Put(n Need, values []string) {
 	byKey[n.Key()] = values
 }
 
-// Get returns the values for n, and whether they are known. A nil *Answers knows nothing.
+// Get returns what was put for n, and whether that is known. A nil *Answers knows nothing.
 func (a *Answers) Get(n Need) ([]string, bool) {
 	if a == nil {
 		return nil, false

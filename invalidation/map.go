@@ -17,6 +17,7 @@ type Map struct {
 	entities map[string]*entity
 	names    []string
 	captures []Capture
+	ranks    int
 	warnings []Fault
 }
 

@@ -145,7 +145,7 @@ func TestConcurrentUse(t *testing.T) {
 			for i := range 200 {
 				id := strconv.Itoa(i)
 				row := Row{Entity: "variant", ID: "1", Params: Params{listParam("product_id", id, id+"0")}}
-				needs, err := m.Needs(row)
+				needs, err := m.Needs(row, nil)
 				if err != nil || len(needs) != 2 {
 					t.Error(needs, err)
 					return

@@ -1,46 +1,50 @@
 package invalidation
 
-// Needs returns what row still needs from lookups before Expand can build its plan, without duplicates. A lookup is
-// needed where a template uses its name and the row does not give it; a list that the row gives replaces it even if it
-// is empty. The error is a *RowError, as from Expand; faults that need no lookup to show are left to Expand. There are
-// limits.keys_per_row of them at most, which ask by [MaxQuestionBytes] together at most.
-func (m *Map) Needs(row Row) ([]Need, error) {
+// Needs returns what row needs from lookups, beyond answers, before Expand can build its plan, without duplicates; nil is as good as no
+// answers. Lookups may follow each other: what is returned is what can be asked by now, and whoever has put the answers calls again until
+// nothing is left, once for each of [Map.Ranks]. A lookup is needed where a template uses its name and the row does not give it, or where it
+// is asked always; a list that the row gives replaces one that is not, even if it is empty. The error is a *RowError, as from Expand; faults
+// that need no lookup to show are left to Expand. There are limits.keys_per_row of them at most, which ask by [MaxQuestionBytes] together.
+func (m *Map) Needs(row Row, answers *Answers) ([]Need, error) {
 	e, err := m.entity(&row)
 	if err != nil || !e.asks {
 		return nil, err
 	}
-	return m.needs(e, row)
+	return m.needs(e, row, answers)
 }
 
-func (m *Map) needs(e *entity, row Row) ([]Need, error) {
-	x := expansion{limits: &m.limits, row: &row}
-	all := needSet{x: &x, known: map[*Lookup]map[string]struct{}{}}
-	if err := x.walk(e, func(f *scope) error { return x.needs(f, &all) }); err != nil {
+// Ranks returns one more than the highest [Lookup.Rank], or 0 for a map without lookups.
+func (m *Map) Ranks() int { return m.ranks }
+
+func (m *Map) needs(e *entity, row Row, answers *Answers) ([]Need, error) {
+	x := expansion{limits: &m.limits, row: &row, answers: answers}
+	x.asks = &needSet{x: &x, known: map[*Lookup]map[string]struct{}{}}
+	if err := x.walk(e, x.needs); err != nil {
 		return nil, err
 	}
-	return all.list, nil
+	return x.asks.list, nil
 }
 
-func (x *expansion) needs(f *scope, all *needSet) (err error) {
-	asked := make([]bool, len(f.slots))
-	f.entity.templates(func(t *template) {
+func (x *expansion) needs(f *scope) (err error) {
+	need := func(t *template) {
 		if err != nil || !x.active(f, t) {
 			return
 		}
 		for _, n := range t.slots {
-			s := &f.entity.slots[n]
-			if s.lookup == nil || asked[n] {
+			if f.entity.lookupOf(n) == nil {
 				continue
 			}
-			asked[n] = true
-			if _, own := x.row.Params.Get(s.name); own {
-				continue
-			}
-			if err = x.questions(f, s, all.add); err != nil {
+			if _, _, err = x.resolve(f, n); err == errPending {
+				err = nil
+			} else if err != nil {
 				return
 			}
 		}
-	})
+	}
+	f.entity.templates(need)
+	for i := range f.entity.as {
+		need(&f.entity.as[i].id)
+	}
 	return err
 }
 

@@ -151,7 +151,7 @@ func randomRow(r *rand.Rand, m *Map, entity string) Row {
 // checkOrigins returns how many names of a row it has checked: three of each kind at most.
 func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
 	t.Helper()
-	plan, err := m.Expand(row, nil)
+	plan, err := m.Expand(row, nothingFound(m, row))
 	if err != nil {
 		return 0 // such as too many keys
 	}
@@ -184,6 +184,18 @@ func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
 	return checked
 }
 
+// nothingFound answers what is asked of a row beyond what it gives.
+func nothingFound(m *Map, row Row) *Answers {
+	answers := &Answers{}
+	for range m.Ranks() {
+		needs, _ := m.Needs(row, answers) // Expand says what is wrong
+		for _, n := range needs {
+			answers.Put(n, nil)
+		}
+	}
+	return answers
+}
+
 // covers reports whether a row is one of the origin's.
 func (o Origin) covers(row Row) bool {
 	return o.Entity == row.Entity && (o.ID == "" || o.ID == row.ID) && !slices.ContainsFunc(o.Params, func(p Param) bool {
@@ -204,7 +216,7 @@ func reaches(t *testing.T, m *Map, o Origin, key string) bool {
 			row.Params = append(row.Params, listParam(name, "anything"))
 		}
 	}
-	plan, err := m.Expand(row, nil)
+	plan, err := m.Expand(row, nothingFound(m, row))
 	if fault := (*RowError)(nil); errors.As(err, &fault) {
 		return fault.Reason == PatternTooWide || fault.Reason == TooManyKeys || fault.Reason == BadParameter
 	}

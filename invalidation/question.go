@@ -1,49 +1,125 @@
 package invalidation
 
-// answer returns what the lookup of a slot found.
-func (x *expansion) answer(f *scope, s *slot) ([]string, error) {
+// lookUp asks the lookup of a slot, and adds what it finds to the values that the slot, and those that go along with it, have by now.
+func (x *expansion) lookUp(f *scope, lead int) error {
+	s := &f.entity.slots[lead]
+	found, waits, err := x.answer(f, lead)
+	if err != nil {
+		return err
+	}
+	if waits {
+		f.slots[lead] = value{state: pending}
+		for _, n := range s.with {
+			f.slots[n] = value{state: pending}
+		}
+		return nil
+	}
+	v := &f.slots[lead]
+	width := s.lookup.Values()
+	if v.list == nil && width == 1 {
+		v.list, v.state = found, present
+		return nil
+	}
+	found = x.distinct(f, lead, found)
+	for _, n := range append([]int{lead}, s.with...) {
+		v := &f.slots[n]
+		list := make([]string, len(v.list), len(v.list)+len(found)/width)
+		copy(list, v.list)
+		for i := f.entity.slots[n].column; i < len(found); i += width {
+			list = append(list, found[i])
+		}
+		v.list, v.state = list, present
+	}
+	return nil
+}
+
+// distinct returns rows of what a lookup found without those that were given or found before.
+func (x *expansion) distinct(f *scope, lead int, found []string) []string {
+	s := &f.entity.slots[lead]
+	width := s.lookup.Values()
+	seen := make(map[string]struct{}, len(found)/width)
+	row := make([]string, 0, width)
+	for i := range f.slots[lead].list {
+		row = append(row[:0], make([]string, width)...)
+		row[0] = f.slots[lead].list[i]
+		for _, n := range s.with {
+			row[f.entity.slots[n].column] = f.slots[n].list[i]
+		}
+		seen[Need{By: row}.Key()] = struct{}{}
+	}
 	var all []string
+	for ; len(found) >= width; found = found[width:] {
+		row = append(row[:0], make([]string, width)...)
+		row[0] = found[0]
+		for _, n := range s.with { // a name that the entity does not use tells nothing apart
+			row[f.entity.slots[n].column] = found[f.entity.slots[n].column]
+		}
+		key := Need{By: row}.Key()
+		if _, twice := seen[key]; !twice {
+			seen[key] = struct{}{}
+			all = append(all, found[:width]...)
+		}
+	}
+	return all
+}
+
+// answer returns what the lookup of a slot found, row by row, and whether a question has no answer yet.
+func (x *expansion) answer(f *scope, n int) (all []string, waits bool, err error) {
+	s := &f.entity.slots[n]
 	first := true
-	err := x.questions(f, s, func(n Need) error {
+	err = x.questions(f, s, func(n Need) error {
 		found, ok := x.answers.Get(n)
 		switch {
+		case !ok && x.asks != nil:
+			waits = true
+			return x.asks.add(n)
 		case !ok:
 			return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
 		case first:
 			all, first = found[:len(found):len(found)], false
-		case len(all)+len(found) > x.limits.KeysPerRow:
+		case len(all)+len(found) > x.limits.KeysPerRow*s.lookup.Values():
 			return x.tooMany("the lookups of the row find more than %d values")
 		default:
 			all = append(all, found...)
 		}
 		return nil
 	})
-	return all, err
+	if err == errPending {
+		return nil, true, nil
+	}
+	return all, waits, err
 }
 
 // questions calls ask with every question that the lookup of a slot poses in a scope: one for each combination of the
 // values that it is asked by. Need.By is ask's own.
 func (x *expansion) questions(f *scope, s *slot, ask func(Need) error) error {
-	total := 1
-	for _, n := range s.by {
-		list, _, err := x.resolve(f, n)
-		if err != nil {
+	waits := false
+	for _, n := range s.by.slots {
+		_, _, err := x.resolve(f, n)
+		if waits = waits || err == errPending; err != nil && err != errPending { // all that can be asked is asked at once
 			return err
 		}
-		total = product(total, len(list), x.limits.KeysPerRow)
 	}
+	if waits {
+		return errPending
+	}
+	total := f.combinations(&s.by, x.limits.KeysPerRow)
 	if total == 0 {
 		return nil
 	}
 	if err := x.spendQuestions(f, s, total); err != nil {
 		return err
 	}
+	at := make([]int, len(s.by.axes))
 	for i := range total {
-		by := make([]string, len(s.by))
-		for j := len(s.by) - 1; j >= 0; j-- {
-			list := f.slots[s.by[j]].list
-			by[j] = list[i%len(list)]
-			i /= len(list)
+		for j := len(at) - 1; j >= 0; j-- {
+			length := len(f.slots[s.by.axes[j]].list)
+			at[j] = i % length
+			i /= length
+		}
+		by := make([]string, len(s.by.slots))
+		for j, n := range s.by.slots {
+			by[j] = f.slots[n].list[at[s.by.of(j)]]
 		}
 		if err := ask(Need{Lookup: s.lookup, By: by}); err != nil {
 			return err

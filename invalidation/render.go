@@ -13,13 +13,13 @@ const inlineSlots = 8
 var errEmptyInPattern = errors.New("an empty value in a pattern would match too much")
 
 // A combiner runs through the cartesian product of the lists that a template uses in a scope whose slots are resolved,
-// the last one fastest. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the
+// the last one fastest; lists that go together run as one. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the
 // lists of every row.
 type combiner struct {
 	scope    *scope
 	template *template
 	index    [inlineSlots]int
-	more     []int // the index of the slots beyond
+	more     []int // the index of the axes beyond
 }
 
 // start goes to the first combination, and returns false if there is none.
@@ -29,7 +29,7 @@ func (c *combiner) start() bool {
 			return false
 		}
 	}
-	if n := len(c.template.slots); n > len(c.index) {
+	if n := len(c.template.axes); n > len(c.index) {
 		c.more = make([]int, n-len(c.index))
 	}
 	return true
@@ -37,9 +37,9 @@ func (c *combiner) start() bool {
 
 // next goes to the next combination, and returns false behind the last one.
 func (c *combiner) next() bool {
-	for i := len(c.template.slots) - 1; i >= 0; i-- {
+	for i := len(c.template.axes) - 1; i >= 0; i-- {
 		at := c.at(i)
-		if *at++; *at < len(c.list(i)) {
+		if *at++; *at < len(c.scope.slots[c.template.axes[i]].list) {
 			return true
 		}
 		*at = 0
@@ -54,9 +54,9 @@ func (c *combiner) at(n int) *int {
 	return &c.more[n-len(c.index)]
 }
 
-func (c *combiner) list(n int) []string { return c.scope.slots[c.template.slots[n]].list }
-
-func (c *combiner) value(n int) string { return c.list(n)[*c.at(n)] }
+func (c *combiner) value(p *part) string {
+	return c.scope.slots[c.template.slots[p.slot]].list[*c.at(p.axis)]
+}
 
 // renderExact appends every text that a template expands to in a scope whose slots are resolved.
 func renderExact(dst []string, f *scope, t *template) []string {
@@ -71,7 +71,7 @@ func renderExact(dst []string, f *scope, t *template) []string {
 			if p := &t.parts[i]; p.slot == noSlot {
 				text = append(text, p.text...)
 			} else {
-				text = append(text, c.value(p.slot)...)
+				text = append(text, c.value(p)...)
 			}
 		}
 		dst = append(dst, string(text))
@@ -94,7 +94,7 @@ func renderPatterns(dst []string, f *scope, t *template, least int) ([]string, e
 				text = append(text, p.text...)
 				continue
 			}
-			v := c.value(p.slot)
+			v := c.value(p)
 			if v == "" {
 				return nil, badParam(f.entity.slots[t.slots[p.slot]].name, errEmptyInPattern)
 			}

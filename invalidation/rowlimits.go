@@ -41,7 +41,7 @@ func (x *expansion) spendQuestions(f *scope, s *slot, n int) error {
 	if x.spent.questions += n; n > x.limits.KeysPerRow || x.spent.questions > perKey*x.limits.KeysPerRow {
 		return x.tooManyQuestions(s.lookup)
 	}
-	for _, by := range s.by {
+	for _, by := range s.by.slots {
 		x.spent.questionBytes += f.share(by, n)
 	}
 	if x.spent.questionBytes > MaxQuestionBytes {

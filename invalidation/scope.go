@@ -20,7 +20,8 @@ type valueState uint8
 const (
 	unresolved valueState = iota
 	present
-	absent // an optional name that the row does not give
+	absent  // an optional name that the row does not give
+	pending // its lookup has questions without an answer
 )
 
 // An expansion is the work on one row.
@@ -28,6 +29,7 @@ type expansion struct {
 	limits  *Limits
 	row     *Row
 	answers *Answers
+	asks    *needSet // collects the questions without an answer; nil: they are an error
 	spent   spending
 	free    []*scope // that a walk has left behind
 	dropped int      // templates, for want of an optional name
@@ -37,6 +39,7 @@ var (
 	errNotGiven    = errors.New("the row does not give it")
 	errNotLookedUp = errors.New("the row does not give it, and its lookup was not run")
 	errEmptyID     = errors.New("an id cannot be empty")
+	errPending     = errors.New("known when the lookups before it are answered") // only where questions are collected
 )
 
 // resolve returns the values of a slot, and false for an optional name that is absent.
@@ -47,6 +50,9 @@ func (x *expansion) resolve(f *scope, n int) ([]string, bool, error) {
 			return nil, false, err
 		}
 	}
+	if v.state == pending {
+		return nil, false, errPending
+	}
 	return v.list, v.state == present, nil
 }
 
@@ -56,19 +62,39 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 		v.list, v.state = s.each, present
 		return nil
 	}
+	if s.together {
+		return x.findTogether(f, n)
+	}
 	for i := range x.row.Params {
 		if p := &x.row.Params[i]; p.Name == s.name {
 			v.list, v.state = p.Values, present
-			return nil
+			if s.lookup == nil || !s.lookup.Always {
+				return nil
+			}
+			break
 		}
 	}
+	if v.state == unresolved && s.fallback != nil {
+		v.list, v.state = s.fallback, present
+	}
+	if s.lookup != nil && s.isAsked(n, v.state == present) {
+		return x.lookUp(f, n)
+	}
+	return s.missing(v)
+}
+
+// isAsked reports whether the lookup of the slot of a number is asked, where its values are given or not.
+func (s *slot) isAsked(number int, given bool) bool {
+	if given {
+		return s.lookup.Always
+	}
+	return !s.asksItself(number)
+}
+
+// missing says what becomes of a value that nothing gives.
+func (s *slot) missing(v *value) error {
 	switch {
-	case s.lookup != nil:
-		list, err := x.answer(f, s)
-		if err != nil {
-			return err
-		}
-		v.list, v.state = list, present
+	case v.state == present:
 	case s.optional:
 		v.state = absent
 	default:
@@ -81,7 +107,7 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 func (x *expansion) active(f *scope, t *template) bool {
 	for _, n := range t.slots {
 		if f.entity.slots[n].optional {
-			if _, ok, _ := x.resolve(f, n); !ok {
+			if _, ok, err := x.resolve(f, n); !ok && err == nil {
 				return false
 			}
 		}
@@ -106,7 +132,19 @@ func (x *expansion) count(f *scope, t *template) (int, error) {
 		}
 		total = product(total, len(list), x.limits.KeysPerRow)
 	}
+	if t.axis != nil {
+		return f.combinations(&t.choice, x.limits.KeysPerRow), nil
+	}
 	return total, nil
+}
+
+// combinations returns how many choices resolved slots leave, or more than the limit if they are too many.
+func (f *scope) combinations(c *choice, limit int) int {
+	total := 1
+	for _, n := range c.axes {
+		total = product(total, len(f.slots[n].list), limit)
+	}
+	return total
 }
 
 // bytes returns how many bytes the n texts of a measured template have together, before anything is escaped. It does

@@ -8,8 +8,8 @@ import (
 
 const cureSQL = `write one SELECT such as "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"`
 
-// sqlFaults returns what is wrong with the statement of a lookup that is asked by so many names.
-func sqlFaults(sql string, by int) (all []templateError) {
+// sqlFaults returns what is wrong with the statement of a lookup that is asked by so many names and finds values of so many.
+func sqlFaults(sql string, by, values int) (all []templateError) {
 	fail := func(problem, cure string) { all = append(all, templateError{sql, problem, cure}) }
 	tokens := sqltext.Tokens(sql)
 	list := selectList(tokens)
@@ -42,7 +42,9 @@ func sqlFaults(sql string, by int) (all []templateError) {
 	switch columns := selectedColumns(list); {
 	case columns == 0:
 		fail("a lookup must name its columns", "instead of * write the columns of by, in its order, and then the value")
-	case by > 0 && columns != by+1:
+	case by > 0 && columns != by+values && values > 1:
+		fail("a lookup must select the columns of by, in its order, then the value, and then those of with, in its order", cureSQL)
+	case by > 0 && columns != by+values:
 		fail("a lookup must select the columns of by, in its order, and then the value", cureSQL)
 	}
 	return all

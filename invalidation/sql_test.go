@@ -23,7 +23,7 @@ func TestSQLAccepted(t *testing.T) {
 		"with recursive u (a, b, c) as (SELECT a, b, 1 FROM t WHERE a IN (?) UNION ALL SELECT u.a, t.b, c + 1 FROM u JOIN t ON t.a = u.b), v AS (SELECT 1) SELECT a, b FROM u": 1,
 		"SELECT a, \"b`c'd\", 'é' FROM é WHERE (a, x) IN (?) # the end, with no line":                                                                                          2,
 	} {
-		if faults := sqlFaults(sql, by); len(faults) > 0 {
+		if faults := sqlFaults(sql, by, 1); len(faults) > 0 {
 			t.Errorf("%s: %v", sql, faults)
 		}
 	}
@@ -40,7 +40,7 @@ func TestSQLRefused(t *testing.T) {
 		"WITH u AS (SELECT a, b FROM t WHERE a IN (?)) SELECT * FROM u", "WITH", "WITH u AS (SELECT a, b FROM t WHERE a IN (?))", "UPDATE t SELECT a, b FROM t WHERE a IN (?)",
 		"WITH u AS (SELECT a FROM t WHERE a IN (?)) UPDATE t SET b = (SELECT a, b FROM t) SELECT a, b FROM t", "-- SELECT a, b FROM t WHERE a IN (?)",
 	} {
-		if faults := sqlFaults(sql, 1); len(faults) == 0 {
+		if faults := sqlFaults(sql, 1, 1); len(faults) == 0 {
 			t.Errorf("%s: accepted", sql)
 		}
 	}

@@ -10,18 +10,18 @@ import (
 type template struct {
 	source string // as written
 	parts  []part
-	// slots are the distinct slots that the parts use, in order of first use.
-	slots []int
+	// The slots of the choice are those that the parts use.
+	choice
 	// Of a pattern: wild reports whether it has a wildcard, prefixSize is the length of the unescaped literal text
 	// before the first one, and the slots that lie before it are among the first prefixParts parts.
 	wild                    bool
 	prefixSize, prefixParts int
 }
 
-// A part is literal text, or where slot is not negative the value of slots[slot].
+// A part is literal text, or where slot is not negative the value of slots[slot], which is chosen with axes[axis].
 type part struct {
-	text string
-	slot int
+	text       string
+	slot, axis int
 }
 
 const noSlot = -1
@@ -75,6 +75,16 @@ func (t *template) addSlot(slot int) {
 	}
 	t.parts = append(t.parts, part{slot: len(t.slots)})
 	t.slots = append(t.slots, slot)
+}
+
+// join finds which of its slots go together, when all are known.
+func (t *template) join(slots []slot) {
+	t.choice.join(slots)
+	for i := range t.parts {
+		if p := &t.parts[i]; p.slot != noSlot {
+			p.axis = t.of(p.slot)
+		}
+	}
 }
 
 // shape is the template with every slot alike: two templates of one shape can name the same key.

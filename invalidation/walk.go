@@ -20,6 +20,9 @@ func (x *expansion) step(e *entity, id string, visit func(*scope) error) error {
 	}
 	for i := range e.as {
 		ids, err := x.ids(f, &e.as[i])
+		if err == errPending { // a later round of questions comes to it
+			continue
+		}
 		if err != nil {
 			return err
 		}

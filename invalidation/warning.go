@@ -11,12 +11,15 @@ import (
 
 // warn writes advice about a map without faults.
 func (c *compiler) warn(m *Map, advice *report) {
-	users := c.lookupUsers()
-	for _, part := range c.doc.params {
-		if part.lookup != nil {
-			warnLookup(part.name, users[part.name.text], advice)
-			c.warnCaptures(m, part.name.text, users[part.name.text], advice)
+	direct, kind := c.lookupUsers(), c.kinds()
+	for _, w := range c.lookups {
+		users := c.comingTo(direct[w.lookup])
+		if len(users) == 0 {
+			continue // each entity has one of its own
 		}
+		warnLookup(w, users, advice)
+		c.warnCaptures(m, w.text, users, advice)
+		warnKinds(w, direct[w.lookup], kind, advice)
 	}
 	for _, e := range c.order {
 		for _, w := range e.written {
@@ -27,8 +30,8 @@ func (c *compiler) warn(m *Map, advice *report) {
 }
 
 // warnLookup says what a lookup cannot know.
-func warnLookup(name scalar, users []string, advice *report) {
-	advice.add(name.at, name.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
+func warnLookup(w writtenLookup, users []string, advice *report) {
+	advice.add(w.at, w.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
 		"on moves and deletes let the row give the old values as well as the new ones")
 }
 
@@ -51,38 +54,82 @@ func (c *compiler) warnCaptures(m *Map, param string, users []string, advice *re
 	}
 }
 
-// lookupUsers returns the entities of which rows use each lookup, in their own templates or in those of what they
-// expand as, sorted.
-func (c *compiler) lookupUsers() map[string][]string {
-	direct := map[string][]*entityCompiler{}
-	from := map[*entityCompiler][]*entityCompiler{} // what expands as it
+// warnKinds says of a lookup by id that it is asked by the ids of entities that nothing in the map says to be of one kind.
+func warnKinds(w writtenLookup, users []*entityCompiler, kind func(*entityCompiler) *entityCompiler, advice *report) {
+	if len(users) < 2 || !slices.Contains(w.lookup.By, idName) {
+		return
+	}
+	for _, e := range users[1:] {
+		if kind(e) != kind(users[0]) {
+			advice.add(w.at, w.text, "its lookup is asked by the id of "+users[0].entity.name+" and by that of "+e.entity.name+", and nothing says that these are ids of the same thing",
+				"give the one for which it is wrong a lookup of its own: lookups: {"+w.text+": ...} in the entity")
+			return
+		}
+	}
+}
+
+// kinds returns a function that is the same for entities of which one expands as the other with its own id.
+func (c *compiler) kinds() func(*entityCompiler) *entityCompiler {
+	same := map[*entityCompiler]*entityCompiler{}
+	find := func(e *entityCompiler) *entityCompiler {
+		last := e
+		for same[last] != nil {
+			last = same[last]
+		}
+		for e != last {
+			e, same[e] = same[e], last
+		}
+		return last
+	}
+	for _, e := range c.order {
+		for _, l := range e.links {
+			target := c.entities[l.target.text]
+			if parts := l.id.parts; len(parts) == 1 && parts[0].slot != noSlot && l.id.slots[0] == idSlot && find(e) != find(target) {
+				same[find(e)] = find(target)
+			}
+		}
+	}
+	return find
+}
+
+// lookupUsers returns the entities whose own templates use each lookup, sorted.
+func (c *compiler) lookupUsers() map[*Lookup][]*entityCompiler {
+	direct := map[*Lookup][]*entityCompiler{}
 	for _, name := range c.names {
 		e := c.entities[name]
 		for _, s := range e.entity.slots {
 			if s.lookup != nil {
-				direct[s.name] = append(direct[s.name], e)
+				direct[s.lookup] = append(direct[s.lookup], e)
 			}
 		}
-		for _, l := range e.links {
-			target := c.entities[l.target.text]
-			from[target] = append(from[target], e)
-		}
 	}
-	users := make(map[string][]string, len(direct))
-	for param, all := range direct {
-		seen := map[*entityCompiler]bool{}
-		for len(all) > 0 {
-			e := all[len(all)-1]
-			all = all[:len(all)-1]
-			if !seen[e] {
-				seen[e] = true
-				users[param] = append(users[param], e.entity.name)
-				all = append(all, from[e]...)
+	return direct
+}
+
+// comingTo returns the names of entities, and of those that expand as them, sorted.
+func (c *compiler) comingTo(all []*entityCompiler) (names []string) {
+	if c.from == nil {
+		c.from = map[*entityCompiler][]*entityCompiler{}
+		for _, e := range c.order {
+			for _, l := range e.links {
+				target := c.entities[l.target.text]
+				c.from[target] = append(c.from[target], e)
 			}
 		}
-		slices.Sort(users[param])
 	}
-	return users
+	seen := map[*entityCompiler]bool{}
+	all = slices.Clone(all)
+	for len(all) > 0 {
+		e := all[len(all)-1]
+		all = all[:len(all)-1]
+		if !seen[e] {
+			seen[e] = true
+			names = append(names, e.entity.name)
+			all = append(all, c.from[e]...)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {
@@ -153,7 +200,7 @@ func (e *entityCompiler) warnPrivate(w writtenTemplate, advice *report) {
 }
 
 func (e *entityCompiler) isKnown(name string) bool {
-	return name == idName || e.params[name] != nil || e.each[name] != nil || e.vars[name] != nil
+	return name == idName || e.params[name] != nil || e.each[name] != nil || e.compiler.each[name] != nil || e.vars[name] != nil
 }
 
 func (e *entityCompiler) warnDelays(advice *report) {

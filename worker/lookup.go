@@ -20,7 +20,7 @@ type lookups struct {
 }
 
 // A lookupFunc runs the SQL of a lookup: see store.Lookup.
-type lookupFunc = func(ctx context.Context, query string, by [][]string) ([][]string, error)
+type lookupFunc = func(ctx context.Context, query string, by [][]string, values int) ([][]string, error)
 
 // An askKey is one question: a lookup and its by-values, made comparable.
 type askKey struct {
@@ -35,38 +35,49 @@ type lookupFault struct {
 }
 
 // resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage of MySQL.
-// Once the rows have asked most questions, or questions of invalidation.MaxQuestionBytes, those behind are dropped from
-// the batch and stay in the table.
+// Lookups that follow others are asked when those are answered for all rows, so that each is asked once.
 func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalidation.Answers, error) {
 	l := &lookups{run: run, faults: map[askKey]*lookupFault{}}
-	q := questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
-	for i := range b.changes {
-		c := &b.changes[i]
-		if c.fault != nil {
-			continue
+	for rank := 0; rank == 0 || rank < b.m.Ranks(); rank++ {
+		q := b.questions(&l.answers, rank, most)
+		for lookup, by := range q.asked {
+			if err := l.ask(ctx, lookup, by); err != nil {
+				return nil, err
+			}
 		}
-		list, err := b.m.Needs(c.decoded)
-		if err != nil {
-			c.blame(err)
-		} else if !q.add(i, list, most) {
-			b.changes = b.changes[:i]
-			break
-		}
-	}
-	for lookup, by := range q.asked {
-		if err := l.ask(ctx, lookup, by); err != nil {
-			return nil, err
-		}
-	}
-	if len(l.faults) > 0 {
-		for i := range b.changes {
-			b.changes[i].blameLookups(q.of[i], l.faults)
+		if len(l.faults) > 0 {
+			for i := range b.changes {
+				b.changes[i].blameLookups(q.of[i], l.faults)
+			}
 		}
 	}
 	return &l.answers, nil
 }
 
-// questions are what the rows of a batch need, each once.
+// questions returns what the batch's rows ask the lookups of a rank, when those below are answered. Once they have asked most questions,
+// or questions of invalidation.MaxQuestionBytes, the rows behind are dropped from the batch and stay in the table.
+func (b *batch) questions(answers *invalidation.Answers, rank, most int) *questions {
+	q := &questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault != nil {
+			continue
+		}
+		list, err := b.m.Needs(c.decoded, answers)
+		if err != nil {
+			c.blame(err)
+			continue
+		}
+		list = slices.DeleteFunc(list, func(n invalidation.Need) bool { return n.Lookup.Rank != rank })
+		if !q.add(i, list, most) {
+			b.changes = b.changes[:i]
+			break
+		}
+	}
+	return q
+}
+
+// questions are what the rows of a batch need of the lookups of a rank, each once.
 type questions struct {
 	asked map[*invalidation.Lookup][][]string
 	seen  map[askKey]bool
@@ -117,7 +128,7 @@ func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 // own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that was not asked for.
 // Then the row that it belongs to cannot be told, and the question is halved until it can.
 func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
-	found, err := l.run(ctx, lookup.SQL, by)
+	found, err := l.run(ctx, lookup.SQL, by, lookup.Values())
 	if err != nil {
 		return l.fail(ctx, lookup, by, err)
 	}
@@ -126,13 +137,13 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 		values[joinBy(b)] = nil
 	}
 	for _, row := range found {
-		id, value := row[:len(row)-1], row[len(row)-1]
+		id, value := row[:len(lookup.By)], row[len(lookup.By):]
 		key := joinBy(id)
 		if _, asked := values[key]; !asked {
 			return l.foreign(ctx, lookup, by, id)
 		}
-		if !slices.Contains(values[key], value) {
-			values[key] = append(values[key], value)
+		if !holds(values[key], value) {
+			values[key] = append(values[key], value...)
 		}
 	}
 	var silent [][]string
@@ -145,6 +156,16 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 		l.answers.Put(invalidation.Need{Lookup: lookup, By: b}, got)
 	}
 	return l.askSilent(ctx, lookup, by, silent)
+}
+
+// holds reports whether a list of rows, one behind the other, has a row.
+func holds(list, row []string) bool {
+	for ; len(list) > 0; list = list[len(row):] {
+		if slices.Equal(list[:len(row)], row) {
+			return true
+		}
+	}
+	return false
 }
 
 // askSilent asks again for the ids without an answer that the server may have taken for another id of the same query:
@@ -181,9 +202,10 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 // server that is away (no row is at fault, and the error is returned).
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
 	var slow *store.SlowLookupError
+	var null *store.LookupNullError
 	f := &lookupFault{err: err}
 	switch {
-	case store.IsTooLarge(err) && len(by) > 1:
+	case len(by) > 1 && (store.IsTooLarge(err) || errors.As(err, &null)):
 		return l.askHalves(ctx, lookup, by)
 	case store.IsTooLarge(err):
 		f.err = fmt.Errorf("one question is larger than max_allowed_packet; ask by shorter values: %w", err)
@@ -212,9 +234,9 @@ func canonical(by []string) bool {
 
 // Expand is what a worker does with a row before it goes to Redis: it asks what the row does not say, and expands.
 // lookup gets the SQL of a lookup, which has one `?` for the list of by-values (tuples when they have several columns),
-// and returns rows of the by-values and the value, as text. The error is an *invalidation.RowError if the row is at
+// and returns rows of the by-values and so many values, as text. The error is an *invalidation.RowError if the row is at
 // fault.
-func Expand(ctx context.Context, m *invalidation.Map, lookup func(ctx context.Context, query string, by [][]string) ([][]string, error), row invalidation.Row) (invalidation.Plan, error) {
+func Expand(ctx context.Context, m *invalidation.Map, lookup func(ctx context.Context, query string, by [][]string, values int) ([][]string, error), row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
 	answers, err := b.resolve(ctx, lookup, m.Limits().KeysPerRow)
 	if err != nil {

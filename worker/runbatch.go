@@ -137,7 +137,7 @@ func (w *engine) apply(ctx context.Context, b *batch, alone bool) (r Result, s s
 }
 
 // lookup is Store.Lookup, measured.
-func (w *engine) lookup(ctx context.Context, query string, by [][]string) ([][]string, error) {
+func (w *engine) lookup(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
 	defer w.metrics.mysql.begin(callLookup)()
-	return w.store.Lookup(ctx, query, by)
+	return w.store.Lookup(ctx, query, by, values)
 }

@@ -39,6 +39,9 @@ type nameSource struct {
 	Values   []string `json:"values,omitempty"`
 	By       []string `json:"by,omitempty"`
 	SQL      string   `json:"sql,omitempty"`
+	Always   bool     `json:"always,omitempty"` // it is looked up also where the row gives it
+	Default  []string `json:"default,omitempty"`
+	With     []string `json:"with,omitempty"` // the names with whose values these go together
 }
 
 func describe(m *invalidation.Map, d invalidation.Description) *description {
@@ -53,12 +56,12 @@ func describe(m *invalidation.Map, d invalidation.Description) *description {
 		out.As = append(out.As, aliasSource(a))
 	}
 	for _, n := range d.Names {
-		source := nameSource{Name: n.Name, From: "row", Optional: n.Optional}
+		source := nameSource{Name: n.Name, From: "row", Optional: n.Optional, Default: n.Default, With: n.With}
 		switch {
 		case n.Each != nil:
 			source.From, source.Values = "each", n.Each
 		case n.Lookup != nil:
-			source.From, source.By, source.SQL = "lookup", n.Lookup.By, n.Lookup.SQL
+			source.From, source.By, source.SQL, source.Always = "lookup", n.Lookup.By, n.Lookup.SQL, n.Lookup.Always
 		}
 		out.Names = append(out.Names, source)
 	}
@@ -100,10 +103,37 @@ func (n *nameSource) told() string {
 		return fmt.Sprintf("each of %s and %d more", printable(strings.Join(n.Values[:mostShown], ", ")), len(n.Values)-mostShown)
 	case n.From == "each":
 		return "each of " + printable(strings.Join(n.Values, ", "))
+	case n.Always:
+		return "from the row" + n.otherwise() + ", and looked up by " + n.lookup()
 	case n.From == "lookup":
-		return "from the row, or looked up by " + strings.Join(n.By, ", ") + ": " + strings.Join(strings.Fields(n.SQL), " ")
-	case n.Optional:
-		return "from the row; without it, what uses it makes nothing"
+		return "from the row, or looked up by " + n.lookup()
+	case n.Optional, n.Default != nil:
+		return "from the row" + n.otherwise() + n.along()
 	}
-	return "from the row, which must give it"
+	return "from the row, which must give it" + n.along()
+}
+
+// otherwise says what stands for a name that the row does not give.
+func (n *nameSource) otherwise() string {
+	switch {
+	case n.Optional:
+		return "; without it, what uses it makes nothing"
+	case len(n.Default) > 0:
+		return ", or by default " + printable(strings.Join(n.Default, ", "))
+	case n.Default != nil:
+		return ", or by default no value"
+	}
+	return ""
+}
+
+func (n *nameSource) lookup() string {
+	return strings.Join(n.By, ", ") + n.along() + ": " + strings.Join(strings.Fields(n.SQL), " ")
+}
+
+// along names those with whose values these go together.
+func (n *nameSource) along() string {
+	if len(n.With) == 0 {
+		return ""
+	}
+	return ", value by value with {" + strings.Join(n.With, "}, {") + "}"
 }

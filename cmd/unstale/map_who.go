@@ -75,7 +75,8 @@ type origin struct {
 	Entity   string              `json:"entity"`
 	ID       string              `json:"id,omitempty"` // none: any
 	Params   map[string][]string `json:"params"`
-	LookedUp []string            `json:"looked_up"` // of those, what a lookup finds where the row does not give it
+	LookedUp []string            `json:"looked_up"` // of those, what a lookup may find
+	Defaults []string            `json:"defaults"`  // of those, what has values where the row does not give it
 	Via      []string            `json:"via"`
 	Kind     string              `json:"kind"`
 	Template string              `json:"template"`
@@ -86,22 +87,35 @@ func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all
 	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}}
 	for _, o := range found {
 		one := origin{
-			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Via: append([]string{}, o.Via...),
+			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Defaults: []string{}, Via: append([]string{}, o.Via...),
 			Kind: string(o.By.Kind), Template: o.By.Text,
 		}
-		made, _ := m.Describe(o.By.Entity)
 		for _, param := range o.Params {
 			one.Params[param.Name] = param.Values
 			one.names = append(one.names, param.Name)
-			for _, n := range made.Names {
-				if n.Name == param.Name && n.Lookup != nil {
-					one.LookedUp = append(one.LookedUp, n.Name)
-				}
+		}
+		for _, entity := range append([]string{o.Entity}, o.Via...) {
+			d, _ := m.Describe(entity)
+			for _, n := range d.Names {
+				one.note(n)
 			}
 		}
 		out.Origins = append(out.Origins, one)
 	}
 	return out
+}
+
+// note says of a name that a row need not give its values.
+func (o *origin) note(n invalidation.NameSource) {
+	if !slices.Contains(o.names, n.Name) {
+		return
+	}
+	if n.Lookup != nil && !slices.Contains(o.LookedUp, n.Name) {
+		o.LookedUp = append(o.LookedUp, n.Name)
+	}
+	if n.Default != nil && !slices.Contains(o.Defaults, n.Name) {
+		o.Defaults = append(o.Defaults, n.Name)
+	}
 }
 
 func (o *origins) print(p process) error {
@@ -126,8 +140,11 @@ func (o *origin) row() string {
 	}
 	for _, name := range o.names {
 		text := name + "=" + printable(strings.Join(o.Params[name], ","))
-		if slices.Contains(o.LookedUp, name) {
+		switch {
+		case slices.Contains(o.LookedUp, name):
 			text += " (given or looked up)"
+		case slices.Contains(o.Defaults, name):
+			text += " (given or by default)"
 		}
 		all = append(all, text)
 	}

@@ -22,7 +22,7 @@ func lookups(ctx context.Context, e *Exam) (all []Finding, err error) {
 		for i := range by {
 			by[i] = "unstale-doctor"
 		}
-		if _, err := e.MySQL.Lookup(ctx, l.SQL, [][]string{by}); ctx.Err() != nil {
+		if _, err := e.MySQL.Lookup(ctx, l.SQL, [][]string{by}, l.Values()); ctx.Err() != nil {
 			return all, fmt.Errorf("from that of %s on: %w", l.Param, err)
 		} else if err != nil {
 			all = append(all, lookupFinding(l.Param, err, account))

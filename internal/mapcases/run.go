@@ -117,21 +117,24 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 
 // answers gives the row's lookups what the case says.
 func (c *Case) answers(m *invalidation.Map) (*invalidation.Answers, []string) {
-	needs, err := m.Needs(c.written())
-	if err != nil {
-		return nil, nil // as Expand will say
-	}
 	var problems []string
 	answers := &invalidation.Answers{}
 	asked := map[string]bool{}
-	for _, n := range needs {
-		param := n.Lookup.Param
-		found := c.Lookups[param]
-		if !found.given && !asked[param] {
-			problems = append(problems, fmt.Sprintf("the row does not give %s, and a lookup finds it: say what, with lookups: {%s: [7]}, or give it", param, param))
+	for range m.Ranks() {
+		needs, err := m.Needs(c.written(), answers)
+		if err != nil {
+			return nil, nil // as Expand will say
 		}
-		asked[param] = true
-		answers.Put(n, found.texts)
+		for _, n := range needs {
+			found, problem := c.finds(n.Lookup)
+			if problem != "" && !asked[n.Lookup.Param] {
+				problems = append(problems, problem)
+			}
+			for _, name := range append([]string{n.Lookup.Param}, n.Lookup.With...) {
+				asked[name] = true
+			}
+			answers.Put(n, found)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Lookups)) {
 		if found := c.Lookups[name]; found.given && !asked[name] {
@@ -139,6 +142,26 @@ func (c *Case) answers(m *invalidation.Map) (*invalidation.Answers, []string) {
 		}
 	}
 	return answers, problems
+}
+
+// finds returns the rows that a lookup finds, as the case says: one list for each of its names, whose values go together.
+func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
+	names := append([]string{l.Param}, l.With...)
+	count := len(c.Lookups[l.Param].texts)
+	for _, name := range names {
+		switch found := c.Lookups[name]; {
+		case !found.given:
+			return nil, fmt.Sprintf("the row does not give %s, and a lookup finds it: say what, with lookups: {%s: [7]}, or give it", name, strings.Join(names, ": [7], "))
+		case len(found.texts) != count:
+			return nil, fmt.Sprintf("the lookups of %s find %d values and those of %s %d (line %d): they go together, so give as many of each", l.Param, count, name, len(found.texts), found.line)
+		}
+	}
+	for i := range count {
+		for _, name := range names {
+			rows = append(rows, c.Lookups[name].texts[i])
+		}
+	}
+	return rows, ""
 }
 
 // reachedBy returns what reaches a key: the key itself, a set or a pattern of that name, or a pattern that matches it.

@@ -50,7 +50,8 @@ func IsStatementFault(err error) bool {
 		mysqlerr.Deadlock, mysqlerr.UserLimit, mysqlerr.ReadOnlyOption, mysqlerr.ReadOnlyMode, mysqlerr.NewAbort, mysqlerr.Idle,
 		mysqlerr.Interrupted, mysqlerr.SortAbort, mysqlerr.SlowMariaDB, mysqlerr.SlowMySQL:
 		var shape *LookupShapeError
-		return errors.As(err, &shape)
+		var null *LookupNullError
+		return errors.As(err, &shape) || errors.As(err, &null)
 	}
 	return true
 }

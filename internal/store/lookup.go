@@ -12,10 +12,10 @@ import (
 
 // Lookup runs a lookup of the map in a read-only session of a pool of its own, outside any claim: query has one `?`,
 // which becomes the list of by-values (tuples when they have several columns). Each row that comes back is the
-// by-values and the value, as text; rows whose value is NULL say nothing and are left out. It sees what is committed
-// now. The server ends it after LookupTimeout, with a SlowLookupError. An error of the server itself is a
-// *mysql.MySQLError.
-func (s *Store) Lookup(ctx context.Context, query string, by [][]string) ([][]string, error) {
+// by-values and so many values, as text; rows whose values are NULL say nothing and are left out, and where only some are, that
+// is a LookupNullError. It sees what is committed now. The server ends it after LookupTimeout, with a SlowLookupError. An error of
+// the server itself is a *mysql.MySQLError.
+func (s *Store) Lookup(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
 	if len(by) == 0 {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func (s *Store) Lookup(ctx context.Context, query string, by [][]string) ([][]st
 	}
 	limited, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout+lookupGrace)
 	defer cancel()
-	found, err := runLookup(limited, conn, fillLookup(query, width, len(by)), args, width+1)
+	found, err := runLookup(limited, conn, fillLookup(query, width, len(by)), args, width, values)
 	switch {
 	case err == nil:
 		return found, nil
@@ -61,20 +61,21 @@ func fillLookup(query string, width, count int) string {
 	return strings.Replace(query, "?", tuple+strings.Repeat(","+tuple, count-1), 1)
 }
 
-func runLookup(ctx context.Context, conn *sql.Conn, query string, args []any, width int) ([][]string, error) {
+func runLookup(ctx context.Context, conn *sql.Conn, query string, args []any, by, values int) ([][]string, error) {
 	rows, err := conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	return readLookup(rows, width)
+	return readLookup(rows, by, values)
 }
 
-func readLookup(rows *sql.Rows, width int) ([][]string, error) {
+func readLookup(rows *sql.Rows, by, values int) ([][]string, error) {
 	columns, err := rows.Columns()
 	if err != nil {
 		return nil, err
 	}
+	width := by + values
 	if len(columns) != width {
 		return nil, &LookupShapeError{Want: width, Columns: columns}
 	}
@@ -88,14 +89,22 @@ func readLookup(rows *sql.Rows, width int) ([][]string, error) {
 		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
-		if !cells[width-1].Valid {
-			continue
-		}
 		row := make([]string, width)
+		null, known := -1, false
 		for i, c := range cells {
 			row[i] = c.String
+			if i >= by && !c.Valid {
+				null = i
+			} else if i >= by {
+				known = true
+			}
 		}
-		out = append(out, row)
+		switch {
+		case null < 0:
+			out = append(out, row)
+		case known:
+			return nil, &LookupNullError{By: row[:by], Column: columns[null]}
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -127,4 +136,15 @@ type LookupShapeError struct {
 func (e *LookupShapeError) Error() string {
 	return fmt.Sprintf("selects %d columns (%s), wanted %d: what it looks up by, then the value",
 		len(e.Columns), strings.Join(e.Columns, ", "), e.Want)
+}
+
+// A LookupNullError says that of values that go together a lookup found only some.
+type LookupNullError struct {
+	By     []string
+	Column string
+}
+
+// Error implements error.
+func (e *LookupNullError) Error() string {
+	return fmt.Sprintf("for %q %s is NULL, and what goes along with it is not: select COALESCE(%[2]s, '') for it, or leave such rows out", e.By, e.Column)
 }

@@ -239,7 +239,7 @@ func TestSlowLookup(t *testing.T) {
 	session := func() (id string) {
 		t.Helper()
 		testenv.Eventually(t, "a quick lookup", func() bool { // on a busy machine even that may be slow
-			rows, err := s.Lookup(t.Context(), "SELECT 1, CONNECTION_ID() FROM DUAL WHERE 1 IN (?)", [][]string{{"1"}})
+			rows, err := s.Lookup(t.Context(), "SELECT 1, CONNECTION_ID() FROM DUAL WHERE 1 IN (?)", [][]string{{"1"}}, 1)
 			if err != nil {
 				return false
 			}
@@ -272,7 +272,7 @@ func TestSlowLookup(t *testing.T) {
 		var before string
 		testenv.Eventually(t, "the server ends what "+name, func() bool { // on a busy machine the client may be first, too
 			before = session()
-			_, err := s.Lookup(t.Context(), query, [][]string{{"1"}})
+			_, err := s.Lookup(t.Context(), query, [][]string{{"1"}}, 1)
 			var slow *store.SlowLookupError
 			if !errors.As(err, &slow) || store.IsStatementFault(err) {
 				t.Fatalf("%s: %v", name, err)
@@ -305,7 +305,7 @@ func TestLookupThatWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := openStore(t, env.DSN).Lookup(t.Context(), "SELECT 1, note(1) FROM DUAL WHERE 1 IN (?)", [][]string{{"1"}})
+	_, err := openStore(t, env.DSN).Lookup(t.Context(), "SELECT 1, note(1) FROM DUAL WHERE 1 IN (?)", [][]string{{"1"}}, 1)
 	if err == nil || !strings.Contains(err.Error(), "a lookup's session is read-only; let it only read: Error 1792") || !store.IsStatementFault(err) {
 		t.Error(err)
 	}

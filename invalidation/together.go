@@ -1,0 +1,71 @@
+package invalidation
+
+import "fmt"
+
+// findTogether finds the values of a slot and of those with which it goes together: lists of one length.
+func (x *expansion) findTogether(f *scope, n int) error {
+	lead := f.entity.slots[n].lead
+	if lead != n && f.slots[lead].state != unresolved {
+		return nil // they were found together
+	}
+	s, v := &f.entity.slots[lead], &f.slots[lead]
+	given, err := x.givenTogether(f, lead)
+	if err != nil {
+		return err
+	}
+	if s.lookup != nil && s.isAsked(lead, given) {
+		return x.lookUp(f, lead)
+	}
+	err = s.missing(v)
+	for _, n := range s.with {
+		f.slots[n].state = v.state
+	}
+	return err
+}
+
+// givenTogether takes what the row gives for a slot and those that go along with it, and reports whether it gives them: all or none, as
+// many of each. One value goes with all of the others.
+func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
+	s := &f.entity.slots[lead]
+	slots := append([]int{lead}, s.with...)
+	found, longest, most := 0, lead, 1
+	for _, n := range slots {
+		p, ok := x.row.Params.Get(f.entity.slots[n].name)
+		if !ok {
+			continue
+		}
+		found++
+		f.slots[n] = value{p.Values, present}
+		if len(p.Values) != 1 && most == 1 {
+			longest, most = n, len(p.Values)
+		}
+	}
+	for _, n := range slots {
+		v, name := &f.slots[n], f.entity.slots[n].name
+		switch {
+		case found == 0 || v.state == present && len(v.list) == most:
+		case v.state != present:
+			return false, &RowError{Reason: MissingParameter, Param: name, Err: fmt.Errorf("the row does not give it, but what goes along with it: %s", x.othersGiven(f, slots))}
+		case len(v.list) != 1:
+			return false, badParam(name, fmt.Errorf("it has %d values, and %s, with which they go together, has %d: give as many of each, or one that goes with all",
+				len(v.list), f.entity.slots[longest].name, most))
+		default:
+			one := v.list[0]
+			v.list = make([]string, most)
+			for i := range v.list {
+				v.list[i] = one
+			}
+		}
+	}
+	return found > 0, nil
+}
+
+// othersGiven names one of the slots that the row gives.
+func (x *expansion) othersGiven(f *scope, slots []int) string {
+	for _, n := range slots {
+		if f.slots[n].state == present {
+			return f.entity.slots[n].name
+		}
+	}
+	return ""
+}
