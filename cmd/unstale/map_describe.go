@@ -103,12 +103,14 @@ func (n *nameSource) told() string {
 		return fmt.Sprintf("each of %s and %d more", printable(strings.Join(n.Values[:mostShown], ", ")), len(n.Values)-mostShown)
 	case n.From == "each":
 		return "each of " + printable(strings.Join(n.Values, ", "))
+	case n.Always && n.Optional:
+		return "from the row, and looked up by " + n.lookup() + n.otherwise()
 	case n.Always:
 		return "from the row" + n.otherwise() + ", and looked up by " + n.lookup()
 	case n.From == "lookup":
 		return "from the row, or looked up by " + n.lookup()
 	case n.Optional, n.Default != nil:
-		return "from the row" + n.otherwise() + n.along()
+		return "from the row" + n.along() + n.otherwise()
 	}
 	return "from the row, which must give it" + n.along()
 }
