@@ -94,7 +94,7 @@ var modes = map[string]mode{
 	"expand":  {"rows per second through a compiled map, beside the concatenation of the key", expand},
 	"unlink":  {"keys per second through keyspace, beside a raw pipeline", unlink},
 	"idle":    {"queries and processor time of a worker without work, for a minute", idle},
-	"sets":    {"index sets per second, beside the shortest loop; and how long a pattern waits behind them", sets},
+	"sets":    {"index sets per second, beside the shortest loop, enumerated keys and a scan; and how long a pattern waits behind them", sets},
 	"sweep":   {"one scan of a million keys for many patterns, beside a bare SCAN of them", sweep},
 }
 

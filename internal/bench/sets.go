@@ -32,7 +32,7 @@ func sets(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	n := setsWaiting / cfg.Scale
-	var ours, floor, gentle []float64
+	var ours, floor, gentle, listed []float64
 	var waits setWaits
 	memory := 0.0
 	for run := range cfg.Runs {
@@ -55,10 +55,20 @@ func sets(ctx context.Context, cfg Config) (r *Report, err error) {
 			return nil, err
 		}
 		gentle = append(gentle, float64(n)/took)
+		if took, err = s.enumerated(ctx, n); err != nil {
+			return nil, err
+		}
+		listed = append(listed, float64(n)/took)
+	}
+	fmt.Fprintln(cfg.Progress, "a scan among other names")
+	scans, err := s.scans(ctx, cfg.Runs, sweepKeys/cfg.Scale)
+	if err != nil {
+		return nil, err
 	}
 	return &Report{Ours: median(ours), Floor: median(floor), Unit: "sets/s", Machine: s.machine(), Details: map[string]any{
 		"sets": n, "members": setMembers, "memory_mb": memory, "sets_per_s_at_the_default_budget": median(gentle),
 		"pattern_waits_ms": median(waits.pattern), "pattern_waits_batches_at_most": waits.batches, "batch_ms": median(waits.batch),
+		"enumerated_rows_per_s": median(listed), "scan_names": sweepKeys / cfg.Scale, "scan_seconds": median(scans), "sets_in_the_time_of_a_scan": median(ours) * median(scans),
 	}}, nil
 }
 
