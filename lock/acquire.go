@@ -47,10 +47,13 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		return nil, gaveUp(name, err, l.queues.told(q))
 	}
 	defer func() { <-q.front }()
-	c, queued := claim{name: name, token: newToken()}, false
+	c, queued, woken := claim{name: name, token: newToken()}, false, false
 	defer func() {
 		if queued {
 			l.launch(func() { l.drop(c) })
+		}
+		if woken && !l.launch(func() { l.service.passOn(c) }) {
+			l.service.passOn(c) // the locker is closed, and others wait all the same
 		}
 	}()
 	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
@@ -59,6 +62,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		}
 		held, answer, err := l.attempt(ctx, c, true)
 		queued = answer.queued
+		woken = woken && !answer.acquired // or else its release wakes the next one
 		var told *HeldError
 		switch {
 		case err == nil:
@@ -72,7 +76,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		}
 		l.queues.tell(q, told)
 		c.waited = true
-		if err := l.await(ctx, c, l.wait(answer, pause)); err != nil {
+		if woken, err = l.await(ctx, c, l.wait(answer, pause)); err != nil {
 			return nil, gaveUp(name, err, told)
 		}
 		if !queued {
@@ -100,32 +104,28 @@ func gaveUp(name string, why error, told *HeldError) error {
 	return fmt.Errorf("acquire: %w: %w", told, why)
 }
 
-// await returns after a release, or after wait.
-func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) error {
-	woken, done := l.service.released(c)
-	defer done()
+// await returns after a release, or after wait, and reports whether a release has woken this claim, also where it fails.
+func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) (woken bool, err error) {
+	again, done := l.service.released(c)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-woken:
+	case <-again:
 	case <-timer.C:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
 	case <-l.life.Done():
-		return ErrClosed
+		err = ErrClosed
 	}
-	return nil
+	return done(), err
 }
 
 // attempt asks the backend once, and mints. A *HeldError comes with what the backend has told.
 func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer, error) {
-	fail := func(err error) (*Held, answer, error) {
-		return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
-	}
 	c, began, told, err := l.ask(ctx, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
-		return fail(err)
+		return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
 	}
 	if !told.acquired {
 		return nil, told, fmt.Errorf("acquire: %w", &HeldError{Name: c.name, Holder: told.holder, Since: told.since, For: told.held})
@@ -135,7 +135,7 @@ func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer
 		err = l.mintFor(ctx, held)
 	}
 	if err != nil {
-		return fail(err)
+		return nil, told, fmt.Errorf("acquire lock %q: %w", c.name, err)
 	}
 	return held, told, nil
 }

@@ -30,8 +30,11 @@ type service interface {
 	// lapsed hears of a claim whose holder has given up, Margin later: it has not released the lock, and asks no more.
 	lapsed(c claim)
 	// released returns a channel that is closed when it is worth asking again, or nil if the caller has to rely on its own
-	// timing. One caller at a time for each name, which calls done when it waits no longer.
-	released(c claim) (woken <-chan struct{}, done func())
+	// timing. One caller at a time for each name, which calls done when it waits no longer. That reports whether a release has
+	// woken this claim rather than another one, which is then the claim's to ask, or to passOn.
+	released(c claim) (again <-chan struct{}, done func() (woken bool))
+	// passOn wakes another waiter in the place of a claim that was woken, and has not asked since.
+	passOn(c claim)
 	// close ends what the service has opened. Nothing else is called then, or returns an error.
 	close()
 }

@@ -56,3 +56,10 @@ func ServerOf(l *Locker) string {
 
 // Position is position.
 var Position = position
+
+// Closed reports whether Close has begun.
+func Closed(l *Locker) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}

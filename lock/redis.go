@@ -82,7 +82,11 @@ func (s *redisService) release(ctx context.Context, c claim) (bool, error) {
 // lapsed implements service: the lease has ended by itself.
 func (s *redisService) lapsed(claim) {}
 
-func (s *redisService) released(c claim) (<-chan struct{}, func()) { return s.wakes.listen(c.name) }
+func (s *redisService) released(c claim) (<-chan struct{}, func() bool) {
+	return s.wakes.listen(c.name)
+}
+
+func (s *redisService) passOn(c claim) { s.instance.passOn(c.name) }
 
 // close implements service: the client is the caller's.
 func (s *redisService) close() {}

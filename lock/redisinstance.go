@@ -141,6 +141,13 @@ func (i *instance) release(ctx context.Context, c claim, wake bool) (bool, error
 	return releaseScript.Run(ctx, i.client, []string{i.key(c.name), i.wakeKey(c.name)}, i.text(c), lasts).Bool()
 }
 
+// passOn is as that of a service.
+func (i *instance) passOn(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), i.config.Timeout)
+	defer cancel()
+	_ = i.wake(ctx, name) // others ask by themselves after a while
+}
+
 // wake wakes one waiter, or the next one that comes within TTL.
 func (i *instance) wake(ctx context.Context, name string) error {
 	_, err := i.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {

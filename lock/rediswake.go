@@ -25,32 +25,36 @@ type wakes struct {
 
 // A pop is one BLPOP. It outlives a waiter that gives up, for the next one.
 type pop struct {
-	woken chan struct{} // closed at its end
+	ended chan struct{} // closed at its end
 	heard bool          // somebody waits
+	woken bool          // by a release, while somebody waited: it is theirs to ask
 }
 
 // listen implements service.released.
-func (w *wakes) listen(name string) (<-chan struct{}, func()) {
+func (w *wakes) listen(name string) (<-chan struct{}, func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pops[name]
 	if p == nil {
 		if len(w.pops) >= w.most {
-			return nil, func() {}
+			return nil, notWoken
 		}
-		p = &pop{woken: make(chan struct{})}
+		p = &pop{ended: make(chan struct{})}
 		if !w.launch(func() { w.pop(name, p) }) {
-			return nil, func() {}
+			return nil, notWoken
 		}
 		w.pops[name] = p
 	}
 	p.heard = true
-	return p.woken, func() {
+	return p.ended, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		p.heard = false
+		return p.woken
 	}
 }
+
+func notWoken() bool { return false }
 
 // pop waits, and passes on a wake-up for which nobody waits here any more.
 func (w *wakes) pop(name string, p *pop) {
@@ -63,12 +67,10 @@ func (w *wakes) pop(name string, p *pop) {
 	}
 	w.mu.Lock()
 	delete(w.pops, name)
-	heard := p.heard
-	close(p.woken)
+	p.woken = err == nil && p.heard
+	close(p.ended)
 	w.mu.Unlock()
-	if err == nil && !heard {
-		again, cancel := context.WithTimeout(context.Background(), w.instance.config.Timeout)
-		defer cancel()
-		_ = w.instance.wake(again, name) // others ask by themselves after a while
+	if err == nil && !p.woken {
+		w.instance.passOn(name)
 	}
 }

@@ -184,9 +184,11 @@ func (s *redlockService) reply(n int, yes bool, told answer, err error) reply {
 }
 
 // released implements service. Waiters listen at one instance, so that one release wakes one of them.
-func (s *redlockService) released(c claim) (<-chan struct{}, func()) {
+func (s *redlockService) released(c claim) (<-chan struct{}, func() bool) {
 	return s.instances[s.order(c.name)[0]].wakes.listen(c.name)
 }
+
+func (s *redlockService) passOn(c claim) { s.wake(c.name) }
 
 // lapsed implements service: the leases have ended by themselves.
 func (s *redlockService) lapsed(claim) {}

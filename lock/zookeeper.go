@@ -207,17 +207,20 @@ func (s *zkService) lapsed(c claim) {
 }
 
 // released implements service: it watches the node before the claim's own.
-func (s *zkService) released(c claim) (<-chan struct{}, func()) {
+func (s *zkService) released(c claim) (<-chan struct{}, func() bool) {
 	s.mu.Lock()
 	p := s.places[c.token]
 	if p == nil {
 		s.mu.Unlock()
-		return nil, func() {}
+		return nil, notWoken
 	}
 	before := p.before
 	s.mu.Unlock()
-	return p.session.watch(before), func() {}
+	return p.session.watch(before), notWoken
 }
+
+// passOn implements service: the next one in the queue watches the claim's node, and hears of its end.
+func (s *zkService) passOn(claim) {}
 
 // close ends the session, and with it every node of it.
 func (s *zkService) close() {
