@@ -57,6 +57,8 @@ names, and compares settings, tables, map and clocks. With accounts for an audit
 servers themselves, and with --redis-url-state at the Redis of sessions, limits and locks:
 
 ` + indented(auditHelp) + `
+In Redis Cluster each of these, and the one for --keys, needs ` + doctor.ClusterRules + ` as well.
+
 With --keys it reviews the keys of the cache instead, by one scan that takes no more than a quarter of
 Redis' time: keys without a time to live, large values, names, the biggest and the most used families,
 what no entity of the map reaches, and caches that are used as a database. It goes by

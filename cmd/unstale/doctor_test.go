@@ -80,6 +80,23 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// The help and the page name what each account of Redis needs besides in Cluster, where the tests of package doctor use the same.
+func TestDoctorNamesRulesOfCluster(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, text := range map[string]struct {
+		text  string
+		times int
+	}{"the help": {call(t, nil, "doctor", "--help").out, 1}, "docs/doctor.md": {string(page), strings.Count(string(page), "\nACL SETUSER ")}} {
+		if n := strings.Count(text.text, doctor.ClusterRules); n != text.times {
+			t.Errorf("%s names %s %d times, wanted %d", place, doctor.ClusterRules, n, text.times)
+		}
+	}
+}
+
 // A worker that is frozen is told by doctor and by status, with its name, and so is one that uses another map.
 func TestDoctorOfFrozenWorker(t *testing.T) {
 	t.Parallel()

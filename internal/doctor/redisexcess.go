@@ -17,6 +17,9 @@ var WorkerCommands = []string{
 	"cluster|slots", "cluster|nodes", "wait", "spublish",
 }
 
+// ClusterRules are what each account of Redis needs besides in Redis Cluster, whose client asks where slots are.
+const ClusterRules = "+cluster|slots +cluster|nodes"
+
 // mostExcess is how many commands are told by name.
 const mostExcess = 20
 

@@ -21,14 +21,14 @@ import (
 // topologyArgs are options of a Redis that is well.
 var topologyArgs = []string{"--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru", "--slowlog-log-slower-than", "10000000"}
 
-const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:* +cluster|slots +cluster|nodes"
+const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:* " + doctor.ClusterRules
 
 // giveAccounts makes the accounts of a worker, an audit and a review at a node.
 func giveAccounts(t *testing.T, node *redis.Client) {
 	t.Helper()
 	for user, rules := range map[string]string{
-		worker: "reset " + workerRules(t) + " +cluster|slots +cluster|nodes", audit: auditRules,
-		"review": "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq +cluster|slots +cluster|nodes %R~*",
+		worker: "reset " + workerRules(t) + " " + doctor.ClusterRules, audit: auditRules,
+		"review": "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq %R~* " + doctor.ClusterRules,
 	} {
 		setUser(t, node, user+" "+rules)
 	}
@@ -126,7 +126,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for _, node := range c.Direct[:3] {
-		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub +cluster|slots +cluster|nodes")
+		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+doctor.ClusterRules)
 	}
 	exam.State = openKeys(t, url("unstale_state"))
 	for _, master := range c.Nodes[:3] {
