@@ -17,7 +17,8 @@ import (
 // that of the cache. A failover or a restart may lose locks, which Guard makes harmless.
 type Redis struct {
 	// Client is used at masters, and not closed. It needs ContextTimeoutEnabled, and should have eight connections or
-	// more: a quarter of them may wait for locks. A Ring is refused, since it gives a name to another server when one is away.
+	// more: a quarter of them may wait for locks. With DialerRetries of 1 errors tell why a connection fails; by default
+	// go-redis dials for longer than Timeout, and errors tell of its end. A Ring is refused, since it gives a name to another server when one is away.
 	Client redis.UniversalClient
 
 	// Prefix is put before every key: the lock "a" is PREFIX{a}, and PREFIX{a}:wake what its waiters listen to. It has no

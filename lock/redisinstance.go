@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/tlserr"
 )
 
 var (
@@ -70,7 +72,7 @@ func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, err
 		said, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name)},
 			i.text(c), i.config.TTL.Milliseconds(), notBefore, notAfter, tail, asks).Result()
 		if err != nil {
-			return answer{}, fmt.Errorf("ask Redis: %w", err)
+			return answer{}, fmt.Errorf("ask Redis: %w", tlserr.WithCure(err))
 		}
 		server, acquired := said.(int64)
 		parts, _ := said.([]any)

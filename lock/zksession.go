@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // errSession is wrapped by what ends a session.
@@ -80,7 +82,7 @@ func (s *zkSession) dial(network, address string, timeout time.Duration) (net.Co
 	defer s.mu.Unlock()
 	if err != nil {
 		if s.life.Err() == nil {
-			s.problem = err
+			s.problem = tlserr.WithCure(err)
 		}
 		return nil, err
 	}

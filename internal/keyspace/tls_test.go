@@ -1,20 +1,9 @@
 package keyspace_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
@@ -23,11 +12,8 @@ import (
 // TLS is on when the URL, TLS or TLSConfig says so, and then certificates are checked.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, key, authorities := certificate(t)
-	port := strconv.Itoa(testenv.BusPort(t))
-	testenv.OwnRedis(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
-	addr := net.JoinHostPort("127.0.0.1", port)
-	trust := &tls.Config{RootCAs: authorities}
+	certificate := testenv.NewCertificate(t)
+	addr, trust := certificate.OwnTLSRedis(t), &tls.Config{RootCAs: certificate.Authorities}
 	for _, c := range []struct {
 		what string
 		o    keyspace.Options
@@ -53,33 +39,4 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: %v hides its cause", c.what, err)
 		}
 	}
-}
-
-// certificate makes a self-signed certificate for 127.0.0.1.
-func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
-	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	must(err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	must(err)
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	must(os.WriteFile(certFile, certPEM, 0o600))
-	must(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return certFile, keyFile, pool
 }

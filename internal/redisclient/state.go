@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // By these a server tells that it is the cache's: workers leave beacons in its database, and listen for wake-ups there unless
@@ -78,7 +80,7 @@ func CheckState(ctx context.Context, client redis.UniversalClient) error {
 func StateFaults(ctx context.Context, node *redis.Client, channels ...string) []*StateFault {
 	address := Address(node)
 	unknown := func(err error) *StateFault {
-		return &StateFault{Address: address, Cure: "the account needs " + StateRights, Err: err}
+		return &StateFault{Address: address, Cure: cmp.Or(tlserr.Cure(err), "the account needs "+StateRights), Err: err}
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
