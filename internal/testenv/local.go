@@ -30,6 +30,20 @@ func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	return m
 }
 
+// OwnFlavor is that of the servers that OwnMySQL starts.
+func OwnFlavor(t testing.TB) servers.Kind {
+	t.Helper()
+	s, err := readSettings(os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := servers.FindDatabase(s.flavor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program.Kind
+}
+
 // OwnDatabase is an empty database on a server that no other test uses, so that its counters and global locks are this
 // test's. See [OwnMySQL].
 func OwnDatabase(t testing.TB, args ...string) *Database {
