@@ -50,7 +50,7 @@ func (l *Limiter) Take(ctx context.Context, subject string) (Decision, error) {
 }
 
 // TakeOnce is Take with an id of the attempt, of 1 to 64 bytes, such as that of the request: within a window the same id of a subject
-// counts once, also when it comes from another process, so whoever is limited must not choose it. Above a Max of 100 four ids are remembered, by 32 bits of each.
+// counts once, also when it comes from another process, so whoever is limited must not choose it. Above a Max of 100 four ids are remembered, by 24 bits of each.
 func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, error) {
 	if err := checkSubject(subject); err != nil {
 		return Decision{}, err
@@ -119,8 +119,8 @@ func checkSubject(subject string) error {
 	return nil
 }
 
-// digits are eight hex digits of an id, as alike for all as a hash is.
+// digits are six hex digits of an id, as alike for all as a hash is.
 func digits(id string) string {
 	sum := sha1.Sum([]byte(id))
-	return hex.EncodeToString(sum[:4])
+	return hex.EncodeToString(sum[:3])
 }
