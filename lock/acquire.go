@@ -122,7 +122,7 @@ func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) (woken 
 
 // attempt asks the backend once, and mints. A *HeldError comes with what the backend has told.
 func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer, error) {
-	c, began, told, err := l.ask(ctx, c, wait)
+	c, told, err := l.ask(ctx, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
 		return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
@@ -130,7 +130,7 @@ func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer
 	if !told.acquired {
 		return nil, told, fmt.Errorf("acquire: %w", &HeldError{Name: c.name, Holder: told.holder, Since: told.since, For: told.held})
 	}
-	held, err := l.hold(ctx, c, began)
+	held, err := l.hold(ctx, c)
 	if err == nil && l.mint != nil {
 		err = l.mintFor(ctx, held)
 	}
@@ -140,23 +140,22 @@ func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer
 	return held, told, nil
 }
 
-// ask makes one claim, and another one as long as contenders hinder each other, for Timeout at most. The last one is returned, and
-// counted from began.
-func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, began time.Duration, told answer, err error) {
-	first := now()
-	began = first
+// ask makes one claim, and another one as long as contenders hinder each other, for Timeout at most. The last one is returned.
+func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, told answer, err error) {
+	c.asked = now()
+	first := c.asked
 	for spread := time.Duration(1); ; spread *= 2 {
 		limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
 		told, err = l.service.acquire(limited, c, wait)
 		cancel()
 		if err != nil || !told.split {
-			return c, began, told, err
+			return c, told, err
 		}
-		pause := rand.N(1 + spread*(now()-began)) // in terms of what a round trip takes here
+		pause := rand.N(1 + spread*(now()-c.asked)) // in terms of what a round trip takes here
 		if now()+pause-first > l.config.Timeout || sleep.For(ctx, pause) != nil {
-			return c, began, told, err
+			return c, told, err
 		}
-		c.token, began = newToken(), now()
+		c.token, c.asked = newToken(), now()
 	}
 }
 

@@ -43,7 +43,8 @@ type service interface {
 type claim struct {
 	name   string
 	token  token
-	waited bool // was told that somebody has the lock
+	asked  time.Duration // when it was made, by now(): its lease is counted from then
+	waited bool          // was told that somebody has the lock
 }
 
 // A token is 128 random bits, new for each claim. Tokens have no order: only equality counts.

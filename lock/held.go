@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 )
 
 // Held is a lock that its Locker extends until Release, or until it is lost. Safe for concurrent use.
@@ -24,10 +23,10 @@ type Held struct {
 	use      use
 }
 
-// hold begins to keep a lock that was asked for at began.
-func (l *Locker) hold(ctx context.Context, c claim, began time.Duration) (*Held, error) {
+// hold begins to keep a lock.
+func (l *Locker) hold(ctx context.Context, c claim) (*Held, error) {
 	h := &Held{locker: l, claim: c, over: make(chan struct{})}
-	h.lease.until.Store(int64(began + l.config.TTL - l.config.Margin))
+	h.lease.until.Store(int64(c.asked + l.config.TTL - l.config.Margin))
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	if !l.add(h) {
 		l.drop(c)

@@ -33,6 +33,8 @@ type instance struct {
 	prefix string
 	mark   string // follows a token there
 	config Config
+	ttl    any    // in ms, as scripts take it
+	tails  [2]any // of the value of a lock, the second one of a lock for which somebody waits
 	clocks clocks
 	wakes  wakes
 }
@@ -42,13 +44,16 @@ func newInstance(client redis.UniversalClient, prefix, mark string, pool int, co
 	if prefix == "" {
 		prefix = "lock:"
 	}
-	i := &instance{client: client, prefix: prefix, mark: mark, config: config}
+	i := &instance{client: client, prefix: prefix, mark: mark, config: config, ttl: config.TTL.Milliseconds()}
+	i.tails = [2]any{" " + config.Holder, waits + " " + config.Holder}
 	i.wakes = wakes{instance: i, most: pool / 4, launch: launch, pops: map[string]*pop{}}
 	return i
 }
 
+const wakeSuffix = ":wake"
+
 func (i *instance) key(name string) string     { return i.prefix + "{" + name + "}" }
-func (i *instance) wakeKey(name string) string { return i.key(name) + ":wake" }
+func (i *instance) wakeKey(name string) string { return i.prefix + "{" + name + "}" + wakeSuffix }
 
 // text is how a value begins that is the claim's.
 func (i *instance) text(c claim) string { return c.token.String() + i.mark + " " }
@@ -59,18 +64,19 @@ const waits = "w"
 // acquire is as that of a service. It asks at most three times: a server whose clock is not known, or has been set, tells it.
 func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
 	node := i.node(ctx, c.name)
-	tail, asks := " "+i.config.Holder, 0
+	tail, asks := i.tails[0], 0
 	if c.waited { // others may wait beside it
-		tail = waits + tail
+		tail = i.tails[1]
 	}
 	if wait {
 		asks = 1
 	}
+	sent := c.asked
 	for range 3 {
-		sent := now()
+		began := time.Now() // Go's clock is cheaper than now
 		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
 		said, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name)},
-			i.text(c), i.config.TTL.Milliseconds(), notBefore, notAfter, tail, asks).Result()
+			i.text(c), i.ttl, notBefore, notAfter, tail, asks).Result()
 		if err != nil {
 			return answer{}, fmt.Errorf("ask Redis: %w", tlserr.WithCure(err))
 		}
@@ -81,7 +87,7 @@ func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, err
 		} else if !acquired {
 			return answer{}, fmt.Errorf("ask Redis: it answers %v", said)
 		}
-		i.clocks.learn(node, server, sent, now())
+		i.clocks.learn(node, server, sent, sent+time.Since(began))
 		switch {
 		case acquired:
 			return answer{acquired: true}, nil
@@ -90,6 +96,7 @@ func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, err
 			left, _ := parts[3].(int64)
 			return taken(value, server, left), nil
 		}
+		sent = now()
 	}
 	return answer{}, errors.New("ask Redis: its clock was set, again and again, or its answers take longer than Timeout")
 }
@@ -131,16 +138,18 @@ func taken(value string, server, left int64) answer {
 }
 
 func (i *instance) extend(ctx context.Context, c claim) (bool, error) {
-	return extendScript.Run(ctx, i.client, []string{i.key(c.name)}, i.text(c), i.config.TTL.Milliseconds()).Bool()
+	return extendScript.Run(ctx, i.client, []string{i.key(c.name)}, i.text(c), i.ttl).Bool()
 }
 
 // release is as that of a service, and wakes a waiter if told to, and if there is one.
 func (i *instance) release(ctx context.Context, c claim, wake bool) (bool, error) {
-	lasts := int64(0)
+	lasts := any(0)
 	if wake {
-		lasts = i.config.TTL.Milliseconds()
+		lasts = i.ttl
 	}
-	return releaseScript.Run(ctx, i.client, []string{i.key(c.name), i.wakeKey(c.name)}, i.text(c), lasts).Bool()
+	wakeKey := i.wakeKey(c.name)
+	key := strings.TrimSuffix(wakeKey, wakeSuffix)
+	return releaseScript.Run(ctx, i.client, []string{key, wakeKey}, i.text(c), lasts).Bool()
 }
 
 // passOn is as that of a service.
