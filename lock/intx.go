@@ -82,6 +82,9 @@ func (all locks) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) 
 		return false, fmt.Errorf("guard %s: %w", all, err)
 	}
 	err = all.guarded(ctx, s, fn)
+	if s.open.Load() {
+		return false, err // setting autocommit would commit it
+	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), all[0].locker.config.TTL) // a server that says nothing more
 	defer cancel()
 	return s.exec(limited, leaveSQL) == nil, err

@@ -24,6 +24,7 @@ type session struct {
 	back       chan struct{} // closed when the pool has given it back, and nobody uses conn any more
 	commits    atomic.Bool   // now Commit is this package's
 	committing atomic.Bool   // COMMIT is sent
+	open       atomic.Bool   // the transaction may be: it was neither committed nor rolled back
 
 	mu     sync.Mutex
 	failed error // the first
@@ -124,6 +125,7 @@ func (s *session) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if err != nil {
 		return nil, s.note(err)
 	}
+	s.open.Store(true)
 	return &transaction{tx, s}, nil
 }
 
@@ -185,15 +187,21 @@ type transaction struct {
 // Commit implements driver.Tx.
 func (t *transaction) Commit() error {
 	if !t.session.commits.Load() {
-		_ = t.Tx.Rollback() // for fn it is over
+		_ = t.ended(t.Tx.Rollback()) // for fn it is over
 		return asBroken(t.session.note(errors.New("Commit was called: InTx commits when its function returns nil")))
 	}
 	t.session.committing.Store(true)
-	return t.Tx.Commit()
+	return t.ended(t.Tx.Commit())
 }
 
 // Rollback implements driver.Tx.
 func (t *transaction) Rollback() error {
 	_ = t.session.note(errors.New("Rollback was called, or its context has ended"))
-	return t.Tx.Rollback()
+	return t.ended(t.Tx.Rollback())
+}
+
+// ended notes whether the transaction is over.
+func (t *transaction) ended(err error) error {
+	t.session.open.Store(err != nil)
+	return err
 }
