@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // A Pool gives connections: *sql.DB and *sqlx.DB do. It must lead to the database that Config.MySQL names.
@@ -27,8 +29,8 @@ type Pool interface {
 // may leave the connection idle for no longer than TTL, rounded up to seconds: after that the server ends it, since a holder
 // that is frozen would keep others out. The session's settings are as before afterwards, or the connection is not pooled.
 //
-// The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrBroken or ErrCommit. It takes seven round trips
-// beside what fn does.
+// The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrBroken or ErrCommit, and why ctx has ended, if it has. It takes
+// seven round trips beside what fn does.
 func (h *Held) InTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	return locks{h}.inTx(ctx, db, fn)
 }
@@ -38,6 +40,7 @@ func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) e
 	if err := all.ready(); err != nil {
 		return err
 	}
+	callers := ctx
 	ctx, cancel := all.during(ctx)
 	defer cancel(nil)
 	conn, err := db.Conn(ctx)
@@ -58,6 +61,9 @@ func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) e
 	}
 	if lost := all.lost(); err != nil && lost != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("guard: %w: %w", lost, err) // err says that a context ended, and not why
+	}
+	if why := context.Cause(callers); err != nil && why != nil && !errors.Is(err, why) {
+		return fmt.Errorf("guard %s: %w: %w", all, why, err) // err may say that the connection is bad
 	}
 	return err
 }
@@ -123,6 +129,9 @@ func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) er
 		return all.broken(err)
 	}
 	if _, err := tx.ExecContext(own, "RELEASE SAVEPOINT "+savepoint); err != nil {
+		if mysqlerr.Number(err) == 0 {
+			return all.broken(fmt.Errorf("rows were not closed, or the connection is lost: %w", err))
+		}
 		return all.broken(fmt.Errorf("its savepoint is gone, so it was rolled back or committed before its end: %w", err))
 	}
 	if err := all.check(); err != nil {
