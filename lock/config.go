@@ -17,7 +17,7 @@ type Config struct {
 
 	// MySQL is where tokens are minted, in the table cache_outbox_locks of the database that it names, which 'unstale
 	// migrate up' makes: the database that sections change. It must be the one server that takes writes. The Locker opens
-	// sessions of its own, eight at most. Nil: nothing is minted, and Guard and InTx refuse.
+	// sessions of its own, eight at most, and eight more to wait where the section before is still in its transaction. Nil: nothing is minted, and Guard and InTx refuse.
 	MySQL *mysql.Config
 
 	// TTL is how long the lock outlives a holder that has vanished; with ZooKeeper 1.5 times as long. It is extended each TTL/3

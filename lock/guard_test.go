@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -230,6 +232,36 @@ func TestMintWaits(t *testing.T) {
 	if n := w.counter("a"); n != 1 {
 		t.Errorf("the counter is %d", n)
 	}
+}
+
+// Many mints that wait for frozen sections leave sessions for the others.
+func TestMintsWaitAside(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t)
+	db := w.quick("600")
+	first, next := w.locker(lock.Config{}), w.locker(lock.Config{})
+	waiting, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	var group sync.WaitGroup
+	defer group.Wait()
+	for i := range 9 { // more than there are sessions at first
+		name := fmt.Sprint("frozen", i)
+		tx := w.begin(db, nil)
+		must(t, lock.Guard(t.Context(), tx, w.acquire(first, name)))
+		defer func() { _ = tx.Rollback() }()
+		must(t, w.redis.Del(t.Context(), "lock:{"+name+"}").Err())
+		group.Go(func() {
+			_, err := next.Acquire(waiting, name)
+			wantError(t, "giving up", err, context.Canceled)
+		})
+	}
+	testenv.Eventually(t, "eight mints to wait", func() (enough bool) {
+		must(t, w.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) >= 8 FROM information_schema.processlist WHERE db = ? AND info LIKE 'INSERT INTO cache_outbox_locks%'",
+			w.env.Name).Scan(&enough))
+		return enough
+	})
+	w.acquire(next, "free")
+	giveUp()
 }
 
 // Why InTx begins its transaction itself: a snapshot from before the acquisition loses an update, with a good token.

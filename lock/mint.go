@@ -19,6 +19,7 @@ const (
 	mintSessions = 8
 	mintGrace    = 2 * time.Second // beyond MintWait, for the way there and back
 	mintTries    = 3               // after a deadlock
+	mintQuick    = time.Second     // the least that MySQL can wait
 	mintIdle     = 60 * time.Second
 )
 
@@ -31,24 +32,35 @@ ON DUPLICATE KEY UPDATE token = UNHEX(?), minted_at = UTC_TIMESTAMP(6)`
 // Contract: no lock; the server's variables, of which it may have neither.
 const writersSQL = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')"
 
-// A mint writes tokens to MySQL, in sessions that wait for a row no longer than MintWait and commit each statement.
+// A mint writes tokens to MySQL, in sessions that commit each statement and wait for a row no longer than MintWait: at first for
+// mintQuick and then in other sessions, so that holders who are frozen in their transactions keep up none but who wait for them.
 type mint struct {
-	db   *sql.DB
-	wait time.Duration
-	took *durations
+	db      *sql.DB
+	patient *sql.DB // nil if MintWait is no longer than mintQuick
+	wait    time.Duration
+	took    *durations
 
 	mu      sync.Mutex
 	checked bool // the server is the only one that takes writes, as far as it tells
 }
 
-func newMint(config Config, took *durations) (*mint, error) {
+func newMint(config Config, took *durations) (m *mint, err error) {
+	m = &mint{wait: config.MintWait, took: took}
+	if m.db, err = openMint(config, mintQuick); err == nil && config.MintWait > mintQuick {
+		m.patient, err = openMint(config, config.MintWait-mintQuick)
+	}
+	return m, err
+}
+
+// openMint makes a pool of sessions that wait for a row for so long. It sends nothing.
+func openMint(config Config, wait time.Duration) (*sql.DB, error) {
 	dsn := config.MySQL.Clone()
 	if dsn.Params == nil {
 		dsn.Params = map[string]string{}
 	}
-	wait := fmt.Sprint(wholeSeconds(config.MintWait))
+	seconds := fmt.Sprint(wholeSeconds(wait))
 	for name, value := range map[string]string{
-		"innodb_lock_wait_timeout": wait, "lock_wait_timeout": wait, "autocommit": "1", "completion_type": "0",
+		"innodb_lock_wait_timeout": seconds, "lock_wait_timeout": seconds, "autocommit": "1", "completion_type": "0",
 		"wait_timeout": fmt.Sprint(wholeSeconds(mintIdle)),
 	} {
 		dsn.Params[name] = value
@@ -64,14 +76,19 @@ func newMint(config Config, took *durations) (*mint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("MySQL: %w", err)
 	}
-	m := &mint{db: sql.OpenDB(connector), wait: config.MintWait, took: took}
-	m.db.SetMaxOpenConns(mintSessions)
-	m.db.SetMaxIdleConns(mintSessions)
-	m.db.SetConnMaxIdleTime(mintIdle / 2)
-	return m, nil
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(mintSessions)
+	db.SetMaxIdleConns(mintSessions)
+	db.SetConnMaxIdleTime(mintIdle / 2)
+	return db, nil
 }
 
-func (m *mint) close() error { return m.db.Close() }
+func (m *mint) close() error {
+	if m.patient == nil {
+		return m.db.Close()
+	}
+	return errors.Join(m.db.Close(), m.patient.Close())
+}
 
 // write makes the token of a claim the one that guards its name. It returns when the server has answered, or no longer can:
 // a caller that gives up must not leave a statement behind that writes the token later.
@@ -80,20 +97,24 @@ func (m *mint) write(c claim) error {
 	ctx, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
 	defer cancel()
 	err := m.check(ctx)
+	db, held := m.db, false
 	for try := 1; err == nil; try++ {
 		text := c.token.String()
-		_, err = m.db.ExecContext(ctx, mintSQL, hex.EncodeToString([]byte(c.name)), text, text)
+		_, err = db.ExecContext(ctx, mintSQL, hex.EncodeToString([]byte(c.name)), text, text)
 		if err == nil {
 			return nil
 		}
-		if try < mintTries && mysqlerr.Number(err) == mysqlerr.Deadlock {
+		switch n := mysqlerr.Number(err); {
+		case n == mysqlerr.Deadlock && try < mintTries:
 			err = nil
+		case n == mysqlerr.LockTimeout && !held && m.patient != nil:
+			db, held, err = m.patient, true, nil
 		}
 	}
 	switch n := mysqlerr.Number(err); {
 	case errors.Is(err, driver.ErrBadConn):
 		return fmt.Errorf("mint: the server is gone, or takes no writes: %w", err)
-	case n == mysqlerr.LockTimeout:
+	case n == mysqlerr.LockTimeout, held && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("mint: %w, of an earlier holder that is slow or frozen; the server ends it after that session's wait_timeout: %w", ErrGuardOpen, err)
 	case n == mysqlerr.NoTable:
 		return fmt.Errorf("mint: %w; run 'unstale migrate up'", err)
