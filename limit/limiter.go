@@ -11,8 +11,8 @@ import (
 )
 
 // A Limiter counts attempts. Safe for concurrent use, in as many processes as there are: those with the same Prefix must have
-// the same Max and Window. Changing these keeps the attempts that are counted, but where Max passes 100 in either direction,
-// which begins anew.
+// the same Max and Window. Changing these keeps the attempts that are counted, at least for as long as the Window before would
+// have; where Max passes 100 in either direction it begins anew.
 type Limiter struct {
 	config                   Config
 	allowed, refused, unsure atomic.Uint64
