@@ -19,7 +19,8 @@ if value then
   began, count, before = struct.unpack('>dI4I4', value)
   ids = string.sub(value, 17)
 end
-if began > now then -- the clock was set back
+local changed = began > now
+if changed then -- the clock was set back
   began = now
 elseif now - began >= 2 * window then
   began, count, before = now, 0, 0
@@ -35,9 +36,11 @@ end
 if known then -- sent again
   allowed = 1
 elseif counted() + 1 <= most then
-  allowed = 1
-  count = count + 1
-  value = struct.pack('>dI4I4', began, count, before) .. string.sub(id .. ids, 1, 12)
+  allowed, changed = 1, true
+  count, ids = count + 1, string.sub(id .. ids, 1, 12)
+end
+if changed then
+  value = struct.pack('>dI4I4', began, count, before) .. ids
   redis.call('SET', subject, value, 'PX', math.ceil((began + 2 * window - now) / 1000))
 end
 local wait = 0
