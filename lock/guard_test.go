@@ -234,6 +234,31 @@ func TestMintWaits(t *testing.T) {
 	}
 }
 
+// A statement that was prepared on the pool is refused, and one that was prepared on the transaction is not.
+func TestPreparedStatements(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	const query = "UPDATE counters SET n = n + ? WHERE name = 'a'"
+	elsewhere, err := w.env.DB.PrepareContext(t.Context(), query)
+	must(t, err)
+	defer elsewhere.Close()
+	held := w.acquire(w.locker(lock.Config{}), "a")
+	must(t, held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+		if _, err := tx.StmtContext(t.Context(), elsewhere).ExecContext(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "from different database") {
+			t.Errorf("prepared on the pool: %v", err)
+		}
+		here, err := tx.PrepareContext(t.Context(), query)
+		if err != nil {
+			return err
+		}
+		_, err = here.ExecContext(t.Context(), 2)
+		return err
+	}))
+	if n := w.counter("a"); n != 2 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
 // Many mints that wait for frozen sections leave sessions for the others.
 func TestMintsWaitAside(t *testing.T) {
 	t.Parallel()

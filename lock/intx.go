@@ -24,6 +24,7 @@ type Pool interface {
 //     whatever fn returns: after a deadlock (1213) the transaction is gone, and the next statement would commit by itself;
 //   - Commit is refused, and so are COMMIT, ROLLBACK but for one to a savepoint, DDL, SET autocommit, PREPARE and several
 //     statements in one text. What a procedure commits is found out at the end, when it has happened.
+//   - Stmt refuses statements that were prepared on db: prepare them on the transaction.
 //
 // A deadlock is not tried again: while the lock is held, call InTx again. The transaction ends with ctx, and with the lease. fn
 // may leave the connection idle for no longer than TTL, rounded up to seconds: after that the server ends it, since a holder
