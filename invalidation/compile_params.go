@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -91,7 +92,7 @@ func (c *compiler) isTrue(s scalar, name string) bool {
 	return s.text == "true"
 }
 
-// fallback reads the values that stand for what a row does not give.
+// fallback reads the values that stand for what a row does not give. One that is the name of a var, in braces, are those of the var.
 func (c *compiler) fallback(part paramPart) []string {
 	if !part.hasDefault {
 		return nil
@@ -104,9 +105,30 @@ func (c *compiler) fallback(part paramPart) []string {
 		if slices.Contains(all[:min(len(all), maxListed)], s.text) {
 			c.add(s.at, s.text, "the same value twice in default", "remove one of the two")
 		}
-		all = append(all, s.text)
+		if segments, errs := parseTemplate(s.text); len(errs) == 0 && len(segments) == 1 && segments[0].name != "" {
+			all = append(all, c.valuesOf(s, segments[0].name)...)
+		} else {
+			all = append(all, s.text)
+		}
 	}
 	return all
+}
+
+// valuesOf returns the values of a var that a default names.
+func (c *compiler) valuesOf(s scalar, name string) []string {
+	v := c.vars[name]
+	if v == nil {
+		near := c.nearest(name, slices.Sorted(maps.Keys(c.vars)))
+		if v := c.vars[near]; v != nil {
+			v.used = true
+		}
+		c.add(s.at, s.text, "a default can be that of a var, and there is no var "+name, orElse(near, "declare it under vars"))
+		return nil
+	}
+	if v.used = true; v.list != nil {
+		return v.list
+	}
+	return []string{v.value}
 }
 
 // lookup reads the lookup of a param, which finds values for others too.
@@ -127,7 +149,11 @@ func (c *compiler) lookup(part paramPart, with []string) *Lookup {
 	case !part.lookup.hasSQL:
 		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
 	case sql.given && c.plainText(sql):
-		for _, fault := range sqlFaults(sql.text, len(l.By), 1+len(with)) {
+		by := len(l.By)
+		if part.unclearWith {
+			by = 0 // nobody knows how many columns there are to be
+		}
+		for _, fault := range sqlFaults(sql.text, by, 1+len(with)) {
 			c.add(sql.at, fault.text, fault.problem, fault.cure)
 		}
 	}

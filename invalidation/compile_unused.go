@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,12 @@ func (c *compiler) checkUnused() {
 	for name, p := range c.shared {
 		if !p.used {
 			c.add(p.at, name, "no entity names this param", "add "+name+" to the params of an entity, or remove it")
+			continue
+		}
+		for _, other := range p.part.with {
+			if slices.Contains(p.with, other.text) && !slices.ContainsFunc(c.order, func(e *entityCompiler) bool { return e.params[other.text] != nil }) {
+				c.add(other.at, other.text, "no entity names this param", "add "+other.text+" to the params of an entity, or remove it")
+			}
 		}
 	}
 }

@@ -38,8 +38,8 @@ type paramPart struct {
 	fallback []scalar // the values of default
 	with     []scalar
 	lookup   *lookupPart
-	// hasDefault is set where the field is there, though perhaps unreadable or an empty list.
-	hasDefault bool
+	// hasDefault is set where the field is there, though perhaps unreadable or an empty list, and unclearWith where with cannot be read.
+	hasDefault, unclearWith bool
 }
 
 type lookupPart struct {
@@ -170,17 +170,24 @@ func (d *decoder) params(n *yaml.Node) []paramPart {
 			field{"lookup", func(n *yaml.Node) { p.lookup = d.lookup(n) }},
 			field{"optional", func(n *yaml.Node) { p.optional = d.text(n, "optional") }},
 			field{"default", func(n *yaml.Node) { p.fallback, p.hasDefault = d.values(n, "default"), true }},
-			field{"with", func(n *yaml.Node) { p.with = d.filledList(n, "with", "[currency]") }},
+			field{"with", func(n *yaml.Node) {
+				p.with = d.filledList(n, "with", "[currency]")
+				p.unclearWith = n.Kind != yaml.SequenceNode || len(p.with) < len(n.Content)
+			}},
 		)
 		all = append(all, p)
 	}
 	return all
 }
 
-// values reads one scalar or a list of them.
+// values reads one scalar or a list of them. A null, which in a row means that it gives nothing, is none of them.
 func (d *decoder) values(n *yaml.Node, name string) []scalar {
 	if n.Kind == yaml.SequenceNode {
 		return d.list(n, name, "[en, de]")
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		d.add(d.at(n), n.Value, name+" is null", "remove it, or put the text in double quotes")
+		return nil
 	}
 	if s := d.text(n, name); s.given {
 		return []scalar{s}

@@ -74,7 +74,7 @@ func (x *expansion) answer(f *scope, n int) (all []string, waits bool, err error
 			waits = true
 			return x.asks.add(n)
 		case !ok:
-			return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
+			return s.notAnswered()
 		case first:
 			all, first = found[:len(found):len(found)], false
 		case len(all)+len(found) > x.limits.KeysPerRow*s.lookup.Values():
@@ -88,6 +88,14 @@ func (x *expansion) answer(f *scope, n int) (all []string, waits bool, err error
 		return nil, true, nil
 	}
 	return all, waits, err
+}
+
+// notAnswered says that the lookup of a slot was not run.
+func (s *slot) notAnswered() error {
+	if s.lookup.Always {
+		return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotAdded}
+	}
+	return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
 }
 
 // questions calls ask with every question that the lookup of a slot poses in a scope: one for each combination of the

@@ -38,6 +38,7 @@ type expansion struct {
 var (
 	errNotGiven    = errors.New("the row does not give it")
 	errNotLookedUp = errors.New("the row does not give it, and its lookup was not run")
+	errNotAdded    = errors.New("its lookup is asked always, and was not run")
 	errEmptyID     = errors.New("an id cannot be empty")
 	errPending     = errors.New("known when the lookups before it are answered") // only where questions are collected
 )

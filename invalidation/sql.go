@@ -8,6 +8,8 @@ import (
 
 const cureSQL = `write one SELECT such as "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)"`
 
+const cureSQLWith = `write one SELECT such as "SELECT shop_id, country, currency FROM shop_countries WHERE shop_id IN (?)"`
+
 // sqlFaults returns what is wrong with the statement of a lookup that is asked by so many names and finds values of so many.
 func sqlFaults(sql string, by, values int) (all []templateError) {
 	fail := func(problem, cure string) { all = append(all, templateError{sql, problem, cure}) }
@@ -43,7 +45,7 @@ func sqlFaults(sql string, by, values int) (all []templateError) {
 	case columns == 0:
 		fail("a lookup must name its columns", "instead of * write the columns of by, in its order, and then the value")
 	case by > 0 && columns != by+values && values > 1:
-		fail("a lookup must select the columns of by, in its order, then the value, and then those of with, in its order", cureSQL)
+		fail("a lookup must select the columns of by, in its order, then the value, and then those of with, in its order", cureSQLWith)
 	case by > 0 && columns != by+values:
 		fail("a lookup must select the columns of by, in its order, and then the value", cureSQL)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/sqltext"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -18,6 +19,7 @@ func (c *compiler) warn(m *Map, advice *report) {
 			continue // each entity has one of its own
 		}
 		warnLookup(w, users, advice)
+		warnQuestionMark(w, advice)
 		c.warnCaptures(m, w.text, users, advice)
 		warnKinds(w, direct[w.lookup], kind, advice)
 	}
@@ -31,8 +33,23 @@ func (c *compiler) warn(m *Map, advice *report) {
 
 // warnLookup says what a lookup cannot know.
 func warnLookup(w writtenLookup, users []string, advice *report) {
+	give := "the old values as well as the new ones"
+	switch by := w.lookup.By; {
+	case !slices.Contains(by, idName) && !slices.Contains(by, w.text): // it follows another one, or what the row gives
+		give = strings.Join(by, " and ") + ", " + give
+	case w.lookup.Always:
+		give = "the old values"
+	}
 	advice.add(w.at, w.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
-		"on moves and deletes let the row give the old values as well as the new ones")
+		"on moves and deletes let the row give "+give)
+}
+
+// warnQuestionMark says of a statement that it is one of SQL for a single question only.
+func warnQuestionMark(w writtenLookup, advice *report) {
+	tokens := sqltext.Tokens(w.lookup.SQL)
+	if i := slices.Index(tokens, "?"); i < 1 || i+1 == len(tokens) || tokens[i-1] != "(" || tokens[i+1] != ")" {
+		advice.add(w.at, w.text, "the ? of its lookup is not in parentheses, and stands for a list: what several rows of a batch ask becomes ?,?", "write IN (?)")
+	}
 }
 
 // warnCaptures says of which entities no capture gives a param that is looked up.

@@ -130,7 +130,11 @@ func delays(repeat []time.Duration, hold time.Duration) (list []string, held str
 // expand runs lookups only where a server is given.
 func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (invalidation.Plan, error) {
 	if e.mysql.dsn == "" {
-		return m.Expand(row, nil)
+		plan, err := m.Expand(row, nil)
+		if needs, _ := m.Needs(row, nil); err != nil && len(needs) > 0 {
+			err = fmt.Errorf("%w; with --mysql-dsn it is run", err)
+		}
+		return plan, err
 	}
 	store, err := e.mysql.open("explain")
 	if err != nil {

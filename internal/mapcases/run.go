@@ -151,7 +151,11 @@ func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
 	for _, name := range names {
 		switch found := c.Lookups[name]; {
 		case !found.given:
-			return nil, fmt.Sprintf("the row does not give %s, and a lookup finds it: say what, with lookups: {%s: [7]}, or give it", name, strings.Join(names, ": [7], "))
+			say := fmt.Sprintf("say what, with lookups: {%s: [7]}", strings.Join(names, ": [7], "))
+			if l.Always {
+				return nil, fmt.Sprintf("a lookup finds %s, beside what the row gives: %s", name, say)
+			}
+			return nil, fmt.Sprintf("the row does not give %s, and a lookup finds it: %s, or give it", name, say)
 		case len(found.texts) != count:
 			return nil, fmt.Sprintf("the lookups of %s find %d values and those of %s %d (line %d): they go together, so give as many of each", l.Param, count, name, len(found.texts), found.line)
 		}
