@@ -19,11 +19,13 @@ type compiler struct {
 	each     map[string]*declaredName // of all entities
 	shared   map[string]*sharedParam
 	leads    map[string]string // of names whose values go along with those of another one: that one
+	columns  map[string]int    // of such names: which value of a lookup's row is theirs
 	lookups  []writtenLookup
-	circles  map[*Lookup]bool // those of which it was reported that they ask each other
+	circles  map[*Lookup]bool // those of which it was reported that they ask each other, or too many others
 	entities map[string]*entityCompiler
 	order    []*entityCompiler
 	names    []string                              // of entities, sorted
+	visited  []*entityCompiler                     // in the order in which the search for cycles ends: none behind what expands as it
 	from     map[*entityCompiler][]*entityCompiler // what expands as an entity; see comingTo
 }
 

@@ -47,6 +47,7 @@ func (e *entityCompiler) findCycle(path []string) {
 		target.findCycle(path)
 	}
 	e.visited = visited
+	e.compiler.visited = append(e.compiler.visited, e)
 }
 
 // writeCycle writes the names of a cycle, which begins and ends with name. Of a long one the end is left out.

@@ -16,7 +16,8 @@ type entityCompiler struct {
 	own    map[string]*sharedParam // params with a lookup of this entity's
 	each   map[string]*declaredName
 	slots  map[string]int
-	asking []string // the params whose lookups are being compiled, each asked by the next
+	firsts map[string]string // of names whose lead the entity does not declare: see leadOf
+	asking []string          // the params whose lookups are being compiled, each asked by the next
 	links  []link
 	// written are the templates as they were compiled, with their places.
 	written []writtenTemplate
@@ -58,7 +59,7 @@ func (c *compiler) readEntities() {
 			c.add(part.name.at, part.name.text, "an entity cannot have this name",
 				"a name has letters, digits and any of _ - . :, and at most "+strconv.Itoa(maxEntityName)+" bytes")
 		}
-		e := &entityCompiler{compiler: c, part: part, entity: &entity{name: part.name.text}, slots: map[string]int{}}
+		e := &entityCompiler{compiler: c, part: part, entity: &entity{name: part.name.text}, slots: map[string]int{}, firsts: map[string]string{}}
 		e.slot(idName, slot{})
 		e.readNames()
 		c.entities[part.name.text] = e
@@ -151,6 +152,12 @@ func (e *entityCompiler) finish() {
 	e.entity.declared, e.entity.asks = all.declared, all.asks
 	for name, p := range e.params {
 		p.used = p.used || slices.ContainsFunc(e.links, func(l link) bool { return e.passesOn(l, name) })
+	}
+	for name, own := range e.own {
+		if _, asked := e.slots[name]; !asked && !e.unclear && e.params[name].used {
+			e.add(own.at, name, "no template of the entity "+e.entity.name+" asks this lookup: what it expands as gets what the row gives",
+				"use {"+name+"} in a template of it, or remove the lookup")
+		}
 	}
 	if all.whole && e.part.readable && !e.part.filled {
 		e.add(e.part.name.at, e.part.name.text, "the entity invalidates nothing", "give it keys, patterns, sets, tags or as, or remove it")

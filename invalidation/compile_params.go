@@ -18,7 +18,7 @@ type sharedParam struct {
 }
 
 func (c *compiler) readParams() {
-	c.shared, c.leads = map[string]*sharedParam{}, map[string]string{}
+	c.shared, c.leads, c.columns = map[string]*sharedParam{}, map[string]string{}, map[string]int{}
 	for _, part := range c.doc.params {
 		if !c.newName(part.name, "a param") {
 			continue
@@ -57,6 +57,7 @@ func (c *compiler) readWith(p *sharedParam) {
 		default:
 			c.leads[name.text] = lead
 			p.with = append(p.with, name.text)
+			c.columns[name.text] = len(p.with)
 		}
 	}
 }
@@ -98,13 +99,15 @@ func (c *compiler) fallback(part paramPart) []string {
 		return nil
 	}
 	all := []string{}
+	seen := map[string]bool{}
 	for _, s := range part.fallback {
 		if !c.plainText(s) {
 			continue
 		}
-		if slices.Contains(all[:min(len(all), maxListed)], s.text) {
+		if seen[s.text] {
 			c.add(s.at, s.text, "the same value twice in default", "remove one of the two")
 		}
+		seen[s.text] = true
 		if segments, errs := parseTemplate(s.text); len(errs) == 0 && len(segments) == 1 && segments[0].name != "" {
 			all = append(all, c.valuesOf(s, segments[0].name)...)
 		} else {
@@ -179,7 +182,7 @@ func (c *compiler) checkBy(l *Lookup, by scalar) {
 	case by.text == l.Param:
 	case slices.Contains(l.With, by.text):
 		c.add(by.at, by.text, "a lookup cannot be asked by what it finds", "name id, or another param")
-	case other != nil && other.optional:
+	case other != nil && other.optional, c.leads[by.text] != "" && c.shared[c.leads[by.text]].optional:
 		c.add(by.at, by.text, "a lookup cannot be asked by an optional param", "remove optional there, or ask by something else")
 	case !isName(by.text):
 		c.add(by.at, by.text, "not a name", "name id, or a param")

@@ -1,23 +1,26 @@
 package invalidation
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // maxRank is how many lookups may follow each other: so many queries one after the other is what a row then waits for.
 const maxRank = 8
 
-// rankLookups finds how many lookups come before each one: those that it is asked by, and those that find the id of its entity.
+// rankLookups finds how many lookups come before each one: those that it is asked by, and, where that is the id of an entity, those that
+// find it.
 func (c *compiler) rankLookups() {
-	arrives := map[*entity]int{} // the lookups that come before the id of an entity is known
-	for changed := true; changed; {
+	arrives := map[*entity]int{}    // how many lookups come before the id of an entity is known
+	for changed := true; changed; { // each time at least one rank is final
 		changed = false
-		for _, e := range c.order {
-			known := func(slots []int, but int) (after int) {
+		for _, e := range slices.Backward(c.visited) { // none before what expands as it
+			known := func(slots []int, but int) int {
+				after := 0
 				for _, n := range slots {
-					switch l := e.entity.lookupOf(n); {
-					case n == but:
-					case n == idSlot:
+					if n == idSlot {
 						after = max(after, arrives[e.entity])
-					case l != nil:
+					} else if l := e.entity.lookupOf(n); l != nil && n != but {
 						after = max(after, l.Rank+1)
 					}
 				}

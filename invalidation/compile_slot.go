@@ -32,7 +32,7 @@ func (e *entityCompiler) paramSlot(name string, p *declaredName) int {
 	leader := e.paramSlot(lead, first)
 	n := e.slot(name, slot{optional: e.entity.slots[leader].optional})
 	e.entity.slots[n].lead, e.entity.slots[n].together, e.entity.slots[leader].together = leader, true, true
-	e.entity.slots[n].column = 1 + slices.Index(e.shared[e.leads[name]].with, name)
+	e.entity.slots[n].column = e.columns[name]
 	e.entity.slots[leader].with = append(e.entity.slots[leader].with, n)
 	return n
 }
@@ -47,12 +47,15 @@ func (e *entityCompiler) leadOf(name string) string {
 	if e.shared[lead].lookup != nil || e.params[lead] != nil {
 		return lead
 	}
-	for _, other := range e.shared[lead].with {
-		if e.params[other] != nil {
-			return other
+	if e.firsts[lead] == "" {
+		for _, other := range e.shared[lead].with {
+			if e.params[other] != nil {
+				e.firsts[lead] = other
+				break
+			}
 		}
 	}
-	return name
+	return e.firsts[lead]
 }
 
 // leadSlot makes the slot of a param whose values go along with no other's.
@@ -65,6 +68,10 @@ func (e *entityCompiler) leadSlot(name string, p *declaredName) int {
 	if of.lookup == nil {
 		return n
 	}
+	if len(e.asking) > maxRank {
+		e.addOnce(of, "more than "+strconv.Itoa(maxRank)+" lookups follow each other from this one on", "join the tables in one SELECT")
+		return n
+	}
 	e.asking = append(e.asking, name)
 	var by choice
 	for _, other := range of.lookup.By {
@@ -75,6 +82,9 @@ func (e *entityCompiler) leadSlot(name string, p *declaredName) int {
 			by.slots = append(by.slots, n)
 		case !isName(other) || e.vars[other] != nil || declared == nil && e.compiler.each[other] != nil:
 			// Reported where the lookup is.
+		case declared == nil && e.each[other] != nil:
+			e.each[other].used = true
+			e.add(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which is an enumeration of the entity "+e.entity.name, "rename one of the two, or ask by id or a param")
 		case declared == nil:
 			e.add(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which the entity "+e.entity.name+" does not declare",
 				"add "+other+" to the params of "+e.entity.name)
@@ -92,6 +102,14 @@ func (e *entityCompiler) leadSlot(name string, p *declaredName) int {
 	by.join(e.entity.slots)
 	e.entity.slots[n].by = by
 	return n
+}
+
+// addOnce reports a lookup, once for all entities.
+func (e *entityCompiler) addOnce(of *sharedParam, problem, cure string) {
+	if !e.circles[of.lookup] {
+		e.circles[of.lookup] = true
+		e.add(of.at, of.part.name.text, problem, cure)
+	}
 }
 
 // addCircle reports lookups that ask each other, once for all entities.
@@ -123,6 +141,7 @@ func (e *entityCompiler) readLookups() {
 	for _, part := range e.part.lookups {
 		name := part.name
 		switch lead := e.leads[name.text]; {
+		case !e.newName(name, "a param"):
 		case e.params[name.text] == nil:
 			e.add(name.at, name.text, "a lookup of a param that the entity "+e.entity.name+" does not name", "add "+name.text+" to its params, or remove the lookup")
 			if shared := e.shared[name.text]; shared != nil {

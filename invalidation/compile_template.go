@@ -175,7 +175,11 @@ func (e *entityCompiler) checkSize(w writtenTemplate) {
 	total := 1
 	for _, n := range w.template.slots {
 		s := e.entity.slots[n]
+		if w.list == "patterns" && slices.Contains(s.fallback, "") {
+			e.add(w.at, "{"+s.name+"}", "a default with an empty value in a pattern", "remove the empty value, or the default")
+		}
 		if s.each == nil {
+			total = product(total, max(1, len(s.fallback)), e.limits.KeysPerRow)
 			continue
 		}
 		total = product(total, len(s.each), e.limits.KeysPerRow)
@@ -184,7 +188,7 @@ func (e *entityCompiler) checkSize(w writtenTemplate) {
 		}
 	}
 	if total > e.limits.KeysPerRow {
-		e.add(w.at, w.text, "the enumerations make more than "+strconv.Itoa(e.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
+		e.add(w.at, w.text, "the enumerations and defaults make more than "+strconv.Itoa(e.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
 			"enumerate less, or use a pattern or an index set")
 	}
 	if w.list != "patterns" {

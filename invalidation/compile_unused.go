@@ -43,7 +43,7 @@ func (c *compiler) checkUnused() {
 			continue
 		}
 		for _, other := range p.part.with {
-			if slices.Contains(p.with, other.text) && !slices.ContainsFunc(c.order, func(e *entityCompiler) bool { return e.params[other.text] != nil }) {
+			if c.leads[other.text] == name && !slices.ContainsFunc(c.order, func(e *entityCompiler) bool { return e.params[other.text] != nil }) {
 				c.add(other.at, other.text, "no entity names this param", "add "+other.text+" to the params of an entity, or remove it")
 			}
 		}

@@ -12,7 +12,7 @@ import (
 // fingerprintLength is how many hex digits of the hash name a map.
 const fingerprintLength = 12
 
-// fingerprint hashes all that decides what a row expands to and how it is told: not names of vars, formatting, comments
+// fingerprint hashes all that decides what a row expands to and how it is told: not names of vars with one value, formatting, comments
 // or the order of entities. Texts are quoted, so that no two maps are written alike.
 func (m *Map) fingerprint() string {
 	h := sha256.New()

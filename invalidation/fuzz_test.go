@@ -38,7 +38,28 @@ func addMaps(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(src)
+	f.Add([]byte(grammarMap))
 }
+
+// grammarMap uses what lookups, groups, defaults and shared enumerations there are, in each other's company.
+const grammarMap = `
+version: 1
+vars: {app: [shop, "b"]}
+each: {page: 1..3}
+params:
+  m: {lookup: {by: [id], sql: "SELECT a, b FROM t WHERE a IN (?)"}}
+  c: {lookup: {by: [m, given], always: true, sql: "WITH w AS (SELECT 1) SELECT a, b, c FROM t WHERE (a, b) IN (?)"}}
+  o: {optional: true, with: [p, q]}
+  s: {optional: true, with: [r], lookup: {by: [s], always: true, sql: "SELECT a, b, c FROM t WHERE a IN (?)"}}
+  g: {with: [h], lookup: {by: [c, id], sql: "SELECT a, b, c, d FROM t WHERE (a, b) IN (?)"}}
+  d: {default: [x, y]}
+  e: {default: z, lookup: {by: [e], always: true, sql: "SELECT a, b FROM t WHERE a IN (?)"}}
+entities:
+  one: {params: [m, given, c, o, p, g, h], as: {two: "{h}{given}", four: "{given}"}, keys: ["{app}{o}:{p}:{o}:{page}"], patterns: ["{app}:long:{g}{h}{g}:*"]}
+  two: {params: [m, c, given, s, r, d], lookups: {m: {by: [given], always: true, sql: "SELECT b, a FROM t WHERE b IN (?)"}}, as: {three: "{d}"}, each: {page: [z]}, sets: ["{r}:{s}:{m}:{page}"], tags: ["{r}{c}"]}
+  three: {params: [e, o, q], keys: ["{q}:{o}", "{e}:{id}"], as: {four: "{e}"}}
+  four: {params: [c, m, given], keys: ["four:{c}"]}
+`
 
 // Any bytes are a map or a list of faults, and always the same; a map expands any row within its limits.
 func FuzzParse(f *testing.F) {
@@ -105,7 +126,30 @@ func checkExpansion(t *testing.T, m *Map, name string) {
 		if needs, err := m.Needs(row, nil); err != nil && !errors.As(err, &fault) || len(needs) > m.Limits().KeysPerRow {
 			t.Fatal(needs, err)
 		}
+		checkRounds(t, m, row)
 		row.Params = nil
+	}
+}
+
+// checkRounds asks as a worker does: the lookups of a rank when those below are answered.
+func checkRounds(t *testing.T, m *Map, row Row) {
+	t.Helper()
+	var answers Answers
+	for rank := range m.Ranks() + 1 {
+		needs, err := m.Needs(row, &answers)
+		if err != nil {
+			return
+		}
+		for _, n := range needs {
+			if n.Lookup.Rank < rank {
+				t.Fatalf("round %d: %v asks a lookup of rank %d", rank, row, n.Lookup.Rank)
+			} else if n.Lookup.Rank == rank {
+				answers.Put(n, thousands(2*n.Lookup.Values()))
+			}
+		}
+	}
+	if _, err := m.Expand(row, &answers); errors.Is(err, errNotRun) {
+		t.Fatalf("%v: %v", row, err)
 	}
 }
 

@@ -16,21 +16,29 @@ func largeMaps() map[string]func(n int) string {
     keys: ["shop:e<i>:{id}:{a}"]
     patterns: ["shop:e<i>:{a}:*"]
 `),
-		"sets and tags":    entries("version: 1\nentities:\n", "  e<i>: {sets: [\"set:e<i>:{id}\"], tags: [\"e<i>:{id}\"]}\n"),
-		"as one":           entries("version: 1\nentities:\n  e: {keys: [\"{id}\"]}\n", "  e<i>: {params: [a], as: {e: \"{a}\"}}\n"),
-		"as the next":      entries("version: 1\nentities:\n", "  e<i>: {params: [a], keys: [\"e<i>:{a}\"], as: {e<next>: \"{a}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
-		"a cycle":          entries("version: 1\nentities:\n", "  e<i>: {as: {e<next>: \"{id}\", e0: \"{id}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
-		"params":           entries("version: 1\nentities: {e: {keys: [\"{id}\"]}}\nparams:\n", "  p<i>: {optional: true}\n"),
-		"vars":             entries("version: 1\nentities: {e: {keys: [\"{id}\"]}}\nvars:\n", "  v<i>: x\n"),
-		"one lookup":       entries("version: 1\nparams: {p: {lookup: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}}\nentities:\n", "  e<i>: {params: [p], keys: [\"e<i>:{p}\"]}\n"),
-		"unknown entities": entries("version: 1\nentities:\n", "  e<i>: {as: {x<i>: \"{id}\"}}\n"),
-		"unknown names":    entries("version: 1\nentities:\n", "  e<i>: {keys: [\"{x}\"]}\n"),
-		"unknown fields":   entries("version: 1\n", "e<i>: {keys: [\"{x}\"]}\n"),
-		"no quotes":        entries("version: 1\nentities:\n  e:\n    keys:\n", "      - {x}:<i>\n"),
-		"in one line":      entries("{version: 1, entities: {e: {keys: [\"{id}\"]}", ", e<i>: {keys: [\"e<i>:{id}\"]}", "}}\n"),
-		"broken lines":     entries("version: 1\nentities:\n", "  e<i>: {keys: [\"e<i>:{id}\"]}\n  : ]\n"),
+		"sets and tags":        entries("version: 1\nentities:\n", "  e<i>: {sets: [\"set:e<i>:{id}\"], tags: [\"e<i>:{id}\"]}\n"),
+		"as one":               entries("version: 1\nentities:\n  e: {keys: [\"{id}\"]}\n", "  e<i>: {params: [a], as: {e: \"{a}\"}}\n"),
+		"as the next":          entries("version: 1\nentities:\n", "  e<i>: {params: [a], keys: [\"e<i>:{a}\"], as: {e<next>: \"{a}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
+		"a cycle":              entries("version: 1\nentities:\n", "  e<i>: {as: {e<next>: \"{id}\", e0: \"{id}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
+		"params":               entries("version: 1\nentities: {e: {keys: [\"{id}\"]}}\nparams:\n", "  p<i>: {optional: true}\n"),
+		"vars":                 entries("version: 1\nentities: {e: {keys: [\"{id}\"]}}\nvars:\n", "  v<i>: x\n"),
+		"one lookup":           entries("version: 1\nparams: {p: {lookup: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}}\nentities:\n", "  e<i>: {params: [p], keys: [\"e<i>:{p}\"]}\n"),
+		"as what is looked up": entries(lookupHead+"  x: {params: [p], as: {e0: \"{p}\"}}\n", "  e<i>: {as: {e<next>: \"{id}\"}}\n", "  e<next>: {keys: [\"{id}\"]}\n"),
+		"and from the end":     entries(lookupHead+"  e0: {keys: [\"{id}\"]}\n", "  e<next>: {as: {e<i>: \"{id}\"}}\n", "  x: {params: [p], as: {e<next>: \"{p}\"}}\n"),
+		"own lookups":          entries(lookupHead, "  e<i>: {params: [p], lookups: {p: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}, keys: [\"e<i>:{p}\"]}\n"),
+		"lookups in a row":     entries("version: 1\nentities: {e: {params: [p0], keys: [\"{p0}\"]}}\nparams:\n", "  p<i>: {lookup: {by: [p<next>], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}\n"),
+		"with many":            entries("version: 1\nentities: {e: {params: [p], keys: [\"{p}\"]}}\nparams:\n  p:\n    with:\n", "      - p<i>\n"),
+		"values by default":    entries("version: 1\nentities: {e: {params: [p], keys: [\"{p}\"]}}\nparams:\n  p:\n    default:\n", "      - p<i>\n"),
+		"unknown entities":     entries("version: 1\nentities:\n", "  e<i>: {as: {x<i>: \"{id}\"}}\n"),
+		"unknown names":        entries("version: 1\nentities:\n", "  e<i>: {keys: [\"{x}\"]}\n"),
+		"unknown fields":       entries("version: 1\n", "e<i>: {keys: [\"{x}\"]}\n"),
+		"no quotes":            entries("version: 1\nentities:\n  e:\n    keys:\n", "      - {x}:<i>\n"),
+		"in one line":          entries("{version: 1, entities: {e: {keys: [\"{id}\"]}", ", e<i>: {keys: [\"e<i>:{id}\"]}", "}}\n"),
+		"broken lines":         entries("version: 1\nentities:\n", "  e<i>: {keys: [\"e<i>:{id}\"]}\n  : ]\n"),
 	}
 }
+
+const lookupHead = "version: 1\nparams: {p: {lookup: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}}\nentities:\n"
 
 // entries writes n entries between a head and a tail. In an entry <i> is its number and <next> that of the next one.
 func entries(head, entry string, tail ...string) func(n int) string {

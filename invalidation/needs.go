@@ -18,7 +18,7 @@ func (m *Map) Ranks() int { return m.ranks }
 
 func (m *Map) needs(e *entity, row Row, answers *Answers) ([]Need, error) {
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
-	x.asks = &needSet{x: &x, known: map[*Lookup]map[string]struct{}{}}
+	x.asks = &needSet{x: &x, known: map[*Lookup]map[string]struct{}{}, foreseen: map[*entity]bool{}}
 	if err := x.walk(e, x.needs); err != nil {
 		return nil, err
 	}
@@ -27,7 +27,11 @@ func (m *Map) needs(e *entity, row Row, answers *Answers) ([]Need, error) {
 
 func (x *expansion) needs(f *scope) (err error) {
 	need := func(t *template) {
-		if err != nil || !x.active(f, t) {
+		if err != nil {
+			return
+		}
+		on := false
+		if on, err = x.active(f, t); err != nil || !on {
 			return
 		}
 		for _, n := range t.slots {
@@ -53,6 +57,9 @@ type needSet struct {
 	x     *expansion
 	list  []Need
 	known map[*Lookup]map[string]struct{}
+	// foreseen are the entities that were visited before their ids are known, and ahead is set while one is.
+	foreseen map[*entity]bool
+	ahead    bool
 }
 
 func (s *needSet) add(n Need) error {

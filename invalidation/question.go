@@ -20,6 +20,9 @@ func (x *expansion) lookUp(f *scope, lead int) error {
 		v.list, v.state = found, present
 		return nil
 	}
+	if err := x.spendValues((len(v.list) + len(found)/width) * (1 + len(s.with))); err != nil {
+		return err
+	}
 	found = x.distinct(f, lead, found)
 	for _, n := range append([]int{lead}, s.with...) {
 		v := &f.slots[n]

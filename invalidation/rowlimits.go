@@ -18,7 +18,7 @@ const (
 
 // A spending is what a row has cost so far. Nothing in it overflows: a product is within limits.keys_per_row, and so is
 // each value within limits.params.
-type spending struct{ scopes, idBytes, questions, questionBytes int }
+type spending struct{ scopes, idBytes, questions, questionBytes, values int }
 
 func (x *expansion) spendScope() error {
 	if x.spent.scopes++; x.spent.scopes > perKey*x.limits.KeysPerRow {
@@ -46,6 +46,14 @@ func (x *expansion) spendQuestions(f *scope, s *slot, n int) error {
 	}
 	if x.spent.questionBytes > MaxQuestionBytes {
 		return tooLong("the questions to the lookup of "+s.name, MaxQuestionBytes)
+	}
+	return nil
+}
+
+// spendValues counts n values that are written to lists of their own: those that a lookup adds to, and those that go together.
+func (x *expansion) spendValues(n int) error {
+	if x.spent.values += n; x.spent.values > perKey*x.limits.KeysPerRow {
+		return x.tooMany("the row gives, and its lookups find, more than ten times %d values")
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package invalidation
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // A scope is one entity as which a row expands, with one id: the row's own entity, or another one.
 type scope struct {
@@ -37,8 +40,9 @@ type expansion struct {
 
 var (
 	errNotGiven    = errors.New("the row does not give it")
-	errNotLookedUp = errors.New("the row does not give it, and its lookup was not run")
-	errNotAdded    = errors.New("its lookup is asked always, and was not run")
+	errNotRun      = errors.New("its lookup was not run")
+	errNotLookedUp = fmt.Errorf("the row does not give it, and %w", errNotRun)
+	errNotAdded    = fmt.Errorf("it is looked up whatever the row gives, and %w", errNotRun)
 	errEmptyID     = errors.New("an id cannot be empty")
 	errPending     = errors.New("known when the lookups before it are answered") // only where questions are collected
 )
@@ -105,15 +109,19 @@ func (s *slot) missing(v *value) error {
 }
 
 // active reports whether no optional name of a template is absent.
-func (x *expansion) active(f *scope, t *template) bool {
+func (x *expansion) active(f *scope, t *template) (bool, error) {
 	for _, n := range t.slots {
-		if f.entity.slots[n].optional {
-			if _, ok, err := x.resolve(f, n); !ok && err == nil {
-				return false
-			}
+		if !f.entity.slots[n].optional {
+			continue
+		}
+		_, ok, err := x.resolve(f, n)
+		switch {
+		case err == errPending: // it is not absent
+		case err != nil || !ok:
+			return false, err
 		}
 	}
-	return true
+	return true, nil
 }
 
 // count returns how many texts a template expands to in a scope, or more than the limit if they are too many.
@@ -121,7 +129,9 @@ func (x *expansion) count(f *scope, t *template) (int, error) {
 	if len(t.slots) == 0 {
 		return 1, nil
 	}
-	if !x.active(f, t) {
+	if on, err := x.active(f, t); err != nil {
+		return 0, err
+	} else if !on {
 		x.dropped++
 		return 0, nil
 	}

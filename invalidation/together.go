@@ -1,6 +1,11 @@
 package invalidation
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+var errGaps = errors.New("a null in it: nobody knows what goes with the values behind it; leave it out of each list")
 
 // findTogether finds the values of a slot and of those with which it goes together: lists of one length.
 func (x *expansion) findTogether(f *scope, n int) error {
@@ -34,11 +39,17 @@ func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
 		if !ok {
 			continue
 		}
+		if p.Gaps() {
+			return false, badParam(p.Name, errGaps)
+		}
 		found++
 		f.slots[n] = value{p.Values, present}
 		if len(p.Values) != 1 && most == 1 {
 			longest, most = n, len(p.Values)
 		}
+	}
+	if most > x.limits.KeysPerRow {
+		return false, x.tooMany("the row gives more than %d values that go together")
 	}
 	for _, n := range slots {
 		v, name := &f.slots[n], f.entity.slots[n].name

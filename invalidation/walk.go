@@ -6,33 +6,52 @@ import "fmt"
 // scope is another one's when visit has returned: a row may have a hundred thousand of them.
 func (x *expansion) walk(e *entity, visit func(*scope) error) error {
 	x.spent, x.dropped = spending{}, 0
-	return x.step(e, x.row.ID, visit)
+	return x.step(x.take(e, x.row.ID), visit)
 }
 
-func (x *expansion) step(e *entity, id string, visit func(*scope) error) error {
+func (x *expansion) step(f *scope, visit func(*scope) error) error {
+	e := f.entity
+	defer func() { x.free = append(x.free, f) }()
 	if err := x.spendScope(); err != nil {
 		return err
 	}
-	f := x.take(e, id)
-	defer func() { x.free = append(x.free, f) }()
 	if err := visit(f); err != nil {
 		return err
 	}
 	for i := range e.as {
 		ids, err := x.ids(f, &e.as[i])
-		if err == errPending { // a later round of questions comes to it
+		if err == errPending {
+			x.foresee(e.as[i].target, visit)
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		for _, id := range ids {
-			if err := x.step(e.as[i].target, id, visit); err != nil {
+			if err := x.step(x.take(e.as[i].target, id), visit); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// foresee visits an entity whose ids are still looked up, once, for the questions that do not depend on them: they are asked with the
+// others of their rank. What it costs, and what is at fault there, counts when the ids are known, if there are any.
+func (x *expansion) foresee(e *entity, visit func(*scope) error) {
+	all := x.asks
+	if !e.asks || all.foreseen[e] {
+		return
+	}
+	all.foreseen[e] = true
+	outermost, spent := !all.ahead, x.spent
+	all.ahead = true
+	f := x.take(e, "")
+	f.slots[idSlot] = value{state: pending}
+	_ = x.step(f, visit)
+	if outermost {
+		all.ahead, x.spent = false, spent
+	}
 }
 
 // take returns a scope in which nothing is resolved but the id.

@@ -68,7 +68,7 @@ func (b *batch) questions(answers *invalidation.Answers, rank, most int) *questi
 			c.blame(err)
 			continue
 		}
-		list = slices.DeleteFunc(list, func(n invalidation.Need) bool { return n.Lookup.Rank != rank })
+		list = slices.DeleteFunc(list, func(n invalidation.Need) bool { return n.Lookup.Rank > rank })
 		if !q.add(i, list, most) {
 			b.changes = b.changes[:i]
 			break

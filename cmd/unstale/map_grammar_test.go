@@ -55,7 +55,8 @@ func TestMapWhoNeedNotGive(t *testing.T) {
 	file := writeFile(t, grammarMap)
 	for key, want := range map[string]string{
 		"p:7:de":       "product  id=7                               key p:{id}:{locales}\nreview   product_id=7 (given or looked up)  key p:{id}:{locales}, as product\n",
-		"s:xl":         "product  size=xl (given or by default)  key s:{size}\nreview   size=xl (given or by default)  key s:{size}, as product\n",
+		"s:m":          "product  size=m (given or by default)  key s:{size}\nreview   size=m (given or by default)  key s:{size}, as product\n",
+		"s:xl":         "product  size=xl  key s:{size}\nreview   size=xl  key s:{size}, as product\n",
 		"price:DE:EUR": "price  country=DE (given or looked up) currency=EUR (given or looked up)  key price:{country}:{currency}\n",
 		"r:north:N1":   "price  region=north zone=N1  key r:{region}:{zone}\n",
 		"c:7":          "product  category_id=7 (given or looked up)  key c:{category_id}\nreview   category_id=7 (given or looked up)  key c:{category_id}, as product\n",

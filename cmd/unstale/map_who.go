@@ -76,7 +76,7 @@ type origin struct {
 	ID       string              `json:"id,omitempty"` // none: any
 	Params   map[string][]string `json:"params"`
 	LookedUp []string            `json:"looked_up"` // of those, what a lookup may find
-	Defaults []string            `json:"defaults"`  // of those, what has values where the row does not give it
+	Defaults []string            `json:"defaults"`  // of those, what has these values where the row does not give it
 	Via      []string            `json:"via"`
 	Kind     string              `json:"kind"`
 	Template string              `json:"template"`
@@ -113,7 +113,7 @@ func (o *origin) note(n invalidation.NameSource) {
 	if n.Lookup != nil && !slices.Contains(o.LookedUp, n.Name) {
 		o.LookedUp = append(o.LookedUp, n.Name)
 	}
-	if n.Default != nil && !slices.Contains(o.Defaults, n.Name) {
+	if !slices.Contains(o.Defaults, n.Name) && len(n.Default) > 0 && !slices.ContainsFunc(o.Params[n.Name], func(v string) bool { return !slices.Contains(n.Default, v) }) {
 		o.Defaults = append(o.Defaults, n.Name)
 	}
 }

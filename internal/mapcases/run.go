@@ -79,11 +79,14 @@ func (r *Report) cover(m *invalidation.Map, touched map[Template]bool) {
 
 // run returns what is not as expected.
 func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []string) {
-	answers, problems := c.answers(m)
+	answers, err, problems := c.answers(m)
 	if len(problems) > 0 {
 		return problems
 	}
-	made, err := m.ExpandByTemplate(c.written(), answers)
+	var made []invalidation.Expanded
+	if err == nil {
+		made, err = m.ExpandByTemplate(c.written(), answers)
+	}
 	refused := (*invalidation.RowError)(nil)
 	switch want := invalidation.Reason(c.Refused.Value); {
 	case err != nil && !errors.As(err, &refused):
@@ -115,15 +118,14 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 	return problems
 }
 
-// answers gives the row's lookups what the case says.
-func (c *Case) answers(m *invalidation.Map) (*invalidation.Answers, []string) {
-	var problems []string
-	answers := &invalidation.Answers{}
+// answers gives the row's lookups what the case says. The error is that of a row which is refused before it asks.
+func (c *Case) answers(m *invalidation.Map) (answers *invalidation.Answers, refused error, problems []string) {
+	answers = &invalidation.Answers{}
 	asked := map[string]bool{}
 	for range m.Ranks() {
 		needs, err := m.Needs(c.written(), answers)
 		if err != nil {
-			return nil, nil // as Expand will say
+			return nil, err, nil
 		}
 		for _, n := range needs {
 			found, problem := c.finds(n.Lookup)
@@ -141,7 +143,7 @@ func (c *Case) answers(m *invalidation.Map) (*invalidation.Answers, []string) {
 			problems = append(problems, fmt.Sprintf("no lookup is asked for %s (line %d): the row gives it, or nothing uses it", name, found.line))
 		}
 	}
-	return answers, problems
+	return answers, nil, problems
 }
 
 // finds returns the rows that a lookup finds, as the case says: one list for each of its names, whose values go together.

@@ -10,11 +10,15 @@ type Param struct {
 	List bool
 
 	nesting nesting
+	gaps    bool
 }
 
 // Err returns why no template can use the value, or nil: it is an object, or a list with an object or another list in it. It has no
 // Values then.
 func (p Param) Err() error { return p.nesting.err() }
+
+// Gaps reports whether the list that was written has a null, which is no value: those behind it have moved up.
+func (p Param) Gaps() bool { return p.gaps }
 
 // Params are the decoded parameters of a row, in the order written. Names are unique.
 type Params []Param

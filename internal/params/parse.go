@@ -68,6 +68,7 @@ type parser struct {
 	seen  map[string]struct{}
 	few   [manyNames]string
 	names int
+	nulls int // so far
 	// nested is set where nested values are parameters too.
 	nested bool
 }
@@ -105,7 +106,7 @@ func (p *parser) member() error {
 	if err := p.expect(':'); err != nil {
 		return &Error{Name: name, Err: err}
 	}
-	start := len(p.values)
+	start, nulls := len(p.values), p.nulls
 	list := p.peek() == '['
 	at := p.pos
 	if list {
@@ -117,7 +118,7 @@ func (p *parser) member() error {
 		return p.keepNested(Param{Name: name, List: list}, at, start, err)
 	}
 	if end := len(p.values); list || end > start {
-		p.params = append(p.params, Param{Name: name, Values: p.values[start:end:end], List: list})
+		p.params = append(p.params, Param{Name: name, Values: p.values[start:end:end], List: list, gaps: list && p.nulls > nulls})
 	}
 	return nil
 }
@@ -200,6 +201,7 @@ func (p *parser) scalar() error {
 	case c == 'f':
 		value, err = "false", p.word("false")
 	case c == 'n':
+		p.nulls++
 		return p.word("null")
 	case c == '{':
 		return errObjectIn
