@@ -39,12 +39,13 @@ type ZooKeeperNode struct {
 	peers, election int // ports
 }
 
-// zookeeperConfig has ticks that allow sessions of half a second, and no limit that a busy machine reaches.
+// zookeeperConfig has ticks that allow sessions of half a second, and limits that a busy machine hardly reaches. A new leader
+// that ZooKeeper 3.8 keeps waiting for good (see caughtUp in package lock) gives up after initLimit, here 20 s, and is elected again.
 const zookeeperConfig = `dataDir=%s
 clientPort=%d
 clientPortAddress=127.0.0.1
 tickTime=200
-initLimit=600
+initLimit=100
 syncLimit=100
 maxSessionTimeout=86400000
 maxClientCnxns=0
