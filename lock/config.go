@@ -30,7 +30,7 @@ type Config struct {
 
 	// Timeout bounds each request to the backend, with its retries, and for how long contenders for a Redlock begin again. At
 	// most TTL/3, so that an extension that fails can be repeated. Zero: 200 ms, or TTL/3 if that is less; with ZooKeeper
-	// TTL/4, since a server may have to be replaced.
+	// TTL/4, since a server that says nothing for so long is left for another one.
 	Timeout time.Duration
 
 	// MintWait is how long an acquisition waits in MySQL for an earlier holder's guarded transaction, in whole seconds. It

@@ -19,7 +19,6 @@ func beside[T any](ctx context.Context, s *zkSession, f func() (T, error), late 
 		err   error
 	}
 	done, gone := make(chan result), make(chan struct{})
-	sent := now()
 	started := s.service.start(func() {
 		value, err := f()
 		select {
@@ -38,9 +37,15 @@ func beside[T any](ctx context.Context, s *zkSession, f func() (T, error), late 
 		return r.value, r.err
 	case <-ctx.Done():
 		close(gone)
-		s.suspect(sent)
 		return *new(T), s.unanswered(ctx)
 	}
+}
+
+// send makes one call of the library. If nothing is heard for Timeout, the connection ends, and with it the call: how long the
+// caller would wait does not count, since a request that it has given up is still the first one that the server owes.
+func send[T any](s *zkSession, call func() (T, error)) (T, error) {
+	defer s.watchdog()()
+	return call()
 }
 
 // retry repeats a call that may be sent twice, until a server answers or ctx or the session ends.
@@ -49,7 +54,7 @@ func retry[T any](ctx context.Context, s *zkSession, call func() (T, error)) (va
 		if err := s.connected(ctx); err != nil {
 			return value, err
 		}
-		if value, err = call(); err == nil || isAnswer(err) {
+		if value, err = send(s, call); err == nil || isAnswer(err) {
 			return value, err
 		}
 		if err := s.pause(ctx); err != nil {
@@ -81,7 +86,9 @@ func (s *zkSession) create(ctx context.Context, dir string, t token) (string, er
 		if err := s.connected(ctx); err != nil {
 			return "", err
 		}
-		path, err := s.conn.Create(dir+"/"+t.String()+"-", []byte(s.service.config.Holder), zk.FlagEphemeralSequential, s.service.acl)
+		path, err := send(s, func() (string, error) {
+			return s.conn.Create(dir+"/"+t.String()+"-", []byte(s.service.config.Holder), zk.FlagEphemeralSequential, s.service.acl)
+		})
 		switch {
 		case err == nil:
 			return path, nil

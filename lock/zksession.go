@@ -24,6 +24,7 @@ var errSession = errors.New("the session with ZooKeeper is over")
 // connect again once the session is over.
 type zkSession struct {
 	service *zkService
+	hosts   *hosts
 	conn    *zk.Conn
 	life    context.Context // ends with the session, for a reason
 	end     context.CancelCauseFunc
@@ -39,10 +40,10 @@ type zkSession struct {
 
 // newZkSession makes a session, which run then opens.
 func newZkSession(s *zkService) (*zkSession, error) {
-	session := &zkSession{service: s, ready: make(chan struct{}), up: make(chan struct{}), watched: map[string]chan struct{}{}}
+	session := &zkSession{service: s, hosts: &hosts{}, ready: make(chan struct{}), up: make(chan struct{}), watched: map[string]chan struct{}{}}
 	session.life, session.end = context.WithCancelCause(context.Background())
 	var err error
-	session.conn, session.events, err = zk.Connect(s.backend.Servers, s.lifetime(), zk.WithDialer(session.dial), zk.WithHostProvider(&hosts{}),
+	session.conn, session.events, err = zk.Connect(s.backend.Servers, s.lifetime(), zk.WithDialer(session.dial), zk.WithHostProvider(session.hosts),
 		zk.WithLogger(zkLog{s.config.Logger}), zk.WithEventCallback(session.event))
 	return session, err
 }
@@ -86,7 +87,8 @@ func (s *zkSession) dial(network, address string, timeout time.Duration) (net.Co
 		}
 		return nil, err
 	}
-	s.wire = &wire{Conn: conn, session: s}
+	limit := min(s.service.config.Timeout<<s.hosts.rounds, s.service.lifetime()/3)
+	s.wire = &wire{Conn: conn, until: time.Now().Add(limit)}
 	if s.life.Err() != nil {
 		_ = conn.Close()
 	}
@@ -160,14 +162,39 @@ func (s *zkSession) pause(ctx context.Context) error {
 	}
 }
 
-// suspect ends a connection on which nothing was heard since a request was sent, Timeout ago, so that another server is asked.
-// The library would wait for two thirds of the session.
-func (s *zkSession) suspect(sent time.Duration) {
+// watchdog ends a connection on which nothing is heard for Timeout while a request waits, until it is stopped, so that another
+// server is asked. The library would wait for two thirds of the session.
+func (s *zkSession) watchdog() (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wire != nil && isClosed(s.up) && now()-sent >= s.service.config.Timeout && s.wire.heard() < sent {
-		_ = s.wire.Close()
+	begun, stopped := now(), false
+	var timer *time.Timer
+	timer = time.AfterFunc(s.service.config.Timeout, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !stopped {
+			timer.Reset(s.suspect(begun))
+		}
+	})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		stopped = true
+		timer.Stop()
 	}
+}
+
+// suspect ends a connection on which nothing was heard for Timeout, nor since a request was sent, and returns when to look again.
+func (s *zkSession) suspect(sent time.Duration) time.Duration {
+	limit := s.service.config.Timeout
+	if s.wire == nil || !isClosed(s.up) {
+		return limit // another server is dialled already
+	}
+	if left := max(sent, s.wire.heard()) + limit - now(); left > 0 {
+		return left
+	}
+	_ = s.wire.Close()
+	return limit
 }
 
 func (s *zkSession) hangUp() {
@@ -235,8 +262,8 @@ func isClosed(c <-chan struct{}) bool {
 // server keeps the session, which stands in the beginning of its first answer.
 type wire struct {
 	net.Conn
-	session *zkSession
-	head    []byte // of the first answer: length, version, timeout in ms; used by one goroutine
+	until   time.Time // for the first answer
+	head    []byte    // of the first answer: length, version, timeout in ms; used by one goroutine
 	timeout atomic.Int32
 	last    atomic.Int64
 }
@@ -260,8 +287,8 @@ func (w *wire) Read(b []byte) (int, error) {
 
 // SetReadDeadline implements net.Conn. The library would wait for the first answer of a frozen server for several sessions.
 func (w *wire) SetReadDeadline(t time.Time) error {
-	if limit := time.Now().Add(w.session.service.lifetime() / 3); len(w.head) < headLength && t.After(limit) {
-		t = limit
+	if len(w.head) < headLength {
+		t = w.until
 	}
 	return w.Conn.SetReadDeadline(t)
 }
@@ -269,10 +296,14 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 func (w *wire) heard() time.Duration   { return time.Duration(w.last.Load()) }
 func (w *wire) granted() time.Duration { return time.Duration(w.timeout.Load()) * time.Millisecond }
 
+// mostRounds are those after which patience grows no more: Timeout is at least a millisecond, and TTL a day at most.
+const mostRounds = 16
+
 // hosts go round the servers. Names are looked up when they are dialled, where the library would do so once. For one goroutine.
 type hosts struct {
 	servers   []string
 	at, begun int // where the round began, below 0 before the first
+	rounds    int // in vain since the latest connection: each has twice the patience of the one before
 }
 
 // Init implements zk.HostProvider.
@@ -287,13 +318,15 @@ func (h *hosts) Len() int { return len(h.servers) }
 // Next implements zk.HostProvider. The library pauses for a second before each further round.
 func (h *hosts) Next() (server string, again bool) {
 	h.at = (h.at + 1) % len(h.servers)
-	again = h.at == h.begun
+	if again = h.at == h.begun; again && h.rounds < mostRounds {
+		h.rounds++
+	}
 	h.begun = max(h.begun, 0)
 	return h.servers[h.at], again
 }
 
 // Connected implements zk.HostProvider.
-func (h *hosts) Connected() { h.begun = h.at }
+func (h *hosts) Connected() { h.begun, h.rounds = h.at, 0 }
 
 // zkLog takes what the library says, which matters where a call fails, and is then in its error.
 type zkLog struct{ *slog.Logger }
