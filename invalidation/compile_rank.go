@@ -11,9 +11,9 @@ const maxRank = 8
 // rankLookups finds how many lookups come before each one: those that it is asked by, and, where that is the id of an entity, those that
 // find it.
 func (c *compiler) rankLookups() {
-	arrives := map[*entity]int{}    // how many lookups come before the id of an entity is known
-	for changed := true; changed; { // each time at least one rank is final
-		changed = false
+	arrives := map[*entity]int{} // how many lookups come before the id of an entity is known
+	for changed := true; changed; {
+		changed = false                                // each time at least one rank is final
 		for _, e := range slices.Backward(c.visited) { // none before what expands as it
 			known := func(slots []int, but int) int {
 				after := 0

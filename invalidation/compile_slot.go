@@ -62,7 +62,8 @@ func (e *entityCompiler) leadOf(name string) string {
 func (e *entityCompiler) leadSlot(name string, p *declaredName) int {
 	of := e.about(name)
 	if of == nil {
-		return e.slot(name, slot{})
+		lead := e.shared[e.leads[name]] // which the entity does not declare
+		return e.slot(name, slot{optional: lead != nil && lead.optional})
 	}
 	n := e.slot(name, slot{optional: of.optional, lookup: of.lookup, fallback: of.fallback})
 	if of.lookup == nil {
