@@ -79,7 +79,7 @@ func (r *Report) cover(m *invalidation.Map, touched map[Template]bool) {
 
 // run returns what is not as expected.
 func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []string) {
-	answers, err, problems := c.answers(m)
+	answers, problems, err := c.answers(m)
 	if len(problems) > 0 {
 		return problems
 	}
@@ -119,13 +119,13 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 }
 
 // answers gives the row's lookups what the case says. The error is that of a row which is refused before it asks.
-func (c *Case) answers(m *invalidation.Map) (answers *invalidation.Answers, refused error, problems []string) {
+func (c *Case) answers(m *invalidation.Map) (answers *invalidation.Answers, problems []string, refused error) {
 	answers = &invalidation.Answers{}
 	asked := map[string]bool{}
 	for range m.Ranks() {
 		needs, err := m.Needs(c.written(), answers)
 		if err != nil {
-			return nil, err, nil
+			return nil, nil, err
 		}
 		for _, n := range needs {
 			found, problem := c.finds(n.Lookup)
@@ -143,7 +143,7 @@ func (c *Case) answers(m *invalidation.Map) (answers *invalidation.Answers, refu
 			problems = append(problems, fmt.Sprintf("no lookup is asked for %s (line %d): the row gives it, or nothing uses it", name, found.line))
 		}
 	}
-	return answers, nil, problems
+	return answers, problems, nil
 }
 
 // finds returns the rows that a lookup finds, as the case says: one list for each of its names, whose values go together.
