@@ -24,9 +24,8 @@ type compiler struct {
 	circles  map[*Lookup]bool // those of which it was reported that they ask each other, or too many others
 	entities map[string]*entityCompiler
 	order    []*entityCompiler
-	names    []string                              // of entities, sorted
-	visited  []*entityCompiler                     // in the order in which the search for cycles ends: none behind what expands as it
-	from     map[*entityCompiler][]*entityCompiler // what expands as an entity; see comingTo
+	names    []string          // of entities, sorted
+	visited  []*entityCompiler // in the order in which the search for cycles ends: none behind what expands as it
 }
 
 // A writtenLookup is a lookup with the name under which it stands.

@@ -69,7 +69,7 @@ func (c *compiler) readParam(p *sharedParam) {
 	if part.lookup != nil {
 		p.lookup = c.lookup(part, p.with)
 	}
-	switch asksItself := p.asksItself(); {
+	switch asksItself := p.lookup != nil && p.lookup.asksItself(); {
 	case p.lookup != nil && p.optional && !asksItself:
 		c.add(part.optional.at, part.name.text, "a param with a lookup is never absent: one that finds nothing is an empty list", "remove optional or the lookup")
 	case p.lookup != nil && part.hasDefault && !asksItself:
@@ -79,11 +79,6 @@ func (c *compiler) readParam(p *sharedParam) {
 	case part.hasDefault && len(part.with) > 0:
 		c.add(part.name.at, part.name.text, "params whose values go together have no default", "remove default, or with")
 	}
-}
-
-// asksItself reports whether the lookup of a param is asked by what the row gives for it.
-func (p *sharedParam) asksItself() bool {
-	return p.lookup != nil && slices.Contains(p.lookup.By, p.lookup.Param)
 }
 
 func (c *compiler) isTrue(s scalar, name string) bool {

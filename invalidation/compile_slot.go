@@ -155,7 +155,7 @@ func (e *entityCompiler) readLookups() {
 			if shared := e.shared[name.text]; shared != nil {
 				own.with = shared.with
 				own.lookup = e.lookup(part, own.with)
-				if own.asksItself() {
+				if own.lookup.asksItself() {
 					own.optional, own.fallback = shared.optional, shared.fallback
 				}
 			} else {

@@ -56,8 +56,7 @@ func (m *Map) Describe(name string) (Description, bool) {
 
 // alongWith are the names with whose values those of a slot go together.
 func (e *entity) alongWith(n int) (names []string) {
-	lead := e.slots[n].lead
-	for _, other := range append([]int{lead}, e.slots[lead].with...) {
+	for _, other := range e.group(e.slots[n].lead) {
 		if other != n {
 			names = append(names, e.slots[other].name)
 		}

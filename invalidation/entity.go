@@ -43,11 +43,6 @@ type slot struct {
 	column   int
 }
 
-// asksItself reports whether the lookup of the slot of a number is asked by the values that it adds to.
-func (s *slot) asksItself(number int) bool {
-	return s.lookup != nil && slices.Contains(s.by.slots, number)
-}
-
 // asksFor reports whether a template uses a name that is looked up.
 func (e *entity) asksFor(t *template) bool {
 	return slices.ContainsFunc(t.slots, func(n int) bool { return e.lookupOf(n) != nil })
@@ -55,6 +50,9 @@ func (e *entity) asksFor(t *template) bool {
 
 // lookupOf returns the lookup that finds the values of a slot, or nil.
 func (e *entity) lookupOf(n int) *Lookup { return e.slots[e.slots[n].lead].lookup }
+
+// group returns the slots whose values go together with those of a lead, which is the first of them.
+func (e *entity) group(lead int) []int { return append([]int{lead}, e.slots[lead].with...) }
 
 // A choice is the slots of which a text, or a question, has one value each.
 type choice struct {

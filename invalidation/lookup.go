@@ -2,6 +2,7 @@ package invalidation
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,17 @@ type Lookup struct {
 
 // Values is of how many parameters it finds values.
 func (l *Lookup) Values() int { return 1 + len(l.With) }
+
+// asksItself reports whether it is asked by the values that it adds to.
+func (l *Lookup) asksItself() bool { return slices.Contains(l.By, l.Param) }
+
+// isAsked reports whether it is asked, where its values are given or not.
+func (l *Lookup) isAsked(given bool) bool {
+	if given {
+		return l.Always
+	}
+	return !l.asksItself()
+}
 
 // A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong to the Map that gave
 // them: answers to one map's needs do not answer another's.

@@ -3,16 +3,15 @@ package invalidation
 // lookUp asks the lookup of a slot, and adds what it finds to the values that the slot, and those that go along with it, have by now.
 func (x *expansion) lookUp(f *scope, lead int) error {
 	s := &f.entity.slots[lead]
-	found, waits, err := x.answer(f, lead)
-	if err != nil {
-		return err
-	}
-	if waits {
-		f.slots[lead] = value{state: pending}
-		for _, n := range s.with {
+	found, err := x.answer(f, s)
+	if err == errPending {
+		for _, n := range f.entity.group(lead) {
 			f.slots[n] = value{state: pending}
 		}
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	v := &f.slots[lead]
 	width := s.lookup.Values()
@@ -23,8 +22,9 @@ func (x *expansion) lookUp(f *scope, lead int) error {
 	if err := x.spendValues((len(v.list) + len(found)/width) * (1 + len(s.with))); err != nil {
 		return err
 	}
-	found = x.distinct(f, lead, found)
-	for _, n := range append([]int{lead}, s.with...) {
+	group := f.entity.group(lead)
+	found = f.distinct(group, found, width)
+	for _, n := range group {
 		v := &f.slots[n]
 		list := make([]string, len(v.list), len(v.list)+len(found)/width)
 		copy(list, v.list)
@@ -36,40 +36,33 @@ func (x *expansion) lookUp(f *scope, lead int) error {
 	return nil
 }
 
-// distinct returns rows of what a lookup found without those that were given or found before.
-func (x *expansion) distinct(f *scope, lead int, found []string) []string {
-	s := &f.entity.slots[lead]
-	width := s.lookup.Values()
+// distinct returns rows of what a lookup found without those that were given or found before. What the entity does not use of a row tells
+// nothing apart.
+func (f *scope) distinct(group []int, found []string, width int) (all []string) {
 	seen := make(map[string]struct{}, len(found)/width)
-	row := make([]string, 0, width)
-	for i := range f.slots[lead].list {
-		row = append(row[:0], make([]string, width)...)
-		row[0] = f.slots[lead].list[i]
-		for _, n := range s.with {
-			row[f.entity.slots[n].column] = f.slots[n].list[i]
+	row := make([]string, len(group))
+	isNew := func(value func(slot int) string) bool {
+		for i, n := range group {
+			row[i] = value(n)
 		}
+		before := len(seen)
 		seen[Need{By: row}.Key()] = struct{}{}
+		return len(seen) > before
 	}
-	var all []string
+	for i := range f.slots[group[0]].list {
+		isNew(func(n int) string { return f.slots[n].list[i] })
+	}
 	for ; len(found) >= width; found = found[width:] {
-		row = append(row[:0], make([]string, width)...)
-		row[0] = found[0]
-		for _, n := range s.with { // a name that the entity does not use tells nothing apart
-			row[f.entity.slots[n].column] = found[f.entity.slots[n].column]
-		}
-		key := Need{By: row}.Key()
-		if _, twice := seen[key]; !twice {
-			seen[key] = struct{}{}
+		if isNew(func(n int) string { return found[f.entity.slots[n].column] }) {
 			all = append(all, found[:width]...)
 		}
 	}
 	return all
 }
 
-// answer returns what the lookup of a slot found, row by row, and whether a question has no answer yet.
-func (x *expansion) answer(f *scope, n int) (all []string, waits bool, err error) {
-	s := &f.entity.slots[n]
-	first := true
+// answer returns what the lookup of a slot found, row by row, or errPending where questions are collected and one has no answer yet.
+func (x *expansion) answer(f *scope, s *slot) (all []string, err error) {
+	first, waits := true, false
 	err = x.questions(f, s, func(n Need) error {
 		found, ok := x.answers.Get(n)
 		switch {
@@ -87,10 +80,10 @@ func (x *expansion) answer(f *scope, n int) (all []string, waits bool, err error
 		}
 		return nil
 	})
-	if err == errPending {
-		return nil, true, nil
+	if err == nil && waits {
+		err = errPending
 	}
-	return all, waits, err
+	return all, err
 }
 
 // notAnswered says that the lookup of a slot was not run.

@@ -53,7 +53,7 @@ func (x *expansion) spendQuestions(f *scope, s *slot, n int) error {
 // spendValues counts n values that are written to lists of their own: those that a lookup adds to, and those that go together.
 func (x *expansion) spendValues(n int) error {
 	if x.spent.values += n; x.spent.values > perKey*x.limits.KeysPerRow {
-		return x.tooMany("the row gives, and its lookups find, more than ten times %d values")
+		return x.tooMany(fmt.Sprintf("the row gives, and its lookups find, more than %d values, %d for each of %%d keys", perKey*x.limits.KeysPerRow, perKey))
 	}
 	return nil
 }

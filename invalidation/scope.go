@@ -82,18 +82,10 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 	if v.state == unresolved && s.fallback != nil {
 		v.list, v.state = s.fallback, present
 	}
-	if s.lookup != nil && s.isAsked(n, v.state == present) {
+	if s.lookup != nil && s.lookup.isAsked(v.state == present) {
 		return x.lookUp(f, n)
 	}
 	return s.missing(v)
-}
-
-// isAsked reports whether the lookup of the slot of a number is asked, where its values are given or not.
-func (s *slot) isAsked(number int, given bool) bool {
-	if given {
-		return s.lookup.Always
-	}
-	return !s.asksItself(number)
 }
 
 // missing says what becomes of a value that nothing gives.

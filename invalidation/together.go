@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -18,7 +19,7 @@ func (x *expansion) findTogether(f *scope, n int) error {
 	if err != nil {
 		return err
 	}
-	if s.lookup != nil && s.isAsked(lead, given) {
+	if s.lookup != nil && s.lookup.isAsked(given) {
 		return x.lookUp(f, lead)
 	}
 	err = s.missing(v)
@@ -31,9 +32,8 @@ func (x *expansion) findTogether(f *scope, n int) error {
 // givenTogether takes what the row gives for a slot and those that go along with it, and reports whether it gives them: all or none, as
 // many of each. One value goes with all of the others.
 func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
-	s := &f.entity.slots[lead]
-	slots := append([]int{lead}, s.with...)
-	found, longest, most := 0, lead, 1
+	slots := f.entity.group(lead)
+	given, longest, most := "", lead, 1 // given is the first that is
 	for _, n := range slots {
 		p, ok := x.row.Params.Get(f.entity.slots[n].name)
 		if !ok {
@@ -42,7 +42,7 @@ func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
 		if p.Gaps() {
 			return false, badParam(p.Name, errGaps)
 		}
-		found++
+		given = cmp.Or(given, p.Name)
 		f.slots[n] = value{p.Values, present}
 		if len(p.Values) != 1 && most == 1 {
 			longest, most = n, len(p.Values)
@@ -54,9 +54,9 @@ func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
 	for _, n := range slots {
 		v, name := &f.slots[n], f.entity.slots[n].name
 		switch {
-		case found == 0 || v.state == present && len(v.list) == most:
+		case given == "" || v.state == present && len(v.list) == most:
 		case v.state != present:
-			return false, &RowError{Reason: MissingParameter, Param: name, Err: fmt.Errorf("the row does not give it, but what goes along with it: %s", x.othersGiven(f, slots))}
+			return false, &RowError{Reason: MissingParameter, Param: name, Err: fmt.Errorf("the row does not give it, but what goes along with it: %s", given)}
 		case len(v.list) != 1:
 			return false, badParam(name, fmt.Errorf("it has %d values, and %s, with which they go together, has %d: give as many of each, or one that goes with all",
 				len(v.list), f.entity.slots[longest].name, most))
@@ -68,15 +68,5 @@ func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
 			}
 		}
 	}
-	return found > 0, nil
-}
-
-// othersGiven names one of the slots that the row gives.
-func (x *expansion) othersGiven(f *scope, slots []int) string {
-	for _, n := range slots {
-		if f.slots[n].state == present {
-			return f.entity.slots[n].name
-		}
-	}
-	return ""
+	return given != "", nil
 }

@@ -12,9 +12,9 @@ import (
 
 // warn writes advice about a map without faults.
 func (c *compiler) warn(m *Map, advice *report) {
-	direct, kind := c.lookupUsers(), c.kinds()
+	direct, kind, from := c.lookupUsers(), c.kinds(), c.expandedFrom()
 	for _, w := range c.lookups {
-		users := c.comingTo(direct[w.lookup])
+		users := comingTo(direct[w.lookup], from)
 		if len(users) == 0 {
 			continue // each entity has one of its own
 		}
@@ -35,7 +35,7 @@ func (c *compiler) warn(m *Map, advice *report) {
 func warnLookup(w writtenLookup, users []string, advice *report) {
 	give := "the old values as well as the new ones"
 	switch by := w.lookup.By; {
-	case !slices.Contains(by, idName) && !slices.Contains(by, w.text): // it follows another one, or what the row gives
+	case !slices.Contains(by, idName) && !w.lookup.asksItself(): // it follows another one, or what the row gives
 		give = strings.Join(by, " and ") + ", " + give
 	case w.lookup.Always:
 		give = "the old values"
@@ -123,17 +123,20 @@ func (c *compiler) lookupUsers() map[*Lookup][]*entityCompiler {
 	return direct
 }
 
-// comingTo returns the names of entities, and of those that expand as them, sorted.
-func (c *compiler) comingTo(all []*entityCompiler) (names []string) {
-	if c.from == nil {
-		c.from = map[*entityCompiler][]*entityCompiler{}
-		for _, e := range c.order {
-			for _, l := range e.links {
-				target := c.entities[l.target.text]
-				c.from[target] = append(c.from[target], e)
-			}
+// expandedFrom returns what expands as each entity.
+func (c *compiler) expandedFrom() map[*entityCompiler][]*entityCompiler {
+	from := map[*entityCompiler][]*entityCompiler{}
+	for _, e := range c.order {
+		for _, l := range e.links {
+			target := c.entities[l.target.text]
+			from[target] = append(from[target], e)
 		}
 	}
+	return from
+}
+
+// comingTo returns the names of entities, and of those that expand as them, sorted.
+func comingTo(all []*entityCompiler, from map[*entityCompiler][]*entityCompiler) (names []string) {
 	seen := map[*entityCompiler]bool{}
 	all = slices.Clone(all)
 	for len(all) > 0 {
@@ -142,7 +145,7 @@ func (c *compiler) comingTo(all []*entityCompiler) (names []string) {
 		if !seen[e] {
 			seen[e] = true
 			names = append(names, e.entity.name)
-			all = append(all, c.from[e]...)
+			all = append(all, from[e]...)
 		}
 	}
 	slices.Sort(names)

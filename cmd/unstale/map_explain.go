@@ -131,8 +131,10 @@ func delays(repeat []time.Duration, hold time.Duration) (list []string, held str
 func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (invalidation.Plan, error) {
 	if e.mysql.dsn == "" {
 		plan, err := m.Expand(row, nil)
-		if needs, _ := m.Needs(row, nil); err != nil && len(needs) > 0 {
-			err = fmt.Errorf("%w; with --mysql-dsn it is run", err)
+		if err != nil {
+			if needs, _ := m.Needs(row, nil); len(needs) > 0 {
+				err = fmt.Errorf("%w; with --mysql-dsn it is run", err)
+			}
 		}
 		return plan, err
 	}
