@@ -123,8 +123,8 @@ func (c *Cache) Clear() { c.memory.clear() }
 
 // Healthy returns nil if values are cached as configured, and otherwise why not: Redis is away, so that every call loads
 // and nothing is kept; or Redis has refused the latest value, for lack of memory (ErrRedisOutOfMemory) or of a right; or
-// nothing is given out from memory, since the worker cannot be heard; or nothing is kept there (ErrMemoryOverflow); or Close
-// was called. It sends nothing.
+// nothing is given out from memory, since the worker cannot be heard; or invalidation is behind (ErrBehind); or nothing is
+// kept there (ErrMemoryOverflow); or Close was called. It sends nothing.
 func (c *Cache) Healthy() error {
 	if c.life.Err() != nil {
 		return ErrClosed

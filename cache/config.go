@@ -105,6 +105,18 @@ type Memory struct {
 	// Period is how often a worker sends heartbeats. Zero: 1 s.
 	Period time.Duration
 
+	// MaxBehind is how far behind the invalidation of an outbox may be before Healthy returns ErrBehind:
+	// the age of the latest moment by which all that was committed is invalidated, as heartbeats say.
+	// Values are given out nevertheless, because Redis has the same ones. Raise it above the time of a
+	// sweep if the map has patterns. At least two periods. Zero: 5 s, or three periods if
+	// they are longer.
+	MaxBehind time.Duration
+
+	// CloseBehind gives out nothing from memory while the invalidation is behind by more than MaxBehind.
+	// Redis holds the same old entries, so this costs load and makes answers no fresher, unless entries
+	// in Redis expire earlier than in memory.
+	CloseBehind bool
+
 	// MaxStaleness gives out values without heartbeats, as long as the subscription stands: each is kept no longer
 	// than this, and may be that old after an invalidation that was not heard. Zero: not accepted.
 	MaxStaleness time.Duration
@@ -152,6 +164,7 @@ func (c Config) WithDefaults() Config {
 	}
 	orDuration(&c.Memory.TTL, time.Minute)
 	orDuration(&c.Memory.Period, time.Second)
+	orDuration(&c.Memory.MaxBehind, max(5*time.Second, silentPeriods*c.Memory.Period))
 	if c.Memory.Report && c.Memory.Process == "" {
 		c.Memory.Process = processName()
 	}
@@ -213,6 +226,7 @@ func (c Config) Validate() error {
 		}
 		between("Memory.TTL", m.TTL, time.Millisecond, longestTTL)
 		between("Memory.Period", m.Period, time.Millisecond, time.Minute)
+		between("Memory.MaxBehind", m.MaxBehind, 2*m.Period, longestTTL)
 		if m.MaxStaleness < 0 {
 			refuse("Memory.MaxStaleness is %v, wanted none or more", m.MaxStaleness)
 		}

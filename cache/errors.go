@@ -57,6 +57,9 @@ var (
 	// during each load than are remembered. It shows in the log where several values in a row were refused, and in Healthy
 	// for ten seconds after the latest one.
 	ErrMemoryOverflow = errors.New("memory keeps nothing: too many evictions come during a load")
+	// ErrBehind is an outbox whose invalidation is behind by more than Memory.MaxBehind: what was
+	// committed since may be stale, in Redis and in memory. It shows in Healthy and in the log.
+	ErrBehind = errors.New("invalidation is behind")
 )
 
 // An InvalidationError says which keys of a Delete, or tags of a DeleteTag, are not known to be gone. It matches

@@ -28,10 +28,12 @@ type hearing struct {
 
 	subscribed bool
 	since      time.Time // of the subscription or the latest doubt
-	pong       time.Time // when the latest ping was answered
+	pong       time.Time // when the latest ping was sent that was answered
 	why        error     // for the latest doubt
 	epochs     map[string]*heardEpoch
 	beats      map[string]time.Time // the latest heartbeat of each source that proves that its outbox is looked into
+	progress   progress             // of the outboxes
+	strict     bool                 // closed while one is behind
 }
 
 // A heardEpoch is one life of a worker.
@@ -40,16 +42,18 @@ type heardEpoch struct {
 	beat time.Time // the latest heartbeat, zero for none yet: from the first one on it must not be silent
 }
 
-// A verdict is what the memory must do: forget everything or not, and be open from now on or not. why is for closed ones.
+// A verdict is what the memory must do: forget everything or not, and be open from now on or not. why
+// is for closed ones, late for those whose outbox is behind.
 type verdict struct {
 	empty, open bool
-	why         error
+	why, late   error
 }
 
 func newHearing(config Memory) *hearing {
 	return &hearing{
 		period: config.Period, sources: config.Sources, channels: []string{config.Channel}, deaf: config.MaxStaleness > 0,
 		epochs: map[string]*heardEpoch{}, beats: map[string]time.Time{},
+		progress: newProgress(config), strict: config.CloseBehind,
 	}
 }
 
@@ -72,9 +76,9 @@ func (h *hearing) lose(now time.Time, err error) verdict {
 	return v
 }
 
-// answer is a pong to the latest ping: what was sent on the subscription before that has been read.
-func (h *hearing) answer(now time.Time) verdict {
-	h.pong = now
+// answer is a pong to the ping that was sent at asked: Redis has sent all that it published before.
+func (h *hearing) answer(asked, now time.Time) verdict {
+	h.pong = asked
 	return h.tick(now)
 }
 
@@ -109,6 +113,7 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 		e.beat = now
 		if !b.First && !b.Last { // a worker sends those whether or not it can look into the outbox
 			h.beats[b.Source] = now
+			h.progress.note(b, now)
 		}
 		if b.Last {
 			delete(h.epochs, m.Epoch)
@@ -158,7 +163,11 @@ func (h *hearing) tick(now time.Time) verdict {
 	if err := h.closed(now); err != nil {
 		return verdict{empty: empty, why: err}
 	}
-	return verdict{empty: empty, open: true}
+	late := h.progress.late(h.sources, now)
+	if late != nil && h.strict {
+		return verdict{empty: empty, why: fmt.Errorf("nothing is given out from memory: %w", late)}
+	}
+	return verdict{empty: empty, open: true, late: late}
 }
 
 // doubt begins listening again: something may have been missed.

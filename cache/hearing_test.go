@@ -20,7 +20,12 @@ type heard struct {
 
 func subscribed(h *hearing, now time.Time) verdict { return h.subscribe(now) }
 func lost(h *hearing, now time.Time) verdict       { return h.lose(now, errors.New("cut")) }
-func pong(h *hearing, now time.Time) verdict       { return h.answer(now) }
+func pong(h *hearing, now time.Time) verdict       { return h.answer(now, now) }
+func pongOf(age float64) func(*hearing, time.Time) verdict { // of a ping so many periods ago
+	return func(h *hearing, now time.Time) verdict {
+		return h.answer(now.Add(-time.Duration(age*float64(time.Second))), now)
+	}
+}
 func ticked(h *hearing, now time.Time) verdict     { return h.tick(now) }
 func unreadable(h *hearing, now time.Time) verdict { return h.misread(now, errors.New("no JSON")) }
 
@@ -86,6 +91,7 @@ func TestHearing(t *testing.T) {
 		"of which less was heard":      {after: []heard{{0.2, beat("b", 1, follows("a", 7)), true, false}}},
 		"of which nothing was heard":   {after: []heard{{0.2, beat("b", 1, follows("z", 1)), true, false}}},
 		"no pong":                      {mute: true, after: []heard{{1, beat("a", 7), false, true}, {1, beat("a", 8), false, true}, {1.1, beat("a", 9), true, false}, {0.5, beat("a", 10), true, false}, {0, pong, false, false}, {1, pong, false, true}}},
+		"a late pong":                  {mute: true, after: []heard{{1, beat("a", 7), false, true}, {1, beat("a", 8), false, true}, {0.8, pongOf(2.5), false, true}, {0.4, beat("a", 9), false, true}, {0.2, ticked, true, false}}},
 		"unreadable":                   {after: []heard{{0.1, unreadable, true, false}, {0.5, beat("a", 7), false, false}, {0.6, ticked, false, true}}},
 		"moved":                        {after: []heard{{0.1, beat("a", 7, movedAway), true, false}, {0, lost, true, false}, {0, subscribed, true, false}, {0.5, beat("a", 8, movedAway), true, false}, {0.9, ticked, false, false}, {0.2, beat("a", 9, movedAway), false, true}}},
 		"another source":               {sources: []string{"s", "other"}, after: []heard{{0, ticked, false, false}, {0.1, beat("o", 1, first, of("other")), false, false}, {0.1, beat("o", 2, of("other")), false, true}, {0.1, beat("o", 3, goodbye, of("other")), false, true}, {2, beat("a", 7), false, true}, {1, beat("a", 8), true, false}}},
@@ -218,7 +224,7 @@ func modelRun(t *testing.T, r *rand.Rand) (opens, losses int) {
 			}
 			h.subscribe(now)
 		}
-		v := h.answer(now)
+		v := h.answer(now, now)
 		if v.empty || !v.open {
 			missed = time.Time{}
 		}
@@ -231,4 +237,50 @@ func modelRun(t *testing.T, r *rand.Rand) (opens, losses int) {
 		}
 	}
 	return opens, losses
+}
+
+func behind(millis int64) func(*protocol.Beat) { return func(b *protocol.Beat) { b.Behind = millis } }
+
+// How far behind an outbox is grows between heartbeats. The worker that knows most counts, and one
+// that does not say leaves it unknown. It closes the memory only where that is asked for.
+func TestHearingOfAnOutboxThatIsBehind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		after []heard
+		late  []bool // wanted after each
+	}{
+		"not behind":         {[]heard{{0.5, beat("a", 7, behind(4400)), false, true}, {0.5, pong, false, true}}, []bool{false, false}},
+		"behind":             {[]heard{{0.5, beat("a", 7, behind(5100)), false, true}, {1, beat("a", 8, behind(6100)), false, true}, {1, beat("a", 9, behind(100)), false, true}}, []bool{true, true, false}},
+		"more by and by":     {[]heard{{0.5, beat("a", 7, behind(4000)), false, true}, {0.9, pong, false, true}, {0.2, pong, false, true}}, []bool{false, false, true}},
+		"another knows":      {[]heard{{0.5, beat("b", 1, first), false, true}, {0.1, beat("b", 2, behind(100)), false, true}, {0.4, beat("a", 7, behind(60_000)), false, true}}, []bool{false, false, false}},
+		"an older worker":    {[]heard{{0.5, beat("a", 7), false, true}, {1, beat("a", 8, behind(-1)), false, true}}, []bool{false, false}},
+		"only older worker":  {[]heard{{0.5, beat("a", 7, behind(9000)), false, true}, {1, beat("a", 8), false, true}, {1, beat("a", 9), false, true}, {1.1, beat("a", 10), false, true}}, []bool{true, true, true, false}},
+		"of nobody's outbox": {[]heard{{0.1, beat("o", 1, first, of("other")), false, true}, {0.1, beat("o", 2, of("other"), behind(60_000)), false, true}}, []bool{false, false}},
+		"proof of the first": {[]heard{{0.5, beat("b", 1, first, behind(60_000)), false, true}}, []bool{false}},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", strict ", strict), func(t *testing.T) {
+				t.Parallel()
+				config := Memory{Period: time.Second, Sources: []string{"s"}, MaxBehind: 5 * time.Second, CloseBehind: strict}
+				h, now := newHearing(config), time.Unix(1_700_000_000, 0)
+				for i, e := range append(append([]heard{}, opened...), c.after...) {
+					now = now.Add(time.Duration(e.after * float64(time.Second)))
+					if h.subscribed {
+						h.pong = now
+					}
+					v := e.what(h, now)
+					if i < len(opened) {
+						continue
+					}
+					late := c.late[i-len(opened)]
+					if v.empty || v.open == (late && strict) || (v.late != nil) != (late && !strict) {
+						t.Errorf("event %d: empty %v, open %v (%v), late %v, wanted late %v", i, v.empty, v.open, v.why, v.late, late)
+					}
+					if late && !errors.Is(errors.Join(v.late, v.why), ErrBehind) {
+						t.Errorf("event %d: %v, %v", i, v.late, v.why)
+					}
+				}
+			})
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/protocol"
 )
 
 // The pauses between two attempts to subscribe; each is varied by half.
@@ -39,126 +37,164 @@ func (c *Cache) listen(ctx context.Context) {
 	}
 }
 
-// A reception is what Receive returns.
-type reception struct {
-	got any
-	err error
-}
-
 var (
 	errResubscribed = errors.New("the connection was lost in between")
 	errNoPing       = errors.New("a ping cannot be sent")
 	errMoved        = errors.New("a worker has moved to another channel")
 )
 
+// A subscription is one attempt to listen.
+type subscription struct {
+	c       *Cache
+	h       *hearing
+	backlog *backlog
+	left    []string // channels whose confirmation is missing
+	stood   bool
+	begun   time.Time
+	nonce   string // of the PING that has no answer yet
+	asked   time.Time
+}
+
 // subscription is one attempt. A read has no time limit, since one that runs out in the middle of a message leaves the
 // rest of it to be read as the next one; what ends it is that the connection is closed. It reports whether it stood.
 func (c *Cache) subscription(ctx context.Context, h *hearing) (stood bool, err error) {
 	// A context of its own: a client that heeds contexts would end the read with the caller's deadline.
-	channels := slices.Clone(h.channels)
-	sub := c.config.Redis.Subscribe(ctx, channels...) // what goes wrong here shows at Receive
+	s := &subscription{c: c, h: h, backlog: newBacklog(), left: slices.Clone(h.channels), begun: time.Now()}
+	sub := c.config.Redis.Subscribe(ctx, s.left...) // what goes wrong here shows at Receive
 	defer sub.Close()
-	receptions, stop := make(chan reception), make(chan struct{})
-	defer close(stop)
-	c.launchIn(&c.ears, func() { receive(ctx, sub, receptions, stop) })
+	defer s.backlog.close()
+	c.launchIn(&c.ears, func() { c.receive(ctx, sub, s.backlog) })
+	c.launchIn(&c.ears, func() { c.memory.watch(s.backlog) })
 	ticker := time.NewTicker(c.config.Memory.Period / 4)
 	defer ticker.Stop()
-	nonce, asked, late := "", time.Time{}, time.Now()
-	for {
+	for err == nil {
 		select {
 		case <-ctx.Done():
-			return stood, ctx.Err()
+			err = ctx.Err()
 		case <-ticker.C:
-			now := time.Now()
-			if stood && now.Sub(asked) >= c.config.Memory.Period && nonce == "" {
-				nonce, asked = rand.Text(), now
-				if sub.Ping(ctx, nonce) != nil {
-					return stood, errNoPing
-				}
-			}
-			c.obey(h.tick(now))
-			if now.Sub(h.pong) > silentPeriods*c.config.Memory.Period && (stood || now.Sub(late) > silentPeriods*c.config.Memory.Period) {
-				return stood, h.why // the connection is of no use
-			}
-		case n := <-receptions:
-			now := time.Now()
-			switch got := n.got.(type) {
-			case nil:
-				return stood, n.err
-			case *redis.Subscription:
-				if !slices.Contains(channels, got.Channel) {
-					return stood, errResubscribed
-				}
-				if channels = slices.DeleteFunc(channels, func(channel string) bool { return channel == got.Channel }); len(channels) == 0 {
-					stood = true
-					c.obey(h.subscribe(now))
-				}
-			case *redis.Pong:
-				if nonce != "" && got.Payload == nonce {
-					nonce = ""
-					c.obey(h.answer(now))
-				}
-			case *redis.Message:
-				known := len(h.channels)
-				if c.hear(h, got.Payload, now); len(h.channels) > known {
-					return stood, errMoved
-				}
-			}
+			err = s.tick(ctx, sub)
+		case <-s.backlog.ready:
+			a := s.backlog.oldest()
+			err = s.apply(a)
+			s.backlog.done()
 		}
+	}
+	return s.stood, err
+}
+
+// tick sends a PING when one is due. Time passes for the hearing only while nothing waits: the
+// heartbeat that it misses may be among what does.
+func (s *subscription) tick(ctx context.Context, sub *redis.PubSub) error {
+	now, period := time.Now(), s.c.config.Memory.Period
+	if s.stood && now.Sub(s.asked) >= period && s.nonce == "" {
+		s.nonce, s.asked = rand.Text(), now
+		if sub.Ping(ctx, s.nonce) != nil {
+			return errNoPing
+		}
+	}
+	s.admitLateness(now)
+	if s.backlog.empty() {
+		s.c.obey(s.h.tick(now))
+		limit := silentPeriods * period
+		if now.Sub(s.h.pong) > limit && (s.stood || now.Sub(s.begun) > limit) {
+			return s.h.why // the connection is of no use
+		}
+	}
+	return nil
+}
+
+// admitLateness has the hearing begin again if the memory was shut.
+func (s *subscription) admitLateness(now time.Time) {
+	if s.c.memory.wasShut() {
+		s.c.obey(s.h.doubt(now, "%w", errLate))
 	}
 }
 
-// receive passes on what a subscription brings, until it fails.
-func receive(ctx context.Context, sub *redis.PubSub, receptions chan<- reception, stop <-chan struct{}) {
+// apply does what the oldest arrival asks for, as of the time when it came.
+func (s *subscription) apply(a *arrival) error {
+	s.admitLateness(time.Now())
+	switch got := a.got.(type) {
+	case error:
+		return got
+	case *redis.Subscription:
+		if !slices.Contains(s.left, got.Channel) {
+			return errResubscribed
+		}
+		if s.left = slices.DeleteFunc(s.left, func(channel string) bool { return channel == got.Channel }); len(s.left) == 0 {
+			s.stood = true
+			s.c.obey(s.h.subscribe(a.at))
+		}
+	case *redis.Pong:
+		if s.nonce != "" && got.Payload == s.nonce {
+			s.nonce = ""
+			s.c.obey(s.h.answer(s.asked, a.at))
+		}
+	case *redis.Message:
+		known := len(s.h.channels)
+		if s.c.hear(s.h, a); len(s.h.channels) > known {
+			return errMoved
+		}
+	}
+	return nil
+}
+
+// receive passes on what a subscription brings, until it fails or nobody takes it. It waits for nothing
+// but the memory's mutex.
+func (c *Cache) receive(ctx context.Context, sub *redis.PubSub, b *backlog) {
 	for {
 		got, err := sub.Receive(ctx)
-		n := reception{got, err}
+		a := &arrival{at: time.Now(), got: got}
 		if err != nil {
-			n.got = nil
+			a.got = err
 		}
-		select {
-		case receptions <- n:
-		case <-stop:
-			return
+		b.begin(a.at)
+		if m, ok := a.got.(*redis.Message); ok {
+			a.read(m.Payload)
+			a.generation = c.memory.note(a.message.Keys, a.globs)
 		}
-		if err != nil {
+		if !b.add(a) || err != nil {
 			return
 		}
 	}
 }
 
-// hear evicts what a message names, and then weighs what it says about those that were not heard.
-func (c *Cache) hear(h *hearing, text string, now time.Time) {
-	m, err := protocol.DecodeMessage([]byte(text))
-	if err != nil {
-		c.obey(h.misread(now, err))
+// hear sweeps what the patterns of a message match, and then weighs what it says about those that were not heard.
+func (c *Cache) hear(h *hearing, a *arrival) {
+	m := &a.message
+	switch {
+	case a.fault == errBacklog:
+		c.obey(h.doubt(a.at, "%w", a.fault))
+		return
+	case errors.Is(a.fault, ErrInvalidationPattern):
+		c.counts.patternErrors.Add(1)
+		_ = h.message(*m, a.at) // its number counts as heard, or its successor would hide the reason
+		fallthrough
+	case a.fault != nil:
+		c.obey(h.misread(a.at, a.fault))
 		return
 	}
-	globs := make([]protocol.Glob, len(m.Patterns))
-	for i, pattern := range m.Patterns {
-		if globs[i], err = protocol.CompileGlob(pattern); err != nil {
-			c.counts.patternErrors.Add(1)
-			_ = h.message(m, now) // its number counts as heard, or its successor would hide the reason
-			c.obey(h.misread(now, fmt.Errorf("%w: %q: %w", ErrInvalidationPattern, pattern, err)))
-			return
-		}
-	}
-	c.memory.evict(m.Keys, globs)
-	c.reports.heard(&m)
+	c.memory.sweep(a.globs, a.generation)
+	c.memory.evicted.Add(uint64(len(m.Keys) + len(m.Patterns)))
+	c.reports.heard(m)
 	if hook := c.config.Hooks.Evict; hook != nil && len(m.Keys)+len(m.Patterns) > 0 {
 		hook(m.Keys, m.Patterns)
 	}
-	c.obey(h.message(m, now))
+	c.obey(h.message(*m, a.at))
 }
 
 // obey tells the memory and, where that closes or opens it, the log.
 func (c *Cache) obey(v verdict) {
-	if !c.memory.obey(v) {
-		return
-	}
-	if v.open {
+	changed, late := c.memory.obey(v)
+	switch {
+	case changed && v.open:
 		c.config.Logger.LogAttrs(c.life, slog.LevelInfo, "memory is open: the worker is heard")
-	} else {
+	case changed:
 		c.config.Logger.LogAttrs(c.life, slog.LevelWarn, "memory is closed", slog.Any("error", v.why))
+	}
+	switch {
+	case late && v.late != nil:
+		c.config.Logger.LogAttrs(c.life, slog.LevelWarn, "invalidation is behind", slog.Any("error", v.late))
+	case late && v.open:
+		c.config.Logger.LogAttrs(c.life, slog.LevelInfo, "invalidation is no longer behind")
 	}
 }

@@ -34,7 +34,7 @@ func TestClosedMemoryStaysClosed(t *testing.T) {
 	mark := m.mark()
 	m.close()
 	m.close()
-	if m.obey(verdict{open: true}) || m.healthy() != ErrClosed {
+	if changed, _ := m.obey(verdict{open: true}); changed || m.healthy() != ErrClosed {
 		t.Errorf("the memory is open again, and says %v", m.healthy())
 	}
 	if m.put("k", "v", nil, mark, time.Hour) || m.put("k", "v", nil, m.mark(), time.Hour) {

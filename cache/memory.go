@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,11 +35,14 @@ type memory struct {
 	overflow overflow
 	logger   *slog.Logger
 
-	mu    sync.Mutex // held while something is put or evicted
-	log   evictionLog
-	tags  tagTable
-	why   error // for being closed
-	ended bool  // nothing opens it any more
+	mu      sync.Mutex // held while something is put or evicted
+	log     evictionLog
+	tags    tagTable
+	waiting int   // patterns that the values of this generation are yet to be swept for
+	opened  bool  // by the hearing, and since then perhaps shut
+	why     error // for being closed
+	late    error // the invalidation is behind, while it is open
+	ended   bool  // nothing opens it any more
 }
 
 // A kept value. Its own tags' cells say whether a tag was invalidated.
@@ -185,57 +187,6 @@ func (m *memory) cells(tags []string) []*tagCell {
 	return cells
 }
 
-// evict forgets keys and what patterns match, stamps among them, and remembers that it did.
-func (m *memory) evict(keys []string, patterns []protocol.Glob) {
-	if m == nil {
-		return
-	}
-	m.evictOwn(keys)
-	m.evictGlobs(patterns)
-	m.evicted.Add(uint64(len(keys) + len(patterns)))
-}
-
-// evictOwn is evict for what this process itself has unlinked.
-func (m *memory) evictOwn(keys []string) {
-	if m == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, name := range keys {
-		m.log.addKey(name)
-		if key, ok := strings.CutPrefix(name, m.prefix); ok {
-			m.store.Invalidate(key)
-		}
-		if tag, ok := strings.CutPrefix(name, protocol.StampPrefix); ok {
-			m.tags.drop(tag)
-		}
-	}
-}
-
-// evictGlobs looks through everything for each pattern, and lets others in between two.
-func (m *memory) evictGlobs(patterns []protocol.Glob) {
-	for _, glob := range patterns {
-		m.evictGlob(glob)
-	}
-}
-
-func (m *memory) evictGlob(glob protocol.Glob) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.log.addGlob(glob)
-	for key := range m.store.Keys() {
-		if glob.Match(m.prefix + key) {
-			m.store.Invalidate(key)
-		}
-	}
-	for tag := range m.tags.cells {
-		if glob.Match(protocol.StampKey(tag)) {
-			m.tags.drop(tag)
-		}
-	}
-}
-
 // clear forgets everything, and refuses what was asked for before. Nothing was missed: Redis may be filled with it.
 func (m *memory) clear() {
 	if m == nil {
@@ -243,7 +194,7 @@ func (m *memory) clear() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.renew(m.open.Load() != 0)
+	m.renew(m.opened)
 }
 
 // empty is for what may have been missed: see doubted. The caller holds mu.
@@ -252,46 +203,58 @@ func (m *memory) empty(open bool) {
 	m.renew(open)
 }
 
-// renew begins a new generation. The caller holds mu.
+// renew begins a new generation. What was shut stays so. The caller holds mu.
 func (m *memory) renew(open bool) {
-	next := m.current.Add(1)
-	if open {
-		m.open.Store(next)
-	} else {
+	before, next := m.open.Load(), m.current.Add(1)
+	switch {
+	case !open:
 		m.open.Store(0)
+	case !m.opened:
+		m.open.Store(next)
+	case before != 0:
+		m.open.CompareAndSwap(before, next)
 	}
+	m.opened, m.waiting = open, 0
 	m.tags = tagTable{}
 	m.store.InvalidateAll()
 }
 
-// obey does what a hearing says, and reports whether that has opened or closed the memory.
-func (m *memory) obey(v verdict) (changed bool) {
+// obey does what a hearing says. It reports whether that has opened or closed the memory, and whether
+// the invalidation has begun or ceased to be behind.
+func (m *memory) obey(v verdict) (changed, late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ended {
-		return false
+		return false, false
 	}
-	wasOpen := m.open.Load() != 0
-	m.why = v.why
+	wasOpen, wasLate := m.opened, m.late != nil
+	m.why, m.late = v.why, v.late
 	switch {
 	case v.empty || wasOpen && !v.open:
 		m.empty(v.open)
 	case v.open && !wasOpen:
 		m.open.Store(m.current.Load())
+		m.opened = true
 	}
-	return wasOpen != v.open
+	return wasOpen != v.open, wasLate != (v.late != nil)
 }
 
 func (m *memory) healthy() error {
 	if m == nil {
 		return nil
 	}
-	if m.open.Load() != 0 {
-		return m.overflow.healthy()
-	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.why
+	why, late, opened := m.why, m.late, m.opened
+	m.mu.Unlock()
+	switch {
+	case m.open.Load() == 0 && opened:
+		return errShut
+	case m.open.Load() == 0:
+		return why
+	case late != nil:
+		return late
+	}
+	return m.overflow.healthy()
 }
 
 // close empties and closes the memory for good.

@@ -121,7 +121,7 @@ func change() []step {
 			}
 			p.unlinked = true
 		}},
-		{"deliver", func(p *play) { p.memory.evict([]string{p.names.value}, nil); p.told = true }},
+		{"deliver", func(p *play) { p.memory.note([]string{p.names.value}, nil); p.told = true }},
 	}
 }
 

@@ -35,7 +35,7 @@ func (w *world) reporting(channel, process string, client redis.UniversalClient)
 // announce publishes keys as a worker does.
 func (w *world) announce(channel string, keys ...string) []keyspace.Run {
 	w.Helper()
-	done, err := w.worker.Publish(w.Context(), channel, protocol.FormatEvent, keys, nil)
+	done, err := w.worker.Publish(w.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys})
 	must(w, err)
 	return done.Runs
 }

@@ -3,6 +3,7 @@ package examples
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -26,7 +27,7 @@ func AddJob(c *cron.Cron, locks *lock.Locker, db *sql.DB, spec, name string, run
 
 // runOnce runs a job, unless a replica has run it at that time of its schedule.
 func runOnce(ctx context.Context, locks *lock.Locker, db *sql.DB, name string, due time.Time, run func(context.Context, *sql.Tx) error) error {
-	return locks.Do(ctx, "job:"+name, func(ctx context.Context, held *lock.Held) error {
+	err := locks.Do(ctx, "job:"+name, func(ctx context.Context, held *lock.Held) error {
 		return held.InTx(ctx, db, func(tx *sql.Tx) error {
 			var last int64
 			if err := tx.QueryRowContext(ctx, "SELECT last FROM jobs WHERE name = ?", name).Scan(&last); err != nil {
@@ -42,4 +43,8 @@ func runOnce(ctx context.Context, locks *lock.Locker, db *sql.DB, name string, d
 			return err
 		})
 	})
+	if errors.Is(err, lock.ErrLostAfterCommit) {
+		return nil // the job has run
+	}
+	return err
 }

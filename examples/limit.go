@@ -24,6 +24,10 @@ func SendCode(ctx context.Context, codes *limit.Limiter, w http.ResponseWriter, 
 	if err != nil {
 		return err
 	}
+	if !d.Allowed && d.Unsure != nil { // Redis cannot count
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return nil
+	}
 	if !d.Allowed {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 		w.WriteHeader(http.StatusTooManyRequests)

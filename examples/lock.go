@@ -48,7 +48,7 @@ var errUsed = errors.New("the coupon was redeemed already")
 
 // redeem redeems a coupon once, whoever else tries, and whatever happens to Redis meanwhile.
 func redeem(ctx context.Context, locks *lock.Locker, db *sql.DB, code string) error {
-	return locks.Do(ctx, "coupon:"+code, func(ctx context.Context, held *lock.Held) error {
+	err := locks.Do(ctx, "coupon:"+code, func(ctx context.Context, held *lock.Held) error {
 		return held.InTx(ctx, db, func(tx *sql.Tx) error {
 			var used bool
 			if err := tx.QueryRowContext(ctx, "SELECT used FROM coupons WHERE code = ?", code).Scan(&used); err != nil {
@@ -63,6 +63,10 @@ func redeem(ctx context.Context, locks *lock.Locker, db *sql.DB, code string) er
 			return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "coupon", ID: code})
 		})
 	})
+	if errors.Is(err, lock.ErrLostAfterCommit) {
+		return nil // the coupon is redeemed
+	}
+	return err
 }
 
 // mergeCarts moves what is in one cart to another, and removes it, while somebody else may do it the other way round.

@@ -23,6 +23,7 @@ type sessionShop struct {
 	t             *testing.T
 	server        *servers.Redis
 	state, admin  *redis.Client
+	rules         []string // of the account; a restart drops them
 	handler       http.Handler
 	begun, finish chan struct{} // a slow request has read its session, and may store it
 }
@@ -38,13 +39,14 @@ func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	if rules == nil {
 		t.Fatal("the page has no account")
 	}
-	settings = append(settings, "--user", "shop_sessions", "on", ">secret")
-	s := &sessionShop{t: t, server: testenv.OwnRedis(t, append(settings, strings.Fields(rules[1])...)...), begun: make(chan struct{}), finish: make(chan struct{})}
+	s := &sessionShop{t: t, server: testenv.OwnRedis(t, settings...), begun: make(chan struct{}), finish: make(chan struct{})}
 	s.state = redis.NewClient(&redis.Options{
 		Addr: s.server.Addr(), Username: "shop_sessions", Password: "secret",
 		ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
 	})
 	s.admin = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
+	s.rules = append(strings.Fields(rules[1]), "on", ">secret")
+	testenv.SetUser(t, s.admin, "shop_sessions", s.rules...)
 	t.Cleanup(func() { _, _ = s.state.Close(), s.admin.Close() })
 	s.serve(NewSessions(s.state))
 	return s
@@ -123,6 +125,9 @@ func TestSessions(t *testing.T) {
 	}
 	s.logOutBeside(cookie)
 	s.wantAccount(cookie, "")
+	if refused, err := s.admin.ACLLog(t.Context(), 10).Result(); err != nil || len(refused) > 0 {
+		t.Errorf("Redis refused %+v, %v", refused, err)
+	}
 	for _, name := range s.admin.Keys(t.Context(), "*").Val() {
 		if left := s.admin.TTL(t.Context(), name).Val(); left <= 0 || left > time.Hour {
 			t.Errorf("%s is kept for %s", name, left)
@@ -178,6 +183,7 @@ func TestSessionsOutliveRedis(t *testing.T) {
 		if err := s.server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		testenv.SetUser(t, s.admin, "shop_sessions", s.rules...)
 		s.wantAccount(in, c.account)
 		s.wantAccount(out, "")
 	}

@@ -11,8 +11,9 @@ const idName = "id"
 // A compiler turns a document into a Map. It reports every fault that it finds; the map is good only if there is none.
 type compiler struct {
 	*report
-	doc *document
-	env func(string) (string, bool)
+	later *report // faults that this release accepts and the next one refuses
+	doc   *document
+	env   func(string) (string, bool)
 
 	limits   Limits
 	vars     map[string]*variable

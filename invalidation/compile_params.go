@@ -4,6 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/unstale/unstale/internal/near"
 )
 
 // A sharedParam is an entry of the shared params: what is to be known about one name, or about several whose values go together.
@@ -116,11 +119,11 @@ func (c *compiler) fallback(part paramPart) []string {
 func (c *compiler) valuesOf(s scalar, name string) []string {
 	v := c.vars[name]
 	if v == nil {
-		near := c.nearest(name, slices.Sorted(maps.Keys(c.vars)))
-		if v := c.vars[near]; v != nil {
+		like := c.nearest(name, slices.Sorted(maps.Keys(c.vars)))
+		if v := c.vars[like]; v != nil {
 			v.used = true
 		}
-		c.add(s.at, s.text, "a default can be that of a var, and there is no var "+name, orElse(near, "declare it under vars"))
+		c.add(s.at, s.text, "a default can be that of a var, and there is no var "+name, near.Ask(like, "declare it under vars"))
 		return nil
 	}
 	if v.used = true; v.list != nil {
@@ -131,7 +134,7 @@ func (c *compiler) valuesOf(s scalar, name string) []string {
 
 // lookup reads the lookup of a param, which finds values for others too.
 func (c *compiler) lookup(part paramPart, with []string) *Lookup {
-	l := &Lookup{Param: part.name.text, With: with, SQL: part.lookup.sql.text, Always: c.isTrue(part.lookup.always, "always")}
+	l := &Lookup{Line: part.name.at.line, Column: part.name.at.column, Param: part.name.text, With: with, SQL: part.lookup.sql.text, Always: c.isTrue(part.lookup.always, "always")}
 	if !part.lookup.hasBy {
 		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
 	}
@@ -147,16 +150,41 @@ func (c *compiler) lookup(part paramPart, with []string) *Lookup {
 	case !part.lookup.hasSQL:
 		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
 	case sql.given && c.plainText(sql):
-		by := len(l.By)
-		if part.unclearWith {
-			by = 0 // nobody knows how many columns there are to be
-		}
-		for _, fault := range sqlFaults(sql.text, by, 1+len(with)) {
-			c.add(sql.at, fault.text, fault.problem, fault.cure)
-		}
+		c.checkSQL(l, sql, part.unclearWith)
 	}
 	c.lookups = append(c.lookups, writtenLookup{part.name, l})
 	return l
+}
+
+// checkSQL checks the statement of a lookup.
+func (c *compiler) checkSQL(l *Lookup, sql scalar, unclearWith bool) {
+	by := len(l.By)
+	if unclearWith {
+		by = 0 // the number of columns is unknown
+	}
+	faults, batch := sqlFaults(sql.text, by, l.Values())
+	for _, fault := range faults {
+		c.add(sql.at, fault.text, fault.problem, fault.cure)
+	}
+	for _, fault := range batch {
+		l.Single = true
+		c.later.add(sql.at, fault.text, fault.problem, fault.cure)
+	}
+	for _, name := range namesInSQL(sql.text) {
+		c.later.add(sql.at, "{"+name+"}", "the SQL of a lookup is not a template: the server gets {"+name+"} as it is written", c.cureName(l, name))
+	}
+}
+
+// cureName returns how the statement of a lookup gets the value of a name.
+func (c *compiler) cureName(l *Lookup, name string) string {
+	switch {
+	case slices.Contains(l.By, name):
+		return "write IN (?): the server gets the values of by in place of the ?"
+	case c.vars[name] != nil, c.each[name] != nil:
+		return "write the value itself"
+	}
+	by := strings.Join(append(slices.Clone(l.By), name), ", ")
+	return "ask by it too: by: [" + by + "], SELECT " + by + ", ... WHERE (" + by + ") IN (?)"
 }
 
 // checkBy checks what a lookup is asked by: the id, or a param, which may be looked up itself.

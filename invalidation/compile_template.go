@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -144,17 +145,17 @@ func (e *entityCompiler) unknownName(s scalar, name string) {
 		return
 	}
 	known := e.knownNames()
-	near := e.nearest(name, known)
-	if v := e.vars[near]; v != nil {
+	like := e.nearest(name, known)
+	if v := e.vars[like]; v != nil {
 		v.used = true
 	}
-	for _, d := range []*declaredName{e.params[near], e.each[near], e.compiler.each[near]} {
+	for _, d := range []*declaredName{e.params[like], e.each[like], e.compiler.each[like]} {
 		if d != nil {
 			d.used = true
 		}
 	}
 	e.add(s.at, "{"+name+"}", "unknown name",
-		orElse(near, "add "+name+" to the params of "+e.entity.name+"; known here: "+quoteList(known)))
+		near.Ask(like, "add "+name+" to the params of "+e.entity.name+"; known here: "+quoteList(known)))
 }
 
 // knownNames are the names that a template of the entity may use, sorted; of a great many it knows but the id.

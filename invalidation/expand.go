@@ -58,7 +58,10 @@ func (m *Map) entity(row *Row) (*entity, error) {
 
 // expandAll expands a row in its own entity and in all that it expands as.
 func (m *Map) expandAll(e *entity, row Row, answers *Answers) (Plan, error) {
-	x := expansion{limits: &m.limits, row: &row, answers: answers}
+	return m.expandScopes(e, expansion{limits: &m.limits, row: &row, answers: answers})
+}
+
+func (m *Map) expandScopes(e *entity, x expansion) (Plan, error) {
 	var size planSize
 	if err := x.walk(e, func(f *scope) error { return x.measure(f, &size) }); err != nil {
 		return Plan{}, err

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/unstale/unstale/internal/near"
 )
 
 // A Fault is one thing that is wrong with a map, or advice about it.
@@ -124,53 +126,13 @@ func quoteList(names []string) string {
 
 // nearest returns the known name that is most like name, or "" where none is like it.
 func (r *report) nearest(name string, known []string) string {
-	best, bestDistance := "", min(2, max(1, len(name)/3))+1
 	if !r.spend(len(known)) {
-		return best
+		return ""
 	}
-	for _, candidate := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(candidate), bestDistance); d < bestDistance {
-			best, bestDistance = candidate, d
-		}
-	}
-	return best
+	return near.Name(name, known)
 }
 
 // didYouMean is the cure for an unknown name: the nearest of the known ones, or otherwise.
 func (r *report) didYouMean(name string, known []string, otherwise string) string {
-	return orElse(r.nearest(name, known), otherwise)
-}
-
-func orElse(near, otherwise string) string {
-	if near != "" {
-		return "did you mean " + strconv.Quote(near) + "?"
-	}
-	return otherwise
-}
-
-// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b, or returns limit
-// if they are at least that many.
-func distance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range old {
-		old[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(old[j]+1, row[j-1]+1, old[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], older[j-2]+1)
-			}
-		}
-		older, old, row = old, row, older
-	}
-	return min(old[len(b)], limit)
+	return near.Ask(r.nearest(name, known), otherwise)
 }

@@ -27,6 +27,8 @@ func largeMaps() map[string]func(n int) string {
 		"and from the end":     entries(lookupHead+"  e0: {keys: [\"{id}\"]}\n", "  e<next>: {as: {e<i>: \"{id}\"}}\n", "  x: {params: [p], as: {e<next>: \"{p}\"}}\n"),
 		"own lookups":          entries(lookupHead, "  e<i>: {params: [p], lookups: {p: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}, keys: [\"e<i>:{p}\"]}\n"),
 		"lookups in a row":     entries("version: 1\nentities: {e: {params: [p0], keys: [\"{p0}\"]}}\nparams:\n", "  p<i>: {lookup: {by: [p<next>], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}\n"),
+		"names in a lookup":    entries(longLookup, "        '{x<i>}',\n", "        1)\n"),
+		"depth of a lookup":    entries(longLookup, "        (SELECT MAX(x LIMIT 1\n", "        1)\n"),
 		"with many":            entries("version: 1\nentities: {e: {params: [p], keys: [\"{p}\"]}}\nparams:\n  p:\n    with:\n", "      - p<i>\n"),
 		"values by default":    entries("version: 1\nentities: {e: {params: [p], keys: [\"{p}\"]}}\nparams:\n  p:\n    default:\n", "      - p<i>\n"),
 		"unknown entities":     entries("version: 1\nentities:\n", "  e<i>: {as: {x<i>: \"{id}\"}}\n"),
@@ -39,6 +41,16 @@ func largeMaps() map[string]func(n int) string {
 }
 
 const lookupHead = "version: 1\nparams: {p: {lookup: {by: [id], sql: \"SELECT a, b FROM t WHERE a IN (?)\"}}}\nentities:\n"
+
+const longLookup = `version: 1
+entities: {e: {params: [p], keys: ["{p}"]}}
+params:
+  p:
+    lookup:
+      by: [id]
+      sql: |
+        SELECT a, b FROM t WHERE a IN (?) AND b IN (
+`
 
 // entries writes n entries between a head and a tail. In an entry <i> is its number and <next> that of the next one.
 func entries(head, entry string, tail ...string) func(n int) string {

@@ -20,9 +20,14 @@ type Lookup struct {
 	SQL string
 	// Always says that it is asked also where the row gives Param: what it finds is added.
 	Always bool
+	// Single reports that SQL is right for one ID and wrong for several together, so it is asked
+	// for one at a time. It is true only for lookups that are among the Deprecations of the map.
+	Single bool
 	// Rank is how many lookups come before it: one is asked when those of lower ranks are answered, and then all that a batch of rows
 	// asks it is known.
 	Rank int
+	// Line and Column are the place of the lookup's name in the map.
+	Line, Column int
 }
 
 // Values is of how many parameters it finds values.

@@ -19,6 +19,8 @@ type Map struct {
 	captures []Capture
 	ranks    int
 	warnings []Fault
+
+	deprecations []Fault
 }
 
 // Limits bound what one row can cost.
@@ -52,3 +54,8 @@ func (m *Map) Entities() []string { return slices.Clone(m.names) }
 
 // Warnings returns advice about the map, in file order. A map with warnings is valid.
 func (m *Map) Warnings() []Fault { return slices.Clone(m.warnings) }
+
+// Deprecations returns the faults that this release accepts, because an upgrade must not stop a
+// worker, and the next release refuses. They are in file order. `unstale map check` fails if there
+// are any.
+func (m *Map) Deprecations() []Fault { return slices.Clone(m.deprecations) }

@@ -22,11 +22,14 @@ func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map
 	if !ok {
 		return nil, Faults(r.sorted())
 	}
-	c := &compiler{report: r, doc: decodeDocument(&decoder{r}, root), env: lookupEnv}
+	later := &report{file: file}
+	c := &compiler{report: r, later: later, doc: decodeDocument(&decoder{r}, root), env: lookupEnv}
 	m := c.compile()
 	if len(r.faults) > 0 {
+		r.faults = append(r.faults, later.faults...)
 		return nil, Faults(r.sorted())
 	}
+	m.deprecations = slices.Clip(later.sorted())
 	advice := &report{file: file}
 	c.warn(m, advice)
 	m.warnings = slices.Clip(advice.sorted())

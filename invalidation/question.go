@@ -3,7 +3,10 @@ package invalidation
 // lookUp asks the lookup of a slot, and adds what it finds to the values that the slot, and those that go along with it, have by now.
 func (x *expansion) lookUp(f *scope, lead int) error {
 	s := &f.entity.slots[lead]
-	found, err := x.answer(f, s)
+	found, err := []string(nil), errPending
+	if !x.without {
+		found, err = x.answer(f, s)
+	}
 	if err == errPending {
 		for _, n := range f.entity.group(lead) {
 			f.slots[n] = value{state: pending}

@@ -33,6 +33,7 @@ type expansion struct {
 	row     *Row
 	answers *Answers
 	asks    *needSet // collects the questions without an answer; nil: they are an error
+	without bool     // no lookup is asked: what one would find is pending
 	spent   spending
 	free    []*scope // that a walk has left behind
 	dropped int      // templates, for want of an optional name
@@ -130,6 +131,9 @@ func (x *expansion) count(f *scope, t *template) (int, error) {
 	total := 1
 	for _, n := range t.slots {
 		list, _, err := x.resolve(f, n)
+		if err == errPending && x.without {
+			return 0, nil // and renderers make nothing of it
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/unstale/unstale/internal/sqltext"
@@ -10,14 +11,16 @@ const cureSQL = `write one SELECT such as "SELECT product_id, category_id FROM p
 
 const cureSQLWith = `write one SELECT such as "SELECT shop_id, country, currency FROM shop_countries WHERE shop_id IN (?)"`
 
-// sqlFaults returns what is wrong with the statement of a lookup that is asked by so many names and finds values of so many.
-func sqlFaults(sql string, by, values int) (all []templateError) {
+// sqlFaults returns the faults of a lookup's statement, which is asked by so many names and finds
+// so many values. The list batch has the faults that make the rows of one ID depend on the other
+// IDs.
+func sqlFaults(sql string, by, values int) (all, batch []templateError) {
 	fail := func(problem, cure string) { all = append(all, templateError{sql, problem, cure}) }
 	tokens := sqltext.Tokens(sql)
 	list := selectList(tokens)
 	if list == nil {
 		fail("a lookup must be a SELECT", cureSQL)
-		return all
+		return all, nil
 	}
 	marks := 0
 	for i, token := range tokens {
@@ -40,6 +43,11 @@ func sqlFaults(sql string, by, values int) (all []templateError) {
 	// one.
 	if marks != 1 || strings.Count(sql, "?") != 1 {
 		fail("a lookup needs exactly one ?, which stands for the list of values asked by", cureSQL)
+	} else {
+		batch = batchFaults(tokens)
+	}
+	if strings.Contains(sql, "/*!") || strings.Contains(sql, "/*M!") {
+		batch = append(batch, templateError{sql, "some servers execute this comment and others do not", "write what the server of this map is to do"})
 	}
 	switch columns := selectedColumns(list); {
 	case columns == 0:
@@ -49,7 +57,7 @@ func sqlFaults(sql string, by, values int) (all []templateError) {
 	case by > 0 && columns != by+values:
 		fail("a lookup must select the columns of by, in its order, and then the value", cureSQL)
 	}
-	return all
+	return all, batch
 }
 
 // selectList returns what follows the SELECT that a statement is, be it behind a WITH, or nil if it is none.
@@ -93,3 +101,30 @@ func selectedColumns(tokens []string) int {
 	}
 	return columns
 }
+
+// namesInSQL returns the names in single braces of a statement, each once: in quotes or not, but
+// not in comments.
+func namesInSQL(sql string) (names []string) {
+	seen := map[string]bool{}
+	add := func(name string) {
+		if isName(name) && !seen[name] {
+			seen[name], names = true, append(names, name)
+		}
+	}
+	tokens := sqltext.Tokens(sql)
+	for i, token := range tokens {
+		switch token[0] {
+		case '\'', '"', '`':
+			for _, match := range bracedName.FindAllStringSubmatch(token, -1) {
+				add(match[1])
+			}
+		case '{':
+			if i+2 < len(tokens) && tokens[i+2] == "}" {
+				add(tokens[i+1])
+			}
+		}
+	}
+	return names
+}
+
+var bracedName = regexp.MustCompile(`\{\s*(\w+)\s*\}`)

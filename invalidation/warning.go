@@ -18,8 +18,9 @@ func (c *compiler) warn(m *Map, advice *report) {
 		if len(users) == 0 {
 			continue // each entity has one of its own
 		}
-		warnLookup(w, users, advice)
+		warnLookup(w, slices.DeleteFunc(slices.Clone(users), func(entity string) bool { return m.captureGives(entity, w.text) }), advice)
 		warnQuestionMark(w, advice)
+		warnList(w, advice)
 		c.warnCaptures(m, w.text, users, advice)
 		warnKinds(w, direct[w.lookup], kind, advice)
 	}
@@ -31,8 +32,19 @@ func (c *compiler) warn(m *Map, advice *report) {
 	}
 }
 
+// captureGives reports whether a capture writes the old values of a param into the rows of an
+// entity, on moves and on deletes.
+func (m *Map) captureGives(entity, param string) bool {
+	return slices.ContainsFunc(m.captures, func(c Capture) bool {
+		return c.Entity == entity && c.Update && c.Delete && slices.ContainsFunc(c.Params, func(p CaptureParam) bool { return p.Name == param })
+	})
+}
+
 // warnLookup says what a lookup cannot know.
 func warnLookup(w writtenLookup, users []string, advice *report) {
+	if len(users) == 0 {
+		return
+	}
 	give := "the old values as well as the new ones"
 	switch by := w.lookup.By; {
 	case !slices.Contains(by, idName) && !w.lookup.asksItself(): // it follows another one, or what the row gives
@@ -49,6 +61,21 @@ func warnQuestionMark(w writtenLookup, advice *report) {
 	tokens := sqltext.Tokens(w.lookup.SQL)
 	if i := slices.Index(tokens, "?"); i < 1 || i+1 == len(tokens) || tokens[i-1] != "(" || tokens[i+1] != ")" {
 		advice.add(w.at, w.text, "the ? of its lookup is not in parentheses, and stands for a list: what several rows of a batch ask becomes ?,?", "write IN (?)")
+	}
+}
+
+// warnList advises against a lookup that makes one value of several.
+func warnList(w writtenLookup, advice *report) {
+	tokens := sqltext.Tokens(w.lookup.SQL)
+	for i, token := range tokens[:len(tokens)-1] {
+		if word := strings.ToUpper(token); tokens[i+1] == "(" && slices.Contains(lists, word) && !w.lookup.Single {
+			problem := word + " makes one value of several"
+			if word == "GROUP_CONCAT" {
+				problem += ", which the server cuts at group_concat_max_len"
+			}
+			advice.add(w.at, w.text, problem, cureList)
+			return
+		}
 	}
 }
 
@@ -163,6 +190,9 @@ func (e *entityCompiler) warnTemplate(w writtenTemplate, advice *report) {
 		}
 	}
 	e.warnPrivate(w, advice)
+	if strings.TrimLeft(w.text, curlyQuotes) != w.text {
+		advice.add(w.at, w.text, "begins with a curly quote, which is part of the name", "write straight quotes")
+	}
 	for _, s := range w.segments {
 		for rest := s.text; s.name == ""; {
 			_, after, open := strings.Cut(rest, "{")

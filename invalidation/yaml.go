@@ -77,9 +77,10 @@ func (r *report) addSyntax(text string, last int, err error) {
 	lines := strings.SplitAfter(text, "\n")
 	last = min(max(last, 1), len(lines))
 	first := firstBad(lines[:last])
+	flow := 0
 	for n := first; n <= last; n++ {
 		line := strings.TrimRight(lines[n-1], "\r\n")
-		if at, m, found := findMistake(line); found {
+		if at, m, found := findMistake(line, &flow); found {
 			shown := strings.TrimRight(line[at:at+m.length], " \t")
 			r.add(place{n, utf8.RuneCountInString(line[:at]) + 1}, shown, m.problem, m.cureOf(shown))
 			return

@@ -16,20 +16,26 @@ type mistake struct {
 
 func (m *mistake) cureOf(text string) string {
 	if m.quote {
-		return m.cure + ": " + strconv.Quote(text)
+		return m.cure + ": " + strconv.Quote(strings.Trim(text, curlyQuotes))
 	}
 	return m.cure
 }
 
+// curlyQuotes are the quotes that word processors write.
+const curlyQuotes = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
+
 var (
+	// templateInList matches text with a template behind it, as YAML reads it between brackets.
+	templateInList = regexp.MustCompile(`^[^][{},"' #]+\{+[A-Za-z_][A-Za-z0-9_]*\}`)
 	// unquotedTemplate matches a template at the start of a value, such as {name}, {{{name}}} or ${NAME:-x}.
 	unquotedTemplate = regexp.MustCompile(`^\$?\{+[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`)
 	// quotedText matches a quoted text that ends in its line.
 	quotedText = regexp.MustCompile(`^("([^"\\]|\\.)*"|'([^']|'')*')`)
 )
 
-// findMistake returns the first known mistake of a line, and where it begins.
-func findMistake(line string) (at int, found mistake, ok bool) {
+// findMistake returns the first known mistake of a line and its place. It updates flow, the number
+// of open brackets.
+func findMistake(line string, flow *int) (at int, found mistake, ok bool) {
 	if at, found, ok = findBadByte(line); ok {
 		return at, found, true
 	}
@@ -37,7 +43,7 @@ func findMistake(line string) (at int, found mistake, ok bool) {
 	if i := strings.IndexByte(indent, '\t'); i >= 0 {
 		return i, mistake{problem: "a tab in the indentation, where YAML allows only spaces", cure: "indent with spaces", length: len(line) - i}, true
 	}
-	begins, flow := true, 0 // whether a value may begin here; open brackets
+	begins := true // a value may begin here
 	for i := len(indent); i < len(line); i++ {
 		switch c := line[i]; c {
 		case '#':
@@ -50,7 +56,7 @@ func findMistake(line string) (at int, found mistake, ok bool) {
 			begins = i+1 == len(line) || line[i+1] == ' '
 		default:
 			if begins {
-				if m, ok := mistakeOf(line[i:], flow > 0); ok {
+				if m, ok := mistakeOf(line[i:], *flow > 0); ok {
 					return i, m, true
 				}
 				if quoted := quotedText.FindString(line[i:]); quoted != "" {
@@ -60,11 +66,11 @@ func findMistake(line string) (at int, found mistake, ok bool) {
 			}
 			switch c {
 			case '[', '{':
-				flow++
+				*flow++
 			case ']', '}':
-				flow--
+				*flow--
 			}
-			begins = flow > 0 && (c == '[' || c == '{' || c == ',')
+			begins = *flow > 0 && (c == '[' || c == '{' || c == ',')
 		}
 	}
 	return 0, mistake{}, false
@@ -95,6 +101,10 @@ func mistakeOf(value string, flow bool) (mistake, bool) {
 		m.problem, m.cure, m.quote, m.length = "the quote is not closed", "add the closing quote", false, len(value)
 	case (c == '{' || c == '$') && unquotedTemplate.MatchString(value):
 		m.problem, m.cure = "an unquoted template: YAML takes { for the start of a mapping", "put the template in double quotes"
+	case strings.TrimLeft(value, curlyQuotes) != value:
+		m.problem, m.cure = "curly quotes, which YAML takes for text", "write straight quotes"
+	case flow && templateInList.MatchString(value):
+		m.problem = "an unquoted template in brackets: YAML takes { for the start of a mapping"
 	case c == '*':
 		m.problem = "an unquoted text that starts with *: YAML takes it for an alias"
 	case c == '@' || c == '`' || c == '%':

@@ -1,26 +1,33 @@
 -- Counts one attempt of a subject in two counters: of the running span, which is as long as a window, and of the one before, of
 -- which that part counts which is still in the window.
--- KEYS: subject. ARGV: how many may be in a window, the window in microseconds, six hex digits of the attempt's id.
+-- KEYS: subject. ARGV: how many may be in a window, the window in microseconds, three bytes of the attempt's id.
 -- Answers {1 if it is allowed and 0 if not, how many more would be, microseconds until another would be}.
 -- The value: when the span began, in microseconds, its count, that of the one before, and the ids of the last four attempts. With 24 bits
 -- of each it has 28 bytes, the most for which Redis takes no more memory than for what stands before them.
 local subject, most, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
-local id = struct.pack('>I3', tonumber(ARGV[3], 16))
+local id = ARGV[3]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
-local kind = redis.call('TYPE', subject).ok
-if kind ~= 'string' and kind ~= 'none' then -- the limit was at most 100 before
-  redis.call('UNLINK', subject)
-end
 local began, count, before, ids = now, 0, 0, ''
-local value = redis.call('GET', subject)
-if value then
+local kind = redis.call('TYPE', subject).ok
+if kind == 'string' then
+  local value = redis.call('GET', subject)
   began, count, before = struct.unpack('>dI4I4', value)
   ids = string.sub(value, 17)
+elseif kind == 'zset' then -- an attempt each, by a lower limit or an earlier release: they become the count of a span
+  redis.call('ZREMRANGEBYSCORE', subject, '-inf', string.format('%.0f', now - window))
+  local first = redis.call('ZRANGE', subject, 0, 0, 'WITHSCORES')[2]
+  if first then
+    began, count = tonumber(first), redis.call('ZCARD', subject)
+  end
 end
-local changed = began > now
-if changed then -- the clock was set back
+if kind ~= 'string' and kind ~= 'none' then
+  redis.call('UNLINK', subject)
+end
+local changed = kind == 'zset'
+if began > now then -- the clock was set back
+  changed = true
   began = now
 elseif now - began >= 2 * window then
   began, count, before = now, 0, 0
@@ -40,7 +47,7 @@ elseif counted() + 1 <= most then
   count, ids = count + 1, string.sub(id .. ids, 1, 12)
 end
 if changed then
-  value = struct.pack('>dI4I4', began, count, before) .. ids
+  local value = struct.pack('>dI4I4', began, count, before) .. ids
   redis.call('SET', subject, value, 'PX', math.ceil((began + 2 * window - now) / 1000))
 end
 local wait = 0

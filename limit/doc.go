@@ -9,6 +9,9 @@
 //	switch {
 //	case err != nil:
 //		return err
+//	case !d.Allowed && d.Unsure != nil:
+//		http.Error(w, "try again later", http.StatusServiceUnavailable)
+//		return nil
 //	case !d.Allowed:
 //		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 //		http.Error(w, "too many codes", http.StatusTooManyRequests)
@@ -17,10 +20,10 @@
 //
 // What it promises:
 //
-//  1. Up to a Max of 100, no window of the server's clock has more than Max allowed attempts, wherever it begins.
+//  1. Up to a Max of 20, no window of the server's clock has more than Max allowed attempts, wherever it begins.
 //  2. Above that, two counters stand for a window, as in a sliding window counter: no window has twice Max, and where attempts
 //     come evenly it is Max. A subject then costs the same few bytes whatever Max is.
-//  3. An attempt that is sent again, since an answer got lost, counts once. Above 100 that holds while no more than three others
+//  3. An attempt that is sent again, since an answer got lost, counts once. Above 20 that holds while no more than three others
 //     of the same subject have come in between.
 //  4. A refused attempt adds nothing, so that whoever keeps trying gets through when those before have left the window.
 //  5. A Redis that is away or slow costs a bounded time, and the answer is the one that Config.WhenAway says.

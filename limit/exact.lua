@@ -1,5 +1,5 @@
 -- Counts one attempt of a subject, each with its time.
--- KEYS: subject. ARGV: how many may be in a window, the window in microseconds, the attempt's id.
+-- KEYS: subject. ARGV: how many may be in a window, the window in microseconds, six bytes of the attempt's id.
 -- Answers {1 if it is allowed and 0 if not, how many more would be, microseconds until another would be}.
 local subject, most, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local clock = redis.call('TIME')
@@ -7,7 +7,7 @@ local now = clock[1] * 1000000 + clock[2]
 local function text(n) return string.format('%.0f', n) end
 
 local kind = redis.call('TYPE', subject).ok
-if kind ~= 'zset' and kind ~= 'none' then -- the limit was above 100 before
+if kind ~= 'zset' and kind ~= 'none' then -- the limit was above 20 before
   redis.call('UNLINK', subject)
 end
 -- The clock was set back: what lies ahead is of now.

@@ -4,15 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"sync/atomic"
 	"time"
 )
 
-// A Limiter counts attempts. Safe for concurrent use, in as many processes as there are: those with the same Prefix must have
-// the same Max and Window. Changing these keeps the attempts that are counted, at least for as long as the Window before would
-// have; where Max passes 100 in either direction it begins anew.
+// A Limiter counts attempts. Safe for concurrent use, in as many processes as there are: those with
+// the same Prefix must have the same Max and Window. Changing these keeps the attempts that are
+// counted, at least for as long as the Window before would have. If Max goes from above 20 to 20 or
+// less, a subject begins at zero.
 type Limiter struct {
 	config                   Config
 	allowed, refused, unsure atomic.Uint64
@@ -49,8 +49,10 @@ func (l *Limiter) Take(ctx context.Context, subject string) (Decision, error) {
 	return l.TakeOnce(ctx, subject, rand.Text()[:idLength])
 }
 
-// TakeOnce is Take with an id of the attempt, of 1 to 64 bytes, such as that of the request: within a window the same id of a subject
-// counts once, also when it comes from another process, so whoever is limited must not choose it. Above a Max of 100 four ids are remembered, by 24 bits of each.
+// TakeOnce is Take with an id of the attempt, of 1 to 64 bytes, such as that of the request: within
+// a window the same id of a subject counts once, also when it comes from another process, so
+// whoever is limited must not choose it. An id is remembered by 48 bits of its hash. Above a Max of
+// 20, four ids are remembered, by 24 bits.
 func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, error) {
 	if err := checkSubject(subject); err != nil {
 		return Decision{}, err
@@ -63,11 +65,11 @@ func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, e
 	}
 	limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
-	script := exactScript
+	script, bits := exactScript, digest(id, 6)
 	if l.config.Max > mostExact {
-		script, id = countedScript, digits(id)
+		script, bits = countedScript, digest(id, 3)
 	}
-	answer, err := script.Run(limited, l.config.Redis, []string{l.config.Prefix + subject}, l.config.Max, l.config.Window.Microseconds(), id).Int64Slice()
+	answer, err := script.Run(limited, l.config.Redis, []string{l.config.Prefix + subject}, l.config.Max, l.config.Window.Microseconds(), bits).Int64Slice()
 	switch {
 	case ctx.Err() != nil:
 		return Decision{}, ctx.Err()
@@ -119,8 +121,8 @@ func checkSubject(subject string) error {
 	return nil
 }
 
-// digits are six hex digits of an id, as alike for all as a hash is.
-func digits(id string) string {
+// digest returns the first bytes of the hash of an id.
+func digest(id string, bytes int) string {
 	sum := sha1.Sum([]byte(id))
-	return hex.EncodeToString(sum[:3])
+	return string(sum[:bytes])
 }

@@ -23,7 +23,9 @@ func TestPrivileges(t *testing.T) {
 	if line == nil {
 		t.Fatal("the page names no account")
 	}
-	server := testenv.OwnRedis(t, append([]string{"--user"}, strings.Fields(string(line[1]))...)...)
+	server := testenv.OwnRedis(t)
+	account := strings.Fields(string(line[1]))
+	testenv.SetUser(t, clientAt(t, server.URL()), account[0], account[1:]...)
 	client := clientAt(t, "redis://limits:change-me-7@"+server.Addr())
 	for form, most := range forms {
 		l := newLimiter(t, limit.Config{Redis: client, Max: most, Window: time.Hour})
@@ -40,6 +42,9 @@ func TestPrivileges(t *testing.T) {
 	}
 	l := newLimiter(t, limit.Config{Redis: client, Max: 5, Window: time.Hour})
 	must(t, l.Forget(t.Context(), "exact"))
+	if refused, err := clientAt(t, server.URL()).ACLLog(t.Context(), 10).Result(); err != nil || len(refused) > 0 {
+		t.Errorf("Redis refused %+v, %v", refused, err)
+	}
 	if err := l.CheckServer(t.Context()); err == nil || !strings.Contains(err.Error(), "is not known (the account needs +info +scan +pubsub|numsub)") {
 		t.Errorf("%v", err)
 	}
@@ -103,7 +108,7 @@ func TestMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		max  int
 		most int64
-	}{"5": {5, 232}, "100": {100, 3200}, "101": {101, 120}, "a million": {1_000_000, 120}} {
+	}{"5": {5, 184}, "20": {20, 512}, "21": {21, 120}, "a million": {1_000_000, 120}} {
 		l := newLimiter(t, limit.Config{Redis: client, Max: c.max, Window: time.Hour, Prefix: "zahraah:limit:" + name + ":"})
 		for range 150 {
 			take(t, l, "+49 30 1234567")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,13 +49,8 @@ func TestAccounts(t *testing.T) {
 
 	commands := strings.Fields(rules[1])
 	account := func(user string, without string) *lock.Locker {
-		args := []any{"acl", "setuser", user}
-		for _, rule := range commands {
-			if rule != without {
-				args = append(args, rule)
-			}
-		}
-		must(t, w.redis.Do(t.Context(), append(args, ">secret")...).Err())
+		rules := slices.DeleteFunc(slices.Clone(commands), func(rule string) bool { return rule == without })
+		testenv.SetUser(t, w.redis, user, append(rules, ">secret")...)
 		client := clientOf(t, w.addr, func(o *redis.Options) { o.Username, o.Password, o.MaxRetries = user, "secret", -1 })
 		return w.locker(lock.Config{Backend: lock.Redis{Client: client}, MySQL: dsn})
 	}
@@ -78,8 +74,12 @@ func TestAccounts(t *testing.T) {
 		return held.Release()
 	}
 	must(t, cycle(account("all", ""), "all"))
+	if refused, err := w.redis.ACLLog(t.Context(), 10).Result(); err != nil || len(refused) > 0 {
+		t.Errorf("Redis refused %+v, %v", refused, err)
+	}
 	for _, rule := range commands {
-		if !strings.HasPrefix(rule, "+") || rule == "+blpop" || rule == "+eval" { // a waiter polls without; a script is loaded once
+		// A waiter polls without +blpop, a script is loaded once, and a client needs no name.
+		if !strings.HasPrefix(rule, "+") || slices.Contains([]string{"+blpop", "+eval", "+client|setinfo"}, rule) {
 			continue
 		}
 		if err := cycle(account("less", rule), rule); err == nil {

@@ -24,7 +24,7 @@ func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err e
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	if ctx.Err() != nil {
-		return nil, gaveUp(name, context.Cause(ctx), nil)
+		return nil, gaveUp(name, context.Cause(ctx), nil, nil)
 	}
 	held, _, err = l.attempt(ctx, claim{name: name, token: newToken()}, false)
 	return held, err
@@ -33,9 +33,11 @@ func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err e
 // Acquire waits until it has the lock, as long as ctx lasts, so give it a time limit. Callers of one process are served in
 // order. The lock is extended until Release; ctx ends neither the lock nor its Context.
 //
+// While a server does not answer, or cannot serve, Acquire tries again with exponential backoff and jitter, as long as ctx lasts;
+// with Config.FailFast it returns the first error. It returns at once what does not pass by itself, such as a refused account.
+//
 // The error wraps a *HeldError and ctx's, if somebody had the lock till the end; ErrGuardOpen, if the lock was had and
-// released again because the section before is not over; or is that of a server, which is not tried again: what go-redis
-// repeats by itself, it has repeated.
+// released again because the section before is not over; or that of a server, with ctx's if ctx has ended.
 func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err error) {
 	defer func(began time.Time) { l.counts.answered(held, err, began) }(time.Now())
 	if err := checkName(name); err != nil {
@@ -44,7 +46,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 	q := l.queues.join(name)
 	defer l.queues.leave(name, q)
 	if err := q.toFront(ctx); err != nil {
-		return nil, gaveUp(name, err, l.queues.told(q))
+		return nil, gaveUp(name, err, l.queues.told(q), nil)
 	}
 	defer func() { <-q.front }()
 	c, queued, woken := claim{name: name, token: newToken()}, false, false
@@ -56,9 +58,10 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			l.service.passOn(c) // the locker is closed, and others wait all the same
 		}
 	}()
+	var failed error // of the last attempt
 	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
 		if ctx.Err() != nil {
-			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q))
+			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q), failed)
 		}
 		held, answer, err := l.attempt(ctx, c, true)
 		queued = answer.queued
@@ -68,20 +71,41 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		case err == nil:
 			l.queues.tell(q, nil)
 			return held, nil
-		case !errors.As(err, &told):
-			if last := l.queues.told(q); last != nil && ctx.Err() != nil { // in the middle of a question
-				return nil, gaveUp(name, context.Cause(ctx), last)
+		case errors.As(err, &told):
+			l.queues.tell(q, told)
+			c.waited, failed = true, nil
+			if woken, err = l.await(ctx, c, l.wait(answer, pause)); err != nil {
+				return nil, gaveUp(name, err, told, nil)
 			}
+		case ctx.Err() != nil: // in the middle of a question
+			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q), err)
+		case l.config.FailFast || !passing(err):
 			return nil, err
-		}
-		l.queues.tell(q, told)
-		c.waited = true
-		if woken, err = l.await(ctx, c, l.wait(answer, pause)); err != nil {
-			return nil, gaveUp(name, err, told)
+		default:
+			failed = err
+			l.counts.retries.Add(1)
+			if err := l.rest(ctx, pause); err != nil {
+				return nil, gaveUp(name, err, l.queues.told(q), failed)
+			}
 		}
 		if !queued {
 			c.token = newToken()
 		}
+	}
+}
+
+// rest waits before another attempt at a server that is unavailable, with jitter: contenders and other processes do the same.
+func (l *Locker) rest(ctx context.Context, pause time.Duration) error {
+	pause = min(pause, longestPause)
+	timer := time.NewTimer(pause/2 + rand.N(pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.life.Done():
+		return ErrClosed
 	}
 }
 
@@ -97,11 +121,17 @@ func (l *Locker) wait(told answer, pause time.Duration) time.Duration {
 	return wait
 }
 
-func gaveUp(name string, why error, told *HeldError) error {
-	if told == nil {
+// gaveUp tells who has the lock, or else how the last attempt failed.
+func gaveUp(name string, why error, told *HeldError, failed error) error {
+	switch {
+	case told != nil:
+		return fmt.Errorf("acquire: %w: %w", told, why)
+	case failed == nil:
 		return fmt.Errorf("acquire lock %q: %w", name, why)
+	case errors.Is(failed, why):
+		return failed
 	}
-	return fmt.Errorf("acquire: %w: %w", told, why)
+	return fmt.Errorf("%w: %w", failed, why)
 }
 
 // await returns after a release, or after wait, and reports whether a release has woken this claim, also where it fails.
@@ -122,6 +152,11 @@ func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) (woken 
 
 // attempt asks the backend once, and mints. A *HeldError comes with what the backend has told.
 func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer, error) {
+	if l.mint != nil {
+		if err := l.mint.ready(ctx); err != nil { // the lock would wait for MySQL in vain, and others for the lock
+			return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
+		}
+	}
 	c, told, err := l.ask(ctx, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
@@ -148,6 +183,10 @@ func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, told 
 		limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
 		told, err = l.service.acquire(limited, c, wait)
 		cancel()
+		if told.lost && ctx.Err() == nil && now()-first < l.config.Timeout && l.giveBack(c) {
+			c.token, c.asked = newToken(), now()
+			continue
+		}
 		if err != nil || !told.split {
 			return c, told, err
 		}
@@ -160,10 +199,10 @@ func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, told 
 }
 
 // mintFor writes the token while the lock is extended. A caller that gives up does not wait for the end of it, but the lock
-// does: a token that is written late would be that of a holder long gone.
+// does while MySQL answers: a token that is written late would be that of a holder long gone.
 func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 	done := make(chan error, 1)
-	minted := l.launch(func() { done <- l.mint.write(held.claim) })
+	minted := l.launch(func() { done <- l.mint.write(ctx, held.claim) })
 	if !minted {
 		return ErrClosed
 	}
@@ -187,7 +226,26 @@ func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 
 // drop releases what an attempt that failed may have locked.
 func (l *Locker) drop(c claim) {
+	_ = l.free(c) // it ends by itself
+	l.dropLate(c)
+}
+
+// dropLate releases a claim once more at the end of its window: until then a copy of its request may still arrive, and lock.
+func (l *Locker) dropLate(c claim) {
+	if left := c.asked + l.config.Timeout - now(); left > 0 {
+		_ = sleep.For(l.life, left)
+		_ = l.free(c)
+	}
+}
+
+// giveBack releases a claim of which no answer came, and reports whether the backend has confirmed it.
+func (l *Locker) giveBack(c claim) bool {
+	return l.free(c) == nil && l.launch(func() { l.dropLate(c) })
+}
+
+func (l *Locker) free(c claim) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
 	defer cancel()
-	_, _ = l.service.release(ctx, c) // it ends by itself
+	_, err := l.service.release(ctx, c)
+	return err
 }

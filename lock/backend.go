@@ -20,8 +20,8 @@ type Backend interface {
 
 // A service is a Backend at work. Safe for concurrent use.
 type service interface {
-	// acquire makes one attempt. Sent twice it locks once, and one that arrives after the caller has given up locks
-	// nothing. After an error the lock may be had, so it has to be released. A claim that waits may be given a place in a queue.
+	// acquire makes one attempt, and sends it once. One that arrives after the end of ctx, or after Timeout, locks nothing. After
+	// an error the lock may be had, so it has to be released. A claim that waits may be given a place in a queue.
 	acquire(ctx context.Context, c claim, wait bool) (answer, error)
 	// extend reports whether the lock is the claim's; then its lease begins anew. It takes nothing that has vanished.
 	extend(ctx context.Context, c claim) (bool, error)
@@ -62,6 +62,7 @@ type answer struct {
 	acquired bool
 	queued   bool          // the claim keeps its place: ask again for the same one, or release it
 	token    string        // of the holder, or the whole value that is not this package's
+	lost     bool          // no answer came, and the claim may have the lock: give it back, and ask for another one
 	split    bool          // nobody has the lock: some who try at once have a part of it each, and give it back
 	holder   string        // "" for a value that is not this package's
 	since    time.Time     // by the backend's clock

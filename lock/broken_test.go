@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -235,7 +236,7 @@ func TestCheckStatement(t *testing.T) {
 		"SET @a = 1", "SET SESSION sort_buffer_size = 100000", "CALL p()", "DELETE FROM t", "REPLACE INTO t VALUES (1)", "SELECT /*+ NO_ICP(t) */ 1",
 		"LOAD DATA INFILE 'x' INTO TABLE t", "SELECT 'commit; begin'",
 	} {
-		if err := lock.CheckStatement(query); err != nil {
+		if err := lock.CheckStatement(query, ""); err != nil {
 			t.Errorf("%s: %v", query, err)
 		}
 	}
@@ -244,10 +245,28 @@ func TestCheckStatement(t *testing.T) {
 		"CREATE TABLE t (a INT)", "DROP TABLE t", "ALTER TABLE t ADD b INT", "TRUNCATE t", "RENAME TABLE a TO b", "GRANT SELECT ON t TO a", "LOCK TABLES t READ", "UNLOCK TABLES",
 		"SET autocommit = 1", "SET SESSION autocommit=1", "SET @@session.autocommit = ON", "SET @a = 1, `autocommit` = 1", "SET PASSWORD = 'a'", "SET STATEMENT a = 1 FOR COMMIT",
 		"XA START 'a'", "PREPARE a FROM 'COMMIT'", "EXECUTE a", "EXECUTE IMMEDIATE 'COMMIT'", "SELECT 1; COMMIT", "ANALYZE TABLE t", "FLUSH TABLES", "LOAD INDEX INTO CACHE t",
-		"IF 1 THEN COMMIT; END IF", "HANDLER t OPEN",
+		"IF 1 THEN COMMIT; END IF", "HANDLER t OPEN", "SET DEFAULT ROLE NONE TO a", "SET autocommít = 1", "SET \"autocommit\" = 1", "SET SQL_MODE = ''",
 	} {
-		if err := lock.CheckStatement(query); err == nil || !strings.Contains(err.Error(), " is refused in a guarded transaction, which must not commit before its end") {
+		if err := lock.CheckStatement(query, ""); err == nil || !strings.Contains(err.Error(), " is refused in a guarded transaction, which must not commit before its end") {
 			t.Errorf("%q: %v", query, err)
+		}
+	}
+}
+
+// The sql_mode decides where text ends, so it decides what a statement is.
+func TestCheckStatementOfModes(t *testing.T) {
+	t.Parallel()
+	const none, ansi = "STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"
+	for query, refusedIn := range map[string][]string{
+		`SET @a = '\', autocommit = 1, @b = ''`:     {none},
+		`SET @a = '\\', autocommit = 1, @b = ''`:    {"", none, ansi},
+		`SELECT "\"; COMMIT; -- "`:                  {none, ansi},
+		`INSERT INTO t VALUES ('it\'s; all right')`: {none},
+	} {
+		for _, mode := range []string{"", none, ansi} {
+			if err := lock.CheckStatement(query, mode); (err != nil) != slices.Contains(refusedIn, mode) {
+				t.Errorf("%s in %q: %v", query, mode, err)
+			}
 		}
 	}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	// rounded up, and 2 s.
 	MintWait time.Duration
 
+	// FailFast makes Acquire return the first error of a server, instead of trying again as long as its context lasts. Zero: false.
+	FailFast bool
+
 	// Holder is the name under which errors of others tell of this process, of 255 bytes at most. Zero: the host's name
 	// and the process' number.
 	Holder string

@@ -12,7 +12,8 @@ import (
 //
 // Do waits for fn even where it ignores its context: the lock is not extended any more then, so that others may have it
 // before fn ends, and after Config.Margin the Logger is told. The error is that of the acquisition, or fn's, joined with that
-// of Release: it wraps ErrLost if the lock was lost, also where fn returned nil.
+// of Release: it wraps ErrLost if the lock was lost, also where fn returned nil. If the lock was lost after the last InTx had
+// committed, it wraps ErrLostAfterCommit and not ErrLost, even if fn returns why its context ended.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, held *Held) error) error {
 	held, err := l.Acquire(ctx, name)
 	if err != nil {
@@ -50,7 +51,7 @@ func (l *Locker) do(ctx context.Context, held locks, release func() error, fn fu
 		stop()
 		close(over)
 		cancel(nil)
-		err = errors.Join(err, release())
+		err = held.afterCommit(errors.Join(err, release()))
 	}()
 	return fn(section)
 }

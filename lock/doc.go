@@ -21,8 +21,10 @@
 //     it early: Redis by a failover, a restart, a deleted key, an eviction or a clock that is set forward, ZooKeeper by a
 //     deleted node. With Redlock that has to happen to so many instances that these, and those that never had the lock, are a majority.
 //  3. A lock that is lost is not taken back in silence: extending and releasing compare the token first.
-//  4. A request for the lock that arrives late locks nothing in Redis, and what it locks in ZooKeeper is given back. One that
-//     is sent twice locks once, unless the clock of Redis is set in between.
+//  4. A request for the lock that arrives after its caller's deadline, or after Timeout, locks nothing in Redis, and what it
+//     locks in ZooKeeper is given back. The client sends each token once. A request without an answer is given back when Timeout
+//     is over at the latest, so it holds the lock no longer. This promise needs a clock of Redis that is not set in between,
+//     and does not hold behind a proxy that repeats requests.
 //  5. An error tells who holds the lock, and since when.
 //
 // What it does not do: without MySQL in its Config it guards nothing, and two holders may run at a time. A clock of Redis

@@ -10,6 +10,9 @@ var (
 	// ErrLost is wrapped by what tells that a lock is another's, or may be: its lease was over, it had vanished from the
 	// backend, or another token is in MySQL. What the section has written outside of InTx may have met another section.
 	ErrLost = errors.New("the lock is lost")
+	// ErrLostAfterCommit is wrapped by Do, DoAll and Release if the lock was lost after the last InTx had committed. The changes are
+	// kept, so do not begin again. It is not ErrLost.
+	ErrLostAfterCommit = errors.New("the lock is lost after its commit")
 	// ErrReleased is wrapped by what is refused after Release.
 	ErrReleased = errors.New("the lock was released")
 	// ErrClosed is wrapped by what is refused after Close.
@@ -19,6 +22,8 @@ var (
 	ErrGuardOpen = errors.New("a guarded transaction is still open")
 	// ErrNoMint is wrapped by Guard and InTx of a Locker that has no MySQL.
 	ErrNoMint = errors.New("nothing was minted: set MySQL in lock.Config")
+	// ErrNested is wrapped by InTx of a lock while another InTx of the same lock runs.
+	ErrNested = errors.New("another InTx of the lock is open")
 	// ErrCommit is wrapped by InTx when COMMIT itself failed: the transaction may have been committed.
 	ErrCommit = errors.New("commit transaction")
 	// ErrBroken is wrapped by every statement of a guarded transaction after one that failed or was refused, and by InTx.

@@ -8,7 +8,10 @@ import (
 )
 
 // CheckStatement is checkStatement.
-var CheckStatement = checkStatement
+func CheckStatement(query, mode string) error {
+	_, err := checkStatement(query, mode)
+	return err
+}
 
 // NeverPoll has a Locker rely on wake-ups.
 func NeverPoll(l *Locker) { l.pause = time.Hour }
@@ -19,7 +22,7 @@ func Misremember(l *Locker, by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for node, o := range c.servers {
-		c.servers[node] = offset{o.low + by.Milliseconds(), o.high + by.Milliseconds()}
+		c.servers[node] = offset{o.low + by.Milliseconds(), o.high + by.Milliseconds(), o.answered}
 	}
 }
 

@@ -19,7 +19,7 @@ type Tx interface {
 
 // Contract: an exclusive lock on one row by primary key, till the end of the transaction; waits for a mint, or for another
 // section of the same holder. The name stands in the text as hexadecimal digits, which spares a round trip to prepare it.
-const guardSQL = `SELECT LOWER(HEX(token)), @@SESSION.wait_timeout, @@SESSION.autocommit FROM cache_outbox_locks
+const guardSQL = `SELECT LOWER(HEX(token)), @@SESSION.wait_timeout, @@SESSION.autocommit, @@SESSION.sql_mode FROM cache_outbox_locks
 WHERE name = X'%x' FOR UPDATE`
 
 // Guard is the expert form of [Held.InTx], for a transaction of one's own: it refuses, with ErrLost, unless held is still
@@ -39,20 +39,20 @@ WHERE name = X'%x' FOR UPDATE`
 // The session's wait_timeout must be twice the TTL at most, rounded up to seconds: it is how long a holder that is frozen in tx
 // keeps others out. Set it in the DSN, such as wait_timeout=10, and ConnMaxIdleTime of the pool below it.
 func Guard(ctx context.Context, tx Tx, held *Held) error {
-	_, err := held.guard(ctx, tx)
+	_, _, err := held.guard(ctx, tx)
 	return err
 }
 
-// guard also reports whether the session commits each statement.
-func (h *Held) guard(ctx context.Context, tx Tx) (autocommit bool, err error) {
+// guard also reports whether the MySQL session commits each statement, and its sql_mode.
+func (h *Held) guard(ctx context.Context, tx Tx) (autocommit bool, mode string, err error) {
 	if err := h.ready(); err != nil {
-		return false, err
+		return false, "", err
 	}
 	ctx, cancel := locks{h}.during(ctx)
 	defer cancel(nil)
 	var text string
 	var wait int64
-	err = tx.QueryRowContext(ctx, fmt.Sprintf(guardSQL, h.claim.name)).Scan(&text, &wait, &autocommit)
+	err = tx.QueryRowContext(ctx, fmt.Sprintf(guardSQL, h.claim.name)).Scan(&text, &wait, &autocommit, &mode)
 	limit := 2 * wholeSeconds(h.locker.config.TTL)
 	switch n := mysqlerr.Number(err); {
 	case errors.Is(err, sql.ErrNoRows):
@@ -73,7 +73,7 @@ func (h *Held) guard(ctx context.Context, tx Tx) (autocommit bool, err error) {
 		err = fmt.Errorf("guard %q: the session's wait_timeout is %d s: a holder that is frozen in its transaction would keep others out for so long; "+
 			"set wait_timeout=%d in the DSN, and the pool's ConnMaxIdleTime below it", h.claim.name, wait, wholeSeconds(h.locker.config.TTL))
 	}
-	return autocommit, err
+	return autocommit, mode, err
 }
 
 // ready refuses by what is known without asking anybody.

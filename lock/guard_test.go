@@ -130,6 +130,42 @@ func TestSettingsAreRestored(t *testing.T) {
 	if !strings.HasSuffix(within, " 0 600 600 600") {
 		t.Errorf("within %s", within)
 	}
+	for _, statement := range []string{
+		"SET SESSION sort_buffer_size = 65536", "SET @mark = 1", "SELECT 1 INTO @mark", "DO GET_LOCK('mark', 0)", "SELECT GET_LOCK('mark', 0)",
+		"CREATE TEMPORARY TABLE mark (id INT)",
+	} {
+		var id, next int64
+		must(t, held.InTx(t.Context(), db, func(tx *sql.Tx) error {
+			must(t, tx.QueryRow("SELECT CONNECTION_ID()").Scan(&id))
+			_, err := tx.Exec(statement)
+			return err
+		}))
+		must(t, db.QueryRow("SELECT CONNECTION_ID()").Scan(&next))
+		if id == next {
+			t.Errorf("the next user of the connection gets what %s has set", statement)
+		}
+	}
+}
+
+// A section within a section of the same lock is refused. It would wait for the outer one, and then commit alone.
+func TestNestedSection(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a", "b")
+	l := w.locker(lock.Config{})
+	held := w.acquireAll(l, "a", "b")
+	must(t, w.addBoth(t.Context(), held))
+	must(t, held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+		inner := func(tx *sql.Tx) error { return add(t.Context(), tx, "a") }
+		wantError(t, "a section of all", held.InTx(t.Context(), w.env.DB, inner), lock.ErrNested)
+		for _, one := range held.Locks() {
+			wantError(t, "a section of one", one.InTx(t.Context(), w.env.DB, inner), lock.ErrNested)
+		}
+		return add(t.Context(), tx, "b")
+	}))
+	must(t, w.addBoth(t.Context(), held))
+	if a, b := w.counter("a"), w.counter("b"); a != 2 || b != 3 {
+		t.Errorf("the counters are %d and %d", a, b)
+	}
 }
 
 // The transaction of an earlier holder is refused once a later one has minted, though its lease seems to last.

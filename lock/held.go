@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Held is a lock that its Locker extends until Release, or until it is lost. Safe for concurrent use.
@@ -21,6 +22,8 @@ type Held struct {
 	over     chan struct{} // closed by Release, and by whoever finds it lost
 	once     sync.Once
 	use      use
+	outcome  atomic.Int32 // of the last section in InTx
+	inside   atomic.Bool  // a section in InTx is open
 }
 
 // hold begins to keep a lock.
@@ -44,8 +47,10 @@ func (h *Held) Name() string { return h.claim.name }
 func (h *Held) Context() context.Context { return h.ctx }
 
 // Release gives the lock back, and wakes a waiter. It takes Config.Timeout at most, and may be called again. An error wraps
-// ErrLost if the lock was lost before, or has vanished without a notice; or is that of the backend, where the lease ends by
-// itself.
+//   - ErrLost, if the lock was lost before, or has vanished without a notice;
+//   - ErrLostAfterCommit instead, if the last InTx had committed;
+//   - ErrCommit instead, if nothing tells whether the last InTx was committed;
+//   - or the error of the backend. The lease then ends by itself.
 func (h *Held) Release() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,6 +72,7 @@ func (h *Held) Release() error {
 		h.locker.counts.vanished(h)
 		h.result = fmt.Errorf("release lock %q: %w: it had vanished, or an earlier copy of this request has released it", h.claim.name, ErrLost)
 	}
+	h.result = locks{h}.afterCommit(h.result)
 	return h.result
 }
 

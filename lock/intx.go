@@ -17,27 +17,65 @@ type Pool interface {
 
 // InTx runs fn in a transaction that no other holder's can interleave with, and commits it; an error or a panic of fn rolls
 // back. The transaction begins now, after the acquisition, and its first statement is [Guard]. Read inside what a write is
-// computed from. It may be called several times while the lock is held, also at once: then one waits for the other.
+// computed from. It may be called several times while the lock is held, one after another: while fn runs, another call returns
+// ErrNested immediately.
 //
 // The transaction is a *sql.Tx with rules of its own, which the savepoint that it sets after Guard proves at the end:
 //   - after an error of the server or of the connection every statement is refused, with ErrBroken, and InTx rolls back
 //     whatever fn returns: after a deadlock (1213) the transaction is gone, and the next statement would commit by itself;
-//   - Commit is refused, and so are COMMIT, ROLLBACK but for one to a savepoint, DDL, SET autocommit, PREPARE and several
-//     statements in one text. What a procedure commits is found out at the end, when it has happened.
+//   - Commit is refused, and so are COMMIT, ROLLBACK but for one to a savepoint, DDL, SET autocommit, SET sql_mode, SET DEFAULT
+//     ROLE, PREPARE and several statements in one text. What a procedure commits is found out at the end, when it has happened.
 //   - Stmt refuses statements that were prepared on db: prepare them on the transaction.
 //
 // A deadlock is not tried again: while the lock is held, call InTx again. The transaction ends with ctx, and with the lease. fn
 // may leave the connection idle for no longer than TTL, rounded up to seconds: after that the server ends it, since a holder
-// that is frozen would keep others out. The session's settings are as before afterwards, or the connection is not pooled.
+// that is frozen would keep others out. The session's settings are as before afterwards, or the connection is not pooled: it is closed
+// after fn has used SET, CALL, DO, a temporary table, a user variable or GET_LOCK.
 //
-// The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrBroken or ErrCommit, and why ctx has ended, if it has. It takes
+// The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrNested, ErrBroken or ErrCommit, and why ctx has ended, if it has. It takes
 // seven round trips beside what fn does.
 func (h *Held) InTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	return locks{h}.inTx(ctx, db, fn)
 }
 
-// inTx is InTx, guarded by each of the locks.
+// inTx is InTx, guarded by each of the locks. It records the outcome.
 func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
+	if err := all.enter(); err != nil {
+		return err
+	}
+	defer all.exit()
+	all.record(noCommit) // also for a panic of fn
+	err := all.run(ctx, db, fn)
+	switch {
+	case err == nil:
+		all.record(committed)
+	case errors.Is(err, ErrCommit):
+		all.record(unknown)
+	case errors.Is(err, ErrLost):
+		all.record(refused)
+	}
+	return err
+}
+
+// enter refuses a section while another one of the same lock is open. The row lock of a nested one would wait for the outer one.
+func (all locks) enter() error {
+	for i, h := range all {
+		if !h.inside.CompareAndSwap(false, true) {
+			all[:i].exit()
+			return fmt.Errorf("guard %q: %w: call it after the other one has returned, or use the transaction of that", h.claim.name, ErrNested)
+		}
+	}
+	return nil
+}
+
+func (all locks) exit() {
+	for _, h := range all {
+		h.inside.Store(false)
+	}
+}
+
+// run is inTx, without a record of its outcome.
+func (all locks) run(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	if err := all.ready(); err != nil {
 		return err
 	}
@@ -59,6 +97,9 @@ func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) e
 	})
 	if err == nil && lent != nil && clean {
 		return fmt.Errorf("guard %s: %w", all, lent)
+	}
+	if errors.Is(err, ErrCommit) { // a loss does not mean that nothing was kept
+		return err
 	}
 	if lost := all.lost(); err != nil && lost != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("guard: %w: %w", lost, err) // err says that a context ended, and not why
@@ -89,8 +130,8 @@ func (all locks) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) 
 		return false, fmt.Errorf("guard %s: %w", all, err)
 	}
 	err = all.guarded(ctx, s, fn)
-	if s.open.Load() {
-		return false, err // setting autocommit would commit it
+	if s.open.Load() || s.changed.Load() {
+		return false, err // setting autocommit would commit it; only a new session has none of what fn has set
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), all[0].locker.config.TTL) // a server that says nothing more
 	defer cancel()
@@ -111,10 +152,11 @@ func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) er
 	defer func() { _ = tx.Rollback() }() // no effect after Commit; also on a panic of fn
 	own := context.WithValue(ctx, ownStatement{}, true)
 	for _, h := range all {
-		autocommit, err := h.guard(own, tx)
+		autocommit, mode, err := h.guard(own, tx)
 		if err != nil {
 			return err
 		}
+		s.mode = mode
 		if autocommit {
 			return fmt.Errorf("guard %s: the session commits each statement although it was told not to: connect directly, or let the proxy pass SET", all)
 		}

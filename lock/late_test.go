@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -45,8 +46,8 @@ func (f forgetful) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A reply that is lost makes go-redis ask again, and the second copy finds that the lock is had. A plain SET NX reports
-// that it is not.
+// After a reply that is lost the Locker gives the claim back, and acquires with another token. A plain SET NX reports that the lock
+// is taken.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -63,8 +64,8 @@ func TestLostReply(t *testing.T) {
 	lose.Store(true)
 	held, err := l.TryAcquire(t.Context(), "a")
 	must(t, err)
-	if n := w.calls("evalsha") - before; n != 2 || lose.Load() {
-		t.Errorf("%d copies of the request", n)
+	if n := w.calls("evalsha") - before; n != 3 || lose.Load() {
+		t.Errorf("%d scripts, wanted two acquisitions and a release", n)
 	}
 	must(t, held.Release())
 
@@ -103,6 +104,79 @@ func TestLateCopy(t *testing.T) {
 	if n := w.redis.Exists(t.Context(), "plain").Val(); n != 1 {
 		t.Error("a late SET NX has not locked: the fault shows nothing")
 	}
+}
+
+// A request over a slow way arrives after its caller has given up, by less than the round trip that the clock was learned from.
+func TestLateWithinTheRoundTrip(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	link, client := w.disturbed(func(*redis.Options) {})
+	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
+	must(t, w.acquire(l, "warm").Release())
+	must(t, link.SlowRequests(1000))
+	must(t, w.acquire(l, "warm").Release())
+	before, sets := w.calls("evalsha"), w.calls("set")
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := l.TryAcquire(ctx, "a"); err == nil {
+		t.Fatal("an answer came in time: the delay shows nothing")
+	}
+	testenv.Eventually(t, "the late request", func() bool { return w.calls("evalsha") > before })
+	if n := w.calls("set") - sets; n != 0 {
+		t.Error("it has locked")
+	}
+	must(t, link.Heal(t.Context()))
+}
+
+// parted is a connection that breaks for its user when it writes a script, which arrives later all the same.
+type parted struct {
+	net.Conn
+	part   *atomic.Bool
+	arrive chan struct{}
+	gone   chan error
+}
+
+func (p parted) Write(b []byte) (int, error) {
+	if !strings.Contains(string(b), "evalsha") || !p.part.CompareAndSwap(true, false) {
+		return p.Conn.Write(b)
+	}
+	go func() {
+		<-p.arrive
+		_, err := p.Conn.Write(b)
+		p.gone <- err
+	}()
+	return 0, syscall.ECONNRESET
+}
+
+func (p parted) Close() error { return nil } // the test ends it
+
+// A copy of a request that arrives after the release has no owner. It is released when its window is over, and not after TTL.
+func TestCopyAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var part atomic.Bool
+	arrive, gone := make(chan struct{}), make(chan error, 1)
+	client := clientOf(t, w.addr, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil {
+				t.Cleanup(func() { _ = conn.Close() })
+			}
+			return parted{conn, &part, arrive, gone}, err
+		}
+	})
+	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
+	must(t, w.acquire(l, "a").Release())
+	part.Store(true)
+	must(t, w.acquire(l, "a").Release())
+	if part.Load() {
+		t.Fatal("no request was parted from its sender")
+	}
+	before := w.calls("evalsha")
+	close(arrive)
+	must(t, <-gone)
+	testenv.Eventually(t, "the copy to arrive", func() bool { return w.calls("evalsha") > before })
+	testenv.Eventually(t, "the lock to be free long before TTL", func() bool { return w.redis.Exists(t.Context(), key).Val() == 0 })
 }
 
 // A server whose clock is another than is remembered tells its time, and the lock is had all the same.

@@ -37,8 +37,9 @@ const writersSQL = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'g
 type mint struct {
 	db      *sql.DB
 	patient *sql.DB // nil if MintWait is no longer than mintQuick
-	wait    time.Duration
-	took    *durations
+	reach
+	wait time.Duration
+	took *durations
 
 	mu      sync.Mutex
 	checked bool // the server is the only one that takes writes, as far as it tells
@@ -48,6 +49,9 @@ func newMint(config Config, took *durations) (m *mint, err error) {
 	m = &mint{wait: config.MintWait, took: took}
 	if m.db, err = openMint(config, mintQuick); err == nil && config.MintWait > mintQuick {
 		m.patient, err = openMint(config, config.MintWait-mintQuick)
+	}
+	if err == nil {
+		m.reach, err = openReach(config)
 	}
 	return m, err
 }
@@ -85,18 +89,23 @@ func openMint(config Config, wait time.Duration) (*sql.DB, error) {
 
 func (m *mint) close() error {
 	if m.patient == nil {
-		return m.db.Close()
+		return errors.Join(m.db.Close(), m.reach.close())
 	}
-	return errors.Join(m.db.Close(), m.patient.Close())
+	return errors.Join(m.db.Close(), m.patient.Close(), m.reach.close())
 }
 
-// write makes the token of a claim the one that guards its name. It returns when the server has answered, or no longer can:
-// a caller that gives up must not leave a statement behind that writes the token later.
-func (m *mint) write(c claim) error {
+// write makes the token of a claim the one that guards its name. It returns when the server has answered, even after the end of
+// the caller's context: a caller that gives up must not leave a statement behind that writes the token later. If the server does
+// not answer other statements either, write returns: the lock must not wait for a server that this process cannot reach.
+func (m *mint) write(caller context.Context, c claim) (err error) {
 	defer func(began time.Duration) { m.took.add(now() - began) }(now())
-	ctx, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
+	limited, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
 	defer cancel()
-	err := m.check(ctx)
+	ctx, give := context.WithCancelCause(limited)
+	defer give(nil)
+	defer m.watch(ctx, caller, give)()
+	defer func() { m.answered(err) }()
+	err = m.check(ctx)
 	db, held := m.db, false
 	for try := 1; err == nil; try++ {
 		text := c.token.String()
@@ -112,6 +121,8 @@ func (m *mint) write(c claim) error {
 		}
 	}
 	switch n := mysqlerr.Number(err); {
+	case errors.Is(context.Cause(ctx), errUnreachable):
+		return fmt.Errorf("mint: %w", context.Cause(ctx))
 	case errors.Is(err, driver.ErrBadConn):
 		return fmt.Errorf("mint: the server is gone, or takes no writes: %w", err)
 	case n == mysqlerr.LockTimeout, held && errors.Is(err, context.DeadlineExceeded):
@@ -123,6 +134,8 @@ func (m *mint) write(c claim) error {
 	}
 	return fmt.Errorf("mint: %w", err)
 }
+
+var errWriters = errors.New("where several servers take writes the lock on a row is one server's, and guards nothing")
 
 // check refuses, once, a server beside which others take writes: a lock on a row holds on one of them only.
 func (m *mint) check(ctx context.Context) error {
@@ -142,7 +155,7 @@ func (m *mint) check(ctx context.Context) error {
 			return err
 		}
 		if (name == "wsrep_on") == (value == "ON") {
-			return errors.New(name + " is " + value + ": where several servers take writes the lock on a row is one server's, and guards nothing")
+			return fmt.Errorf("%s is %s: %w", name, value, errWriters)
 		}
 	}
 	m.checked = rows.Err() == nil

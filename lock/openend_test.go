@@ -66,5 +66,13 @@ func TestTransactionStaysOpen(t *testing.T) {
 		if n := db.Stats().OpenConnections; n != 0 {
 			t.Errorf("%v: the pool keeps the connection", wanted)
 		}
+		if wanted == lock.ErrCommit {
+			last := w.acquire(w.locker(lock.Config{}), "b")
+			wantError(t, "a COMMIT without an answer", last.InTx(t.Context(), db, func(*sql.Tx) error { return nil }), lock.ErrCommit)
+			must(t, w.redis.Del(t.Context(), "lock:{b}").Err())
+			err := last.Release()
+			wantError(t, "a loss after it", err, lock.ErrCommit)
+			wantNot(t, "a loss after it", err, lock.ErrLost, lock.ErrLostAfterCommit)
+		}
 	}
 }

@@ -73,7 +73,9 @@ func checkClient(field string, c redis.UniversalClient) (pool int, err error) {
 type redisService struct{ *instance }
 
 func (s *redisService) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
-	return s.instance.acquire(ctx, c, wait)
+	told, err := s.instance.acquire(ctx, c, wait)
+	told.lost = err != nil && !errors.As(err, new(redis.Error)) && !errors.Is(err, errClock)
+	return told, err
 }
 
 func (s *redisService) release(ctx context.Context, c claim) (bool, error) {

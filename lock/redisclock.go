@@ -8,6 +8,10 @@ import (
 // clockSlack is by how much a server's clock may run slower than ours between two answers, or be set back, unnoticed.
 const clockSlack = time.Second
 
+// clockDrift is the fraction by which a server's clock may run slower than this process' clock since the last answer. After a long
+// pause the window is empty, and the server tells its time again.
+const clockDrift = 1000
+
 // clocks remember by how much the clock of each server is ahead of now, in ms.
 //
 // An attempt names the window, by the server's own clock, in which it may lock. So a copy of it that arrives late is refused
@@ -19,8 +23,12 @@ type clocks struct {
 	servers map[string]offset
 }
 
-// An offset lies between two bounds: the server has read its clock after the question was sent and before the answer came.
-type offset struct{ low, high int64 }
+// An offset lies between two bounds: the server has read its clock after the question was sent and before the answer came. A window
+// ends by the lower one, so it never outlasts the caller.
+type offset struct {
+	low, high int64
+	answered  time.Duration
+}
 
 // learn takes the time that an answer tells.
 func (c *clocks) learn(node string, server int64, sent, answered time.Duration) {
@@ -29,7 +37,7 @@ func (c *clocks) learn(node string, server int64, sent, answered time.Duration) 
 	if c.servers == nil {
 		c.servers = map[string]offset{}
 	}
-	c.servers[node] = offset{low: server - answered.Milliseconds(), high: server - sent.Milliseconds()}
+	c.servers[node] = offset{low: server - answered.Milliseconds() - 1, high: server - sent.Milliseconds(), answered: answered}
 }
 
 // window is when an attempt that is sent at a time may lock, for whose answer the caller waits so long. That of an unknown server
@@ -42,5 +50,6 @@ func (c *clocks) window(node string, sent, patience time.Duration) (notBefore, n
 		return 0, 0
 	}
 	at := sent.Milliseconds()
-	return at + known.low - clockSlack.Milliseconds(), at + known.high + patience.Milliseconds()
+	drift := (sent - known.answered).Milliseconds() / clockDrift
+	return at + known.low - clockSlack.Milliseconds(), at + known.low + patience.Milliseconds() - max(drift, 0)
 }

@@ -61,6 +61,8 @@ func (i *instance) text(c claim) string { return c.token.String() + i.mark + " "
 // waits stands behind the time in the value of a lock for which somebody waits: its release wakes one of them.
 const waits = "w"
 
+var errClock = errors.New("ask Redis: its clock was set, again and again, or its answers take longer than Timeout")
+
 // acquire is as that of a service. It asks at most three times: a server whose clock is not known, or has been set, tells it.
 func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
 	node := i.node(ctx, c.name)
@@ -73,10 +75,8 @@ func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, err
 	}
 	sent := c.asked
 	for range 3 {
-		began := time.Now() // Go's clock is cheaper than now
 		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
-		said, err := acquireScript.Run(ctx, i.client, []string{i.key(c.name)},
-			i.text(c), i.ttl, notBefore, notAfter, tail, asks).Result()
+		said, err := i.runOnce(ctx, acquireScript, acquireLua, i.key(c.name), i.text(c), i.ttl, notBefore, notAfter, tail, asks)
 		if err != nil {
 			return answer{}, fmt.Errorf("ask Redis: %w", tlserr.WithCure(err))
 		}
@@ -87,7 +87,7 @@ func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, err
 		} else if !acquired {
 			return answer{}, fmt.Errorf("ask Redis: it answers %v", said)
 		}
-		i.clocks.learn(node, server, sent, sent+time.Since(began))
+		i.clocks.learn(node, server, sent, now())
 		switch {
 		case acquired:
 			return answer{acquired: true}, nil
@@ -98,7 +98,28 @@ func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, err
 		}
 		sent = now()
 	}
-	return answer{}, errors.New("ask Redis: its clock was set, again and again, or its answers take longer than Timeout")
+	return answer{}, errClock
+}
+
+// once is a command that the client sends no second time where it gets no answer: a copy could arrive after the release.
+type once struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
+// runOnce runs a script as Script.Run does, and sends it once.
+func (i *instance) runOnce(ctx context.Context, script *redis.Script, text, key string, args ...any) (any, error) {
+	send := func(command, what string) (any, error) {
+		cmd := redis.NewCmd(ctx, append([]any{command, what, 1, key}, args...)...)
+		cmd.SetFirstKeyPos(3)
+		_ = i.client.Process(ctx, once{cmd})
+		return cmd.Result()
+	}
+	said, err := send("evalsha", script.Hash())
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return send("eval", text)
+	}
+	return said, err
 }
 
 // patience is for how long a caller waits for an answer.

@@ -25,6 +25,8 @@ type session struct {
 	commits    atomic.Bool   // now Commit is this package's
 	committing atomic.Bool   // COMMIT is sent
 	open       atomic.Bool   // the transaction may be: it was neither committed nor rolled back
+	changed    atomic.Bool   // by a statement whose effect may outlive the transaction
+	mode       string        // sql_mode; set before fn runs
 
 	mu     sync.Mutex
 	failed error // the first
@@ -97,7 +99,11 @@ func (s *session) admit(ctx context.Context, query string) error {
 	if ctx.Value(ownStatement{}) != nil {
 		return nil
 	}
-	return s.note(checkStatement(query))
+	lasts, err := checkStatement(query, s.mode)
+	if lasts {
+		s.changed.Store(true)
+	}
+	return s.note(err)
 }
 
 // Close implements driver.Conn. The pool calls it once, after the transaction and its prepared statements have ended. The

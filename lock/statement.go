@@ -21,35 +21,48 @@ var pairs = map[string][]string{
 	"ROLLBACK": {"TO", "WORK TO"}, // a savepoint, which cannot be from before Guard
 }
 
-// checkStatement refuses what ends a transaction, or may hide that it does.
-func checkStatement(query string) error {
-	tokens := sqltext.Tokens(strings.TrimRight(query, "; \t\r\n"))
+// lasting are the words that begin statements whose effect on the MySQL session outlives a transaction.
+var lasting = []string{"SET", "CALL", "DO", "CREATE", "DROP"}
+
+// checkStatement refuses what ends a transaction, or may hide that it does, in a MySQL session with an sql_mode. It
+// reports whether the statement may change the session.
+func checkStatement(query, mode string) (lasts bool, err error) {
+	tokens := sqltext.TokensIn(strings.TrimRight(query, "; \t\r\n"), mode)
 	if len(tokens) == 0 {
-		return refuse("an empty statement")
+		return false, refuse("an empty statement")
 	}
 	if strings.Contains(query, "/*!") || strings.Contains(query, "/*M!") {
-		return refuse("a comment that is executed")
+		return false, refuse("a comment that is executed")
 	}
 	if slices.Contains(tokens, ";") {
-		return refuse("several statements in one text")
+		return false, refuse("several statements in one text")
 	}
 	word := strings.ToUpper(tokens[0])
 	rest := strings.ToUpper(strings.Join(tokens[1:min(3, len(tokens))], " ")) + " "
 	follows := func(second string) bool { return strings.HasPrefix(rest, second+" ") }
 	switch {
 	case slices.Contains(allowed, word), slices.ContainsFunc(pairs[word], follows):
-		return nil
-	case word == "SET" && !mentionsAny(tokens, "AUTOCOMMIT", "PASSWORD", "STATEMENT"):
-		return nil
+	case word == "SET" && !follows("DEFAULT") && !slices.ContainsFunc(tokens, unsettable):
+	default:
+		return false, refuse("a statement that begins with " + word)
 	}
-	return refuse("a statement that begins with " + word)
+	return slices.Contains(lasting, word) || slices.ContainsFunc(tokens, marks), nil
 }
 
-// mentionsAny reports whether a word occurs, whatever its case, its quotes and the scope before it.
-func mentionsAny(tokens []string, words ...string) bool {
-	return slices.ContainsFunc(tokens, func(token string) bool {
-		return slices.Contains(words, strings.ToUpper(strings.Trim(token, "@`")))
-	})
+// unsettable reports whether SET may commit by a word, whatever its case, its quotes and the scope before it, or change how the
+// next statement is read. MySQL ignores accents in names of variables.
+func unsettable(token string) bool {
+	if token[0] == '\'' {
+		return false
+	}
+	name := strings.ToUpper(strings.Trim(token, "@`\""))
+	return slices.Contains([]string{"AUTOCOMMIT", "PASSWORD", "STATEMENT", "SQL_MODE"}, name) ||
+		strings.ContainsFunc(token, func(r rune) bool { return r >= 0x80 })
+}
+
+// marks reports whether a word is of a user variable or of a lock by name, which any statement may set.
+func marks(token string) bool {
+	return token[0] == '@' && !strings.HasPrefix(token, "@@") || strings.EqualFold(token, "GET_LOCK")
 }
 
 func refuse(what string) error {

@@ -12,6 +12,7 @@ type Statistics struct {
 	Held      uint64 // not acquired, since somebody had the lock till the end: *HeldError
 	GuardOpen uint64 // not acquired, since the section before was still in its transaction: ErrGuardOpen
 	Failed    uint64 // not acquired for another reason: a server's error, a context that ended first, Close
+	Retries   uint64 // attempts of Acquire that failed by a server that was unavailable, and were followed by another one
 	Lost      uint64 // acquired locks that were lost before they were released, as far as that was noticed: ErrLost
 	Overruns  uint64 // sections of Do and DoAll that went on for Config.Margin after their context had ended
 	Holding   int    // locks that are held now
@@ -64,9 +65,9 @@ func (d *durations) read() (r Durations) {
 
 // counts are Statistics that grow.
 type counts struct {
-	acquired, held, guardOpen, failed, lost, overruns atomic.Uint64
-	holding                                           atomic.Int64
-	wait, hold, mint                                  durations
+	acquired, held, guardOpen, failed, retries, lost, overruns atomic.Uint64
+	holding                                                    atomic.Int64
+	wait, hold, mint                                           durations
 }
 
 // answered counts the outcome of an acquisition that was asked for at began.
@@ -128,7 +129,7 @@ func (l *Locker) Statistics() Statistics {
 	c := &l.counts
 	return Statistics{
 		Acquired: c.acquired.Load(), Held: c.held.Load(), GuardOpen: c.guardOpen.Load(), Failed: c.failed.Load(),
-		Lost: c.lost.Load(), Overruns: c.overruns.Load(), Holding: int(c.holding.Load()),
+		Retries: c.retries.Load(), Lost: c.lost.Load(), Overruns: c.overruns.Load(), Holding: int(c.holding.Load()),
 		Wait: c.wait.read(), Hold: c.hold.read(), Mint: c.mint.read(),
 	}
 }

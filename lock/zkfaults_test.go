@@ -243,7 +243,7 @@ func TestZooKeeperIsAway(t *testing.T) {
 	w := &world{TB: t}
 	l := w.locker(lock.Config{Backend: lock.ZooKeeper{Servers: []string{"127.0.0.1:1", "127.0.0.1:2"}}, Timeout: 100 * time.Millisecond})
 	testenv.Eventually(t, "an error that says why", func() bool {
-		_, err := l.Acquire(t.Context(), "a")
+		_, err := l.TryAcquire(t.Context(), "a")
 		wantError(t, "an acquisition", err, context.DeadlineExceeded)
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})

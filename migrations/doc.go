@@ -7,4 +7,25 @@
 //
 // Every migration is one idempotent DDL statement, because MySQL commits around DDL: a run that was cut off is repaired
 // by running it again. Replicas that start together take turns (see [Up]).
+//
+// # Compatibility
+//
+// A schema declares the oldest code that may run on it: the highest value of the column oldest in
+// cache_outbox_version. Code runs on a newer schema if its own [schema.Version] is at least that.
+// Each file from 21 on declares the number in a line of its head comment. The line also tells what
+// the previous binary does with the change:
+//
+//	-- Oldest code: 21. The previous binary never reads the column, and leaves it NULL.
+//
+// The previous binary has to keep working. So a migration only adds: tables, indexes, and columns
+// that are nullable or have a default. Its line repeats the number of the file before it. It needs
+// no SQL for that, because goose's row gets the column's default.
+//
+// A migration may remove what the release before does not use any more. Its line names that
+// release's version, its Up raises the default, and its Down sets it back:
+//
+//	ALTER TABLE cache_outbox_version ALTER COLUMN oldest SET DEFAULT 23;
+//
+// A test compares the lines with what the schema declares. With a new file, also raise
+// [schema.Version], add its indexes to [schema.Indexes], and list it in docs/tutorial.md.
 package migrations

@@ -37,10 +37,14 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 	return p, nil
 }
 
-// Up applies whatever is missing and returns what it applied, beside an error too. Processes that migrate one database
-// take turns by a user lock of MySQL (GET_LOCK), for which each waits up to two minutes. Running it again is harmless. When ctx ends, the step in
-// hand is finished and no other is begun; the error says so. A step that is refused a lock (1205) is tried again for
-// two minutes, or until ctx ends. A schema that is newer is refused with [ErrSchema].
+// Up applies whatever is missing and returns what it applied, beside an error too. Processes that
+// migrate one database take turns by a user lock of MySQL (GET_LOCK), for which each waits up to
+// two minutes. Running it again is harmless. When ctx ends, the step in hand is finished and no
+// other is begun; the error says so. A step that is refused a lock (1205) is tried again for two
+// minutes, or until ctx ends.
+//
+// Up applies nothing to a newer schema. The error then wraps [ErrSchema], unless the schema
+// declares that this code may run on it.
 func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.MigrationResult, err error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -48,7 +52,7 @@ func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.Migra
 	}
 	steps := newStepper(options)
 	err = inTurn(ctx, db, func() error {
-		if err := RefuseNewer(ctx, db); err != nil {
+		if newer, err := isNewer(ctx, db); newer || err != nil {
 			return err
 		}
 		for {
@@ -73,6 +77,16 @@ func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.Migra
 	return done, nil
 }
 
+// isNewer reports whether the schema is newer than the embedded files. It returns an error if that
+// schema does not let this code run.
+func isNewer(ctx context.Context, db *sql.DB) (bool, error) {
+	have, err := schema.Read(ctx, db)
+	if err != nil || have <= schema.Version {
+		return false, err
+	}
+	return true, schema.Check(ctx, db)
+}
+
 // interrupted says how far the steps have come.
 func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) error {
 	sources := p.ListSources()
@@ -88,29 +102,25 @@ func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) er
 }
 
 // ErrRows says that a migration was not taken back, because its table has rows.
-var ErrRows = errors.New("has rows, which would be lost; let the worker empty it first, or force it")
+var ErrRows = errors.New("has rows, which would be lost")
 
-// ErrCaptured says that triggers write to the outbox, for which every write to their tables would fail without it.
-var ErrCaptured = errors.New("writes to the outbox; run `unstale capture drop` first")
-
-// Contract: no lock; the dictionary. Triggers of tables for which the account has not the right TRIGGER are not there.
-const capturedSQL = `SELECT COALESCE(MAX(CONCAT(trigger_name, ' on ', event_object_table)), '') FROM information_schema.triggers
-WHERE ` + schema.OwnTriggers
+// ErrCaptured reports that a trigger names the outbox. Without the outbox, the trigger would fail
+// every write to its table.
+var ErrCaptured = errors.New("names the outbox, and would fail every write to its table; run `unstale capture drop`, or DROP TRIGGER if it is yours")
 
 func refuseCaptured(ctx context.Context, db *sql.DB) error {
-	var name string
-	if err := db.QueryRowContext(ctx, capturedSQL).Scan(&name); err != nil {
-		return fmt.Errorf("look for triggers: %w", err)
+	names, err := schema.Naming(ctx, db)
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("trigger %s %w", names[0], ErrCaptured)
 	}
-	if name != "" {
-		return fmt.Errorf("trigger %s %w", name, ErrCaptured)
-	}
-	return nil
+	return err
 }
 
-// Down takes back the last migration and returns it, or nil if none is applied. Unless force is set, a table with rows
-// stays: the error wraps [ErrRows]. While there are triggers of "unstale capture" nothing is taken back, forced or not: the
-// error wraps [ErrCaptured]. It waits for a lock as [Up] does, and looks for rows before each try.
+// Down takes back the last migration and returns it, or nil if none is applied. Unless force is
+// set, a table with rows stays: the error wraps [ErrRows]. While a trigger that the account sees
+// names the outbox, nothing is taken back, forced or not: the error wraps [ErrCaptured]. A newer
+// schema stays, even if this code may run on it: the error wraps [ErrSchema]. Down waits for a lock
+// as [Up] does, and looks for rows before each try.
 func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goose.MigrationResult, error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -122,8 +132,8 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 		if err != nil || have == 0 {
 			return err
 		}
-		if err := RefuseNewer(ctx, db); err != nil {
-			return err
+		if have > schema.Version {
+			return fmt.Errorf("%w: it has version %d, and this binary has the steps up to %d; take it back with the newer binary", ErrSchema, have, schema.Version)
 		}
 		if err := refuseCaptured(ctx, db); err != nil {
 			return err
@@ -169,8 +179,26 @@ func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int6
 			return fmt.Errorf("look for rows in %s: %w", table, err)
 		}
 		if found {
-			return fmt.Errorf("table %s %w", table, ErrRows)
+			return fmt.Errorf("table %s %w; %s", table, ErrRows, whatToDo(table))
 		}
 	}
 	return nil
+}
+
+// whatToDo returns the fix for a table that has rows. Workers empty some of the tables only.
+func whatToDo(table string) string {
+	const orForce = ", or use --force"
+	switch table {
+	case "cache_outbox", "cache_outbox_delayed", "cache_outbox_sweeps":
+		return "let a worker empty it first" + orForce
+	case "cache_outbox_dead":
+		return "retry or discard its rows by `unstale dead` first" + orForce
+	case "cache_outbox_control":
+		return "end the pause by `unstale resume` first" + orForce
+	case "cache_outbox_audit":
+		return "no worker empties the record of what operators did: copy it if you need it, and use --force"
+	case "cache_outbox_locks":
+		return "applications hold locks by it: stop them, and use --force"
+	}
+	return "workers keep it for `unstale history` and `unstale replay`: use --force if you need neither"
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -81,25 +80,6 @@ func TestUpIsInterrupted(t *testing.T) {
 	}
 	if done, err := migrations.Up(t.Context(), db); err != nil || len(done) != files-8 {
 		t.Errorf("again: %d steps, %v", len(done), err)
-	}
-}
-
-// An older binary does not take a newer schema for one that is up to date, and leaves it alone.
-func TestUpAndDownOfANewerSchema(t *testing.T) {
-	t.Parallel()
-	ctx, db := context.Background(), testenv.MySQL(t).DB
-	if _, err := migrations.Up(ctx, db); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Exec("INSERT INTO " + migrations.VersionTable + " (version_id, is_applied) VALUES (99, 1)"); err != nil {
-		t.Fatal(err)
-	}
-	_, up := migrations.Up(ctx, db)
-	_, down := migrations.Down(ctx, db, true)
-	for verb, err := range map[string]error{"up": up, "down": down} {
-		if !errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "it has version 99, this binary knows "+fmt.Sprint(files)+"; deploy the newer binary") {
-			t.Errorf("%s: %v", verb, err)
-		}
 	}
 }
 

@@ -85,7 +85,7 @@ func TestDownLooksForRowsBeforeEachTry(t *testing.T) {
 			t.Error(err)
 		}
 	}))
-	if r != nil || !errors.Is(err, migrations.ErrRows) {
+	if r != nil || !errors.Is(err, migrations.ErrRows) || !strings.Contains(err.Error(), "; retry or discard its rows by `unstale dead` first, or use --force") {
 		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -20,9 +20,16 @@ func isDoneAlready(err error) bool {
 	return false
 }
 
-// Check returns an error that wraps [ErrSchema] and names the cure unless the schema has the version of the embedded
-// files. It changes nothing: a database without the version table has version 0.
+// Check returns an error that wraps [ErrSchema] and names the fix, unless this code may run on the
+// schema: on the version of the embedded files, or on a newer one that declares so. It changes
+// nothing: a database without the version table has version 0.
 func Check(ctx context.Context, db *sql.DB) error { return schema.Check(ctx, db) }
+
+// Versions returns the version of the schema, 0 without one, and the version of the embedded files.
+func Versions(ctx context.Context, db *sql.DB) (have, known int64, err error) {
+	have, err = schema.Read(ctx, db)
+	return have, schema.Version, err
+}
 
 // Status lists the embedded files and which are applied. It changes nothing: goose would make the version table where
 // there is none, or where this account may not read it.
@@ -47,8 +54,9 @@ func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err
 	return list, nil
 }
 
-// RefuseNewer returns an error that wraps [ErrSchema] and names the cure if the schema is newer than the embedded files.
-// It is for a tool that may run before [Up]: an older schema passes, unlike in [Check].
+// RefuseNewer returns an error that wraps [ErrSchema] and names the fix if the schema is newer than
+// the embedded files and does not let this code run. It is for a tool that may run before [Up]: an
+// older schema passes, unlike in [Check].
 func RefuseNewer(ctx context.Context, db *sql.DB) error { return schema.RefuseNewer(ctx, db) }
 
 // Contract: no lock, the dictionary of the current schema alone. It does not show tables to which the account has no

@@ -342,7 +342,7 @@ func TestTokenAccount(t *testing.T) {
 	}
 	exec(t, env.DB, "CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'")
 	for _, right := range []string{
-		"INSERT ON cache_outbox", "SELECT ON cache_outbox_source", // who makes tokens
+		"INSERT (entity, entity_id, params, trace) ON cache_outbox", "SELECT ON cache_outbox_source", // who makes tokens
 		"SELECT ON cache_outbox", "SELECT ON cache_outbox_delayed", "SELECT ON cache_outbox_dead", "SELECT ON cache_outbox_sweeps", // who asks
 	} {
 		exec(t, env.DB, "GRANT "+right+" TO 'shop'@'%'")

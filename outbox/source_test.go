@@ -50,7 +50,7 @@ func TestSource(t *testing.T) {
 func withoutRight(t *testing.T, env *testenv.Database) *sql.DB {
 	t.Helper()
 	user := "'" + env.Name + "'@'%'"
-	for _, statement := range []string{"CREATE USER " + user + " IDENTIFIED BY 'secret'", "GRANT INSERT ON " + env.Name + ".cache_outbox TO " + user} {
+	for _, statement := range []string{"CREATE USER " + user + " IDENTIFIED BY 'secret'", "GRANT INSERT (entity, entity_id, params, trace) ON " + env.Name + ".cache_outbox TO " + user} {
 		if _, err := env.DB.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}

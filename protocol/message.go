@@ -42,12 +42,15 @@ type Message struct {
 	At time.Time
 	// Keys are exact keys, Patterns are globs as CompileGlob reads them.
 	Keys, Patterns []string
+	// Unlinked is a time before the first of Keys was unlinked, by the clock of Redis, in
+	// microseconds since 1970. Zero: unknown. The array format does not carry it.
+	Unlinked uint64
 	// Beat makes the message a heartbeat too; nil for none. The array format has no room for it.
 	Beat *Beat
 }
 
-// A Beat says, once a second, that a worker invalidates what is committed: it is sent only if the second before saw a
-// successful poll, no pause and no healing.
+// A Beat proves that the messages of a worker arrive, and says how far behind the outbox is. A worker
+// sends one per second, only if the second before saw a successful poll, no pause and no healing.
 type Beat struct {
 	// Source is the id of the outbox.
 	Source string `json:"source"`
@@ -61,6 +64,13 @@ type Beat struct {
 	AfterSeq uint64 `json:"after_seq,omitempty"`
 	// Moved is the channel that the worker publishes on from now on.
 	Moved string `json:"moved,omitempty"`
+	// Behind is how old the latest moment is by which all that was committed is known to be
+	// invalidated, in milliseconds, at least 1. Rows that failed and wait, and dead letters, do not
+	// count. Zero: not known, as in heartbeats of older workers and in First and Last.
+	Behind int64 `json:"behind,omitempty"`
+	// Alive is true if the latest write of [AliveKey] by this worker succeeded, so readers of the same
+	// database find its source there. Older workers, and those without the permission, never set it.
+	Alive bool `json:"alive,omitempty"`
 }
 
 // Append appends the JSON of m in format f. Any valid UTF-8 is carried exactly; a byte that is not part of valid UTF-8
@@ -87,6 +97,9 @@ func (m Message) Append(dst []byte, f Format) []byte {
 	n = 0
 	dst = appendStrings(dst, &n, m.Patterns, appendJSON)
 	dst = append(dst, ']')
+	if m.Unlinked > 0 {
+		dst = strconv.AppendUint(append(dst, `,"u":`...), m.Unlinked, 10)
+	}
 	if m.Beat != nil {
 		beat, _ := json.Marshal(m.Beat) // text and numbers: it cannot fail
 		dst = append(append(dst, `,"hb":`...), beat...)
@@ -179,6 +192,7 @@ type wireEvent struct {
 	At       time.Time `json:"at"`
 	Keys     []string  `json:"keys"`
 	Patterns []string  `json:"patterns"`
+	Unlinked uint64    `json:"u"`
 	Beat     *Beat     `json:"hb"`
 }
 
@@ -201,7 +215,7 @@ func DecodeMessage(b []byte) (Message, error) {
 	if *w.V != messageVersion {
 		return Message{}, fmt.Errorf("decode message: version %d is not known", *w.V)
 	}
-	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns, Beat: w.Beat}, nil
+	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns, Unlinked: w.Unlinked, Beat: w.Beat}, nil
 }
 
 func decodeArray(b []byte) (Message, error) {

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -27,6 +28,51 @@ func TestMessageEvent(t *testing.T) {
 	m.At = m.At.UTC()
 	if err != nil || !reflect.DeepEqual(back, m) {
 		t.Errorf("decoded %+v, %v", back, err)
+	}
+}
+
+// The unlink time stands behind the patterns, and only if it is known.
+func TestMessageUnlinked(t *testing.T) {
+	t.Parallel()
+	m := Message{Epoch: "e", At: time.Unix(0, 0).UTC(), Keys: []string{"a"}, Unlinked: 1772366400000001}
+	got := string(m.Append(nil, FormatEvent))
+	want := `{"v":1,"epoch":"e","seq":0,"at":"1970-01-01T00:00:00.000000Z","keys":["a"],"patterns":[],"u":1772366400000001}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if back, err := DecodeMessage([]byte(got)); err != nil || back.Unlinked != m.Unlinked {
+		t.Errorf("decoded %+v, %v", back, err)
+	}
+	if got := string(m.Append(nil, FormatArray)); got != `["a"]` {
+		t.Errorf("array: %s", got)
+	}
+}
+
+// Recorded messages of the previous version keep their meaning. A message without the new fields has
+// the same bytes.
+func TestMessagesOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("testdata/messages.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(src)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		n++
+		m, err := DecodeMessage([]byte(line))
+		if err != nil || m.Seq != uint64(n) || m.Unlinked != 0 {
+			t.Errorf("%s: %+v, %v", line, m, err)
+		}
+		if got := string(m.Append(nil, FormatEvent)); got != line {
+			t.Errorf("got  %s\nwant %s", got, line)
+		}
+	}
+	if n == 0 {
+		t.Error("no message")
 	}
 }
 

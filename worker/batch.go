@@ -23,6 +23,7 @@ type change struct {
 	fault   *invalidation.RowError
 	retry   bool  // the fault may pass: delay the row before dead-lettering it
 	known   bool  // the fault is an entity that was known lately: delay the row for longer
+	partial bool  // at fault, and what needs no lookup is applied: see expandPartly
 	away    error // the outage of the shard that has one of the keys: delay the row without counting an attempt
 }
 
@@ -32,23 +33,37 @@ type batch struct {
 	answers *invalidation.Answers // of the lookups
 	changes []change
 	set     keyspace.TargetSet
-	at      []int // backs the targets of all changes
+	at      []int     // backs the targets of all changes
+	sweeps  sweepList // of all changes
+	made    weight    // by all changes
+	aside   []uint64  // heavy rows, which are for a batch of their own
 }
 
-// newBatch decodes rows and finds the faults that need neither map nor server.
-func newBatch(m *invalidation.Map, rows []store.ClaimedRow) *batch {
+// newBatch decodes rows, up to the budget, and finds the faults that need neither map nor server.
+func newBatch(m *invalidation.Map, rows []store.ClaimedRow, most budget) *batch {
 	n := len(rows) // a row has one key, mostly
 	b := &batch{
-		m: m, changes: make([]change, n),
+		m: m, changes: make([]change, 0, n),
 		set: keyspace.NewTargetSet(n), at: make([]int, 0, n),
 	}
+	params := 0
 	for i := range rows {
-		c := &b.changes[i]
-		c.row = &rows[i]
-		c.decode(m.Limits().ParamsBytes)
+		row := &rows[i]
+		if most.light && row.ParamsBytes > lightParams {
+			b.setAside(row)
+			continue
+		}
+		if params += len(row.Params); params > most.params && len(b.changes) > 0 {
+			break
+		}
+		b.changes = append(b.changes, change{row: row})
+		b.changes[len(b.changes)-1].decode(m.Limits().ParamsBytes)
 	}
 	return b
 }
+
+// setAside leaves a heavy row for a batch of its own.
+func (b *batch) setAside(row *store.ClaimedRow) { b.aside = append(b.aside, row.ID) }
 
 func (c *change) decode(paramsLimit int) {
 	switch cut := c.row.TruncatedField(); {
@@ -57,7 +72,7 @@ func (c *change) decode(paramsLimit int) {
 			"%s fills its column, so it was probably cut by a non-strict sql_mode; write at most %d characters of entity and %d of id",
 			cut, outbox.MaxEntity, outbox.MaxID))
 		return
-	case c.row.Oversized() || c.row.ParamsBytes > paramsLimit:
+	case c.row.Unread() || c.row.ParamsBytes > paramsLimit:
 		c.refuse(invalidation.ParamsTooLarge, fmt.Errorf("%d bytes, limits.params is %d; pass ids, not documents", c.row.ParamsBytes, paramsLimit))
 		return
 	}
@@ -80,34 +95,53 @@ func (c *change) blame(err error) {
 	}
 }
 
-// batchTexts bounds the bytes of all keys, patterns and sets of a batch, which the journal keeps together.
-const batchTexts = 64 << 20
+// rows are those of the changes, of all that were claimed.
+func (b *batch) rows(claimed []store.ClaimedRow) []store.ClaimedRow {
+	if len(b.aside) == 0 {
+		return claimed[:len(b.changes)]
+	}
+	rows := make([]store.ClaimedRow, len(b.changes))
+	for i := range b.changes {
+		rows[i] = *b.changes[i].row
+	}
+	return rows
+}
 
-// expand turns the changes into targets, until there are keyLimit of them; the rows beyond it are dropped from the
-// batch and stay in the table.
-func (b *batch) expand(answers *invalidation.Answers, keyLimit int) {
-	texts := 0
+// expand turns the changes into targets, as far as the budget goes. The rows beyond are dropped from the batch and stay in
+// the table, and so do heavy rows, which are set aside, unless the batch is theirs.
+func (b *batch) expand(answers *invalidation.Answers, most budget) {
+	kept := 0
 	for i := range b.changes {
 		c := &b.changes[i]
-		c.end = len(b.set.Targets)
-		if c.fault != nil {
+		if c.fault == nil {
+			plan, err := b.m.Expand(c.decoded, answers)
+			if err != nil {
+				c.blame(err)
+			} else {
+				c.plan = plan
+			}
+		}
+		b.expandPartly(c)
+		n := c.weight()
+		if most.light && n.isHeavy() {
+			b.setAside(c.row)
 			continue
 		}
-		plan, err := b.m.Expand(c.decoded, answers)
-		if err != nil {
-			c.blame(err)
-			continue
+		if kept > 0 && !b.fits(c, n, most) {
+			break
 		}
-		c.plan = plan
-		entry := c.entry()
-		texts += entry.Bytes()
-		if len(b.set.Targets) > 0 && (len(b.set.Targets)+len(plan.Keys) > keyLimit || texts > batchTexts) {
-			b.changes = b.changes[:i]
-			return
+		b.made.names, b.made.bytes = b.made.names+n.names, b.made.bytes+n.bytes
+		if c.applies() {
+			c.targets = b.merge(c.plan)
+			b.sweeps.add(c)
 		}
-		c.targets = b.merge(plan)
 		c.end = len(b.set.Targets)
+		if kept < i {
+			b.changes[kept] = *c
+		}
+		kept++
 	}
+	b.changes = b.changes[:kept]
 }
 
 // merge adds a plan's keys, and returns where they are in the set.
@@ -120,8 +154,11 @@ func (b *batch) merge(plan invalidation.Plan) []int {
 	return b.at[start:len(b.at):len(b.at)]
 }
 
-// partKeys is how many keys go to Redis before the clock is looked at.
-const partKeys = 10_000
+// partKeys and partBytes are how many keys, and bytes of them, go to Redis before the clock is looked at.
+const (
+	partKeys  = 10_000
+	partBytes = 1 << 20
+)
 
 // unlink unlinks the targets. When half of the time that ctx leaves is over, what is not unlinked yet is dropped from
 // the batch and stays in the table: so a batch that is too large for its deadline makes progress.
@@ -151,25 +188,42 @@ func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked
 	return done, nil
 }
 
-// partEnd is where a part that begins at from ends: after a change, so that each is in one part or in earlier ones.
+// partEnd is where a part ends that begins at from: behind one target at least.
 func (b *batch) partEnd(from int) int {
-	for i := range b.changes {
-		if end := b.changes[i].end; end >= from+partKeys {
-			return end
+	bytes := 0
+	for i, t := range b.set.Targets[from:min(from+partKeys, len(b.set.Targets))] {
+		if bytes += len(t.Key); bytes > partBytes && i > 0 {
+			return from + i
 		}
 	}
-	return len(b.set.Targets)
+	return min(from+partKeys, len(b.set.Targets))
 }
 
-// cut drops the changes that have a target beyond n.
+// cut drops the changes that have a target beyond n, but never the first one. Their rows stay in the table.
 func (b *batch) cut(n int) {
-	b.set.Truncate(n)
-	b.changes = b.changes[:sort.Search(len(b.changes), func(i int) bool { return b.changes[i].end > n })]
+	kept := max(sort.Search(len(b.changes), func(i int) bool { return b.changes[i].end > n }), 1)
+	b.changes = b.changes[:kept]
+	b.set.Truncate(b.changes[kept-1].end)
+	b.listSweeps()
+}
+
+// listSweeps makes the list of sweeps anew, of the changes that are well.
+func (b *batch) listSweeps() {
+	b.sweeps = sweepList{}
+	for i := range b.changes {
+		if c := &b.changes[i]; c.applies() {
+			b.sweeps.add(c)
+		}
+	}
 }
 
 // refuseJournal dead-letters the batch's only change, whose entry the journal cannot take.
 func (b *batch) refuseJournal() {
-	if c := &b.changes[0]; c.fault == nil {
+	switch c := &b.changes[0]; {
+	case c.partial:
+		c.partial = false
+		b.listSweeps()
+	case c.fault == nil:
 		c.refuse(invalidation.TooManyKeys, errors.New(
 			"its keys were unlinked, but its entry in the journal or its sweeps are larger than max_allowed_packet; raise that, then retry"))
 	}
@@ -197,6 +251,9 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 			if err := refused[n]; isOutage(err) {
 				c.away = fmt.Errorf("key %q: %w", b.set.Targets[n].Key, err)
 				break
+			} else if err != nil && c.partial { // its lookup's fault stands
+				c.partial = false
+				break
 			} else if err != nil {
 				c.refuse(invalidation.RedisRefused, fmt.Errorf("key %q: %w", b.set.Targets[n].Key, err))
 				c.retry = true
@@ -204,77 +261,6 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 			}
 		}
 	}
+	b.listSweeps()
 	return gone
-}
-
-// settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is delayed
-// until its attempts are used up, any other is dead-lettered.
-func (b *batch) settlement(cfg Config) store.Settlement {
-	n := len(b.changes) // nothing is wrong with any of them, mostly
-	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.Entry, 0, n)}
-	sweeps := sweepList{}
-	for i := range b.changes {
-		c := &b.changes[i]
-		switch {
-		case c.away != nil:
-			s.Delays = append(s.Delays, store.Delay{
-				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: awayReason, Error: c.away.Error(),
-			})
-			continue
-		case c.fault != nil:
-			c.settleFault(cfg, &s)
-			continue
-		}
-		s.Done = append(s.Done, c.row.ID)
-		s.Journal = append(s.Journal, c.entry())
-		sweeps.add(c)
-		if !c.row.Repeated {
-			for _, after := range c.plan.Repeat {
-				s.Repeats = append(s.Repeats, store.Repeat{ID: c.row.ID, After: after})
-			}
-		}
-	}
-	s.Sweeps = sweeps.list
-	return s
-}
-
-func (c *change) settleFault(cfg Config, s *store.Settlement) {
-	reason, text := string(c.fault.Reason), c.fault.Error()
-	attempts := c.row.Attempts + 1
-	if c.known && attempts < knownTries {
-		s.Delays = append(s.Delays, store.Delay{
-			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
-		})
-		return
-	}
-	if c.retry && attempts < cfg.MaxAttempts {
-		s.Delays = append(s.Delays, store.Delay{
-			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
-		})
-		return
-	}
-	s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
-}
-
-// awayReason is why a row is delayed whose shard is away.
-const awayReason = "redis_away"
-
-// awayDelay grows with the time that a row has waited, so that rows by the thousand do not keep MySQL busy, and stays
-// short enough to be over soon after the shard is back.
-func awayDelay(age time.Duration) time.Duration {
-	return jitter(min(max(age/4, time.Second), 5*time.Second), 0.25)
-}
-
-// retryDelay doubles with each attempt and is jittered by a quarter either way.
-func retryDelay(base time.Duration, attempts int) time.Duration {
-	d := base << min(attempts-1, 20)
-	return jitter(min(max(d, base), longestRetry), 0.25)
-}
-
-func (c *change) entry() store.Entry {
-	id := c.row.FirstID
-	return store.Entry{
-		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
-		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold), WrittenMicros: c.row.CreatedAt.UnixMicro(),
-	}
 }

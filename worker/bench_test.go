@@ -23,12 +23,12 @@ func BenchmarkBatch(b *testing.B) {
 
 // batchOf does what a batch does to rows, without MySQL and Redis.
 func batchOf(t testing.TB, m *invalidation.Map, rows []store.ClaimedRow, cfg Config) store.Settlement {
-	b := newBatch(m, rows)
+	b := newBatch(m, rows, cfg.lightBudget())
 	answers, err := b.resolve(t.Context(), nil, cfg.BatchKeys)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.expand(answers, cfg.BatchKeys)
+	b.expand(answers, cfg.lightBudget())
 	if gone := b.blameFailures(nil); len(gone) != len(rows) {
 		t.Fatalf("%d keys of %d rows", len(gone), len(rows))
 	}

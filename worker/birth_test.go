@@ -2,7 +2,11 @@ package worker_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -51,6 +55,43 @@ func TestBirthIsJournalled(t *testing.T) {
 	w.worker(worker.Config{}).drain(t)
 	wantLeft(t, w)
 	wantBirth(t, w, before)
+}
+
+// The message about a key has the time of the journal, of a batch that is healed too.
+func TestMessagesTellTheUnlinkTime(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	told := func(carry func()) int64 {
+		t.Helper()
+		sub := w.redis.Subscribe(t.Context(), w.channel)
+		defer sub.Close()
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		carry()
+		got, err := sub.ReceiveTimeout(t.Context(), 30*time.Second)
+		m, ok := got.(*redis.Message)
+		if err != nil || !ok {
+			t.Fatalf("%v: %v", got, err)
+		}
+		decoded, err := protocol.DecodeMessage([]byte(m.Payload))
+		if err != nil || len(decoded.Keys) != 1 {
+			t.Fatalf("%s: %v", m.Payload, err)
+		}
+		return int64(decoded.Unlinked)
+	}
+	w.set("shop:thing:1") // or nothing of an empty Redis would have to be unlinked again
+	past.remember()
+	w.enqueue(things(1)...)
+	before := redisTime(t, w)
+	first := told(func() { w.worker(worker.Config{}).drain(t) })
+	if first != birth(t, w) || first < before {
+		t.Errorf("the message says %d, the journal %d", first, birth(t, w))
+	}
+	past.goBack()
+	if again := told(func() { w.worker(worker.Config{}).drain(t) }); again != birth(t, w) || again <= first {
+		t.Errorf("after healing the message says %d, the journal %d, and before that %d", again, birth(t, w), first)
+	}
 }
 
 // An account from before there were births settles all the same.

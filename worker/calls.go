@@ -77,16 +77,16 @@ func (c measuredCache) Unlink(ctx context.Context, targets []keyspace.Target) (k
 	return c.cache.Unlink(ctx, targets)
 }
 
-func (c measuredCache) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (keyspace.Published, error) {
+func (c measuredCache) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
 	defer c.times.begin(callPublish)()
-	done, err := c.cache.Publish(ctx, channel, f, keys, patterns)
+	done, err := c.cache.Publish(ctx, channel, f, news)
 	c.metrics.receivers.Set(float64(c.cache.Receivers()))
 	return done, err
 }
 
-func (c measuredCache) Beat(ctx context.Context, channel, moved string) error {
+func (c measuredCache) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
 	defer c.times.begin(callHeartbeat)()
-	err := c.cache.Beat(ctx, channel, moved)
+	err := c.cache.Beat(ctx, channel, moved, asOf)
 	c.metrics.receivers.Set(float64(c.cache.Receivers()))
 	return err
 }

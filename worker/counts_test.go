@@ -195,13 +195,13 @@ FROM mysql.general_log WHERE command_type IN ('Query', 'Execute') AND thread_id 
 
 func statementName(head, tail string) string {
 	switch {
-	case strings.HasSuffix(tail, "FOR UPDATE SKIP LOCKED"):
+	case strings.HasSuffix(tail, "FOR UPDATE SKIP LOCKED") && !strings.Contains(head, "cache_outbox_summaries"):
 		return "claim"
 	case strings.HasPrefix(head, "INSERT INTO cache_outbox_journal"):
 		return "journal"
 	case strings.Contains(head, "DELETE") && (strings.Contains(head, "FROM cache_outbox ") || strings.Contains(head, "JOIN cache_outbox ")):
 		return "delete"
-	case strings.HasPrefix(head, "SELECT COALESCE((SELECT id FROM cache_outbox "):
+	case strings.HasPrefix(head, "SELECT id FROM cache_outbox "):
 		return "scan"
 	}
 	return head

@@ -14,7 +14,7 @@ const journalChunk = 500
 var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // startCron schedules maintenance: the gauges, the journal's retention and its summaries, and the retention of workers'
-// notes and of the rows of locks. The poll loop has a timing of its own.
+// notes and of the rows of locks. The poll loop has a timing of its own. While a COMMIT hangs, no job writes.
 func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	logger := cronLogger{w.log}
 	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
@@ -22,15 +22,21 @@ func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))
 	for _, job := range []struct {
 		schedule string
+		writes   bool
 		do       func(context.Context)
 	}{
-		{w.cfg.GaugeSchedule, w.readGauges},
-		{w.cfg.RetentionSchedule, w.expireJournal},
-		{summarySchedule, w.summarise},
-		{w.cfg.RetentionSchedule, w.forgetWorkers},
-		{w.cfg.RetentionSchedule, w.expireLocks},
+		{w.cfg.GaugeSchedule, false, w.readGauges},
+		{w.cfg.RetentionSchedule, true, w.expireJournal},
+		{summarySchedule, true, w.summarise},
+		{w.cfg.RetentionSchedule, true, w.forgetWorkers},
+		{w.cfg.RetentionSchedule, true, w.expireLocks},
 	} {
-		if _, err := c.AddFunc(job.schedule, func() { job.do(ctx) }); err != nil {
+		do := func() {
+			if !job.writes || w.store.Hung() == nil {
+				job.do(ctx)
+			}
+		}
+		if _, err := c.AddFunc(job.schedule, do); err != nil {
 			return nil, fmt.Errorf("schedule %q: %w", job.schedule, err)
 		}
 	}

@@ -22,7 +22,8 @@
 //     it under its first id.
 //  5. No row is settled by two workers. No application's insert waits for a worker.
 //  6. A row's own fault does not stop its neighbours. It is dead-lettered with its reason, or, if it may pass, delayed
-//     with a doubling wait and dead-lettered when its attempts are used up.
+//     with a doubling wait and dead-lettered when its attempts are used up. If only a lookup fails, what needs no
+//     lookup is applied at the first attempt.
 //  7. An outage of a server does not count against a row's attempts: the worker waits and goes on by itself.
 //  8. The rows of a worker that vanishes are free again within the claim timeout.
 //  9. A stop finishes the batch in hand and nothing else, within five seconds.
@@ -32,7 +33,8 @@
 //     unlinked again from the journal, and held again, new rows in between, also when it was lost while no worker ran.
 //     The journal's retention bounds how far back that goes.
 //  12. A batch that is too large for its deadline, for max_allowed_packet or for the journal is cut, down to a single
-//     row, and makes progress. A row that is too large alone is dead-lettered.
+//     row, and makes progress. A row that is too large alone is dead-lettered. Heavy rows, which are within the limits
+//     of the map but make many names, are processed apart from light ones and take half of the time while these wait.
 //  13. A pause keeps every worker from claiming and sweeping, also those that start meanwhile, until an operator ends
 //     it or its time is over. The batch in hand is finished, sweeps under way are given up, rows and requests wait.
 //  14. A pattern or a set is swept once at once and once more when every lease that a reader may have held at the
@@ -45,10 +47,11 @@
 //     others.
 //  16. A hold keeps readers from storing anything under its keys, from before they are unlinked until its time is over:
 //     nothing that a worker does ends or shortens it.
-//  17. A heartbeat a second tells readers that what is committed is invalidated, so that they may keep values in memory. It
-//     is sent only if the loop has polled MySQL within the period or has a batch in hand, is neither paused nor failing,
-//     no master of a Cluster is away, and Redis was compared with what was settled just before. A worker that stops in
-//     order says goodbye. One whose map changes the channel says so on the old one and publishes on both until it is
+//  17. Once per second a heartbeat proves to readers that messages arrive, and says how far behind the
+//     invalidation is, so that they may keep values in memory. A worker sends it only if the loop has polled
+//     MySQL within the period or has a batch in hand, is neither paused nor failing, no COMMIT hangs, no
+//     master of a Cluster is away, and Redis was compared with what was settled just before. A worker that
+//     stops in order says goodbye. One whose map changes the channel says so on the old one and publishes on both until it is
 //     restarted.
 //
 // The duplicate window of 1 and 3 is one batch: what a crashed worker had unlinked but not settled is unlinked and

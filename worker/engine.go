@@ -11,12 +11,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/otlp"
 	"github.com/unstale/unstale/internal/store"
 )
 
-// An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the wake-up, the
-// heartbeats, the notes of what it is at, the map's reload and the cron jobs.
+// An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the prover, the
+// wake-up, the heartbeats, the worker status in MySQL and that in Redis, the map's reload and the cron jobs.
 type engine struct {
 	cfg        Config
 	store      *store.Store
@@ -26,19 +27,26 @@ type engine struct {
 	log        *slog.Logger
 	metrics    *metrics
 	health     *health
-	batchLimit time.Duration  // of one batch, from the claim to the commit
-	size       batchSize      // of the next claim
+	batchLimit time.Duration // of one batch, from the claim to the commit
+	size       batchSize     // of the next claim of light rows
+	heavySize  batchSize     // of the next claim of heavy rows
+	hot, due   *lane         // of cache_outbox, and of delayed rows whose time has come
+	lanes      [2]*lane      // both; the second had the last heavy turn
+	fair       fairShare
 	healSize   batchSize      // of the next claim of journalled batches
 	positions  knownPositions // of what the journal says that Redis has
 	progress   healLog
 	pulse      *pulse // of the loop, for heartbeats
-	source     string // the id of the outbox, "" until it was read
+	prover     prover
+	source     sourceID
+	board      *keyspace.Board // nil where the worker publishes no state
 	journal    journalEntities
 	deadLog    *rowLog
 	delayLog   *rowLog
 	dropped    vanishing // templates; of the loop
 	undeclared vanishing // parameters; of the loop
 	unread     *unreadTables
+	deprecated deprecated
 	spans      *otlp.Exporter // nil where there are none
 	presence   presence
 	first      firstRow // as the last reading of the gauges found it; of cron's goroutine
@@ -55,8 +63,9 @@ type engine struct {
 func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metrics *metrics, health *health) *engine {
 	w := &engine{
 		cfg: cfg, store: pools, redis: measuredCache{redis, metrics.redis, metrics}, maps: maps, log: cfg.Log, metrics: metrics, health: health,
-		batchLimit: batchLimit(pools.ClaimTimeout()),
+		batchLimit: pools.BatchLimit(),
 		size:       newBatchSize(cfg.BatchRows),
+		heavySize:  newBatchSize(min(cfg.BatchRows, heavyOfABatch)),
 		pulse:      newPulse(),
 		healSize:   batchSize{most: store.MaxHeal, now: firstHeal},
 		wake:       make(chan struct{}, 1),
@@ -68,19 +77,21 @@ func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metri
 		unread:     newUnreadTables(cfg.Log),
 		presence:   presence{id: rand.Text()},
 	}
+	w.deprecated.log = cfg.Log
+	maps.warn(cfg.Log)
+	w.hot = &lane{claim: pools.Claim, size: &w.size, heavySize: &w.heavySize}
+	w.due = &lane{claim: pools.ClaimDue, size: &w.size, heavySize: &w.heavySize}
+	w.lanes = [2]*lane{w.hot, w.due}
 	metrics.healing.Set(0) // of a run before this one
 	metrics.healingLeft.Set(0)
 	w.paused.Store(true) // until the loop has looked, or drain
+	w.prover = prover{
+		proof:  proof{limit: pools.ClaimTimeout() + lateGrace},
+		outbox: pools, health: health, metrics: metrics,
+		resting: func() bool { return w.paused.Load() || health.inOutage() },
+	}
 	return w
 }
-
-// batchLimit keeps a batch below half of what the server allows a silent session, and below the five seconds in which a
-// stop has to be over.
-func batchLimit(claimTimeout time.Duration) time.Duration {
-	return min(claimTimeout*2/5, longestBatch)
-}
-
-const longestBatch = 4 * time.Second
 
 // run works until ctx ends, then finishes the batch in hand.
 func (w *engine) run(ctx context.Context) error {
@@ -95,8 +106,11 @@ func (w *engine) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { w.loop(ctx); return nil })
 	group.Go(func() error { w.sweepLoop(ctx); return nil })
+	group.Go(func() error { w.prover.run(ctx); return nil })
 	group.Go(func() error { w.heartbeats(ctx); return nil })
 	group.Go(func() error { w.notePresence(ctx); return nil })
+	group.Go(func() error { w.tellRedis(ctx); return nil })
+	group.Go(func() error { w.tellDatabase(ctx); return nil })
 	group.Go(func() error { w.maps.watch(ctx, w.log, w.metrics); return nil })
 	if w.cfg.WakeChannel != noWake {
 		group.Go(func() error { w.listen(ctx); return nil })
@@ -121,9 +135,10 @@ func (w *engine) drain(ctx context.Context) (Result, error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("drain: %w", err)
+		return total, fmt.Errorf("drain: %w", err)
 	}
-	return total, err
+	w.summariseAll(ctx, 0) // no scheduled task does, if no other worker runs
+	return total, nil
 }
 
 // drainRows is Worker.DrainRows.
@@ -145,17 +160,20 @@ func (w *engine) drainRows(ctx context.Context) (Result, error) {
 	if err := w.healAll(ctx); err != nil {
 		return total, err
 	}
-	for _, claim := range []claimFunc{w.store.Claim, w.store.ClaimDue} {
+	for _, l := range []*lane{w.hot, w.due} {
 		for {
 			if ctx.Err() != nil {
 				return total, ctx.Err()
 			}
-			r, err := w.runBatch(ctx, claim)
+			r, err := w.runBatch(ctx, turn{lane: l})
+			if err == nil {
+				err = w.heavyTurn(ctx, &r)
+			}
 			total.add(r)
 			if err != nil {
 				return total, err
 			}
-			if r.Claimed == 0 {
+			if r.Claimed == 0 && !r.Full {
 				break
 			}
 		}

@@ -36,6 +36,21 @@ var OpenMapFile = openMapFile
 // ReadGauges is what cron does.
 func (w *engine) ReadGauges(ctx context.Context) { w.readGauges(ctx) }
 
+// Prove is what the prover does every half second, of a worker that works.
+func (w *engine) Prove(ctx context.Context) {
+	w.paused.Store(false)
+	w.prover.step(ctx)
+}
+
+// ListedEarlier moves the times at which rows that wait were first listed into the past.
+func (w *engine) ListedEarlier(by time.Duration) {
+	for _, t := range w.prover.tables {
+		for at, since := range t.seen {
+			t.seen[at] = since.Add(-by)
+		}
+	}
+}
+
 // SawFirstRow moves the time at which the first row was first seen.
 func (w *engine) SawFirstRow(by time.Duration) { w.first.seen = w.first.seen.Add(by) }
 
@@ -51,9 +66,14 @@ func (w *engine) Health() *health                               { return w.healt
 func (w *engine) Metrics() *metrics                             { return w.metrics }
 
 func (h *health) Ready() error          { return h.ready() }
+func (h *health) Alive() error          { return h.alive() }
+func (h *health) Stalled() error        { return h.stalled }
 func (h *health) Wait(err error)        { h.down(err) }
 func (h *health) Handler() http.Handler { return h.handler() }
 
 func (m *metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
+
+// MapWarning is the warning that status shows.
+func (w *engine) MapWarning() string { return w.mapWarning() }

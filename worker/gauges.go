@@ -11,9 +11,8 @@ import (
 // A firstRow is the first row of cache_outbox, as this process saw it. A created_at may lie ahead of the database's clock, or
 // the clock be set back: since when the row was seen tells how long it waits at least.
 type firstRow struct {
-	id   uint64 // 0: none
+	row  *store.WaitingRow // nil: none
 	seen time.Time
-	held bool // the last reading found it held
 }
 
 // waits is for how long the first row of a status waits, at least.
@@ -22,8 +21,8 @@ func (f *firstRow) waits(row *store.WaitingRow) time.Duration {
 	case row == nil:
 		*f = firstRow{}
 		return 0
-	case row.ID != f.id:
-		*f = firstRow{id: row.ID, seen: time.Now()}
+	case f.row == nil || row.ID != f.row.ID:
+		*f = firstRow{row: row, seen: time.Now()}
 	}
 	return max(row.Age, time.Since(f.seen))
 }
@@ -33,11 +32,7 @@ func (w *engine) readGauges(ctx context.Context) {
 	read := w.metrics.mysql.begin(callGauges)
 	status, failed := w.store.StatusByTable(ctx)
 	if failed[hotTable] == nil {
-		waits := w.first.waits(status.First)
-		status.OldestAge = max(status.OldestAge, waits)
-		if err := w.readHeld(ctx, waits); err != nil {
-			failed[hotTable] = err
-		}
+		status.OldestAge = max(status.OldestAge, w.first.waits(status.First))
 	}
 	read()
 	if ctx.Err() != nil {
@@ -45,23 +40,6 @@ func (w *engine) readGauges(ctx context.Context) {
 	}
 	w.metrics.observe(status, failed)
 	w.unread.note(failed, w.health.inOutage())
-}
-
-// readHeld sets the gauge of a row that nobody can claim. Another worker may have the first row in hand, or take it at this
-// moment: so it counts when two readings in a row find it held, and it is older than any batch.
-func (w *engine) readHeld(ctx context.Context, waits time.Duration) (err error) {
-	f, before := &w.first, w.first.held
-	f.held = false
-	if f.id != 0 && waits >= longestBatch {
-		if f.held, err = w.store.Held(ctx, f.id); err != nil {
-			return err
-		}
-	}
-	w.metrics.held.Set(0)
-	if f.held && before {
-		w.metrics.held.Set(waits.Seconds())
-	}
-	return nil
 }
 
 // unreadTables tells in the log, once for each change, which tables the gauges cannot be read from. Not safe for

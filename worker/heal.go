@@ -158,7 +158,10 @@ func (w *engine) compare(ctx context.Context, list func(context.Context, *store.
 			losses = append(losses, loss{Position: store.Position{Epoch: epoch, N: n}, batches: position - n})
 		}
 	}
-	return losses, emptied, nil
+	if len(losses)+len(emptied) == 0 {
+		err = w.redis.ConfirmMoved(ctx, last)
+	}
+	return losses, emptied, err
 }
 
 // healEpoch heals or adopts the batches of an epoch until the time is over. over says that there are none that nobody else
@@ -255,7 +258,7 @@ func (w *engine) unlinkAgain(ctx context.Context, r *store.HealClaim) (done keys
 			return done, 0, err
 		}
 	}
-	if _, err := w.publish(ctx, keys, nil); err != nil {
+	if _, err := w.publish(ctx, keyspace.News{Keys: keys, Unlinked: done.Born}); err != nil {
 		return done, 0, fmt.Errorf("publish keys again: %w", err)
 	}
 	return done, len(keys), nil

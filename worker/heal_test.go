@@ -230,11 +230,11 @@ type meanwhile struct {
 	do func()
 }
 
-func (m meanwhile) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (keyspace.Published, error) {
+func (m meanwhile) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
 	m.do()
 	// The message goes over a connection that the old server has taken with it, or over a new one.
 	for {
-		n, err := m.Redis.Publish(ctx, channel, f, keys, patterns)
+		n, err := m.Redis.Publish(ctx, channel, f, news)
 		if err == nil || ctx.Err() != nil {
 			return n, err
 		}

@@ -20,7 +20,7 @@ const stalled = 30 * time.Second
 // health knows whether the worker works and says so in the log, once for each change, and over HTTP:
 //
 //   - /healthz is 200 while the loop runs, outage or not: restart the process if it does not.
-//   - /readyz is 200 while both servers answer, 503 with the reason otherwise.
+//   - /readyz is 200 while both servers answer and rows make progress, 503 with the reason otherwise.
 //
 // Safe for concurrent use.
 type health struct {
@@ -32,6 +32,7 @@ type health struct {
 	since    time.Time // of the outage
 	outage   error     // nil while the servers answer
 	state    string    // of the outage, as logged
+	stalled  error     // nil while rows make progress
 	sweepErr error     // nil while sweeps work
 	sweepBad time.Time // when they last failed here
 	missing  []string  // masters of a Redis Cluster that are away
@@ -60,6 +61,23 @@ func (h *health) up() {
 		h.log.Info("working: mysql and redis answer")
 	}
 	h.metrics.up.Set(1)
+	h.metrics.stalled.WithLabelValues(stalledCommit).Set(0)
+}
+
+// stall notes why rows make no progress although both servers answer, or nil. Only a change is logged.
+func (h *health) stall(reason string, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case why != nil && h.stalled == nil:
+		h.log.Warn("rows make no progress", "reason", reason, "error", why)
+	case why == nil && h.stalled != nil:
+		h.log.Info("rows make progress again")
+	}
+	h.stalled = why
+	for _, r := range [...]string{stalledHeld, stalledBehind} {
+		h.metrics.stalled.WithLabelValues(r).Set(oneIf(r == reason))
+	}
 }
 
 // begin notes that the worker has yet to make its first batch, again.
@@ -128,8 +146,8 @@ func (h *health) down(err error) {
 	defer h.mu.Unlock()
 	h.lastTurn = time.Now()
 	state := outageState(err)
-	if cure := cures[state]; cure != "" {
-		err = fmt.Errorf("%w; %s", err, cure)
+	if fix := store.Fix(err); fix != "" && !isOutage(err) { // errors of Redis end with theirs
+		err = fmt.Errorf("%w; %s", err, fix)
 	}
 	if h.outage == nil || h.state != state {
 		if h.outage == nil {
@@ -140,6 +158,7 @@ func (h *health) down(err error) {
 	}
 	h.outage, h.state = err, state
 	h.metrics.up.Set(0)
+	h.metrics.stalled.WithLabelValues(stalledCommit).Set(oneIf(state == store.StateHung))
 }
 
 // sweepFailed and sweepDone do the same for the sweeper, which may fail alone. sweepDone reports whether it had.
@@ -224,7 +243,7 @@ func (h *health) heartbeat(err error) {
 
 // silenceOf is why heartbeats are withheld, without the details of an outage.
 func silenceOf(err error) string {
-	for _, why := range []error{errNotPolled, errHealing, errUnstarted, errPaused, errShardAway, errIdle} {
+	for _, why := range []error{errNotPolled, errHealing, errUnstarted, errUnproven, errPaused, errShardAway, errIdle} {
 		if errors.Is(err, why) {
 			return why.Error()
 		}
@@ -263,6 +282,8 @@ func (h *health) ready() error {
 		return errors.New("the first poll is not over")
 	case h.sweepErr != nil:
 		return fmt.Errorf("sweeps fail, rows go on: %w", h.sweepErr)
+	case h.stalled != nil:
+		return h.stalled
 	}
 	return nil
 }

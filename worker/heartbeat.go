@@ -19,11 +19,13 @@ const (
 )
 
 var (
+	errUnproven  = errors.New("what waits was not listed yet")
 	errShardAway = errors.New("part of redis is away, and rows with keys there wait")
 	errIdle      = fmt.Errorf("the idle interval is longer than %v, so nobody knows in time whether mysql can be polled", heartbeatPeriod)
 )
 
-// heartbeats tells readers once a second that what is committed is invalidated, and says goodbye when ctx has ended.
+// heartbeats tells readers once per second that messages arrive, and how far behind the invalidation
+// is. It sends a goodbye when ctx has ended.
 //
 // It is a goroutine of its own, so that a batch of four seconds or a backlog of many batches does not empty the memory of
 // every reader; but it never speaks for itself. A heartbeat is sent only if the loop has polled MySQL within the period
@@ -69,13 +71,17 @@ func (w *engine) beat(ctx context.Context, routes []route, beaten map[string]boo
 	if err := w.vouch(ctx); err != nil {
 		return err
 	}
+	asOf := w.prover.proven()
+	if asOf.IsZero() {
+		return errUnproven
+	}
 	// Once it has a number it is sent, also where the worker is stopped meanwhile: the goodbye has the next number, and readers
 	// would miss this one and empty their memory.
 	deadline, _ := ctx.Deadline()
 	ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	for _, r := range routes {
-		if err := w.redis.Beat(ctx, r.channel, r.moved); err != nil {
+		if err := w.redis.Beat(ctx, r.channel, r.moved, asOf); err != nil {
 			return fmt.Errorf("publish heartbeat: %w", err)
 		}
 		beaten[r.channel] = true
@@ -89,12 +95,14 @@ func (w *engine) introduce(ctx context.Context) (err error) {
 	if w.cfg.IdleInterval > heartbeatPeriod {
 		return errIdle
 	}
-	if w.source == "" {
-		if w.source, err = w.store.Source(ctx); err != nil {
+	source := w.source.get()
+	if source == "" {
+		if source, err = w.store.Source(ctx); err != nil {
 			return err
 		}
+		w.source.set(source)
 	}
-	w.redis.Introduce(w.source, w.maps.Map().Lease())
+	w.redis.Introduce(source, w.maps.Map().Lease())
 	return nil
 }
 

@@ -17,7 +17,11 @@ type lookups struct {
 	run     lookupFunc
 	answers invalidation.Answers
 	faults  map[askKey]*lookupFault
+	found   int // values of all answers
 }
+
+// maxFound is how many values lookups find for a batch before its other rows are left in the table.
+const maxFound = 50_000
 
 // A lookupFunc runs the SQL of a lookup: see store.Lookup.
 type lookupFunc = func(ctx context.Context, query string, by [][]string, values int) ([][]string, error)
@@ -45,6 +49,9 @@ func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalid
 				return nil, err
 			}
 		}
+		if err := b.dropUnanswered(ctx, q, l); err != nil {
+			return nil, err
+		}
 		if len(l.faults) > 0 {
 			for i := range b.changes {
 				b.changes[i].blameLookups(q.of[i], l.faults)
@@ -52,6 +59,30 @@ func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalid
 		}
 	}
 	return &l.answers, nil
+}
+
+// dropUnanswered drops the rows from the first one on whose questions were not asked, since the
+// answers of the batch have too many values. They stay in the table. The first row is always answered.
+func (b *batch) dropUnanswered(ctx context.Context, q *questions, l *lookups) error {
+	if l.found < maxFound {
+		return nil
+	}
+	for i := range b.changes {
+		for _, n := range q.of[i] {
+			if _, answered := l.answers.Get(n); answered || l.faults[keyOf(n)] != nil {
+				continue
+			}
+			if i > 0 {
+				b.changes = b.changes[:i]
+				return nil
+			}
+			l.found = 0
+			if err := l.ask(ctx, n.Lookup, [][]string{n.By}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // questions returns what the batch's rows ask the lookups of a rank, when those below are answered. Once they have asked most questions,
@@ -128,10 +159,22 @@ func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 // own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that was not asked for.
 // Then the row that it belongs to cannot be told, and the question is halved until it can.
 func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
+	if lookup.Single && len(by) > 1 {
+		for i := range by {
+			if err := l.ask(ctx, lookup, by[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if l.found >= maxFound {
+		return nil
+	}
 	found, err := l.run(ctx, lookup.SQL, by, lookup.Values())
 	if err != nil {
 		return l.fail(ctx, lookup, by, err)
 	}
+	known := knownRows{}
 	values := make(map[string][]string, len(by))
 	for _, b := range by {
 		values[joinBy(b)] = nil
@@ -142,8 +185,9 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 		if _, asked := values[key]; !asked {
 			return l.foreign(ctx, lookup, by, id)
 		}
-		if !holds(values[key], value) {
+		if !known.add(key, value) {
 			values[key] = append(values[key], value...)
+			l.found += len(value)
 		}
 	}
 	var silent [][]string
@@ -158,14 +202,15 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 	return l.askSilent(ctx, lookup, by, silent)
 }
 
-// holds reports whether a list of rows, one behind the other, has a row.
-func holds(list, row []string) bool {
-	for ; len(list) > 0; list = list[len(row):] {
-		if slices.Equal(list[:len(row)], row) {
-			return true
-		}
-	}
-	return false
+// knownRows are the rows of answers.
+type knownRows map[[2]string]struct{}
+
+// add adds a row of an answer, and reports whether it was there before.
+func (k knownRows) add(answer string, row []string) bool {
+	id := [2]string{answer, joinBy(row)}
+	_, known := k[id]
+	k[id] = struct{}{}
+	return known
 }
 
 // askSilent asks again for the ids without an answer that the server may have taken for another id of the same query:
@@ -203,9 +248,10 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
 	var slow *store.SlowLookupError
 	var null *store.LookupNullError
+	var many *store.LookupManyError
 	f := &lookupFault{err: err}
 	switch {
-	case len(by) > 1 && (store.IsTooLarge(err) || errors.As(err, &null)):
+	case len(by) > 1 && (store.IsTooLarge(err) || errors.As(err, &null) || errors.As(err, &many)):
 		return l.askHalves(ctx, lookup, by)
 	case store.IsTooLarge(err):
 		f.err = fmt.Errorf("one question is larger than max_allowed_packet; ask by shorter values: %w", err)

@@ -39,7 +39,7 @@ func (w *engine) loop(ctx context.Context) {
 			}
 		}
 		pace.begin(time.Now())
-		r, err := w.step(ctx, &clock)
+		r, err := w.attempt(ctx, &clock)
 		w.presence.failed.Store(err != nil && !isLoss(err))
 		switch {
 		case ctx.Err() != nil:
@@ -82,6 +82,26 @@ type clock struct {
 	likely     bool // rows wait, since a hint says so or the last batch found several: nobody need ask
 	tick, heal time.Time
 	rest       time.Duration // before the next slice of healing, while unsure
+	retry      time.Time     // of a step, while a COMMIT hangs
+}
+
+// hungPause is how often the loop makes a step while a COMMIT hangs. Each step may leave one more
+// session of the server behind, with the locks of its rows.
+const hungPause = 30 * time.Second
+
+// attempt makes a step. While a COMMIT hangs it fails, although the server answers: it then rarely
+// makes a step, and waits for any write of the worker to commit.
+func (w *engine) attempt(ctx context.Context, next *clock) (Result, error) {
+	now := time.Now()
+	if hung := w.store.Hung(); hung != nil && now.Before(next.retry) {
+		return Result{}, hung
+	}
+	next.retry = now.Add(hungPause)
+	r, err := w.step(ctx, next)
+	if err == nil {
+		err = w.store.Hung()
+	}
+	return r, err
 }
 
 // step carries one batch of the hot table, after a plain look whether it has rows, and once a second one of the delayed
@@ -126,6 +146,9 @@ func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 	if err == nil && ticked {
 		err = w.tick(ctx, now, state, next, &r)
 	}
+	if err == nil {
+		err = w.heavyTurn(ctx, &r)
+	}
 	return w.sweepsOf(r), err
 }
 
@@ -145,7 +168,7 @@ func (w *engine) tick(ctx context.Context, now time.Time, state store.PollState,
 		return err
 	}
 	if state.Due {
-		due, err := w.runBatch(ctx, w.store.ClaimDue)
+		due, err := w.runBatch(ctx, turn{lane: w.due})
 		if err != nil {
 			return err
 		}
@@ -216,7 +239,7 @@ func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err erro
 // transaction. Where rows are likely to wait it does not ask, which is a round trip less before they are claimed.
 func (w *engine) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	if likely {
-		return w.runBatch(ctx, w.store.Claim)
+		return w.runBatch(ctx, turn{lane: w.hot})
 	}
 	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
 	defer cancel()
@@ -226,7 +249,7 @@ func (w *engine) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	if !found || err != nil {
 		return Result{}, err
 	}
-	return w.runBatch(ctx, w.store.Claim)
+	return w.runBatch(ctx, turn{lane: w.hot})
 }
 
 // notify leaves a signal unless one waits already.

@@ -150,6 +150,9 @@ func (f *mapFile) watch(ctx context.Context, log *slog.Logger, metrics *metrics)
 		changed, err := f.read()
 		lost := gone(old, f.Map())
 		metrics.maps.show(f.Map(), f.refusal() != nil)
+		if changed && err == nil {
+			f.warn(log)
+		}
 		switch {
 		case err != nil:
 			metrics.reloads.WithLabelValues("refused").Inc()

@@ -49,6 +49,8 @@ type metrics struct {
 	lockRows      prometheus.Counter
 	damaged       prometheus.Gauge
 	dead          *prometheus.GaugeVec // by reason
+	idsLeft       *prometheus.GaugeVec // by table
+	conflicts     *prometheus.GaugeVec // by kind
 	batchSeconds  prometheus.Histogram
 	batchRows     prometheus.Histogram
 	sweepSeconds  prometheus.Histogram
@@ -58,6 +60,8 @@ type metrics struct {
 	lastSettle      prometheus.Gauge
 	receivers       prometheus.Gauge
 	held            prometheus.Gauge
+	behind          prometheus.Gauge
+	stalled         *prometheus.GaugeVec // by reason
 	oldestSweep     prometheus.Gauge
 	sweepDone       *prometheus.GaugeVec // by kind
 	sweepSize       *prometheus.GaugeVec // by kind
@@ -125,6 +129,9 @@ func newMetrics(maps *mapFile) *metrics {
 	m.sweeping = gauge("sweeping", "1 while sweeps work or none waits, 0 while they fail as a whole.")
 	m.sweeping.Set(1)
 	m.dead = gauges("rows_dead", "Dead letters now, by reason.", "reason")
+	m.idsLeft = gauges("ids_left", "IDs that a table has left for new rows; at 0 every insert fails. Below 2^63 an insert has chosen a high one.", "table")
+	m.conflicts = gauges("database_conflicts", "Conflicts of databases on this Redis, by kind: restored (the database is older than Redis), id (two have one ID), names (two have the same names).", "kind")
+	m.observeConflicts(nil)
 	m.batchSeconds = histogram("batch_seconds", "A batch, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
 	m.batchRows = histogram("batch_rows", "Rows of a batch.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
@@ -136,7 +143,9 @@ func newMetrics(maps *mapFile) *metrics {
 	r.MustRegister(m.insertToUnlink, m.visibleToUnlink)
 	m.lastSettle = gauge("last_settle_timestamp_seconds", "When this process last settled a batch, in Unix time; 0 before the first.")
 	m.receivers = gauge("message_receivers", "Subscribers that Redis counted at the last message or heartbeat; in a Cluster those at one node.")
-	m.held = gauge("oldest_held_age_seconds", "Age of the first row in cache_outbox if somebody holds it for longer than a worker would, else 0.")
+	m.held = gauge("oldest_held_age_seconds", "Age of the oldest row that another session has locked for longer than a worker would, 0 without one.")
+	m.behind = gauge("behind_seconds", "Age of the latest moment by which all that was committed is known to be invalidated; rows that failed and wait do not count.")
+	m.stalled = gauges("stalled", "1 while rows make no progress, by reason: commit (a COMMIT does not return), held (another session has them locked), behind (no worker claims them).", "reason")
 	m.oldestSweep = gauge("sweep_oldest_age_seconds", "Age of the oldest request in cache_outbox_sweeps.")
 	m.sweepDone = gauges("sweep_done", "How far this worker's sweep is: names scanned, or sets taken; 0 while none is under way.", "kind")
 	m.sweepSize = gauges("sweep_size", "How many names or sets there are to do, roughly; 0 while none is under way.", "kind")
@@ -173,6 +182,9 @@ func (m *metrics) zero() {
 	}
 	for _, state := range outageStates() {
 		m.outages.WithLabelValues(state)
+	}
+	for _, reason := range stalledReasons {
+		m.stalled.WithLabelValues(reason)
 	}
 	for _, kind := range sweepKinds {
 		m.sweptSoFar(kind, 0, 0)
@@ -232,9 +244,6 @@ func (m *metrics) observe(s store.Status, failed map[string]error) {
 		return value
 	}
 	m.waiting.Set(from(hotTable, float64(s.Waiting)))
-	if failed[hotTable] != nil {
-		m.held.Set(math.NaN())
-	}
 	m.oldest.Set(from(hotTable, s.OldestAge.Seconds()))
 	m.delayed.Set(from("cache_outbox_delayed", float64(s.Delayed)))
 	m.overdue.Set(from("cache_outbox_delayed", s.Overdue.Seconds()))
@@ -244,5 +253,8 @@ func (m *metrics) observe(s store.Status, failed map[string]error) {
 	m.damaged.Set(from("cache_outbox_journal", float64(s.Damaged)))
 	for _, reason := range invalidation.Reasons() {
 		m.dead.WithLabelValues(string(reason)).Set(from("cache_outbox_dead", float64(s.Dead[string(reason)])))
+	}
+	for _, table := range store.NumberedTables {
+		m.idsLeft.WithLabelValues(table).Set(from(table, float64(s.IDsLeft[table])))
 	}
 }

@@ -108,14 +108,69 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// A row that somebody holds is told of at the second reading, when a worker would have been through with it.
+// Rows that another session has locked are reported when no worker can have them in hand any more,
+// and until they are gone.
 func TestMetricsOfAHeldRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{})
+	w.exec("INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', '3', UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)")
+	w.enqueue(things(2)...)
+	w.exec("UPDATE cache_outbox SET created_at = created_at - INTERVAL 1 HOUR WHERE id = 1")
+	wantStalled := func(reason, text string, least, most float64) {
+		t.Helper()
+		for _, other := range []string{"commit", "held", "behind"} {
+			if got := metric(t, r, `unstale_stalled{reason="`+other+`"}`) == 1; got != (other == reason) {
+				t.Errorf("stalled for %s: %t, wanted it for %q", other, got, reason)
+			}
+		}
+		if age := metric(t, r, "unstale_oldest_held_age_seconds"); age < least || age > most {
+			t.Errorf("held for %v, wanted %v to %v", age, least, most)
+		}
+		if err := r.Health().Stalled(); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("ready: %v, wanted %q", err, text)
+		}
+	}
+	r.Prove(t.Context())
+	wantStalled("", "", 0, 0)
+	r.ListedEarlier(time.Minute)
+	r.Prove(t.Context())
+	wantStalled("behind", "2 rows of cache_outbox, the oldest 1, have waited for 1h0m", 0, 0)
+	if behind := metric(t, r, "unstale_behind_seconds"); behind < 3600 || behind > 7200 {
+		t.Errorf("behind by %v", behind)
+	}
+	holder, err := w.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec("UPDATE cache_outbox SET trace = 'held'"); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("DELETE FROM cache_outbox_delayed")
+	r.Prove(t.Context())
+	wantStalled("held", "2 rows of cache_outbox, the oldest 1, have waited for 1h0m", 3600, 7200)
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("DELETE FROM cache_outbox WHERE id = 1")
+	r.Prove(t.Context())
+	wantStalled("held", "row 2 of cache_outbox has waited for", 12, 3600)
+	w.exec("DELETE FROM cache_outbox")
+	r.Prove(t.Context())
+	wantStalled("", "", 0, 0)
+	if behind := metric(t, r, "unstale_behind_seconds"); behind > 1800 {
+		t.Errorf("behind by %v without rows", behind)
+	}
+}
+
+// Row ID 0 counts like any other: gauges show its age, even if another session holds it, and a
+// worker delivers it.
+func TestMetricsOfRowZero(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	r := w.worker(worker.Config{})
 	w.enqueue(things(1)...)
-	w.exec("UPDATE cache_outbox SET created_at = created_at - INTERVAL 1 HOUR")
-	w.exec("INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES ('pattern', 'shop:list:7:*', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)")
+	w.exec("UPDATE cache_outbox SET id = 0")
 	holder, err := w.db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -123,47 +178,25 @@ func TestMetricsOfAHeldRow(t *testing.T) {
 	if _, err := holder.Exec("DELETE FROM cache_outbox"); err != nil {
 		t.Fatal(err)
 	}
-	read := func() float64 {
-		t.Helper()
-		r.ReadGauges(t.Context())
-		return metric(t, r, "unstale_oldest_held_age_seconds")
-	}
-	if age := read(); age != 0 {
-		t.Errorf("the first reading says %v", age)
-	}
-	if age := read(); age < 3600 || age > 7200 {
-		t.Errorf("the second one says %v", age)
-	}
-	if age := metric(t, r, "unstale_sweep_oldest_age_seconds"); age < 3600 || age > 7200 {
-		t.Errorf("the oldest sweep is %v", age)
-	}
-	if err := holder.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if age := read(); age != 0 {
-		t.Errorf("nobody holds it: %v", age)
-	}
-	// Where created_at lies ahead, it waits for as long as it was seen to, and hides no other.
-	w.exec("UPDATE cache_outbox SET created_at = created_at + INTERVAL 2 HOUR")
-	w.exec("INSERT INTO cache_outbox (entity, entity_id, created_at) VALUES ('thing', '2', UTC_TIMESTAMP(6) - INTERVAL 5 HOUR)")
-	if age := read(); age != 0 || metric(t, r, "unstale_oldest_age_seconds") < 5*3600 {
-		t.Errorf("held for %v, the oldest waits for %v", age, metric(t, r, "unstale_oldest_age_seconds"))
-	}
-	w.exec("DELETE FROM cache_outbox WHERE entity_id = '2'")
-	if holder, err = w.db.BeginTx(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.Exec("DELETE FROM cache_outbox"); err != nil {
-		t.Fatal(err)
-	}
+	r.ReadGauges(t.Context())
 	r.SawFirstRow(-time.Minute)
-	if age := read(); age != 0 {
-		t.Errorf("the first reading says %v", age)
+	r.ReadGauges(t.Context())
+	r.Prove(t.Context())
+	r.ListedEarlier(time.Minute)
+	r.Prove(t.Context())
+	if age := metric(t, r, "unstale_oldest_age_seconds"); age < 60 || age > 3600 {
+		t.Errorf("the oldest age is %v, wanted a minute", age)
 	}
-	if age, oldest := read(), metric(t, r, "unstale_oldest_age_seconds"); age < 60 || age > 3600 || oldest < 60 || oldest > 3600 {
-		t.Errorf("held for %v, the oldest waits for %v", age, oldest)
+	if age := metric(t, r, "unstale_oldest_held_age_seconds"); age < 12 || age > 3600 {
+		t.Errorf("the oldest held age is %v, wanted the limit", age)
 	}
 	if err := holder.Rollback(); err != nil {
 		t.Fatal(err)
+	}
+	if n := r.drain(t).Claimed; n != 1 {
+		t.Errorf("claimed %d rows, wanted 1", n)
+	}
+	if r.ReadGauges(t.Context()); metric(t, r, "unstale_rows_waiting") != 0 {
+		t.Error("row 0 still waits")
 	}
 }

@@ -30,9 +30,9 @@ func (w *witness) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return w.Redis.Unlink(ctx, targets)
 }
 
-func (w *witness) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (keyspace.Published, error) {
-	w.look("publish", slices.Concat(keys, patterns))
-	return w.Redis.Publish(ctx, channel, f, keys, patterns)
+func (w *witness) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
+	w.look("publish", slices.Concat(news.Keys, news.Patterns))
+	return w.Redis.Publish(ctx, channel, f, news)
 }
 
 func (w *witness) Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error) {

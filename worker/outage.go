@@ -28,12 +28,6 @@ func outageStates() []string {
 	return states
 }
 
-// cures say what to do about MySQL's states that do not pass by themselves. Redis' errors say so themselves.
-var cures = map[string]string{
-	store.StateFull:    "free space on the MySQL server, or extend the tablespace; nothing else is to be done",
-	store.StateRefused: "grant the right, or fix what the error names; docs/accounts.md lists the grants",
-}
-
 // needsOperator reports whether a server answers and will go on refusing until somebody changes something.
 func needsOperator(state string) bool {
 	switch state {

@@ -49,7 +49,7 @@ func (w *engine) notePresence(ctx context.Context) {
 
 // isNews reports whether a note says another thing than the last one. The words of an error may differ each time.
 func isNews(last, now store.WorkerNote) bool {
-	return now.State != last.State || now.MapError != last.MapError || now.MapVersion != last.MapVersion || (now.Error == "") != (last.Error == "")
+	return now.State != last.State || now.MapError != last.MapError || now.MapWarning != last.MapWarning || now.MapVersion != last.MapVersion || (now.Error == "") != (last.Error == "")
 }
 
 // noteStopped notes that the worker has stopped in order.
@@ -72,7 +72,7 @@ func (w *engine) presenceNow() store.WorkerNote {
 	if err := w.maps.refusal(); err != nil {
 		n.MapError = err.Error()
 	}
-	n.MapVersion = w.maps.Map().Version()
+	n.MapVersion, n.MapWarning = w.maps.Map().Version(), w.mapWarning()
 	return n
 }
 
@@ -83,21 +83,29 @@ func (w *engine) tellPresence(ctx context.Context, n store.WorkerNote) {
 		p.since = p.noted
 	}
 	p.last = n
-	m := w.maps.Map()
-	n.ID, n.For, n.Channel, n.Format = p.id, time.Since(p.since), m.Channel(), string(m.Format())
-	if at := p.drained.Load(); at != 0 {
-		ago := time.Since(time.Unix(0, at))
-		n.Drained = &ago
-	}
-	err := w.store.NoteWorker(ctx, n)
+	err := w.store.NoteWorker(ctx, w.complete(n, p.since))
 	switch {
 	case err == nil:
 		p.refused = false
 	case store.IsRefusal(err) && !p.refused && ctx.Err() == nil:
 		p.refused = true
-		w.log.Warn("this worker cannot note what it is at, so that `unstale status` does not know of it; trying again", "error", err,
-			"cure", "GRANT SELECT, INSERT, DELETE ON cache_outbox_workers to the worker's account; docs/accounts.md lists the grants")
+		cure := store.Fix(err)
+		if store.MissingGrant(err) != "" {
+			cure = "GRANT SELECT, INSERT, DELETE ON cache_outbox_workers to the worker's account; docs/accounts.md lists the grants"
+		}
+		w.log.Warn("this worker cannot note what it is at, so that `unstale status` does not know of it; trying again", "error", err, "cure", cure)
 	}
+}
+
+// complete adds the fields of a note that do not depend on its state, which began at since.
+func (w *engine) complete(n store.WorkerNote, since time.Time) store.WorkerNote {
+	p, m := &w.presence, w.maps.Map()
+	n.ID, n.Name, n.For, n.Channel, n.Format = p.id, w.cfg.Name, time.Since(since), m.Channel(), string(m.Format())
+	if at := p.drained.Load(); at != 0 {
+		ago := time.Since(time.Unix(0, at))
+		n.Drained = &ago
+	}
+	return n
 }
 
 // note is what health knows of the worker.

@@ -309,9 +309,9 @@ type beatWitness struct {
 	unlink func()
 }
 
-func (w beatWitness) Beat(ctx context.Context, channel, moved string) error {
+func (w beatWitness) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
 	w.beat()
-	return w.Redis.Beat(ctx, channel, moved)
+	return w.Redis.Beat(ctx, channel, moved, asOf)
 }
 
 func (w beatWitness) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {

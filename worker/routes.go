@@ -53,13 +53,13 @@ func (r *routes) beating() (list []route) {
 	return list
 }
 
-// publish announces keys and patterns on all routes, as they are now, after what it announces was unlinked: a reader
+// publish announces news on all routes, as they are now, after what it announces was unlinked: a reader
 // that leaves a channel for another one forgets everything, and what is announced on the old one alone was unlinked
 // before the worker said that it had moved. It returns how many messages were
 // published, their numbers, and how many heard each at least, on all routes together; -1: not known.
-func (w *engine) publish(ctx context.Context, keys, patterns []string) (done keyspace.Published, err error) {
+func (w *engine) publish(ctx context.Context, news keyspace.News) (done keyspace.Published, err error) {
 	for _, r := range w.maps.routes.all() {
-		n, err := w.redis.Publish(ctx, r.channel, r.format, keys, patterns)
+		n, err := w.redis.Publish(ctx, r.channel, r.format, news)
 		done.Messages += n.Messages
 		done.Runs = append(done.Runs, n.Runs...)
 		if done.Receivers += n.Receivers; n.Receivers < 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -29,26 +30,30 @@ const contentionTries = 3
 // claimFunc takes rows: Store.Claim or Store.ClaimDue.
 type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
+// heavyTimes is how many times as long a batch of heavy rows may take as one of light ones.
+const heavyTimes = 5
+
 // runBatch claims one batch and carries it: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or nothing for
 // MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own fault never stops
 // its neighbours; an error is an outage of a server, and settles nothing.
 //
-// The batch finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done.
-func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
+// The batch finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done; one of heavy
+// rows is given up if it is not over soon after that.
+func (w *engine) runBatch(ctx context.Context, t turn) (Result, error) {
+	ctx, cancel := w.batchContext(ctx, t)
 	defer cancel()
-	alone := false
+	alone, size := false, t.size()
 	for try := 1; ; {
-		r, err := w.tryBatch(ctx, claim, alone)
+		r, err := w.tryBatch(ctx, t, alone)
 		switch {
 		case err == nil:
-			w.size.grow()
+			size.grow()
 			return r, nil
 		case store.IsTooLarge(err) && !alone:
-			alone = !w.size.halve()
+			alone = !size.halve()
 			continue
 		case ctx.Err() != nil: // it took too long
-			w.size.halve()
+			size.halve()
 			return r, err
 		case !store.IsContention(err):
 			return r, err
@@ -60,25 +65,38 @@ func (w *engine) runBatch(ctx context.Context, claim claimFunc) (Result, error) 
 	}
 }
 
+// batchContext is the context of a batch.
+func (w *engine) batchContext(ctx context.Context, t turn) (context.Context, context.CancelFunc) {
+	if !t.heavy {
+		return context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), heavyTimes*w.batchLimit)
+	stopped := context.AfterFunc(ctx, func() { time.AfterFunc(w.batchLimit, cancel) })
+	return limited, func() { stopped(); cancel() }
+}
+
 // tryBatch makes one attempt. A row that is alone and still too large for the journal is dead-lettered.
-func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Result, error) {
+func (w *engine) tryBatch(ctx context.Context, t turn, alone bool) (r Result, err error) {
 	began := time.Now()
-	m := w.maps.Map()
+	m, most := w.maps.Map(), t.budget(&w.cfg)
+	limits := t.limits(most, store.ClaimLimits{Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
 	answered := w.metrics.mysql.begin(callClaim)
-	c, err := claim(ctx, store.ClaimLimits{
-		Rows: w.size.now, Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes,
-	})
+	c, err := t.lane.claim(ctx, limits)
 	answered()
-	if c == nil || err != nil {
+	if err != nil {
 		return Result{}, err
+	}
+	if c == nil {
+		t.gone(limits.Only)
+		return Result{}, nil
 	}
 	claimed := time.Now()
 	over, _ := ctx.Deadline()
 	w.pulse.begin(over)
 	defer w.pulse.end()
-	b := newBatch(m, c.Rows)
-	r, settlement, err := w.apply(ctx, b, alone)
-	if err == nil {
+	b := newBatch(m, c.Rows, most)
+	r, settlement, err := w.apply(ctx, b, most, alone)
+	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
 		settled := w.metrics.mysql.begin(callSettle)
 		err = c.Settle(ctx, settlement)
@@ -87,26 +105,35 @@ func (w *engine) tryBatch(ctx context.Context, claim claimFunc, alone bool) (Res
 		err = errors.Join(err, c.Release())
 	}
 	if err != nil {
+		t.failed(limits.Only)
 		w.trace(c.Rows, began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
-	r.Full = r.Claimed >= w.size.now || r.Claimed < len(c.Rows)
+	t.over(limits.Only, c, b)
+	r.Full = len(c.Rows) >= limits.Rows || len(c.Left) > 0 || len(b.changes)+len(b.aside) < len(c.Rows)
 	r.Took = time.Since(began)
+	if len(b.changes) == 0 {
+		return r, nil
+	}
 	w.metrics.batchDone(r, settlement)
-	w.metrics.maps.entities.addRows(c.Rows[:r.Claimed])
+	rows := b.rows(c.Rows)
+	w.metrics.maps.entities.addRows(rows)
 	w.metrics.late(w.store, c, settlement.Done, settlement.Marks.Unlinked)
 	w.logFailedRows(c.Rows, settlement)
 	w.noteVanished(b)
-	w.trace(c.Rows[:r.Claimed], began, r, settlement, nil)
+	w.trace(rows, began, r, settlement, nil)
 	return r, nil
 }
 
 // apply carries a batch to Redis and says what becomes of its rows.
-func (w *engine) apply(ctx context.Context, b *batch, alone bool) (r Result, s store.Settlement, err error) {
+func (w *engine) apply(ctx context.Context, b *batch, most budget, alone bool) (r Result, s store.Settlement, err error) {
 	if b.answers, err = b.resolve(ctx, w.lookup, w.cfg.BatchKeys); err != nil {
 		return r, s, err
 	}
-	b.expand(b.answers, w.cfg.BatchKeys)
+	b.expand(b.answers, most)
+	if len(b.changes) == 0 { // all are set aside
+		return r, s, nil
+	}
 	w.delayKnown(ctx, b)
 	done, err := b.unlink(ctx, w.redis)
 	if err != nil {
@@ -114,7 +141,7 @@ func (w *engine) apply(ctx context.Context, b *batch, alone bool) (r Result, s s
 	}
 	gone := b.blameFailures(done.Failures)
 	unlinked := time.Now()
-	published, err := w.publish(ctx, gone, nil)
+	published, err := w.publish(ctx, keyspace.News{Keys: gone, Unlinked: done.Born})
 	if err != nil {
 		return r, s, fmt.Errorf("publish keys: %w", err)
 	}
@@ -139,5 +166,7 @@ func (w *engine) apply(ctx context.Context, b *batch, alone bool) (r Result, s s
 // lookup is Store.Lookup, measured.
 func (w *engine) lookup(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
 	defer w.metrics.mysql.begin(callLookup)()
-	return w.store.Lookup(ctx, query, by, values)
+	found, err := w.store.Lookup(ctx, query, by, values)
+	w.deprecated.note(w.maps.Map(), query, w.store.Ungrouped(query))
+	return found, err
 }

@@ -101,13 +101,13 @@ func (d dawdling) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 func TestBatchLargerThanItsDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noteMap)
-	w.enqueue(notes(8, 2_500)...) // 20,000 keys, two parts
+	w.enqueue(notes(80, 250)...) // 20,000 keys, two parts
 	parts := 0
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return dawdling{real, 2050 * time.Millisecond, &parts} })
 	stop := r.start(t)
 	testenv.Eventually(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
 	stop()
-	if settled, dead := len(w.journalled()), w.count("cache_outbox_dead"); settled != 8 || dead != 0 {
+	if settled, dead := len(w.journalled()), w.count("cache_outbox_dead"); settled != 80 || dead != 0 {
 		t.Errorf("%d rows were settled, %d are dead", settled, dead)
 	}
 	if n := w.count("cache_outbox_journal"); n < 2 || parts < 2 {

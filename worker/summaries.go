@@ -16,7 +16,10 @@ const summarySchedule = "@every 10s"
 const summaryRest = 3
 
 // summarise summarises the journal, block by block, until what is left is less than a block.
-func (w *engine) summarise(ctx context.Context) {
+func (w *engine) summarise(ctx context.Context) { w.summariseAll(ctx, summaryRest) }
+
+// summariseAll rests after each block, for rest times as long as the block took.
+func (w *engine) summariseAll(ctx context.Context, rest time.Duration) {
 	for {
 		began := time.Now()
 		n, err := w.store.Summarise(ctx)
@@ -24,7 +27,7 @@ func (w *engine) summarise(ctx context.Context) {
 		if n == 0 || err != nil {
 			return
 		}
-		if err := sleep.For(ctx, summaryRest*time.Since(began)); err != nil {
+		if err := sleep.For(ctx, rest*time.Since(began)); err != nil {
 			return
 		}
 	}

@@ -27,6 +27,21 @@ func (l *sweepList) add(c *change) {
 	}
 }
 
+// missing is how many sweeps a change asks for that the list has not.
+func (l *sweepList) missing(c *change) (n int) {
+	for _, p := range c.plan.Patterns {
+		if _, known := l.at[sweepName{store.SweepPattern, p}]; !known {
+			n++
+		}
+	}
+	for _, s := range c.plan.Sets {
+		if _, known := l.at[sweepName{store.SweepSet, s}]; !known {
+			n++
+		}
+	}
+	return n
+}
+
 // ask adds one sweep, with the longest hold of the changes that ask for it. Nobody waits for repeats, so they are not
 // among those who asked.
 func (l *sweepList) ask(c *change, n sweepName) {

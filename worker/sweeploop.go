@@ -21,7 +21,7 @@ func (w *engine) sweepLoop(ctx context.Context) {
 		case <-timer.C:
 		case <-w.sweepNow:
 		}
-		if w.paused.Load() {
+		if w.paused.Load() || w.store.Hung() != nil {
 			timer.Reset(jitter(tickInterval/4, 0.1))
 			continue
 		}

@@ -33,7 +33,7 @@ func (s *sweepRounds) sweepPatterns(ctx context.Context, requests []store.Sweep)
 		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
 	})
 	m := s.maps.Map()
-	if _, err := s.publish(ctx, nil, patterns); err != nil {
+	if _, err := s.publish(ctx, keyspace.News{Patterns: patterns}); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
 	}
 	var swept []store.Sweep

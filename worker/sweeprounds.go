@@ -10,6 +10,7 @@ import (
 
 const (
 	patternsOfAScan = 10_000
+	bytesOfAScan    = 2 << 20 // of patterns
 	setsOfABatch    = 500     // as many as one row of the journal takes
 	bytesOfABatch   = 1 << 20 // of the names of sets
 )
@@ -114,16 +115,9 @@ func (s *sweepRounds) begin(ctx context.Context, k *sweepKind) {
 func (s *sweepRounds) next(ctx context.Context, k *sweepKind) ([]store.Sweep, error) {
 	defer s.metrics.mysql.begin(callSweeps)()
 	if k.kind == store.SweepPattern {
-		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAScan)
+		return s.store.SweepsOf(ctx, k.kind, k.after, patternsOfAScan, bytesOfAScan)
 	}
-	requests, err := s.store.SweepsOf(ctx, k.kind, k.after, setsOfABatch)
-	bytes := 0
-	for i, r := range requests {
-		if bytes += len(r.Name); i > 0 && bytes > bytesOfABatch {
-			return requests[:i], err
-		}
-	}
-	return requests, err
+	return s.store.SweepsOf(ctx, k.kind, k.after, setsOfABatch, bytesOfABatch)
 }
 
 // end records what came of something. An error that is not one request's own ends the round.

@@ -109,7 +109,7 @@ func (s *sweepRounds) sweepSet(ctx context.Context, m *invalidation.Map, r store
 // publishMembers publishes members that are gone, and counts them.
 func (s *sweepRounds) publishMembers(ctx context.Context) func(members []string) error {
 	return func(members []string) error {
-		_, err := s.publish(ctx, members, nil)
+		_, err := s.publish(ctx, keyspace.News{Keys: members})
 		if err == nil {
 			n := int64(len(members))
 			s.metrics.swept(0, n)

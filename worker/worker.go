@@ -102,6 +102,7 @@ func (w *Worker) open() (*engine, error) {
 		w.cfg.InstrumentRedis(keys.Client())
 	}
 	e := newEngine(w.cfg, pools, keys, w.maps, w.metrics, w.health)
+	e.board = keyspace.NewBoard(keys)
 	e.spans = w.cfg.Tracing.start(w.cfg.Name, w.cfg.Log, w.metrics)
 	e.close = func() error {
 		if e.spans != nil {

@@ -208,12 +208,12 @@ func (w *world) set(keys ...string) {
 	}
 }
 
-// left lists the keys that are in Redis, sorted, beacons left out.
+// left lists the keys that are in Redis, sorted, the state of workers left out.
 func (w *world) left() []string {
 	w.t.Helper()
 	keys := []string{}
 	for it := w.redis.Scan(w.t.Context(), 0, "", 10_000).Iterator(); it.Next(w.t.Context()); {
-		if !strings.HasPrefix(it.Val(), "unstale:beacon:") {
+		if !strings.HasPrefix(it.Val(), "unstale:") || strings.HasPrefix(it.Val(), "unstale:set:") {
 			keys = append(keys, it.Val())
 		}
 	}

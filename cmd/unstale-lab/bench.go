@@ -14,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/bench"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -22,6 +23,7 @@ func newBench() *cobra.Command {
 		cfg     bench.Config
 		asJSON  bool
 		mapFile string
+		flavor  string
 	)
 	cmd := &cobra.Command{
 		Use:   "bench MODE",
@@ -44,7 +46,7 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 			if err != nil && (!errors.Is(err, os.ErrNotExist) || cmd.Flags().Changed("map")) {
 				return err
 			}
-			cfg.Map = string(src)
+			cfg.Map, cfg.Flavor = string(src), servers.Kind(flavor)
 			self, err := os.Executable()
 			if err != nil {
 				return err
@@ -58,9 +60,12 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a system that some
 	}
 	cmd.Flags().IntVar(&cfg.Runs, "runs", 5, "how often ours and the floor take turns")
 	cmd.Flags().StringVar(&cfg.RedisURL, "redis-url", "", "use this Redis, whose database must be empty; never read from REDIS_URL")
+	cmd.Flags().StringVar(&flavor, "flavor", "", "private database: mysql or mariadb (default mysql, if it can be had)")
 	cmd.Flags().StringVar(&cfg.MySQLDSN, "mysql-dsn", "", "use this MySQL, in a database that is made and dropped; never read from MYSQL_DSN")
 	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "a map with the entities of the one that ships; without it rows of one kind are measured alone")
 	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain and cost: workers side by side")
+	cmd.Flags().StringVar(&cfg.Binary, "binary", beside(), "heavy: the program to measure")
+	cmd.Flags().StringVar(&cfg.Only, "only", "", "heavy: one kind of rows, such as patterns")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.AddCommand(&cobra.Command{
 		Use: "reader", Hidden: true, Short: "Be a reader process of the mode cache", Args: usage(cobra.NoArgs),

@@ -45,7 +45,7 @@ Bugs to plant, each of which must be found:
 	flags.BoolVar(&load, "load", false, "check reads under load")
 	flags.StringVar(&cfg.Binary, "binary", beside(), "the program under test")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of what is written and broken; 0: a random one, which is printed")
-	flags.DurationVar(&cfg.For, "for", time.Minute, "go on for so long; each phase has its turn at least once")
+	flags.DurationVar(&cfg.For, "for", time.Minute, "measuring time; each phase has a turn at least once, so all phases take about six minutes")
 	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase; calm ones take twelve times as long (default 12s)")
 	flags.StringArrayVar(&cfg.Phases, "phase", nil, "play this phase, which may be given several times (default all)")
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")

@@ -14,7 +14,6 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/invalidation"
 )
 
 func newCapture(p process) *cobra.Command {
@@ -65,17 +64,6 @@ func (f *captureFlags) with(p process, fn func(*capture.Capturer) error) (err er
 	}
 	c.DB = store.SchemaDB()
 	return errors.Join(fn(c), store.Close())
-}
-
-// checkCapture says what the tables do not allow of the map's section capture.
-func checkCapture(ctx context.Context, f mysqlFlags, m *invalidation.Map) error {
-	store, err := f.open("map")
-	if err != nil {
-		return err
-	}
-	c := &capture.Capturer{DB: store.SchemaDB(), Captures: m.Captures()}
-	_, err = c.Wanted(ctx)
-	return errors.Join(err, store.Close())
 }
 
 // A trigger is one in JSON, with what is or was to be done about it.
@@ -215,30 +203,36 @@ func applied(ctx context.Context, p process, c *capture.Capturer, asJSON bool) e
 }
 
 func newCaptureDiff(p process) *cobra.Command {
-	f := &captureFlags{}
+	f, metrics := &captureFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Compare the database's triggers with the map; exit code 1 if they differ",
 		Long: `Compare the database's triggers with the map. Exit code 1 says that they differ, or that some
 cannot be seen: without the right TRIGGER on a table the server shows none of it; or that the
 definer has lost a right, so that every write fails. In CI it finds the table that was rebuilt,
-renamed or changed without its triggers.`,
-		Example: "  unstale capture diff\n  unstale capture diff --json",
+renamed or changed without its triggers.
+
+--metrics prints the number of differences for Prometheus, and the exit code is 0 if the
+comparison was possible: let cron write it to a file of node_exporter's textfile collector.`,
+		Example: "  unstale capture diff\n  unstale capture diff --json\n  unstale capture diff --metrics > capture.prom.new && mv capture.prom.new capture.prom",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if metrics && f.json {
+				return usageError{errors.New("--json and --metrics; give one of them")}
+			}
 			return f.with(p, func(c *capture.Capturer) error {
 				changes, fault := c.Examine(cmd.Context())
 				if changes == nil && fault != nil {
 					return fault
 				}
-				out, different := triggers{Triggers: []trigger{}}, 0
+				if metrics {
+					return capture.WriteMetrics(p.Out, capture.Differences(changes, fault), time.Now())
+				}
+				out := triggers{Triggers: []trigger{}}
 				for _, change := range changes {
 					out.Triggers = append(out.Triggers, triggerOf(change))
-					if change.State != capture.InPlace {
-						different++
-					}
 				}
-				if different > 0 {
+				if different := capture.Differences(changes, nil); different > 0 {
 					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' mends that", count(different, "difference"), count(len(changes), "trigger")))
 				}
 				return errors.Join(out.print(p, f.json), fault)
@@ -246,45 +240,75 @@ renamed or changed without its triggers.`,
 		},
 	}
 	f.add(cmd)
-	showEnv(cmd.Flags(), "json")
+	cmd.Flags().BoolVar(&metrics, "metrics", false, "print the number of differences in Prometheus' text format")
+	showEnv(cmd.Flags(), "json", "metrics")
 	return cmd
 }
 
 func newCaptureDrop(p process) *cobra.Command {
 	var (
-		f      mysqlFlags
-		tables []string
-		dry    bool
+		f       mysqlFlags
+		tables  []string
+		mapFile string
+		dry     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "drop",
 		Short: "Drop the triggers: all, or those of some tables",
-		Long: `Drop the triggers that "unstale capture apply" has made: all, or those of some tables. From
-then on a write without an outbox row leaves stale keys behind. Do it before "unstale migrate
-down": a trigger without an outbox would fail every write.`,
-		Example:     "  unstale capture drop --dry-run\n  unstale capture drop --table products",
+		Long: `Drop the triggers that "unstale capture apply" has made: all, those of some tables, or those of
+the tables that a map captures. From then on a write without an outbox row leaves stale keys
+behind. Do it before "unstale migrate down": a trigger without an outbox would fail every write.`,
+		Example:     "  unstale capture drop --dry-run\n  unstale capture drop --table products\n  unstale capture drop --map mapping.yaml",
 		Args:        noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseEmpty(cmd.Flags(), "table"); err != nil {
+			if err := refuseEmpty(cmd.Flags(), "table", "map"); err != nil {
 				return err
+			}
+			chosen := tables
+			if mapFile != "" {
+				if len(tables) > 0 {
+					return usageError{errors.New("--table and --map; give one of them")}
+				}
+				var err error
+				if chosen, err = capturedTables(p, mapFile); err != nil {
+					return err
+				}
 			}
 			store, err := f.open("capture")
 			if err != nil {
 				return err
 			}
-			err = dropTriggers(cmd.Context(), p, store.SchemaDB(), tables, dry)
+			err = dropTriggers(cmd.Context(), p, store.SchemaDB(), chosen, tables, dry)
 			return errors.Join(err, store.Close())
 		},
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().StringArrayVar(&tables, "table", nil, "only of this table, which may be given several times (default: all)")
+	cmd.Flags().StringVar(&mapFile, "map", "", "map whose captured tables are meant (default: all tables that have triggers)")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be dropped, and change nothing")
-	showEnv(cmd.Flags(), "table", "dry-run")
+	showEnv(cmd.Flags(), "table", "map", "dry-run")
 	return cmd
 }
 
-func dropTriggers(ctx context.Context, p process, db *sql.DB, tables []string, dry bool) error {
+// capturedTables returns the tables that a map captures.
+func capturedTables(p process, file string) (tables []string, err error) {
+	m, err := loadMap(p, file)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range m.Captures() {
+		tables = append(tables, c.Table)
+	}
+	if len(tables) == 0 {
+		return nil, fmt.Errorf("%s has no section capture, so it names no table; leave --map out to drop the triggers of all tables", file)
+	}
+	return tables, nil
+}
+
+// dropTriggers drops the triggers of some tables, or of all if there are none to choose. It returns an
+// error for a named table that has no trigger.
+func dropTriggers(ctx context.Context, p process, db *sql.DB, tables, named []string, dry bool) error {
 	chosen := func(e capture.Existing) bool { return len(tables) == 0 || slices.Contains(tables, e.Table) }
 	had := map[string]bool{} // tables, of those that are chosen
 	did := func(verb string) func(capture.Existing) {
@@ -307,7 +331,7 @@ func dropTriggers(ctx context.Context, p process, db *sql.DB, tables []string, d
 	} else if err := c.Drop(ctx, chosen, did("dropped")); err != nil {
 		return err
 	}
-	for _, table := range tables {
+	for _, table := range named {
 		if !had[table] {
 			return fmt.Errorf("%s has no such trigger, or the account has no right TRIGGER on it and sees none; 'unstale capture status' lists them", printable(table))
 		}

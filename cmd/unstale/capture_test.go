@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/testenv"
 )
@@ -33,7 +35,7 @@ func TestCaptureCommands(t *testing.T) {
 	write("")
 	want(exitFail, "", "has no section capture; add one such as", "capture", "diff")
 	write("capture:\n  products: {entity: product, id: id, watch: [name], on: [update]}\n")
-	want(exitFail, "", "line 5 of the map: the capture of products: the database has no table products", "map", "check", file, "--mysql-dsn", env.DSN)
+	want(exitFail, "", file+`:5:3: "products": the database has no table products`, "map", "check", file, "--mysql-dsn", env.DSN)
 	if _, err := env.DB.Exec("CREATE TABLE products (id INT PRIMARY KEY, name TEXT)"); err != nil {
 		t.Fatal(err)
 	}
@@ -43,17 +45,21 @@ func TestCaptureCommands(t *testing.T) {
 
 	want(exitUsage, "", "--definer: ", "capture", "apply", "--definer", "@")
 	want(exitFail, "missing  products  AFTER UPDATE  unstale_update_", "1 difference of 1 trigger; 'unstale capture apply' mends that", "capture", "diff")
+	want(exitDone, "\nunstale_capture_differences 1\n", "", "capture", "diff", "--metrics")
+	want(exitUsage, "", "--json and --metrics", "capture", "diff", "--metrics", "--json")
 	want(exitDone, "missing  products  AFTER UPDATE", "", "capture", "apply", "--dry-run")
 	want(exitDone, "no trigger", "", "capture", "status")
 	want(exitDone, "created unstale_update_", "", "capture", "apply")
 	want(exitDone, "nothing to do: the triggers are those of the map", "", "capture", "apply")
 	want(exitDone, "nothing to do: the triggers are those of the map", "", "capture", "apply", "--dry-run")
-	want(exitFail, "", "has too few rights", "capture", "apply", "--dry-run", "--definer", "nobody@nowhere")
+	want(exitFail, "", "does not exist (1449)", "capture", "apply", "--dry-run", "--definer", "nobody@nowhere")
 	want(exitDone, "in place  products  AFTER UPDATE", "", "capture", "diff")
+	want(exitDone, "\nunstale_capture_differences 0\n", "", "capture", "diff", "--metrics")
+	want(exitDone, "\nunstale_capture_differences 2\n", "", "capture", "diff", "--metrics", "--definer", "nobody@nowhere") // and no such account
 	want(exitDone, `"state": "in place"`, "", "capture", "diff", "--json")
-	want(exitFail, "wrong definer  products", "has too few rights", "capture", "diff", "--definer", "nobody@nowhere")
+	want(exitFail, "wrong definer  products", "does not exist (1449)", "capture", "diff", "--definer", "nobody@nowhere")
 	want(exitDone, "products  AFTER UPDATE  unstale_update_", "", "capture", "status")
-	want(exitFail, "", "writes to the outbox; run `unstale capture drop` first", "migrate", "down", "--force")
+	want(exitFail, "", "names the outbox, and would fail every write to its table; run `unstale capture drop`", "migrate", "down", "--force")
 
 	write("capture:\n  products: {entity: product, id: id, watch: [id], on: [update]}\n")
 	r := call(t, vars, "capture", "apply", "--json")
@@ -64,7 +70,48 @@ func TestCaptureCommands(t *testing.T) {
 	}
 	want(exitDone, "would drop unstale_update_", "", "capture", "drop", "--dry-run")
 	want(exitFail, "", "others has no such trigger", "capture", "drop", "--table", "others")
-	want(exitDone, "dropped unstale_update_", "", "capture", "drop", "--table", "products")
+	want(exitUsage, "", "--table and --map; give one of them", "capture", "drop", "--table", "products", "--map", file)
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	if err := os.WriteFile(other, []byte("version: 1\nentities: {product: {keys: [\"shop:product:{id}\"]}}\ncapture:\n  others: {entity: product, id: id}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(exitDone, "nothing to drop", "", "capture", "drop", "--map", other)
+	want(exitDone, "would drop unstale_update_", "", "capture", "drop", "--map", file, "--dry-run")
+	want(exitDone, "dropped unstale_update_", "", "capture", "drop", "--map", file)
+	want(exitDone, "took back", "", "migrate", "down")
+}
+
+// An account that does not see all triggers takes no migration back without --force, since a hidden
+// trigger may need the outbox.
+func TestMigrateDownSeesTriggers(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	c, err := mysql.ParseDSN(env.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.User, c.Passwd = env.Name, "secret"
+	account := "'" + env.Name + "'@'%'"
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := env.DB.Exec(statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	exec("CREATE USER " + account + " IDENTIFIED BY 'secret'")
+	t.Cleanup(func() { _, _ = env.DB.Exec("DROP USER " + account) })
+	exec("GRANT CREATE, ALTER, INDEX, DROP, SELECT, INSERT, DELETE ON " + env.Name + ".* TO " + account)
+	vars := map[string]string{"MYSQL_DSN": c.FormatDSN()}
+	want := func(code int, out, err string, args ...string) {
+		t.Helper()
+		if r := call(t, vars, args...); r.code != code || !strings.Contains(r.out, out) || !strings.Contains(r.err, err) {
+			t.Errorf("%q: %+v, wanted %d, %q and %q", args, r, code, out, err)
+		}
+	}
+	want(exitDone, "applied", "", "migrate", "up")
+	want(exitFail, "", "does not see all triggers, and a hidden one may need the outbox; GRANT TRIGGER ON `"+env.Name+"`.* to it, or use --force", "migrate", "down")
+	want(exitDone, "took back", "", "migrate", "down", "--force")
+	exec("GRANT TRIGGER ON " + env.Name + ".* TO " + account)
 	want(exitDone, "took back", "", "migrate", "down")
 }
 

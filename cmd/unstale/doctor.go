@@ -14,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/worker"
@@ -94,12 +95,17 @@ const auditHelp = `MySQL:
   GRANT SELECT ON performance_schema.data_locks TO 'unstale_audit'@'%';
   GRANT SELECT ON performance_schema.metadata_locks TO 'unstale_audit'@'%';
   GRANT SELECT ON performance_schema.threads TO 'unstale_audit'@'%';
+  GRANT SELECT ON performance_schema.variables_by_thread TO 'unstale_audit'@'%';
+  GRANT SELECT ON mysql.tables_priv TO 'unstale_audit'@'%';
+  GRANT SELECT (User, Host) ON mysql.user TO 'unstale_audit'@'%';
 MariaDB:
   CREATE USER 'unstale_audit'@'%' IDENTIFIED BY 'change me 6';
   GRANT PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO 'unstale_audit'@'%';
   GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%';
+  GRANT SELECT ON mysql.tables_priv TO 'unstale_audit'@'%';
+  GRANT SELECT (User, Host) ON mysql.user TO 'unstale_audit'@'%';
 Redis:
-  ACL SETUSER unstale_audit on >change-me-7 -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:*
+  ACL SETUSER unstale_audit on >change-me-7 -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:*
 Redis of sessions, limits and locks:
   ACL SETUSER unstale_state on >change-me-10 -@all +ping +select +info +scan +pubsub|numsub
 `
@@ -133,7 +139,7 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 func (d *doctorCommand) run(ctx context.Context, p process) (err error) {
 	for _, name := range d.checks {
 		if !slices.ContainsFunc(doctor.Checks, func(c doctor.Check) bool { return c.Name == name }) {
-			return usageError{fmt.Errorf("there is no check %q; the checks are %s", name, strings.Join(checkNames(), ", "))}
+			return usageError{fmt.Errorf("there is no check %q; %s", name, near.DidYouMean(name, checkNames(), "the checks are "+strings.Join(checkNames(), ", ")))}
 		}
 	}
 	exam, closeAll, err := d.exam(p)

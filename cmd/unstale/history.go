@@ -108,6 +108,7 @@ type settlement struct {
 	Entity     string     `json:"entity"`
 	EntityID   string     `json:"entity_id"`
 	Trace      string     `json:"trace"`
+	Partial    bool       `json:"partial"` // a lookup of the row had failed, and this is what needs none; the row was not settled
 	Keys       []string   `json:"keys"`
 	Patterns   []string   `json:"patterns"`
 	Sets       []string   `json:"sets"`
@@ -130,7 +131,7 @@ type settlement struct {
 func newSettlement(b store.Batch, e *store.Entry) settlement {
 	s := settlement{
 		SettledAt: b.SettledAt, BornAt: b.BornAt(), Batch: b.ID, Worker: b.Worker, MapVersion: b.MapVersion, Row: e.ID,
-		Entity: e.Entity, EntityID: e.EntityID, Trace: e.Trace, Keys: orNone(e.Keys), Patterns: orNone(e.Patterns), Sets: orNone(e.Sets),
+		Entity: e.Entity, EntityID: e.EntityID, Trace: e.Trace, Partial: e.Partial, Keys: orNone(e.Keys), Patterns: orNone(e.Patterns), Sets: orNone(e.Sets),
 	}
 	if e.IsSweep() {
 		s.Row, s.Sweep = 0, e.ID
@@ -202,11 +203,21 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	return nil
 }
 
+// manyUnsummarised is more batches than wait for their summary while a worker keeps up: it summarizes
+// every ten seconds.
+const manyUnsummarised = 20_000
+
 // read keeps the newest, and lists the batches that cannot be read.
 func (h *historyCommand) read(ctx context.Context, db *store.Store) (*past, error) {
 	all := &past{Found: []settlement{}, Damaged: []uint64{}}
 	h.query.Unsummarised = func(err error) {
 		all.untold("the summaries of the journal cannot be read, so all of it is searched, which takes longer", err)
+	}
+	h.query.Searched = func(batches int) {
+		if batches > manyUnsummarised && len(all.Untold) == 0 {
+			all.Untold = append(all.Untold, fmt.Sprintf("%d batches of the journal have no summary yet, so the search read each of them, which takes longer; "+
+				"workers summarize them: if that lasts, see whether one runs, and its log", batches))
+		}
 	}
 	err := db.SearchJournal(ctx, h.query, func(b store.Batch, entries []store.Entry) bool {
 		for i := range slices.Backward(entries) {

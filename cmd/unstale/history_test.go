@@ -227,6 +227,7 @@ func TestHistoryWithoutGrants(t *testing.T) {
 		}
 	}
 	history := []string{"history", "--row", "7"}
+	testHistoryUnsummarised(t, w)
 	const unread = "the summaries of the journal cannot be read, so all of it is searched"
 	want(exitFail, history, "GRANT SELECT ON cache_outbox_journal to this account; docs/accounts.md")
 	grant("cache_outbox_journal")
@@ -243,5 +244,31 @@ func TestHistoryWithoutGrants(t *testing.T) {
 	want(exitDone, history, whole.out)
 	if strings.Contains(whole.out, "note: ") {
 		t.Errorf("%+v", whole)
+	}
+}
+
+// testHistoryUnsummarised has a journal of 32,768 batches without a summary: history says so, and a
+// worker that runs once summarizes them.
+func testHistoryUnsummarised(t *testing.T, w *world) {
+	t.Helper()
+	const columns = "worker, row_count, map_version, epoch, beat, hashes, body"
+	const one = "INSERT INTO cache_outbox_journal (" + columns + ", settled_at) " + // old, since a young batch behind a gap waits
+		"SELECT " + columns + ", UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE FROM cache_outbox_journal ORDER BY id LIMIT "
+	for n := 1; n < 1<<15; n *= 2 {
+		if _, err := w.db.ExecContext(t.Context(), one+fmt.Sprint(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const text = "batches of the journal have no summary yet"
+	ask := func() string { return call(t, w.env, "history", "--key", "shop:nothing").out }
+	if got := ask(); !strings.Contains(got, text) {
+		t.Errorf("history does not say %q:\n%s", text, got)
+	}
+	w.start("--once").wantExit(exitDone)
+	if got := ask(); strings.Contains(got, text) {
+		t.Errorf("after a worker ran once:\n%s", got)
+	}
+	if _, err := w.db.ExecContext(t.Context(), "DELETE FROM cache_outbox_journal WHERE id > 1000"); err != nil {
+		t.Fatal(err)
 	}
 }

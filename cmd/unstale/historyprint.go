@@ -54,6 +54,9 @@ func (h *historyCommand) printOne(p process, s *settlement) {
 	if s.Sweep == 0 {
 		fmt.Fprintf(p.Out, "  journey  %s\n", s.journey())
 	}
+	if s.Partial {
+		fmt.Fprintln(p.Out, "  partial  a lookup failed: this is what needs none, the rest was not unlinked then")
+	}
 	if s.Trace != "" {
 		fmt.Fprintf(p.Out, "  trace    %s\n", printable(s.Trace))
 	}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,62 +27,78 @@ func loadMap(p process, file string) (*invalidation.Map, error) {
 	return invalidation.Parse(file, src, p.Env)
 }
 
+// checkCommand is "unstale map check".
+type checkCommand struct {
+	json   bool
+	sample int64
+	redis  redisFlags
+	db     mysqlFlags
+}
+
 func newMapCheck(p process) *cobra.Command {
-	var (
-		asJSON bool
-		sample int64
-		redis  redisFlags
-		db     mysqlFlags
-	)
+	c := &checkCommand{}
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a map: every fault with its place and cure, or a summary",
 		Long: `Check a map: every fault with its place and cure, or a summary with advice. With --redis-url
 it also looks at a sample of the keys that are there, without changing any, and returns how many
 each pattern matches, whatever a row gives for its variables. With --mysql-dsn it compares the
-section capture with the tables that are there.`,
+section capture with the tables of the database, and runs each lookup for up to 20 IDs of them,
+together and one by one, which must find the same rows.`,
 		Example: `  unstale map check mapping.yaml
   unstale map check mapping.yaml --redis-url redis://cache:6379/0
   unstale map check mapping.yaml --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'
   APP_ENV=staging unstale map check mapping.yaml --json`,
 		Args: exactArgs("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := loadMap(p, args[0])
-			var faults invalidation.Faults
-			if err != nil && !errors.As(err, &faults) {
-				return err
-			}
-			if sample < 1 {
-				return usageError{fmt.Errorf("--sample %d: wanted 1 or more", sample)}
-			}
-			var found *estimate
-			var failed error // to estimate: the map is told about in any case
-			if redis.url != "" && len(faults) == 0 {
-				keyspace.SetClientLog(nil)
-				found, failed = estimatePatterns(cmd.Context(), redis, m, sample)
-			}
-			if db.dsn != "" && len(faults) == 0 {
-				failed = errors.Join(failed, checkCapture(cmd.Context(), db, m))
-			}
-			if asJSON {
-				return errors.Join(output.JSON(p.Out, checkObject(m, faults, found)), failed, faultCount(args[0], faults))
-			}
-			for _, f := range faults {
-				fmt.Fprintln(p.Err, f)
-			}
-			if len(faults) == 0 {
-				printCheck(p, args[0], m)
-				found.print(p)
-			}
-			return errors.Join(failed, faultCount(args[0], faults))
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), p, args[0]) },
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().Int64Var(&sample, "sample", 100_000, "how many keys to look at")
-	redis.add(cmd.Flags())
-	db.add(cmd.Flags())
+	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object")
+	cmd.Flags().Int64Var(&c.sample, "sample", 100_000, "how many keys to look at")
+	c.redis.add(cmd.Flags())
+	c.db.add(cmd.Flags())
+	c.db.addLookups(cmd.Flags())
 	showEnv(cmd.Flags(), "json", "sample", "redis-url", "mysql-dsn") // a check asks a server only where the call says so
 	return cmd
+}
+
+func (c *checkCommand) run(ctx context.Context, p process, file string) error {
+	m, err := loadMap(p, file)
+	var faults invalidation.Faults
+	if err != nil && !errors.As(err, &faults) {
+		return err
+	}
+	if c.sample < 1 {
+		return usageError{fmt.Errorf("--sample %d: must be 1 or more", c.sample)}
+	}
+	var found *estimate
+	var tables databaseCheck
+	var noEstimate, noTables error // of a server that cannot tell
+	if m != nil {
+		faults = m.Deprecations()
+		if c.redis.url != "" {
+			keyspace.SetClientLog(nil)
+			found, noEstimate = estimatePatterns(ctx, c.redis, m, c.sample)
+		}
+		if c.db.dsn != "" {
+			tables, noTables = checkDatabase(ctx, c.db, file, m)
+			faults = append(faults, tables.faults...)
+			slices.SortStableFunc(faults, func(a, b invalidation.Fault) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+		}
+	}
+	switch {
+	case c.json:
+		err = output.JSON(p.Out, checkObject(m, faults, found, tables))
+	case len(faults) > 0:
+		for _, f := range faults {
+			fmt.Fprintln(p.Err, f)
+		}
+		err = nil
+	case noTables == nil: // without Redis the map is still good
+		printCheck(p, file, m)
+		tables.print(p, file)
+		found.print(p)
+	}
+	return errors.Join(err, noEstimate, noTables, faultCount(file, faults))
 }
 
 func faultCount(file string, faults invalidation.Faults) error {
@@ -107,7 +126,7 @@ func places(faults []invalidation.Fault) []place {
 	return out
 }
 
-func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimate) any {
+func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimate, tables databaseCheck) any {
 	out := struct {
 		OK       bool     `json:"ok"`
 		Version  string   `json:"version,omitempty"`
@@ -118,8 +137,9 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 		Faults   []place  `json:"faults"`
 		Advice   []place  `json:"advice"`
 
-		Keyspace *estimate `json:"keyspace,omitempty"`
-	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}}
+		Keyspace *estimate     `json:"keyspace,omitempty"`
+		Lookups  []lookupProof `json:"lookups,omitempty"`
+	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}, Lookups: tables.proofs}
 	if out.OK {
 		out.Version, out.Channel, out.Format, out.Lease = m.Version(), m.Channel(), string(m.Format()), m.Lease().String()
 		out.Entities, out.Advice = m.Entities(), places(m.Warnings())

@@ -78,7 +78,7 @@ func TestMapTestRefuses(t *testing.T) {
 		"cases: []":                             "there are no cases",
 		"cases: [{row: {entity: a, id: 1}}]":    "line 1: case 1 expects nothing",
 		"cases: [{row: {id: 1}, reaches: [x]}]": "case 1 has no entity",
-		"cases:\n  - row: {entity: a, id: 1, ids: 2}\n    reachs: [x]":              "line 2: unknown field ids\n",
+		"cases:\n  - row: {entity: a, id: 1, ids: 2}\n    reachs: [x]":              "line 2: unknown field ids; did you mean \"id\"?\n",
 		"cases: [{row: {entity: a, id: [1]}, reaches: [x]}]":                        "line 1: wanted one text",
 		"cases: [{row: {entity: a, id: 1, params: {p: {q: 1}}}, reaches: [x]}]":     "line 1: wanted a text, or a list of texts",
 		"cases: [{row: {entity: a, id: 1, params: {p: [[1]]}}, reaches: [x]}]":      "line 1: wanted a text, or a list of texts",

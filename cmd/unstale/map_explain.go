@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/worker"
@@ -67,6 +68,7 @@ type explanation struct {
 	Repeat     []string `json:"repeat"`
 	Hold       string   `json:"hold,omitempty"`
 	Ignored    []string `json:"ignored_params"`
+	described  invalidation.Description
 }
 
 func (e *explainCommand) run(ctx context.Context, p process) error {
@@ -84,17 +86,25 @@ func (e *explainCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	if e.id == "" {
-		d, known := m.Describe(e.entity)
-		if !known {
-			return fmt.Errorf("%s has no entity %q; it has %s", e.mapFile, e.entity, strings.Join(m.Entities(), ", "))
+	d, known := m.Describe(e.entity)
+	if !known {
+		err := fmt.Errorf("%s has no entity %q; %s", e.mapFile, e.entity, near.DidYouMean(e.entity, m.Entities(), "it has "+strings.Join(m.Entities(), ", ")))
+		if e.id != "" {
+			err = fmt.Errorf("the map refuses this row: %w", &invalidation.RowError{Reason: invalidation.UnknownEntity, Err: err})
 		}
+		return err
+	}
+	if e.id == "" {
 		return describe(m, d).print(p, e.json)
 	}
 	row := invalidation.Row{Entity: e.entity, ID: e.id, Params: params}
 	plan, err := e.expand(ctx, m, row)
 	if err != nil {
-		return fmt.Errorf("the map refuses this row: %w", err)
+		err = fmt.Errorf("the map refuses this row: %w", err)
+		for _, name := range m.Undeclared(row) {
+			err = fmt.Errorf("%w; %s", err, undeclared(name, d))
+		}
+		return err
 	}
 	out := explain(m, row, plan)
 	if e.json {
@@ -104,6 +114,11 @@ func (e *explainCommand) run(ctx context.Context, p process) error {
 	return nil
 }
 
+// undeclared returns a hint for a parameter that is not declared.
+func undeclared(name string, d invalidation.Description) string {
+	return strings.TrimSuffix("parameter "+printable(name)+" is not declared for "+d.Entity+"; "+near.DidYouMean(name, d.Params, ""), "; ")
+}
+
 // explain says what a row's plan comes to.
 func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) *explanation {
 	out := &explanation{
@@ -111,6 +126,7 @@ func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) 
 		Keys: sorted(plan.Keys), Patterns: sorted(plan.Patterns), Sets: sorted(plan.Sets),
 		Ignored: sorted(m.Undeclared(row)),
 	}
+	out.described, _ = m.Describe(row.Entity)
 	out.Repeat, out.Hold = delays(plan.Repeat, plan.Hold)
 	return out
 }
@@ -168,7 +184,7 @@ func (x explanation) print(p process) {
 		fmt.Fprintln(p.Out, "nothing: this row invalidates no key")
 	}
 	for _, name := range x.Ignored {
-		fmt.Fprintf(p.Out, "ignored  parameter %s is not declared for %s\n", printable(name), x.Entity)
+		fmt.Fprintf(p.Out, "ignored  %s\n", undeclared(name, x.described))
 	}
 }
 

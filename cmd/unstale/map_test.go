@@ -130,6 +130,33 @@ entities:
 	}
 }
 
+// A name that is nearly one of the map's is asked about.
+func TestMapNamesNearby(t *testing.T) {
+	t.Parallel()
+	cases := func(text string) string { return writeFile(t, "cases:\n"+text) }
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{`has no entity "prodcut"; did you mean "product"?`, []string{"map", "explain", "--map", shippedMap, "--entity", "prodcut"}},
+		{`has no entity "prodcut"; did you mean "product"?`, []string{"map", "explain", "--map", shippedMap, "--entity", "prodcut", "--id", "4"}},
+		{`has no entity "planet"; it has category, coupon, `, []string{"map", "explain", "--map", shippedMap, "--entity", "planet", "--id", "4"}},
+		{`parameter prodct_id is not declared for variant; did you mean "product_id"?`, []string{"map", "explain", "--map", shippedMap, "--entity", "variant", "--id", "4", "--param", "prodct_id=3"}},
+		{`ignored  parameter categry_id is not declared for product; did you mean "category_id"?`, []string{"map", "explain", "--map", shippedMap, "--entity", "product", "--id", "4", "--param", "categry_id=3", "--param", "category_id=3"}},
+		{`line 2: unknown field reach; did you mean "reaches"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, reach: [x]}\n")}},
+		{`line 2: unknown field parms; did you mean "params"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1, parms: {}}, reaches: [x]}\n")}},
+		{`which is no reason of a map; did you mean "missing_parameter"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, refused: missing_param}\n")}},
+		{`the map does not have the entity "prodct"; did you mean "product"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: prodct, id: 1}, reaches: [x]}\n")}},
+		{`the map does not have the parameter "categry_id"; did you mean "category_id"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1, params: {categry_id: 7}}, reaches: [x]}\n")}},
+		{`the map does not have the lookup of "categry_id"; did you mean "category_id"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, lookups: {categry_id: 7}, reaches: [x]}\n")}},
+		{`there is no check "reech"; did you mean "reach"?`, []string{"doctor", "--check", "reech"}},
+	} {
+		if r := call(t, nil, c.args...); !strings.Contains(r.err+r.out, c.want) {
+			t.Errorf("%q: wanted %s: %+v", c.args, c.want, r)
+		}
+	}
+}
+
 // A row that the map refuses: exit 1 and the reason. A lookup that is not given: run on a server, or named.
 func TestMapExplainRefuses(t *testing.T) {
 	t.Parallel()

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/migrations"
@@ -53,20 +56,35 @@ func newMigrateUp(p process) *cobra.Command {
 			for _, r := range done {
 				fmt.Fprintf(p.Out, "applied %s in %s\n", r.Source.Path, r.Duration.Round(time.Millisecond))
 			}
-			if err == nil && len(done) == 0 {
+			if err != nil || len(done) > 0 {
+				return err
+			}
+			have, known, err := migrations.Versions(ctx, s.SchemaDB())
+			switch {
+			case err != nil:
+				return err
+			case have > known:
+				fmt.Fprintf(p.Out, "nothing to apply: "+newerSchema, have, known)
+			default:
 				fmt.Fprintln(p.Out, "nothing to apply: the schema is up to date")
 			}
-			return err
+			return nil
 		})
 	showEnv(cmd.Flags())
 	return cmd
 }
+
+// newerSchema says of a schema that is newer than this binary that it does no harm.
+const newerSchema = "the schema has version %d, which is newer than this binary's %d and declares that the binary may run on it\n"
 
 func newMigrateDown(p process) *cobra.Command {
 	var force bool
 	cmd := migrateVerb(p, "down", "Take back the last migration; refused while its table has rows",
 		"  unstale migrate down          # one step\n  unstale migrate down --force  # even if rows are lost",
 		func(ctx context.Context, s *store.Store) error {
+			if err := seesTriggers(ctx, s.SchemaDB()); err != nil && !force {
+				return err
+			}
 			r, err := migrations.Down(ctx, s.SchemaDB(), force, noticesTo(p))
 			if err != nil {
 				return err
@@ -78,9 +96,26 @@ func newMigrateDown(p process) *cobra.Command {
 			fmt.Fprintf(p.Out, "took back %s\n", r.Source.Path)
 			return nil
 		})
-	cmd.Flags().BoolVar(&force, "force", false, "drop the table even if it has rows, which are lost")
+	cmd.Flags().BoolVar(&force, "force", false, "drop the table even if it has rows, which are lost, or if the account does not see all triggers")
 	showEnv(cmd.Flags(), "force")
 	return cmd
+}
+
+// seesTriggers returns an error unless the account sees all triggers of its database. A hidden
+// trigger may need the outbox.
+func seesTriggers(ctx context.Context, db *sql.DB) error {
+	g, err := capture.SessionGrants(ctx, db)
+	if err != nil {
+		return err
+	}
+	var database string
+	if err := db.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&database); err != nil {
+		return err
+	}
+	if g == nil || !g.On("TRIGGER", database, "") {
+		return fmt.Errorf("migrate down: the account does not see all triggers, and a hidden one may need the outbox; GRANT TRIGGER ON `%s`.* to it, or use --force", strings.ReplaceAll(database, "`", "``"))
+	}
+	return nil
 }
 
 func newMigrateStatus(p process) *cobra.Command {
@@ -91,17 +126,27 @@ func newMigrateStatus(p process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printMigrations(p, list, asJSON); err != nil {
+			have, known, err := migrations.Versions(ctx, s.SchemaDB())
+			if err != nil {
 				return err
 			}
-			return migrations.RefuseNewer(ctx, s.DB())
+			if err := printMigrations(p, list, have, asJSON); err != nil {
+				return err
+			}
+			if err := migrations.RefuseNewer(ctx, s.SchemaDB()); err != nil {
+				return err
+			}
+			if have > known && !asJSON {
+				fmt.Fprintf(p.Out, newerSchema, have, known)
+			}
+			return nil
 		})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 
-func printMigrations(p process, list []*goose.MigrationStatus, asJSON bool) error {
+func printMigrations(p process, list []*goose.MigrationStatus, have int64, asJSON bool) error {
 	type migration struct {
 		Version   int64      `json:"version"`
 		File      string     `json:"file"`
@@ -109,8 +154,9 @@ func printMigrations(p process, list []*goose.MigrationStatus, asJSON bool) erro
 		AppliedAt *time.Time `json:"applied_at"`
 	}
 	out := struct {
-		Migrations []migration `json:"migrations"`
-	}{Migrations: []migration{}}
+		SchemaVersion int64       `json:"schema_version"` // may be newer than the last migration of this binary
+		Migrations    []migration `json:"migrations"`
+	}{SchemaVersion: have, Migrations: []migration{}}
 	for _, s := range list {
 		m := migration{Version: s.Source.Version, File: s.Source.Path, Applied: s.State == goose.StateApplied}
 		if m.Applied {

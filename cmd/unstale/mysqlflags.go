@@ -65,6 +65,9 @@ func orSchema(ctx context.Context, s *store.Store, err error) error {
 	if grant := store.MissingGrant(err); grant != "" && !strings.Contains(err.Error(), "GRANT ") {
 		return fmt.Errorf("%w; %s", err, granted(grant))
 	}
+	if fix := store.Fix(err); fix != "" {
+		return fmt.Errorf("%w; %s", err, fix)
+	}
 	return err
 }
 

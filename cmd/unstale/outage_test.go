@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,10 +36,10 @@ func newLink(t testing.TB, name, upstream string) *proxy.Link {
 	return l
 }
 
-func newFrail(t testing.TB) *frail {
+func newFrail(t testing.TB, mysqlArgs ...string) *frail {
 	t.Helper()
 	w := newWorld(t)
-	f := &frail{world: w, mysql: testenv.OwnMySQL(t), toRedis: newLink(t, "redis", w.server.Addr())}
+	f := &frail{world: w, mysql: testenv.OwnMySQL(t, mysqlArgs...), toRedis: newLink(t, "redis", w.server.Addr())}
 	f.toMySQL = newLink(t, "mysql", f.mysql.Addr())
 	var err error
 	if f.admin, err = sql.Open("mysql", f.mysql.DSN("")); err != nil {
@@ -150,18 +151,25 @@ func (r *running) saysOutage(state string) bool {
 
 // ready is the status of /readyz.
 func (r *running) ready() int {
+	status, _ := r.readyz()
+	return status
+}
+
+// readyz returns the status and the body of /readyz, or 0 if the worker does not answer yet.
+func (r *running) readyz() (status int, body string) {
 	for line := range strings.Lines(r.log.String()) {
 		if _, rest, found := strings.Cut(line, `"serving metrics and health","address":"`); found {
 			address, _, _ := strings.Cut(rest, `"`)
 			response, err := http.Get("http://" + address + "/readyz")
 			if err != nil {
-				return 0
+				return 0, ""
 			}
-			_ = response.Body.Close()
-			return response.StatusCode
+			defer response.Body.Close()
+			text, _ := io.ReadAll(response.Body)
+			return response.StatusCode, string(text)
 		}
 	}
-	return 0
+	return 0, ""
 }
 
 // Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, counts no attempt, and

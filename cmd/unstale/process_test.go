@@ -90,12 +90,12 @@ func (w *world) count(query string) (n int) {
 	return n
 }
 
-// keys counts what is in Redis, beacons left out.
+// keys counts what is in Redis, the state of workers left out.
 func (w *world) keys() (n int) {
 	w.t.Helper()
 	it := w.redis.Scan(w.t.Context(), 0, "", 10_000).Iterator()
 	for it.Next(w.t.Context()) {
-		if !strings.HasPrefix(it.Val(), "unstale:beacon:") {
+		if !strings.HasPrefix(it.Val(), "unstale:") || strings.HasPrefix(it.Val(), "unstale:set:") {
 			n++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -115,6 +116,10 @@ func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
 	return nil
 }
 
+// memoryLimit is up to where the heap may grow before garbage is collected more often. It is not a bound: a batch of rows
+// within the limits of a map needs less.
+const memoryLimit = 96 << 20
+
 func (r *runCommand) run(ctx context.Context, p process) error {
 	log, err := r.logs.logger(p)
 	if err != nil {
@@ -123,6 +128,9 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 	keyspace.SetClientLog(log)
 	if err := r.complete(p, log); err != nil {
 		return err
+	}
+	if _, set := p.Env("GOMEMLIMIT"); !set { // or Go has read it
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	w, err := worker.New(r.worker)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
@@ -25,6 +26,8 @@ const (
 // statusCommand is "unstale status".
 type statusCommand struct {
 	mysql  mysqlFlags
+	redis  redisFlags
+	board  *keyspace.Board // nil: no Redis was given
 	json   bool
 	watch  time.Duration // 0: once
 	before *store.Status // the first look that showed the row which is the first now
@@ -39,7 +42,10 @@ func newStatus(p process) *cobra.Command {
 waits, what is delayed, what is dead and what was done last. Exit code 0: nothing is stale.
 3: something is, or may be. 4: nobody can tell, such as while no worker runs. 1: the tables
 cannot be read. With --watch it looks again and again until Ctrl-C: on a terminal it draws a
-page, elsewhere it writes the first line alone, with --json an object a line.`,
+page, elsewhere it writes the first line alone, with --json an object a line.
+
+Workers publish their status in MySQL and in Redis. With --redis-url the command reads both,
+and so knows workers while MySQL refuses writes.`,
 		Example: `  unstale status
   unstale status --json
   unstale status --watch      # every second
@@ -50,10 +56,15 @@ page, elsewhere it writes the first line alone, with --json an object a line.`,
 			if err != nil {
 				return err
 			}
-			return errors.Join(c.run(cmd.Context(), p, s), s.Close())
+			shut, err := c.openBoard()
+			if err != nil {
+				return errors.Join(err, s.Close())
+			}
+			return errors.Join(c.run(cmd.Context(), p, s), shut(), s.Close())
 		},
 	}
 	c.mysql.add(cmd.Flags())
+	c.redis.add(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
 	cmd.Flags().DurationVar(&c.watch, "watch", 0, "look again at this interval, 100ms to 1h, until Ctrl-C (default 1s if it is given alone)")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"
@@ -84,7 +95,7 @@ func (c *statusCommand) run(ctx context.Context, p process, s *store.Store) erro
 	}
 	status, v, err := c.look(ctx, s)
 	if err == nil && verdict.Doubtful(status) {
-		if err = sleep.For(ctx, secondLook); err == nil {
+		if err = sleep.For(ctx, verdict.SecondLook); err == nil {
 			status, v, err = c.look(ctx, s)
 		}
 	}
@@ -108,15 +119,13 @@ func (c *statusCommand) run(ctx context.Context, p process, s *store.Store) erro
 	return nil
 }
 
-// secondLook is after which time status looks again where it saw a row that is old and may just have been committed.
-const secondLook = time.Second
-
 // look reads a status and judges it, beside the one before.
 func (c *statusCommand) look(ctx context.Context, s *store.Store) (store.Status, verdict.Verdict, error) {
 	status, err := s.Status(ctx)
 	if err != nil {
 		return status, verdict.Verdict{}, orSchema(ctx, s, err)
 	}
+	c.askRedis(ctx, &status)
 	v := verdict.Of(status, c.before)
 	c.before = verdict.First(c.before, status)
 	return status, v, nil
@@ -160,6 +169,7 @@ func statusObject(s store.Status, v verdict.Verdict) any {
 		Pause            *pause         `json:"pause"`
 		Source           string         `json:"source"`
 		Workers          []workerObject `json:"workers"`
+		WorkersInRedis   string         `json:"workers_in_redis"` // read, not given or unreadable
 	}{
 		verdictObject: newVerdictObject(v), Workers: workerObjects(s.Workers),
 		Waiting: bounded(s.Waiting), Delayed: bounded(s.Delayed),
@@ -167,6 +177,7 @@ func statusObject(s store.Status, v verdict.Verdict) any {
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
 	}
+	out.WorkersInRedis, _ = workersInRedis(s)
 	if age, known := oldestAge(s); known {
 		seconds := age.Seconds()
 		out.OldestAgeSeconds = &seconds
@@ -261,6 +272,9 @@ func printStatus(p process, s store.Status) {
 		line("source", printable(s.SourceError.Error()))
 	} else {
 		line("source", s.Source)
+	}
+	if _, text := workersInRedis(s); text != "" {
+		line("workers", printable(text))
 	}
 	printWorkers(line, s.Workers)
 }

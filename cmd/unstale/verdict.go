@@ -73,13 +73,14 @@ type workerObject struct {
 	Drained       *float64 `json:"drained_seconds_ago"` // null: it has never found the outbox without rows to claim
 	MapVersion    string   `json:"map_version"`
 	MapError      string   `json:"map_error,omitempty"`
+	MapWarning    string   `json:"map_warning,omitempty"`
 }
 
 func workerObjects(all []store.WorkerNote) []workerObject {
 	out := make([]workerObject, len(all))
 	for i := range all {
 		w := &all[i]
-		out[i] = workerObject{w.Name, w.State, w.Error, w.For.Seconds(), w.Silent.Seconds(), nil, w.MapVersion, w.MapError}
+		out[i] = workerObject{w.Name, w.State, w.Error, w.For.Seconds(), w.Silent.Seconds(), nil, w.MapVersion, w.MapError, w.MapWarning}
 		if w.Drained != nil {
 			ago := w.Drained.Seconds()
 			out[i].Drained = &ago

@@ -113,6 +113,13 @@ func (j *judged) others(command string, value ...any) {
 	}
 }
 
+// deprecatedMap is one that only the next release refuses.
+const deprecatedMap = `version: 1
+params:
+  other: {lookup: {by: [id], sql: "SELECT id, other FROM others WHERE id IN (?) AND name = '{name}' LIMIT 1"}}
+entities: {thing: {params: [other], keys: ["x:{other}"]}}
+`
+
 const fresh = "nothing is stale: all rows "
 
 // The first line of status names the cause, the time and the cure: without a worker, in a pause, behind a lock, with a map
@@ -171,7 +178,14 @@ func TestVerdictOnWorkers(t *testing.T) {
 
 	j.writeMap("version: 1\nentities: {thing: {keys: [\"x:{nope}\"]}}\n")
 	j.says("unknown", "worker web-1 refuses the map's file as it is now", "nope", "unstale map check")
+	j.writeMap(deprecatedMap)
+	testenv.Eventually(t, "a note about the map", func() bool { j.look(); return j.has("map_deprecated") && j.last.Verdict == "fresh" })
+	if c := j.last.Causes[0]; c.Level != "fresh" || c.Cure != "unstale map check" || !strings.Contains(c.What, `worker web-1 uses a map that the next release refuses: `) ||
+		!strings.Contains(c.What, `:3:35: "LIMIT": a lookup is asked for several IDs together`) || !strings.Contains(c.What, "(and 1 more)") || j.last.Workers[0].MapWarning == "" {
+		t.Errorf("%+v", j.last)
+	}
 	j.writeMap(thingMap)
+	testenv.Eventually(t, "no note about the map", func() bool { j.look(); return !j.has("map_deprecated") })
 	j.says("fresh", fresh)
 	r.signal(syscall.SIGTERM)
 	r.wantExit(exitDone)

@@ -8,12 +8,17 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/servers"
 )
 
 // A Config says how to measure. The zero value of a field means its default.
 type Config struct {
 	// RedisURL is a Redis to measure on, whose database must be empty and is left empty. Empty: a private one.
 	RedisURL string
+	// Flavor is the private database, MySQL or MariaDB. Empty means MySQL if it is installed,
+	// otherwise MariaDB.
+	Flavor servers.Kind
 	// MySQLDSN is a MySQL to measure on, in a database that is made and dropped. Empty: a private one.
 	MySQLDSN string
 	// Map is the text of a map with the entities of the one that ships, for the modes that draw rows of all kinds.
@@ -27,6 +32,10 @@ type Config struct {
 	Scale int
 	// Reader is the command of a process that calls ReadAtOnce with its standard input and output. The mode cache needs it.
 	Reader []string
+	// Binary is the program "unstale", of which the mode heavy measures a process.
+	Binary string
+	// Only is the one kind of rows that the mode heavy measures. Empty: all.
+	Only string
 	// Progress is told what is going on. Nil: nobody.
 	Progress io.Writer
 }
@@ -83,12 +92,14 @@ type mode struct {
 var modes = map[string]mode{
 	"backlog": {"rows per second from backlogs of 100,000 to five million rows, and the memory that it takes", backlog},
 	"cache":   {"hits and misses of package cache, beside otter, GET and SET; and the loads of a key that 1,000 miss at once", readThrough},
+	"cascade": {"a delete of a parent whose trigger writes the rows of its grandchildren, without triggers as well; and rows lost", cascades},
 	"capture": {"a transaction whose row a trigger inserts, beside one that inserts it itself; and an UPDATE of 100,000 rows", captured},
 	"cost":    {"processor time and log flushes of a commit at 20, 100 and 500 a second, beside no worker", costs},
 	"doctor":  {"what another client notices of a review of a million keys: its GETs, beside those of an idle Redis", doctorMode},
 	"head":    {"a poll while a million deleted rows are not purged, beside one without them; and late commits", head},
 	"drain":   {"rows per second from a full outbox, beside the shortest loop that does the same", drain},
 	"enqueue": {"a transaction with Enqueue, beside one with a bare INSERT", enqueue},
+	"heavy":   {"light rows behind rows of 9,000 values each, beside what they may wait; and the memory of the worker", heavy},
 	"history": {"searches of a journal of ten million rows, in batches of 1,000 and of 1, beside a scan of it", history},
 	"latency": {"time from a commit to its UNLINK, at 500 commits a second, beside the shortest loop", latency},
 	"expand":  {"rows per second through a compiled map, beside the concatenation of the key", expand},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +42,9 @@ func TestModes(t *testing.T) {
 			if name == "history" { // ten million
 				cfg.Scale = 1000
 			}
+			if name == "heavy" {
+				cfg.Binary, cfg.Only = buildProgram(t), "long_keys"
+			}
 			if name == "cost" { // nobody else may use its servers, and their processor time is read here
 				cfg.RedisURL, cfg.MySQLDSN = testenv.OwnRedis(t).URL(), testenv.OwnMySQL(t).DSN("")
 			} else {
@@ -59,8 +64,21 @@ func TestModes(t *testing.T) {
 			if name == "cache" {
 				wantOneLoad(t, r.Details)
 			}
+			if m, _ := r.Details["long_keys_memory_mb"].(float64); name == "heavy" && (m <= 0 || m >= 128) {
+				t.Errorf("a worker has %v MB with rows of 16 MB of keys", m)
+			}
 		})
 	}
+}
+
+// buildProgram builds the program without the race detector, which needs many times the memory.
+func buildProgram(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "unstale")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../cmd/unstale").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
 }
 
 // wantOneLoad checks that the mode cache has measured all that it promises, and that callers of two processes made one load.

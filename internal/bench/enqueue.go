@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
 const enqueueTransactions = 1000 // of each kind in a run
 
-// enqueue measures what an application's transaction costs: one UPDATE alone, with a bare INSERT of a row, and with
-// Enqueue.
+// enqueue measures what an application's transaction costs: one UPDATE alone, with a bare INSERT of
+// a row, with Enqueue, and with an INSERT into a table whose trigger refuses chosen IDs.
 func enqueue(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {
@@ -23,25 +24,34 @@ func enqueue(ctx context.Context, cfg Config) (r *Report, err error) {
 	if err := s.products(ctx); err != nil {
 		return nil, err
 	}
+	for _, statement := range []string{"CREATE TABLE guarded LIKE cache_outbox", schema.RefuseIDs("guarded")} {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return nil, err
+		}
+	}
 	update := func(tx *sql.Tx, i int) error {
 		_, err := tx.ExecContext(ctx, "UPDATE products SET price_cents = ? WHERE id = ?", i, i%1000+1)
 		return err
 	}
-	kinds := []func(*sql.Tx, int) error{
-		update,
-		func(tx *sql.Tx, i int) error {
+	insert := func(table string) func(*sql.Tx, int) error {
+		return func(tx *sql.Tx, i int) error {
 			if err := update(tx, i); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, "INSERT INTO cache_outbox (entity, entity_id, params) VALUES (?, ?, ?)", "product", fmt.Sprint(i), `{"category_id":[7,9]}`)
+			_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" (entity, entity_id, params) VALUES (?, ?, ?)", "product", fmt.Sprint(i), `{"category_id":[7,9]}`)
 			return err
-		},
+		}
+	}
+	kinds := []func(*sql.Tx, int) error{
+		update,
+		insert("cache_outbox"),
 		func(tx *sql.Tx, i int) error {
 			if err := update(tx, i); err != nil {
 				return err
 			}
 			return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: fmt.Sprint(i), Params: map[string]any{"category_id": []int{7, 9}}})
 		},
+		insert("guarded"),
 	}
 	n := max(enqueueTransactions/cfg.Scale, 10)
 	took, err := s.transactions(ctx, cfg, n, kinds, func() error { return nil })
@@ -49,7 +59,7 @@ func enqueue(ctx context.Context, cfg Config) (r *Report, err error) {
 		return nil, err
 	}
 	r = &Report{Ours: took[2], Floor: took[1], Unit: "us", Machine: s.machine(), Details: map[string]any{
-		"transactions": n, "us_update_alone": took[0],
+		"transactions": n, "us_update_alone": took[0], "us_trigger_refuses_ids": took[3],
 	}}
 	return r, nil
 }

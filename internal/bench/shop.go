@@ -45,7 +45,7 @@ func (s *shop) open(ctx context.Context, cfg Config) (err error) {
 	}
 	given := cfg.MySQLDSN
 	if given == "" {
-		if s.private, err = servers.StartMySQL(ctx, servers.MySQLOptions{}); err != nil {
+		if s.private, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor}); err != nil {
 			return err
 		}
 		given = s.private.DSN("")

@@ -3,7 +3,9 @@ package capture
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/unstale/unstale/internal/ddl"
 	"github.com/unstale/unstale/internal/mysqlerr"
@@ -67,8 +69,31 @@ func (c *Capturer) ready(ctx context.Context, wanted *Wanted, definer Account, c
 			return fmt.Errorf("the account may not see the triggers of %s; GRANT TRIGGER ON it", change.Table())
 		}
 	}
-	return c.checkDefiner(ctx, wanted, definer)
+	return errors.Join(c.checkBinaryLog(ctx, wanted, changes), c.requireDefiner(ctx, wanted, definer))
 }
+
+// Contract: no lock; two settings.
+const binaryLogSQL = "SELECT @@GLOBAL.log_bin AND NOT @@GLOBAL.log_bin_trust_function_creators"
+
+// checkBinaryLog returns an error if the server would refuse the triggers of this account (1419).
+func (c *Capturer) checkBinaryLog(ctx context.Context, wanted *Wanted, changes []Change) error {
+	if !slices.ContainsFunc(changes, func(change Change) bool { return change.Create != "" }) {
+		return nil
+	}
+	var guarded bool
+	if err := c.DB.QueryRowContext(ctx, binaryLogSQL).Scan(&guarded); err != nil {
+		return fmt.Errorf("ask for the binary log: %w", err)
+	}
+	g, err := sessionGrants(ctx, c.DB, wanted.mariaDB)
+	if err != nil || g == nil || !guarded || g.On("SUPER", "", "") {
+		return err
+	}
+	return errors.New("the server has a binary log and lets only accounts with SUPER create triggers (1419); " + binaryLogCure)
+}
+
+// binaryLogCure is for an account without SUPER.
+const binaryLogCure = "SET GLOBAL log_bin_trust_function_creators = 1, also in the server's configuration, or GRANT SUPER ON *.* to the account, " +
+	"or run the output of 'unstale capture sql' as an administrator"
 
 // Drop drops all triggers of ours, or those of some tables, and calls did for each.
 func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did func(Existing)) error {
@@ -124,10 +149,11 @@ func (c *Capturer) run(ctx context.Context, conn *sql.Conn, what, statement stri
 // explained adds the cure of what a server refuses.
 func explained(err error, change Change, definer Account) error {
 	switch mysqlerr.Number(err) {
-	case mysqlerr.NoSpecialRight, mysqlerr.UnsafeRoutine:
+	case mysqlerr.NoSpecialRight:
 		return fmt.Errorf("%w; to make triggers for %s the account needs SET_ANY_DEFINER (before MySQL 8.4 SET_USER_ID, in MariaDB SET USER), unless that is itself; "+
-			"and where there is a binary log SUPER, or the server needs SET GLOBAL log_bin_trust_function_creators = 1, also in its configuration; "+
 			"or run the output of 'unstale capture sql' as an administrator", err, definer)
+	case mysqlerr.UnsafeRoutine:
+		return fmt.Errorf("%w; %s", err, binaryLogCure)
 	case mysqlerr.NoRight:
 		return fmt.Errorf("%w; GRANT TRIGGER ON %s to this account", err, quote(change.Table()))
 	}

@@ -20,6 +20,25 @@ func (s *shop) do(conn *sql.Conn, statements ...string) {
 	}
 }
 
+// session returns the ID of a session.
+func (s *shop) session(conn *sql.Conn) (id int) {
+	s.t.Helper()
+	if err := conn.QueryRowContext(s.t.Context(), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// waits returns when a session waits for a lock on a row.
+func (s *shop) waits(session int) {
+	s.t.Helper()
+	testenv.Eventually(s.t, "the session waits for a lock", func() (waits bool) {
+		s.exec("DO SLEEP(0.11)") // InnoDB caches the list of transactions for 0.1 s.
+		err := s.DB.QueryRow("SELECT COUNT(*) > 0 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_mysql_thread_id = ?", session).Scan(&waits)
+		return err == nil && waits
+	})
+}
+
 // A parent is deleted while another transaction changes what goes with it: its rows are of what that has made of the children, in
 // READ COMMITTED too, and in trees.
 func TestCascadesBesideOtherWrites(t *testing.T) {
@@ -36,10 +55,7 @@ func TestCascadesBesideOtherWrites(t *testing.T) {
 		brand, tree := []string{"1", "2"}[i], []string{"1", "11"}[i]
 		other, deleter := s.conn(), s.conn()
 		s.do(deleter, "SET SESSION TRANSACTION ISOLATION LEVEL "+level)
-		var id int
-		if err := deleter.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
-			t.Fatal(err)
-		}
+		session := s.session(deleter)
 		for _, c := range []struct{ change, remove, row string }{
 			{"UPDATE products SET category_id = 9 WHERE id = " + brand, "DELETE FROM brands WHERE id = " + brand, "product " + brand + ` {"category_id": ["9"]}`},
 			{"INSERT INTO categories VALUES (" + tree + "4, " + tree + " + 2)", "DELETE FROM categories WHERE id = " + tree, "category " + tree + "4"},
@@ -50,11 +66,7 @@ func TestCascadesBesideOtherWrites(t *testing.T) {
 				_, err := deleter.ExecContext(t.Context(), c.remove)
 				done <- err
 			}()
-			testenv.Eventually(t, c.remove+" waits", func() (waits bool) {
-				s.exec("DO SLEEP(0.11)") // who asks again within a tenth of a second gets the same answer
-				err := s.DB.QueryRow("SELECT COUNT(*) > 0 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_mysql_thread_id = ?", id).Scan(&waits)
-				return err == nil && waits
-			})
+			s.waits(session)
 			s.do(other, "COMMIT")
 			if err := <-done; err != nil {
 				t.Errorf("%s: %s: %v", level, c.remove, err)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/unstale/unstale/invalidation"
@@ -21,9 +22,10 @@ type Capturer struct {
 // A Wanted is what the captures ask for.
 type Wanted struct {
 	Triggers []Trigger
-	Reads    []object // tables that the triggers select from, beside OLD and NEW
-	Calls    []object // functions of the database that they call
-	invokers []string // of these, those that run with the rights of the definer
+	Reads    []object     // tables that the triggers select from, beside OLD and NEW
+	Calls    []object     // functions of the database that they call
+	locks    []foreignKey // whose children triggers lock; MySQL requires a privilege for that
+	invokers []string     // of these, those that run with the rights of the definer
 	mariaDB  bool
 }
 
@@ -44,7 +46,7 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 	wanted, cascades := &Wanted{mariaDB: mariaDB}, newCascaded(keys, mariaDB)
 	var faults []error
 	for _, group := range byTable(c.Captures) {
-		table, err := readTable(ctx, c.DB, group[0].Table)
+		table, err := readTable(ctx, c.DB, mariaDB, group[0].Table)
 		if err != nil {
 			faults = append(faults, Fault{group[0], err})
 			continue
@@ -52,17 +54,15 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 		var writers []*writer
 		for _, one := range group {
 			w, err := newWriter(one, table)
-			if err == nil {
-				err = cascades.cover(w)
+			found := append(joined(err), joined(w.try(ctx, c.DB))...)
+			if len(found) == 0 {
+				found = joined(c.cover(ctx, cascades, w))
 			}
-			if err == nil {
-				err = w.try(ctx, c.DB)
-			}
-			if err == nil {
+			if len(found) == 0 {
 				wanted.depend(w, functions)
 			}
-			if err != nil {
-				faults = append(faults, Fault{one, err})
+			for _, fault := range found {
+				faults = append(faults, Fault{one, fault})
 			}
 			writers = append(writers, w)
 		}
@@ -74,10 +74,46 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 		return nil, err
 	}
 	wanted.Triggers = append(wanted.Triggers, cascades.triggers()...)
+	if !mariaDB {
+		wanted.locks = cascades.locks
+		if err := c.checkNames(wanted.Triggers); err != nil {
+			return nil, err
+		}
+	}
 	for _, table := range cascades.reads {
 		wanted.Reads = append(wanted.Reads, object{name: table})
 	}
 	return wanted, nil
+}
+
+// checkNames returns an error if MySQL cannot store one of the triggers. MySQL itself would report
+// it only after it has created the triggers before.
+func (c *Capturer) checkNames(all []Trigger) error {
+	for _, t := range all {
+		name := t.unstorable()
+		if name == "" {
+			continue
+		}
+		i := max(0, slices.IndexFunc(c.Captures, func(one invalidation.Capture) bool { return strings.EqualFold(one.Table, t.Table) }))
+		return Fault{c.Captures[i], fmt.Errorf("MySQL cannot store a trigger on %s that names %s (3507), because of its backtick and its letters; rename it, or leave it out of the capture", t.Table, name)}
+	}
+	return nil
+}
+
+// cover adds what a writer must not miss. The account must see all of the parents, whose keys lead
+// to their own parents.
+func (c *Capturer) cover(ctx context.Context, cascades *cascaded, w *writer) error {
+	known := len(cascades.order)
+	if err := cascades.cover(w); err != nil {
+		return err
+	}
+	for _, name := range cascades.order[known:] {
+		parent, _, _ := strings.Cut(name, "\x00")
+		if _, err := readTable(ctx, c.DB, cascades.mariaDB, parent); err != nil {
+			return fmt.Errorf("its parent %s: %w", parent, err)
+		}
+	}
+	return nil
 }
 
 func isMariaDB(ctx context.Context, db *sql.DB) (bool, error) {
@@ -106,7 +142,7 @@ func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 	}
 	changes, err := c.plan(ctx, wanted, definer)
 	if err == nil {
-		err = c.checkDefiner(ctx, wanted, definer)
+		err = c.requireDefiner(ctx, wanted, definer)
 	}
 	return changes, err
 }

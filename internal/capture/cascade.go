@@ -10,11 +10,14 @@ import (
 // cascaded are triggers on the parents of captured tables: what a foreign key deletes or sets fires no trigger of the child,
 // so the parent's writes the rows before it happens.
 type cascaded struct {
-	keys   []foreignKey
-	share  string              // what a SELECT of children ends with
-	order  []string            // of the triggers
-	bodies map[string][]string // by parent and event
-	reads  []string            // the tables that they select from
+	keys    []foreignKey
+	mariaDB bool
+	share   string              // what a SELECT of children ends with
+	order   []string            // of the triggers
+	bodies  map[string][]string // by parent and event
+	reads   []string            // the tables that they select from
+	locks   []foreignKey        // whose children they lock for an update
+	trees   []string            // triggers that read a tree in their own table
 }
 
 // maxCascade is how many levels MySQL follows a foreign key that refers to its own table.
@@ -27,7 +30,7 @@ const child = "unstale_child"
 // statement began, and so miss what a child has become since: FOR SHARE has it see the latest, and wait for who changes it, on
 // each level of a tree. MariaDB does so by itself.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, bodies: map[string][]string{}}
+	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}}
 	if !mariaDB {
 		c.share = " FOR SHARE"
 	}
@@ -97,6 +100,7 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		return errElsewhere
 	case last.parent == last.child && len(path) == 1:
 		c.add(last.parent, "DELETE", w.guarded(c.fromTree(w, last)), w.table.Name)
+		c.trees = append(c.trees, last.parent+"\x00DELETE")
 		return nil
 	}
 	tables := []string{path[0].child}
@@ -107,7 +111,11 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		from += "\n      JOIN " + quote(key.parent) + " AS " + parent + " ON " + key.join(alias, parent)
 		alias, tables = parent, append(tables, key.parent)
 	}
-	c.add(last.parent, "DELETE", w.guarded(w.insertSelect("    ", w.id.of(child), from+"\n      WHERE "+last.join(alias, oldRow), c.share, nil)), tables...)
+	locks := ""
+	for level := len(path) - 1; level > 0; level-- {
+		locks += c.lockLevel(path[level:])
+	}
+	c.add(last.parent, "DELETE", w.guarded(locks+c.insertSelect(w, "    ", w.id.of(child), from+"\n      WHERE "+last.join(alias, oldRow), nil)), tables...)
 	for _, next := range c.keys {
 		if next.child != last.parent {
 			continue
@@ -157,10 +165,10 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 		text, err := column.text(newRow)
 		return text, err == nil
 	}
-	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + w.insertSelect("      ", w.id.of(child), from, c.share, becomes)
+	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + c.insertSelect(w, "      ", w.id.of(child), from, becomes)
 	if column, err := w.table.column(w.id.column); err == nil {
 		if id, moved := becomes(column); moved && id != "NULL" {
-			body += w.insertSelect("      ", id, from, c.share, becomes)
+			body += c.insertSelect(w, "      ", id, from, becomes)
 		}
 	}
 	c.add(key.parent, "UPDATE", w.guarded(body+"    END IF;\n"), key.child)
@@ -186,7 +194,9 @@ func (c *cascaded) add(parent, event, body string, reads ...string) {
 func (c *cascaded) triggers() (all []Trigger) {
 	for _, name := range c.order {
 		parent, event, _ := strings.Cut(name, "\x00")
-		all = append(all, newTrigger(parent, "BEFORE", event, c.bodies[name]))
+		t := newTrigger(parent, "BEFORE", event, c.bodies[name])
+		t.Tree = slices.Contains(c.trees, name)
+		all = append(all, t)
 	}
 	return all
 }
@@ -227,16 +237,6 @@ func (w *writer) computes(columns []string) bool {
 	return slices.ContainsFunc(columns, func(c string) bool { return strings.Contains(expressions, strings.ToLower(c)) })
 }
 
-// insertSelect inserts outbox rows of the rows that from selects, with an id. becomes, if there is one, is what a column
-// becomes.
-func (w *writer) insertSelect(indent, id, from, share string, becomes func(Column) (string, bool)) string {
-	return w.insertion(indent, func(indent string, to destination) string {
-		return indent + "INSERT INTO " + to.into() + "\n" +
-			indent + "  SELECT " + to.values(w.Entity, id, w.paramsOf(becomes)) + "\n" +
-			indent + "  " + from + " AND " + w.id.of(child) + " IS NOT NULL" + share + ";\n"
-	})
-}
-
 // paramsOf are the params of a child's row, with what they become.
 func (w *writer) paramsOf(becomes func(Column) (string, bool)) string {
 	return w.paramsObject(func(p param) []string {
@@ -252,30 +252,5 @@ func (w *writer) paramsOf(becomes func(Column) (string, bool)) string {
 			values = append(values, text)
 		}
 		return values
-	})
-}
-
-// fromTree is for a key to its own table: all rows below one that is deleted.
-func (c *cascaded) fromTree(w *writer, key foreignKey) string {
-	var columns, below []string
-	for i, reference := range key.references {
-		columns = append(columns, child+"."+quote(reference))
-		below = append(below, fmt.Sprintf("unstale_tree.c%d", i))
-	}
-	var names, on, same []string
-	for i := range key.references {
-		names = append(names, fmt.Sprintf("c%d", i))
-		on = append(on, child+"."+quote(key.columns[i])+" = "+below[i])
-		same = append(same, child+"."+quote(key.references[i])+" = "+below[i])
-	}
-	table := quote(w.table.Name) + " AS " + child
-	return w.insertion("    ", func(indent string, to destination) string {
-		return indent + "INSERT INTO " + to.into() + "\n" +
-			indent + "  WITH RECURSIVE unstale_tree (" + strings.Join(names, ", ") + ", level) AS (\n" +
-			indent + "    (SELECT " + strings.Join(columns, ", ") + ", 1 FROM " + table + " WHERE " + key.join(child, oldRow) + c.share + ")\n" +
-			indent + "    UNION ALL (SELECT " + strings.Join(columns, ", ") + ", unstale_tree.level + 1 FROM unstale_tree JOIN " + table + " ON " + strings.Join(on, " AND ") +
-			fmt.Sprintf(" AND unstale_tree.level < %d", maxCascade) + c.share + "))\n" +
-			indent + "  SELECT " + to.values(w.Entity, w.id.of(child), w.paramsOf(nil)) + "\n" +
-			indent + "  FROM unstale_tree JOIN " + table + " ON " + strings.Join(same, " AND ") + " AND " + w.id.of(child) + " IS NOT NULL" + c.share + ";\n"
 	})
 }

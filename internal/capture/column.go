@@ -12,6 +12,7 @@ type Column struct {
 	Length   uint64 // in characters, where it is text
 	Zerofill bool
 	Virtual  bool // generated from others when it is read
+	MariaDB  bool // the server is MariaDB
 }
 
 // The rows that a trigger sees.
@@ -25,6 +26,7 @@ const (
 // takes 'été' for 'ETE', and JSON takes 1 for 1.0.
 func (c Column) same() string {
 	name, text := quote(c.Name), "%s.%s"
+	compare := func(text string) string { return fmt.Sprintf(text+" <=> "+text, oldRow, name, newRow, name) }
 	switch c.Type {
 	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
 		text = "CAST(%s.%s AS BINARY)"
@@ -32,11 +34,22 @@ func (c Column) same() string {
 		text = "CAST(CAST(%s.%s AS CHAR) AS BINARY)"
 	case "timestamp": // whose text is the same twice where an hour of the session's time zone is
 		text = "UNIX_TIMESTAMP(%s.%s)"
+		if c.MariaDB { // which is NULL in a trigger for the time zero
+			return compare(text) + alsoAsText(compare)
+		}
+	case "float", "double": // -0 equals 0
+		return compare(text) + alsoAsText(compare)
 	case "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection",
 		"geometrycollection", "vector":
 		text = "HEX(%s.%s)"
 	}
-	return fmt.Sprintf(text+" <=> "+text, oldRow, name, newRow, name)
+	return compare(text)
+}
+
+// alsoAsText returns a second condition, which finds values whose texts differ although the server
+// takes the values for equal.
+func alsoAsText(compare func(text string) string) string {
+	return "\n      AND " + compare("CAST(%s.%s AS CHAR)")
 }
 
 // text is an expression that gives the column's value in a row as the text that applications write, or says why there is

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -17,18 +19,23 @@ type need struct {
 	kind    string // FUNCTION; "" for tables
 	object  object
 	columns []string // for which alone they are needed; none: for all
+	instead []string // each of these privileges is as good; then one of the columns is enough
 }
 
 func (n need) text(definer Account) string {
-	return "GRANT " + strings.Join(n.rights, ", ") + " ON " + strings.TrimLeft(n.kind+" ", " ") + n.object.String() + " TO " + definer.String() + ";"
+	rights := strings.Join(n.rights, ", ")
+	if rights == "INSERT" { // into a table of the outbox, without its ID
+		rights += " (" + strings.Join(n.columns, ", ") + ")"
+	}
+	return "GRANT " + rights + " ON " + strings.TrimLeft(n.kind+" ", " ") + n.object.String() + " TO " + definer.String() + ";"
 }
 
 // needs are what the definer of all triggers must be allowed to do in a database.
 func (c *Capturer) needs(wanted *Wanted, database string) (all []need) {
 	here := func(name string) object { return object{database, name} }
-	all = append(all, need{[]string{"INSERT"}, "", here("cache_outbox"), outboxRows.columns})
+	all = append(all, need{[]string{"INSERT"}, "", here("cache_outbox"), outboxRows.columns, nil})
 	if slices.ContainsFunc(c.Captures, func(one invalidation.Capture) bool { return one.SkipErrors }) {
-		all = append(all, need{[]string{"INSERT"}, "", here(deadTable), deadColumns})
+		all = append(all, need{[]string{"INSERT"}, "", here(deadTable), deadColumns, nil})
 	}
 	var tables []string
 	columns := map[string][]string{}
@@ -39,13 +46,16 @@ func (c *Capturer) needs(wanted *Wanted, database string) (all []need) {
 		columns[t.Table] = append(columns[t.Table], t.columns()...)
 	}
 	for _, name := range tables {
-		all = append(all, need{[]string{"SELECT"}, "", here(name), columns[name]}, need{[]string{"TRIGGER"}, "", here(name), nil})
+		all = append(all, need{[]string{"SELECT"}, "", here(name), columns[name], nil}, need{[]string{"TRIGGER"}, "", here(name), nil, nil})
 	}
 	for _, read := range wanted.Reads {
-		all = append(all, need{[]string{"SELECT"}, "", read.in(database), nil})
+		all = append(all, need{[]string{"SELECT"}, "", read.in(database), nil, nil})
 	}
 	for _, call := range wanted.Calls {
-		all = append(all, need{[]string{"EXECUTE"}, "FUNCTION", call.in(database), nil})
+		all = append(all, need{[]string{"EXECUTE"}, "FUNCTION", call.in(database), nil, nil})
+	}
+	for _, key := range wanted.locks {
+		all = append(all, need{[]string{"UPDATE"}, "", here(key.child), key.columns[:1], []string{"DELETE", "LOCK TABLES"}})
 	}
 	return all
 }
@@ -61,8 +71,25 @@ func (t Trigger) columns() (names []string) {
 	return names
 }
 
-// checkDefiner says what the definer may not do, for which every write of the shop would fail (1142, 1143, 1370). It notifies where
-// that cannot be told.
+// ErrUnreadable reports that the account of a Capturer cannot read the privileges of a definer.
+var ErrUnreadable = errors.New("its privileges cannot be read; without INSERT on cache_outbox, and SELECT and TRIGGER on each table, every write to these fails")
+
+// requireDefiner calls checkDefiner, and notifies if the privileges cannot be read.
+func (c *Capturer) requireDefiner(ctx context.Context, wanted *Wanted, definer Account) error {
+	err := c.checkDefiner(ctx, wanted, definer)
+	if errors.Is(err, ErrUnreadable) {
+		c.notify(err.Error())
+		return nil
+	}
+	return err
+}
+
+// Contract: no lock; the server's own table of accounts.
+const accountSQL = "SELECT COUNT(*) FROM mysql.user WHERE CAST(User AS BINARY) = CAST(? AS BINARY) AND LOWER(Host) = LOWER(?)"
+
+// checkDefiner returns an error if the definer does not exist or lacks a privilege. Every write of
+// the application would fail (1449, 1142, 1143, 1370). The error is ErrUnreadable if this account
+// cannot tell.
 func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Account) error {
 	own, err := currentAccount(ctx, c.DB)
 	if err != nil {
@@ -73,8 +100,17 @@ func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Acc
 		return err
 	}
 	if g == nil {
-		c.notify("the rights of " + definer.String() + " cannot be read; without INSERT on cache_outbox, and SELECT and TRIGGER on each table, every write to these fails")
-		return nil
+		var found int
+		switch err := c.DB.QueryRowContext(ctx, accountSQL, definer.User, definer.Host).Scan(&found); {
+		case err == nil && found == 0:
+			g = &Grants{nobody: true}
+		case err == nil:
+			return fmt.Errorf("the definer %s exists: %w", definer, ErrUnreadable)
+		case isDenied(err) || mysqlerr.Number(err) == mysqlerr.NoColumnRight:
+			return fmt.Errorf("the definer %s: %w", definer, ErrUnreadable)
+		default:
+			return fmt.Errorf("look for the account %s: %w", definer, err)
+		}
 	}
 	database, err := database(ctx, c.DB)
 	if err != nil {
@@ -82,12 +118,22 @@ func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Acc
 	}
 	var missing []need
 	for _, n := range c.needs(wanted, database) {
+		if g.onTable("INSERT", n.object) && n.rights[0] == "INSERT" {
+			c.notify(fmt.Sprintf("%s may choose the ID of a row of %s; REVOKE INSERT ON %s FROM %[1]s; %[4]s "+
+				"an insert between the two statements fails: docs/accounts.md#insert-privileges-by-column", definer, n.object.name, n.object, n.text(definer)))
+		}
 		n.rights = slices.DeleteFunc(n.rights, func(right string) bool {
 			if n.kind == "FUNCTION" {
 				return g.Executes(n.object.database, n.object.name)
 			}
+			if len(n.instead) > 0 {
+				return g.onSome(right, n.object) || slices.ContainsFunc(n.instead, func(other string) bool { return g.onSome(other, n.object) })
+			}
 			return g.On(right, n.object.database, n.object.name, n.columns...)
 		})
+		if len(n.rights) > 0 && len(n.instead) > 0 {
+			n.rights[0] += " (" + quote(n.columns[0]) + ")"
+		}
 		missing = add(missing, n)
 	}
 	for _, name := range wanted.invokers {
@@ -96,14 +142,47 @@ func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Acc
 	if len(missing) == 0 {
 		return nil
 	}
-	var cures []string
+	cause, cures := "has too few rights", []string(nil)
 	if g.nobody {
+		cause = "does not exist (1449)"
 		cures = append(cures, "CREATE USER "+definer.String()+" ACCOUNT LOCK;")
 	}
 	for _, n := range missing {
 		cures = append(cures, n.text(definer))
 	}
-	return errors.New("every write to these tables would fail, because the definer of their triggers has too few rights:\n  " + strings.Join(cures, "\n  "))
+	return errors.New("every write to these tables would fail, because the definer of their triggers " + cause + ":\n  " + strings.Join(cures, "\n  "))
+}
+
+// A Definer is an account that existing triggers run as.
+type Definer struct {
+	Account  string // as user@host
+	Triggers int
+	Err      error // what it lacks; it wraps ErrUnreadable if this account cannot tell
+}
+
+// Definers checks the accounts that triggers of a plan run as.
+func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Definer, err error) {
+	wanted, _, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	triggers := map[string][]Trigger{}
+	for _, change := range changes {
+		if change.Have != nil {
+			triggers[change.Have.Definer] = append(triggers[change.Have.Definer], change.Have.Trigger)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(triggers)) {
+		at := strings.LastIndexByte(name, '@')
+		own := *wanted
+		own.Triggers = triggers[name]
+		if !slices.ContainsFunc(own.Triggers, func(t Trigger) bool { return strings.Contains(t.Body, " FOR UPDATE") }) {
+			own.locks = nil // they were made by an earlier version
+		}
+		err := c.checkDefiner(ctx, &own, Account{name[:max(at, 0)], name[at+1:]})
+		all = append(all, Definer{name, len(own.Triggers), err})
+	}
+	return all, nil
 }
 
 // add adds rights that are missing, to those on the same object if there are any.

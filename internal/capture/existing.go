@@ -37,29 +37,35 @@ func ReadExisting(ctx context.Context, db *sql.DB) ([]Existing, error) {
 // Contract: no lock; the dictionary.
 const originalSQL = "SHOW CREATE TRIGGER "
 
-// readOriginals puts right the bodies of triggers that are wanted by their names, and differ: the dictionary's list shows
-// literals with their escapes and character sets resolved, and without what the server's own character set lacks.
+// readOriginals corrects the bodies of triggers that have the name of a wanted one, or had it in
+// earlier versions. The dictionary's list shows literals with their escapes and character sets
+// resolved, and without characters that the server's own character set lacks.
 func readOriginals(ctx context.Context, db *sql.DB, existing []Existing, wanted []Trigger) error {
 	for i := range existing {
-		e := &existing[i]
 		for _, w := range wanted {
-			if e.Body == w.Body || !strings.HasPrefix(e.Name, w.Name(1)) {
-				continue
-			}
-			texts, err := list(ctx, db, "the trigger "+e.Name, func(scan func(...any) error) (text string, err error) {
-				var rest any
-				err = scan(&rest, &rest, &text, &rest, &rest, &rest, &rest)
-				return text, err
-			}, originalSQL+quote(e.Name))
-			if err != nil {
-				return err
-			}
-			if len(texts) == 1 && strings.HasSuffix(texts[0], w.Body) {
-				e.Body = w.Body
+			for _, t := range []*Trigger{&w, w.older()} {
+				if err := readOriginal(ctx, db, &existing[i], t); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+func readOriginal(ctx context.Context, db *sql.DB, e *Existing, t *Trigger) error {
+	if e.Body == t.Body || !strings.HasPrefix(e.Name, t.Name(1)) {
+		return nil
+	}
+	texts, err := list(ctx, db, "the trigger "+e.Name, func(scan func(...any) error) (text string, err error) {
+		var rest any
+		err = scan(&rest, &rest, &text, &rest, &rest, &rest, &rest)
+		return text, err
+	}, originalSQL+quote(e.Name))
+	if err == nil && len(texts) == 1 && strings.HasSuffix(texts[0], t.Body) {
+		e.Body = t.Body
+	}
+	return err
 }
 
 // isStrict reports whether the trigger was made in a mode in which no value is cut.

@@ -73,6 +73,28 @@ func (g *Grants) On(right, database, table string, columns ...string) bool {
 	return g.has("", right, database, table, columns)
 }
 
+// onTable reports whether a right is granted on all columns of a table by a grant on that table.
+func (g *Grants) onTable(right string, o object) bool {
+	return g.byTable(right, o, func(columns []string) bool { return len(columns) == 0 })
+}
+
+// onSome reports whether the account has a privilege for a table, or for some of its columns.
+func (g *Grants) onSome(right string, o object) bool {
+	return g.On(right, o.database, o.name) || g.byTable(right, o, func([]string) bool { return true })
+}
+
+// byTable reports whether a right is granted by a grant on the table itself, whose columns fit.
+func (g *Grants) byTable(right string, o object, fits func(columns []string) bool) bool {
+	for _, all := range g.holders {
+		for _, one := range all {
+			if columns, has := one.rights[right]; has && one.kind == "" && one.database == o.database && one.name == o.name && fits(columns) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Executes reports whether the account may execute a function.
 func (g *Grants) Executes(database, function string) bool {
 	return g.has("FUNCTION", "EXECUTE", database, function, nil)

@@ -13,11 +13,13 @@ const (
 	InPlace      State = "in place"
 	Missing      State = "missing"
 	Changed      State = "changed"       // the map, or the table, has changed since it was made
+	Outdated     State = "outdated"      // an older version made it, with a defect
 	WrongDefiner State = "wrong definer" // made for another account
 	CutsValues   State = "cuts values"   // made in a mode in which what is too long is cut
 	RenamedAway  State = "renamed away"  // its table has another name now
 	NotInMap     State = "not in the map"
-	Unknown      State = "unknown" // the account has no right to see it
+	Duplicate    State = "duplicate" // another trigger on the same table does the same
+	Unknown      State = "unknown"   // the account has no right to see it
 )
 
 // A Change is a trigger with its state, and what is to be done about it.
@@ -80,6 +82,8 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 			c.State = Unknown
 			continue
 		case c.Have == nil:
+		case !c.Want.is(*c.Have) && c.Want.older().is(*c.Have):
+			c.State = Outdated
 		case !c.Want.is(*c.Have):
 			c.State = Changed
 		case !definer.is(c.Have.Definer):
@@ -91,7 +95,14 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 	}
 	for _, e := range left {
 		state := NotInMap
-		if slices.ContainsFunc(wanted, func(w Trigger) bool { return w.Table != e.Table && strings.HasPrefix(e.Name, w.Name(1)) }) {
+		switch {
+		case slices.ContainsFunc(wanted, func(w Trigger) bool {
+			return w.Table == e.Table && w.Timing == e.Timing && w.Event == e.Event
+		}):
+			state = Duplicate
+		case slices.ContainsFunc(wanted, func(w Trigger) bool {
+			return w.Table != e.Table && (strings.HasPrefix(e.Name, w.Name(1)) || strings.HasPrefix(e.Name, w.older().Name(1)))
+		}):
 			state = RenamedAway
 		}
 		all = append(all, Change{State: state, Have: &e})

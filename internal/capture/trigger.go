@@ -4,7 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/unstale/unstale/internal/sqltext"
 )
 
 // Prefix begins the name of every trigger of ours.
@@ -24,6 +28,7 @@ type Trigger struct {
 	Timing string // AFTER or BEFORE
 	Event  string // INSERT, UPDATE or DELETE
 	Body   string // from BEGIN to END
+	Tree   bool   // it reads a tree in its table, and loses rows of the tree at READ COMMITTED
 }
 
 // Name is that of the trigger, or of its nth twin while that one has it.
@@ -36,14 +41,43 @@ func (t Trigger) Name(n int) string {
 	return name
 }
 
+// newer matches the parts of a trigger that earlier versions did not write: locks on middle levels,
+// hints, and comparisons of texts. See lockLevel, unlimited and alsoAsText.
+var newer = regexp.MustCompile(`(?s)    BEGIN\n      DECLARE unstale_rows .*?\n    END;\n| /\*\+ SET_VAR\(.*?\*/|SET STATEMENT sql_big_selects .*? FOR ` +
+	"|\n      AND CAST\\(OLD\\.`(?:[^`]|``)*` AS CHAR\\) <=> CAST\\(NEW\\.`(?:[^`]|``)*` AS CHAR\\)")
+
+// older returns the trigger that earlier versions created from the same map. It equals t if they
+// had no defect.
+func (t Trigger) older() *Trigger {
+	t.Body = newer.ReplaceAllString(t.Body, "")
+	return &t
+}
+
 // SQL is the statement that makes the trigger.
 func (t Trigger) SQL(name string, definer Account) string {
 	return fmt.Sprintf("CREATE DEFINER = %s TRIGGER %s %s %s ON %s FOR EACH ROW\n%s", definer, quote(name), t.Timing, t.Event, quote(t.Table), t.Body)
 }
 
+// unstorable returns a name in the trigger that MySQL cannot store (3507), or "". In its dictionary
+// MySQL repeats bytes at the beginning and at the end of a name, one for each backtick in the name.
+// If that cuts a character, the text is invalid.
+func (t Trigger) unstorable() string {
+	for _, token := range sqltext.Tokens(t.Body) {
+		if token[0] != '`' || len(token) < 2 {
+			continue
+		}
+		name := token[1 : len(token)-1]
+		n := strings.Count(name, "``")
+		if !utf8.ValidString(name[:n]) || !utf8.ValidString(name[len(name)-n:]) {
+			return token
+		}
+	}
+	return ""
+}
+
 // newTrigger makes one of what its captures write.
 func newTrigger(table, timing, event string, statements []string) Trigger {
-	return Trigger{table, timing, event, "BEGIN\n  IF NOT (CAST(" + Switch + " AS BINARY) <=> 'off') THEN\n" + strings.Join(statements, "") + "  END IF;\nEND"}
+	return Trigger{Table: table, Timing: timing, Event: event, Body: "BEGIN\n  IF NOT (CAST(" + Switch + " AS BINARY) <=> 'off') THEN\n" + strings.Join(statements, "") + "  END IF;\nEND"}
 }
 
 // ofRows are the triggers for the rows of a table that statements name, one for each operation.

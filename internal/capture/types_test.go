@@ -145,3 +145,43 @@ func wantAsRead(t *testing.T, s *shop, column, table string) {
 		t.Errorf("%s: the row says %q, a client reads %q", column, got.Value[0], text)
 	}
 }
+
+// A client reads a change even if the server takes both values for equal, or for unknown.
+func TestZeros(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	conn := s.conn()
+	s.do(conn, "SET sql_mode = ''")
+	for i, c := range []struct {
+		column string
+		values []string // each differs from the value before it
+	}{
+		{"TIMESTAMP NULL", []string{"NULL", "'0000-00-00 00:00:00'", "NULL", "'1970-01-01 00:00:01'", "'0000-00-00 00:00:00'"}},
+		{"TIMESTAMP(6) NULL", []string{"NULL", "'0000-00-00 00:00:00'", "NULL", "'2026-01-01 00:00:00'", "'2026-01-01 00:00:00.000001'"}},
+		{"DATETIME", []string{"NULL", "'0000-00-00 00:00:00'", "NULL"}},
+		{"DATE", []string{"NULL", "'0000-00-00'", "NULL"}},
+		{"TIME", []string{"NULL", "'00:00:00'", "NULL"}},
+		{"YEAR", []string{"NULL", "0", "NULL", "2000"}},
+		{"DOUBLE", []string{"NULL", "0", "-0e0", "0", "NULL", "-0e0"}},
+		{"FLOAT", []string{"NULL", "0", "-0e0", "0", "1.0000001", "1.0000002"}},
+		{"DECIMAL(5,2)", []string{"NULL", "0", "NULL"}},
+		{"INT", []string{"NULL", "0", "NULL"}},
+		{"BIT(1)", []string{"NULL", "0", "NULL", "1"}},
+		{"BINARY(2)", []string{"NULL", "'\\0\\0'", "NULL"}},
+		{"VARCHAR(2)", []string{"NULL", "''", "'\\0'", "NULL"}},
+	} {
+		table := fmt.Sprintf("z%d", i)
+		s.exec(fmt.Sprintf("CREATE TABLE %s (id INT PRIMARY KEY, v %s)", table, c.column))
+		s.apply("  " + table + ": {entity: product, id: id, watch: [v]}\n")
+		s.do(conn, fmt.Sprintf("INSERT INTO %s VALUES (1, %s)", table, c.values[0]))
+		s.rows()
+		for i, value := range c.values[1:] {
+			for _, want := range []int{1, 0} {
+				s.do(conn, fmt.Sprintf("UPDATE %s SET v = %s", table, value))
+				if n := len(s.rows()); n != want {
+					t.Errorf("%s: %s becomes %s: %d rows, wanted %d", c.column, c.values[i], value, n, want)
+				}
+			}
+		}
+	}
+}

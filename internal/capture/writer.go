@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -33,8 +34,10 @@ type source struct {
 	column string                  // "" if it is an expression
 }
 
-func newWriter(c invalidation.Capture, table Table) (w *writer, err error) {
-	w = &writer{Capture: c, table: table}
+// newWriter returns the writer of a capture. The error joins all faults.
+func newWriter(c invalidation.Capture, table Table) (*writer, error) {
+	w := &writer{Capture: c, table: table}
+	var faults []error
 	watched := c.Watch
 	if len(watched) == 0 {
 		for _, column := range table.Columns {
@@ -44,29 +47,30 @@ func newWriter(c invalidation.Capture, table Table) (w *writer, err error) {
 	for _, name := range watched {
 		column, err := table.column(name)
 		if err != nil {
-			return nil, err
+			faults = append(faults, err)
+			continue
 		}
 		w.watch(column.same())
 	}
-	if w.id, err = w.source(c.ID); err != nil {
-		return nil, fmt.Errorf("id: %w", err)
-	}
-	if w.id.column != "" {
+	var err error
+	if w.id, err = w.source(c.ID); err == nil && w.id.column != "" {
 		column, _ := table.column(w.id.column)
-		if err := column.fits(); err != nil {
-			return nil, fmt.Errorf("id: %w", err)
-		}
+		err = column.fits()
+	}
+	if err != nil {
+		faults = append(faults, fmt.Errorf("id: %w", err))
 	}
 	w.watch(w.id.same)
 	for _, p := range c.Params {
 		s, err := w.source(p.Source)
 		if err != nil {
-			return nil, fmt.Errorf("the param %s: %w", p.Name, err)
+			faults = append(faults, fmt.Errorf("the param %s: %w", p.Name, err))
+			continue
 		}
 		w.watch(s.same)
 		w.params = append(w.params, param{p.Name, s})
 	}
-	return w, nil
+	return w, errors.Join(faults...)
 }
 
 // watch adds a condition.
@@ -90,7 +94,11 @@ func (w *writer) on(event string) bool {
 func (t Table) column(name string) (Column, error) {
 	i := slices.IndexFunc(t.Columns, func(c Column) bool { return strings.EqualFold(c.Name, name) })
 	if i < 0 {
-		return Column{}, fmt.Errorf("the table has no column %s", name)
+		var names []string
+		for _, c := range t.Columns {
+			names = append(names, c.Name)
+		}
+		return Column{}, errors.New(strings.TrimSuffix("the table has no column "+name+"; "+near.DidYouMean(name, names, ""), "; "))
 	}
 	return t.Columns[i], nil
 }
@@ -116,24 +124,27 @@ func (w *writer) source(s invalidation.Source) (source, error) {
 	}, nil
 }
 
-// try has the server look at the expressions, without a row: what it does not know would fail every write.
+// try has the server look at the expressions, without a row: what it does not know would fail every
+// write. The error joins all faults.
 func (w *writer) try(ctx context.Context, db *sql.DB) error {
+	var faults []error
 	for _, s := range w.expressions() {
 		if strings.Contains(string(s), "/*!") || strings.Contains(string(s), "/*M!") {
-			return fmt.Errorf("the expression %s has a comment that some servers execute and others do not; write what this one is to do", s)
+			faults = append(faults, fmt.Errorf("the expression %s has a comment that some servers execute and others do not; write what this one is to do", s))
+			continue
 		}
 		kind, err := kindOf(ctx, db, "("+s.Of(triedRow)+")", w.table.Name)
 		switch n := mysqlerr.Number(err); {
 		case slices.Contains(bytesKinds, kind):
-			return fmt.Errorf("the expression %s gives bytes, and bytes that are not UTF-8 would leave no row in MySQL and fail the write in MariaDB; "+
-				"use HEX or BIN_TO_UUID or, if it is always text, CONVERT(... USING utf8mb4)", s)
+			faults = append(faults, fmt.Errorf("the expression %s gives bytes, and bytes that are not UTF-8 would leave no row in MySQL and fail the write in MariaDB; "+
+				"use HEX or BIN_TO_UUID or, if it is always text, CONVERT(... USING utf8mb4)", s))
 		case err == nil:
 		case n == mysqlerr.NoRight, n == mysqlerr.NoColumnRight: // of this account, which need not be the definer
 		default:
-			return fmt.Errorf("the expression %s: %w", s, err)
+			faults = append(faults, fmt.Errorf("the expression %s: %w", s, err))
 		}
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // Kinds of values that are bytes, as the driver names them.

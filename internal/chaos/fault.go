@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/unstale/unstale/internal/fleet"
@@ -25,6 +26,8 @@ var faults = []fault{
 	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Slow(300) }, nil)},
 	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Tear(700) }, nil)},
 	{"table locked", time.Second, 3 * time.Second, lockTable},
+	{"commits hang", time.Second, 4 * time.Second, holdCommits},
+	{diskFull, time.Second, 4 * time.Second, fillDisk},
 	{"redis killed, empty", 0, time.Second, killRedis(empty)},
 	{"redis killed, fresh snapshot", 0, time.Second, killRedis(fresh)},
 	{"redis killed, old snapshot", 500 * time.Millisecond, 3 * time.Second, killRedis(old)},
@@ -35,6 +38,14 @@ var faults = []fault{
 	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *proxy.Link) error { return l.Slow(250) }, nil)},
 	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *proxy.Link) error { return l.Tear(300) }, nil)},
 	{"redis full", time.Second, 2 * time.Second, fillRedis},
+}
+
+// diskFull is the name of the fault that takes the privilege to mount.
+const diskFull = "disk full"
+
+// deck is the faults that the stage can play.
+func (s *stage) deck() []fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.name == diskFull && s.disk == nil })
 }
 
 // onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.

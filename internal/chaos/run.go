@@ -38,6 +38,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
 	defer func() { _ = s.close() }() // private servers
+	if s.diskError != nil {
+		fmt.Fprintf(cfg.Progress, "chaos: without the fault %q: %v\n", diskFull, s.diskError)
+	}
 	c, err := fleet.New(cfg.Binary, dir, workerMap, s.workerEnv())
 	if err != nil {
 		return nil, err
@@ -86,7 +89,7 @@ func (p *play) rounds(ctx context.Context) error {
 // enough reports whether all that was asked for has happened.
 func (p *play) enough() bool {
 	played := p.counts.played()
-	for _, f := range faults {
+	for _, f := range p.stage.deck() {
 		if played[f.name] < p.cfg.Decks {
 			return false
 		}

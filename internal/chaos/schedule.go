@@ -85,7 +85,7 @@ func (s *schedule) disturb(ctx context.Context, m *fleet.Member, dice int, freez
 func (s *schedule) disturbServers(ctx context.Context) error {
 	for {
 		if len(s.deck) == 0 {
-			s.deck = append(s.deck, faults...)
+			s.deck = append(s.deck, s.stage.deck()...)
 			s.onServers.Shuffle(len(s.deck), func(i, j int) { s.deck[i], s.deck[j] = s.deck[j], s.deck[i] })
 			s.decks++
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ type stage struct {
 	mysql *servers.MySQL
 	db    *sql.DB // of the shop and the judge
 	redis [2]*fleet.Node
+
+	disk      *disk // of the binary log; nil: that of the data
+	diskError error // why
 
 	toMySQL, toRedis *proxy.Link // of the workers
 	toMaster         *proxy.Link // of the replica
@@ -56,7 +60,11 @@ func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
 			s = nil
 		}
 	}()
-	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: fleet.MySQLArgs}); err != nil {
+	logs := ""
+	if s.disk, s.diskError = newDisk(); s.diskError == nil {
+		logs = s.disk.dir
+	}
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: slices.Concat(fleet.MySQLArgs, binaryLog(logs))}); err != nil {
 		return s, err
 	}
 	if err := s.prepare(ctx); err != nil {
@@ -128,6 +136,9 @@ func (s *stage) close() error {
 	}
 	if s.mysql != nil {
 		errs = append(errs, s.mysql.Close())
+	}
+	if s.disk != nil {
+		errs = append(errs, s.disk.close())
 	}
 	return errors.Join(errs...)
 }

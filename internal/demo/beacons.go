@@ -9,21 +9,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// beacons are the only keys that the worker itself stores; on a given Redis they go with the demo. It is a hook of the
-// worker's client, which notes their names before they are stored. Safe for concurrent use.
+// beacons are the keys of the worker itself: beacons, and its fields of hashes that workers share.
+// On a given Redis they go with the demo. It is a hook of the worker's client, which notes their
+// names before they are stored. Safe for concurrent use.
 type beacons struct {
-	mu    sync.Mutex
-	names map[string]bool
+	mu     sync.Mutex
+	names  map[string]bool
+	fields map[[2]string]bool // of hashes, with their names
 }
 
 func (b *beacons) note(commands ...redis.Cmder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range commands {
-		if args := c.Args(); c.Name() == "set" && len(args) > 1 {
-			if name := fmt.Sprint(args[1]); strings.HasPrefix(name, "unstale:beacon:") {
-				b.names[name] = true
-			}
+		args := c.Args()
+		switch {
+		case len(args) < 3 || !strings.HasPrefix(fmt.Sprint(args[1]), "unstale:"):
+		case c.Name() == "set":
+			b.names[fmt.Sprint(args[1])] = true
+		case c.Name() == "hset":
+			b.fields[[2]string{fmt.Sprint(args[1]), fmt.Sprint(args[2])}] = true
 		}
 	}
 }
@@ -54,6 +59,11 @@ func (b *beacons) clear(ctx context.Context, client redis.UniversalClient) error
 	for name := range b.names {
 		if err := client.Unlink(ctx, name).Err(); err != nil {
 			return fmt.Errorf("remove the worker's beacons: %w", err)
+		}
+	}
+	for f := range b.fields {
+		if err := client.HDel(ctx, f[0], f[1]).Err(); err != nil {
+			return fmt.Errorf("remove the worker's state: %w", err)
 		}
 	}
 	return nil

@@ -186,7 +186,7 @@ func (d *Demo) startWorker(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		b := &beacons{names: map[string]bool{}}
+		b := &beacons{names: map[string]bool{}, fields: map[[2]string]bool{}}
 		if d.cfg.RedisURL != "" {
 			d.atClose(func(ctx context.Context) error { return b.clear(ctx, d.cache.redis) })
 		}

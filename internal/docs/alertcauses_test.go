@@ -78,6 +78,29 @@ func (d *drill) holdRows() (cure func()) {
 	}
 }
 
+func (d *drill) useUpIDs() (cure func()) {
+	d.t.Helper()
+	run(d.t, d.overloaded, "SET insert_id = "+lastID, inserts["cache_outbox_delayed"])
+	return func() {
+		run(d.t, d.overloaded, "DELETE FROM cache_outbox_delayed", "ALTER TABLE cache_outbox_delayed AUTO_INCREMENT = 1000")
+	}
+}
+
+// shareNames publishes a database that no worker of the drill serves. It stays until it is removed: its
+// time lies ahead.
+func (d *drill) shareNames() (cure func()) {
+	d.t.Helper()
+	record := fmt.Sprintf(`%d {"source": "another", "server": "s", "schema": "another", "names": ["zahraah:product:*"]}`, time.Now().Add(time.Hour).UnixMicro())
+	d.must(d.keys.HSet(d.t.Context(), "unstale:sources", "another", record).Err())
+	return func() { d.must(d.keys.HDel(d.t.Context(), "unstale:sources", "another").Err()) }
+}
+
+// hangCommits makes COMMITs of the third worker's server hang.
+func (d *drill) hangCommits() (cure func()) {
+	d.t.Helper()
+	return testenv.HoldCommits(d.t, d.hangable)
+}
+
 func (d *drill) unknownEntity() (cure func()) {
 	d.t.Helper()
 	d.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('nobody', '1')")

@@ -28,13 +28,17 @@ var drills = [][]cause{
 		{"some workers have another map", (*drill).changeOneMap, []string{"UnstaleMapsDiffer"}},
 		{"more is written than carried", (*drill).backlog, []string{"UnstaleLate"}},
 		{"redis has no room", (*drill).fillRedis, []string{"RedisEvictions"}},
+		{"a trigger of capture is dropped", (*drill).dropTrigger, []string{"UnstaleCaptureDrift"}},
 		{"clients ask for keys that nobody stores", (*drill).askForNothing, []string{"RedisHitRatioLow"}},
 		{"redis forgets locks that are held", (*drill).loseLocks, []string{"UnstaleLocksLost"}},
 		{"a guarded transaction goes on without its lock", (*drill).stayInSection, []string{"UnstaleLockGuardOpen"}},
 		{"maxclients is reached again and again", (*drill).connectTooOften, []string{"RedisConnectionErrors"}},
 	},
 	{
-		{"a transaction holds rows", (*drill).holdRows, []string{"UnstaleRowHeld", "UnstaleOverdue"}},
+		{"a transaction holds rows", (*drill).holdRows, []string{"UnstaleStalled", "UnstaleOverdue"}},
+		{"nobody compares the triggers", (*drill).compareNoMore, []string{"UnstaleCaptureUnchecked"}},
+		{"an insert chooses the last ID", (*drill).useUpIDs, []string{"UnstaleIDsRunOut"}},
+		{"another database has the same names", (*drill).shareNames, []string{"UnstaleDatabasesConflict"}},
 		{"the map does not know an entity", (*drill).unknownEntity, []string{"UnstaleRowsDead"}},
 		{"the worker's account may not touch keys", (*drill).foreignKeys, []string{"UnstaleRowsDelayed"}},
 		{"what should be an index set is a text", (*drill).notASet, []string{"UnstaleSweepsRefused"}},
@@ -53,6 +57,9 @@ var drills = [][]cause{
 		{"the worker's account may not scan", (*drill).forbidScan, []string{"UnstaleSweepsFail"}},
 		{"redis dies", (*drill).killOther, []string{"RedisDown"}},
 		{"the redis of locks and limits dies", (*drill).killState, []string{"UnstaleLocksFail", "UnstaleLimitsUnsure"}},
+	},
+	{
+		{"a COMMIT of a worker does not return", (*drill).hangCommits, []string{"UnstaleStalled"}},
 	},
 	{
 		{"redis dies, and rows wait", (*drill).killCache, []string{"UnstaleOutage", "UnstaleRowsWait"}},

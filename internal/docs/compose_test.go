@@ -50,12 +50,13 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
-	if slices.Sort(names); !slices.Equal(names, []string{"migrate", "mysql", "redis", "worker"}) {
+	if slices.Sort(names); !slices.Equal(names, []string{"accounts", "migrate", "mysql", "redis", "worker"}) {
 		t.Fatalf("services %q", names)
 	}
 	for _, c := range []struct{ name, on, condition string }{
 		{"migrate", "mysql", "service_healthy"},
-		{"worker", "migrate", "service_completed_successfully"},
+		{"accounts", "migrate", "service_completed_successfully"},
+		{"worker", "accounts", "service_completed_successfully"},
 		{"worker", "redis", "service_healthy"},
 	} {
 		if got := all[c.name].DependsOn[c.on].Condition; got != c.condition {
@@ -76,6 +77,17 @@ func TestCompose(t *testing.T) {
 	}
 	if a, b := all["migrate"], all["worker"]; a.Image != b.Image || a.Build != "." || b.Build != "." || !a.ReadOnly || !b.ReadOnly {
 		t.Errorf("migrate and worker differ: %+v, %+v", a, b)
+	}
+	// The application's account has the privileges of the page, by column.
+	page, made := read(t, accountsPage), strings.Join(all["accounts"].Command, " ")
+	grants := regexp.MustCompile(`GRANT [^;]* TO 'shop'@'%';`).FindAllString(made, -1)
+	if len(grants) != 3 {
+		t.Errorf("accounts makes the grants %q", grants)
+	}
+	for _, grant := range grants {
+		if !strings.Contains(page, "\n"+grant) {
+			t.Errorf("%s does not have %s", accountsPage, grant)
+		}
 	}
 	redis := strings.Join(all["redis"].Command, " ")
 	for _, setting := range []string{"--maxmemory $", "--maxmemory-policy allkeys-lru", "--appendonly no"} {

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/lookups"
 	"github.com/unstale/unstale/internal/mapcases"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
@@ -151,7 +152,8 @@ func (r *recipe) decoded(t *testing.T) []recipeCase {
 	return file.Cases
 }
 
-// onServer makes the tables, writes rows to an outbox like another one, and expands the cases as a worker does.
+// onServer makes the tables, writes rows to an outbox like another one, checks the lookups for
+// several IDs together, and expands the cases as a worker does.
 func (r *recipe) onServer(t *testing.T, outbox string) {
 	shop := testenv.MySQL(t)
 	run(t, shop.DB, "CREATE TABLE cache_outbox LIKE "+outbox)
@@ -177,6 +179,11 @@ func (r *recipe) onServer(t *testing.T, outbox string) {
 			t.Error(err)
 		}
 	}()
+	for _, l := range r.m.Lookups() {
+		if p, err := lookups.Check(t.Context(), s, l); err != nil || p.Differs != "" || l.Single {
+			t.Errorf("the lookup of %s: %v, %v", l.Param, p, err)
+		}
+	}
 	for _, c := range cases {
 		if c.Refused == "" {
 			r.expand(t, s, c)

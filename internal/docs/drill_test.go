@@ -24,6 +24,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cacheprom"
+	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
@@ -51,6 +52,7 @@ type drill struct {
 
 	first             worker.Config // of the first worker, and of one that starts later
 	db, overloaded    *sql.DB       // outboxes of the first two workers
+	hangable          *sql.DB       // the outbox of the third worker, on a server of its own
 	ready             []func() error
 	stops             []func()      // of workers
 	mapFile, otherMap string        // of the first worker, and of all others
@@ -65,6 +67,9 @@ type drill struct {
 	noise   *redis.Client // of other
 	cluster *testenv.Cluster
 
+	capturer *capture.Capturer
+	compared comparison // of its triggers
+
 	state  *servers.Redis // of locks and limits
 	counts *redis.Client
 	locks  *lock.Locker
@@ -77,15 +82,16 @@ func startDrill(t *testing.T) *drill {
 	d.write(d.mapFile, drillMap)
 	d.write(d.otherMap, drillMap)
 	limit, exporter := []string{"--maxmemory", "100mb"}, aclUser(t, metricsPage, "ACL SETUSER exporter")
-	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, aclUser(t, accountsPage, "ACL SETUSER unstale "))...)
+	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, aclUser(t, accountsPage, "ACL SETUSER unstale "), []string{"~tag:*"})...)
 	d.other = testenv.OwnRedis(t, slices.Concat(limit, exporter, []string{"--maxclients", "50", "--enable-debug-command", "yes"})...)
 	d.cluster = testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")
 	d.keys, d.noise = d.client(d.cache), d.client(d.other)
 	d.first = worker.Config{Redis: d.throughLink(), MapFile: d.mapFile}
 	overloaded := worker.Config{Redis: d.throughLink(), MapFile: d.otherMap, BatchRows: 1}
+	overloaded.Redis.DB = 1 // two databases with the same names would be a conflict
 	clustered := worker.Config{Redis: &redis.UniversalOptions{Addrs: d.cluster.Client.Options().Addrs, IsClusterMode: true}, MapFile: d.otherMap}
-	d.db, d.overloaded = d.outbox(&d.first), d.outbox(&overloaded)
-	d.outbox(&clustered)
+	d.db, d.overloaded = d.outbox(&d.first, testenv.MySQL(t)), d.outbox(&overloaded, testenv.MySQL(t))
+	d.hangable = d.outbox(&clustered, testenv.OwnDatabase(t, servers.BinaryLog...))
 
 	targets := []string{d.spare.Addr().String()}
 	for _, c := range []worker.Config{d.first, overloaded, clustered} {
@@ -93,7 +99,7 @@ func startDrill(t *testing.T) *drill {
 		d.carry(c, l)
 		targets = append(targets, l.Addr().String())
 	}
-	targets = append(targets, d.read(), d.lockAndLimit())
+	targets = append(targets, d.read(), d.lockAndLimit(), d.capture())
 	for _, server := range []*servers.Redis{d.cache, d.other} {
 		address := listenAddress(t)
 		launch(t, exec.Command(monitoring(t, "prometheus-redis-exporter", "redis_exporter"), "-redis.addr", server.Addr(), "-redis.user", "exporter",
@@ -106,9 +112,8 @@ func startDrill(t *testing.T) *drill {
 }
 
 // outbox makes one for a worker.
-func (d *drill) outbox(c *worker.Config) *sql.DB {
+func (d *drill) outbox(c *worker.Config, env *testenv.Database) *sql.DB {
 	d.t.Helper()
-	env := testenv.MySQL(d.t)
 	if _, err := migrations.Up(d.t.Context(), env.DB); err != nil {
 		d.t.Fatal(err)
 	}
@@ -230,10 +235,8 @@ func (d *drill) load() {
 			_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', ?, UTC_TIMESTAMP())", n)
 		},
 		100 * time.Millisecond: func(ctx context.Context, _ int) { d.getOther(ctx, "stocked") },
-		150 * time.Millisecond: func(ctx context.Context, n int) {
-			d.lockOnce(ctx, fmt.Sprint("order:", n%20), func() {})
-			_, _ = d.codes.Take(ctx, fmt.Sprint(n%20))
-		},
+		150 * time.Millisecond: func(ctx context.Context, n int) { d.lockOnce(ctx, fmt.Sprint("order:", n%20), func() {}) }, // may wait
+		160 * time.Millisecond: func(ctx context.Context, n int) { _, _ = d.codes.Take(ctx, fmt.Sprint(n%20)) },
 	} {
 		d.steadily(every, work)
 	}

@@ -45,6 +45,10 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		testWorker(t, program)
 	})
+	t.Run("ids", func(t *testing.T) {
+		t.Parallel()
+		testIDs(t, program)
+	})
 }
 
 const settingsPage = "docs/settings.md"

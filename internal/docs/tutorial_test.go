@@ -34,7 +34,10 @@ func testTutorial(t *testing.T, place, page string) {
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	env := append(bare(), "MYSQL_DSN="+shop.DSN, "REDIS_URL="+cache.URL)
+	// The account that docker-compose.yml makes has all privileges on its database, and no others.
+	run(t, shop.DB, "CREATE USER '"+shop.Name+"'@'%' IDENTIFIED BY 'secret'", "GRANT ALL ON "+shop.Name+".* TO '"+shop.Name+"'@'%'")
+	defer run(t, shop.DB, "DROP USER '"+shop.Name+"'@'%'")
+	env := append(bare(), "MYSQL_DSN="+dsn(t, shop.DSN, shop.Name, "secret"), "REDIS_URL="+cache.URL)
 	done := map[string]int{}
 	for _, b := range blocks(t, page, "console", "sql", "redis", "yaml") {
 		done[b.lang]++

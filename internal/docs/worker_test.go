@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
 )
@@ -55,14 +56,16 @@ func testWorker(t *testing.T, program string) {
 		call(t, program, as("unstale_migrate", "change me 1"), "migrate", verb)
 	}
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale'@"))...)
-	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "TO 'shop'@"))...)
+	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "GRANT SELECT, INSERT, UPDATE ON shop.cache_outbox_locks TO 'shop'@"))...)
+	run(t, admin, "GRANT INSERT ON shop.cache_outbox TO 'shop'@'%'", "GRANT INSERT ON shop.cache_outbox_delayed TO 'shop'@'%'") // as earlier versions did
+	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "REVOKE INSERT"))...)
 
 	const four = "(SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) AS "
 	run(t, open(t, server.DSN("shop")), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) SELECT 'old', 0, '', '', '' FROM "+
 		four+"a, "+four+"b, "+four+"c, "+four+"d, "+four+"e, "+four+"f") // as many as a block has
 	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
 	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
-	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER unstale on").text)...).Err(); err != nil {
+	if err := client.Do(t.Context(), append(words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER unstale on").text), "~tag:*")...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
@@ -124,6 +127,14 @@ func testInvalidation(t *testing.T, w *process, shop, application *sql.DB, clien
 	run(t, application,
 		"INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '42'), ('unknown', '1')",
 		"INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', '43', UTC_TIMESTAMP())")
+	for _, statement := range []string{
+		"INSERT INTO cache_outbox (id, entity, entity_id) VALUES (18446744073709551614, 'product', '42')",
+		"INSERT INTO cache_outbox_delayed (id, entity, entity_id, due_at) VALUES (18446744073709551614, 'product', '43', UTC_TIMESTAMP())",
+	} {
+		if _, err := application.ExecContext(t.Context(), statement); mysqlerr.Number(err) != mysqlerr.NoColumnRight {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
 	w.until("it listens", func() bool { return client.Publish(t.Context(), "cache:outbox:wake", "").Val() > 0 })
 	w.until("it hears", func() bool { return !strings.Contains(w.get("/metrics"), "\nunstale_wakes_total 0\n") })
 	const waiting = `SELECT (SELECT COUNT(*) FROM cache_outbox) + (SELECT COUNT(*) FROM cache_outbox_delayed) +

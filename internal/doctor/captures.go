@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/unstale/unstale/internal/capture"
 )
@@ -46,7 +47,9 @@ func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 				continue // nobody said who it is to be
 			}
 			all = append(all, found(Warning, "a trigger has another definer: "+what, "it is "+change.Have.Definer, "unstale capture apply --definer "+e.Definer.String()))
-		case capture.NotInMap, capture.RenamedAway:
+		case capture.Outdated:
+			all = append(all, found(Warning, "a trigger of an earlier version has a defect: "+what, change.Have.Name, "unstale capture apply, which replaces it; docs/capture.md"))
+		case capture.NotInMap, capture.RenamedAway, capture.Duplicate:
 			all = append(all, found(Warning, "a trigger is "+string(change.State)+": "+what, change.Have.Name, "unstale capture apply, which drops it"))
 		default:
 			all = append(all, found(Critical, "a trigger is "+string(change.State)+", so writes leave stale keys behind: "+what,
@@ -60,5 +63,30 @@ func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 	if len(all) == 0 {
 		all = append(all, well("%s are those of the map", count(len(changes), "trigger")))
 	}
-	return all, nil
+	more, err := definers(ctx, c, changes)
+	if err != nil {
+		return all, err
+	}
+	all = append(all, more...)
+	more, err = captureSessions(ctx, e, on, changes)
+	return append(all, more...), err
+}
+
+// definers checks whether the accounts that triggers run as exist and have their privileges.
+func definers(ctx context.Context, c *capture.Capturer, changes []capture.Change) (all []Finding, err error) {
+	list, err := c.Definers(ctx, changes)
+	for _, d := range list {
+		what := fmt.Sprintf("%s of %s", d.Account, count(d.Triggers, "trigger"))
+		switch {
+		case d.Err == nil:
+			all = append(all, well("the definer %s has its privileges", what))
+		case errors.Is(d.Err, capture.ErrUnreadable):
+			all = append(all, unseen("whether the definer "+what+" has its privileges", d.Err,
+				"GRANT SELECT (User, Host) ON mysql.user to the account of --audit-mysql-dsn shows whether it exists, SELECT ON mysql.* what it may do"))
+		default:
+			evidence, cure, _ := strings.Cut(d.Err.Error(), ":\n")
+			all = append(all, found(Critical, "the definer "+what+" cannot do what they do, so every write to their tables fails", evidence, strings.TrimSpace(cure)))
+		}
+	}
+	return all, err
 }

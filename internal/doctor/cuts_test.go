@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
@@ -26,10 +27,24 @@ func (w *ward) wantUnknown(check, says string) {
 // testCuts crosses the limits of what checks look at: what lies beyond is unknown, and never ok.
 func testCuts(w *ward) {
 	w.t.Helper()
-	for _, test := range []func(*ward){cutNames, cutTransactions, cutAudit, cutSlowLog, cutInfo, cutDatabases, cutLookups, seenSources, seenDelays} {
+	for _, test := range []func(*ward){cutNames, cutTransactions, cutAudit, cutSlowLog, cutInfo, cutDatabases, cutLookups, seenSources, seenDelays, newerSchema} {
 		test(w)
 	}
 	w.useMap(everything)
+}
+
+// newerSchema: a schema of a later release lets this binary run, and then it does not.
+func newerSchema(w *ward) {
+	const finding = "has version 99, which is newer than this binary's"
+	w.sql("INSERT INTO shop."+schema.Table+" (version_id, is_applied) VALUES (99, 1)", outlastCache)
+	if all := w.examine("schema"); len(all) != 1 || all[0].Severity != doctor.OK || !strings.Contains(all[0].Title, finding) {
+		w.t.Errorf("a newer schema: %+v", all)
+	}
+	w.sql(fmt.Sprintf("UPDATE shop.%s SET oldest = %d WHERE version_id = 99", schema.Table, schema.Version+1), outlastCache)
+	if f := find(w.examine("schema"), "schema", "deploy the newer binary"); f == nil || f.Severity != doctor.Critical {
+		w.t.Errorf("a newer schema that does not let it run: %+v", f)
+	}
+	w.sql("DELETE FROM shop."+schema.Table+" WHERE version_id = 99", outlastCache)
 }
 
 // cutNames: a map has one name more than are tried.

@@ -25,10 +25,10 @@ func testHealthy(w *ward) {
 			}
 		}
 	}
-	if got, want := strings.Join(unknown[true], " "), "running-map beacon readers mysql-replication"; got != want {
+	if got, want := strings.Join(unknown[true], " "), "running-map beacon databases readers mysql-replication"; got != want {
 		t.Errorf("with the audit %s is unknown, wanted %s", got, want)
 	}
-	if got, want := strings.Join(unknown[false], " "), "redis-excess running-map beacon readers purge transactions mysql-replication redis-memory redis-persistence redis-slowlog redis-replication redis-state state"; got != want {
+	if got, want := strings.Join(unknown[false], " "), "redis-excess redis-publishers running-map beacon databases readers mysql-inserts purge transactions mysql-replication redis-memory redis-persistence redis-slowlog redis-replication redis-state state"; got != want {
 		t.Errorf("without the audit %s is unknown, wanted %s", got, want)
 	}
 	w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 )
@@ -41,15 +42,33 @@ var drill = []fault{
 	{"a missing ACL rule", "redis-rights", "ACL SETUSER unstale +unlink", doctor.Critical, "worker", onRedis("acl setuser unstale -unlink"), true, nil},
 	{"a lookup without its grant", "lookups", "GRANT SELECT ON", doctor.Critical, "worker",
 		onMySQL("REVOKE SELECT ON shop.product_categories FROM 'unstale'@'%'"), false, onMySQL("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'")},
+	{"a lookup that is wrong for several IDs", "lookups", "right for one ID and wrong for several", doctor.Critical, "worker",
+		withLookup("SELECT product_id, COUNT(*) OVER () FROM product_categories WHERE product_id IN (?)"), false, (*ward).mendMap},
+	{"a lookup that selects an ungrouped column", "lookups", "the next release refuses the lookup", doctor.Warning, "worker",
+		withLookup("SELECT product_id, CONCAT(category_id) FROM product_categories WHERE product_id IN (?) GROUP BY product_id"), false, (*ward).mendMap},
+	{"a lookup with a name in braces", "lookups", "the next release refuses the map", doctor.Warning, "worker",
+		withLookup("SELECT product_id, category_id FROM product_categories WHERE product_id IN (?) AND 'x' <> '{id}'"), false, (*ward).mendMap},
 	{"no maxmemory", "redis-memory", "maxmemory is not set", doctor.Warning, "audit", setConfig("maxmemory", "0"), false, setConfig("maxmemory", "200mb")},
 	{"noeviction", "redis-memory", "evicts nothing", doctor.Critical, "audit", setConfig("maxmemory-policy", "noeviction"), false, setConfig("maxmemory-policy", "allkeys-lru")},
 	{"AOF on a cache", "redis-persistence", "append-only file", doctor.Warning, "audit", setConfig("appendonly", "yes"), false, setConfig("appendonly", "no")},
 	{"a dropped trigger", "capture", "a trigger is missing", doctor.Critical, "audit", (*ward).dropTrigger, false, (*ward).applyTriggers},
+	{"a dropped definer", "capture", "does not exist (1449)", doctor.Critical, "audit", (*ward).dropDefiner, false, (*ward).applyTriggers},
 	{"a long transaction", "transactions", "a transaction is open for long", doctor.Warning, "audit", (*ward).openTransaction, false, (*ward).endTransaction},
 	{"a table that somebody keeps open", "transactions", "KILL ", doctor.Critical, "audit", (*ward).jamTable, false, (*ward).endJam},
 	{"a prepared XA transaction", "transactions", "prepared for XA and wait", doctor.Warning, "audit", (*ward).prepareXA, false, (*ward).endXA},
-	{"no worker", "queue", "nobody carries them", doctor.Critical, "worker",
+	{"no worker", "queue", "no worker has been heard", doctor.Critical, "worker",
 		onMySQL("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)"), false, onMySQL("DELETE FROM shop.cache_outbox")},
+	{"an outage of a worker", "queue", "worker web-1 is kept from working (redis noperm): NOPERM", doctor.Critical, "worker", (*ward).reportOutage, false,
+		onMySQL("DELETE FROM shop.cache_outbox", "DELETE FROM shop.cache_outbox_workers")},
+	{"a wrong password of Redis", "reach", "Redis refuses the account", doctor.Critical, "worker",
+		func(w *ward) { w.do("acl setuser unstale resetpass >other"); w.exam.Redis = w.keys(worker, 0) }, false,
+		func(w *ward) { w.do("acl setuser unstale resetpass >secret"); w.rightRedis() }},
+	{"a locked account of MySQL", "reach", "ACCOUNT UNLOCK", doctor.Critical, "worker",
+		func(w *ward) { w.sql("ALTER USER 'unstale'@'%' ACCOUNT LOCK"); w.exam.MySQL = w.mysql(worker, "shop") }, false,
+		func(w *ward) {
+			w.sql("ALTER USER 'unstale'@'%' ACCOUNT UNLOCK")
+			w.exam.MySQL = w.mysql(worker, "shop")
+		}},
 	{"a refused map", "reach", "the map is refused", doctor.Critical, "worker", (*ward).breakMap, false, (*ward).mendMap},
 	{"workers with another map", "running-map", "carried with another map", doctor.Warning, "worker", (*ward).settleElsewhere, false, onMySQL("DELETE FROM shop.cache_outbox_journal")},
 	{"a lagging replica of Redis", "redis-replication", "bytes behind", doctor.Warning, "audit", (*ward).lagReplica, false, (*ward).dropReplica},
@@ -59,13 +78,22 @@ var drill = []fault{
 	{"a trigger of somebody's own", "schema", "has the trigger", doctor.Warning, "audit",
 		onMySQL("CREATE TRIGGER shop.mine BEFORE INSERT ON shop.cache_outbox_delayed FOR EACH ROW SET NEW.trace = 'mine'"), false, onMySQL("DROP TRIGGER shop.mine")},
 	{"the wrong database of Redis", "beacon", "has never heard of the workers", doctor.Critical, "worker", (*ward).wrongRedis, false, (*ward).rightRedis},
+	{"two databases with the same names on one Redis", "databases", "unlink the same names, such as zahraah:product:*", doctor.Warning, "worker", serve(served{"another", "other", 1}), false, (*ward).stopServing},
+	{"two databases with one ID on one Redis", "databases", "unstale source replace", doctor.Critical, "worker", serve(served{"", "other", 1}), false, (*ward).stopServing},
+	{"a restored database that is older than Redis", "databases", "unstale source restored", doctor.Critical, "worker", serve(served{"", "own", 3}), false, (*ward).stopServing},
 	{"data beside the cache", "redis-state", "db7 (keys=1)", doctor.Warning, "audit", func(w *ward) { w.set(7, "session:1") }, false, func(w *ward) { w.flush(7) }},
 	{"state that may be evicted", "state", "may evict what must stay", doctor.Warning, "state", onState("config set maxmemory-policy allkeys-lru"), false, onState("config set maxmemory-policy noeviction")},
 	{"state that a restart forgets", "state", "forgets what must stay", doctor.Warning, "state", onState("config set appendonly no"), false, onState("config set appendonly yes")},
 	{"state in the cache's Redis", "state", "is that of a server of the cache", doctor.Warning, "audit", (*ward).stateInCache, false, func(w *ward) { w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0) }},
 	{"state that is away", "reach", "the Redis of sessions, limits and locks does not answer", doctor.Warning, "state", (*ward).killState, false, (*ward).restartState},
 	{"a worker that may do too much in Redis", "redis-excess", "FLUSHALL", doctor.Warning, "audit", onRedis("acl setuser unstale +flushall"), false, onRedis("acl setuser unstale -flushall")},
+	{"a user that may publish to readers", "redis-publishers", "ACL SETUSER shop resetchannels &cache:invalidate -publish -spublish", doctor.Warning, "audit", (*ward).letPublish, false, (*ward).forbidPublishing},
 	{"a worker that may do too much in MySQL", "mysql-excess", "DROP", doctor.Warning, "worker", onMySQL("GRANT DROP ON shop.* TO 'unstale'@'%'"), false, onMySQL("REVOKE DROP ON shop.* FROM 'unstale'@'%'")},
+	{"an account that may choose the ID of a row", "mysql-inserts", "GRANT INSERT (entity, entity_id, params, trace) ON `shop`.cache_outbox TO 'app'@'%'", doctor.Warning, "audit",
+		onMySQL("CREATE USER app IDENTIFIED BY 'secret'", "GRANT INSERT ON shop.cache_outbox TO app", "GRANT SELECT, INSERT ON shop.cache_outbox_delayed TO app"), false, (*ward).insertByColumn},
+	{"a table without IDs", "ids", "table cache_outbox has no ID left", doctor.Critical, "worker",
+		onMySQL("INSERT INTO shop.cache_outbox (id, entity, entity_id) VALUES (18446744073709551614, 'product', '1')"),
+		false, onMySQL("DELETE FROM shop.cache_outbox", "ALTER TABLE shop.cache_outbox AUTO_INCREMENT = 1000000")},
 	{"a slow command", "redis-slowlog", "the slowest DEBUG", doctor.Warning, "audit", (*ward).beSlow, false, onRedis("slowlog reset")},
 	{"small packets", "mysql-settings", "max_allowed_packet", doctor.Warning, "worker", onMySQL("SET GLOBAL max_allowed_packet = 1048576"), false, onMySQL("SET GLOBAL max_allowed_packet = 67108864")},
 	{"sessions that are not strict", "mysql-settings", "cut in silence", doctor.Warning, "worker",
@@ -86,6 +114,7 @@ func TestDrill(t *testing.T) {
 	testHealthy(w)
 	w.withAudit()
 	testCuts(w)
+	testHitRatio(w)
 	testExcess(w)
 	testElsewhere(w)
 	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
@@ -144,6 +173,44 @@ func (w *ward) dropTrigger() {
 	if err := w.capturer().Drop(w.t.Context(), func(capture.Existing) bool { return true }, func(capture.Existing) {}); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// insertByColumn runs the statements of the finding. Then the account inserts rows and chooses no
+// ID.
+func (w *ward) insertByColumn() {
+	w.t.Helper()
+	f := find(w.examine("mysql-inserts"), "mysql-inserts", "REVOKE")
+	for line := range strings.Lines(f.Cure) {
+		if strings.HasPrefix(line, "REVOKE ") {
+			revoke, grant, _ := strings.Cut(line, "; ")
+			w.sql(revoke, grant)
+		}
+	}
+	app := w.mysql("app", "shop").DB()
+	for statement, number := range map[string]uint16{
+		"INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES ('product', '1', NULL, '')":                                0,
+		"INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, due_at) VALUES ('product', '1', NULL, '', '2000-01-01')":  0,
+		"INSERT INTO cache_outbox (id, entity, entity_id) VALUES (18446744073709551614, 'product', '1')":                               mysqlerr.NoColumnRight,
+		"INSERT INTO cache_outbox_delayed (id, entity, entity_id, due_at) VALUES (18446744073709551614, 'product', '1', '2000-01-01')": mysqlerr.NoColumnRight,
+	} {
+		if _, err := app.ExecContext(w.t.Context(), statement); mysqlerr.Number(err) != number {
+			w.t.Errorf("%s: %v", statement, err)
+		}
+	}
+	w.sql("DROP USER app", "DELETE FROM shop.cache_outbox", "DELETE FROM shop.cache_outbox_delayed")
+}
+
+// dropDefiner has triggers run as a separate account, and drops it.
+func (w *ward) dropDefiner() {
+	w.t.Helper()
+	const account = "'unstale_capture'@'localhost'"
+	w.sql("CREATE USER "+account+" ACCOUNT LOCK", "GRANT INSERT (entity, entity_id, params) ON shop.cache_outbox TO "+account, "GRANT SELECT, TRIGGER ON shop.products TO "+account)
+	c := w.capturer()
+	c.Definer = capture.Account{User: "unstale_capture", Host: "localhost"}
+	if err := c.Apply(w.t.Context(), func(capture.Change) {}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sql("DROP USER " + account)
 }
 
 func (w *ward) openTransaction() {
@@ -227,8 +294,21 @@ func (w *ward) endXA() { w.sql("XA ROLLBACK 'forgotten'", outlastCache) }
 
 func (w *ward) breakMap() { w.useMap("version: 1\nentities: {product: {keys: [\"a:{nobody}\"]}}\n") }
 
+// withLookup gives the map another lookup.
+func withLookup(sql string) func(*ward) {
+	return func(w *ward) {
+		w.useMap(strings.Replace(everything, "SELECT product_id, category_id FROM product_categories WHERE product_id IN (?)", sql, 1))
+	}
+}
+
 func (w *ward) mendMap() {
 	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
+}
+
+// reportOutage leaves a row, and a worker that reports what keeps it from working.
+func (w *ward) reportOutage() {
+	w.sql("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)",
+		"INSERT INTO shop.cache_outbox_workers (id, name, state, error, since, map_version, channel, format, seen_at) VALUES (REPEAT('a', 16), 'web-1', 'redis noperm', 'NOPERM unlink', UTC_TIMESTAMP(6), 'a', 'c', 'json', UTC_TIMESTAMP(6) + INTERVAL 5 SECOND)")
 }
 
 // settleElsewhere leaves a batch of a worker that has another map.

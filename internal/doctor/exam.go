@@ -9,7 +9,9 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/registry"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/verdict"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -114,6 +116,30 @@ func (e *Exam) reach(ctx context.Context) {
 // redis is one of the Redis.
 func (e *Exam) redis(n need) *keyspace.Keyspace {
 	return map[need]*keyspace.Keyspace{aRedis: e.Redis, auditRedis: e.AuditRedis, aState: e.State}[n]
+}
+
+// status reads a status in MySQL, and in Redis what workers publish there, if it answers.
+func (e *Exam) status(ctx context.Context) (store.Status, error) {
+	s, err := e.MySQL.Status(ctx)
+	if err == nil && e.reached[aRedis] == nil {
+		registry.Read(ctx, keyspace.NewBoard(e.Redis), &s)
+	}
+	return s, err
+}
+
+// look reads a status as `unstale status` does: a second one where the first leaves a doubt.
+func (e *Exam) look(ctx context.Context) (store.Status, verdict.Verdict, error) {
+	s, err := e.status(ctx)
+	if err != nil || !verdict.Doubtful(s) {
+		return s, verdict.Of(s, nil), err
+	}
+	select {
+	case <-ctx.Done():
+		return s, verdict.Of(s, nil), nil
+	case <-time.After(verdict.SecondLook):
+	}
+	second, err := e.status(ctx)
+	return second, verdict.Of(second, verdict.First(nil, s)), err
 }
 
 // lacks is why a check cannot be made, or nil, and the cure.

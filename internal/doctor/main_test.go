@@ -59,30 +59,36 @@ const patience = time.Minute
 
 const worker, audit = "unstale", "unstale_audit"
 
+// noPublish are rules of the administrator of Redis, who is no worker.
+const noPublish = "-publish -spublish"
+
 func newWard(t testing.TB, redisArgs ...string) *ward {
 	t.Helper()
 	w := &ward{t: t, db: testenv.OwnDatabase(t, "--log-bin=changes"), redis: testenv.OwnRedis(t, append([]string{"--enable-debug-command", "local", "--repl-diskless-sync-delay", "0", "--slowlog-log-slower-than", "10000000", "--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"}, redisArgs...)...)}
 	if _, err := migrations.Up(t.Context(), w.db.DB); err != nil {
 		t.Fatal(err)
 	}
-	w.sql("CREATE TABLE product_categories (product_id INT, category_id INT)", "CREATE TABLE products (id INT PRIMARY KEY, name TEXT)")
+	w.sql("CREATE TABLE product_categories (product_id INT, category_id INT)", "INSERT INTO product_categories VALUES (1, 7), (1, 9), (2, 8)", "CREATE TABLE products (id INT PRIMARY KEY, name TEXT)")
 	for _, user := range []string{worker, audit} {
 		w.sql("CREATE USER '" + user + "'@'%' IDENTIFIED BY 'secret'")
 	}
 	for _, rights := range doctor.WorkerRights {
 		w.sql("GRANT " + strings.Join(rights.Rights, ", ") + " ON shop." + rights.Table + " TO 'unstale'@'%'")
 	}
-	w.sql("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'", "GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%'")
+	w.sql("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'", "GRANT SELECT, TRIGGER ON shop.* TO 'unstale_audit'@'%'", "GRANT SELECT ON mysql.tables_priv TO 'unstale_audit'@'%'",
+		"GRANT SELECT (User, Host) ON mysql.user TO 'unstale_audit'@'%'")
 	if w.db.Flavor == servers.KindMariaDB {
 		w.sql("GRANT PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO 'unstale_audit'@'%'")
 	} else {
 		w.sql("GRANT PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO 'unstale_audit'@'%'", "GRANT SELECT ON performance_schema.data_locks TO 'unstale_audit'@'%'",
-			"GRANT SELECT ON performance_schema.metadata_locks TO 'unstale_audit'@'%'", "GRANT SELECT ON performance_schema.threads TO 'unstale_audit'@'%'")
+			"GRANT SELECT ON performance_schema.metadata_locks TO 'unstale_audit'@'%'", "GRANT SELECT ON performance_schema.threads TO 'unstale_audit'@'%'",
+			"GRANT SELECT ON performance_schema.variables_by_thread TO 'unstale_audit'@'%'")
 	}
 	w.admin = redis.NewClient(&redis.Options{Addr: w.redis.Addr()})
 	t.Cleanup(func() { _ = w.admin.Close() })
-	w.acl(worker, "reset "+workerRules(t))
-	w.acl(audit, "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:*")
+	w.acl(worker, "reset "+workerRules(t)+" ~tag:*")
+	w.acl("default", noPublish)
+	w.acl(audit, "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:*")
 	w.exam = doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}
 	w.exam.MySQL, w.exam.Redis = w.mysql(worker, "shop"), w.keys(worker, 0)
 	w.useMap(everything)

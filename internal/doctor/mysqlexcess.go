@@ -35,15 +35,22 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 		return nil, err
 	}
 	held, others := g.Held()
-	var excess, revoke []string
+	reads, err := e.readsOfLookups(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	var excess, grant, revoke []string
 	for i := range held {
-		if rights := e.needless(&held[i], database); len(rights) > 0 {
+		if rights := reads.needless(&held[i], database); len(rights) > 0 {
 			text := strings.Join(rights, ", ")
 			excess = append(excess, fmt.Sprintf("%s has %s on %s", held[i].Holder, text, held[i].On()))
 			revoke = append(revoke, fmt.Sprintf("REVOKE %s ON %s FROM %s;", text, held[i].On(), held[i].Holder))
+			if held[i].Name == "*" && slices.Contains([]string{"*", database}, held[i].Database) && slices.ContainsFunc(rights, isOfTables) {
+				grant = reads.grants(database, account)
+			}
 		}
 	}
-	unclear := e.unjudged(held)
+	unclear := reads.unjudged(held)
 	for _, line := range others {
 		switch {
 		case strings.HasPrefix(line, "GRANT PROXY "):
@@ -54,7 +61,7 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	}
 	if len(excess) > 0 {
 		all = append(all, found(Warning, "the worker's MySQL account may do more than a worker does", strings.Join(excess, "\n"),
-			strings.Join(append(revoke, "give "+account+" the grants of docs/accounts.md and no others; what a role gives, revoke from the role"), "\n")))
+			strings.Join(append(slices.Concat(grant, revoke), "give "+account+" the grants of docs/accounts.md and no others; what a role gives, revoke from the role"), "\n")))
 	}
 	if len(unclear) > 0 {
 		all = append(all, unseen("what else the worker's MySQL account may do", errors.New(strings.Join(unclear, "\n")),
@@ -66,10 +73,16 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
+// isOfTables reports whether a right that is granted on all tables may be one that a worker needs on
+// some.
+func isOfTables(right string) bool {
+	return slices.Contains([]string{"ALL PRIVILEGES", "SELECT", "INSERT", "UPDATE", "DELETE"}, right)
+}
+
 // needless are the rights of a grant that no worker needs, sorted.
-func (e *Exam) needless(h *capture.Held, database string) (rights []string) {
+func (r *lookupReads) needless(h *capture.Held, database string) (rights []string) {
 	for _, right := range slices.Sorted(maps.Keys(h.Rights)) {
-		if e.needs(h, right, database) {
+		if r.needs(h, right, database) {
 			continue
 		}
 		if columns := h.Rights[right]; len(columns) > 0 {
@@ -80,24 +93,7 @@ func (e *Exam) needless(h *capture.Held, database string) (rights []string) {
 	return rights
 }
 
-// isLookups reports whether lookups need such a right on what they name.
-func isLookups(h *capture.Held, right string) bool {
-	return right == "SELECT" || right == "EXECUTE" && h.Kind != ""
-}
-
-// unjudged are the grants that lookups may need, where nobody knows these.
-func (e *Exam) unjudged(held []capture.Held) (all []string) {
-	for i := range held {
-		for _, right := range slices.Sorted(maps.Keys(held[i].Rights)) {
-			if e.Map == nil && isLookups(&held[i], right) && !strings.HasPrefix(held[i].Name, "cache_outbox") && held[i].Name != "*" {
-				all = append(all, "without a map: "+right+" on "+held[i].On())
-			}
-		}
-	}
-	return all
-}
-
-func (e *Exam) needs(h *capture.Held, right, database string) bool {
+func (r *lookupReads) needs(h *capture.Held, right, database string) bool {
 	if h.Database == "*" || h.Name == "*" {
 		return false
 	}
@@ -106,19 +102,7 @@ func (e *Exam) needs(h *capture.Held, right, database string) bool {
 			return true
 		}
 	}
-	if !isLookups(h, right) {
-		return false
-	}
-	if e.Map == nil {
-		return true // which is told
-	}
-	named := regexp.MustCompile(`(?i)(^|\W)` + regexp.QuoteMeta(h.Name) + `(\W|$)`)
-	for _, l := range e.Map.Lookups() {
-		if named.MatchString(l.SQL) {
-			return true
-		}
-	}
-	return false
+	return isLookups(h, right) && (r.names(h.Name) || r.unclear(h) != "")
 }
 
 // roleGrant matches GRANT `a`@`%`, `b`@`%` TO ...; MariaDB writes no host.

@@ -79,8 +79,12 @@ func whoAndWhere(ctx context.Context, db *sql.DB) (account, database string, err
 		return "", "", fmt.Errorf("ask for the account: %w", err)
 	}
 	at := strings.LastIndexByte(account, '@')
+	return quoteAccount(account[:max(at, 0)], account[at+1:]), database, nil
+}
+
+func quoteAccount(user, host string) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	return quote(account[:max(at, 0)]) + "@" + quote(account[at+1:]), database, nil
+	return quote(user) + "@" + quote(host)
 }
 
 // try returns the rights that are missing, and what the server said.

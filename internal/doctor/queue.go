@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/verdict"
 )
 
 const (
@@ -21,13 +23,13 @@ const (
 
 // queue says what waits, and since when nobody has carried anything.
 func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
-	s, err := e.MySQL.Status(ctx)
+	s, v, err := e.look(ctx)
 	switch {
 	case mysqlerr.Number(err) == mysqlerr.LockTimeout:
 		return []Finding{found(Critical, "a table of the outbox is locked, so nobody can read what waits, and workers cannot carry it", err.Error(),
 			"see the check named transactions, which needs --audit-mysql-dsn, for the session that keeps it; look for ALTER TABLE, LOCK TABLES and backups")}, nil
 	case err != nil && !errors.Is(ctx.Err(), context.Canceled):
-		return []Finding{found(Warning, "what waits could not be read", err.Error(), "what the error names, or see the checks named schema and mysql-rights")}, nil
+		return []Finding{found(Warning, "what waits could not be read", err.Error(), cmp.Or(store.Fix(err), "what the error names, or see the checks named schema and mysql-rights"))}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -36,19 +38,15 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 		last = fmt.Sprintf("the last batch was settled by worker %s at %s", b.Worker, b.SettledAt.Format(time.RFC3339))
 	}
 	add := func(s Severity, title, evidence, cure string) { all = append(all, found(s, title, evidence, cure)) }
-	lives, silent := company(s.Workers)
+	silent := silentWorkers(s.Workers)
 	waits := fmt.Sprintf("%s, the first for %s; %s", exact(s.Waiting, "row"), s.OldestAge.Round(time.Second), last)
 	for _, w := range silent {
 		waits += "\n" + heard(w)
 	}
-	switch nobody := s.WorkersError == nil && lives == 0; {
-	case s.Pause != nil:
+	if s.Pause != nil {
 		add(Warning, "all workers are paused", s.Pause.String(), "unstale resume")
-	case s.OldestAge > stuckAge, s.OldestAge > oldAge && nobody:
-		add(Critical, "rows wait and nobody carries them: no worker runs, or it is frozen or has an outage", waits, "look at the workers' logs and at 'unstale health'; start or restart them")
-	case s.OldestAge > oldAge:
-		add(Warning, "rows wait for longer than they should", waits, "see whether workers run, and whether one is enough")
 	}
+	all = append(all, waiting(v, s, waits)...)
 	if err := s.WorkersError; err != nil {
 		all = append(all, unseen("whether workers run", err, "GRANT SELECT ON cache_outbox_workers to the account of --mysql-dsn"))
 	}
@@ -92,17 +90,43 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// company is how many workers live, and which were heard of late and neither live nor have said goodbye.
-func company(all []store.WorkerNote) (lives int, silent []store.WorkerNote) {
+// waiting turns what `unstale status` says of rows that wait into findings: which workers are kept from
+// working, and why, also if nothing waits yet.
+func waiting(v verdict.Verdict, s store.Status, evidence string) (all []Finding) {
+	for _, c := range v.Causes {
+		severity := Critical
+		switch c.Name {
+		case "outage", "worker_outage":
+			if c.Level != verdict.Stale {
+				severity = Warning
+			}
+		case "backlog":
+			switch late := max(s.OldestAge, s.Overdue); {
+			case late <= oldAge:
+				continue
+			case late <= stuckAge:
+				severity = Warning
+			}
+		case "no_worker", "no_work_yet", "locked", "locked_delayed", "read_only":
+			if c.Level != verdict.Stale {
+				continue
+			}
+		default:
+			continue
+		}
+		all = append(all, found(severity, c.What, evidence, cmp.Or(c.Cure, "what the error names; docs/operations.md#outages")))
+	}
+	return all
+}
+
+// silentWorkers are those that were heard of late and neither live nor have said goodbye.
+func silentWorkers(all []store.WorkerNote) (silent []store.WorkerNote) {
 	for _, w := range all {
-		switch {
-		case w.Lives():
-			lives++
-		case w.State != store.WorkerStopped && w.Silent < recently:
+		if !w.Lives() && w.State != store.WorkerStopped && w.Silent < recently {
 			silent = append(silent, w)
 		}
 	}
-	return lives, silent
+	return silent
 }
 
 func heard(w store.WorkerNote) string {
@@ -122,7 +146,7 @@ const recently = 10 * time.Minute
 
 // runningMap compares the map with that of the last batch.
 func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
-	s, err := e.MySQL.Status(ctx)
+	s, err := e.status(ctx)
 	if err != nil {
 		return nil, err
 	}

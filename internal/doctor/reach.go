@@ -1,14 +1,16 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -31,7 +33,8 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 		case n == aMap:
 			all = append(all, mapFinding(err))
 		default:
-			all = append(all, found(n.severity(), string(n)+" does not answer", err.Error(), reachCure(err)))
+			title, cure := refusal(err)
+			all = append(all, found(n.severity(), string(n)+title, err.Error(), cure))
 		}
 	}
 	all = append(all, e.placed()...)
@@ -62,13 +65,17 @@ func mapFinding(err error) Finding {
 	return found(Critical, "the map is refused: no worker starts with it, and one that runs keeps the old one", err.Error(), cure)
 }
 
-// reachCure says what to do about a server that refuses us; an outage says so itself.
-func reachCure(err error) string {
-	switch n := mysqlerr.Number(err); n {
-	case mysqlerr.AccessDenied:
-		return "check user and password of the DSN"
-	case mysqlerr.DatabaseDenied, mysqlerr.NoDatabase:
-		return fmt.Sprintf("check the database that the DSN names, after the last slash (error %d)", n)
+// refusal tells a server that answers and refuses from one that does not answer, and what to do. An
+// outage of Redis says itself what to do about most refusals.
+func refusal(err error) (title, cure string) {
+	var redis *keyspace.Outage
+	switch {
+	case errors.As(err, &redis) && redis.State == keyspace.StateAuth:
+		return " refuses the account", "check user and password of the URL; ACL GETUSER shows whether the user is on and has that password"
+	case errors.As(err, &redis) && redis.State != keyspace.StateNetwork && redis.State != keyspace.StateTimeout:
+		return " answers with a refusal", "what the error names; docs/operations.md#outages"
+	case mysqlerr.Number(err) != 0:
+		return " refuses the account or the session", cmp.Or(store.Fix(err), "what the error names")
 	}
-	return "check its address, and that it runs"
+	return " does not answer", "check its address, and that it runs"
 }

@@ -13,7 +13,7 @@ import (
 
 // WorkerCommands are all that a worker may need to run, some of them in Cluster or with a flag alone. docs/accounts.md grants them.
 var WorkerCommands = []string{
-	"ping", "select", "unlink", "get", "set", "time", "pexpire", "scan", "dbsize", "scard", "renamenx", "sscan", "srem", "publish", "subscribe",
+	"ping", "select", "unlink", "get", "set", "time", "pexpire", "hset", "hdel", "hgetall", "scan", "dbsize", "scard", "renamenx", "sscan", "srem", "publish", "subscribe",
 	"cluster|slots", "cluster|nodes", "wait", "spublish",
 }
 

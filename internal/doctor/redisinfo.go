@@ -49,6 +49,12 @@ func (i *info) number(name string) float64 {
 	return n
 }
 
+// calls returns how often a command was called, 0 if never.
+func (i *info) calls(command string) (n float64) {
+	_, _ = fmt.Sscanf(i.values["cmdstat_"+command], "calls=%g,", &n) // a command without calls is not listed
+	return n
+}
+
 // judge is what look says of it. Nothing is well of which something is not told.
 func (i *info) judge(look func(*info) []Finding) []Finding {
 	all := look(i)

@@ -11,6 +11,7 @@ const (
 	leastForFragments  = 100e6  // bytes: below that the ratio tells nothing, an empty Redis shows 19
 	leastHitRatio      = 0.8    // below it is a fault to look into
 	leastForHits       = 10_000 // reads
+	mostScripts        = 0.05   // for each miss; above it the misses are those of the scripts of package cache, mostly
 	whyMaxmemory       = "without a limit Redis grows until the system ends it"
 	cureMaxmemory      = "set maxmemory in its configuration, and maxmemory-policy allkeys-lru or allkeys-lfu"
 	curePolicy         = "set maxmemory-policy allkeys-lru or allkeys-lfu in its configuration"
@@ -19,7 +20,7 @@ const (
 )
 
 func redisMemory(ctx context.Context, e *Exam) ([]Finding, error) {
-	return eachMaster(ctx, e, memoryOf, "memory", "stats")
+	return eachMaster(ctx, e, memoryOf, "memory", "stats", "commandstats")
 }
 
 func memoryOf(i *info) (all []Finding) {
@@ -40,14 +41,19 @@ func memoryOf(i *info) (all []Finding) {
 		add(Warning, "memory is fragmented", fmt.Sprintf("ratio %.2f at %s", ratio, megabytes(used)), "set activedefrag yes, or restart it at a quiet hour")
 	}
 	hits, misses := i.number("keyspace_hits"), i.number("keyspace_misses")
-	if reads := hits + misses; reads >= leastForHits && hits/reads < leastHitRatio {
+	reads, byScripts := hits+misses, i.calls("evalsha") > mostScripts*misses
+	if reads >= leastForHits && hits/reads < leastHitRatio && !byScripts {
 		add(Warning, "the hit ratio is low", fmt.Sprintf("%.2f of %.0f reads since its start", hits/reads, reads),
 			"look for keys that are stored and never read, and for short times to live: unstale doctor --keys")
 	}
 	if len(all) == 0 {
 		ratio := "too few reads to tell a hit ratio"
-		if hits+misses >= leastForHits {
-			ratio = fmt.Sprintf("hit ratio %.2f", hits/(hits+misses))
+		switch {
+		case reads < leastForHits:
+		case byScripts:
+			ratio = "the hit ratio is in unstale_cache_requests_total of the readers, since their scripts count several misses for one"
+		default:
+			ratio = fmt.Sprintf("hit ratio %.2f", hits/reads)
 		}
 		all = append(all, well("%s: %s used of %s, policy %s, %.0f keys evicted, %s", i.addr, megabytes(used), megabytes(limit), policy, i.number("evicted_keys"), ratio))
 	}

@@ -63,7 +63,7 @@ func needed(e *Exam) (u usedNames) {
 		u.keys = append(u.keys, name)
 	}
 	for _, prefix := range append([]string{protocol.StampPrefix, protocol.LeasePrefix, protocol.HoldPrefix}, keyspace.OwnPrefixes...) {
-		u.keys = append(u.keys, prefix+text)
+		u.keys = append(u.keys, prefix, prefix+text)
 	}
 	u.channels = []string{e.Map.Channel(), e.Wake}
 	return u

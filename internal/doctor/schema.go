@@ -60,8 +60,15 @@ func layout(ctx context.Context, e *Exam) (all []Finding, _ error) {
 			}
 		}
 	}
-	if len(list) == 0 {
-		return []Finding{well("the outbox has version %d, and its tables are as the migrations left them", schema.Version)}, nil
+	have, err := schema.Read(ctx, e.MySQL.DB())
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(list) == 0 && have > schema.Version:
+		return []Finding{well("the outbox has version %d, which is newer than this binary's %d and declares that the binary may run on it", have, schema.Version)}, nil
+	case len(list) == 0:
+		return []Finding{well("the outbox has version %d, and its tables are as the migrations left them", have)}, nil
 	}
 	for _, d := range list {
 		all = append(all, found(Warning, d.What, fmt.Sprintf("version %d has it otherwise", schema.Version), d.Cure))

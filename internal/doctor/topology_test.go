@@ -21,14 +21,15 @@ import (
 // topologyArgs are options of a Redis that is well.
 var topologyArgs = []string{"--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru", "--slowlog-log-slower-than", "10000000"}
 
-const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +command +get %R~unstale:beacon:* " + doctor.ClusterRules
+const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:* " + doctor.ClusterRules
 
 // giveAccounts makes the accounts of a worker, an audit and a review at a node.
 func giveAccounts(t *testing.T, node *redis.Client) {
 	t.Helper()
 	for user, rules := range map[string]string{
-		worker: "reset " + workerRules(t) + " " + doctor.ClusterRules, audit: auditRules,
-		"review": "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq %R~* " + doctor.ClusterRules,
+		worker: "reset " + workerRules(t) + " ~tag:* " + doctor.ClusterRules, audit: auditRules,
+		"default": noPublish,
+		"review":  "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq %R~* " + doctor.ClusterRules,
 	} {
 		setUser(t, node, user+" "+rules)
 	}

@@ -120,6 +120,20 @@ func (m *Member) Signal(ctx context.Context, s syscall.Signal, ends bool) error 
 // ExitCode is how it ended, once Signal has waited for that.
 func (m *Member) ExitCode() int { return m.cmd.ProcessState.ExitCode() }
 
+// PeakMemory is the most memory that the process has had so far, in bytes, as the kernel counts what is resident.
+func (m *Member) PeakMemory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of a worker: %w", err)
+	}
+	_, rest, found := strings.Cut(string(text), "VmHWM:")
+	kilobytes := int64(0)
+	if _, err := fmt.Sscanf(rest, "%d kB", &kilobytes); !found || err != nil {
+		return 0, errors.New("read the memory of a worker: the kernel does not tell")
+	}
+	return kilobytes << 10, nil
+}
+
 // Tail is the end of its log.
 func (m *Member) Tail() string { return tail(m.log) }
 

@@ -188,6 +188,7 @@ func (l *beaconWriter) take(ctx context.Context, k *Keyspace, probes []beaconPro
 		k.markAway(addr, o)
 	}
 	if lost {
+		k.shards.doubt(true)
 		loss := &Loss{Position{l.epoch, l.acked}}
 		l.begin()
 		return Position{}, nil, loss

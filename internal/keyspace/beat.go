@@ -14,11 +14,11 @@ func (k *Keyspace) Introduce(source string, lease time.Duration) {
 	k.mark.Store(&protocol.Beat{Source: source, Lease: lease.Milliseconds()})
 }
 
-// Beat sends a heartbeat on channel, in the event format: what is committed is invalidated. Where it would be the first
-// message of its epoch, which proves nothing, that goes before it. moved is the channel that the publisher has moved to,
-// "" for none. It waits for what is being sent on the channel, which is one pipeline. Call Introduce first. The error is
-// an *Outage.
-func (k *Keyspace) Beat(ctx context.Context, channel, moved string) error {
+// Beat sends a heartbeat on channel, in the event format. If it would be the first message of its
+// epoch, which proves nothing, that goes before it. moved is the channel that the publisher has moved
+// to, "" for none. All that was committed by asOf is known to be invalidated. Beat waits for what is
+// being sent on the channel, which is one pipeline. Call Introduce first. The error is an *Outage.
+func (k *Keyspace) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
 	p := k.publisher(channel)
 	_, err := k.say(ctx, p, channel, func() (texts [][]byte) {
 		mark := k.mark.Load()
@@ -29,6 +29,8 @@ func (k *Keyspace) Beat(ctx context.Context, channel, moved string) error {
 		}
 		beat := *mark
 		beat.Moved = moved
+		beat.Behind = max(time.Since(asOf).Milliseconds(), 1)
+		beat.Alive = k.alive.Load()
 		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
 		p.number(&m, mark)
 		return append(texts, m.Append(nil, protocol.FormatEvent))
@@ -63,4 +65,5 @@ func (k *Keyspace) Goodbye(ctx context.Context, channel string) error {
 // end forgets the epoch.
 func (p *publisher) end() {
 	p.epoch, p.seq, p.node, p.after, p.afterSeq = "", 0, "", "", 0
+	p.shown.Store(nil)
 }

@@ -18,14 +18,14 @@ import (
 
 func mustBeat(t *testing.T, k *keyspace.Keyspace, channel, moved string) {
 	t.Helper()
-	if err := k.Beat(t.Context(), channel, moved); err != nil {
+	if err := k.Beat(t.Context(), channel, moved, time.Now().Add(-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustPublish(t *testing.T, k *keyspace.Keyspace, channel string, keys ...string) {
 	t.Helper()
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); n.Messages != 1 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys}); n.Messages != 1 || err != nil {
 		t.Fatalf("%d messages, %v", n.Messages, err)
 	}
 }
@@ -42,7 +42,12 @@ func wantMessage(t *testing.T, m protocol.Message, seq uint64, keys int, beat *p
 	t.Helper()
 	got, want := "none", "none"
 	if m.Beat != nil {
-		got = fmt.Sprintf("%+v", *m.Beat)
+		b := *m.Beat
+		if says := b.Behind >= 60_000; says == (b.First || b.Last) {
+			t.Errorf("number %d is behind by %d ms", m.Seq, b.Behind)
+		}
+		b.Behind = 0
+		got = fmt.Sprintf("%+v", b)
 	}
 	if beat != nil {
 		want = fmt.Sprintf("%+v", *beat)
@@ -98,7 +103,7 @@ func TestGoodbyeWithoutHeartbeats(t *testing.T) {
 	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
-	if _, err := k.Publish(t.Context(), channel, protocol.FormatArray, []string{"a"}, nil); err != nil {
+	if _, err := k.Publish(t.Context(), channel, protocol.FormatArray, keyspace.News{Keys: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	mustSayGoodbye(t, k, channel)
@@ -129,7 +134,7 @@ func TestBeatPassesBy(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() {
-		if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, nil); err != nil {
+		if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -137,7 +142,7 @@ func TestBeatPassesBy(t *testing.T) {
 	who := make(chan string, 1)
 	group.Go(func() {
 		who <- goroutine()
-		if err := k.Beat(t.Context(), channel, ""); err != nil {
+		if err := k.Beat(t.Context(), channel, "", time.Now()); err != nil {
 			t.Error(err)
 		}
 	})

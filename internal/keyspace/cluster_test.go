@@ -109,7 +109,7 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 	keys := names(5000, "key:%d")
 	for range 2 {
-		if n, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keys, []string{"p:*"}); n.Messages != 6 || n.Receivers != -1 || err != nil {
+		if n, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: keys, Patterns: []string{"p:*"}}); n.Messages != 6 || n.Receivers != -1 || err != nil {
 			t.Fatalf("%d messages, %v, want 6", n.Messages, err)
 		}
 	}
@@ -138,7 +138,7 @@ func testClusterPublishSharded(t *testing.T, c *testCluster) {
 	}
 	plain := subscribe(t, c.Direct[0], "cache:{sharded}")
 	for _, keys := range [][]string{{"a"}, {"b", "c"}} {
-		if n, err := k.Publish(t.Context(), "cache:{sharded}", protocol.FormatEvent, keys, nil); n.Messages != 1 || err != nil {
+		if n, err := k.Publish(t.Context(), "cache:{sharded}", protocol.FormatEvent, keyspace.News{Keys: keys}); n.Messages != 1 || err != nil {
 			t.Fatalf("%d messages, %v", n.Messages, err)
 		}
 		text, err := sub.ReceiveMessage(t.Context())
@@ -414,7 +414,7 @@ func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
 	defer cancel()
 	_, err := k.Unlink(over, all)
 	wantOutage(t, err, keyspace.StateTimeout)
-	_, err = k.Publish(over, "channel", protocol.FormatEvent, []string{"a"}, nil)
+	_, err = k.Publish(over, "channel", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 	wantOutage(t, err, keyspace.StateTimeout)
 	if away := k.Away(); len(away) > 0 {
 		t.Errorf("away are %q", away)

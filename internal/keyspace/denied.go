@@ -64,7 +64,10 @@ func missingRule(reply string, args []any) string {
 	case strings.Contains(reply, "channel"):
 		return "&" + name
 	}
-	for _, prefix := range []string{protocol.LeasePrefix, protocol.HoldPrefix, beaconPrefix, setPrefix} {
+	if name == string(WorkersPage) || name == string(SourcesPage) {
+		return "~" + name
+	}
+	for _, prefix := range []string{protocol.LeasePrefix, protocol.HoldPrefix, beaconPrefix, setPrefix, alivePrefix} {
 		if strings.HasPrefix(name, prefix) {
 			return "~" + prefix + "*"
 		}

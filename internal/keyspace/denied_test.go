@@ -60,6 +60,6 @@ func unlinkOne(key string, hold time.Duration) func(t *testing.T, k *keyspace.Ke
 }
 
 func publishOne(t *testing.T, k *keyspace.Keyspace) error {
-	_, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"shop:1"}, nil)
+	_, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"shop:1"}})
 	return err
 }

@@ -3,7 +3,11 @@ package keyspace
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -26,10 +30,14 @@ func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 		ctx, cancel := context.WithTimeout(ctx, timeout) // TLS' handshake included
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
+		if config != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+			// Not wrapped: the client library would return the wrapped error alone.
+			err = fmt.Errorf("%v in the TLS handshake; a server at maxclients hangs up there: raise maxclients, or end clients that CLIENT LIST shows", err)
+		}
 		if err != nil {
 			return failedConn{err}, nil
 		}
-		return conn, nil
+		return explain(conn), nil
 	}
 }
 

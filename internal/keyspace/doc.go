@@ -21,8 +21,9 @@
 // and publishes nothing by itself after an unlink or a sweep: the order is the caller's.
 //
 // The Redis user needs UNLINK and PUBLISH (or SPUBLISH); GET and SET for beacons, TIME if births are to be known, WAIT if
-// asked for; SET and PEXPIRE for holds; SCAN for sweeps, and DBSIZE if their progress is to be told; SCARD, RENAMENX,
+// asked for; TIME, HSET, HDEL, HGETALL and PEXPIRE for a Board; SET and PEXPIRE for holds; SCAN for sweeps, and DBSIZE if their progress is to be told; SCARD, RENAMENX,
 // SSCAN and SREM for index sets; SUBSCRIBE to listen; PING; in Cluster CLUSTER SLOTS and CLUSTER NODES; on a numbered
 // database SELECT. None of these is @admin or @dangerous. Its key patterns have to cover the keys, their leases
-// (lock:fill:*) and tombstones (lock:hold:*), unstale:set:* and unstale:beacon:*.
+// (lock:fill:*) and tombstones (lock:hold:*), unstale:set:*, unstale:beacon:*, unstale:alive*, unstale:workers and
+// unstale:sources.
 package keyspace

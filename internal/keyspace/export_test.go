@@ -1,6 +1,10 @@
 package keyspace
 
-import "time"
+import (
+	"context"
+	"slices"
+	"time"
+)
 
 // What tests outside of the package need to see.
 var (
@@ -51,4 +55,38 @@ func ReadLayout(nodes, address string) (masters map[string]string, slots map[str
 		moves = append(moves, [2]string{m.from, m.to})
 	}
 	return l.masters, slots, moves, err
+}
+
+// Moved lists the tags that count as new because slots have moved, as a Keyspace notes them now.
+func (k *Keyspace) Moved(ctx context.Context) (tags []string, err error) {
+	list, err := k.listShards(ctx)
+	for _, s := range list {
+		if k.shards.hasMoved(s.tag) {
+			tags = append(tags, s.tag)
+		}
+	}
+	return tags, err
+}
+
+// FollowMoves tells which tags count as moved after one list of masters follows another, each as pairs of
+// a tag and an address. before are the tags that counted already.
+func FollowMoves(complete bool, before []string, old, list [][2]string) (tags []string) {
+	shardsOf := func(pairs [][2]string) (list []shard) {
+		for _, p := range pairs {
+			list = append(list, shard{p[0], p[1]})
+		}
+		return list
+	}
+	s := &shards{complete: complete, list: shardsOf(old), moved: map[string]bool{}}
+	for _, tag := range before {
+		s.moved[tag] = true
+	}
+	s.followMoves(shardsOf(list))
+	for tag, moved := range s.moved {
+		if moved {
+			tags = append(tags, tag)
+		}
+	}
+	slices.Sort(tags)
+	return tags
 }

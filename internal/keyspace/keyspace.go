@@ -35,6 +35,7 @@ type Keyspace struct {
 	receivers  atomic.Int64                  // of the last message
 	publishers sync.Map                      // a *publisher for each channel
 	mark       atomic.Pointer[protocol.Beat] // of first messages, nil unless heartbeats are sent
+	alive      atomic.Bool                   // the latest Board.Alive succeeded; heartbeats say so
 	late       lateAnswer
 	clock      clock
 

@@ -27,6 +27,7 @@ const (
 	StateAuth        = "auth"        // NOAUTH, WRONGPASS
 	StateNoPerm      = "noperm"      // NOPERM: the user may not run the command, or not use the channel
 	StateMaxClients  = "maxclients"  // max number of clients reached
+	StateProtected   = "protected"   // DENIED: protected mode
 	StateMisconf     = "misconf"     // MISCONF: Redis cannot persist and refuses writes
 	StateNoReplicas  = "noreplicas"  // NOREPLICAS, or too few have acknowledged: see Options.WaitReplicas
 	StateError       = "error"       // any other error reply
@@ -36,8 +37,8 @@ const (
 func States() []string {
 	return []string{
 		StateNetwork, StateTimeout, StateCanceled, StateClosed, StateLoading, StateReadOnly, StateMasterDown, StateOOM,
-		StateClusterDown, StateMoving, StateWrongMode, StateBusy, StateAuth, StateNoPerm, StateMaxClients, StateMisconf,
-		StateNoReplicas, StateError,
+		StateClusterDown, StateMoving, StateWrongMode, StateBusy, StateAuth, StateNoPerm, StateMaxClients,
+		StateProtected, StateMisconf, StateNoReplicas, StateError,
 	}
 }
 
@@ -62,10 +63,12 @@ var replyStates = map[string]string{
 
 // hints are what to do about states that do not pass by themselves.
 var hints = map[string]string{
-	StateAuth:      "check the user and the password of the redis url",
-	StateNoPerm:    "docs/accounts.md lists the rights",
-	StateWrongMode: "the server is a cluster: use redis+cluster://",
-	StateOOM:       "raise maxmemory or set an eviction policy",
+	StateAuth:       "check the user and the password of the redis url",
+	StateNoPerm:     "docs/accounts.md lists the rights",
+	StateWrongMode:  "the server is a cluster: use redis+cluster://",
+	StateProtected:  "set a password for the server's users, or restrict bind and then set protected-mode no",
+	StateMaxClients: "raise the server's maxclients, or end clients that CLIENT LIST shows",
+	StateOOM:        "raise maxmemory or set an eviction policy",
 }
 
 // An Outage says that Redis could not be asked, or answered with something that is no row's fault. Wait and do it all
@@ -97,6 +100,10 @@ func outage(err error) *Outage {
 func stateOf(err error) string {
 	if redis.IsMaxClientsError(err) {
 		return StateMaxClients
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.state
 	}
 	if word := firstWord(err); word != "" {
 		if state, ok := replyStates[word]; ok {

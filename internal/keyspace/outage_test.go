@@ -27,7 +27,7 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	wantOutage(t, err, keyspace.StateNoPerm)
 	_, err = k.Unlink(t.Context(), []keyspace.Target{{Key: "a", Hold: time.Minute}})
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"a"}, nil)
+	_, err = k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 	wantOutage(t, err, keyspace.StateNoPerm)
 	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateNoPerm)
@@ -47,7 +47,7 @@ func TestOutageWrongPassword(t *testing.T) {
 		if strings.Contains(err.Error(), "wrong@") || strings.Contains(err.Error(), ":wrong") {
 			t.Errorf("error shows the password: %v", err)
 		}
-		_, err = k.Publish(t.Context(), "c", protocol.FormatEvent, []string{"a"}, nil)
+		_, err = k.Publish(t.Context(), "c", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 		wantOutage(t, err, keyspace.StateAuth)
 		wantOutage(t, k.Ping(t.Context()), keyspace.StateAuth)
 	}
@@ -195,7 +195,7 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	}
 	_, err := k.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateNetwork)
-	_, err = k.Publish(t.Context(), "c", protocol.FormatEvent, []string{"a"}, nil)
+	_, err = k.Publish(t.Context(), "c", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 	wantOutage(t, err, keyspace.StateNetwork)
 	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateNetwork)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,10 +15,11 @@ import (
 
 // A publisher numbers the messages of one Keyspace on one channel.
 type publisher struct {
-	mu    sync.Mutex // held while messages are numbered and sent: subscribers must hear them in order
-	epoch string     // empty before the first message
-	seq   uint64     // of the last message of the epoch
-	node  string     // the address that the epoch is pinned to
+	mu    sync.Mutex             // held while messages are numbered and sent: subscribers must hear them in order
+	epoch string                 // empty before the first message
+	shown atomic.Pointer[string] // epoch, readable without mu
+	seq   uint64                 // of the last message of the epoch
+	node  string                 // the address that the epoch is pinned to
 
 	after    string // the epoch before it, if that was given up without goodbye
 	afterSeq uint64 // the number of its last message
@@ -33,13 +35,20 @@ type Published struct {
 	Runs []Run
 }
 
+// News are the keys and patterns that messages announce.
+type News struct {
+	Keys, Patterns []string
+	// Unlinked is a time before the first of Keys was unlinked: see [Unlinked.Born]. 0: unknown.
+	Unlinked uint64
+}
+
 // A Run is messages of one epoch without a gap, First and Last included.
 type Run struct {
 	Epoch       string
 	First, Last uint64
 }
 
-// Publish announces keys and patterns on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
+// Publish announces news on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
 // messages of at most protocol.MaxEntries entries, and returns what Redis has confirmed. Without anything
 // to announce no message is sent. An error is an *Outage; the announcement is then to be made again.
 //
@@ -49,18 +58,17 @@ type Run struct {
 // something. In Cluster all messages go through the channel's master, or another one while that is away; when it becomes
 // another node, a new epoch begins, since messages of two nodes may overtake each other. Its first message names the
 // epoch before it. Calls may overlap, and Beat need not wait for the end of one.
-func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, keys, patterns []string) (done Published, err error) {
+func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, news News) (done Published, err error) {
 	done.Receivers = -1
 	p := k.publisher(channel)
-	for len(keys)+len(patterns) > 0 {
-		var moreKeys, morePatterns []string
+	for len(news.Keys)+len(news.Patterns) > 0 {
+		var more News
 		var run Run
 		sent, err := k.say(ctx, p, channel, func() (texts [][]byte) {
-			moreKeys, morePatterns = keys, patterns
+			more = news
 			run = Run{First: p.seq + 1}
-			for size := 0; size < maxBytesPerPipeline && len(moreKeys)+len(morePatterns) > 0; {
-				var m protocol.Message
-				m, moreKeys, morePatterns = nextMessage(moreKeys, morePatterns)
+			for size := 0; size < maxBytesPerPipeline && len(more.Keys)+len(more.Patterns) > 0; {
+				m := more.next()
 				if f != protocol.FormatArray {
 					p.number(&m, k.mark.Load())
 					run.Epoch, run.Last = m.Epoch, m.Seq
@@ -83,7 +91,7 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 		if run.Epoch != "" {
 			done.Runs = append(done.Runs, run)
 		}
-		keys, patterns = moreKeys, morePatterns
+		news = more
 	}
 	return done, nil
 }
@@ -201,7 +209,20 @@ func (p *publisher) pin(node string) {
 	if p.seq > 0 { // one that nobody has heard of needs no mention
 		p.after, p.afterSeq = p.epoch, p.seq
 	}
-	p.epoch, p.seq, p.node = rand.Text(), 0, node
+	epoch := rand.Text()
+	p.epoch, p.seq, p.node = epoch, 0, node
+	p.shown.Store(&epoch)
+}
+
+// Epoch returns the epoch of the messages on channel. It is empty before the first message and
+// after the last.
+func (k *Keyspace) Epoch(channel string) string {
+	if p, known := k.publishers.Load(channel); known {
+		if epoch := p.(*publisher).shown.Load(); epoch != nil {
+			return *epoch
+		}
+	}
+	return ""
 }
 
 // number makes m the next message of the epoch. The first one is marked, with what mark says of the publisher, if it
@@ -221,9 +242,14 @@ func (p *publisher) number(m *protocol.Message, mark *protocol.Beat) {
 	m.Beat.First, m.Beat.After, m.Beat.AfterSeq = true, p.after, p.afterSeq
 }
 
-// nextMessage is the next message, and what is left for those after it.
-func nextMessage(keys, patterns []string) (m protocol.Message, moreKeys, morePatterns []string) {
-	n := min(len(keys), protocol.MaxEntries)
-	o := min(len(patterns), protocol.MaxEntries-n)
-	return protocol.Message{At: time.Now().UTC(), Keys: keys[:n], Patterns: patterns[:o]}, keys[n:], patterns[o:]
+// next removes the entries of the next message, and returns that message.
+func (n *News) next() protocol.Message {
+	keys := min(len(n.Keys), protocol.MaxEntries)
+	patterns := min(len(n.Patterns), protocol.MaxEntries-keys)
+	m := protocol.Message{At: time.Now().UTC(), Keys: n.Keys[:keys], Patterns: n.Patterns[:patterns]}
+	if keys > 0 {
+		m.Unlinked = n.Unlinked
+	}
+	n.Keys, n.Patterns = n.Keys[keys:], n.Patterns[patterns:]
+	return m
 }

@@ -55,7 +55,7 @@ func TestPublishFormats(t *testing.T) {
 
 	before := time.Now().Add(-time.Second)
 	for _, f := range []protocol.Format{protocol.FormatEvent, protocol.FormatArray} {
-		if n, err := k.Publish(t.Context(), channel, f, keys, patterns); n.Messages != 1 || err != nil {
+		if n, err := k.Publish(t.Context(), channel, f, keyspace.News{Keys: keys, Patterns: patterns}); n.Messages != 1 || err != nil {
 			t.Fatalf("%s: %d messages, %v", f, n.Messages, err)
 		}
 	}
@@ -78,10 +78,10 @@ func TestPublishSplits(t *testing.T) {
 	hear := subscribe(t, r.Client, channel)
 	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
 
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, nil, nil); n.Messages != 0 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{}); n.Messages != 0 || err != nil {
 		t.Errorf("nothing: %d messages, %v", n.Messages, err)
 	}
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keys, patterns); n.Messages != 5 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys, Patterns: patterns}); n.Messages != 5 || err != nil {
 		t.Fatalf("%d messages, %v, want 5", n.Messages, err)
 	}
 	var gotKeys, gotPatterns []string
@@ -97,6 +97,24 @@ func TestPublishSplits(t *testing.T) {
 	}
 }
 
+// Each message with keys has the unlink time of the batch.
+func TestPublishUnlinked(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	k := open(t, keyspace.Options{Redis: at(r.URL)})
+	channel := r.Channel("cache:invalidate")
+	hear := subscribe(t, r.Client, channel)
+	news := keyspace.News{Keys: names(1001, "key:%d"), Patterns: names(1000, "pattern:%d:*"), Unlinked: 7}
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, news); n.Messages != 3 || err != nil {
+		t.Fatalf("%d messages, %v, want 3", n.Messages, err)
+	}
+	for i, want := range []uint64{7, 7, 0} { // the last one has patterns alone
+		if m := decode(t, hear()); m.Unlinked != want {
+			t.Errorf("message %d with %d keys says %d, want %d", i, len(m.Keys), m.Unlinked, want)
+		}
+	}
+}
+
 // Large entries make several pipelines, which nobody can tell from one.
 func TestPublishManyBytes(t *testing.T) {
 	t.Parallel()
@@ -105,7 +123,7 @@ func TestPublishManyBytes(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keys, nil); n.Messages != 3 || err != nil {
+	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keyspace.News{Keys: keys}); n.Messages != 3 || err != nil {
 		t.Fatalf("%d messages, %v, want 3", n.Messages, err)
 	}
 	var heard []string
@@ -129,7 +147,7 @@ func TestPublishInOrder(t *testing.T) {
 	for i := range publishers {
 		wg.Go(func() {
 			for range messages {
-				if _, err := spaces[i%2].Publish(t.Context(), channel, protocol.FormatEvent, []string{"k"}, nil); err != nil {
+				if _, err := spaces[i%2].Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: []string{"k"}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -159,7 +177,7 @@ func TestPublishNumbersEachChannel(t *testing.T) {
 	hears := []func() string{subscribe(t, r.Client, channels[0]), subscribe(t, r.Client, channels[1])}
 	for seq := uint64(1); seq <= 3; seq++ {
 		for i, channel := range channels {
-			if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, []string{"k"}, nil); err != nil {
+			if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: []string{"k"}}); err != nil {
 				t.Fatal(err)
 			}
 			m := decode(t, hears[i]())

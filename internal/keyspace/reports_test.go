@@ -29,7 +29,7 @@ func TestPublishTellsItsNumbers(t *testing.T) {
 		{protocol.FormatEvent, names(1, "key:%d"), 1, 1}, {protocol.FormatArray, names(1, "key:%d"), 0, 0}, {protocol.FormatEvent, nil, 0, 0},
 		{protocol.FormatEvent, names(2001, "key:%d"), 2, 4}, {protocol.FormatEvent, names(3000, fmt.Sprintf("%01400d:%%d", 0)), 5, 7},
 	} {
-		done, err := k.Publish(t.Context(), channel, c.f, c.keys, nil)
+		done, err := k.Publish(t.Context(), channel, c.f, keyspace.News{Keys: c.keys})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,6 +135,15 @@ func (t Trial) keyAttempts(ctx context.Context) (all []attempt) {
 			add("", protocol.HoldPrefix+"*", "set", name, tombstoneValue, "px", 1, "nx")
 		}
 	}
+	const state = "readers cannot detect a wrong server or database, and unstale status depends on MySQL alone"
+	alive := protocol.AliveKey(rand.Text())
+	add(state, alivePrefix+"*", "set", alive, "", "px", time.Second.Milliseconds()) // HSET would have no time to live
+	add(state, alivePrefix+"*", "hset", alive, "doctor", "{}")
+	add(state, alivePrefix+"*", "pexpire", alive, time.Second.Milliseconds())
+	for _, page := range []Page{WorkersPage, SourcesPage} {
+		add(state, string(page), "hgetall", string(page))
+		add(state, string(page), "hdel", string(page), rand.Text())
+	}
 	beacon := beaconKey("", rand.Text(), 0)
 	add("", beaconPrefix+"*", "set", beacon, value{}.String(), "px", time.Second.Milliseconds())
 	add("", beaconPrefix+"*", "get", beacon)

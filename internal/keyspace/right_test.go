@@ -17,6 +17,7 @@ func TestTryRights(t *testing.T) {
 	admin := clientOf(t, server.URL())
 	rules := []string{
 		"+ping", "+time", "+scan", "+dbsize", "+wait", "+unlink", "+get", "+set", "+pexpire", "+scard", "+renamenx", "+sscan", "+srem",
+		"+hset", "+hdel", "+hgetall", "~unstale:alive*", "~unstale:workers", "~unstale:sources",
 		"+subscribe", "+publish", "~shop:*", "~tag:*", "~lock:fill:*", "~lock:hold:*", "~unstale:set:*", "~unstale:beacon:*", "&messages", "&hints",
 	}
 	heard := admin.Subscribe(t.Context(), "messages", "hints")

@@ -23,7 +23,7 @@ func TestSentinel(t *testing.T) {
 	}
 	wantLeft(t, at2, append([]string{"a", "b"}, leases("a", "b")...))
 	hear := subscribe(t, at2, "cache:invalidate")
-	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"a"}, nil); err != nil {
+	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	decode(t, hear())

@@ -45,6 +45,10 @@ type shards struct {
 	read time.Time
 	away map[string]absence // by address
 	life time.Duration      // of an absence
+	// moved are the tags that are new because slots have moved: see followMoves.
+	moved map[string]bool
+	// complete: the last comparison found nothing missing, and nothing has cast doubt on that since.
+	complete bool
 }
 
 // An absence says why a master is away, and since when nobody has asked it.
@@ -62,7 +66,7 @@ func (s *shards) of(addr string) *Outage {
 }
 
 // shards lists the masters of a Cluster with their hash tags. A master that is replaced by its replica keeps its tag.
-// One whose slots move may get another, under which its beacon starts again.
+// One whose slots move may get another, under which its beacon starts again: see followMoves.
 func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 	if k.cluster == nil {
 		return []shard{{}}, nil
@@ -92,6 +96,7 @@ func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 	}
 	k.shards.mu.Lock()
 	defer k.shards.mu.Unlock()
+	k.shards.followMoves(list)
 	k.shards.list, k.shards.read = list, time.Now()
 	return list, nil
 }
@@ -148,6 +153,15 @@ func (k *Keyspace) markAway(addr string, o *Outage) {
 		k.shards.away = map[string]absence{}
 	}
 	k.shards.away[addr] = absence{o, time.Now()}
+	if o.State == StateMoving { // which says nothing about its data
+		return
+	}
+	k.shards.complete = false
+	for _, s := range k.shards.list {
+		if s.addr == addr {
+			delete(k.shards.moved, s.tag)
+		}
+	}
 }
 
 // markAwayFor notes that the master of a key is away.
@@ -218,7 +232,7 @@ func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
 	o := k.outage(ctx, err)
 	switch o.State {
 	case StateNetwork, StateTimeout, StateLoading, StateReadOnly, StateMasterDown, StateClusterDown, StateMoving,
-		StateOOM, StateBusy, StateMaxClients, StateMisconf, StateNoReplicas:
+		StateOOM, StateBusy, StateMaxClients, StateProtected, StateMisconf, StateNoReplicas:
 		return o
 	}
 	return nil

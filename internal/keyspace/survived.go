@@ -2,14 +2,17 @@ package keyspace
 
 import (
 	"context"
+	"errors"
 	"math"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Everything is what Survived says of an epoch in a Redis that holds no data: nothing stale can be in it.
 const Everything = math.MaxUint64
+
+// unbroken is like Everything, in a Redis that holds data: its new tag is younger than what it has.
+const unbroken = Everything - 1
 
 // Survived says for each epoch, of this or of other processes, up to which position Redis still has what it
 // acknowledged; in Cluster it is the master with the shortest memory that counts, of those that are not away. It may be
@@ -24,8 +27,15 @@ func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]ui
 	for _, epoch := range epochs {
 		positions[epoch] = Everything
 	}
+	k.shards.doubt(false)
 	gone := 0
 	for _, s := range present {
+		if k.shards.hasMoved(s.tag) {
+			for _, epoch := range epochs {
+				positions[epoch] = min(positions[epoch], unbroken)
+			}
+			continue
+		}
 		err := k.survivedOn(ctx, s.tag, epochs, positions)
 		if err == nil {
 			continue
@@ -41,12 +51,15 @@ func (k *Keyspace) Survived(ctx context.Context, epochs []string) (map[string]ui
 
 // survivedOn lowers positions to what the master with the tag has.
 func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, positions map[string]uint64) error {
-	gets := make([][2]*redis.StringCmd, len(epochs))
-	commands := make([]redis.Cmder, 0, 2*len(epochs))
+	gets, others := make([][2]*redis.StringCmd, len(epochs)), make([]*redis.StringCmd, len(epochs))
+	commands := make([]redis.Cmder, 0, 3*len(epochs))
 	for i, epoch := range epochs {
 		for slot := range gets[i] {
 			gets[i][slot] = redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, slot))
 			commands = append(commands, gets[i][slot])
+		}
+		if others[i] = redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, confirmed)); tag != "" {
+			commands = append(commands, others[i])
 		}
 	}
 	if err := k.exec(ctx, k.client, commands); err != nil {
@@ -58,7 +71,10 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 		if err != nil {
 			return err
 		}
-		n := survived(seen[0], seen[1])
+		if err := others[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return k.outage(ctx, err)
+		}
+		n := max(survived(seen[0], seen[1]), parseValue(others[i].Val()).n)
 		if n == 0 {
 			gone = append(gone, epoch)
 			continue
@@ -77,7 +93,8 @@ func (k *Keyspace) survivedOn(ctx context.Context, tag string, epochs []string, 
 	return err
 }
 
-// empty reports whether a master has no key but beacons. A user who may not SCAN cannot know, and takes it for no.
+// empty reports whether a master has no key but those of the workers' state. A user who may not
+// SCAN cannot know, and takes it for no.
 func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 	master, err := k.master(ctx, tag)
 	if err != nil {
@@ -95,7 +112,7 @@ func (k *Keyspace) empty(ctx context.Context, tag string) (bool, error) {
 			return false, k.outage(ctx, err)
 		}
 		for _, name := range names {
-			if !strings.HasPrefix(name, beaconPrefix) {
+			if !isState(name) {
 				return false, nil
 			}
 		}

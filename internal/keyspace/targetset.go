@@ -29,6 +29,16 @@ func (s *TargetSet) Add(key string, hold time.Duration) (at int, added bool) {
 	return at, !known
 }
 
+// Missing is how many of the keys are not in the set.
+func (s *TargetSet) Missing(keys []string) (n int) {
+	for _, key := range keys {
+		if _, known := s.at[key]; !known {
+			n++
+		}
+	}
+	return n
+}
+
 // Truncate drops all targets but the first n.
 func (s *TargetSet) Truncate(n int) {
 	for _, t := range s.Targets[n:] {

@@ -182,7 +182,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := k.TakeSet(t.Context(), "tag:a", 1, unheard); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, []string{"shop:1"}, nil); err != nil {
+	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"shop:1"}}); err != nil {
 		t.Error(err)
 	}
 	wantLeft(t, admin, []string{"shop:1", "shop:2", "shop:3", "tag:a"})

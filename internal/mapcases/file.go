@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -81,7 +82,7 @@ func (v *values) UnmarshalYAML(n *yaml.Node) error {
 
 // What the decoder tells of Go's types.
 var (
-	unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	unknownField = regexp.MustCompile(`field (\S+) not found in type \S*\.(\S+)`)
 	intoType     = regexp.MustCompile(` into \S+$`)
 )
 
@@ -114,9 +115,18 @@ func plain(err error) error {
 		said = several.Errors
 	}
 	for i := range said {
-		said[i] = intoType.ReplaceAllString(unknownField.ReplaceAllString(said[i], "unknown field $1"), " here")
+		said[i] = unknownField.ReplaceAllStringFunc(said[i], func(text string) string {
+			found := unknownField.FindStringSubmatch(text)
+			return strings.TrimSuffix("unknown field "+found[1]+"; "+near.DidYouMean(found[1], fields[found[2]], ""), "; ")
+		})
+		said[i] = intoType.ReplaceAllString(said[i], " here")
 	}
 	return errors.New(strings.Join(said, "\n"))
+}
+
+// fields lists the fields of each type of a file.
+var fields = map[string][]string{
+	"file": {"cases"}, "Case": {"name", "row", "lookups", "reaches", "spares", "refused"}, "row": {"entity", "id", "params"},
 }
 
 // Line is where a case is in its file, or 0.
@@ -140,7 +150,11 @@ func (c *Case) check(n int) error {
 		return fail("is refused and reaches or spares something; a row that is refused makes nothing")
 	}
 	if r := invalidation.Reason(c.Refused.Value); r != "" && !slices.Contains(refusals, r) {
-		return fail(fmt.Sprintf("is to be refused for %q, which is no reason of a map; the reasons are %v", r, refusals))
+		names := make([]string, len(refusals))
+		for i, reason := range refusals {
+			names[i] = string(reason)
+		}
+		return fail(fmt.Sprintf("is to be refused for %q, which is no reason of a map; %s", r, near.DidYouMean(string(r), names, fmt.Sprintf("the reasons are %v", refusals))))
 	}
 	return nil
 }

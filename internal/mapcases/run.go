@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -46,11 +47,42 @@ func Run(m *invalidation.Map, cases []Case) *Report {
 		problems := c.run(m, touched)
 		if len(problems) > 0 {
 			r.Failed++
+			problems = append(problems, c.misspelled(m)...)
 		}
 		r.Cases = append(r.Cases, Result{c.title(), c.Line(), append([]string{}, problems...)})
 	}
 	r.cover(m, touched)
 	return r
+}
+
+// misspelled returns which names of a case that fails may be meant to be others.
+func (c *Case) misspelled(m *invalidation.Map) (problems []string) {
+	entity := c.Row.Entity.Value
+	d, known := m.Describe(entity)
+	if !known {
+		return hint(nil, "the entity", entity, m.Entities())
+	}
+	for _, name := range m.Undeclared(c.written()) {
+		problems = hint(problems, "the parameter", name, d.Params)
+	}
+	var found []string
+	for _, l := range m.Lookups() {
+		found = append(append(found, l.Param), l.With...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Lookups)) {
+		if !slices.Contains(found, name) {
+			problems = hint(problems, "the lookup of", name, found)
+		}
+	}
+	return problems
+}
+
+// hint adds a problem for a name that is like a known one.
+func hint(problems []string, what, name string, known []string) []string {
+	if ask := near.DidYouMean(name, known, ""); ask != "" {
+		problems = append(problems, fmt.Sprintf("the map does not have %s %q; %s", what, name, ask))
+	}
+	return problems
 }
 
 // cover counts what was touched.

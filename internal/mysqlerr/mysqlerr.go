@@ -20,11 +20,13 @@ const (
 	TableExists     = 1050 // ER_TABLE_EXISTS_ERROR
 	Shutdown        = 1053 // ER_SERVER_SHUTDOWN
 	ColumnExists    = 1060 // ER_DUP_FIELDNAME
+	NotGrouped      = 1055 // ER_WRONG_FIELD_WITH_GROUP
 	KeyExists       = 1061 // ER_DUP_KEYNAME
 	Syntax          = 1064 // ER_PARSE_ERROR
 	NothingThere    = 1091 // ER_CANT_DROP_FIELD_OR_KEY
 	Unknown         = 1105 // ER_UNKNOWN_ERROR
 	TableFull       = 1114 // ER_RECORD_FILE_FULL
+	MixedGroups     = 1140 // ER_MIX_OF_GROUP_FUNC_AND_FIELDS
 	NoSuchGrant     = 1141 // ER_NONEXISTING_GRANT
 	NoRight         = 1142 // ER_TABLEACCESS_DENIED_ERROR
 	NoColumnRight   = 1143 // ER_COLUMNACCESS_DENIED_ERROR
@@ -42,14 +44,20 @@ const (
 	Interrupted     = 1317 // ER_QUERY_INTERRUPTED
 	UnsafeRoutine   = 1419 // ER_BINLOG_CREATE_ROUTINE_NEED_SUPER
 	ManyPrepared    = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
+	HavingGrouped   = 1463 // ER_NON_GROUPING_FIELD_USED
 	NeedReprepare   = 1615 // ER_NEED_REPREPARE: its table changes faster than it is prepared
 	ReadOnlySession = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+	NewPassword     = 1820 // ER_MUST_CHANGE_PASSWORD
+	PasswordExpired = 1862 // ER_MUST_CHANGE_PASSWORD_LOGIN
 	ReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
 	SlowMariaDB     = 1969 // ER_STATEMENT_TIMEOUT
 	SlowMySQL       = 3024 // ER_QUERY_TIMEOUT
+	OrderDistinct   = 3065 // ER_FIELD_IN_ORDER_NOT_SELECT
+	AccountLocked   = 3118 // ER_ACCOUNT_HAS_BEEN_LOCKED
 	NewAbort        = 3169 // ER_SESSION_WAS_KILLED
 	DiskFullAtOnce  = 3675 // ER_DISK_FULL_NOWAIT
 	Idle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT
+	AccountBlocked  = 4151 // ER_ACCOUNT_HAS_BEEN_LOCKED of MariaDB
 )
 
 // Number is the server's error number, or 0 if err did not come from a server.

@@ -203,7 +203,7 @@ func (p *part) unlink(ctx context.Context) error {
 		}
 	}
 	p.result.Refused += len(done.Failures)
-	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, keys, nil)
+	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, keyspace.News{Keys: keys, Unlinked: done.Born})
 	p.result.Messages += n.Messages
 	if err != nil {
 		return fmt.Errorf("publish keys again: %w", err)

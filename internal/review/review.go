@@ -30,6 +30,7 @@ type Review struct {
 // ours are names that unstale and its readers make: what they are, and how they begin.
 var ours = []struct{ what, prefix string }{
 	{"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", "unstale:beacon:"}, {"sets that are taken apart", "unstale:set:"},
+	{"where workers write", "unstale:alive"}, {"status of workers", string(keyspace.WorkersPage)}, {"databases", string(keyspace.SourcesPage)},
 	{"reports of readers", protocol.ReportKey},
 }
 

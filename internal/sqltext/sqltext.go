@@ -3,10 +3,40 @@ package sqltext
 
 import "strings"
 
+// A Token is a word, a number, a quoted text or one character of punctuation.
+type Token struct {
+	Text string
+	At   int // where it begins in the statement, in bytes
+}
+
 // Tokens splits a statement into words, numbers and punctuation. Quoted text becomes one token that starts with its
 // quote; comments disappear.
-func Tokens(sql string) []string {
-	var all []string
+func Tokens(sql string) []string { return TokensIn(sql, "") }
+
+// TokensIn is Tokens for a MySQL session with an sql_mode. NO_BACKSLASH_ESCAPES and ANSI_QUOTES decide
+// where quoted text ends.
+func TokensIn(sql, mode string) []string {
+	escapes := `'"`
+	switch {
+	case strings.Contains(mode, "NO_BACKSLASH_ESCAPES"):
+		escapes = ""
+	case strings.Contains(mode, "ANSI_QUOTES"):
+		escapes = "'"
+	}
+	placed := split(sql, escapes)
+	all := make([]string, len(placed))
+	for i, token := range placed {
+		all[i] = token.Text
+	}
+	return all
+}
+
+// Placed returns the tokens of a statement with their places.
+func Placed(sql string) []Token { return split(sql, `'"`) }
+
+// split is Placed, where a backslash escapes the next character only within these quotes.
+func split(sql, escapes string) []Token {
+	var all []Token
 	for i := 0; i < len(sql); {
 		c := sql[i]
 		n := 1
@@ -21,13 +51,13 @@ func Tokens(sql string) []string {
 			i += 2 + lengthUntil(sql[i+2:], "*/")
 			continue
 		case c == '\'' || c == '"' || c == '`':
-			n = quotedLength(sql[i:])
+			n = quotedLength(sql[i:], escapes)
 		case isWordByte(c):
 			for i+n < len(sql) && isWordByte(sql[i+n]) {
 				n++
 			}
 		}
-		all = append(all, sql[i:i+n])
+		all = append(all, Token{sql[i : i+n], i})
 		i += n
 	}
 	return all
@@ -45,11 +75,11 @@ func lengthUntil(text, end string) int {
 	return len(text)
 }
 
-func quotedLength(text string) int {
+func quotedLength(text, escapes string) int {
 	quote := text[0]
 	for i := 1; i < len(text); i++ {
 		switch {
-		case text[i] == '\\' && quote != '`':
+		case text[i] == '\\' && strings.IndexByte(escapes, quote) >= 0:
 			i++
 		case text[i] != quote:
 		case i+1 < len(text) && text[i+1] == quote:

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -24,10 +25,12 @@ type ClaimedRow struct {
 	CreatedAt   time.Time // UTC, the database's clock
 	Attempts    int       // failures of its own so far
 	Repeated    bool      // a repeat that the map asked for
+	LastError   string    // of the last failure; empty if there was none
 }
 
-// Oversized reports whether the parameters are larger than ClaimLimits.ParamsBytes and were not fetched.
-func (r *ClaimedRow) Oversized() bool { return r.Params == nil && r.ParamsBytes > 0 }
+// Unread reports whether the parameters were not fetched: they are larger than ClaimLimits.ParamsBytes, or than
+// ClaimLimits.Large.
+func (r *ClaimedRow) Unread() bool { return r.Params == nil && r.ParamsBytes > 0 }
 
 // TruncatedField names the field that fills its column, "" if none does. A column is wider than the limit by one
 // character, so a non-strict sql_mode has cut the value: it is not what the application meant.
@@ -48,11 +51,24 @@ type ClaimLimits struct {
 	Rows        int // at most this many rows
 	Bytes       int // at most this many bytes of parameters, but one row always fits
 	ParamsBytes int // larger parameters are not fetched: see Row.Oversized
+
+	// Pass names rows, by their ids in the table, that the claim passes over. At most MaxNamed.
+	Pass []uint64
+	// Only, if set, names the rows that the claim takes, of those that are there. At most MaxNamed. It and Pass exclude each
+	// other.
+	Only []uint64
+	// Large, if set, leaves parameters of more bytes unfetched, though they are within ParamsBytes: see ClaimedRow.Unread.
+	Large int
 }
+
+// MaxNamed is how many rows a claim can pass over, or ask for.
+const MaxNamed = 1000
 
 // A Claim is one open transaction that holds rows. It must end with Settle or Release. Not safe for concurrent use.
 type Claim struct {
 	Rows []ClaimedRow
+	// Left are the ids of rows that the byte limit left out.
+	Left []uint64
 	// Unseen is when the last poll or claim of this Store began after which no row was left in cache_outbox that had been
 	// committed by then, but for those that others held: so none of Rows was visible earlier, unless another worker had
 	// it. Zero: there was none, or Rows are delayed ones.
@@ -60,8 +76,8 @@ type Claim struct {
 	store  *Store
 	tx     *sql.Tx
 	queue  *queue
-	cut    bool      // rows beyond the byte limit were left out
-	sawAll time.Time // when it began, if it left no visible row out; otherwise zero
+	named  bool      // it asked for rows by their ids
+	sawAll time.Time // when it began, if it left no visible row out but those to be passed over; otherwise zero
 }
 
 // IsDelayed reports whether the rows are of cache_outbox_delayed.
@@ -79,7 +95,7 @@ func (s *Store) ClaimDue(ctx context.Context, limits ClaimLimits) (*Claim, error
 }
 
 func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim, error) {
-	if q != hot {
+	if q != hot || len(limits.Only) > 0 {
 		return s.claimFrom(ctx, q, limits, start{})
 	}
 	for _, force := range [...]bool{false, true} {
@@ -93,7 +109,7 @@ func (s *Store) claim(ctx context.Context, q *queue, limits ClaimLimits) (*Claim
 		case err != nil || !at.isWhole():
 		case c == nil:
 			s.planner.sawAll(began)
-		case !c.cut && len(c.Rows) < limits.Rows:
+		case len(c.Left) == 0 && len(c.Rows) < limits.Rows:
 			c.sawAll = began
 		}
 		if c != nil || err != nil || !at.mayHaveMore {
@@ -108,8 +124,8 @@ func (s *Store) claimFrom(ctx context.Context, q *queue, limits ClaimLimits, at 
 	if err != nil {
 		return nil, fmt.Errorf("begin claim: %w", err)
 	}
-	c := &Claim{store: s, tx: tx, queue: q}
-	if q == hot {
+	c := &Claim{store: s, tx: tx, queue: q, named: len(limits.Only) > 0}
+	if q == hot && !c.named {
 		c.Unseen = s.planner.lastSawAll()
 	}
 	if err := c.fetch(ctx, limits, at); err != nil {
@@ -132,21 +148,24 @@ func (c *Claim) Release() error {
 // fetch reads rows with small parameters at once; the others follow within the byte limit.
 func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	inline := min(limits.ParamsBytes, limits.Bytes/limits.Rows)
-	for _, q := range c.queue.claimQueries(inline, at) {
+	if limits.Large > 0 {
+		inline = min(inline, limits.Large)
+	}
+	for _, q := range c.queue.claimQueries(inline, at, limits) {
 		if left := limits.Rows - len(c.Rows); left > 0 {
 			if err := c.read(ctx, q.query, append(q.args, left)...); err != nil {
 				return err
 			}
 		}
 	}
-	if c.queue == hot {
+	if c.queue == hot && !c.named {
 		c.store.planner.claimed(len(c.Rows) == limits.Rows)
 	}
 	return c.fetchLarge(ctx, inline, limits)
 }
 
-// Contract of a claim of ids from one on or of those listed: exclusive record locks on the rows that it returns and on
-// no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint
+// Contract of a claim of ids from one on, but for some, or of those listed: exclusive record locks on the rows that it
+// returns and on no other (READ COMMITTED, primary key, SKIP LOCKED), LIMIT rows; repeating it elsewhere returns other rows. The hint
 // keeps the optimizer from a scan in another order. Larger parameters come as NULL with their length.
 const claimHotSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
 COALESCE(LENGTH(params), 0), trace, created_at
@@ -159,14 +178,33 @@ type boundQuery struct {
 }
 
 // claimQueries are the statements of a claim, oldest rows first. Parameters of more than inline bytes are left out.
-func (q *queue) claimQueries(inline int, at start) (list []boundQuery) {
+func (q *queue) claimQueries(inline int, at start, limits ClaimLimits) (list []boundQuery) {
+	if len(limits.Only) > 0 {
+		return []boundQuery{{fmt.Sprintf(q.claimSomeSQL, "("+named(limits.Only)+")"), []any{inline}}}
+	}
+	pass := ""
+	if len(limits.Pass) > 0 {
+		pass = " AND NOT (" + named(limits.Pass) + ")"
+	}
 	if q != hot {
-		return []boundQuery{{q.claimSQL, []any{inline}}}
+		if pass == "" {
+			return []boundQuery{{q.claimSQL, []any{inline}}}
+		}
+		return []boundQuery{{fmt.Sprintf(q.claimSomeSQL, "TRUE"+pass), []any{inline}}}
 	}
 	if len(at.stragglers) > 0 {
-		list = append(list, boundQuery{fmt.Sprintf(claimHotSQL, spanned(at.stragglers)), []any{inline}})
+		list = append(list, boundQuery{fmt.Sprintf(claimHotSQL, "("+spanned(at.stragglers)+")"+pass), []any{inline}})
 	}
-	return append(list, boundQuery{q.claimSQL, []any{inline, at.head}})
+	if pass == "" {
+		return append(list, boundQuery{q.claimSQL, []any{inline, at.head}})
+	}
+	return append(list, boundQuery{fmt.Sprintf(claimHotSQL, "id >= ?"+pass), []any{inline, at.head}})
+}
+
+// named is a condition on id for a list of ids, which it sorts.
+func named(ids []uint64) string {
+	ids = slices.Sorted(slices.Values(ids))
+	return spanned(spansUpTo(ids, len(ids)))
 }
 
 // read claims rows.
@@ -182,7 +220,7 @@ func (c *Claim) read(ctx context.Context, query string, args ...any) error {
 		r := &c.Rows[len(c.Rows)-1]
 		fields = append(fields[:0], &r.ID, &r.Entity, &r.EntityID, &r.Params, &r.ParamsBytes, &r.Trace, &r.CreatedAt)
 		if c.queue != hot {
-			fields = append(fields, &r.FirstID, &r.Attempts, &r.Repeated)
+			fields = append(fields, &r.FirstID, &r.Attempts, &r.Repeated, &r.LastError)
 		}
 		if err := rows.Scan(fields...); err != nil {
 			return err
@@ -200,14 +238,18 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 	bytes := 0
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		if r.ParamsBytes <= limits.ParamsBytes {
-			bytes += r.ParamsBytes
+		if r.ParamsBytes > limits.ParamsBytes || limits.Large > 0 && r.ParamsBytes > limits.Large {
+			continue
 		}
+		bytes += r.ParamsBytes
 		if i > 0 && bytes > limits.Bytes {
-			c.Rows, c.cut = c.Rows[:i], true
+			for ; i < len(c.Rows); i++ {
+				c.Left = append(c.Left, c.Rows[i].ID)
+			}
+			c.Rows = c.Rows[:len(c.Rows)-len(c.Left)]
 			return nil
 		}
-		if r.ParamsBytes <= inline || r.ParamsBytes > limits.ParamsBytes {
+		if r.ParamsBytes <= inline {
 			continue
 		}
 		// Contract: no further lock (the row is ours), one row by primary key.

@@ -24,6 +24,15 @@ func isUnprepared(err error) bool {
 	return false
 }
 
+// IsGrouping reports whether ONLY_FULL_GROUP_BY refuses a statement.
+func IsGrouping(err error) bool {
+	switch mysqlerr.Number(err) {
+	case mysqlerr.MixedGroups, mysqlerr.NotGrouped, mysqlerr.HavingGrouped, mysqlerr.OrderDistinct:
+		return true
+	}
+	return false
+}
+
 var errTooLarge = errors.New("larger than max_allowed_packet")
 
 // IsTooLarge reports whether a statement did not fit max_allowed_packet: a smaller batch may.

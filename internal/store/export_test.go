@@ -32,7 +32,7 @@ func (s *Store) Stragglers() (n uint64) {
 
 // Pools are the Store's pools by name.
 func (s *Store) Pools() map[string]*sql.DB {
-	return map[string]*sql.DB{"claims": s.claims, "side": s.side.DB, "lookups": s.lookups, "schema": s.schema}
+	return map[string]*sql.DB{"claims": s.claims, "side": s.side.DB, "status": s.status.db, "lookups": s.lookups, "schema": s.schema}
 }
 
 // SmallBlocks makes blocks of the journal that have so many batches.

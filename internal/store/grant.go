@@ -8,6 +8,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/schema"
 )
 
 // deniedRight matches: SELECT command denied to user 'shop'@'%' for table 'cache_outbox', or in MariaDB `shop`.`cache_outbox`.
@@ -23,5 +24,9 @@ func MissingGrant(err error) string {
 	if m == nil {
 		return ""
 	}
-	return "GRANT " + strings.TrimSpace(m[1]) + " ON " + m[2]
+	right := strings.TrimSpace(m[1])
+	if columns := schema.InsertColumns(m[2]); right == "INSERT" && columns != "" {
+		right += " (" + columns + ")"
+	}
+	return "GRANT " + right + " ON " + m[2]
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -10,10 +11,9 @@ import (
 // Contract for all: no lock. They read one row at most, or the listed rows up to a limit. A query for the id alone is
 // planned as a scan from the table's start whatever its bound (MySQL 9.7), so all that have one ask for another column.
 const (
-	firstSQL  = "SELECT COALESCE((SELECT id FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1), 0)"
+	firstSQL  = "SELECT id FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
 	existsSQL = "EXISTS (SELECT entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s)"
 	listSQL   = "SELECT id, entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT %d"
-	nextIDSQL = "SELECT COALESCE(MAX(AUTO_INCREMENT), 1) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'cache_outbox'"
 )
 
 // begin runs the scans that r needs and returns where it begins.
@@ -34,8 +34,11 @@ func (s *Store) scan(ctx context.Context, next *scan) (err error) {
 	var a answer
 	if next.kind == scanFirst {
 		began := time.Now()
-		err = s.claims.QueryRowContext(ctx, firstSQL).Scan(&a.first)
-		a.took = time.Since(began)
+		err = s.claims.QueryRowContext(ctx, firstSQL).Scan(&a.first.id)
+		a.took, a.first.found = time.Since(began), err == nil
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
 	} else {
 		a, err = s.list(ctx, next.spans)
 	}
@@ -46,13 +49,15 @@ func (s *Store) scan(ctx context.Context, next *scan) (err error) {
 }
 
 // list lists rows, committed or not. It gives up after half of the time that ctx leaves, so that the other half remains
-// for what the caller wants to do next. The end of all ids is replaced by the last one that was given out.
+// for the caller's next statement. It replaces the end of all IDs by the last ID that was given
+// out, or by the second greatest: no head can be behind the greatest.
 func (s *Store) list(ctx context.Context, spans []span) (a answer, err error) {
 	if spans[0].last == allIDs {
-		if err := s.side.GetContext(ctx, &spans[0].last, nextIDSQL); err != nil {
+		next, err := s.nextID(ctx, hot.name)
+		if err != nil {
 			return answer{}, err
 		}
-		spans[0].last--
+		spans[0].last = min(next-1, allIDs-1)
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {

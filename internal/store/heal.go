@@ -42,7 +42,7 @@ const (
 	MaxHeal     = 200
 	healEntries = 2_000
 	healKeys    = 50_000
-	healBytes   = 32 << 20
+	healBytes   = 8 << 20
 )
 
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index on (epoch, beat),
@@ -145,8 +145,8 @@ func (r *HealClaim) Settle(ctx context.Context, position Position, born uint64) 
 		_ = r.tx.Rollback() // err says why; the server rolls back in any case
 		return fmt.Errorf("settle healed batches: %w", err)
 	}
-	if err := r.tx.Commit(); err != nil {
-		return fmt.Errorf("settle healed batches: commit: %w", err)
+	if err := r.store.commit(r.tx); err != nil {
+		return fmt.Errorf("settle healed batches: %w", err)
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ type Entry struct {
 	// WrittenMicros is when the row was inserted, by the database's clock, in microseconds since 1970; 0: not known. It is in
 	// the batch's journey, which SearchJournal alone reads.
 	WrittenMicros int64
+	// Partial is set if the row was not settled: its lookup had failed, and this is the part of its plan
+	// that needs no lookup.
+	Partial bool
 }
 
 // Contract: appends one row; takes no lock that another insert waits for. What is binary travels as text, since MySQL
@@ -31,18 +34,21 @@ VALUES (?,?,?,?,?,?,FROM_BASE64(?),FROM_BASE64(?),FROM_BASE64(?))`
 // IsSweep reports whether the entry is about a finished sweep and not about a row, which has an entity.
 func (e *Entry) IsSweep() bool { return e.Entity == "" }
 
-// journal writes one row for the batch, in the claim's transaction.
+// journal writes the batch in the claim's transaction: one row of the journal, or several where it has many names.
 func (c *Claim) journal(ctx context.Context, s Settlement) error {
-	if len(s.Journal) == 0 {
-		return nil
+	for entries := s.Journal; len(entries) > 0; {
+		var part []Entry
+		part, entries = journalPart(entries)
+		body, err := EncodeEntries(part)
+		if err != nil {
+			return err
+		}
+		args := c.store.record(len(part), s.MapVersion, s.Position, s.Born, hashes(part), body, s.Marks.journey(part))
+		if _, err := c.exec(ctx, journalSQL, base64.StdEncoding.EncodedLen(len(body)), args...); err != nil {
+			return err
+		}
 	}
-	body, err := EncodeEntries(s.Journal)
-	if err != nil {
-		return err
-	}
-	args := c.store.record(len(s.Journal), s.MapVersion, s.Position, s.Born, hashes(s.Journal), body, s.journey())
-	_, err = c.exec(ctx, journalSQL, base64.StdEncoding.EncodedLen(len(body)), args...)
-	return err
+	return nil
 }
 
 // record is what journalSQL takes.
@@ -84,6 +90,9 @@ func (s *Store) expire(ctx context.Context, retention time.Duration, chunk int) 
 
 // Hold is HoldMillis.
 func (e *Entry) Hold() time.Duration { return time.Duration(e.HoldMillis) * time.Millisecond }
+
+// Names is how many keys, patterns and sets the entry has.
+func (e *Entry) Names() int { return len(e.Keys) + len(e.Patterns) + len(e.Sets) }
 
 // Bytes is how many bytes the keys, patterns and sets of the entry have.
 func (e *Entry) Bytes() (n int) {

@@ -18,6 +18,9 @@ import (
 //
 // After the stream, where an entry has a hold, come pairs of numbers up to the last such entry: how many entries follow
 // each other with the same hold, and that in milliseconds. Workers that know no holds stop reading at the stream's end.
+//
+// Behind them comes a pair for each partial entry: 0 and the index of the entry. Workers that do not
+// know partial entries take such a pair for a hold of no entries, and the entry for that of a settled row.
 const entryFormat = 1
 
 // A packer has what packing needs and need not be made again each time.
@@ -74,6 +77,12 @@ func appendHolds(b []byte, entries []Entry) []byte {
 		b = binary.AppendUvarint(b, uint64(to-from))
 		b = binary.AppendUvarint(b, uint64(entries[from].HoldMillis))
 		from = to
+	}
+	for i := range entries {
+		if entries[i].Partial {
+			b = binary.AppendUvarint(b, 0)
+			b = binary.AppendUvarint(b, uint64(i))
+		}
 	}
 	return b
 }
@@ -136,11 +145,14 @@ func DecodeEntries(body []byte) ([]Entry, error) {
 
 // readHolds reads what appendHolds has appended, and reports whether it fits the entries.
 func readHolds(b []byte, entries []Entry) bool {
-	d := decoder{rest: b}
+	d, all := decoder{rest: b}, entries
 	for len(d.rest) > 0 {
 		n, ms := d.number(), d.number()
-		if d.bad || n > uint64(len(entries)) || ms > math.MaxInt64 {
+		if d.bad || n > uint64(len(entries)) || ms > math.MaxInt64 || n == 0 && ms >= uint64(len(all)) {
 			return false
+		}
+		if n == 0 {
+			all[ms].Partial = true
 		}
 		for i := range entries[:n] {
 			entries[i].HoldMillis = int64(ms)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -140,5 +141,41 @@ func BenchmarkEncodeEntries(b *testing.B) {
 		if _, err := EncodeEntries(entries); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A partial entry is told apart, and a worker that knows none reads it like any other.
+func TestPartialEntries(t *testing.T) {
+	t.Parallel()
+	entries := []Entry{
+		{ID: 1, Entity: "a", EntityID: "1", Keys: []string{"k"}, HoldMillis: 5},
+		{ID: 2, Entity: "a", EntityID: "2", Keys: []string{"l"}, Partial: true},
+		{ID: 3, Entity: "a", EntityID: "3", Patterns: []string{"p*"}},
+		{ID: 4, Entity: "a", EntityID: "4", Sets: []string{"s"}, HoldMillis: 7, Partial: true},
+		{ID: 5, Entity: "a", EntityID: "5", Sets: []string{"t"}},
+	}
+	body, err := EncodeEntries(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := DecodeEntries(body); err != nil || !reflect.DeepEqual(got, entries) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	older := entries[:len(entries):len(entries)]
+	d := decoder{rest: appendHolds(nil, entries)}
+	for len(d.rest) > 0 { // as such a worker does
+		n, ms := d.number(), d.number()
+		if d.bad || n > uint64(len(older)) || ms > math.MaxInt64 {
+			t.Fatal("an older worker takes the batch for damaged")
+		}
+		for i := range older[:n] {
+			if older[i].HoldMillis != int64(ms) {
+				t.Errorf("row %d is held for %d ms", older[i].ID, ms)
+			}
+		}
+		older = older[n:]
+	}
+	if _, err := DecodeEntries(append(body, 0, 5)); err == nil {
+		t.Error("an entry that is not there is partial")
 	}
 }

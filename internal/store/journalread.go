@@ -26,6 +26,8 @@ type JournalQuery struct {
 	// Unsummarised is called, with the server's refusal, where the account may not read the summaries; then all batches are
 	// searched, which takes seconds a million. Nil: the search fails.
 	Unsummarised func(error)
+	// Searched is called at the end with how many batches no summary had, so each was read. Nil: it is not called.
+	Searched func(batches int)
 }
 
 // matches reports whether the query is about an entry, its key left aside. Finished sweeps belong to no entity, and

@@ -42,25 +42,25 @@ const journeyFormat = 1
 // receivers and one, for each entry the distance in microseconds of when its row was written from the one before, and for
 // each run of messages the epoch, the first number and how many follow it. Nothing where the batch has no rows of which
 // that is known.
-func (s *Settlement) journey() []byte {
-	if s.Marks.Claimed.IsZero() {
+func (m *Marks) journey(entries []Entry) []byte {
+	if m.Claimed.IsZero() {
 		return nil
 	}
-	b := append(make([]byte, 0, 32+2*len(s.Journal)), journeyFormat)
-	for _, at := range [...]time.Time{s.Marks.Claimed, s.Marks.Unlinked, s.Marks.Published} {
+	b := append(make([]byte, 0, 32+2*len(entries)), journeyFormat)
+	for _, at := range [...]time.Time{m.Claimed, m.Unlinked, m.Published} {
 		ago := time.Duration(0)
 		if !at.IsZero() {
 			ago = max(time.Since(at), time.Microsecond)
 		}
 		b = binary.AppendUvarint(b, uint64(ago.Microseconds()))
 	}
-	b = binary.AppendUvarint(b, uint64(s.Marks.Receivers+1))
+	b = binary.AppendUvarint(b, uint64(m.Receivers+1))
 	before := int64(0)
-	for i := range s.Journal {
-		b = binary.AppendVarint(b, s.Journal[i].WrittenMicros-before)
-		before = s.Journal[i].WrittenMicros
+	for i := range entries {
+		b = binary.AppendVarint(b, entries[i].WrittenMicros-before)
+		before = entries[i].WrittenMicros
 	}
-	for _, r := range s.Marks.Runs {
+	for _, r := range m.Runs {
 		b = binary.BigEndian.AppendUint64(b, r.Epoch)
 		b = binary.AppendUvarint(b, r.First)
 		b = binary.AppendUvarint(b, r.Last-r.First)

@@ -14,9 +14,9 @@ func TestJourney(t *testing.T) {
 	now := time.Now()
 	s := Settlement{Journal: entries(), Marks: Marks{Claimed: now, Unlinked: now, Published: now, Receivers: 3}}
 	s.Journal[0].WrittenMicros, s.Journal[1].WrittenMicros = 2_000_000, 1_000_000
-	before := s.journey()
+	before := s.Marks.journey(s.Journal)
 	s.Marks.Runs = []Run{{EpochHash("a"), 1, 1}, {EpochHash("b"), 1 << 40, 1<<40 + 7}}
-	packed := s.journey()
+	packed := s.Marks.journey(s.Journal)
 	if len(before)+(8+1+1)+(8+6+1) < len(packed) {
 		t.Errorf("%d bytes without runs, %d with them", len(before), len(packed))
 	}

@@ -4,17 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// Lookup runs a lookup of the map in a read-only session of a pool of its own, outside any claim: query has one `?`,
-// which becomes the list of by-values (tuples when they have several columns). Each row that comes back is the
-// by-values and so many values, as text; rows whose values are NULL say nothing and are left out, and where only some are, that
-// is a LookupNullError. It sees what is committed now. The server ends it after LookupTimeout, with a SlowLookupError. An error of
-// the server itself is a *mysql.MySQLError.
+// Lookup runs a lookup of the map in a read-only session of a pool of its own, outside any claim:
+// query has one `?`, which becomes the list of by-values (tuples when they have several columns).
+// Each row that comes back is the by-values and so many values, as text; rows whose values are NULL
+// say nothing and are left out, and where only some are, that is a LookupNullError. It sees what is
+// committed now. The server ends it after LookupTimeout, with a SlowLookupError. An error of the
+// server itself is a *mysql.MySQLError. A lookup that ONLY_FULL_GROUP_BY refuses runs without that
+// mode, and Ungrouped reports it.
 func (s *Store) Lookup(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
 	if len(by) == 0 {
 		return nil, nil
@@ -24,6 +27,20 @@ func (s *Store) Lookup(ctx context.Context, query string, by [][]string, values 
 		return nil, fmt.Errorf("look up: %w", err)
 	}
 	defer func() { _ = conn.Close() }() // back to the pool
+	found, err := s.lookUp(ctx, conn, query, by, values)
+	if IsGrouping(err) {
+		return s.lookUpUngrouped(ctx, conn, query, by, values, err)
+	}
+	return found, err
+}
+
+// A querier is a session, or a transaction of one.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// lookUp runs a lookup once.
+func (s *Store) lookUp(ctx context.Context, on querier, query string, by [][]string, values int) ([][]string, error) {
 	width := len(by[0])
 	args := make([]any, 0, width*len(by))
 	for _, values := range by {
@@ -31,9 +48,13 @@ func (s *Store) Lookup(ctx context.Context, query string, by [][]string, values 
 			args = append(args, v)
 		}
 	}
+	most := maxLookupRows
+	if len(by) == 1 { // it cannot be cut
+		most = math.MaxInt
+	}
 	limited, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout+lookupGrace)
 	defer cancel()
-	found, err := runLookup(limited, conn, fillLookup(query, width, len(by)), args, width, values)
+	found, err := runLookup(limited, on, fillLookup(query, width, len(by)), args, width, values, most)
 	switch {
 	case err == nil:
 		return found, nil
@@ -61,16 +82,16 @@ func fillLookup(query string, width, count int) string {
 	return strings.Replace(query, "?", tuple+strings.Repeat(","+tuple, count-1), 1)
 }
 
-func runLookup(ctx context.Context, conn *sql.Conn, query string, args []any, by, values int) ([][]string, error) {
-	rows, err := conn.QueryContext(ctx, query, args...)
+func runLookup(ctx context.Context, on querier, query string, args []any, by, values, most int) ([][]string, error) {
+	rows, err := on.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	return readLookup(rows, by, values)
+	return readLookup(rows, by, values, most)
 }
 
-func readLookup(rows *sql.Rows, by, values int) ([][]string, error) {
+func readLookup(rows *sql.Rows, by, values, most int) ([][]string, error) {
 	columns, err := rows.Columns()
 	if err != nil {
 		return nil, err
@@ -81,6 +102,9 @@ func readLookup(rows *sql.Rows, by, values int) ([][]string, error) {
 	}
 	var out [][]string
 	for rows.Next() {
+		if len(out) == most {
+			return nil, &LookupManyError{Rows: most}
+		}
 		cells := make([]sql.NullString, width)
 		into := make([]any, width)
 		for i := range cells {
@@ -125,6 +149,17 @@ func (e *SlowLookupError) Error() string {
 
 // Unwrap returns what the server or the client said.
 func (e *SlowLookupError) Unwrap() error { return e.Err }
+
+// maxLookupRows bounds the rows that a lookup returns for several questions, and with them the
+// worker's memory.
+const maxLookupRows = 20_000
+
+// A LookupManyError says that a lookup found more rows for several questions than are read at a time.
+// Ask fewer questions.
+type LookupManyError struct{ Rows int }
+
+// Error implements error.
+func (e *LookupManyError) Error() string { return fmt.Sprintf("look up: more than %d rows", e.Rows) }
 
 // A LookupShapeError says that a lookup's SQL selects the wrong columns.
 type LookupShapeError struct {

@@ -52,7 +52,8 @@ type tableModel struct {
 }
 
 func newTableModel(t *testing.T, choose func(int) int) *tableModel {
-	w := &tableModel{t: t, choose: choose, now: time.Unix(1e9, 0), planner: &planner{quick: quickScan}, rows: map[uint64]*modelRow{}, next: 1, limit: 50}
+	w := &tableModel{t: t, choose: choose, now: time.Unix(1e9, 0), planner: &planner{quick: quickScan}, rows: map[uint64]*modelRow{}, limit: 50}
+	w.next = uint64(choose(2)) // an administrator may have chosen the first ID, 0 included
 	w.rtt = []time.Duration{200 * time.Microsecond, 3 * time.Millisecond, 8 * time.Millisecond}[choose(3)]
 	w.workers = []*modelWorker{{tableModel: w}, {tableModel: w}}
 	return w
@@ -140,14 +141,14 @@ func (w *tableModel) answer(s *scan) (a answer) {
 		for _, id := range w.index {
 			walked++
 			if st := w.rows[id].state; st == committed || st == deleting {
-				a.first = id
+				a.first = firstRow{true, id}
 				break
 			}
 		}
 	}
 	for i := range s.spans {
 		if s.spans[i].last == allIDs {
-			s.spans[i].last = w.next - 1
+			s.spans[i].last = max(w.next, 1) - 1
 		}
 		for _, id := range w.from(s.spans[i].first) {
 			if id > s.spans[i].last || len(a.ids) > maxListed {

@@ -35,7 +35,7 @@ func (w *tableModel) disturb(steps int) {
 				w.cost = time.Duration(w.choose(3)) * 10 * time.Microsecond
 			}
 		case 9:
-			if id := uint64(1 + w.choose(int(w.next))); id < w.next && w.rows[id] != nil && !slices.Contains(w.index, id) && w.rows[id].state == dead {
+			if id := uint64(w.choose(int(w.next) + 1)); id < w.next && w.rows[id] != nil && !slices.Contains(w.index, id) && w.rows[id].state == dead {
 				w.rows[id] = &modelRow{state: committed, alien: true}
 				w.enter(id)
 			}

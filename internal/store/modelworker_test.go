@@ -83,7 +83,7 @@ func (k *modelWorker) begin(at start) (found bool) {
 	k.request, k.scans = nil, 0
 	if r.poll {
 		if at.head == 0 {
-			return at.first > 0
+			return at.first.found
 		}
 		k.asked++
 		return k.exists(at)

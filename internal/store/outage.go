@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
@@ -11,14 +12,18 @@ const (
 	StateAway    = "mysql"         // no answer, or not now: the network, a restart, a failover, too many connections
 	StateFull    = "mysql full"    // it cannot store more: a disk, a tablespace, a quota
 	StateRefused = "mysql refused" // it answers, and does not accept a statement: a right, a table, a trigger
+	StateHung    = "mysql hung"    // it answers reads, and a COMMIT does not return: a full disk, a missing replica
 )
 
 // States lists what State may return.
-func States() []string { return []string{StateAway, StateFull, StateRefused} }
+func States() []string { return []string{StateAway, StateFull, StateRefused, StateHung} }
 
 // State says what an error of a Store is. An error of something else is StateAway.
 func State(err error) string {
+	var hung *HungError
 	switch {
+	case errors.As(err, &hung):
+		return StateHung
 	case isFull(err):
 		return StateFull
 	case IsRefusal(err):

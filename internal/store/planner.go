@@ -45,7 +45,7 @@ type planner struct {
 	head       uint64        // where claims begin in slow-scan mode, and while a backlog is drained
 	slow       bool          // slow-scan mode
 	full       bool          // the last claim was full: more rows probably wait, beyond the head
-	first      uint64        // row, as of the last scan from the start; 0: none
+	first      firstRow      // as of the last scan from the start
 	scanned    time.Time     // when that ended
 	suspicions int           // how many such scans in a row seemed slow; one may be the machine's fault
 	rtt        time.Duration // when last measured
@@ -83,12 +83,22 @@ type scan struct {
 	version int
 }
 
-// end is the id after a list.
-func (s *scan) end() uint64 { return s.spans[len(s.spans)-1].last + 1 }
+// end returns the ID after a list.
+func (s *scan) end() uint64 { return after(s.spans[len(s.spans)-1].last) }
+
+// after returns the next ID, or id itself if that is the greatest: then claims that begin at the
+// head still find its row.
+func after(id uint64) uint64 { return max(id, id+1) }
+
+// A firstRow is the table's first row, or none. ID 0 is an ID like any other.
+type firstRow struct {
+	found bool
+	id    uint64
+}
 
 // An answer is what a scan found.
 type answer struct {
-	first     uint64        // of scanFirst; 0: none
+	first     firstRow      // of scanFirst
 	ids       []uint64      // of a list, ascending; one more than maxListed stands for any number
 	took, rtt time.Duration // a list takes its time besides the round trip
 	gaveUp    bool          // a list took too long and has no ids
@@ -103,10 +113,10 @@ type request struct {
 
 // A start is where a poll or a claim begins.
 type start struct {
-	head        uint64 // 0: at the table's start
-	stragglers  []span // to ask for as well
-	first       uint64 // the table's first row; 0: none, or not asked for
-	mayHaveMore bool   // there may be rows that this leaves out
+	head        uint64   // 0: at the table's start
+	stragglers  []span   // to ask for as well
+	first       firstRow // none as well if it was not asked for
+	mayHaveMore bool     // there may be rows that this leaves out
 }
 
 // isWhole reports whether a poll or a claim that begins there leaves out nothing that is committed: in slow-scan mode
@@ -150,7 +160,11 @@ func (p *planner) planQuick(r request) (*scan, start) {
 	}
 	switch {
 	case p.suspicions > 1 && p.isDue(r, listStart):
-		return p.list(listStart, 0, p.first-1), start{} // allIDs if there is no row
+		last := uint64(allIDs)
+		if p.first.found {
+			last = max(p.first.id, 1) - 1 // nothing is before row 0
+		}
+		return p.list(listStart, 0, last), start{}
 	case p.scanned.Before(r.began.Add(-life)):
 		return &scan{kind: scanFirst, version: p.version}, start{}
 	case p.full && !r.poll && !r.force:
@@ -222,12 +236,12 @@ func (p *planner) observe(now time.Time, s *scan, a answer) {
 func (p *planner) observeFirst(now time.Time, a answer) {
 	p.first, p.scanned = a.first, now
 	if a.took-p.rtt <= p.quick {
-		p.suspicions, p.head = 0, a.first
+		p.suspicions, p.head = 0, a.first.id // 0 if there is no row
 		return
 	}
 	p.suspicions++
-	if a.first > 0 { // rather than at the table's start, which may be slow
-		p.head = a.first
+	if a.first.found { // rather than at the table's start, which may be slow
+		p.head = a.first.id
 	}
 }
 
@@ -305,7 +319,7 @@ func (p *planner) settled(now time.Time, rows []ClaimedRow, gone []uint64) {
 		if _, settled := slices.BinarySearch(gone, id); !settled {
 			break
 		}
-		head, passed = id+1, passed+1
+		head, passed = after(id), passed+1
 	}
 	if !p.slow {
 		p.head = head

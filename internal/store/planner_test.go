@@ -268,10 +268,10 @@ func TestPlannerIgnoresOvertakenAnswers(t *testing.T) {
 	p := &planner{quick: quickScan}
 	one, _ := p.plan(request{began: now, poll: true})
 	other, _ := p.plan(request{began: now, poll: true})
-	p.observe(now, one, answer{first: 7})
-	p.observe(now, other, answer{first: 5})
-	if _, at := p.plan(request{began: now, poll: true}); at.first != 7 {
-		t.Errorf("the first row is %d, wanted 7", at.first)
+	p.observe(now, one, answer{first: firstRow{true, 7}})
+	p.observe(now, other, answer{first: firstRow{true, 5}})
+	if _, at := p.plan(request{began: now, poll: true}); at.first != (firstRow{true, 7}) {
+		t.Errorf("the first row is %+v, wanted 7", at.first)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 	began := time.Now()
 	at, err := s.begin(ctx, request{began: began, poll: true})
-	if err == nil && at.isWhole() && at.first == 0 {
+	if err == nil && at.isWhole() && !at.first.found {
 		s.planner.sawAll(began)
 	}
 	if err == nil && at.head > 0 {
@@ -24,7 +24,7 @@ func (s *Store) Waiting(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("poll outbox: %w", err)
 	}
-	return found || at.first > 0, nil
+	return found || at.first.found, nil
 }
 
 // Contract: no lock (a consistent read), one row of the index named, the pause by primary key.

@@ -23,16 +23,25 @@ type pool struct {
 const (
 	sideSilence   = 10 * time.Second // of the holder of the sweep lock, who asks every 5 s: see SweepLock.Check
 	schemaSilence = time.Hour        // one session of a migration keeps its turn while another alters a table
-	lookupGrace   = 100 * time.Millisecond
+	lookupGrace   = 500 * time.Millisecond
 )
 
 // pools are all pools of a Store. A client waits read for an answer, or as long as ctx.
-func (c Config) pools(dsn *mysql.Config) (claims, side, lookups, schema pool) {
-	read := cmp.Or(dsn.ReadTimeout, c.StatementTimeout)
-	patience := min(read, c.StatementTimeout)
-	claims, side, lookups, schema = c.claiming(patience), c.beside(patience), c.lookingUp(), c.migrating()
-	claims.read, side.read, schema.read = read, read, dsn.ReadTimeout
-	return claims, side, lookups, schema
+func (c Config) pools(dsn *mysql.Config) (claims, side, status, lookups, schema pool) {
+	patience := c.patience(dsn)
+	claims, side, status, lookups, schema = c.claiming(patience), c.beside(patience), c.noting(patience), c.lookingUp(), c.migrating()
+	claims.read, side.read, schema.read = c.read(dsn), c.read(dsn), dsn.ReadTimeout
+	return claims, side, status, lookups, schema
+}
+
+// read is how long a client waits for an answer of the server.
+func (c Config) read(dsn *mysql.Config) time.Duration {
+	return cmp.Or(dsn.ReadTimeout, c.StatementTimeout)
+}
+
+// patience is how long a client waits for a statement.
+func (c Config) patience(dsn *mysql.Config) time.Duration {
+	return min(c.read(dsn), c.StatementTimeout)
 }
 
 // claiming holds rows. Its sessions are short-lived by contract: the server ends them when their client vanishes,
@@ -53,6 +62,14 @@ func (c Config) beside(patience time.Duration) pool {
 	return pool{
 		name: "side", open: 4, idle: 2, rest: sideSilence / 2,
 		session: session{silence: sideSilence, lockWait: lockWait(patience), limit: patience},
+	}
+}
+
+// noting writes the status record of a worker: see statusWriter.
+func (c Config) noting(patience time.Duration) pool {
+	return pool{
+		name: "status", open: 1, idle: 1, rest: sideSilence / 2,
+		session: session{silence: sideSilence, lockWait: lockWait(patience)},
 	}
 }
 

@@ -14,6 +14,7 @@ import "fmt"
 type queue struct {
 	name           string
 	claimSQL       string // see the variables below
+	claimSomeSQL   string // with a condition on id
 	removeSpansSQL string // a condition follows
 	removeOneSQL   string // with one
 	removeSQL      string
@@ -26,6 +27,7 @@ type queue struct {
 var hot = &queue{
 	name:           "cache_outbox",
 	claimSQL:       fmt.Sprintf(claimHotSQL, "id >= ?"),
+	claimSomeSQL:   claimHotSQL,
 	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox"),
 	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox"),
@@ -34,13 +36,17 @@ var hot = &queue{
 	repeatSQL:      fmt.Sprintf(repeatSQL, "o.id", "cache_outbox"),
 }
 
-// delayed holds the rows with a time. The contract of its claim is that of hot, over the index on due_at: its entry and
-// the primary key's are locked for each row returned.
+// Contract: as claimHotSQL, over the index on due_at: its entry and the primary key's are locked for each row returned.
+// A condition on id follows; MariaDB also locks the rows that it leaves out.
+const claimDelayedSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
+COALESCE(LENGTH(params), 0), trace, created_at, first_id, attempts, repeated, COALESCE(error, '')
+FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) AND %s ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`
+
+// delayed holds the rows with a time.
 var delayed = &queue{
-	name: "cache_outbox_delayed",
-	claimSQL: `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at, first_id, attempts, repeated
-FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`,
+	name:           "cache_outbox_delayed",
+	claimSQL:       fmt.Sprintf(claimDelayedSQL, "TRUE"),
+	claimSomeSQL:   claimDelayedSQL,
 	removeSpansSQL: fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed"),
 	removeOneSQL:   fmt.Sprintf(removeSpansSQL, "cache_outbox_delayed") + "id = ?",
 	removeSQL:      fmt.Sprintf(removeSQL, "cache_outbox_delayed"),

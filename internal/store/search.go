@@ -50,6 +50,7 @@ type search struct {
 	since   time.Time                // zero: as far as the journal reaches
 	visit   func(Batch, []Entry) bool
 	damaged func(DamagedBatch)
+	alone   int // batches that no summary had
 }
 
 // SearchJournal calls visit with each batch that q is about, newest first, and with those of its entries that q is about,
@@ -68,6 +69,9 @@ func (s *Store) SearchJournal(ctx context.Context, q JournalQuery, visit func(Ba
 	}
 	if err := r.run(ctx); err != nil && !errors.Is(err, errEnough) {
 		return fmt.Errorf("search journal: %w", err)
+	}
+	if q.Searched != nil {
+		q.Searched(r.alone)
 	}
 	return nil
 }
@@ -156,6 +160,7 @@ func (r *search) between(ctx context.Context, after, upTo uint64) error {
 		n := 0
 		err := r.each(ctx, func(b *Batch) { n++; upTo = b.ID - 1 },
 			searchRangeSQL, r.q.hash(), r.q.hash(), after, upTo, searchBatches)
+		r.alone += n
 		if n < searchBatches || err != nil {
 			return err
 		}

@@ -49,13 +49,24 @@ func (p pin) is(got string) bool {
 // of MariaDB's dialects, and no NO_ZERO_DATE, so that a row with such a date can be moved.
 const sqlMode = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
 
+// lookupMode also refuses a lookup whose rows for one ID depend on the other IDs that it is asked
+// for.
+const lookupMode = "ONLY_FULL_GROUP_BY," + sqlMode
+
+func (s session) sqlMode() string {
+	if s.readOnly {
+		return lookupMode
+	}
+	return sqlMode
+}
+
 // common are the pins that both servers know.
 func (s session) common() []pin {
 	silence, lockWait := seconds(s.silence), seconds(s.lockWait)
 	return []pin{
 		{"wait_timeout", silence}, {"net_read_timeout", silence}, {"net_write_timeout", silence},
 		{"lock_wait_timeout", lockWait}, {"innodb_lock_wait_timeout", lockWait},
-		{"autocommit", "1"}, {"completion_type", "'NO_CHAIN'"}, {"time_zone", "'+00:00'"}, {"sql_mode", "'" + sqlMode + "'"},
+		{"autocommit", "1"}, {"completion_type", "'NO_CHAIN'"}, {"time_zone", "'+00:00'"}, {"sql_mode", "'" + s.sqlMode() + "'"},
 		{"sql_safe_updates", "0"}, {"sql_big_selects", "1"}, {"sql_select_limit", "18446744073709551615"},
 	}
 }

@@ -70,7 +70,8 @@ func TestSessionsArePinned(t *testing.T) {
 	values := map[string]map[string]string{ // where they differ
 		"claims":  {"silence": "8", "locks": "2", "limit": "8000"},
 		"side":    {"silence": "10", "locks": "4", "limit": "5000"},
-		"lookups": {"silence": "10", "locks": "1", "limit": "150", "read_only": "1"},
+		"status":  {"silence": "10", "locks": "4", "limit": "0"},
+		"lookups": {"silence": "10", "locks": "1", "limit": "150", "read_only": "1", "mode": "ONLY_FULL_GROUP_BY,"},
 		"schema":  {"silence": "3600", "locks": "1", "limit": "0", "isolation": "REPEATABLE-READ"},
 	}
 	for name, db := range s.Pools() {
@@ -78,7 +79,7 @@ func TestSessionsArePinned(t *testing.T) {
 		want := map[string]string{
 			"wait_timeout": v["silence"], "net_read_timeout": v["silence"], "net_write_timeout": v["silence"],
 			"lock_wait_timeout": v["locks"], "innodb_lock_wait_timeout": v["locks"],
-			"autocommit": "1", "completion_type": "NO_CHAIN", "time_zone": "+00:00", "sql_mode": "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION",
+			"autocommit": "1", "completion_type": "NO_CHAIN", "time_zone": "+00:00", "sql_mode": v["mode"] + "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION",
 			"sql_safe_updates": "0", "sql_big_selects": "1", "sql_select_limit": "18446744073709551615", "character_set_client": "utf8mb4",
 		}
 		readOnly, isolation := cmp.Or(v["read_only"], "0"), cmp.Or(v["isolation"], "READ-COMMITTED")

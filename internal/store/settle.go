@@ -65,10 +65,10 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 		_ = c.tx.Rollback() // err says why; the server rolls back in any case
 		return fmt.Errorf("settle rows: %w", err)
 	}
-	if err := c.tx.Commit(); err != nil {
-		return fmt.Errorf("settle rows: commit: %w", err)
+	if err := c.store.commit(c.tx); err != nil {
+		return fmt.Errorf("settle rows: %w", err)
 	}
-	if c.queue == hot {
+	if c.queue == hot && !c.named {
 		c.store.planner.settled(time.Now(), c.Rows, gone)
 		if len(gone) == len(c.Rows) {
 			c.store.planner.sawAll(c.sawAll)

@@ -12,14 +12,16 @@ type span struct{ first, last uint64 }
 const maxSpans = 100
 
 // spans of ids in ascending order, or nil if there are more than maxSpans.
-func spans(ids []uint64) []span {
+func spans(ids []uint64) []span { return spansUpTo(ids, maxSpans) }
+
+func spansUpTo(ids []uint64, most int) []span {
 	var list []span
 	for _, id := range ids {
 		if n := len(list); n > 0 && list[n-1].last+1 == id {
 			list[n-1].last = id
 			continue
 		}
-		if len(list) == maxSpans {
+		if len(list) == most {
 			return nil
 		}
 		list = append(list, span{id, id})

@@ -12,6 +12,7 @@ import (
 // A Staleness is what tells, beside the counts of a Status, whether anything is stale and why.
 type Staleness struct {
 	At           time.Time // UTC, the database's clock
+	ReadOnly     bool      // the server refuses writes of accounts without a privilege for that
 	Failing      []FailingRows
 	DeadFor      time.Duration // since the oldest dead letter died; 0 without one
 	Unswept      bool          // a request was not yet swept once
@@ -34,7 +35,7 @@ type FailingRows struct {
 // Contract for all: no lock (consistent reads); one row of the index named, or MaxExactCount rows of it. unsweptSQL reads
 // past the requests that settle, which are those of one lease.
 const (
-	clockSQL   = "SELECT UTC_TIMESTAMP(6)"
+	clockSQL   = "SELECT UTC_TIMESTAMP(6), @@GLOBAL.read_only"
 	failingSQL = `SELECT reason, COUNT(*) AS n, COALESCE(MAX(error), '') AS error, MAX(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) AS age
 FROM (SELECT reason, error, created_at FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?) AS first_due
 WHERE reason <> '' GROUP BY reason ORDER BY n DESC, reason`
@@ -44,7 +45,7 @@ WHERE reason <> '' GROUP BY reason ORDER BY n DESC, reason`
 
 // readStaleness reads a Staleness. An account that may not read the workers, as one of an earlier version, reads the rest.
 func (s *Store) readStaleness(ctx context.Context, st *Staleness) error {
-	if err := s.side.GetContext(ctx, &st.At, clockSQL); err != nil {
+	if err := s.side.QueryRowContext(ctx, clockSQL).Scan(&st.At, &st.ReadOnly); err != nil {
 		return err
 	}
 	if err := s.side.SelectContext(ctx, &st.Failing, failingSQL, MaxExactCount); err != nil {

@@ -29,14 +29,20 @@ type Status struct {
 	SweepError    string
 	SweepFailure  *SweepFailure // nil unless sweeps fail as a whole
 	Dead          map[string]int
-	LastBatch     *Batch // nil if the journal is empty
-	Pause         *Pause // nil unless all workers are paused
+	LastBatch     *Batch            // nil if the journal is empty
+	Pause         *Pause            // nil unless all workers are paused
+	IDsLeft       map[string]uint64 // by table, see Store.IDsLeft
 	// Damaged are the batches of the journal that healing found unreadable and set aside, counted likewise; LastDamaged
 	// is the newest of them.
 	Damaged     int
 	LastDamaged *Batch
 	Source      string // the id of the outbox, "" if it cannot be read
 	SourceError error  // why it cannot
+	AskedRedis  bool   // Workers has those that Redis knows, too: see package registry
+	RedisError  error  // why it has not
+	// Conflicts are those that workers' records in Redis show; ConflictsError is why they cannot be read.
+	Conflicts      []Conflict
+	ConflictsError error
 	Staleness
 }
 
@@ -169,7 +175,7 @@ func (s *Store) readHot(ctx context.Context, st *Status) error {
 		}
 		st.First = &rows[0]
 	}
-	return nil
+	return s.readIDsLeft(ctx, st, "cache_outbox")
 }
 
 func (s *Store) readDelayed(ctx context.Context, st *Status) error {
@@ -184,7 +190,7 @@ func (s *Store) readDelayed(ctx context.Context, st *Status) error {
 		st.FirstDue, st.Overdue = &rows[0], signedMicros(rows[0].Micros)
 		st.FirstDue.Age = st.Overdue
 	}
-	return nil
+	return s.readIDsLeft(ctx, st, "cache_outbox_delayed")
 }
 
 func (s *Store) readSweeps(ctx context.Context, st *Status) error {
@@ -218,7 +224,7 @@ func (s *Store) readDead(ctx context.Context, st *Status) error {
 	for _, d := range dead {
 		st.Dead[d.Reason] = d.N
 	}
-	return nil
+	return s.readIDsLeft(ctx, st, "cache_outbox_dead")
 }
 
 func (s *Store) readJournalHead(ctx context.Context, st *Status) error {

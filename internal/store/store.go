@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -18,9 +19,14 @@ type Store struct {
 	side    *sqlx.DB
 	lookups *sql.DB
 	schema  *sql.DB
+	status  *statusWriter
 	planner planner
 	blocks  blockLimits // of summaries
 	clock   databaseClock
+	commits commitWatch
+
+	patience  time.Duration // the client's, with one statement
+	ungrouped sync.Map      // the lookups that ONLY_FULL_GROUP_BY refuses: query to error
 }
 
 // Open checks cfg and returns a Store. It does not connect.
@@ -33,24 +39,25 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, planner: planner{quick: quickScan}, blocks: usualBlocks}
-	claims, side, lookups, schema := cfg.pools(dsn)
-	var sideDB *sql.DB
+	s := &Store{cfg: cfg, planner: planner{quick: quickScan}, blocks: usualBlocks, patience: cfg.patience(dsn)}
+	claims, side, status, lookups, schema := cfg.pools(dsn)
+	var sideDB, statusDB *sql.DB
 	for _, p := range []struct {
 		pool pool
 		db   **sql.DB
-	}{{claims, &s.claims}, {side, &sideDB}, {lookups, &s.lookups}, {schema, &s.schema}} {
+	}{{claims, &s.claims}, {side, &sideDB}, {status, &statusDB}, {lookups, &s.lookups}, {schema, &s.schema}} {
 		if *p.db, err = p.pool.connect(dsn, cfg.Worker); err != nil {
 			return nil, err
 		}
 	}
 	s.side = sqlx.NewDb(sideDB, "mysql")
+	s.status = newStatusWriter(statusDB, &s.commits, s.commitLimit()+noteGrace)
 	return s, nil
 }
 
 // Close closes all pools. A claim that is still open is rolled back by the server.
 func (s *Store) Close() error {
-	return errors.Join(s.claims.Close(), s.side.Close(), s.lookups.Close(), s.schema.Close())
+	return errors.Join(s.status.close(), s.claims.Close(), s.side.Close(), s.lookups.Close(), s.schema.Close())
 }
 
 // DB is the pool for statements outside claims, such as the check of the schema. Its statements are short.

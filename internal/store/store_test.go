@@ -189,7 +189,7 @@ func TestClaimIsBoundedInBytes(t *testing.T) {
 	c := claim(t, s, store.ClaimLimits{Rows: 100, Bytes: 100 << 10, ParamsBytes: 64 << 10})
 	var got []string
 	for _, r := range c.Rows {
-		got = append(got, fmt.Sprintf("%s:%d:%v", r.EntityID, len(r.Params)>>10, r.Oversized()))
+		got = append(got, fmt.Sprintf("%s:%d:%v", r.EntityID, len(r.Params)>>10, r.Unread()))
 	}
 	if want := "[0:1:false 1:40:false 2:0:true 3:40:false]"; fmt.Sprint(got) != want {
 		t.Errorf("claimed %v, wanted %s", got, want)

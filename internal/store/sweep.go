@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,8 @@ func (s *Sweep) Asked(firstID uint64) {
 // Age is how old the request was when it was read, by the database's clock.
 func (s *Sweep) Age() time.Duration { return time.Duration(s.AgeMicros) * time.Microsecond }
 
-// Contract: appends at most settleChunk rows a statement; no lock that another insert waits for.
+// Contract: appends at most settleChunk rows a statement, and maxSweepText bytes of names or one row; no lock that another
+// insert waits for.
 const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name, hold_ms, first_low, first_high) VALUES "
 
 // RequestSweeps asks for sweeps that no row asks for. Asking again makes them run again.
@@ -71,7 +73,10 @@ func (s *Store) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
 }
 
 func requestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) error {
-	for part := range slices.Chunk(sweeps, settleChunk) {
+	for len(sweeps) > 0 {
+		n := sweepsUpTo(sweeps, maxSweepText)
+		part := sweeps[:n]
+		sweeps = sweeps[n:]
 		args := make([]any, 0, 5*len(part))
 		for _, s := range part {
 			args = append(args, string(s.Kind), []byte(s.Name), s.HoldMillis, s.FirstLow, s.FirstHigh)
@@ -96,19 +101,34 @@ attempts, COALESCE(error, '') AS error, hold_ms, first_low, first_high FROM cach
 // Sweeps lists the oldest requests that are not postponed, at most limit. It locks nothing: what is requested meanwhile
 // comes next.
 func (s *Store) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
-	return s.sweeps(ctx, sweepsSQL, limit)
+	return s.sweeps(ctx, math.MaxInt, sweepsSQL, limit)
 }
 
-// SweepsOf is Sweeps of one kind, with ids beyond after.
-func (s *Store) SweepsOf(ctx context.Context, kind SweepKind, after uint64, limit int) ([]Sweep, error) {
-	return s.sweeps(ctx, sweepsOfSQL, string(kind), after, limit)
+// SweepsOf is Sweeps of one kind, with ids beyond after. Their names have at most that many bytes together, but one
+// request is always returned.
+func (s *Store) SweepsOf(ctx context.Context, kind SweepKind, after uint64, limit, bytes int) ([]Sweep, error) {
+	return s.sweeps(ctx, bytes, sweepsOfSQL, string(kind), after, limit)
 }
 
-func (s *Store) sweeps(ctx context.Context, query string, args ...any) ([]Sweep, error) {
+func (s *Store) sweeps(ctx context.Context, bytes int, query string, args ...any) (out []Sweep, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StatementTimeout)
 	defer cancel()
-	var out []Sweep
-	if err := s.side.SelectContext(ctx, &out, query, args...); err != nil {
+	rows, err := s.side.QueryxContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list sweeps: %w", err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
+	for rows.Next() {
+		var next Sweep
+		if err := rows.StructScan(&next); err != nil {
+			return nil, fmt.Errorf("list sweeps: %w", err)
+		}
+		if bytes -= len(next.Name); bytes < 0 && len(out) > 0 {
+			return out, nil
+		}
+		out = append(out, next)
+	}
+	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list sweeps: %w", err)
 	}
 	return out, nil
@@ -156,7 +176,7 @@ func (s *Store) FinishSweeps(ctx context.Context, swept Swept) error {
 	all := slices.Concat(swept.Finished, swept.Settling)
 	finished := len(swept.Finished)
 	for len(all) > 0 {
-		n := sweepsOfABatch(all)
+		n := sweepsUpTo(all, maxSweepBytes)
 		cut := min(n, finished)
 		if err := s.noteSwept(ctx, all[:cut], all[cut:n], swept); err != nil {
 			return fmt.Errorf("finish sweeps: %w", err)
@@ -166,14 +186,16 @@ func (s *Store) FinishSweeps(ctx context.Context, swept Swept) error {
 	return nil
 }
 
-// maxSweepBytes bounds the names of one batch of the journal.
-const maxSweepBytes = 1 << 20
+const (
+	maxSweepBytes = 1 << 20   // of the names of one batch of the journal
+	maxSweepText  = 256 << 10 // of the names of one statement that requests sweeps
+)
 
-// sweepsOfABatch is how many of the first sweeps go into one batch of the journal: one at least.
-func sweepsOfABatch(sweeps []Sweep) int {
+// sweepsUpTo is how many of the first sweeps have so many bytes of names: at most settleChunk, and one at least.
+func sweepsUpTo(sweeps []Sweep, most int) int {
 	bytes := 0
 	for i, w := range sweeps {
-		if bytes += len(w.Name); i == settleChunk || i > 0 && bytes > maxSweepBytes {
+		if bytes += len(w.Name); i == settleChunk || i > 0 && bytes > most {
 			return i
 		}
 	}
@@ -211,7 +233,7 @@ func (s *Store) noteSwept(ctx context.Context, finished, settling []Sweep, swept
 	if _, err := tx.ExecContext(ctx, journalSQL, s.record(0, swept.MapVersion, swept.Position, 0, nil, body, nil)...); err != nil {
 		return err
 	}
-	return tx.Commit()
+	return s.commit(tx)
 }
 
 // sweepIDs is the list that the statements above take.

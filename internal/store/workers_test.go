@@ -21,7 +21,7 @@ func TestNotesOfWorkers(t *testing.T) {
 	}
 	ago := 3 * time.Second
 	note(store.WorkerNote{ID: "A", State: "redis network", Error: "EOF", For: time.Hour})
-	note(store.WorkerNote{ID: "A", State: store.WorkerWorking, For: time.Minute, Drained: &ago})
+	note(store.WorkerNote{ID: "A", State: store.WorkerWorking, For: time.Minute, Drained: &ago, MapWarning: "m.yaml:1:1: fault"})
 	note(store.WorkerNote{ID: "B", State: store.WorkerStopped})
 	note(store.WorkerNote{ID: "C", State: store.WorkerWorking})
 	if _, err := env.DB.Exec("UPDATE cache_outbox_workers SET seen_at = seen_at - INTERVAL 25 HOUR WHERE id = 'C'"); err != nil {
@@ -32,7 +32,7 @@ func TestNotesOfWorkers(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	a := list[1]
-	if !a.Works() || a.Error != "" || a.For < time.Minute || a.For > 2*time.Minute || a.Drained == nil || *a.Drained < ago || a.Silent > time.Minute || a.Name != "test" || a.Channel != "c" {
+	if !a.Works() || a.Error != "" || a.For < time.Minute || a.For > 2*time.Minute || a.Drained == nil || *a.Drained < ago || a.Silent > time.Minute || a.Name != "test" || a.Channel != "c" || a.MapWarning != "m.yaml:1:1: fault" || list[0].MapWarning != "" {
 		t.Errorf("%+v", a)
 	}
 	if err := s.ForgetWorkers(t.Context()); err != nil {

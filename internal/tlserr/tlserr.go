@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-const cure = "trust the authority that has signed the server's certificate: name it in RootCAs of the client's tls.Config, or add it to the system's"
+const cure = "trust the authority that has signed the server's certificate: name it in RootCAs of the client's tls.Config or in SSL_CERT_FILE, or add it to the system's"
 
 // Cure is what to do about an error, or "" if no certificate was refused.
 func Cure(err error) string {

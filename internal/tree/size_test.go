@@ -9,7 +9,7 @@ import (
 )
 
 // mostBytes is how large the released binary may be. What spends more raises it, in the commit that does.
-const mostBytes = 16_800_000
+const mostBytes = 18_000_000
 
 // The released binary is small, and runs no template: a call of text/template's Execute finds methods by name, so that
 // the linker has to keep every exported method of every type. (Package goose parses templates of its own, and runs none

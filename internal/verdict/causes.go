@@ -18,8 +18,8 @@ type judge struct {
 // causes lists all causes. First what keeps every row waiting, then what keeps some.
 func (j judge) causes() (list []Cause) {
 	for _, look := range []func(judge) []Cause{
-		judge.pause, judge.workers, judge.healing, judge.locked, judge.backlog, judge.sweeps, judge.delayed, judge.dead,
-		judge.damaged, judge.replay, judge.maps, judge.shards, judge.ahead,
+		judge.ids, judge.pause, judge.readOnly, judge.conflicts, judge.workers, judge.healing, judge.locked, judge.backlog, judge.sweeps, judge.delayed, judge.dead,
+		judge.damaged, judge.replay, judge.maps, judge.deprecated, judge.shards, judge.ahead,
 	} {
 		list = append(list, look(j)...)
 	}
@@ -96,6 +96,16 @@ func (j judge) pause() []Cause {
 	return []Cause{j.general("paused", p.BeganAt, what, "to go on: unstale resume")}
 }
 
+// readOnly: workers cannot settle rows. Where nothing waits for long it may be a replica that is asked.
+func (j judge) readOnly() []Cause {
+	age, waits := j.waiting()
+	if !j.s.ReadOnly || !waits || age <= grace {
+		return nil
+	}
+	return []Cause{{"read_only", Stale, j.ago(age), "MySQL is read-only, so workers cannot settle what they unlink; " + j.what(),
+		"SET GLOBAL super_read_only = 0 and read_only = 0 if it is the primary; else ask the primary"}}
+}
+
 // workers: none lives, or none of those that live works.
 func (j judge) workers() []Cause {
 	if err := j.s.WorkersError; err != nil {
@@ -139,7 +149,10 @@ func (j judge) outage(w store.WorkerNote) string {
 }
 
 func (j judge) noWorker() Cause {
-	const cure = "start one: unstale run"
+	cure := "start one: unstale run"
+	if !j.s.AskedRedis || j.s.RedisError != nil {
+		cure = "if none runs, " + cure + "; --redis-url also shows workers whose status MySQL refuses"
+	}
 	if len(j.s.Workers) == 0 {
 		return j.general("no_worker", time.Time{}, "no worker has been heard within a day", cure)
 	}
@@ -170,7 +183,7 @@ func (j judge) backlog() []Cause {
 	if !j.lockedDue() {
 		late = max(late, j.s.Overdue)
 	}
-	if !j.works() || j.s.Pause != nil || late <= grace {
+	if !j.works() || j.s.Pause != nil || j.s.ReadOnly || late <= grace {
 		return nil
 	}
 	return []Cause{{"backlog", Stale, j.ago(late), j.what() + ", and workers are behind", "wait, or start more workers: docs/operations.md#what-waits"}}
@@ -222,7 +235,15 @@ func (j judge) dead() []Cause {
 		return nil
 	}
 	sort.Strings(reasons)
-	return []Cause{{"dead", Stale, j.ago(j.s.DeadFor), count(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale", "see: unstale dead list"}}
+	return []Cause{{"dead", Stale, j.ago(j.s.DeadFor), count(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale" + j.partly(), "see: unstale dead list"}}
+}
+
+// partly says where to read how much was applied of dead letters whose lookup failed.
+func (j judge) partly() string {
+	if j.s.Dead["lookup_failed"] == 0 {
+		return ""
+	}
+	return "; where a lookup failed, the dead letter says what was applied without it"
 }
 
 func (j judge) damaged() []Cause {
@@ -259,6 +280,17 @@ func (j judge) maps() (list []Cause) {
 			"wait while it is being deployed; else give all workers one file: unstale doctor --check running-map"})
 	}
 	return list
+}
+
+// deprecated: the next release refuses the map. Workers share it, so one note is enough.
+func (j judge) deprecated() []Cause {
+	for _, w := range j.some((*store.WorkerNote).Lives) {
+		if w.MapWarning != "" {
+			return []Cause{{"map_deprecated", Fresh, time.Time{},
+				fmt.Sprintf("worker %s uses a map that the next release refuses: %s", w.Name, firstLine(w.MapWarning)), "unstale map check"}}
+		}
+	}
+	return nil
 }
 
 // shards: a part of a Redis Cluster is away, whose keys nobody can look after.

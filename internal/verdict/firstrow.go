@@ -37,17 +37,24 @@ const lockedFor = 5 * time.Second
 
 // locked: a row that can be read and was not claimed, though a worker has claimed everything since.
 func (j judge) locked() (list []Cause) {
+	holder, cure := j.holder()
 	if j.lockedDue() {
 		list = append(list, Cause{"locked_delayed", Stale, j.ago(j.s.Overdue),
-			fmt.Sprintf("delayed row %d (%s) is due, and workers pass it over: a session has it locked, such as a long transaction", j.s.FirstDue.ID, j.s.FirstDue.Entity),
-			endTransaction})
+			fmt.Sprintf("delayed row %d (%s) is due, and workers pass it over: %s", j.s.FirstDue.ID, j.s.FirstDue.Entity, holder), cure})
 	}
 	if !j.lockedFirst() {
 		return list
 	}
 	return append([]Cause{{"locked", Stale, j.ago(j.oldest()),
-		fmt.Sprintf("row %d (%s) waits, and workers pass it over: a session has it locked, such as a long transaction", j.s.First.ID, j.s.First.Entity),
-		endTransaction}}, list...)
+		fmt.Sprintf("row %d (%s) waits, and workers pass it over: %s", j.s.First.ID, j.s.First.Entity, holder), cure}}, list...)
+}
+
+// holder names the session that has rows locked, as far as workers tell, and what to do about it.
+func (j judge) holder() (what, cure string) {
+	if hung := j.some(isIn(store.StateHung)); len(hung) > 0 {
+		return "worker " + hung[0].Name + " has it locked, whose COMMIT does not return: " + firstLine(hung[0].Error), "docs/runbook.md#rows-make-no-progress"
+	}
+	return "a session has it locked, such as a long transaction", endTransaction
 }
 
 // endTransaction is the cure of a lock, which other accounts than the operators' may look for.

@@ -43,6 +43,9 @@ type Verdict struct {
 // where all is well.
 const grace = time.Second
 
+// SecondLook is how long after the first look a second one tells more: see [Doubtful].
+const SecondLook = time.Second
+
 // Of judges a Status. before is one that was read earlier, or nil: a row that both show first was committed by then, which
 // its age does not tell, since that begins with the insert, or where somebody has written another time into created_at. See
 // [First].

@@ -28,7 +28,7 @@ func TestWords(t *testing.T) {
 		"STALE since 2026-03-01 14:06:11 UTC (24 h): more than 10000 rows wait, and workers are behind; wait, or start more workers: docs/operations.md#what-waits": func(s *store.Status) {
 			s.Waiting, s.OldestAge = store.MaxExactCount+1, 24*time.Hour
 		},
-		"unknown since 14:05:57 UTC (14 s): no worker has been heard for 14 s, the last was web-1; nothing waits, but nobody looks whether Redis has lost anything; start one: unstale run": func(s *store.Status) {
+		"unknown since 14:05:57 UTC (14 s): no worker has been heard for 14 s, the last was web-1; nothing waits, but nobody looks whether Redis has lost anything; if none runs, start one: unstale run; --redis-url also shows workers whose status MySQL refuses": func(s *store.Status) {
 			s.Workers[0].Silent = 14 * time.Second
 		},
 		"unknown since 14:06:08 UTC (3 s): no worker works at the moment, web-1 is starting; nothing waits, but nobody looks whether Redis has lost anything; wait a moment": func(s *store.Status) {
@@ -37,12 +37,32 @@ func TestWords(t *testing.T) {
 		"unknown: worker web-1: part of redis is away: 10.0.0.1:6379; docs/operations.md#outages": func(s *store.Status) {
 			s.Workers[0].Error = "part of redis is away: 10.0.0.1:6379"
 		},
+		"unknown: table cache_outbox has no ID left, so every insert into it fails (1467), and the write that the row belongs to fails with it; docs/maintenance.md#ids-that-run-out": func(s *store.Status) {
+			s.IDsLeft, s.Pause = map[string]uint64{"cache_outbox": 0}, &store.Pause{Who: "anna"} // which is less urgent
+		},
 		"STALE since 14:03:11 UTC (3 min): 3 dead letters (redis_refused: 1, unknown_entity: 2), whose keys may be stale; see: unstale dead list": func(s *store.Status) {
 			s.Dead, s.DeadFor = map[string]int{"unknown_entity": 2, "redis_refused": 1}, 3*time.Minute
+		},
+		"STALE since 14:03:11 UTC (3 min): 1 dead letter (lookup_failed: 1), whose keys may be stale; where a lookup failed, the dead letter says what was applied without it; see: unstale dead list": func(s *store.Status) {
+			s.Dead, s.DeadFor = map[string]int{"lookup_failed": 1}, 3*time.Minute
 		},
 	} {
 		if got := verdict.Of(status(change), nil).String(); got != want {
 			t.Errorf("%s\nwanted %s", got, want)
+		}
+	}
+}
+
+// IDs that run out are a note until none is left.
+func TestFewIDs(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[uint64]string{
+		store.FewIDs:     "",
+		store.FewIDs - 1: "note: an insert into table cache_outbox_delayed has chosen a high ID: 9223372036854775807 are left, and then every insert fails; docs/maintenance.md#ids-that-run-out",
+	} {
+		v := verdict.Of(status(func(s *store.Status) { s.IDsLeft = map[string]uint64{"cache_outbox_delayed": left} }), nil)
+		if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
+			t.Errorf("%s: %q, wanted %q", v, got, want)
 		}
 	}
 }
@@ -62,6 +82,18 @@ func TestTwoLooks(t *testing.T) {
 		if v.Level != verdict.Stale || !strings.Contains(v.String(), want) || len(v.Others()) != 1 || !strings.HasPrefix(v.Others()[0], "unknown too: ") {
 			t.Errorf("%s\n%s", v, v.Others())
 		}
+	}
+}
+
+// A map that the next release refuses is a note, once, and nothing is stale for it.
+func TestDeprecatedMap(t *testing.T) {
+	t.Parallel()
+	v := verdict.Of(status(func(s *store.Status) {
+		s.Workers[0].MapWarning = "m.yaml:3:5: \"LIMIT\": counts\nmore"
+		s.Workers = append(s.Workers, s.Workers[0])
+	}), nil)
+	if v.Level != verdict.Fresh || strings.Join(v.Others(), "|") != `note: worker web-1 uses a map that the next release refuses: m.yaml:3:5: "LIMIT": counts; unstale map check` {
+		t.Errorf("%s\n%s", v, v.Others())
 	}
 }
 
@@ -126,5 +158,34 @@ func TestRowAhead(t *testing.T) {
 	near := &store.WaitingRow{ID: 8, Age: -time.Second / 2}
 	if v := verdict.Of(status(func(s *store.Status) { s.Waiting, s.First, s.Ahead = 1, near, near }), &start); v.String() != "nothing is stale: all rows up to 1 s ago are unlinked" {
 		t.Error(v)
+	}
+}
+
+// A worker whose COMMIT hangs is named, and no other session is blamed for its rows. A MySQL that is
+// read-only is named whatever the workers said last.
+func TestMySQLCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	hung := store.WorkerNote{Name: "web-2", State: store.StateHung, Error: "a COMMIT has not returned since 14:05:11 UTC; free space", For: time.Minute}
+	waits := func(s *store.Status) {
+		s.Waiting, s.OldestAge, s.First = 3, 2*time.Minute, &store.WaitingRow{ID: 7, Entity: "product"}
+	}
+	for want, change := range map[string]func(*store.Status){
+		"STALE since 14:04:11 UTC (2 min): worker web-2 is kept from working (mysql hung): a COMMIT has not returned since 14:05:11 UTC; free space; 3 rows wait; ": func(s *store.Status) {
+			s.Workers = []store.WorkerNote{hung}
+		},
+		"STALE since 14:04:11 UTC (2 min): row 7 (product) waits, and workers pass it over: worker web-2 has it locked, whose COMMIT does not return: a COMMIT has not": func(s *store.Status) {
+			s.Workers = append(s.Workers, hung)
+		},
+		"STALE since 14:04:11 UTC (2 min): MySQL is read-only, so workers cannot settle what they unlink; 3 rows wait; SET GLOBAL": func(s *store.Status) {
+			s.ReadOnly = true
+		},
+	} {
+		s := status(func(s *store.Status) { waits(s); change(s) })
+		if v := verdict.Of(s, &s); !strings.HasPrefix(v.String(), want) {
+			t.Errorf("%s\nwanted %s", v, want)
+		}
+	}
+	if v := verdict.Of(status(func(s *store.Status) { s.ReadOnly = true }), nil); v.Level != verdict.Fresh {
+		t.Errorf("of a replica: %s", v)
 	}
 }

@@ -168,7 +168,7 @@ func (t *turn) lieAboutLoss(ctx context.Context) (err error) {
 		}
 	}()
 	own := map[string]string{}
-	for _, key := range t.stage.client.Keys(ctx, "unstale:*").Val() { // a private server
+	for _, key := range t.stage.client.Keys(ctx, "unstale:beacon:*").Val() { // a private server
 		own[key] = t.stage.client.Get(ctx, key).Val()
 	}
 	if err := t.stage.redis.Kill(); err != nil {

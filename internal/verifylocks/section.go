@@ -74,6 +74,9 @@ func (w *worker) do(ctx context.Context, id int) (kept bool, err error) {
 		kept = err == nil
 		return err
 	})
+	if lanes[w.lane].guarded && w.Plant == "" && errors.Is(err, lock.ErrLost) {
+		kept = false // callers begin again after this error, so the ledger must not have it
+	}
 	return kept, err
 }
 

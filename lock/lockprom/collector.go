@@ -22,6 +22,7 @@ func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector {
 	return &collector{
 		locks:        l,
 		acquisitions: desc("acquisitions_total", "Acquisitions that were asked for, by their outcome.", "result"),
+		retries:      desc("retries_total", "Attempts that an unavailable server failed, and that Acquire repeated."),
 		lost:         desc("lost_total", "Acquired locks that were lost before they were released."),
 		overruns:     desc("overruns_total", "Sections that went on although their context had ended."),
 		holding:      desc("holding", "Locks that this process holds now."),
@@ -34,11 +35,11 @@ func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	locks *lock.Locker
 
-	acquisitions, lost, overruns, holding, wait, hold, mint *prometheus.Desc
+	acquisitions, retries, lost, overruns, holding, wait, hold, mint *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.acquisitions, c.lost, c.overruns, c.holding, c.wait, c.hold, c.mint} {
+	for _, d := range []*prometheus.Desc{c.acquisitions, c.retries, c.lost, c.overruns, c.holding, c.wait, c.hold, c.mint} {
 		to <- d
 	}
 }
@@ -52,6 +53,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.acquisitions, s.Held, "held")
 	count(c.acquisitions, s.GuardOpen, "guard_open")
 	count(c.acquisitions, s.Failed, "failed")
+	count(c.retries, s.Retries)
 	count(c.lost, s.Lost)
 	count(c.overruns, s.Overruns)
 	to <- prometheus.MustNewConstMetric(c.holding, prometheus.GaugeValue, float64(s.Holding))

@@ -78,6 +78,10 @@ unstale_lock_lost_total{locks="other"} 0
 # TYPE unstale_lock_overruns_total counter
 unstale_lock_overruns_total{locks="one"} 0
 unstale_lock_overruns_total{locks="other"} 0
+# HELP unstale_lock_retries_total Attempts that an unavailable server failed, and that Acquire repeated.
+# TYPE unstale_lock_retries_total counter
+unstale_lock_retries_total{locks="one"} 0
+unstale_lock_retries_total{locks="other"} 0
 `
 	text := scrape(registry)
 	for part := range strings.SplitSeq(want[1:], "# HELP") {

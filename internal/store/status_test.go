@@ -5,38 +5,6 @@ import (
 	"time"
 )
 
-// A row counts as held if a claim would leave it out, and trying it takes nothing away.
-func TestHeld(t *testing.T) {
-	t.Parallel()
-	env := migrated(t)
-	s := openStore(t, env.DSN)
-	held := func(id uint64) bool {
-		t.Helper()
-		h, err := s.Held(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
-	}
-	enqueue(t, env.DB, products(2)...)
-	if held(1) {
-		t.Error("nobody holds it")
-	}
-	c := claim(t, openStore(t, env.DSN), limits) // which finds both
-	if len(c.Rows) != 2 {
-		t.Errorf("%d rows are claimed", len(c.Rows))
-	}
-	if !held(1) || !held(2) {
-		t.Error("they are claimed")
-	}
-	if err := c.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if held(1) || held(2) {
-		t.Error("they were released")
-	}
-}
-
 // The first row's created_at says nothing about those behind it.
 func TestStatusWithARowAhead(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,156 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// sweptMemory is an open one with values k0, k1 and so on, each of a tag of its own.
+func sweptMemory(t *testing.T, values int) *memory {
+	t.Helper()
+	m := newMemory(Config{Prefix: "p:", Memory: Memory{Size: 10 * values}}.WithDefaults())
+	t.Cleanup(m.close)
+	m.obey(verdict{open: true})
+	for i := range values {
+		if !m.put(fmt.Sprint("k", i), i, []string{fmt.Sprint("t", i)}, m.mark(), time.Hour) {
+			t.Fatal("a value is not kept")
+		}
+	}
+	return m
+}
+
+func globs(t *testing.T, n int, format string) []protocol.Glob {
+	t.Helper()
+	all := make([]protocol.Glob, n)
+	for i := range all {
+		var err error
+		if all[i], err = protocol.CompileGlob(fmt.Sprintf(format, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// One pass takes what the patterns match, and stamps among it.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	m := sweptMemory(t, 100)
+	all := append(globs(t, 3, "p:k%d?"), globs(t, 10, "stamp:t9%d")...)
+	before := m.mark()
+	m.sweep(all, m.note([]string{"p:k50", "stamp:t51", "other:k52"}, all))
+	for i := range 100 {
+		_, kept := m.get(fmt.Sprint("k", i), nil)
+		if gone := i >= 10 && i < 30 || i >= 90 || i == 50 || i == 51; kept == gone {
+			t.Errorf("k%d: kept %v", i, kept)
+		}
+	}
+	for key, kept := range map[string]bool{"k11": false, "k50": false, "k60": true} {
+		if m.put(key, 0, nil, before, time.Hour) != kept {
+			t.Errorf("%s, asked for before: kept %v", key, !kept)
+		}
+	}
+	if m.waiting != 0 || m.current.Load() != 1 {
+		t.Errorf("%d patterns wait, generation %d", m.waiting, m.current.Load())
+	}
+}
+
+// Where too much would have to be matched, the memory is empty at once, and stays open. What nothing here
+// matches costs nothing.
+func TestSweepOfTooMuch(t *testing.T) {
+	t.Parallel()
+	const values = 1000
+	m := sweptMemory(t, values) // and as many tags
+	size := func() int { return m.store.EstimatedSize() }
+	m.note(nil, globs(t, 1000, "elsewhere:%d:*"))
+	first := m.note(nil, globs(t, 300, "p:%d:*"))
+	if size() != values {
+		t.Fatalf("%d values", size())
+	}
+	second := m.note(nil, globs(t, 300, "p:%d:*")) // together too much
+	if size() != 0 || m.open.Load() != 2 || m.waiting != 0 {
+		t.Errorf("%d values, generation %d is open, %d patterns wait", size(), m.open.Load(), m.waiting)
+	}
+	if !m.put("5:x", 0, nil, m.mark(), time.Hour) {
+		t.Error("memory keeps nothing")
+	}
+	for _, generation := range []uint64{first, second} {
+		m.sweep(globs(t, 300, "p:%d:*"), generation)
+	}
+	if _, kept := m.get("5:x", nil); !kept {
+		t.Error("a value that came later is swept")
+	}
+}
+
+// What was shut stays so, whatever a hearing says that does not know of it, and then begins a new generation.
+func TestShutMemory(t *testing.T) {
+	t.Parallel()
+	m := sweptMemory(t, 1)
+	mark := m.mark()
+	m.open.Store(0) // as watch does
+	if _, kept := m.get("k0", nil); kept || m.put("k", 0, nil, mark, time.Hour) || m.healthy() != errShut || !m.wasShut() {
+		t.Errorf("it is not shut: %v", m.healthy())
+	}
+	m.obey(verdict{open: true})
+	m.obey(verdict{open: true, empty: true})
+	m.clear()
+	if m.open.Load() != 0 || !m.wasShut() {
+		t.Error("it is open again")
+	}
+	m.obey(verdict{empty: true, why: errNotListening})
+	if m.wasShut() || m.healthy() != errNotListening {
+		t.Errorf("closed by the hearing: %v", m.healthy())
+	}
+	m.obey(verdict{open: true})
+	if _, kept := m.get("k0", nil); kept || m.healthy() != nil {
+		t.Errorf("opened again: kept %v, %v", kept, m.healthy())
+	}
+}
+
+// A backlog is bounded: one arrival stands for the messages that found no room, and what is no message
+// always finds some.
+func TestBacklogIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBacklog()
+	now := time.Now()
+	message := func() *arrival {
+		return &arrival{at: now, got: &redis.Message{}, message: protocol.Message{Keys: make([]string, 999)}}
+	}
+	added := 0
+	for ; b.size+1000 <= longestBacklog; added++ {
+		b.add(message())
+	}
+	b.add(message())
+	b.add(message())
+	b.add(&arrival{at: now, got: &redis.Pong{}})
+	if n := len(b.waiting); n != added+2 || b.waiting[added].fault != errBacklog {
+		t.Fatalf("%d arrivals wait, wanted %d", n, added+2)
+	}
+	for _, c := range []struct {
+		age  time.Duration
+		late bool
+	}{{longestWait, false}, {longestWait + 1, true}} {
+		if b.late(now.Add(c.age)) != c.late {
+			t.Errorf("after %v: late %v", c.age, !c.late)
+		}
+	}
+	for range added + 2 {
+		<-b.ready
+		b.done()
+	}
+	if b.size != 0 || !b.empty() || b.late(now.Add(time.Hour)) {
+		t.Errorf("%d of size are left", b.size)
+	}
+	b.begin(now)
+	if b.empty() || !b.late(now.Add(longestWait+1)) {
+		t.Error("what is being read does not count")
+	}
+	b.close()
+	if b.add(message()) {
+		t.Error("a closed backlog takes more")
+	}
+}

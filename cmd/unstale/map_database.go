@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/lookups"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// A lookupProof is the result of a comparison of one lookup, in JSON.
+type lookupProof struct {
+	Param  string `json:"param"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Proven bool   `json:"proven"`
+	Says   string `json:"says"`
+}
+
+// A databaseCheck holds the faults that a database shows in a map, and the proofs of its lookups.
+type databaseCheck struct {
+	faults []invalidation.Fault
+	proofs []lookupProof
+}
+
+// checkDatabase compares a map with the tables of a database. It returns an error if the database
+// does not answer.
+func checkDatabase(ctx context.Context, f mysqlFlags, file string, m *invalidation.Map) (d databaseCheck, err error) {
+	s, err := f.open("map")
+	if err != nil {
+		return d, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	_, err = (&capture.Capturer{DB: s.SchemaDB(), Captures: m.Captures()}).Wanted(ctx)
+	captures := capture.Faults(err)
+	if err != nil && len(captures) == 0 {
+		return d, err
+	}
+	for _, fault := range captures {
+		d.faults = append(d.faults, invalidation.Fault{File: file, Line: fault.Line, Column: fault.Column, Text: fault.Table, Problem: fault.Err.Error()})
+	}
+	return d, d.prove(ctx, s, file, m)
+}
+
+// prove runs the lookups of a map.
+func (d *databaseCheck) prove(ctx context.Context, s *store.Store, file string, m *invalidation.Map) error {
+	d.proofs = []lookupProof{}
+	for _, l := range m.Lookups() {
+		fault := invalidation.Fault{File: file, Line: l.Line, Column: l.Column, Text: l.Param}
+		proof, err := lookups.Check(ctx, s, l)
+		switch {
+		case err != nil && !lookups.IsFault(err):
+			return err
+		case err != nil:
+			fault.Problem, fault.Cure = "its lookup fails: "+err.Error(), lookups.Cure(err)
+			d.faults = append(d.faults, fault)
+			continue
+		case proof.Differs != "":
+			fault.Problem, fault.Cure = "its lookup is right for one ID and wrong for several: "+proof.Differs, lookups.CureDiffers
+			d.faults = append(d.faults, fault)
+		}
+		d.proofs = append(d.proofs, lookupProof{l.Param, l.Line, l.Column, proof.Differs == "" && proof.Unproven == "", proof.String()})
+	}
+	return nil
+}
+
+func (d *databaseCheck) print(p process, file string) {
+	for _, one := range d.proofs {
+		fmt.Fprintf(p.Out, "lookup: %s:%d:%d: %s: %s\n", file, one.Line, one.Column, one.Param, printable(one.Says))
+	}
+}

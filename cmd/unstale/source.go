@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
+)
+
+func newSource(p process) *cobra.Command {
+	return group("source", "Replace the ID of a copied database, and clean up after a restore",
+		newSourceReplace(p), newSourceRestored(p))
+}
+
+func newSourceReplace(p process) *cobra.Command {
+	f := &mysqlFlags{}
+	cmd := &cobra.Command{
+		Use:   "replace ID",
+		Short: "Give a copy of a database its own ID",
+		Long: `Give the outbox another random ID, if it has the given one. "unstale status --json" shows the
+ID as "source".
+
+A database that was restored from another one has its ID. Readers then take heartbeats and write
+tokens of one database for those of the other. Run the command on the copy, and then restart its
+workers and its readers. Its write tokens expire.
+
+The account needs SELECT, INSERT and DELETE on cache_outbox_source, as the one of migrations has.`,
+		Example: "  unstale source replace 0123456789abcdef0123456789abcdef",
+		Args:    exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := f.open("source")
+			if err != nil {
+				return err
+			}
+			id, err := s.ReplaceSource(cmd.Context(), args[0])
+			if err == nil {
+				fmt.Fprintf(p.Out, "the ID is now %s; restart the workers and the readers of this database\n", id)
+			}
+			return errors.Join(orSchema(cmd.Context(), s, err), s.Close())
+		},
+	}
+	f.add(cmd.Flags())
+	showEnv(cmd.Flags())
+	return cmd
+}
+
+// restoredCommand is "unstale source restored".
+type restoredCommand struct {
+	mysql   mysqlFlags
+	redis   redisFlags
+	mapFile string
+}
+
+func newSourceRestored(p process) *cobra.Command {
+	c := &restoredCommand{}
+	cmd := &cobra.Command{
+		Use:   "restored",
+		Short: "Unlink all keys of the map after a restore",
+		Long: `Unlink all keys of the map, in Redis and in the memory of readers. Run it after the database was
+restored from a backup: Redis may hold entries that readers stored from the data that is gone, and
+the journal that named their keys is gone as well. The command requests one sweep for each name of
+the map, and a worker carries them out with one scan. Then it ends the report of the restore in
+"unstale status".
+
+The members of index sets are unlinked only if a key or pattern of the map covers them. If the map
+does not cover all that Redis holds of the database, empty Redis instead.`,
+		Example: "  unstale source restored --map mapping.yaml",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), p) },
+	}
+	flags := cmd.Flags()
+	c.mysql.add(flags)
+	c.redis.add(flags)
+	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "the map's file")
+	showEnv(flags)
+	return cmd
+}
+
+func (c *restoredCommand) run(ctx context.Context, p process) error {
+	m, err := loadMap(p, c.mapFile)
+	if err != nil {
+		return mapError(err)
+	}
+	sweeps, sets, err := sweepsOfAll(m)
+	if err != nil {
+		return err
+	}
+	options, err := c.redis.options()
+	if err != nil {
+		return err
+	}
+	s, err := c.mysql.open("source")
+	if err != nil {
+		return err
+	}
+	k, err := keyspace.Open(options)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	source, err := s.Source(ctx)
+	if err == nil {
+		err = s.RequestSweeps(ctx, sweeps)
+	}
+	if err == nil {
+		err = registry.ForgetDatabases(ctx, keyspace.NewBoard(k), source)
+	}
+	if err = errors.Join(orSchema(ctx, s, err), k.Close(), s.Close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Out, "requested %s; 'unstale status' shows when workers have carried them out\n", count(len(sweeps), "sweep"))
+	if len(sets) > 0 {
+		fmt.Fprintf(p.Err, "members of these index sets are unlinked only if a key or pattern of the map covers them: %s\n", strings.Join(sets, ", "))
+	}
+	return nil
+}
+
+// sweepsOfAll returns a sweep for each name of a map, and the index sets, which have none: without
+// them, nobody would know their members. A name that begins with a value would sweep what belongs to
+// others.
+func sweepsOfAll(m *invalidation.Map) (sweeps []store.Sweep, sets []string, err error) {
+	holds := map[string]int64{}
+	for _, n := range m.Names() {
+		if n.Kind == invalidation.KindSet {
+			sets = append(sets, n.Text)
+			continue
+		}
+		g, err := protocol.CompileGlob(n.Glob)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s of entity %s: %w", n.Text, n.Entity, err)
+		}
+		if g.Prefix() == "" {
+			return nil, nil, fmt.Errorf("%s of entity %s begins with a value, so a sweep would unlink keys of other programs; empty Redis instead", n.Text, n.Entity)
+		}
+		holds[n.Glob] = max(holds[n.Glob], n.Hold.Milliseconds())
+	}
+	for glob, hold := range holds {
+		sweeps = append(sweeps, store.Sweep{Kind: store.SweepPattern, Name: glob, HoldMillis: hold})
+	}
+	slices.SortFunc(sweeps, func(a, b store.Sweep) int { return strings.Compare(a.Name, b.Name) })
+	return sweeps, slices.Compact(sets), nil
+}

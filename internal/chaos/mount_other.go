@@ -1,0 +1,9 @@
+//go:build !linux
+
+package chaos
+
+import "errors"
+
+func mountMemory(string, int) error { return errors.ErrUnsupported }
+
+func unmount(string) error { return errors.ErrUnsupported }

@@ -1,0 +1,109 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/servers"
+)
+
+// The check reports sessions and defaults that lose rows of a tree or stop replicas, or that it
+// does not see them.
+func TestCaptureSessions(t *testing.T) {
+	t.Parallel()
+	w := newWard(t).withAudit()
+	w.sql("CREATE TABLE categories (id INT PRIMARY KEY, parent_id INT, FOREIGN KEY (parent_id) REFERENCES categories (id) ON DELETE CASCADE)")
+	w.useMap(everything + "capture:\n  categories: {entity: product, id: id}\n")
+	w.applyTriggers()
+	const (
+		isolation = "may lose rows at READ COMMITTED: categories"
+		format    = "binlog_format = STATEMENT may stop the replicas"
+		logging   = "sql_log_bin = 0 may stop the replicas"
+		settings  = "settings of other sessions that write captured tables"
+	)
+	want := func(text, evidence string, severity doctor.Severity) {
+		t.Helper()
+		all := w.examine("capture")
+		if f := find(all, "capture", text); f == nil || f.Severity != severity || !strings.Contains(f.Evidence, evidence) || f.Cure == "" {
+			t.Errorf("%s: %+v among %+v", text, f, all)
+		}
+	}
+	silent := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if f := find(w.examine("capture"), "capture", text); f != nil {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	silent(isolation, format, logging)
+	byThread := w.db.Flavor == servers.KindMySQL
+	conn, err := w.db.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	do := func(statement string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ set, reset, text string }{
+		{"TRANSACTION ISOLATION LEVEL READ COMMITTED", "TRANSACTION ISOLATION LEVEL REPEATABLE READ", isolation},
+		{"binlog_format = STATEMENT", "binlog_format = ROW", format},
+		{"sql_log_bin = 0", "sql_log_bin = 1", logging},
+	} {
+		do("SET SESSION " + c.set)
+		if byThread {
+			want(c.text, "in 1 session(s) of root", doctor.Warning)
+		} else {
+			silent(c.text)
+		}
+		do("SET SESSION " + c.reset)
+		silent(c.text)
+	}
+	for set, text := range map[string]string{"TRANSACTION ISOLATION LEVEL READ COMMITTED": isolation, "binlog_format = STATEMENT": format} {
+		w.sql("SET GLOBAL " + set)
+		want(text, " by default", doctor.Warning)
+	}
+	w.sql("SET GLOBAL TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET GLOBAL binlog_format = ROW")
+	silent(isolation, format)
+	if byThread {
+		silent(settings)
+		w.sql("REVOKE SELECT ON performance_schema.variables_by_thread FROM 'unstale_audit'@'%'")
+	}
+	want(settings, "", doctor.Unknown)
+}
+
+// An account that may know finds a definer without its privileges. For another account that is
+// unknown.
+func TestCaptureDefiner(t *testing.T) {
+	t.Parallel()
+	w := newWard(t).withAudit()
+	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
+	w.applyTriggers()
+	const unknown = "whether the definer root@localhost of 1 trigger has its privileges"
+	if f := find(w.examine("capture"), "capture", unknown); f == nil || f.Severity != doctor.Unknown || !strings.Contains(f.Evidence, "exists") {
+		t.Errorf("%+v", w.examine("capture"))
+	}
+	w.sql("REVOKE SELECT (User, Host) ON mysql.user FROM 'unstale_audit'@'%'")
+	if f := find(w.examine("capture"), "capture", unknown); f == nil || f.Severity != doctor.Unknown || strings.Contains(f.Evidence, "exists") {
+		t.Errorf("%+v", w.examine("capture"))
+	}
+	w.sql("GRANT SELECT ON mysql.* TO 'unstale_audit'@'%'")
+	if f := find(w.examine("capture"), "capture", "root@localhost"); f != nil {
+		t.Errorf("%+v", f)
+	}
+	w.dropDefiner()
+	w.sql("CREATE USER 'unstale_capture'@'localhost' ACCOUNT LOCK", "GRANT INSERT ON shop.cache_outbox TO 'unstale_capture'@'localhost'")
+	f := find(w.examine("capture"), "capture", "has too few rights")
+	if f == nil || f.Severity != doctor.Critical || !strings.Contains(f.Cure, "GRANT SELECT, TRIGGER ON `shop`.`products` TO 'unstale_capture'@'localhost';") {
+		t.Fatalf("%+v", w.examine("capture"))
+	}
+	w.sql(strings.TrimSuffix(f.Cure, ";"))
+	if f := find(w.examine("capture"), "capture", "unstale_capture"); f != nil {
+		t.Errorf("%+v", f)
+	}
+}

@@ -1,0 +1,52 @@
+package doctor_test
+
+import (
+	"context"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/registry"
+)
+
+// A served is a database as workers publish it.
+type served struct {
+	source, server string // source "": the ID of the exam's outbox
+	lastBatch      uint64
+}
+
+// serve has workers publish the exam's database, which is well, and then others.
+func serve(others ...served) func(*ward) {
+	return func(w *ward) {
+		w.t.Helper()
+		w.publish(served{"", "own", 7})
+		if all := w.examine("databases"); len(all) != 1 || all[0].Severity != doctor.OK {
+			w.t.Errorf("one database: %+v", all)
+		}
+		for _, one := range others {
+			w.publish(one)
+		}
+	}
+}
+
+func (w *ward) publish(s served) {
+	w.t.Helper()
+	if s.source == "" {
+		s.source = w.source()
+	}
+	d := registry.Database{Source: s.source, Server: s.server, Schema: "shop", Names: []string{"zahraah:product:*"}}
+	if _, err := registry.PostDatabase(w.t.Context(), keyspace.NewBoard(w.exam.Redis), d, func(context.Context) (uint64, error) { return s.lastBatch, nil }); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) source() string {
+	w.t.Helper()
+	source, err := w.exam.MySQL.Source(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return source
+}
+
+// stopServing removes all records, as if their workers had stopped.
+func (w *ward) stopServing() { w.do("del " + string(keyspace.SourcesPage)) }

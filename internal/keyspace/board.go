@@ -1,0 +1,175 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// A Page is a hash in Redis. Workers publish their state there.
+type Page string
+
+// The pages of a Board.
+const (
+	WorkersPage Page = "unstale:workers" // a field for each worker
+	SourcesPage Page = "unstale:sources" // a field for each database
+)
+
+// BoardRules are the ACL rules that a Board needs.
+const BoardRules = "+time +hset +hdel +hgetall +pexpire ~unstale:alive* ~unstale:workers ~unstale:sources"
+
+const (
+	alivePrefix = "unstale:alive"
+	// aliveTTL is how long the field of a source stays after its last worker stopped.
+	aliveTTL = time.Minute
+	// pageTTL exceeds what the pages tell: when each worker was last there, and what each journal
+	// had.
+	pageTTL = 30 * 24 * time.Hour
+)
+
+// A Board is where workers publish their state in Redis, for readers, for `unstale status` and for
+// each other. Nothing that a worker does to keys depends on it. It is safe for concurrent use.
+type Board struct{ k *Keyspace }
+
+// NewBoard returns the Board of a Keyspace.
+func NewBoard(k *Keyspace) *Board { return &Board{k} }
+
+// Alive writes a under source, with the time of each master, on all masters that are not away. It
+// also removes the sources that no worker has written for a minute. The error is an *Outage of one
+// of the masters; the others are done. Heartbeats tell whether the latest call succeeded.
+func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err error) {
+	defer func() { b.k.alive.Store(err == nil) }()
+	present, err := b.k.present(ctx)
+	if err != nil {
+		return err
+	}
+	hashes := make([]readHash, len(present))
+	var commands []redis.Cmder
+	for i, s := range present {
+		hashes[i] = newReadHash(ctx, protocol.AliveKey(s.tag))
+		commands = append(commands, hashes[i].time, hashes[i].all)
+	}
+	if err := b.k.exec(ctx, b.k.client, commands); err != nil {
+		return err
+	}
+	commands = nil
+	var failed error
+	for _, h := range hashes {
+		now, fields, err := h.result()
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		a.Time = now.UnixMicro()
+		commands = append(commands, redis.NewIntCmd(ctx, "hset", h.name, source, a.String()),
+			redis.NewBoolCmd(ctx, "pexpire", h.name, aliveTTL.Milliseconds()))
+		for other, text := range fields {
+			if o, err := protocol.ParseAlive(text); err == nil && now.Sub(time.UnixMicro(o.Time)) > aliveTTL && other != source {
+				commands = append(commands, redis.NewIntCmd(ctx, "hdel", h.name, other))
+			}
+		}
+	}
+	if len(commands) > 0 {
+		failed = errors.Join(failed, b.send(ctx, commands))
+	}
+	if failed != nil {
+		return b.k.outage(ctx, failed)
+	}
+	return nil
+}
+
+// A Posted is one field of a page.
+type Posted struct {
+	Field, Text string
+	Age         time.Duration // by the clock of Redis
+}
+
+// Post writes a field of a page, with the time of Redis. The error is an *Outage.
+func (b *Board) Post(ctx context.Context, page Page, field, text string) error {
+	clock := newTimeCommand(ctx, string(page))
+	if err := b.send(ctx, []redis.Cmder{clock}); err != nil {
+		return b.k.outage(ctx, err)
+	}
+	stamped := strconv.FormatInt(clock.Val().UnixMicro(), 10) + " " + text
+	err := b.send(ctx, []redis.Cmder{
+		redis.NewIntCmd(ctx, "hset", string(page), field, stamped),
+		redis.NewBoolCmd(ctx, "pexpire", string(page), pageTTL.Milliseconds()),
+	})
+	if err != nil {
+		return b.k.outage(ctx, err)
+	}
+	return nil
+}
+
+// Read returns the fields of a page, in no order. It leaves out what Post has not written. The
+// error is an *Outage.
+func (b *Board) Read(ctx context.Context, page Page) ([]Posted, error) {
+	h := newReadHash(ctx, string(page))
+	if err := b.k.exec(ctx, b.k.client, []redis.Cmder{h.time, h.all}); err != nil {
+		return nil, err
+	}
+	now, fields, err := h.result()
+	if err != nil {
+		return nil, b.k.outage(ctx, err)
+	}
+	var list []Posted
+	for field, stamped := range fields {
+		at, text, _ := strings.Cut(stamped, " ")
+		if n, err := strconv.ParseInt(at, 10, 64); err == nil {
+			list = append(list, Posted{field, text, now.Sub(time.UnixMicro(n))})
+		}
+	}
+	return list, nil
+}
+
+// Remove deletes fields of a page. The error is an *Outage.
+func (b *Board) Remove(ctx context.Context, page Page, fields ...string) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	args := []any{"hdel", string(page)}
+	for _, f := range fields {
+		args = append(args, f)
+	}
+	if err := b.send(ctx, []redis.Cmder{redis.NewIntCmd(ctx, args...)}); err != nil {
+		return b.k.outage(ctx, err)
+	}
+	return nil
+}
+
+// send sends commands in one pipeline, and returns the first error.
+func (b *Board) send(ctx context.Context, commands []redis.Cmder) error {
+	if err := b.k.exec(ctx, b.k.client, commands); err != nil {
+		return err
+	}
+	for _, c := range commands {
+		if err := c.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A readHash reads a hash and the time of its server.
+type readHash struct {
+	name string
+	time *timeCommand
+	all  *redis.MapStringStringCmd
+}
+
+func newReadHash(ctx context.Context, name string) readHash {
+	return readHash{name, newTimeCommand(ctx, name), redis.NewMapStringStringCmd(ctx, "hgetall", name)}
+}
+
+func (h *readHash) result() (now time.Time, fields map[string]string, err error) {
+	if now, err = h.time.Result(); err == nil {
+		fields, err = h.all.Result()
+	}
+	return now, fields, err
+}

@@ -1,0 +1,80 @@
+package keyspace
+
+import (
+	"net"
+	"strings"
+	"syscall"
+)
+
+// refusals are the beginnings of the answers of a server that refuses a connection and hangs up: in
+// protected mode, and at maxclients. The client library does not return such an answer. It assumes
+// an old server that does not know HELLO, and then reports only that the connection is gone.
+var refusals = map[string]string{
+	"-DENIED ":                   StateProtected,
+	"-ERR max number of clients": StateMaxClients,
+}
+
+// explain returns a connection whose errors are a *refusedError if the server has refused it.
+func explain(conn net.Conn) net.Conn {
+	c := &refusedConn{Conn: conn}
+	if raw, ok := conn.(syscall.Conn); ok {
+		return &rawRefusedConn{c, raw}
+	}
+	return c
+}
+
+// A refusedConn keeps the server's first answer if that is a refusal. The client library has this
+// answer before it lets goroutines share the connection, so the fields need no lock.
+type refusedConn struct {
+	net.Conn
+	answered bool
+	refused  *refusedError
+}
+
+// A rawRefusedConn is a refusedConn without TLS. SyscallConn is how the client library detects that
+// the server has closed an idle connection.
+type rawRefusedConn struct {
+	*refusedConn
+	raw syscall.Conn
+}
+
+func (c *rawRefusedConn) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }
+
+func (c *refusedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.note(b[:n])
+	return n, c.because(err)
+}
+
+func (c *refusedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.because(err)
+}
+
+func (c *refusedConn) note(answer []byte) {
+	if c.answered || len(answer) == 0 {
+		return
+	}
+	c.answered = true
+	for beginning, state := range refusals {
+		if text := string(answer); strings.HasPrefix(text, beginning) {
+			text, _, _ = strings.Cut(text[1:], "\r\n")
+			text, _, _ = strings.Cut(text, ". ") // six more sentences of advice
+			c.refused = &refusedError{text, state}
+		}
+	}
+}
+
+func (c *refusedConn) because(err error) error {
+	if err == nil || c.refused == nil {
+		return err
+	}
+	return c.refused
+}
+
+// A refusedError is the reason that a server gave when it refused a connection. It does not wrap the
+// network's error, because the client library would return that one instead. It is not an error
+// reply either: the client library would keep the connection.
+type refusedError struct{ reason, state string }
+
+func (e *refusedError) Error() string { return e.reason }

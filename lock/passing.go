@@ -1,0 +1,48 @@
+package lock
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/tlserr"
+)
+
+// passingReplies are how the replies of Redis begin that end without a change of the account or the
+// settings.
+var passingReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
+	"BUSY", "ERR max number of clients"}
+
+// passingNumbers are such errors of MySQL.
+var passingNumbers = []uint16{mysqlerr.ConCount, mysqlerr.Shutdown, mysqlerr.TooManyUserConn, mysqlerr.UserLimit, mysqlerr.Deadlock,
+	mysqlerr.ReadOnlyOption, mysqlerr.ReadOnlyMode, mysqlerr.Interrupted, mysqlerr.NewAbort}
+
+// passing reports whether another attempt may succeed without a change of the account or the settings.
+func passing(err error) bool {
+	if q := (*quorumError)(nil); errors.As(err, &q) && len(q.failed) > 0 {
+		return !slices.ContainsFunc(q.failed, func(one error) bool { return !passing(one) })
+	}
+	if tlserr.Cure(err) != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	if n := mysqlerr.Number(err); n != 0 {
+		return slices.Contains(passingNumbers, n)
+	}
+	if reply := redis.Error(nil); errors.As(err, &reply) {
+		return slices.ContainsFunc(passingReplies, func(begin string) bool { return strings.HasPrefix(reply.Error(), begin) })
+	}
+	if network := net.Error(nil); errors.As(err, &network) {
+		return true
+	}
+	return slices.ContainsFunc([]error{context.DeadlineExceeded, context.Canceled, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn,
+		mysql.ErrInvalidConn, redis.ErrPoolTimeout, net.ErrClosed, errUnreachable, errClock, ErrLost},
+		func(one error) bool { return errors.Is(err, one) })
+}

@@ -1,0 +1,149 @@
+package worker_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/worker"
+)
+
+// run runs a whole worker against the world's servers, with some URL of its Redis, until the
+// function that it returns is called.
+func (w *world) run(url string, log *logBuffer) (stop func()) {
+	w.t.Helper()
+	mysql, err := store.ParseDSN(w.dsn)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	redis, err := keyspace.ParseURL(url, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	runs, err := worker.New(worker.Config{
+		MySQL: mysql, Redis: redis, MapFile: w.mapFile, MapEnv: noEnv, Name: "web-1", WakeChannel: "-", RedisTimeout: 5 * time.Second,
+		Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- runs.Run(ctx) }()
+	return func() {
+		w.t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// A worker publishes once per second where it writes and what its status is, including the one of
+// its stop. It continues while MySQL blocks its writes.
+func TestStateInRedis(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.onOwnRedis()
+	source, err := outbox.Source(t.Context(), w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := keyspace.NewBoard(w.keyspace(5 * time.Second))
+	status := func() store.WorkerNote {
+		t.Helper()
+		list, err := registry.Workers(t.Context(), board, source)
+		if err != nil || len(list) > 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		if len(list) == 0 {
+			return store.WorkerNote{}
+		}
+		return list[0]
+	}
+	stop := w.run(w.url, &logBuffer{})
+	testenv.Eventually(t, "it works", func() bool { return status().State == store.WorkerWorking })
+	if n := status(); n.Name != "web-1" || n.Channel != w.channel || n.MapVersion == "" || n.Drained == nil || !n.Works() {
+		t.Errorf("%+v", n)
+	}
+	told := func() protocol.Alive {
+		t.Helper()
+		a, err := protocol.ParseAlive(w.redis.HGet(t.Context(), "unstale:alive", source).Val())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	first := told()
+	if first.Lease == 0 || first.Map != status().MapVersion {
+		t.Errorf("%+v", first)
+	}
+	heard := w.listen()
+	testenv.Eventually(t, "heartbeats say so", func() bool { return heard.beats(1).Beat.Alive })
+	testenv.Eventually(t, "it publishes and tells the epoch of that", func() bool { return told().Epoch != "" && told().Time > first.Time })
+
+	locked, err := w.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locked.Close()
+	if _, err := locked.ExecContext(t.Context(), "LOCK TABLES cache_outbox_workers READ"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "MySQL has not heard of it, and Redis has", func() bool {
+		var silent int
+		if err := locked.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(SECOND, seen_at, UTC_TIMESTAMP(6)) FROM cache_outbox_workers").Scan(&silent); err != nil {
+			t.Fatal(err)
+		}
+		return silent > 5 && status().Silent < 4*time.Second
+	})
+	if _, err := locked.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+
+	stop()
+	if n := status(); n.State != store.WorkerStopped || n.Lives() {
+		t.Errorf("%+v", n)
+	}
+	if list, err := registry.Workers(t.Context(), board, "another source"); err != nil || len(list) > 0 {
+		t.Errorf("of another source: %+v, %v", list, err)
+	}
+}
+
+// A worker whose Redis account is from before there was such state reports what it lacks, and
+// works.
+func TestStateInRedisWithoutTheRules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	server := w.onOwnRedis()
+	old := "acl setuser worker on >secret -@all +ping +select +unlink +get +set +time +scan +dbsize +publish +subscribe ~shop:* ~lock:fill:* ~unstale:beacon:* &" + w.channel
+	var rules []any
+	for _, word := range strings.Fields(old) {
+		rules = append(rules, word)
+	}
+	if err := w.redis.Do(t.Context(), rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	log := &logBuffer{}
+	w.set("shop:thing:1")
+	stop := w.run("redis://worker:secret@"+server.Addr(), log)
+	defer stop()
+	testenv.Eventually(t, "the report", func() bool { return strings.Contains(log.String(), "cannot publish worker state in redis") })
+	w.enqueue(things(1)...)
+	testenv.Eventually(t, "the row is settled", func() bool { return w.count("cache_outbox") == 0 && len(w.left()) == 0 })
+	text := log.String()
+	if strings.Count(text, "cannot publish worker state in redis") != 1 || !strings.Contains(text, keyspace.BoardRules) || !strings.Contains(text, "level=WARN") {
+		t.Error(text)
+	}
+	if strings.Contains(text, "heartbeats are withheld") || strings.Contains(text, "msg=\"outage") {
+		t.Error(text)
+	}
+}
