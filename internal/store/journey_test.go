@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // A journey is read as it was packed, with and without the numbers of messages; what is cut off is not known.
 func TestJourney(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testJourney) // time stands still, or else the lengths of what is packed depend on it
+}
+
+func testJourney(t *testing.T) {
 	entries := func() []Entry { return make([]Entry, 2) }
 	now := time.Now()
 	s := Settlement{Journal: entries(), Marks: Marks{Claimed: now, Unlinked: now, Published: now, Receivers: 3}}
