@@ -33,6 +33,7 @@ type phase struct {
 	frozen bool
 	grace  time.Duration // after a window, in which nothing counts
 	times  int           // how many times longer a turn is
+	stock  int           // values in the memory of each reader, in addition to the keys
 	light  bool          // a quarter of the reads and writes: what staleness is where the machine is not the limit
 }
 
@@ -53,6 +54,7 @@ var phases = []phase{
 	{name: "subscriber cut", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: cutSubscriber, parted: true},
 	{name: "subscriber frozen", bound: deafness, says: "4 s", kinds: exact, ttl: longTTL, play: freezeSubscriber, parted: true},
 	{name: "reader frozen", bound: deafness, says: "4 s; thaw + 0.1 s", kinds: exact, ttl: longTTL, play: freezeReader, frozen: true, grace: 100 * time.Millisecond},
+	{name: "patterns flood", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: floodPatterns, stock: stocked},
 	{name: "sweeps", says: "settling sweep", kinds: swept, ttl: longTTL},
 	{name: "no worker", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: noWorker},
 }

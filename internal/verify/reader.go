@@ -106,6 +106,9 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 		group.Go(func() { r.prove(ctx, r.dice(uint64(200+i))) })
 	}
 	group.Go(func() { r.listen(ctx) })
+	if r.Stock > 0 {
+		group.Go(func() { r.keepStock(ctx) })
+	}
 	encoder := json.NewEncoder(out)
 	ended := make(chan struct{})
 	group.Go(func() {
@@ -138,7 +141,7 @@ func (r *reader) open() (err error) {
 	config := cache.Config{Redis: r.client, Lease: lease, Logger: slog.New(slog.DiscardHandler)}
 	config.Hooks.Evict = r.hearing()
 	if len(r.Sources) > 0 {
-		config.Memory = cache.Memory{Size: r.Keys, Sources: r.Sources}
+		config.Memory = cache.Memory{Size: r.Keys + r.Stock, Sources: r.Sources}
 	}
 	if r.cache, err = cache.New(config); err != nil {
 		return err

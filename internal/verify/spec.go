@@ -20,6 +20,7 @@ type spec struct {
 	TTL        time.Duration `json:"ttl"`
 	Grace      time.Duration `json:"grace"` // after a window
 	Reads      int           `json:"reads"` // a second
+	Stock      int           `json:"stock"` // values in memory, in addition to the keys
 	Plant      string        `json:"plant"`
 }
 

@@ -45,7 +45,7 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
 		Kinds: ph.kinds, MySQL: fleet.DSN(p.stage.mysql, database), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace,
-		Reads: max(reads/p.cfg.Readers, 1), Plant: p.cfg.Plant,
+		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Plant: p.cfg.Plant,
 	}
 	if ph.parted {
 		t.spec.Subscriber = p.stage.toHear.Addr()

@@ -61,7 +61,7 @@ func TestNoReadIsBeyondItsBound(t *testing.T) {
 	for _, phases := range [][]string{
 		{"light load", "calm", "worker killed", "redis empty", "old snapshot", "sweeps"},
 		{"worker frozen", "subscriber cut", "subscriber frozen", "failover"},
-		{"reader frozen", "no worker"},
+		{"reader frozen", "patterns flood", "no worker"},
 	} {
 		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
 			t.Parallel()
