@@ -3,10 +3,13 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
@@ -20,12 +23,13 @@ func ownerOf(t *testing.T, c *testenv.Cluster, slot int) int {
 	owner := -1
 	testenv.Eventually(t, "a master that has the slot", func() bool {
 		for i, direct := range c.Direct {
-			ranges, err := direct.ClusterSlots(t.Context()).Result()
+			shards, err := direct.ClusterShards(t.Context()).Result()
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range ranges {
-				if r.Start <= slot && slot <= r.End && r.Nodes[0].ID == c.IDs[i] {
+			for _, s := range shards {
+				owns := func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End }
+				if slices.ContainsFunc(s.Slots, owns) && s.Nodes[0].ID == c.IDs[i] {
 					owner = i
 				}
 			}

@@ -119,9 +119,12 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 
 	// Another one moves, and its old master loses what it has under its new tag: nothing is certain then.
 	tag := "1"
-	for slot = int(protocol.Slot(tag)); slot >= c.First(from+1); from++ {
+	slot = int(protocol.Slot(tag))
+	for c.First(from+1) <= slot {
+		from++
 	}
-	for ; slot < c.First(from); from-- {
+	for c.First(from) > slot {
+		from--
 	}
 	c.Migrate(t, slot, from, (from+1)%3, true)
 	testenv.Eventually(t, "it notices", func() bool { return len(tags()) == 1 })
