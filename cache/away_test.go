@@ -226,6 +226,8 @@ func TestConfigIsRefused(t *testing.T) {
 		"redis is a Ring":                              {Redis: ring},
 		"redis reads from replicas":                    {Redis: cluster},
 		"Memory.Sources is empty":                      {Redis: client, Memory: cache.Memory{Size: 1}},
+		"Memory.Sources has an empty one":              {Redis: client, Memory: cache.Memory{Size: 1, Sources: []string{"s", ""}}},
+		"Memory.Bytes is 9, wanted Memory.Size (10)":   {Redis: client, Memory: cache.Memory{Size: 10, Bytes: 9, MaxStaleness: time.Second}},
 		"Memory needs Redis":                           {Memory: cache.Memory{Size: 1, MaxStaleness: time.Second}},
 		"Policy has tags":                              {Plain: true, Policy: cache.Moderate.Tagged("t")},
 		"CompressAbove is -1, wanted none or more":     {CompressAbove: -1},

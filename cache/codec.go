@@ -35,12 +35,12 @@ func marshal(codec Codec, v any) (data []byte, err error) {
 	return data, nil
 }
 
-// encode returns the JSON that stands for a value in an entry, its own or a string of base64, and the name of its codec. A
-// value of more than above bytes is packed where that makes it shorter; 0 packs none.
-func encode(codec Codec, above int, v any) (value []byte, name string, err error) {
+// encode returns the JSON that stands for a value in an entry, its own or a string of base64, the name of its codec, and how
+// many bytes the codec wrote. A value of more than above bytes is packed where that makes it shorter; 0 packs none.
+func encode(codec Codec, above int, v any) (value []byte, name string, size int, err error) {
 	data, err := marshal(codec, v)
 	if err != nil {
-		return nil, "", err
+		return nil, "", 0, err
 	}
 	if above > 0 && len(data) > above && len(data) <= mostUnpacked {
 		longest := len(data)
@@ -53,13 +53,13 @@ func encode(codec Codec, above int, v any) (value []byte, name string, err error
 			}
 		})
 		if value != nil {
-			return value, packedName(codec.Name()), nil
+			return value, packedName(codec.Name()), len(data), nil
 		}
 	}
 	if codec == JSON {
-		return data, "", nil
+		return data, "", len(data), nil
 	}
-	return quoted(data), codec.Name(), nil
+	return quoted(data), codec.Name(), len(data), nil
 }
 
 // quoted is data as a JSON string of base64.

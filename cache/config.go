@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -91,6 +92,12 @@ type Memory struct {
 	// Size is how many values are kept at most. Zero: none, and nothing is subscribed to.
 	Size int
 
+	// Bytes bounds the bytes of keys and values, as the codec writes them and before compression. In
+	// the process, values take about two or three times as much. A larger value is not kept. Each value
+	// counts for at least Bytes/Size, so large and small values together may stay below both bounds.
+	// At least Size. Zero: 256 MiB.
+	Bytes int
+
 	// TTL bounds how long one is kept, whatever its policy. Zero: 60 s.
 	TTL time.Duration
 
@@ -159,6 +166,9 @@ func (c Config) WithDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.Memory.Bytes == 0 {
+		c.Memory.Bytes = max(defaultBytes, c.Memory.Size)
+	}
 	if c.Memory.Channel == "" {
 		c.Memory.Channel = "cache:invalidate"
 	}
@@ -223,6 +233,12 @@ func (c Config) Validate() error {
 	if m := c.Memory; m.Size != 0 {
 		if m.Size < 0 {
 			refuse("Memory.Size is %d, wanted none or more", m.Size)
+		}
+		if m.Bytes < m.Size {
+			refuse("Memory.Bytes is %d, wanted Memory.Size (%d) at least", m.Bytes, m.Size)
+		}
+		if slices.Contains(m.Sources, "") {
+			refuse("Memory.Sources has an empty one: each is what outbox.Source returns")
 		}
 		between("Memory.TTL", m.TTL, time.Millisecond, longestTTL)
 		between("Memory.Period", m.Period, time.Millisecond, time.Minute)

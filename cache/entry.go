@@ -33,6 +33,8 @@ type entry struct {
 	Idle int64 `json:"i"`
 	// Tags are the stamps that must stand for the value to count, by tag.
 	Tags map[string]string `json:"t"`
+
+	size int // of Value as the codec wrote it, or 0 where that is not known
 }
 
 // appendTo appends the JSON. The value comes last, so that a reader finds all else without reading it.
@@ -103,6 +105,7 @@ func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (valu
 	if err != nil {
 		return nil, errCorrupt
 	}
+	e.size = unpackedSize(codec, data)
 	return value, nil
 }
 

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -312,10 +313,13 @@ func (found reading) standsAs(again reading) bool {
 	return again.state >= onError && string(again.text) == string(found.text)
 }
 
+// bytes returns how many the codec wrote for the value. A bare value has no entry.
+func (found *reading) bytes() int { return cmp.Or(found.entry.size, len(found.text)) }
+
 // keep puts what was read into memory.
 func (r *request) keep(found reading, since mark) {
 	if r.c.memory != nil && !r.p.o.SkipMemory {
-		r.c.memory.put(r.key, found.value, found.entry.tagNames(), since, found.life)
+		r.c.memory.put(r.key, found.value, found.bytes(), found.entry.tagNames(), since, found.life)
 	}
 }
 

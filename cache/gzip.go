@@ -98,13 +98,22 @@ func unpack(data []byte) ([]byte, error) {
 	if err := r.Reset(bytes.NewReader(data)); err != nil {
 		return nil, fmt.Errorf("unpack value: %w", err)
 	}
-	// The last four bytes are the size, if all is well.
-	size := binary.LittleEndian.Uint32(data[max(len(data)-4, 0):])
-	out := bytes.NewBuffer(make([]byte, 0, min(int(size), mostRatio*len(data), mostUnpacked)+bytes.MinRead))
+	out := bytes.NewBuffer(make([]byte, 0, min(packedSize(data), mostRatio*len(data), mostUnpacked)+bytes.MinRead))
 	if n, err := io.Copy(out, io.LimitReader(r, mostUnpacked+1)); err != nil {
 		return nil, fmt.Errorf("unpack value: %w", err)
 	} else if n > mostUnpacked {
 		return nil, errors.New("unpack value: it is too large")
 	}
 	return out.Bytes(), nil
+}
+
+// packedSize returns what packed data says of its size: its last four bytes are that, if all is well.
+func packedSize(data []byte) int { return int(binary.LittleEndian.Uint32(data[max(len(data)-4, 0):])) }
+
+// unpackedSize returns the bytes that a codec wrote, of data that it has read.
+func unpackedSize(codec Codec, data []byte) int {
+	if _, packed := codec.(gzipped); packed && len(data) > 4 {
+		return packedSize(data)
+	}
+	return len(data)
 }

@@ -33,6 +33,7 @@ type memory struct {
 	evicted atomic.Uint64 // invalidations heard
 
 	overflow overflow
+	room     room
 	logger   *slog.Logger
 
 	mu      sync.Mutex // held while something is put or evicted
@@ -51,6 +52,7 @@ type kept struct {
 	generation uint64
 	life       time.Duration
 	tags       []*tagCell
+	weight     uint32 // see room
 }
 
 // A mark is taken before a value is asked for: see put.
@@ -65,14 +67,14 @@ var errNotListening = errors.New("nothing is given out from memory: not subscrib
 func newMemory(config Config) *memory {
 	m := &memory{
 		prefix: config.Prefix, ttl: config.Memory.TTL, clock: otter.NewCoarseClock(clockResolution), hits: stats.NewCounter(),
-		why: errNotListening, log: newEvictionLog(), logger: config.Logger,
+		why: errNotListening, log: newEvictionLog(), room: newRoom(config), logger: config.Logger,
 	}
 	if s := config.Memory.MaxStaleness; s > 0 {
 		m.ttl = min(m.ttl, s)
 	}
 	m.current.Store(1)
 	m.store = otter.Must(&otter.Options[string, *kept]{
-		MaximumSize: config.Memory.Size, Clock: m.clock,
+		MaximumWeight: m.room.weight(), Weigher: func(_ string, k *kept) uint32 { return k.weight }, OnAtomicDeletion: m.room.deleted, Clock: m.clock,
 		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *kept]) time.Duration { return e.Value.life }),
 	})
 	return m
@@ -129,22 +131,27 @@ func (m *memory) mark() mark {
 }
 
 // put keeps a value for life, at most the configured one, unless the memory is closed or was so at the mark or since, or
-// something since the mark has evicted the key or one of its tags, or may have; or no message can name one of them.
-func (m *memory) put(key string, value any, tags []string, since mark, life time.Duration) bool {
+// something since the mark has evicted the key or one of its tags, or may have; or no message can name one of them; or its
+// bytes are more than the memory has room for.
+func (m *memory) put(key string, value any, bytes int, tags []string, since mark, life time.Duration) bool {
 	if life = min(life, m.lifetime()); life <= 0 || !m.nameable(key, tags) {
 		return false
 	}
+	weight, fits := m.room.weigh(key, bytes)
 	m.mu.Lock()
 	open := since.open != 0 && since.open == m.open.Load()
 	overrun := open && m.log.overrun(since.at)
-	kept := open && !overrun && m.insert(key, value, tags, since, life)
+	kept := open && !overrun && fits && m.insert(key, &kept{value: value, generation: since.open, life: life, weight: weight}, tags, since)
 	m.mu.Unlock()
 	switch {
 	case overrun:
 		m.overflow.refused(m.logger)
 	case kept:
 		m.overflow.kept(m.logger)
+	case open && !fits:
+		m.room.full.Add(1)
 	}
+	m.checkRoom()
 	return kept
 }
 
@@ -155,7 +162,7 @@ func (m *memory) nameable(key string, tags []string) bool {
 }
 
 // insert is put where the log reaches back to the mark. The caller holds mu.
-func (m *memory) insert(key string, value any, tags []string, since mark, life time.Duration) bool {
+func (m *memory) insert(key string, k *kept, tags []string, since mark) bool {
 	if m.log.hit(since.at, m.prefix+key) {
 		return false
 	}
@@ -164,7 +171,8 @@ func (m *memory) insert(key string, value any, tags []string, since mark, life t
 			return false
 		}
 	}
-	m.store.Set(key, &kept{value, since.open, life, m.cells(tags)})
+	k.tags = m.cells(tags)
+	m.store.Set(key, k)
 	return true
 }
 

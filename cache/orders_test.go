@@ -66,7 +66,7 @@ func (p *play) takeLease(r *reader) {
 	case "lease":
 		r.lease = text
 	case "value":
-		p.memory.put(p.names.value, text, nil, r.since, time.Hour)
+		p.memory.put(p.names.value, text, 1, nil, r.since, time.Hour)
 		p.served(r, text)
 	}
 }
@@ -104,7 +104,7 @@ func (r *reader) steps() []step {
 		}),
 		unlessEnded("remembers", func(p *play) {
 			if r.filled {
-				p.memory.put(p.names.value, r.loaded, nil, r.since, time.Hour)
+				p.memory.put(p.names.value, r.loaded, 1, nil, r.since, time.Hour)
 			}
 			p.served(r, r.loaded)
 		}),

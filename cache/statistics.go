@@ -17,6 +17,7 @@ type Statistics struct {
 	Invalidations uint64  `json:"invalidations"` // keys, tags and patterns that were heard or deleted here
 	L1Size        int     `json:"l1Size"`        // values in memory now, roughly
 	L1Overflows   uint64  `json:"l1Overflows"`   // values not kept, since too much was evicted during their load
+	L1Evictions   uint64  `json:"l1Evictions"`   // values that memory dropped or did not take because it was full
 	PatternErrors uint64  `json:"patternErrors"` // messages with a pattern that cannot be compiled: each has emptied memory
 	Unreported    uint64  `json:"unreported"`    // messages heard that Memory.Report should tell of and does not
 	TotalRequests uint64  `json:"totalRequests"`
@@ -62,6 +63,7 @@ func (c *Cache) Statistics() Statistics {
 	if m := c.memory; m != nil {
 		s.L1Hits = m.hits.Snapshot().Hits
 		s.L1Size = m.store.EstimatedSize()
+		s.L1Evictions = m.room.full.Load()
 		s.L1Overflows, s.PatternErrors = m.overflow.total.Load(), n.patternErrors.Load()
 		s.Invalidations += m.evicted.Load()
 		s.Unreported = c.reports.dropCount()

@@ -167,15 +167,17 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 func (j *job) text(e *entry, o *outcome) ([]byte, error) {
 	codec := j.c.config.Codec
 	if j.c.config.Plain {
-		return marshal(codec, o.value)
+		text, err := marshal(codec, o.value)
+		e.size = len(text)
+		return text, err
 	}
 	e.Value = []byte("null")
 	if !o.negative {
-		value, name, err := encode(codec, j.c.config.CompressAbove, o.value)
+		value, name, size, err := encode(codec, j.c.config.CompressAbove, o.value)
 		if err != nil {
 			return nil, err
 		}
-		e.Value, e.Codec = value, name
+		e.Value, e.Codec, e.size = value, name, size
 	}
 	return e.appendTo(make([]byte, 0, len(e.Value)+96)), nil
 }

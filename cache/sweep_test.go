@@ -17,7 +17,7 @@ func sweptMemory(t *testing.T, values int) *memory {
 	t.Cleanup(m.close)
 	m.obey(verdict{open: true})
 	for i := range values {
-		if !m.put(fmt.Sprint("k", i), i, []string{fmt.Sprint("t", i)}, m.mark(), time.Hour) {
+		if !m.put(fmt.Sprint("k", i), i, 1, []string{fmt.Sprint("t", i)}, m.mark(), time.Hour) {
 			t.Fatal("a value is not kept")
 		}
 	}
@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	for key, kept := range map[string]bool{"k11": false, "k50": false, "k60": true} {
-		if m.put(key, 0, nil, before, time.Hour) != kept {
+		if m.put(key, 0, 1, nil, before, time.Hour) != kept {
 			t.Errorf("%s, asked for before: kept %v", key, !kept)
 		}
 	}
@@ -75,7 +75,7 @@ func TestSweepOfTooMuch(t *testing.T) {
 	if size() != 0 || m.open.Load() != 2 || m.waiting != 0 {
 		t.Errorf("%d values, generation %d is open, %d patterns wait", size(), m.open.Load(), m.waiting)
 	}
-	if !m.put("5:x", 0, nil, m.mark(), time.Hour) {
+	if !m.put("5:x", 0, 1, nil, m.mark(), time.Hour) {
 		t.Error("memory keeps nothing")
 	}
 	for _, generation := range []uint64{first, second} {
@@ -92,7 +92,7 @@ func TestShutMemory(t *testing.T) {
 	m := sweptMemory(t, 1)
 	mark := m.mark()
 	m.open.Store(0) // as watch does
-	if _, kept := m.get("k0", nil); kept || m.put("k", 0, nil, mark, time.Hour) || m.healthy() != errShut || !m.wasShut() {
+	if _, kept := m.get("k0", nil); kept || m.put("k", 0, 1, nil, mark, time.Hour) || m.healthy() != errShut || !m.wasShut() {
 		t.Errorf("it is not shut: %v", m.healthy())
 	}
 	m.obey(verdict{open: true})

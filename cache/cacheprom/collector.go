@@ -27,6 +27,7 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		unsettled:     desc("unsettled_total", "Calls that had to load, since their caller's writes are not known to be settled."),
 		invalidations: desc("invalidations_total", "Keys, tags and patterns that were heard or deleted here."),
 		overflows:     desc("memory_overflows_total", "Values that memory did not keep, since too much was evicted during their load."),
+		evictions:     desc("memory_evictions_total", "Values that memory dropped or did not take because it was full."),
 		patternErrors: desc("pattern_errors_total", "Messages with a pattern that cannot be compiled: each has emptied memory."),
 		unreported:    desc("unreported_messages_total", "Messages heard that this process should have reported and did not."),
 		memoryValues:  desc("memory_values", "Values in this process' memory, roughly."),
@@ -37,11 +38,11 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	cache *cache.Cache
 
-	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, patternErrors, unreported, memoryValues, healthy *prometheus.Desc
+	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, unreported, memoryValues, healthy *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.patternErrors, c.unreported, c.memoryValues, c.healthy} {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.unreported, c.memoryValues, c.healthy} {
 		to <- d
 	}
 }
@@ -65,6 +66,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.unsettled, s.Unsettled)
 	count(c.invalidations, s.Invalidations)
 	count(c.overflows, s.L1Overflows)
+	count(c.evictions, s.L1Evictions)
 	count(c.patternErrors, s.PatternErrors)
 	count(c.unreported, s.Unreported)
 	gauge(c.memoryValues, s.L1Size)

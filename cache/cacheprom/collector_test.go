@@ -81,6 +81,9 @@ unstale_cache_load_errors_total{cache="products"} 1
 # HELP unstale_cache_loads_total Calls of loaders.
 # TYPE unstale_cache_loads_total counter
 unstale_cache_loads_total{cache="products"} 3
+# HELP unstale_cache_memory_evictions_total Values that memory dropped or did not take because it was full.
+# TYPE unstale_cache_memory_evictions_total counter
+unstale_cache_memory_evictions_total{cache="products"} 0
 # HELP unstale_cache_memory_overflows_total Values that memory did not keep, since too much was evicted during their load.
 # TYPE unstale_cache_memory_overflows_total counter
 unstale_cache_memory_overflows_total{cache="products"} 0

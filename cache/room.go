@@ -1,0 +1,82 @@
+package cache
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/maypok86/otter/v2"
+)
+
+// defaultBytes is Memory.Bytes if it is zero.
+const defaultBytes = 256 << 20
+
+// roomChecked is how many values a full memory drops before their number is compared with that of
+// the hits. A memory of more values drops as many as it holds.
+const roomChecked = 1000
+
+// A room bounds a memory by the number of values and by their bytes, and counts the values that did
+// not fit. Each value weighs its bytes, and at least one share. The room has Memory.Size shares, so
+// no more values fit.
+type room struct {
+	size   int
+	share  uint64
+	logger *slog.Logger
+	full   atomic.Uint64 // values that were dropped or refused
+
+	mu      sync.Mutex // guards those below
+	checked struct{ full, hits uint64 }
+	told    bool
+}
+
+func newRoom(config Config) room {
+	m := config.Memory
+	share := uint64(max(m.Bytes, m.Size)) / uint64(max(m.Size, 1))
+	return room{size: m.Size, share: min(share, math.MaxUint32), logger: config.Logger}
+}
+
+func (r *room) weight() uint64 { return r.share * uint64(r.size) }
+
+// weigh returns the weight of a value and its key, and reports whether the room is large enough.
+func (r *room) weigh(key string, bytes int) (weight uint32, fits bool) {
+	w := max(uint64(len(key))+uint64(bytes), r.share)
+	return uint32(w), w <= min(r.weight(), math.MaxUint32)
+}
+
+// deleted counts a value that was dropped from a full memory, unless its tag had been invalidated.
+func (r *room) deleted(e otter.DeletionEvent[string, *kept]) {
+	if e.Cause == otter.CauseOverflow && !e.Value.gone() {
+		r.full.Add(1)
+	}
+}
+
+// checkRoom logs once that more values were dropped than given out.
+func (m *memory) checkRoom() {
+	r := &m.room
+	full := r.full.Load()
+	if full == 0 || !r.mu.TryLock() {
+		return
+	}
+	dropped := full - r.checked.full
+	if r.told || dropped < uint64(max(r.size, roomChecked)) {
+		r.mu.Unlock()
+		return
+	}
+	hits := m.hits.Snapshot().Hits
+	given := hits - r.checked.hits
+	r.checked.full, r.checked.hits = full, hits
+	r.told = given < dropped
+	told := r.told
+	r.mu.Unlock()
+	if !told {
+		return
+	}
+	fix := "raise Memory.Size"
+	if m.store.EstimatedSize() < r.size*9/10 {
+		fix = "raise Memory.Bytes"
+	}
+	r.logger.LogAttrs(context.Background(), slog.LevelWarn, "memory is too small: it drops more values than it gives out",
+		slog.Uint64("dropped", dropped), slog.Uint64("given_out", given), slog.String("fix", fix))
+}
