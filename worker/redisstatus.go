@@ -17,7 +17,7 @@ const (
 	alivePeriod = time.Second
 	// boardLimit bounds one attempt.
 	boardLimit = 3 * time.Second
-	// deniedPause is the wait after a refusal, each of which is an entry in the ACL log of Redis.
+	// deniedPause is the wait after a denial, each of which is an entry in the ACL log of Redis.
 	deniedPause = time.Minute
 	// forgetPeriod is how often workers remove the status of those that are gone.
 	forgetPeriod = 10 * time.Minute
@@ -32,8 +32,16 @@ type redisStatus struct {
 	state  string // as last published
 	since  time.Time
 	forgot time.Time
+
+	alive, status denial
+}
+
+// A denial is what Redis denies the worker's account. Its account may write one hash and not the
+// other, so each has its own.
+type denial struct {
+	effect string
 	denied time.Time // when Redis last refused it
-	told   bool      // the log reports the refusal
+	told   bool      // the log reports it
 }
 
 // tellRedis publishes once per second until ctx ends, and then that the worker has stopped. A
@@ -42,7 +50,11 @@ func (w *engine) tellRedis(ctx context.Context) {
 	if w.board == nil {
 		return
 	}
-	s := &redisStatus{w: w, board: w.board}
+	s := &redisStatus{
+		w: w, board: w.board,
+		alive:  denial{effect: "readers cannot detect a wrong server or database"},
+		status: denial{effect: "status depends on mysql alone"},
+	}
 	ticker := time.NewTicker(alivePeriod)
 	defer ticker.Stop()
 	for {
@@ -60,40 +72,46 @@ func (w *engine) tellRedis(ctx context.Context) {
 }
 
 func (s *redisStatus) publish(ctx context.Context) {
-	if time.Since(s.denied) < deniedPause {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, boardLimit)
 	defer cancel()
-	err := s.attempt(ctx)
+	s.try(ctx, &s.alive, s.tellAlive)
+	s.try(ctx, &s.status, s.tellStatus)
+}
+
+// try calls f, except for a minute after Redis refused it.
+func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context) error) {
+	if time.Since(r.denied) < deniedPause {
+		return
+	}
+	err := f(ctx)
 	var outage *keyspace.Outage
 	switch {
-	case err == nil && s.told:
-		s.told = false
-		s.w.log.Info("worker state is published in redis again")
+	case err == nil && r.told:
+		r.told = false
+		s.w.log.Info("worker state is published in redis again", "ended", r.effect)
 	case errors.As(err, &outage) && outage.State == keyspace.StateNoPerm:
-		s.denied = time.Now()
-		if !s.told {
-			s.told = true
-			s.w.log.Warn("cannot publish worker state in redis; retrying every minute", "error", err,
-				"effect", "readers cannot detect a wrong server or database, and status depends on mysql alone",
+		r.denied = time.Now()
+		if !r.told {
+			r.told = true
+			s.w.log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
 				"cure", "ACL SETUSER the worker's user with "+keyspace.BoardRules)
 		}
 	case err != nil:
-		s.w.log.Debug("cannot publish worker state in redis", "error", err)
+		s.w.log.Debug("cannot publish worker state in redis", "error", err, "effect", r.effect)
 	}
 }
 
-func (s *redisStatus) attempt(ctx context.Context) error {
+func (s *redisStatus) tellAlive(ctx context.Context) error {
 	w, m := s.w, s.w.maps.Map()
 	source := w.source.get()
-	var err error
-	if source != "" { // MySQL has told it
-		err = s.board.Alive(ctx, source, protocol.Alive{Epoch: w.redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	if source == "" { // MySQL has not told it
+		return nil
 	}
-	if also := registry.PostWorker(ctx, s.board, source, s.note(w.presenceNow())); err == nil {
-		err = also
-	}
+	return s.board.Alive(ctx, source, protocol.Alive{Epoch: w.redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+}
+
+func (s *redisStatus) tellStatus(ctx context.Context) error {
+	err := registry.PostWorker(ctx, s.board, s.w.source.get(), s.note(s.w.presenceNow()))
 	if err == nil && time.Since(s.forgot) > forgetPeriod {
 		s.forgot = time.Now()
 		err = registry.ForgetWorkers(ctx, s.board)

@@ -123,27 +123,62 @@ func TestStateInRedis(t *testing.T) {
 func TestStateInRedisWithoutTheRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
-	server := w.onOwnRedis()
-	old := "acl setuser worker on >secret -@all +ping +select +unlink +get +set +time +scan +dbsize +publish +subscribe ~shop:* ~lock:fill:* ~unstale:beacon:* &" + w.channel
-	var rules []any
-	for _, word := range strings.Fields(old) {
-		rules = append(rules, word)
-	}
-	if err := w.redis.Do(t.Context(), rules...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	url := w.onRedisOf("")
 	log := &logBuffer{}
 	w.set("shop:thing:1")
-	stop := w.run("redis://worker:secret@"+server.Addr(), log)
+	stop := w.run(url, log)
 	defer stop()
-	testenv.Eventually(t, "the report", func() bool { return strings.Contains(log.String(), "cannot publish worker state in redis") })
+	testenv.Eventually(t, "both reports", func() bool { return strings.Count(log.String(), "cannot publish worker state in redis") == 2 })
 	w.enqueue(things(1)...)
 	testenv.Eventually(t, "the row is settled", func() bool { return w.count("cache_outbox") == 0 && len(w.left()) == 0 })
 	text := log.String()
-	if strings.Count(text, "cannot publish worker state in redis") != 1 || !strings.Contains(text, keyspace.BoardRules) || !strings.Contains(text, "level=WARN") {
+	if strings.Count(text, "cannot publish worker state in redis") != 2 || !strings.Contains(text, keyspace.BoardRules) || !strings.Contains(text, "level=WARN") {
 		t.Error(text)
+	}
+	for _, effect := range []string{"readers cannot detect a wrong server or database", "status depends on mysql alone"} {
+		if strings.Count(text, effect) != 1 {
+			t.Errorf("%q: %s", effect, text)
+		}
 	}
 	if strings.Contains(text, "heartbeats are withheld") || strings.Contains(text, "msg=\"outage") {
 		t.Error(text)
 	}
+}
+
+// A worker whose account may write one of the hashes renews that one every second, although Redis
+// refuses the other.
+func TestStateInRedisWithHalfTheRules(t *testing.T) {
+	t.Parallel()
+	for _, may := range []string{"unstale:alive", "unstale:workers"} {
+		w := newWorld(t, plainMap)
+		log := &logBuffer{}
+		stop := w.run(w.onRedisOf("+hset +hdel +hgetall +pexpire ~"+may), log)
+		seen := map[string]bool{}
+		testenv.Eventually(t, may+" is renewed again and again", func() bool {
+			for _, text := range w.redis.HGetAll(t.Context(), may).Val() {
+				seen[text] = true
+			}
+			return len(seen) > 3
+		})
+		stop()
+		if n := strings.Count(log.String(), "cannot publish worker state in redis"); n != 1 {
+			t.Errorf("%s: %d reports: %s", may, n, log)
+		}
+	}
+}
+
+// onRedisOf makes the world use a Redis with an account that has more rules than those from before
+// there was such state, and returns its URL.
+func (w *world) onRedisOf(more string) string {
+	w.t.Helper()
+	server := w.onOwnRedis()
+	old := "acl setuser worker on >secret -@all +ping +select +unlink +get +set +time +scan +dbsize +publish +subscribe ~shop:* ~lock:fill:* ~unstale:beacon:* &" + w.channel
+	var rules []any
+	for _, word := range strings.Fields(old + " " + more) {
+		rules = append(rules, word)
+	}
+	if err := w.redis.Do(w.t.Context(), rules...).Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	return "redis://worker:secret@" + server.Addr()
 }
