@@ -34,6 +34,7 @@ type backend struct {
 	silence silence
 	writes  writes
 	clock   clock
+	alive   *aliveCheck
 	probe   string // what the write probe unlinks
 	hooks   Hooks
 }
@@ -51,7 +52,7 @@ func newBackend(config Config) *backend {
 		IsSuccessful: func(err error) bool {
 			return classify(err) == nil || errors.Is(err, ErrRedisOutOfMemory)
 		},
-		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, errLeft) },
 		OnStateChange: func(_ string, from, to gobreaker.State) { // under the breaker's lock
 			switch to {
 			case gobreaker.StateOpen:
@@ -306,6 +307,59 @@ func within[R any](ctx context.Context, b *backend, f func(context.Context) (R, 
 	}
 }
 
+// pipelined sends a pipeline, and with it TIME if that is due and the question of an aliveCheck. The error
+// is errLeft if workers no longer write to the server that answered.
+func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	sent := time.Now()
+	asks, due := b.alive.due(sent), b.clock.due()
+	if !asks && !due {
+		return b.client.Pipelined(ctx, f)
+	}
+	var own int
+	var q question
+	var now *redis.TimeCmd
+	probes := due && !b.alive.seen.Load()
+	cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if err := f(p); err != nil {
+			return err
+		}
+		own = p.Len()
+		if asks {
+			q = b.alive.ask(ctx, p, due)
+		} else {
+			now = p.Time(ctx)
+		}
+		if probes {
+			p.Unlink(ctx, b.probe) // the write probe: a replica refuses it
+		}
+		return nil
+	})
+	if len(cmds) <= own { // f failed, or a hook of the client changed the pipeline
+		return cmds, err
+	}
+	if now != nil && now.Err() == nil {
+		b.clock.heard(now.Val().UnixMicro(), sent)
+	}
+	if asks {
+		if left := b.alive.answered(ctx, q); left != nil {
+			return cmds[:own], left
+		}
+	}
+	if probe := cmds[len(cmds)-1]; probes && redis.HasErrorPrefix(probe.Err(), "READONLY") {
+		return cmds[:own], probe.Err()
+	}
+	return cmds[:own], firstError(cmds[:own])
+}
+
+func firstError(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A call is one run of a script.
 type call struct {
 	script *redis.Script
@@ -317,12 +371,12 @@ type call struct {
 // not seen before. The caller looks at every reply; the error is a fault as classify names it, and there is a reply or an
 // error of its own for each script then too.
 func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
-	if len(calls) == 1 && len(tags) == 0 {
+	if len(calls) == 1 && len(tags) == 0 && !b.alive.due(time.Now()) {
 		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
 		return []*redis.Cmd{cmd}, nil, classify(cmd.Err())
 	}
 	cmds := make([]*redis.Cmd, len(calls))
-	all, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	all, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, c := range calls {
 			cmds[i] = c.script.EvalSha(ctx, p, c.keys, c.args...)
 		}
@@ -333,7 +387,7 @@ func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redi
 		return cmds, nil, err
 	}
 	if slices.ContainsFunc(cmds, unknownScript) {
-		_, _ = b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err = b.pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, c := range calls {
 				if unknownScript(cmds[i]) {
 					cmds[i] = c.script.Eval(ctx, p, c.keys, c.args...)
@@ -341,6 +395,9 @@ func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redi
 			}
 			return nil
 		})
+		if errors.Is(err, errLeft) {
+			return cmds, nil, err
+		}
 	}
 	for _, cmd := range cmds {
 		if err := classify(cmd.Err()); err != nil {

@@ -47,6 +47,7 @@ func New(config Config) (*Cache, error) {
 	c := &Cache{config: config, slots: make(chan struct{}, config.Loads)}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.redis = newBackend(config)
+	c.redis.alive = c.newAliveCheck()
 	if config.Memory.Size > 0 {
 		c.memory = newMemory(config)
 		if config.Memory.Report {
@@ -123,7 +124,8 @@ func (c *Cache) Clear() { c.memory.clear() }
 
 // Healthy returns nil if values are cached as configured, and otherwise why not: Redis is away, so that every call loads
 // and nothing is kept; or Redis has refused the latest value, for lack of memory (ErrRedisOutOfMemory) or of a right; or
-// nothing is given out from memory, since the worker cannot be heard; or invalidation is behind (ErrBehind); or nothing is
+// Config.Lease is longer than the map's; or the workers write to another server or database; or nothing is given out from
+// memory, since the worker cannot be heard; or invalidation is behind (ErrBehind); or nothing is
 // kept there (ErrMemoryOverflow); or Close was called. It sends nothing.
 func (c *Cache) Healthy() error {
 	if c.life.Err() != nil {
@@ -133,6 +135,9 @@ func (c *Cache) Healthy() error {
 		return err
 	}
 	if err := c.redis.writes.healthy(); err != nil {
+		return err
+	}
+	if err := c.redis.alive.healthy(c.config.Lease); err != nil {
 		return err
 	}
 	return c.memory.healthy()

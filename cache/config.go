@@ -48,8 +48,8 @@ type Config struct {
 	// Jitter is by how much a TTL varies at most, either way: 0.1 to 0.2. Zero: 0.15.
 	Jitter float64
 
-	// Lease is how long a load may take before its result is not stored any more. It must not exceed the map's lease,
-	// which settling passes wait for. Zero: 10 s.
+	// Lease is how long a load may take before its result is not stored any more. The map's lease counts if it is
+	// shorter, because settling passes wait for that, and Healthy returns an error. Zero: 10 s.
 	Lease time.Duration
 
 	// HardTimeout ends a load, below Lease. The loader's context ends then, and callers get ErrLoadTimeout whatever the

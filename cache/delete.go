@@ -63,7 +63,7 @@ func (c *Cache) unlink(ctx context.Context, keys []string, name func(string) str
 // unlinkChunk is one pipeline. It returns what is at fault with each name, nil for those that are gone.
 func (c *Cache) unlinkChunk(ctx context.Context, names []string) []error {
 	faults, err := send(ctx, c.redis, "unlink", func(ctx context.Context) ([]error, error) {
-		cmds, err := c.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		cmds, err := c.redis.pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				if lease, ok := protocol.LeaseKey(name); ok {
 					p.Unlink(ctx, lease, name)

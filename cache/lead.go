@@ -31,7 +31,7 @@ func (e *expectation) miss() bool { return e.level.Load() >= missExpected }
 // leadsFirst reports whether to ask for the lease before anything was read. That spares a round trip where the key is
 // missing; where it is not, the script answers with the value. It must wait for the answer whatever the caller's context
 // does, since a lease that nobody knows of keeps others from loading: so only where the caller would wait as long for a
-// read. A sliding value is prolonged by its read, and the clock and the write probe go with one now and then.
+// read. A sliding value is prolonged by its read, and Redis' time goes with one now and then.
 func (r *request) leadsFirst(ctx context.Context) bool {
 	b := r.c.redis
 	if !r.c.misses.miss() || !b.heeds || r.p.o.Sliding || b.clock.due() || ctx.Err() != nil || !stampable(r.p.o.Tags) {

@@ -107,7 +107,7 @@ func (c *Cache) leasesOnce(ctx context.Context, jobs []*job, tags []string) ([]g
 		if j.token == "" {
 			j.token = rand.Text()
 		}
-		calls[i] = call{leaseScript, j.names.keys(), []any{j.token, c.config.Lease.Milliseconds(), j.useless}}
+		calls[i] = call{leaseScript, j.names.keys(), []any{j.token, c.lifeOfLease().Milliseconds(), j.useless}}
 	}
 	calls = c.stampCalls(calls, tags, jobs[0].longest())
 	sent := time.Now()
@@ -154,6 +154,9 @@ func (c *Cache) loseAll(jobs []*job, grants []grant, err error) {
 	}
 	c.lose(lost...)
 }
+
+// lifeOfLease is how long a lease lasts: as configured, and no longer than the map's.
+func (c *Cache) lifeOfLease() time.Duration { return c.redis.alive.leaseOf(c.config.Lease) }
 
 // lease is leases for one job.
 func (c *Cache) lease(ctx context.Context, j *job) (grant, error) {

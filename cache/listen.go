@@ -40,6 +40,7 @@ func (c *Cache) listen(ctx context.Context) {
 var (
 	errResubscribed = errors.New("the connection was lost in between")
 	errNoPing       = errors.New("a ping cannot be sent")
+	errOldServer    = errors.New("its connection leads to a server that workers have left")
 	errMoved        = errors.New("a worker has moved to another channel")
 )
 
@@ -91,6 +92,9 @@ func (s *subscription) tick(ctx context.Context, sub *redis.PubSub) error {
 		if sub.Ping(ctx, s.nonce) != nil {
 			return errNoPing
 		}
+	}
+	if s.c.redis.alive.left.Load() > s.begun.UnixNano() {
+		return errOldServer
 	}
 	s.admitLateness(now)
 	if s.backlog.empty() {
@@ -176,6 +180,9 @@ func (c *Cache) hear(h *hearing, a *arrival) {
 	c.memory.sweep(a.globs, a.generation)
 	c.memory.evicted.Add(uint64(len(m.Keys) + len(m.Patterns)))
 	c.reports.heard(m)
+	if m.Beat != nil {
+		c.redis.alive.heartbeat(m.Beat, a.at)
+	}
 	if hook := c.config.Hooks.Evict; hook != nil && len(m.Keys)+len(m.Patterns) > 0 {
 		hook(m.Keys, m.Patterns)
 	}

@@ -129,7 +129,7 @@ func growStack() byte {
 // acquire takes the lease. ended says that a value was found instead, or that there is no more time.
 func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool) {
 	c := j.c
-	end := time.Now().Add(c.config.Lease)
+	end := time.Now().Add(c.lifeOfLease())
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		mark, again := c.memory.mark(), false
 		g, err := c.lease(context.WithoutCancel(ctx), j) // whose answer tells what there is to give back

@@ -38,7 +38,7 @@ func (l *manyLoad) end(jobs []*job, o outcome) {
 // is nothing to load: otherwise whoever else waits for them goes on, and so does the group when its own are loaded.
 func (l *manyLoad) run(ctx context.Context) {
 	defer l.finish(ctx)
-	end := time.Now().Add(l.c.config.Lease)
+	end := time.Now().Add(l.c.lifeOfLease())
 	jobs := l.jobs
 	for pause := firstPause; len(jobs) > 0; pause = min(2*pause, longestPause) {
 		mine, others := l.acquire(ctx, jobs)

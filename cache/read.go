@@ -61,7 +61,7 @@ type raw struct {
 func (r *request) read(ctx context.Context) (reading, error) {
 	var raw raw
 	var stamps map[string]string
-	if len(r.p.o.Tags) == 0 && !r.asksLife() && !r.c.redis.clock.due() {
+	if len(r.p.o.Tags) == 0 && !r.asksLife() && !r.c.redis.clock.due() && !r.c.redis.alive.due(time.Now()) {
 		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return r.c.redis.client.Get(ctx, r.name).Bytes() })
 		if raw, err = rawOf(text, err); err != nil {
 			return reading{}, err
@@ -86,17 +86,17 @@ func (r *request) asksLife() bool {
 	return r.c.config.Plain && r.c.memory != nil && !r.p.o.SkipMemory && !r.untyped
 }
 
-// readRaw is one GET for each request, with the stamps of their policy's tags, and now and then with Redis' time. All have
+// readRaw is one GET for each request, with the stamps of their policy's tags. All have
 // one policy.
 func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[string]string, error) {
 	b := c.redis
-	tags, due, lives, sent := requests[0].p.o.Tags, b.clock.due(), requests[0].asksLife(), time.Now()
+	tags, lives, sent := requests[0].p.o.Tags, requests[0].asksLife(), time.Now()
 	type answer struct {
 		raws   []raw
 		stamps map[string]string
 	}
 	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
-		cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		cmds, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
 			if lives { // before the values: one that ends in between is not given the time of what comes after it
 				for _, r := range requests {
 					p.PTTL(ctx, r.name)
@@ -106,10 +106,6 @@ func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[st
 				p.Get(ctx, r.name)
 			}
 			readStamps(ctx, p, tags)
-			if due {
-				p.Time(ctx)
-				p.Unlink(ctx, b.probe) // the write probe: a replica refuses it
-			}
 			return nil
 		})
 		if err := classify(err); err != nil {
@@ -126,11 +122,6 @@ func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[st
 			a.raws[i].life = requests[i].lifeOf(cmd.(*redis.DurationCmd), sent)
 		}
 		cmds = cmds[len(requests):]
-		if due {
-			if now := cmds[len(tags)].(*redis.TimeCmd); now.Err() == nil {
-				b.clock.heard(now.Val().UnixMicro(), sent)
-			}
-		}
 		a.stamps, err = stampsRead(tags, cmds)
 		return a, err
 	})
@@ -177,7 +168,7 @@ func (r *request) slide(ctx context.Context, found reading) (reading, error) {
 func (c *Cache) slideAll(ctx context.Context, requests []*request, found []reading) error {
 	raws, err := send(ctx, c.redis, "slide", func(ctx context.Context) ([]raw, error) {
 		now := c.redis.clock.now()
-		cmds, err := c.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		cmds, err := c.redis.pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, r := range requests {
 				e := &found[i].entry
 				life := max(min(e.Idle, e.Expiry-now, longestTTL.Milliseconds()), 1)

@@ -19,13 +19,14 @@ type Statistics struct {
 	L1Overflows   uint64  `json:"l1Overflows"`   // values not kept, since too much was evicted during their load
 	L1Evictions   uint64  `json:"l1Evictions"`   // values that memory dropped or did not take because it was full
 	PatternErrors uint64  `json:"patternErrors"` // messages with a pattern that cannot be compiled: each has emptied memory
+	Strays        uint64  `json:"strays"`        // answers of a server that workers had left: none was used
 	Unreported    uint64  `json:"unreported"`    // messages heard that Memory.Report should tell of and does not
 	TotalRequests uint64  `json:"totalRequests"`
 	HitRate       float64 `json:"hitRate"` // hits of either kind by requests, 0 without any
 }
 
 type counts struct {
-	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled, patternErrors atomic.Uint64
+	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled, strays, patternErrors atomic.Uint64
 }
 
 func (c *counts) read(s state) {
@@ -58,7 +59,7 @@ func (c *Cache) Statistics() Statistics {
 	n := &c.counts
 	s := Statistics{
 		L2Hits: n.l2Hits.Load(), Misses: n.misses.Load(), Sets: n.sets.Load(), Refused: n.refused.Load(),
-		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(), Unsettled: n.unsettled.Load(),
+		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(), Unsettled: n.unsettled.Load(), Strays: n.strays.Load(),
 	}
 	if m := c.memory; m != nil {
 		s.L1Hits = m.hits.Snapshot().Hits

@@ -29,6 +29,7 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		overflows:     desc("memory_overflows_total", "Values that memory did not keep, since too much was evicted during their load."),
 		evictions:     desc("memory_evictions_total", "Values that memory dropped or did not take because it was full."),
 		patternErrors: desc("pattern_errors_total", "Messages with a pattern that cannot be compiled: each has emptied memory."),
+		strays:        desc("stray_answers_total", "Answers of a server that workers had left: none was used."),
 		unreported:    desc("unreported_messages_total", "Messages heard that this process should have reported and did not."),
 		memoryValues:  desc("memory_values", "Values in this process' memory, roughly."),
 		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is away or memory is closed."),
@@ -38,11 +39,11 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	cache *cache.Cache
 
-	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, unreported, memoryValues, healthy *prometheus.Desc
+	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, strays, unreported, memoryValues, healthy *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.unreported, c.memoryValues, c.healthy} {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.strays, c.unreported, c.memoryValues, c.healthy} {
 		to <- d
 	}
 }
@@ -68,6 +69,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.overflows, s.L1Overflows)
 	count(c.evictions, s.L1Evictions)
 	count(c.patternErrors, s.PatternErrors)
+	count(c.strays, s.Strays)
 	count(c.unreported, s.Unreported)
 	gauge(c.memoryValues, s.L1Size)
 	healthy := 0

@@ -98,6 +98,9 @@ unstale_cache_pattern_errors_total{cache="products"} 0
 unstale_cache_requests_total{cache="products",result="memory"} 0
 unstale_cache_requests_total{cache="products",result="miss"} 3
 unstale_cache_requests_total{cache="products",result="redis"} 2
+# HELP unstale_cache_stray_answers_total Answers of a server that workers had left: none was used.
+# TYPE unstale_cache_stray_answers_total counter
+unstale_cache_stray_answers_total{cache="products"} 0
 # HELP unstale_cache_unreported_messages_total Messages heard that this process should have reported and did not.
 # TYPE unstale_cache_unreported_messages_total counter
 unstale_cache_unreported_messages_total{cache="products"} 0

@@ -199,7 +199,7 @@ func (d *drill) read() (address string) {
 		d.t.Fatal(err)
 	}
 	d.reader, err = cache.New(cache.Config{
-		Redis: d.keys, Prefix: "zahraah:", Timeout: 5 * time.Second, Memory: cache.Memory{Size: 1000, Sources: []string{source}}, Logger: slog.New(slog.DiscardHandler),
+		Redis: d.keys, Prefix: "zahraah:", Lease: time.Second, Timeout: 5 * time.Second, Memory: cache.Memory{Size: 1000, Sources: []string{source}}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		d.t.Fatal(err)

@@ -1,0 +1,239 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
+)
+
+// A twoServers has two of which one is the master. Clients keep their connections when that changes.
+type twoServers struct {
+	testing.TB
+	clients [2]*redis.Client
+	master  atomic.Int32
+	dials   atomic.Int32
+}
+
+func newServers(t testing.TB) *twoServers {
+	t.Helper()
+	s := &twoServers{TB: t}
+	for i := range s.clients {
+		s.clients[i] = clientOf(t, testenv.OwnRedis(t).URL())
+	}
+	return s
+}
+
+// client is one whose new connections lead to the master.
+func (s *twoServers) client() *redis.Client {
+	client := redis.NewClient(&redis.Options{
+		ContextTimeoutEnabled: true, PoolSize: 8,
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			s.dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, s.clients[s.master.Load()].Options().Addr)
+		},
+	})
+	s.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+const (
+	works = -time.Minute // a worker writes all the time
+	gone  = 10 * time.Second
+)
+
+// wrote makes that a worker of outbox "shop" wrote to a server so long ago.
+func (s *twoServers) wrote(server int, ago, lease time.Duration) {
+	s.Helper()
+	client := s.clients[server]
+	at := must1(s, client.Time(s.Context()).Result)
+	text := protocol.Alive{Time: at.Add(-ago).UnixMicro(), Lease: lease.Milliseconds(), Map: "m"}.String()
+	must(s, client.HSet(s.Context(), protocol.AliveKey(""), "shop", text).Err())
+}
+
+func must1[R any](t testing.TB, f func() (R, error)) R {
+	t.Helper()
+	r, err := f()
+	must(t, err)
+	return r
+}
+
+// What a server answers that workers have left is not used, over whichever connection and by whichever command, and the
+// connections to it are closed.
+func TestWorkersLeave(t *testing.T) {
+	t.Parallel()
+	load := func(value string) cache.Loader[string] {
+		return func(context.Context) (string, error) { return value, nil }
+	}
+	tagged, sliding := cache.Moderate.Tagged("t"), cache.MustPolicy(cache.Options{TTL: time.Hour, Sliding: true, SlidingMax: 2 * time.Hour})
+	for name, read := range map[string]func(c *cache.Cache, value string) (string, error){
+		"Fetch": func(c *cache.Cache, v string) (string, error) { return cache.Fetch(t.Context(), c, "k", load(v), nil) },
+		"Fetch tagged": func(c *cache.Cache, v string) (string, error) {
+			return cache.Fetch(t.Context(), c, "k", load(v), tagged)
+		},
+		"Fetch sliding": func(c *cache.Cache, v string) (string, error) {
+			return cache.Fetch(t.Context(), c, "k", load(v), sliding)
+		},
+		"Get": func(c *cache.Cache, v string) (string, error) {
+			got, err := cache.Get[string](t.Context(), c, "k")
+			if err != nil { // nothing is known by that key
+				return cache.Fetch(t.Context(), c, "k", load(v), nil)
+			}
+			return got, nil
+		},
+		"FetchMany": func(c *cache.Cache, v string) (string, error) {
+			got, err := cache.FetchMany(t.Context(), c, []string{"k", "l"}, func(context.Context, []string) (map[string]string, error) {
+				return map[string]string{"k": v, "l": v}, nil
+			}, nil)
+			return got["k"], err
+		},
+		"Delete": func(c *cache.Cache, v string) (string, error) {
+			if err := c.Delete(t.Context(), "k"); (err == nil) != (v == "old") {
+				return "", fmt.Errorf("delete: %w", err)
+			}
+			return v, nil
+		},
+	} {
+		for _, vanished := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", vanished ", vanished), func(t *testing.T) {
+				t.Parallel()
+				s := newServers(t)
+				s.wrote(0, works, time.Minute)
+				c := newCache(t, cache.Config{Redis: s.client(), Failures: 1})
+				for range 2 { // the second one finds what the first one has stored
+					if got, err := read(c, "old"); err != nil || got != "old" {
+						t.Fatalf("before: got %q, %v", got, err)
+					}
+				}
+				s.wrote(0, gone, time.Minute)
+				if vanished {
+					must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
+				}
+				s.wrote(1, works, time.Minute)
+				s.master.Store(1)
+				if got, err := read(c, "new"); err != nil || got != "new" {
+					t.Errorf("after: got %q, %v", got, err)
+				}
+				if n := c.Statistics().Strays; n == 0 {
+					t.Error("no answer is counted")
+				}
+				must(t, c.Healthy())
+				testenv.Eventually(t, "the pool to lead to the new master", func() bool {
+					before := c.Statistics()
+					if name == "Delete" {
+						return c.Delete(t.Context(), "k") == nil
+					}
+					if got, err := read(c, "new"); err != nil || got != "new" {
+						t.Fatalf("later: got %q, %v", got, err)
+					}
+					after := c.Statistics()
+					return after.Strays == before.Strays && after.L2Hits > before.L2Hits
+				})
+			})
+		}
+	}
+}
+
+// Where no worker runs, what Redis holds is given out, and a new connection looks for workers once per second at most.
+func TestNoWorkerRuns(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	s.wrote(0, works, time.Minute)
+	c := newCache(t, cache.Config{Redis: s.client()})
+	db := &database{value: "old"}
+	wantFetched(t, "while a worker runs", c, "k", db.read, "old")
+	s.wrote(0, gone, time.Minute)
+	began, before := time.Now(), s.dials.Load()
+	for range 100 {
+		wantFetch(t, "without a worker", c, "k", db.read, nil, "old", cache.FromRedis)
+	}
+	if n, most := s.dials.Load()-before, 1+int32(time.Since(began)/time.Second); n < 1 || n > most {
+		t.Errorf("%d connections, wanted 1 to %d", n, most)
+	}
+	must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
+	wantFetch(t, "without a trace of one", c, "k", db.read, nil, "old", cache.FromRedis)
+	if n := c.Statistics().Strays; n > 0 {
+		t.Errorf("%d answers count as those of a server that workers have left", n)
+	}
+	must(t, c.Healthy())
+}
+
+// The map's lease bounds that of a reader, which says so.
+func TestLeaseOfTheMap(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	s.wrote(0, works, 2*time.Second)
+	c := newCache(t, cache.Config{Redis: s.client(), Lease: 20 * time.Second})
+	db := &database{value: "old"}
+	wantFetched(t, "the first one", c, "a", db.read, "old")
+	if err := c.Healthy(); err == nil || !strings.Contains(err.Error(), "20s") || !strings.Contains(err.Error(), "2s") {
+		t.Errorf("healthy: %v", err)
+	}
+	p := db.paused()
+	answers := fetchBeside(t, c, "b", p.load, nil)
+	<-p.read
+	lease, _ := protocol.LeaseKey("b")
+	if life := must1(t, s.clients[0].PTTL(t.Context(), lease).Result); life <= 0 || life > 2*time.Second {
+		t.Errorf("a lease of %v, wanted the map's", life)
+	}
+	close(p.release)
+	wantAnswer(t, "the load", answers, "old")
+	s.wrote(0, works, 20*time.Second)
+	wantFetched(t, "later", c, "a", db.read, "old")
+	must(t, c.Healthy())
+}
+
+// A reader whose account may not ask reads as before, and says so once.
+func TestAliveIsDenied(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	s.wrote(0, works, time.Second)
+	must(t, s.clients[0].Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-hget", "-hgetall").Err())
+	client := redis.NewClient(&redis.Options{Addr: s.clients[0].Options().Addr, Username: "reader", Password: "secret", ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	logged := &lines{}
+	c := newCache(t, cache.Config{Redis: client, Logger: logged.logger()})
+	db := &database{value: "old"}
+	wantFetched(t, "the first one", c, "k", db.read, "old")
+	for range 3 {
+		wantFetch(t, "a hit", c, "k", db.read, nil, "old", cache.FromRedis)
+	}
+	if n := len(logged.with("+hgetall")); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	must(t, c.Healthy())
+}
+
+// Workers that say that they write, but not here, use another database.
+func TestOtherDatabase(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	s.wrote(0, works, time.Minute)
+	workers := s.client()
+	reader := redis.NewClient(&redis.Options{Addr: s.clients[0].Options().Addr, DB: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = reader.Close() })
+	logged := &lines{}
+	c := newCache(t, cache.Config{Redis: reader, Logger: logged.logger(), Memory: cache.Memory{Size: 10, Sources: []string{"shop"}, Period: 100 * time.Millisecond}})
+	db := &database{value: "old"}
+	seq := uint64(0)
+	testenv.Eventually(t, "the report", func() bool {
+		seq++
+		beat := protocol.Message{Epoch: "e", Seq: seq, At: time.Now(), Beat: &protocol.Beat{Source: "shop", Lease: 60_000, First: seq == 1, Alive: true}}
+		must(t, workers.Publish(t.Context(), "cache:invalidate", beat.Append(nil, protocol.FormatEvent)).Err())
+		wantFetched(t, "meanwhile", c, fmt.Sprint(seq), db.read, "old")
+		err := c.Healthy()
+		return err != nil && strings.Contains(err.Error(), "another database")
+	})
+	if n := len(logged.with("workers write elsewhere")); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
