@@ -211,15 +211,20 @@ func noWorker(ctx context.Context, t *turn) error {
 		forger.goOn()
 	}
 	sleep(ctx, t.phase.bound+2*time.Second)
-	for _, i := range t.crowd.healthy() {
-		t.wrongs = append(t.wrongs, finding{Process: i, Wrong: "the cache calls itself healthy, though no worker runs"})
-	}
+	t.refuseHealthy("no worker runs")
 	for range gone {
 		if err := t.stage.fleet.Start(batchRows); err != nil {
 			return err
 		}
 	}
 	return t.stage.drained(ctx)
+}
+
+// refuseHealthy finds caches that report that they are healthy, with the reason why they are not.
+func (t *turn) refuseHealthy(why string) {
+	for _, i := range t.crowd.healthy() {
+		t.wrongs = append(t.wrongs, finding{Process: i, Wrong: "the cache calls itself healthy, though " + why})
+	}
 }
 
 // cutSubscriber ends the readers' subscriptions, again and again.

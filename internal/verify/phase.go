@@ -12,6 +12,7 @@ const (
 	calmTurns    = 12              // how many times longer a calm turn is
 	healPatience = time.Minute
 	deafness     = 4 * time.Second // until a memory closes that hears nothing
+	noticed      = 5 * time.Second // until readers leave a server that workers have left
 )
 
 // A phase is what is broken while keys are written and read, and the bound that holds meanwhile.
@@ -25,6 +26,12 @@ type phase struct {
 	play func(ctx context.Context, t *turn) error
 	// through says that readers and workers reach Redis over a link, so that it can be another one.
 	through bool
+	// surviving says that readers keep their connections after a failover: only new ones lead to the new master.
+	surviving bool
+	// database is the number of the Redis database of readers. Workers use 0.
+	database int
+	// astray says that readers may ask another server or database than the workers use. No token proves anything there.
+	astray bool
 	// lossy says that Redis loses leases, so that a refused fill proves no race.
 	lossy bool
 	// parted says that readers subscribe over the link that is disturbed.
@@ -54,6 +61,8 @@ var phases = []phase{
 	{name: "subscriber cut", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: cutSubscriber, parted: true},
 	{name: "subscriber frozen", bound: deafness, says: "4 s", kinds: exact, ttl: longTTL, play: freezeSubscriber, parted: true},
 	{name: "reader frozen", bound: deafness, says: "4 s; thaw + 0.1 s", kinds: exact, ttl: longTTL, play: freezeReader, frozen: true, grace: 100 * time.Millisecond},
+	{name: "master demoted", bound: noticed, says: "5 s", kinds: exact, ttl: longTTL, play: demoteMaster, through: true, surviving: true, astray: true},
+	{name: "other database", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: missDatabase, database: 1, astray: true},
 	{name: "patterns flood", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: floodPatterns, stock: stocked},
 	{name: "sweeps", says: "settling sweep", kinds: swept, ttl: longTTL},
 	{name: "no worker", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: noWorker},

@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,8 +104,10 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 	for i := range followers {
 		group.Go(func() { r.follow(ctx, r.dice(uint64(100+i))) })
 	}
-	for i := range pairers {
-		group.Go(func() { r.prove(ctx, r.dice(uint64(200+i))) })
+	if !r.NoTokens {
+		for i := range pairers {
+			group.Go(func() { r.prove(ctx, r.dice(uint64(200+i))) })
+		}
 	}
 	group.Go(func() { r.listen(ctx) })
 	if r.Stock > 0 {
@@ -177,7 +181,11 @@ func (r *reader) hearing() func(keys, patterns []string) {
 
 // connect returns the client. Its subscription goes by a way of its own if the spec has one.
 func (r *reader) connect() redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, PoolSize: 32, MaxRetries: 1})
+	options := &redis.Options{Addr: r.Redis, DB: r.DB, ContextTimeoutEnabled: true, PoolSize: 32, MaxRetries: 1}
+	if r.Master != "" {
+		options.Dialer = r.dialMaster
+	}
+	client := redis.NewClient(options)
 	plant(r.Plant, client, &r.spec)
 	switch {
 	case r.Plant == deaf:
@@ -186,6 +194,15 @@ func (r *reader) connect() redis.UniversalClient {
 		return &parted{client, redis.NewClient(&redis.Options{Addr: r.Subscriber, ContextTimeoutEnabled: true})}
 	}
 	return client
+}
+
+// dialMaster connects to the server that is the master now, as a client of Sentinel does.
+func (r *reader) dialMaster(ctx context.Context, network, _ string) (net.Conn, error) {
+	addr, err := os.ReadFile(r.Master)
+	if err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, network, string(addr))
 }
 
 // A parted client subscribes by another way than it reads.

@@ -15,12 +15,15 @@ type spec struct {
 	Kinds      []kind        `json:"kinds"`
 	MySQL      string        `json:"mysql"`
 	Redis      string        `json:"redis"`      // address
+	DB         int           `json:"db"`         // of Redis
+	Master     string        `json:"master"`     // file with the address of the master, if that changes
 	Subscriber string        `json:"subscriber"` // address for the subscription, if it has one of its own
 	Sources    []string      `json:"sources"`    // none: no memory
 	TTL        time.Duration `json:"ttl"`
-	Grace      time.Duration `json:"grace"` // after a window
-	Reads      int           `json:"reads"` // a second
-	Stock      int           `json:"stock"` // values in memory, in addition to the keys
+	Grace      time.Duration `json:"grace"`     // after a window
+	Reads      int           `json:"reads"`     // a second
+	NoTokens   bool          `json:"no_tokens"` // a settled write may be missing
+	Stock      int           `json:"stock"`     // values in memory, in addition to the keys
 	Plant      string        `json:"plant"`
 }
 

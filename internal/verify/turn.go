@@ -44,8 +44,8 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	}
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
-		Kinds: ph.kinds, MySQL: fleet.DSN(p.stage.mysql, database), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace,
-		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Plant: p.cfg.Plant,
+		Kinds: ph.kinds, MySQL: fleet.DSN(p.stage.mysql, database), Redis: p.stage.redis.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
+		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, NoTokens: ph.astray, Plant: p.cfg.Plant,
 	}
 	if ph.parted {
 		t.spec.Subscriber = p.stage.toHear.Addr()
@@ -56,6 +56,12 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 			return err
 		}
 		defer func() { err = errors.Join(err, p.stage.lead(lasting, p.stage.redis.Addr())) }()
+	}
+	if ph.surviving {
+		t.spec.Master = filepath.Join(p.dir, "master")
+		if err := t.pointReaders(); err != nil {
+			return err
+		}
 	}
 	t.births = newRegistrar(t)
 	if t.table, err = newTable(t.spec.Table, t.spec.Keys); err != nil {

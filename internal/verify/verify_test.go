@@ -60,8 +60,8 @@ func TestNoReadIsBeyondItsBound(t *testing.T) {
 	t.Cleanup(func() { all.check(t) })
 	for _, phases := range [][]string{
 		{"light load", "calm", "worker killed", "redis empty", "old snapshot", "sweeps"},
-		{"worker frozen", "subscriber cut", "subscriber frozen", "failover"},
-		{"reader frozen", "patterns flood", "no worker"},
+		{"worker frozen", "subscriber cut", "subscriber frozen", "failover", "master demoted"},
+		{"reader frozen", "patterns flood", "other database", "no worker"},
 	} {
 		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
 			t.Parallel()
