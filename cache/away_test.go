@@ -190,23 +190,6 @@ func TestRedisOutOfMemory(t *testing.T) {
 	must(t, c.Healthy())
 }
 
-// A replica refuses leases; nothing is read from it then, since it lags behind what the worker unlinks.
-func TestReplicaIsRefused(t *testing.T) {
-	t.Parallel()
-	master := testenv.OwnRedis(t)
-	replica := testenv.OwnRedis(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(master.Port()))
-	w := worldAt(t, master.URL())
-	at := worldAt(t, replica.URL())
-	c, wrong := w.cache(cache.Config{}), at.cache(cache.Config{})
-	wantFetch(t, "at the master", c, "k", w.db.read, nil, "old", cache.FromLoader)
-	testenv.Eventually(t, "replication", func() bool { return at.stored("k") != "" })
-	_, _ = cache.Fetch(t.Context(), wrong, "other", at.db.read, nil)
-	if err := wrong.Healthy(); err == nil || !strings.Contains(err.Error(), "replica") {
-		t.Errorf("Healthy says %v", err)
-	}
-	wantFetch(t, "at the replica", wrong, "k", at.db.read, nil, "old", cache.FromLoader)
-}
-
 func TestConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -226,7 +209,7 @@ func TestConfigIsRefused(t *testing.T) {
 		"redis is a Ring":                              {Redis: ring},
 		"redis reads from replicas":                    {Redis: cluster},
 		"Memory.Sources is empty":                      {Redis: client, Memory: cache.Memory{Size: 1}},
-		"Memory.Sources has an empty one":              {Redis: client, Memory: cache.Memory{Size: 1, Sources: []string{"s", ""}}},
+		"Memory.Sources has an empty one":              {Redis: client, Memory: cache.Memory{Sources: []string{""}}},
 		"Memory.Bytes is 9, wanted Memory.Size (10)":   {Redis: client, Memory: cache.Memory{Size: 10, Bytes: 9, MaxStaleness: time.Second}},
 		"Memory needs Redis":                           {Memory: cache.Memory{Size: 1, MaxStaleness: time.Second}},
 		"Policy has tags":                              {Plain: true, Policy: cache.Moderate.Tagged("t")},

@@ -18,9 +18,6 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// replicaPause is for how long a server is left alone that answered READONLY.
-const replicaPause = time.Second
-
 // A backend sends commands to Redis: each within a time, and none while Redis is known to be away.
 type backend struct {
 	client  redis.UniversalClient // nil for none
@@ -28,7 +25,7 @@ type backend struct {
 	// heeds says that the client ends a command when its context ends. Others are left behind instead.
 	heeds   bool
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	replica atomic.Pointer[time.Time] // until when the server counts as a replica; nil: it does not
+	replica replica
 	last    atomic.Pointer[error]
 	news    news // of the breaker
 	silence silence
@@ -37,10 +34,11 @@ type backend struct {
 	alive   *aliveCheck
 	probe   string // what the write probe unlinks
 	hooks   Hooks
+	logger  *slog.Logger
 }
 
 func newBackend(config Config) *backend {
-	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks}
+	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks, logger: config.Logger}
 	b.probe, _ = protocol.LeaseKey(strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe")
 	b.heeds, _ = redisclient.EndsCalls(config.Redis)
 	b.clock.keeper, _ = config.Redis.(timekeeper)
@@ -132,16 +130,10 @@ func (b *backend) healthy() error {
 		return ErrNoRedis
 	case b.breaker.State() != gobreaker.StateClosed:
 		return fmt.Errorf("%w: %w", ErrRedisConnection, b.lastError())
-	case b.isReplica(time.Now()):
-		return fmt.Errorf("%w: the server is a replica", ErrRedisConnection)
+	case b.replica.suspected():
+		return errReplica
 	}
 	return nil
-}
-
-// isReplica reports whether the server said lately that it is one.
-func (b *backend) isReplica(now time.Time) bool {
-	until := b.replica.Load()
-	return until != nil && now.Before(*until)
 }
 
 // An unsent is why a command was not sent.
@@ -158,8 +150,8 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 		return r, unsent{ErrNoRedis}
 	case ctx.Err() != nil:
 		return r, unsent{ctx.Err()}
-	case b.isReplica(began):
-		return r, unsent{fmt.Errorf("%w: the server is a replica", ErrRedisConnection)}
+	case b.replica.pauses(began):
+		return r, unsent{errReplica}
 	}
 	done, err := b.breaker.Allow()
 	if err != nil {
@@ -184,8 +176,7 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 		err = fault
 		b.last.Store(&err)
 		if strings.Contains(err.Error(), "READONLY") {
-			until := time.Now().Add(replicaPause)
-			b.replica.Store(&until)
+			b.replica.found(b.logger)
 		}
 	}
 	counts = err
@@ -307,18 +298,24 @@ func within[R any](ctx context.Context, b *backend, f func(context.Context) (R, 
 	}
 }
 
-// pipelined sends a pipeline, and with it TIME if that is due and the question of an aliveCheck. The error
-// is errLeft if workers no longer write to the server that answered.
+// alone reports whether the next command may be sent without a pipeline.
+func (b *backend) alone() bool {
+	return !b.clock.due() && !b.alive.due(time.Now()) && !b.replica.suspected()
+}
+
+// pipelined sends a pipeline, and with it TIME if that is due, the question of an aliveCheck, and a write
+// probe if the server may be a replica. The error is errLeft if workers no longer write to the server that
+// answered, and the server's if it refuses the probe.
 func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	sent := time.Now()
 	asks, due := b.alive.due(sent), b.clock.due()
-	if !asks && !due {
+	probes := b.replica.suspected() || due && !b.alive.seen.Load()
+	if !asks && !due && !probes {
 		return b.client.Pipelined(ctx, f)
 	}
 	var own int
 	var q question
 	var now *redis.TimeCmd
-	probes := due && !b.alive.seen.Load()
 	cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		if err := f(p); err != nil {
 			return err
@@ -326,7 +323,7 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 		own = p.Len()
 		if asks {
 			q = b.alive.ask(ctx, p, due)
-		} else {
+		} else if due {
 			now = p.Time(ctx)
 		}
 		if probes {
@@ -345,8 +342,11 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 			return cmds[:own], left
 		}
 	}
-	if probe := cmds[len(cmds)-1]; probes && redis.HasErrorPrefix(probe.Err(), "READONLY") {
-		return cmds[:own], probe.Err()
+	if probes {
+		if probe := cmds[len(cmds)-1]; redis.HasErrorPrefix(probe.Err(), "READONLY") {
+			return cmds[:own], probe.Err()
+		}
+		b.replica.accepted(b.logger)
 	}
 	return cmds[:own], firstError(cmds[:own])
 }
@@ -371,7 +371,7 @@ type call struct {
 // not seen before. The caller looks at every reply; the error is a fault as classify names it, and there is a reply or an
 // error of its own for each script then too.
 func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
-	if len(calls) == 1 && len(tags) == 0 && !b.alive.due(time.Now()) {
+	if len(calls) == 1 && len(tags) == 0 && !b.alive.due(time.Now()) && !b.replica.suspected() {
 		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
 		return []*redis.Cmd{cmd}, nil, classify(cmd.Err())
 	}

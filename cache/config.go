@@ -21,6 +21,7 @@ type Config struct {
 	// Redis is where values are shared: one server, Sentinel or Cluster, read at its masters. The Cache does not close
 	// it. Give it ContextTimeoutEnabled, which spares a goroutine per command. A Ring, a client that reads from
 	// replicas and one that has a client-side cache are refused, since all of these may answer with what was unlinked.
+	// A failover client does not tell that it has ReplicaOnly: its answers are not used, and Healthy returns an error.
 	// Nil: every call loads, and callers of Fetch in one process share loads.
 	Redis redis.UniversalClient
 
@@ -44,6 +45,10 @@ type Config struct {
 
 	// Policy is for calls that give none. It has no Checker: see Policy.After. Nil: Moderate.
 	Policy *Policy
+
+	// NotFound is an error of loaders that means ErrNotFound: sql.ErrNoRows for most of them. Fetch and Warm return
+	// errors that are both. FetchMany's loader leaves out what does not exist. Nil: only ErrNotFound does.
+	NotFound error
 
 	// Jitter is by how much a TTL varies at most, either way: 0.1 to 0.2. Zero: 0.15.
 	Jitter float64
@@ -230,15 +235,15 @@ func (c Config) Validate() error {
 	if c.Plain && !c.Policy.plain {
 		refuse("Policy has tags, a stale time, sliding or negative results, which Plain has no room for")
 	}
+	if slices.Contains(c.Memory.Sources, "") {
+		refuse("Memory.Sources has an empty one: each is what outbox.Source returns")
+	}
 	if m := c.Memory; m.Size != 0 {
 		if m.Size < 0 {
 			refuse("Memory.Size is %d, wanted none or more", m.Size)
 		}
 		if m.Bytes < m.Size {
 			refuse("Memory.Bytes is %d, wanted Memory.Size (%d) at least", m.Bytes, m.Size)
-		}
-		if slices.Contains(m.Sources, "") {
-			refuse("Memory.Sources has an empty one: each is what outbox.Source returns")
 		}
 		between("Memory.TTL", m.TTL, time.Millisecond, longestTTL)
 		between("Memory.Period", m.Period, time.Millisecond, time.Minute)

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 )
 
-// A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound, wrapped or not, for what
-// does not exist. Its context ends with Config.HardTimeout and with Close, not with the caller's, since others may wait
+// A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound or Config.NotFound,
+// wrapped or not, for what does not exist. Its context ends with Config.HardTimeout and with Close, not with the caller's, since others may wait
 // for the same load; it has the caller's values, and a Fill. It may fetch other keys, by its context; one that fetches its
 // own waits for itself, until Config.HardTimeout.
 type Loader[T any] = func(ctx context.Context) (T, error)
@@ -38,6 +39,10 @@ type Result[T any] struct {
 //
 // The error is the loader's, ErrLoadTimeout, a *PanicError, the context's, or ErrClosed; it is never Redis'. Callers of
 // one key in one process may be given the same value: treat it as read-only where it holds pointers, maps or slices.
+//
+// A value of an interface type is what the codec reads back: Fetch[any] returns a map for a struct, also to
+// the caller whose loader returned the struct. Change the key, or Config.Prefix, when T changes its meaning: JSON
+// reads an old entry into a new struct and leaves the fields that it lacks at zero.
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
@@ -95,7 +100,10 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 			return Result[T]{Value: value}, nil
 		}
 	}
-	r.load = func(ctx context.Context) (any, error) { return load(ctx) }
+	r.load = func(ctx context.Context) (any, error) {
+		value, err := load(ctx)
+		return asRead(c.config.Codec, value), c.asNotFound(err)
+	}
 	var ended func(Source, bool, error)
 	if hook := c.config.Hooks.Fetch; hook != nil {
 		ctx, ended = hook(ctx, key)
@@ -135,6 +143,24 @@ func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
 		return nil, ErrClosed
 	}
 	return &request{c: c, key: key, name: c.name(key), p: p, kind: reflect.TypeFor[T](), decode: decodeAs[T]}, nil
+}
+
+// asRead returns a value of an interface type as the codec reads it back, so that the first caller and
+// callers that find it in memory get the same type as those that find it in Redis. It returns a value
+// that the codec cannot read back unchanged.
+func asRead[T any](codec Codec, value T) any {
+	if reflect.TypeFor[T]().Kind() != reflect.Interface || any(value) == nil {
+		return value
+	}
+	data, err := marshal(codec, value)
+	if err != nil {
+		return value
+	}
+	again, err := decodeAs[T](codec, data)
+	if err != nil {
+		return value
+	}
+	return again
 }
 
 // decodeAs is the request's decode, of what the codec wrote.
@@ -342,6 +368,14 @@ func (r *request) start(ctx context.Context, fl *flight, f finding) {
 	if f.led != nil {
 		f.led.giveBack(context.WithoutCancel(ctx))
 	}
+}
+
+// asNotFound returns a loader's error with ErrNotFound added if it is Config.NotFound.
+func (c *Cache) asNotFound(err error) error {
+	if err == nil || c.config.NotFound == nil || isNotFound(err) || !errors.Is(err, c.config.NotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNotFound, err)
 }
 
 // isNotFound reports whether a loader found nothing.

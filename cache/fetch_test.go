@@ -2,8 +2,10 @@ package cache_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -298,6 +300,55 @@ func TestTypes(t *testing.T) {
 	_, err = cache.Fetch(t.Context(), c, "f", func(context.Context) (chan int, error) { return make(chan int), nil }, nil)
 	if must(t, err); c.Statistics().Errors != 1 {
 		t.Errorf("%+v", c.Statistics())
+	}
+}
+
+// A value of an interface type has one type, wherever it comes from.
+func TestInterfaceType(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.cache(cache.Config{Memory: cache.Memory{Size: 10, MaxStaleness: time.Minute}})
+	testenv.Eventually(t, "memory to open", func() bool { return c.Healthy() == nil })
+	type product struct{ Name string }
+	want := map[string]any{"Name": "mug"}
+	load := func(context.Context) (any, error) { return product{"mug"}, nil }
+	for name, at := range map[string]*cache.Cache{"with memory": c, "without": w.cache(cache.Config{}), "without Redis": newCache(t, cache.Config{})} {
+		for range 2 {
+			got, err := cache.FetchResult(t.Context(), at, "k", load, nil)
+			if err != nil || !reflect.DeepEqual(got.Value, want) {
+				t.Errorf("%s: %#v from %v, %v", name, got.Value, got.Source, err)
+			}
+		}
+		many, err := cache.FetchMany(t.Context(), at, []string{"m"}, func(context.Context, []string) (map[string]any, error) {
+			return map[string]any{"m": product{"mug"}}, nil
+		}, nil)
+		if err != nil || !reflect.DeepEqual(many["m"], any(want)) {
+			t.Errorf("%s: FetchMany: %#v, %v", name, many, err)
+		}
+	}
+}
+
+// The error of a loader that Config.NotFound names is remembered, and is both.
+func TestNotFoundOfLoader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	loads := 0
+	load := func(context.Context) (string, error) {
+		loads++
+		return "", fmt.Errorf("read product: %w", sql.ErrNoRows)
+	}
+	c := w.cache(cache.Config{NotFound: sql.ErrNoRows})
+	_, err := cache.Fetch(t.Context(), c, "k", load, nil)
+	wantError(t, "first", err, cache.ErrNotFound)
+	wantError(t, "first", err, sql.ErrNoRows)
+	_, err = cache.Fetch(t.Context(), c, "k", load, nil)
+	wantError(t, "second", err, cache.ErrNotFound)
+	if loads != 1 {
+		t.Errorf("%d loads, wanted one", loads)
+	}
+	_, err = cache.Fetch(t.Context(), w.cache(cache.Config{}), "other", load, nil)
+	if wantError(t, "without the option", err, sql.ErrNoRows); errors.Is(err, cache.ErrNotFound) {
+		t.Errorf("without the option: %v", err)
 	}
 }
 

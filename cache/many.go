@@ -12,7 +12,7 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 	b := &group{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
 		values, err := load(ctx, keys)
 		for key, value := range values {
-			each(key, value)
+			each(key, asRead(c.config.Codec, value))
 		}
 		return err
 	}}

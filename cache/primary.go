@@ -9,6 +9,11 @@ import (
 	"strings"
 )
 
+// A Pool gives connections: *sql.DB and *sqlx.DB do.
+type Pool interface {
+	Conn(ctx context.Context) (*sql.Conn, error)
+}
+
 // ErrReadOnly is returned by OnPrimary for a server that takes no writes: it may be a replica, which is behind.
 var ErrReadOnly = errors.New("the server is read-only: it may be a replica, which is behind; connect to the primary")
 
@@ -31,7 +36,7 @@ const primaryTries = 3
 //
 // It does not notice a server that takes writes and is behind all the same, as with Galera and group replication: set
 // wsrep_sync_wait or group_replication_consistency there, or use hold in the map.
-func OnPrimary(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+func OnPrimary(ctx context.Context, db Pool) (*sql.Conn, error) {
 	var err error
 	for range primaryTries {
 		var conn *sql.Conn

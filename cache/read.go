@@ -61,7 +61,7 @@ type raw struct {
 func (r *request) read(ctx context.Context) (reading, error) {
 	var raw raw
 	var stamps map[string]string
-	if len(r.p.o.Tags) == 0 && !r.asksLife() && !r.c.redis.clock.due() && !r.c.redis.alive.due(time.Now()) {
+	if len(r.p.o.Tags) == 0 && !r.asksLife() && r.c.redis.alone() {
 		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return r.c.redis.client.Get(ctx, r.name).Bytes() })
 		if raw, err = rawOf(text, err); err != nil {
 			return reading{}, err

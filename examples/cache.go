@@ -3,7 +3,6 @@ package examples
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -12,14 +11,12 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// Product reads a product through the cache. Make products once: cache.New(cache.Config{Redis: client, Prefix: "shop:"}).
+// Product reads a product through the cache. Make products once:
+// cache.New(cache.Config{Redis: client, Prefix: "shop:", NotFound: sql.ErrNoRows}).
 func Product(ctx context.Context, products *cache.Cache, db *sql.DB, id int64) (name string, err error) {
 	return cache.Fetch(ctx, products, fmt.Sprint("product:", id), func(ctx context.Context) (name string, err error) {
 		err = db.QueryRowContext(ctx, `SELECT name FROM products WHERE id = ?`, id).Scan(&name)
-		if errors.Is(err, sql.ErrNoRows) {
-			err = cache.ErrNotFound
-		}
-		return name, err
+		return name, err // sql.ErrNoRows: see Config.NotFound
 	}, cache.Moderate)
 }
 
@@ -37,9 +34,6 @@ func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int
 		}
 		defer conn.Close()
 		err = conn.QueryRowContext(ctx, `SELECT name FROM products WHERE id = ?`, id).Scan(&name)
-		if errors.Is(err, sql.ErrNoRows) {
-			err = cache.ErrNotFound
-		}
 		return name, err
 	}, cache.Moderate.After(check))
 }
@@ -50,5 +44,5 @@ func NewProducts(ctx context.Context, client redis.UniversalClient, db *sql.DB) 
 	if err != nil {
 		return nil, err
 	}
-	return cache.New(cache.Config{Redis: client, Prefix: "shop:", Memory: cache.Memory{Size: 10_000, Sources: []string{source}}})
+	return cache.New(cache.Config{Redis: client, Prefix: "shop:", NotFound: sql.ErrNoRows, Memory: cache.Memory{Size: 10_000, Sources: []string{source}}})
 }

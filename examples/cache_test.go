@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestProduct(t *testing.T) {
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	products, err := cache.New(cache.Config{Redis: client, Prefix: "shop:", Timeout: 5 * time.Second})
+	products, err := cache.New(cache.Config{Redis: client, Prefix: "shop:", NotFound: sql.ErrNoRows, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

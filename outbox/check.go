@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 // A Check tells readers what they may be given until a token's rows are settled: package cache takes one (Policy.After).
 // Make one for each request, and use it for all that the request reads. Safe for concurrent use.
 type Check struct {
-	db    *sql.DB
+	db    Pool
 	token Token
 
 	mu    sync.Mutex
@@ -19,7 +18,7 @@ type Check struct {
 }
 
 // NewCheck makes a Check that asks db, which must be the primary. It asks nothing for a zero token.
-func NewCheck(db *sql.DB, token Token) *Check { return &Check{db: db, token: token} }
+func NewCheck(db Pool, token Token) *Check { return &Check{db: db, token: token} }
 
 // Settled is the function [Settled], and also returns for how long the token still counts by the database's clock: left is 0
 // for one that is older than TokenLifetime, and for a zero token, whatever else is known of them. What was settled or dead

@@ -26,6 +26,8 @@ var (
 	_ outbox.Tx       = (*sqlx.Tx)(nil)
 	_ outbox.Beginner = (*sql.DB)(nil)
 	_ outbox.Beginner = (*sqlx.DB)(nil)
+	_ outbox.Pool     = (*sql.DB)(nil)
+	_ outbox.Pool     = (*sqlx.DB)(nil)
 )
 
 func TestEnqueueRefusesWhatIsNoTransaction(t *testing.T) {

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -75,7 +74,7 @@ type answer struct {
 }
 
 // ask asks the server, which must be a primary.
-func ask(ctx context.Context, db *sql.DB, t Token) (a answer, err error) {
+func ask(ctx context.Context, db Pool, t Token) (a answer, err error) {
 	var readOnly, innodbReadOnly, isolation string
 	var autocommit, hot, delayed, sweeps bool
 	err = db.QueryRowContext(ctx, t.settledQuery()).
@@ -105,7 +104,7 @@ func isOff(variable string) bool { return variable == "0" || strings.EqualFold(v
 //
 // The error is ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or that of the database, wrapped; nothing is known to be
 // settled then. Safe for concurrent use.
-func Settled(ctx context.Context, db *sql.DB, token Token) (bool, error) {
+func Settled(ctx context.Context, db Pool, token Token) (bool, error) {
 	v, err := judge(ctx, db, token)
 	if err == nil {
 		err = v.err
@@ -121,7 +120,7 @@ type verdict struct {
 }
 
 // judge asks about a token. The error is that nothing is known.
-func judge(ctx context.Context, db *sql.DB, token Token) (v verdict, err error) {
+func judge(ctx context.Context, db Pool, token Token) (v verdict, err error) {
 	if token.IsZero() {
 		return verdict{settled: true}, nil
 	}

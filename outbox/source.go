@@ -16,7 +16,7 @@ const sourceSQL = "SELECT id FROM cache_outbox_source WHERE one = 1"
 // cache.Memory.Sources, and so knows whose worker it hears. It is random, and stays the same for as long as the outbox
 // lives, so ask once, at the start. The account needs SELECT on cache_outbox_source. An error names what is missing; any
 // other one is the database's, wrapped. Safe for concurrent use.
-func Source(ctx context.Context, db *sql.DB) (string, error) {
+func Source(ctx context.Context, db Pool) (string, error) {
 	var id string
 	err := db.QueryRowContext(ctx, sourceSQL).Scan(&id)
 	cure := ""

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"math/rand/v2"
 	"time"
 
@@ -20,7 +19,7 @@ const (
 // give it a time limit: where no worker runs, nothing is ever settled. The token's lifetime does not matter.
 //
 // The error is one of Settled's, or the context's, wrapped.
-func Wait(ctx context.Context, db *sql.DB, token Token) error {
+func Wait(ctx context.Context, db Pool, token Token) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		done, err := Settled(ctx, db, token)
 		if err != nil || done {

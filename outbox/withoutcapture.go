@@ -16,7 +16,7 @@ const (
 // WithoutCapture runs fn with a connection on which the triggers of "unstale capture" insert no rows, for a bulk job that
 // inserts coarser ones itself. Afterwards they do again, also if fn returns an error or panics; a connection on which that fails is
 // closed, and not pooled. The error is fn's, or that of the connection. Safe for concurrent use; fn must not keep the connection.
-func WithoutCapture(ctx context.Context, db *sql.DB, fn func(conn *sql.Conn) error) error {
+func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("switch capture off: %w", err)
