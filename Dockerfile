@@ -2,9 +2,9 @@
 #
 #   docker build --build-arg VERSION=v1.2.3 --tag unstale .
 #
-# The last stage is scratch: nothing in it needs updates but the binary, and it comes from no other registry. It holds
-# no shell, so the health check of docker-compose.yml calls "unstale health". The map is not part of it: mount yours at
-# /etc/unstale/mapping.yaml.
+# The last stage is scratch: nothing in it needs updates but the binary, and it comes from no other
+# registry. It holds no shell, so the health check of docker-compose.yml calls "unstale health". The
+# map is not part of it: mount yours at /etc/unstale/mapping.yaml.
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 ENV CGO_ENABLED=0

@@ -12,11 +12,19 @@ demo: ## Run the main job on real servers; DEMO=serve keeps it running to play w
 	@DEMO='$(DEMO)' scripts/demo
 
 .PHONY: test
-test: ## Run all tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
+test: ## Run the tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
 	@scripts/test
 
+.PHONY: test-lab
+test-lab: ## Run the tests of lab: short forms of the fault suite and both checkers, benchmarks, the demo
+	@MODULES='lab internal/testenv/docker' scripts/test
+
+.PHONY: test-soak
+test-soak: ## Run the soaks: every alert, every fault that stops invalidation, restored databases, a Cluster with a master away
+	@SOAK=yes scripts/test
+
 .PHONY: test-mariadb
-test-mariadb: ## Run all tests on MariaDB
+test-mariadb: ## Run the tests on MariaDB
 	@UNSTALE_TEST_DB=mariadb scripts/test
 
 .PHONY: chaos
@@ -36,16 +44,16 @@ bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 
 	@scripts/bench $* $(BENCH)
 
 .PHONY: bench-peers
-bench-peers: ## Measure beside other outboxes, which are a module of their own; BENCH='--runs 1' shortens it
-	@scripts/bench-peers $(BENCH)
+bench-peers: ## Measure beside other outboxes; BENCH='--runs 1' shortens it
+	@scripts/bench-peers outboxes $(BENCH)
 
 .PHONY: bench-cache-peers
 bench-cache-peers: ## Put package cache and other libraries through the same races, and print who serves what
-	@scripts/bench-cache-peers $(BENCH)
+	@scripts/bench-peers caches $(BENCH)
 
 .PHONY: bench-locks
 bench-locks: ## Measure package lock beside other libraries that lock; BENCH='--pairs 500' shortens it
-	@scripts/bench-locks $(BENCH)
+	@scripts/bench-peers locks $(BENCH)
 
 .PHONY: models
 models: ## Check the models of the read protocol with Spin: right with all rules, wrong without any one

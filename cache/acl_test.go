@@ -56,7 +56,7 @@ func TestReadersPrivileges(t *testing.T) {
 	testenv.Eventually(t, "the report", func() bool { return w.client.Exists(t.Context(), protocol.ReportKey).Val() == 1 })
 }
 
-// reportRule is what the page asks for where a reader reports.
+// reportRule returns what the page asks for where a reader reports.
 func reportRule(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "accounts.md"))
@@ -68,7 +68,7 @@ func reportRule(t *testing.T) string {
 	return string(rule[1])
 }
 
-// Healthy names the right for lack of which nothing is stored, until something is.
+// Healthy names the missing permission that makes Redis refuse values, until a value is stored.
 func TestHealthyNamesAMissingRight(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)

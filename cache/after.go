@@ -2,34 +2,39 @@ package cache
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
 
-// A Checker knows whether what the worker has to do for a caller's own writes is done. Package outbox has one for the token
-// of a write: outbox.NewCheck. It is asked once for each call that it is given to, and must be safe for concurrent use.
+// A Checker knows whether what the worker has to do for a caller's own writes is done. Package
+// outbox has one for the token of a write: outbox.NewCheck. It is asked once for each call that it
+// is given to, and must be safe for concurrent use.
 type Checker interface {
-	// Settled reports whether the keys that the writes have made stale are gone from Redis, and for how long the writes
-	// still matter: with a left of 0 they do no more, whatever the rest says. An error means that it is not known, or
-	// that it will not be. The context ends with the caller's, after Config.HardTimeout, and with Close.
+	// Settled reports whether the keys that the writes made stale are gone from Redis. left is how
+	// long the writes still matter: if it is 0, they no longer matter, regardless of the other
+	// results. An error or a panic means that the answer is unknown. ctx ends with the caller's
+	// context, after Config.HardTimeout, and when the Cache is closed.
 	Settled(ctx context.Context) (settled bool, left time.Duration, err error)
 }
 
-// After returns a copy of the policy for a caller who must not be given anything older than its own writes, whichever
-// process has made them. A nil policy is Config.Policy.
+// After returns a copy of the policy for a caller that must read its own writes, from whichever
+// process they come. A nil policy is Config.Policy.
 //
-// Until the writes are settled, a call looks neither into memory nor into Redis and joins no other's load: its loader, which
-// must read the primary, is called each time. What it loads is stored if Redis takes it, and no old value is given out where
-// it fails. It is the same while check fails, and for writes that will never be settled. Once they are, a call passes by
-// memory alone, which the worker's message may not have reached.
+// Until the writes are settled, a call reads neither L1 nor Redis and joins no load of another
+// caller: it calls its loader, which must read the primary. The result is stored if Redis accepts
+// it, and a failed load returns no old value. The same holds while check fails, and for writes that
+// are never settled. Once the writes are settled, a call skips only L1, which may not have received
+// the message of the worker yet.
 func (p *Policy) After(check Checker) *Policy {
 	with := p.copied()
 	with.after = check
 	return with
 }
 
-// GetAfter is Get for a caller who must not be given anything older than its own writes: see Policy.After. Until these are
-// settled, the error is ErrMiss.
+// GetAfter is like Get, for a caller that must read its own writes: see Policy.After. Until these
+// are settled, the error is ErrMiss.
 func GetAfter[T any](ctx context.Context, c *Cache, key string, check Checker) (T, error) {
 	if check == nil {
 		return Get[T](ctx, c, key)
@@ -37,27 +42,27 @@ func GetAfter[T any](ctx context.Context, c *Cache, key string, check Checker) (
 	return cached[T](ctx, c, key, c.config.Policy.After(check))
 }
 
-// A standing is what a call may be given because of its caller's own writes.
+// A standing is the constraint on a read that the writes of its caller require.
 type standing uint8
 
 const (
-	anything  standing = iota // no writes, or none that matter any more
+	anything  standing = iota // no writes, or none that still matter
 	notMemory                 // they are settled
-	loaded                    // they are not, or nobody knows
+	loaded                    // they are not, or it is unknown
 )
 
-// standing asks the policy's Checker. Where the caller's context ends meanwhile, the call goes on with it, and ends as one
-// without a Checker does. The error is ErrClosed.
+// standing calls the Checker of the policy. If the context of the caller ends meanwhile, the call
+// continues with it, and ends as one without a Checker does. The error is ErrClosed.
 func (c *Cache) standing(ctx context.Context, p *Policy) (standing, error) {
 	if p.after == nil {
 		return anything, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, c.config.HardTimeout)
 	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	settled, left, err := p.after.Settled(limited)
+	defer context.AfterFunc(c.run.life, cancel)()
+	settled, left, err := ask(limited, p.after)
 	switch {
-	case c.life.Err() != nil:
+	case c.run.life.Err() != nil:
 		return loaded, ErrClosed
 	case ctx.Err() != nil:
 		return loaded, nil
@@ -73,7 +78,17 @@ func (c *Cache) standing(ctx context.Context, p *Policy) (standing, error) {
 	return loaded, nil
 }
 
-// complaints keep a log readable: one a minute.
+// ask asks a Checker, and makes an error of a panic.
+func ask(ctx context.Context, check Checker) (settled bool, left time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the Checker panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return check.Settled(ctx)
+}
+
+// complaints limits log messages to one per minute.
 type complaints struct{ last atomic.Int64 }
 
 func (c *complaints) due() bool {

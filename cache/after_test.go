@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// A verdict is a Checker whose answer the test decides.
+// A verdict is a Checker whose answer the test sets.
 type verdict struct {
 	mu      sync.Mutex
 	settled bool
@@ -28,8 +28,8 @@ func (v *verdict) Settled(context.Context) (bool, time.Duration, error) {
 	return v.settled, v.left, v.err
 }
 
-// staleWorld has a process whose memory and Redis hold the old value under "k", while the row is new already: the worker has
-// not come yet.
+// staleWorld has a process whose memory and Redis hold the old value under "k", while the row is
+// new already: the worker has not come yet.
 func staleWorld(t *testing.T) (*world, *cache.Cache) {
 	t.Helper()
 	w := newWorld(t)
@@ -43,7 +43,8 @@ func staleWorld(t *testing.T) (*world, *cache.Cache) {
 	return w, c
 }
 
-// What a caller is given depends on whether its writes are settled, by every function that reads.
+// The value that a caller gets depends on whether its writes are settled, in every function that
+// reads.
 func TestAfter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -97,7 +98,8 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// What is loaded past the old value takes its place, and an invalidation in between refuses it.
+// A value that is loaded past the old one replaces it, and an invalidation during the load refuses
+// it.
 func TestAfterStores(t *testing.T) {
 	t.Parallel()
 	w, c := staleWorld(t)
@@ -118,7 +120,8 @@ func TestAfterStores(t *testing.T) {
 	wantFetch(t, "another process", w.cache(cache.Config{}), "k", w.db.read, nil, "newest", cache.FromRedis)
 }
 
-// A load that has begun before is not waited for, in this process or in another: neither its result nor its lease.
+// A load that has begun before is not waited for, in this process or in another: neither its result
+// nor its lease.
 func TestAfterJoinsNoOlderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -142,7 +145,8 @@ func TestAfterJoinsNoOlderLoad(t *testing.T) {
 	wantAnswer(t, "the older one", older, "old")
 }
 
-// While Redis is away a load answers nobody who came after it had begun. They wait for it and share the next one.
+// While Redis is unavailable, a load does not answer callers that came after it had begun. They
+// wait for it and share the next one.
 func TestWithoutRedisLatecomersShareTheNextLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +174,8 @@ func TestWithoutRedisLatecomersShareTheNextLoad(t *testing.T) {
 	})
 }
 
-// No old value stands in where the loader fails, and a closed cache or an ended context is an error as ever.
+// If the loader fails, no old value is returned. A closed cache or an ended context is an error as
+// usual.
 func TestAfterFails(t *testing.T) {
 	t.Parallel()
 	_, c := staleWorld(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -19,39 +20,35 @@ const (
 	unseenPause = time.Second
 	// deniedPause is the wait after a refusal. Redis logs each one.
 	deniedPause = time.Minute
-	// elsewhereAfter is how long the field must be absent while workers report that they write it.
-	elsewhereAfter = 3 * time.Second
 )
 
-// errLeft rejects an answer. It does not mean that Redis is away.
+// errLeft rejects an answer. It does not mean that Redis is unavailable.
 var errLeft = fmt.Errorf("%w: workers have left the server that answered", ErrRedisConnection)
 
-// An aliveCheck proves that answers come from a server where workers write: see [protocol.AliveKey].
-// Each pipeline asks, because after a switch-over the connections of one pool may lead to several
-// servers, and go-redis chooses the connection. Safe for concurrent use.
+// An aliveCheck proves that answers come from a server where workers write: see
+// [protocol.AliveKey]. Each pipeline asks, because after a switch-over the connections of one pool
+// may lead to several servers, and go-redis chooses the connection. Safe for concurrent use.
 type aliveCheck struct {
 	client  optioned // nil: nothing is asked
 	clock   *clock
-	sources []string
+	sources []string // empty: all
 	launch  func(func()) bool
 	life    context.Context
 	logger  *slog.Logger
 	strays  *atomic.Uint64
 
-	seen   atomic.Bool            // a worker has written here
-	only   atomic.Pointer[string] // the source whose field is asked for; nil: all fields
-	asked  atomic.Int64           // when an answer without a field was last asked for, as Unix nanoseconds
-	denied atomic.Int64           // until when nothing is asked, likewise
-	told   atomic.Bool            // the log reports the refusal
+	seen   atomic.Bool  // a worker has written, here or elsewhere
+	found  atomic.Bool  // the latest answer had a field
+	asked  atomic.Int64 // when an answer without a field was last asked for, as Unix nanoseconds
+	looked atomic.Int64 // when a new connection was last asked before the first field, likewise
+	denied atomic.Int64 // until when nothing is asked, likewise
+	told   atomic.Bool  // the log reports the refusal
 	last   atomic.Pointer[parsed]
-	lease  atomic.Int64 // of the map, in milliseconds; zero: unknown
 	left   atomic.Int64 // when a new connection last led to another server, as Unix nanoseconds
 
-	absent atomic.Int64 // since when no answer has had a field, as Unix nanoseconds; zero: the latest had one
-	still  atomic.Int64 // when the latest answer without one came
-	beat   atomic.Int64 // when the latest heartbeat came of a worker that has written somewhere
-	missed atomic.Bool  // the log reports that it is elsewhere
+	lease  mapLease
 	search search
+	misled misled
 }
 
 // An optioned is a client of one server or of Sentinel. Its options make another client.
@@ -60,19 +57,12 @@ type optioned interface {
 	Pipelined(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
-// A parsed is the latest answer, which does not change for a second.
-type parsed struct {
-	text  string
-	alive protocol.Alive
-}
-
-func (c *Cache) newAliveCheck() *aliveCheck {
-	a := &aliveCheck{sources: c.config.Memory.Sources, clock: &c.redis.clock, launch: c.launch, life: c.life, logger: c.config.Logger, strays: &c.counts.strays}
-	if _, fake := c.config.Redis.(timekeeper); !fake {
-		a.client, _ = c.config.Redis.(optioned)
-	}
-	if len(a.sources) == 1 {
-		a.only.Store(&a.sources[0])
+func newAliveCheck(config Config, clock *clock, run *running, counts *counts) *aliveCheck {
+	a := &aliveCheck{sources: config.Memory.Sources, clock: clock, launch: run.launch, life: run.life, logger: config.Logger, strays: &counts.strays}
+	a.misled.counts = &counts.elsewhere
+	a.lease = mapLease{configured: config.Lease, beats: map[string]int64{}}
+	if _, fake := config.Redis.(timekeeper); !fake {
+		a.client, _ = config.Redis.(optioned)
 	}
 	return a
 }
@@ -88,17 +78,16 @@ func (a *aliveCheck) due(now time.Time) bool {
 	return now.UnixNano()-a.asked.Load() >= int64(unseenPause)
 }
 
-// ask adds the question to a pipeline, with TIME if timed.
-func (a *aliveCheck) ask(ctx context.Context, p redis.Pipeliner, timed bool) (q question) {
+// ask adds the question to a pipeline. TIME goes along, because the clocks of servers differ, and
+// the client does not know which server will answer.
+func (a *aliveCheck) ask(ctx context.Context, p redis.Pipeliner) (q question) {
 	if !a.seen.Load() {
 		a.asked.Store(time.Now().UnixNano())
 	}
-	if timed {
-		q.sent, q.time = time.Now(), p.Time(ctx)
-	}
-	if only := a.only.Load(); only != nil && a.seen.Load() {
-		q.one = p.HGet(ctx, protocol.AliveKey(""), *only)
-	} else {
+	q.time = p.Time(ctx)
+	if len(a.sources) == 1 && a.found.Load() {
+		q.one = p.HGet(ctx, protocol.AliveKey(""), a.sources[0])
+	} else { // which fields there are may change
 		q.all = p.HGetAll(ctx, protocol.AliveKey(""))
 	}
 	return q
@@ -106,8 +95,7 @@ func (a *aliveCheck) ask(ctx context.Context, p redis.Pipeliner, timed bool) (q 
 
 // A question has the commands that are added to a pipeline.
 type question struct {
-	sent time.Time
-	time *redis.TimeCmd // nil: not asked
+	time *redis.TimeCmd
 	one  *redis.StringCmd
 	all  *redis.MapStringStringCmd
 }
@@ -125,62 +113,90 @@ func (a *aliveCheck) answered(ctx context.Context, q question) error {
 		a.refused(err)
 		return nil
 	}
-	found, ok := a.read(q)
+	got := a.read(q)
+	a.found.Store(got.any)
+	if got.any {
+		a.lease.field(got.lease, a.logger)
+	}
 	switch {
-	case ok && a.young(found):
-		a.lease.Store(found.Lease)
-		a.present()
-		return nil
-	case !ok:
-		a.missing()
+	case got.young:
 		if !a.seen.Load() {
-			return nil
+			a.seen.Store(true)
+		}
+		a.misled.present(a)
+		return nil
+	case !a.seen.Load():
+		a.look()
+	default:
+		if err := a.moved(ctx); err != nil {
+			a.strays.Add(1)
+			return err
 		}
 	}
-	err := a.moved(ctx)
-	if err != nil {
-		a.strays.Add(1)
-	}
-	return err
+	a.misled.missing(a, got)
+	return nil
 }
 
-// young reports whether a field was written in the last 3 s, by Redis' clock.
-func (a *aliveCheck) young(found protocol.Alive) bool {
-	return a.clock.now()*1000-found.Time <= protocol.AliveLife
+// An aliveAnswer holds the evaluated fields of one answer.
+type aliveAnswer struct {
+	any    bool     // it has a field of the sources
+	young  bool     // and one of them was written in the last 3 s, by the server's clock
+	lease  int64    // the shortest one of the sources' maps, in milliseconds; zero: unknown
+	others []string // other sources, with young fields
 }
 
-// read returns the latest field of the sources, and sets the clock. ok is false if there is none.
-func (a *aliveCheck) read(q question) (latest protocol.Alive, ok bool) {
-	if q.time != nil && q.time.Err() == nil {
-		a.clock.heard(q.time.Val().UnixMicro(), q.sent)
+// read evaluates the fields.
+func (a *aliveCheck) read(q question) (got aliveAnswer) {
+	now := a.clock.now() * 1000
+	if q.time.Err() == nil {
+		now = q.time.Val().UnixMicro()
 	}
-	if q.one != nil {
-		return a.parse(q.one.Val())
+	fields := map[string]string(nil)
+	if q.all != nil {
+		fields = q.all.Val()
+	} else if q.one.Err() == nil {
+		fields = map[string]string{a.sources[0]: q.one.Val()}
 	}
-	for source, text := range q.all.Val() {
-		if len(a.sources) > 0 && !slices.Contains(a.sources, source) {
+	for source, found := range a.parse(fields) {
+		young := now-found.Time <= protocol.AliveLife
+		if !a.counts(source) {
+			if young {
+				got.others = append(got.others, source)
+			}
 			continue
 		}
-		if found, parsed := a.parse(text); parsed && found.Time > latest.Time {
-			latest, ok = found, true
-			if len(q.all.Val()) == 1 {
-				a.only.Store(&source)
-			}
+		got.any, got.young = true, got.young || young
+		if found.Lease > 0 && (got.lease == 0 || found.Lease < got.lease) {
+			got.lease = found.Lease
 		}
 	}
-	return latest, ok
+	return got
 }
 
-func (a *aliveCheck) parse(text string) (protocol.Alive, bool) {
-	if last := a.last.Load(); last != nil && last.text == text {
-		return last.alive, true
+// counts reports whether source is one of the reader's.
+func (a *aliveCheck) counts(source string) bool {
+	return len(a.sources) == 0 || slices.Contains(a.sources, source)
+}
+
+// parse returns the fields that can be parsed. Most answers equal the previous one.
+func (a *aliveCheck) parse(fields map[string]string) map[string]protocol.Alive {
+	if last := a.last.Load(); last != nil && maps.Equal(last.fields, fields) {
+		return last.alive
 	}
-	found, err := protocol.ParseAlive(text)
-	if err != nil {
-		return found, false
+	p := &parsed{fields, make(map[string]protocol.Alive, len(fields))}
+	for source, text := range fields {
+		if found, err := protocol.ParseAlive(text); err == nil {
+			p.alive[source] = found
+		}
 	}
-	a.last.Store(&parsed{text, found})
-	return found, true
+	a.last.Store(p)
+	return p.alive
+}
+
+// A parsed is the latest answer, which does not change for a second.
+type parsed struct {
+	fields map[string]string
+	alive  map[string]protocol.Alive
 }
 
 // refused records that Redis refused a question. The rest of the pipeline is not affected.
@@ -189,71 +205,33 @@ func (a *aliveCheck) refused(err error) {
 		return
 	}
 	a.denied.Store(time.Now().Add(deniedPause).UnixNano())
+	a.found.Store(false)
 	if !a.told.Swap(true) {
 		a.logger.LogAttrs(a.life, slog.LevelWarn, "cannot read where workers write: a demoted master goes unnoticed",
 			slog.Any("error", err), slog.String("cure", "ACL SETUSER the reader's user with +hget +hgetall +time %R~unstale:alive*"))
 	}
 }
 
-// present records an answer from a server where workers write.
-func (a *aliveCheck) present() {
-	if !a.seen.Load() {
-		a.seen.Store(true)
-	}
-	if a.absent.Load() == 0 {
+// heartbeat records one that reports until when its worker counts as one that writes somewhere. One
+// goroutine calls it.
+func (a *aliveCheck) heartbeat(b *protocol.Beat, until time.Time) {
+	if !a.counts(b.Source) {
 		return
 	}
-	a.absent.Store(0)
-	if a.missed.Swap(false) {
-		a.logger.LogAttrs(a.life, slog.LevelInfo, "workers write to this server and database")
+	if b.Alive {
+		a.misled.heard.Store(&heardWorker{b.Source, until})
+		if !a.seen.Load() {
+			a.seen.Store(true)
+		}
 	}
+	a.lease.beat(b, a.found.Load(), a.logger)
 }
 
-// missing records an answer without a field.
-func (a *aliveCheck) missing() {
-	now := time.Now().UnixNano()
-	a.absent.CompareAndSwap(0, now)
-	a.still.Store(now)
-	if err := a.elsewhere(); err != nil && !a.missed.Swap(true) {
-		a.logger.LogAttrs(a.life, slog.LevelError, "workers write elsewhere", slog.Any("error", err))
-	}
-}
-
-// heartbeat records that a worker wrote the field somewhere.
-func (a *aliveCheck) heartbeat(b *protocol.Beat, now time.Time) {
-	if b.Alive && slices.Contains(a.sources, b.Source) {
-		a.beat.Store(now.UnixNano())
-	}
-	if !a.seen.Load() && b.Lease > 0 {
-		a.lease.Store(b.Lease)
-	}
-}
-
-// elsewhere returns an error if heartbeats report the field, but this server and database has none.
-func (a *aliveCheck) elsewhere() error {
-	absent, beat := a.absent.Load(), a.beat.Load()
-	if absent == 0 || a.still.Load()-absent < int64(elsewhereAfter) || time.Now().UnixNano()-beat > int64(elsewhereAfter) {
-		return nil
-	}
-	return fmt.Errorf("%w: the workers of outbox %q write to another server or another database: compare the address and the database number with the worker's REDIS_URL",
-		ErrRedisConnection, a.sources)
-}
-
-// leaseOf returns the shorter one of a lease and the map's.
-func (a *aliveCheck) leaseOf(configured time.Duration) time.Duration {
-	if longest := time.Duration(a.lease.Load()) * time.Millisecond; longest > 0 {
-		return min(configured, longest)
-	}
-	return configured
-}
-
-// healthy returns an error if workers write elsewhere, or if the map's lease is shorter than lease.
-func (a *aliveCheck) healthy(lease time.Duration) error {
-	if err := a.elsewhere(); err != nil {
+// healthy returns an error if workers write elsewhere, or if the map's lease is shorter than the
+// configured one.
+func (a *aliveCheck) healthy() error {
+	if err := a.misled.healthy(a.sources); err != nil {
 		return err
 	}
-	if longest := a.leaseOf(lease); longest < lease {
-		return fmt.Errorf("Config.Lease is %v, and the map's lease is %v, which counts: lower Config.Lease, or raise lease in the map", lease, longest)
-	}
-	return nil
+	return a.lease.healthy()
 }

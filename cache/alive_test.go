@@ -16,7 +16,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A twoServers has two of which one is the master. Clients keep their connections when that changes.
+// twoServers is two servers. One of them is the master. Clients keep their connections when the
+// master changes.
 type twoServers struct {
 	testing.TB
 	clients [2]*redis.Client
@@ -26,14 +27,19 @@ type twoServers struct {
 
 func newServers(t testing.TB) *twoServers {
 	t.Helper()
+	return serversAt(t, testenv.OwnRedis(t).URL(), testenv.OwnRedis(t).URL())
+}
+
+func serversAt(t testing.TB, urls ...string) *twoServers {
+	t.Helper()
 	s := &twoServers{TB: t}
 	for i := range s.clients {
-		s.clients[i] = clientOf(t, testenv.OwnRedis(t).URL())
+		s.clients[i] = clientOf(t, urls[i])
 	}
 	return s
 }
 
-// client is one whose new connections lead to the master.
+// client returns one whose new connections lead to the master.
 func (s *twoServers) client() *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		ContextTimeoutEnabled: true, PoolSize: 8,
@@ -54,10 +60,16 @@ const (
 // wrote makes that a worker of outbox "shop" wrote to a server so long ago.
 func (s *twoServers) wrote(server int, ago, lease time.Duration) {
 	s.Helper()
+	s.wroteAs("shop", server, ago, lease)
+}
+
+// wroteAs is wrote for a worker of another outbox.
+func (s *twoServers) wroteAs(source string, server int, ago, lease time.Duration) {
+	s.Helper()
 	client := s.clients[server]
 	at := must1(s, client.Time(s.Context()).Result)
 	text := protocol.Alive{Time: at.Add(-ago).UnixMicro(), Lease: lease.Milliseconds(), Map: "m"}.String()
-	must(s, client.HSet(s.Context(), protocol.AliveKey(""), "shop", text).Err())
+	must(s, client.HSet(s.Context(), protocol.AliveKey(""), source, text).Err())
 }
 
 func must1[R any](t testing.TB, f func() (R, error)) R {
@@ -67,8 +79,8 @@ func must1[R any](t testing.TB, f func() (R, error)) R {
 	return r
 }
 
-// What a server answers that workers have left is not used, over whichever connection and by whichever command, and the
-// connections to it are closed.
+// Values from a server that workers have left are not used, over any connection and with any
+// command. The connections to it are closed.
 func TestWorkersLeave(t *testing.T) {
 	t.Parallel()
 	load := func(value string) cache.Loader[string] {
@@ -143,7 +155,8 @@ func TestWorkersLeave(t *testing.T) {
 	}
 }
 
-// Where no worker runs, what Redis holds is given out, and a new connection looks for workers once per second at most.
+// If no worker runs, values in Redis are used, and a new connection looks for workers at most once
+// per second.
 func TestNoWorkerRuns(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -167,7 +180,7 @@ func TestNoWorkerRuns(t *testing.T) {
 	must(t, c.Healthy())
 }
 
-// The map's lease bounds that of a reader, which says so.
+// The lease of the map bounds the lease of a reader, and Healthy reports it.
 func TestLeaseOfTheMap(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -185,6 +198,9 @@ func TestLeaseOfTheMap(t *testing.T) {
 	if life := must1(t, s.clients[0].PTTL(t.Context(), lease).Result); life <= 0 || life > 2*time.Second {
 		t.Errorf("a lease of %v, wanted the map's", life)
 	}
+	if c.Statistics().ShortLeases == 0 {
+		t.Error("no short lease is counted")
+	}
 	close(p.release)
 	wantAnswer(t, "the load", answers, "old")
 	s.wrote(0, works, 20*time.Second)
@@ -192,7 +208,7 @@ func TestLeaseOfTheMap(t *testing.T) {
 	must(t, c.Healthy())
 }
 
-// A reader whose account may not ask reads as before, and says so once.
+// A reader whose account may not look for workers reads as before, and logs it once.
 func TestAliveIsDenied(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -211,29 +227,4 @@ func TestAliveIsDenied(t *testing.T) {
 		t.Errorf("logged %d times", n)
 	}
 	must(t, c.Healthy())
-}
-
-// Workers that say that they write, but not here, use another database.
-func TestOtherDatabase(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	s.wrote(0, works, time.Minute)
-	workers := s.client()
-	reader := redis.NewClient(&redis.Options{Addr: s.clients[0].Options().Addr, DB: 1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = reader.Close() })
-	logged := &lines{}
-	c := newCache(t, cache.Config{Redis: reader, Logger: logged.logger(), Memory: cache.Memory{Size: 10, Sources: []string{"shop"}, Period: 100 * time.Millisecond}})
-	db := &database{value: "old"}
-	seq := uint64(0)
-	testenv.Eventually(t, "the report", func() bool {
-		seq++
-		beat := protocol.Message{Epoch: "e", Seq: seq, At: time.Now(), Beat: &protocol.Beat{Source: "shop", Lease: 60_000, First: seq == 1, Alive: true}}
-		must(t, workers.Publish(t.Context(), "cache:invalidate", beat.Append(nil, protocol.FormatEvent)).Err())
-		wantFetched(t, "meanwhile", c, fmt.Sprint(seq), db.read, "old")
-		err := c.Healthy()
-		return err != nil && strings.Contains(err.Error(), "another database")
-	})
-	if n := len(logged.with("workers write elsewhere")); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
 }

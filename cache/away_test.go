@@ -56,8 +56,9 @@ func newLink(t *testing.T, addr string) *proxy.Link {
 	return link
 }
 
-// Clients that heed contexts, and those that do not, with the patience and the retries that go-redis has by default, and
-// such as set no deadline on their connections, or none but the context's.
+// Clients that heed contexts, and those that do not, with the patience and the retries that
+// go-redis has by default, and such as set no deadline on their connections, or none but the
+// context's.
 func clientKinds(t *testing.T, addr string) map[string]redis.UniversalClient {
 	kinds := map[string]redis.UniversalClient{
 		"heeding":            redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}),
@@ -73,7 +74,8 @@ func clientKinds(t *testing.T, addr string) map[string]redis.UniversalClient {
 	return kinds
 }
 
-// A Redis that is away or swallows everything costs a caller a bounded time and no error; afterwards it is used again.
+// A Redis that is unavailable or never replies costs a caller a bounded time and no error. Later it
+// is used again.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -119,7 +121,7 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
-// A Redis that is frozen during a load costs the caller nothing but the time of its commands.
+// A Redis that freezes during a load costs the caller only the time of its commands.
 func TestRedisFreezesDuringLoad(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
@@ -138,8 +140,8 @@ func TestRedisFreezesDuringLoad(t *testing.T) {
 	must(t, r.Resume())
 }
 
-// Leases that come back with an old snapshot would let an old value in; here a memory's subscription is lost with the
-// server, which drops what was under way.
+// Leases that come back with an old snapshot would let an old value in; here a memory's
+// subscription is lost with the server, which drops what was under way.
 func TestRedisRestartsFromASnapshot(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
@@ -170,7 +172,8 @@ func TestRedisRestartsFromASnapshot(t *testing.T) {
 	})
 }
 
-// At maxmemory nothing is stored and everything answers; Healthy says so until something is.
+// At maxmemory nothing is stored and every call answers. Healthy reports it until a value is
+// stored.
 func TestRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
@@ -239,8 +242,8 @@ func TestConfigIsRefused(t *testing.T) {
 	}
 }
 
-// A client that may answer with what was unlinked is refused, also where an application wraps it; so is a nil pointer, which
-// would panic at the first call.
+// New refuses a client that may answer with unlinked values, even if an application wraps it. It
+// also refuses a nil pointer, which would panic at the first call.
 func TestClientsAreRefused(t *testing.T) {
 	t.Parallel()
 	single := func(o redis.Options) *redis.Client { o.Addr = "127.0.0.1:1"; return redis.NewClient(&o) }

@@ -22,13 +22,17 @@ import (
 type backend struct {
 	client  redis.UniversalClient // nil for none
 	timeout time.Duration
-	// heeds says that the client ends a command when its context ends. Others are left behind instead.
+	// heeds reports that the client ends a command when its context ends. Other clients leave the
+	// command running.
 	heeds   bool
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	replica replica
 	last    atomic.Pointer[error]
 	news    news // of the breaker
 	silence silence
+	stalls  stallWatch
+	stalled *atomic.Uint64 // commands that timed out in a stall
+	told    complaints     // of those
 	writes  writes
 	clock   clock
 	alive   *aliveCheck
@@ -50,7 +54,9 @@ func newBackend(config Config) *backend {
 		IsSuccessful: func(err error) bool {
 			return classify(err) == nil || errors.Is(err, ErrRedisOutOfMemory)
 		},
-		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, errLeft) },
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, context.Canceled) || errors.Is(err, errLeft) || errors.Is(err, errStalled)
+		},
 		OnStateChange: func(_ string, from, to gobreaker.State) { // under the breaker's lock
 			switch to {
 			case gobreaker.StateOpen:
@@ -68,8 +74,8 @@ func newBackend(config Config) *backend {
 	return b
 }
 
-// news are told to the log in the order in which they came, and under no lock: a handler of the log may take its time, or ask
-// the Cache how it is.
+// news are log records in the order of their events. They are logged without a lock: a log handler
+// may be slow, or call methods of the Cache.
 type news struct {
 	some    atomic.Bool // whether there is anything to tell
 	mu      sync.Mutex
@@ -84,7 +90,8 @@ func (n *news) add(tell func()) {
 	n.some.Store(true)
 }
 
-// tell tells what there is, unless another call does: also one further up, whose handler uses the Cache.
+// tell logs the pending records, unless another call does so. That can be a call further up the
+// stack, whose handler uses the Cache.
 func (n *news) tell() {
 	for n.some.Load() {
 		tell := n.next()
@@ -92,7 +99,7 @@ func (n *news) tell() {
 			return
 		}
 		func() {
-			defer n.told() // also where the handler panics
+			defer n.told() // even if the handler panics
 			tell()
 		}()
 	}
@@ -141,8 +148,8 @@ type unsent struct{ error }
 
 func (u unsent) Unwrap() error { return u.error }
 
-// send calls f, which sends one command or pipeline. The error is nil, redis.Nil, a refusal, a fault as classify names it,
-// or the caller's context's; an unsent if f was not called.
+// send calls f, which sends one command or pipeline. The error is nil, redis.Nil, a refusal, a
+// fault as classify names it, or the caller's context's; an unsent if f was not called.
 func send[R any](ctx context.Context, b *backend, verb string, f func(context.Context) (R, error)) (r R, err error) {
 	began := time.Now()
 	switch {
@@ -157,6 +164,8 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	if err != nil {
 		return r, unsent{fmt.Errorf("%w: %w", ErrRedisConnection, err)}
 	}
+	b.stalls.start(began)
+	defer b.stalls.end()
 	counts := errEnded // where a hook of the client panics or ends the goroutine
 	defer func() {
 		done(counts)
@@ -172,8 +181,7 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	}
 	if fault == nil {
 		b.silence.end()
-	} else {
-		err = fault
+	} else if err = b.blame(began, fault); !errors.Is(err, errStalled) {
 		b.last.Store(&err)
 		if strings.Contains(err.Error(), "READONLY") {
 			b.replica.found(b.logger)
@@ -183,15 +191,40 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	return r, err
 }
 
-// errEnded is what counts of a command that came to no end.
+// errEnded is the fault of a command that did not end.
 var errEnded = fmt.Errorf("%w: the command came to no end", ErrRedisConnection)
 
-// left is what counts of a command that was sent at began and whose caller has left before an answer came.
+// blame returns the fault of a command that was sent at began. It matches errStalled, which does
+// not count, if this process did not run meanwhile: an answer may have come then. If this process
+// has run for a timeout without any answer, the fault counts even so.
+func (b *backend) blame(began time.Time, fault error) error {
+	if !errors.Is(fault, ErrRedisTimeout) {
+		return fault
+	}
+	now := time.Now()
+	stalled := b.stalls.stalled(began, now)
+	if stalled == 0 || b.silence.lasts(began, now, b.stalls.stalled) >= b.timeout {
+		return fault
+	}
+	b.stalled.Add(1)
+	if b.told.due() {
+		b.news.add(func() {
+			b.logger.LogAttrs(context.Background(), slog.LevelWarn, "commands to Redis timed out because this process did not run",
+				slog.Duration("stalled", stalled), slog.Duration("timeout", b.timeout), slog.String("effect", "their callers load"),
+				slog.String("cure", "look for a CPU limit, more processes than CPUs, SIGSTOP or long garbage collection"))
+		})
+	}
+	return fmt.Errorf("%w: %w for %v", fault, errStalled, stalled)
+}
+
+// left returns the fault of a command that was sent at began and whose caller has left without an
+// answer.
 func (b *backend) left(began time.Time, why error) error {
-	if b.silence.lasts(began, time.Now()) < b.timeout {
+	if b.silence.lasts(began, time.Now(), b.stalls.stalled) < b.timeout {
 		return context.Canceled // one caller's time was short, which says nothing about Redis
 	}
-	err := fmt.Errorf("%w: its callers have left: %v", ErrRedisTimeout, why) // and no context.Canceled, which is excluded
+	// and no context.Canceled, which is excluded
+	err := fmt.Errorf("%w: its callers have left: %v", ErrRedisTimeout, why)
 	b.last.Store(&err)
 	return err
 }
@@ -199,11 +232,11 @@ func (b *backend) left(began time.Time, why error) error {
 // writes remember why Redis refuses to store anything, until it does so.
 type writes struct{ refused atomic.Pointer[error] }
 
-// refusals begin the replies of a server that serves reads, and stores nothing for this reader. The last one is that of Redis
-// 7.0, which does not name the right.
+// refusals are the prefixes of replies of a server that serves reads but stores nothing for this
+// reader. The last one is from Redis 7.0, which does not name the permission.
 var refusals = []string{"NOPERM", "OOM", "MISCONF", "unknown command", "ACL failure in script", "The user executing the script"}
 
-// note takes note of what came of a script that writes: whether it has written, or the error.
+// note records the result of a script that writes: whether it has written, or the error.
 func (w *writes) note(wrote bool, err error) {
 	switch {
 	case err == nil && (!wrote || w.refused.Load() == nil):
@@ -214,7 +247,8 @@ func (w *writes) note(wrote bool, err error) {
 	}
 }
 
-// refuse is a function of its own, so that note makes no room for an error that there seldom is.
+// refuse makes the error of healthy. It is a separate function because note then allocates nothing
+// unless the error occurs.
 func (w *writes) refuse(err error) {
 	if fault := classify(err); fault != nil {
 		err = fault
@@ -226,7 +260,7 @@ func (w *writes) refuse(err error) {
 // healthy returns why nothing is stored, or nil.
 func (w *writes) healthy() error { return w.since(nil) }
 
-// since is healthy, but for what was refused before and not again since.
+// since is like healthy, without a refusal that came before and did not repeat since.
 func (w *writes) since(before *error) error {
 	if err := w.refused.Load(); err != nil && err != before {
 		return *err
@@ -234,23 +268,24 @@ func (w *writes) since(before *error) error {
 	return nil
 }
 
-// A silence adds up for how long Redis has been asked without an answer by callers who have left: each of them may have had
-// less time than the timeout, but a Redis that answers none of them is away all the same.
+// A silence adds up how long callers that have left waited for Redis without an answer. Each of
+// them may have waited less than the timeout, but a Redis that answers none of them is unavailable.
 type silence struct {
-	some   atomic.Bool // whether there is anything to forget
+	some   atomic.Bool // whether there is anything to reset
 	mu     sync.Mutex
 	waited time.Duration
 	until  time.Time // of the latest one
 }
 
-// lasts adds the time of a command, as far as no other one has waited then, and returns the sum.
-func (s *silence) lasts(from, until time.Time) time.Duration {
+// lasts adds the time of a command, as far as no other one has waited then and the process was not
+// stalled, and returns the sum.
+func (s *silence) lasts(from, until time.Time, stalled func(from, until time.Time) time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if from.Before(s.until) {
 		from = s.until
 	}
-	s.waited += max(until.Sub(from), 0)
+	s.waited += max(until.Sub(from)-stalled(from, until), 0)
 	s.until = until
 	s.some.Store(true)
 	return s.waited
@@ -300,16 +335,20 @@ func within[R any](ctx context.Context, b *backend, f func(context.Context) (R, 
 
 // alone reports whether the next command may be sent without a pipeline.
 func (b *backend) alone() bool {
-	return !b.clock.due() && !b.alive.due(time.Now()) && !b.replica.suspected()
+	now := time.Now()
+	return !b.clock.due() && !b.alive.due(now) && !b.probes(now)
 }
 
-// pipelined sends a pipeline, and with it TIME if that is due, the question of an aliveCheck, and a write
-// probe if the server may be a replica. The error is errLeft if workers no longer write to the server that
-// answered, and the server's if it refuses the probe.
+// probes reports whether the next pipeline takes a write probe along.
+func (b *backend) probes(now time.Time) bool { return b.clock.keeper == nil && b.replica.due(now) }
+
+// pipelined sends a pipeline, and with it TIME if that is due, the question of an aliveCheck, and a
+// write probe every 30 s, or if the server may be a replica. The error is errLeft if workers no
+// longer write to the server that answered, and the server's if it refuses the probe.
 func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	sent := time.Now()
 	asks, due := b.alive.due(sent), b.clock.due()
-	probes := b.replica.suspected() || due && !b.alive.seen.Load()
+	probes := b.probes(sent)
 	if !asks && !due && !probes {
 		return b.client.Pipelined(ctx, f)
 	}
@@ -322,7 +361,8 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 		}
 		own = p.Len()
 		if asks {
-			q = b.alive.ask(ctx, p, due)
+			q = b.alive.ask(ctx, p)
+			now = q.time
 		} else if due {
 			now = p.Time(ctx)
 		}
@@ -334,15 +374,16 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 	if len(cmds) <= own { // f failed, or a hook of the client changed the pipeline
 		return cmds, err
 	}
-	if now != nil && now.Err() == nil {
-		b.clock.heard(now.Val().UnixMicro(), sent)
-	}
 	if asks {
 		if left := b.alive.answered(ctx, q); left != nil {
 			return cmds[:own], left
 		}
 	}
+	if due && now.Err() == nil {
+		b.clock.heard(now.Val().UnixMicro(), sent)
+	}
 	if probes {
+		b.replica.probed.Store(sent.UnixNano())
 		if probe := cmds[len(cmds)-1]; redis.HasErrorPrefix(probe.Err(), "READONLY") {
 			return cmds[:own], probe.Err()
 		}
@@ -367,9 +408,9 @@ type call struct {
 	args   []any
 }
 
-// run sends scripts in one pipeline, with the stamps of tags after them, and sends those again in full that the server has
-// not seen before. The caller looks at every reply; the error is a fault as classify names it, and there is a reply or an
-// error of its own for each script then too.
+// run sends scripts in one pipeline, followed by reads of the versions of tags. It sends scripts
+// again in full that the server has not loaded. The caller checks every reply. The error is a fault
+// as classify names it; each script has its own reply or error then too.
 func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
 	if len(calls) == 1 && len(tags) == 0 && !b.alive.due(time.Now()) && !b.replica.suspected() {
 		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
@@ -408,16 +449,26 @@ func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redi
 	return cmds, stamps, err
 }
 
+// release runs calls that give leases back, in one pipeline.
+func (b *backend) release(ctx context.Context, calls []call) error {
+	_, err := send(ctx, b, "release", func(ctx context.Context) (struct{}, error) {
+		_, _, err := b.run(ctx, calls, nil)
+		return struct{}{}, err
+	})
+	return err
+}
+
 func unknownScript(cmd *redis.Cmd) bool { return redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
 
-// readStamps adds to a pipeline what reads the stamps of tags without making any.
+// readStamps adds commands to a pipeline that read the versions of tags without creating them.
 func readStamps(ctx context.Context, p redis.Pipeliner, tags []string) {
 	for _, tag := range tags {
 		p.Get(ctx, protocol.StampKey(tag))
 	}
 }
 
-// stampsRead are the answers to readStamps: "" for a stamp that is missing or no text.
+// stampsRead returns the answers to readStamps: "" for a tag version that is missing or not a
+// string.
 func stampsRead(tags []string, cmds []redis.Cmder) (map[string]string, error) {
 	if len(tags) == 0 {
 		return nil, nil

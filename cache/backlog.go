@@ -13,13 +13,14 @@ import (
 const (
 	// longestBacklog is how many messages, keys and patterns wait to be applied at most.
 	longestBacklog = logLength
-	// longestWait is how long one may wait before the memory is shut, and watchStep how often that is looked at.
+	// longestWait is how long one may wait before the memory is shut, and watchStep how often that
+	// is looked at.
 	longestWait = time.Second
 	watchStep   = 100 * time.Millisecond
 )
 
-// An arrival holds one result of a subscription: a redis.Message, a redis.Pong, a redis.Subscription,
-// or the error that ended it.
+// An arrival holds one result of a subscription: a redis.Message, a redis.Pong, a
+// redis.Subscription, or the error that ended it.
 type arrival struct {
 	at  time.Time
 	got any
@@ -29,6 +30,7 @@ type arrival struct {
 	globs      []protocol.Glob
 	generation uint64 // a sweep looks through its values
 	fault      error  // why it cannot be read, or was dropped
+	rejected   error  // why only its keys and patterns count
 }
 
 // read decodes the text of a message. One that cannot be read has no keys and no globs.
@@ -55,8 +57,8 @@ func (a *arrival) size() int {
 	return 1 + len(a.message.Keys) + len(a.message.Patterns)
 }
 
-// A backlog holds arrivals in their order until they are applied. Adding one does not block. Safe for
-// concurrent use by one goroutine that adds and one that applies.
+// A backlog holds arrivals in their order until they are applied. Adding one does not block. Safe
+// for concurrent use by one goroutine that adds and one that applies.
 type backlog struct {
 	ready chan struct{} // has an element if something waits
 
@@ -71,15 +73,15 @@ func newBacklog() *backlog {
 	return &backlog{ready: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// begin notes the time of an arrival that add will append.
+// begin records the time of an arrival that add will append.
 func (b *backlog) begin(at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun = at
 }
 
-// add appends an arrival. Without room it drops messages and appends one arrival with errBacklog for
-// all of them in a row. It reports false after close.
+// add appends an arrival. Without room it drops messages and appends one arrival with errBacklog
+// for all of them in a row. It reports false after close.
 func (b *backlog) add(a *arrival) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,27 +152,3 @@ func (b *backlog) late(now time.Time) bool {
 }
 
 func (b *backlog) close() { close(b.closed) }
-
-// watch shuts the memory while an arrival in the backlog is late, until the backlog is closed. It takes
-// no mutex that an eviction holds.
-func (m *memory) watch(b *backlog) {
-	ticker := time.NewTicker(watchStep)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-b.closed:
-			return
-		case <-ticker.C:
-			if b.late(time.Now()) {
-				m.open.Store(0)
-			}
-		}
-	}
-}
-
-// wasShut reports whether the memory was shut since it opened.
-func (m *memory) wasShut() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.opened && m.open.Load() == 0
-}

@@ -11,7 +11,7 @@ import (
 // clock. Not safe for concurrent use.
 type progress struct {
 	limit  time.Duration // of how far behind it may be
-	forget time.Duration // after which a proof that no heartbeat renews counts for nothing
+	forget time.Duration // how long a proof counts without a new heartbeat
 	proofs map[string]outboxProof
 }
 
@@ -22,7 +22,7 @@ func newProgress(config Memory) progress {
 	return progress{limit: config.MaxBehind, forget: silentPeriods * config.Period, proofs: map[string]outboxProof{}}
 }
 
-// note takes a heartbeat. One of an older worker does not say how far behind it is.
+// note processes a heartbeat. Heartbeats of older workers have no position.
 func (p *progress) note(b *protocol.Beat, now time.Time) {
 	if b.Behind <= 0 {
 		return
@@ -34,8 +34,8 @@ func (p *progress) note(b *protocol.Beat, now time.Time) {
 	p.proofs[b.Source] = outboxProof{asOf, now}
 }
 
-// late returns an error that wraps [ErrBehind] if the invalidation of one of the outboxes is behind by
-// more than the limit.
+// late returns an error that wraps [ErrBehind] if the invalidation of one of the outboxes is behind
+// by more than the limit.
 func (p *progress) late(sources []string, now time.Time) error {
 	for _, source := range sources {
 		proof, known := p.proofs[source]

@@ -2,8 +2,11 @@ package cache
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A hit in memory: what each of them costs, and that it allocates nothing.
@@ -26,4 +29,45 @@ func BenchmarkMemoryHit(b *testing.B) {
 		}
 		i++
 	}
+}
+
+// One message of 1,000 patterns, and then one of an exact key: how long that key stays, and the CPU
+// time until both are applied.
+func BenchmarkKeyBehindPatterns(b *testing.B) {
+	for _, values := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(values, " values"), func(b *testing.B) {
+			config := Config{Prefix: "shop:", Memory: Memory{Size: 2 * values}}.WithDefaults()
+			m := newMemory(config)
+			b.Cleanup(m.close)
+			m.obey(verdict{open: true})
+			all := make([]protocol.Glob, protocol.MaxEntries)
+			for i := range all {
+				all[i], _ = protocol.CompileGlob(fmt.Sprintf("shop:gone:%d:*", i))
+			}
+			var gone, cpu time.Duration
+			for b.Loop() {
+				for i := range values {
+					m.put(fmt.Sprint("product:", i), i, 8, nil, m.mark(), time.Hour)
+				}
+				before, begun := processorTime(b), time.Now()
+				patterns, done := m.note(nil, all), make(chan struct{})
+				// as apply does, concurrently with receive
+				go func() { defer close(done); m.sweep(all, patterns) }()
+				m.note([]string{"shop:product:1"}, nil)
+				gone += time.Since(begun)
+				<-done
+				cpu += processorTime(b) - before
+			}
+			b.ReportMetric(float64(gone.Microseconds())/float64(b.N)/1000, "gone-ms/op")
+			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N)/1000, "cpu-ms/op")
+		})
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

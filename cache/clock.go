@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// clockLife is how long a comparison with Redis' clock is good for.
+// clockLife is how long a comparison with the clock of Redis is valid.
 const clockLife = 30 * time.Second
 
 // A timekeeper is a client that knows the time: package cachetest's, whose clock a test moves.
 type timekeeper interface{ Now() time.Time }
 
-// A clock tells Redis' time from the time that has passed in this process, which no step of the machine's own clock moves.
-// Until Redis was asked, both are taken to agree.
+// A clock derives the time of Redis from the time that has passed in this process, independent of
+// steps of the machine clock. Until Redis has answered, both are assumed to agree.
 type clock struct {
-	keeper timekeeper // if not nil, what it says counts, and nobody is asked
+	keeper timekeeper // if not nil, it provides the time instead of Redis
 	begun  time.Time
-	base   atomic.Int64 // Redis' time at begun, in microseconds
-	until  atomic.Int64 // when Redis is to be asked again, as time since begun
+	base   atomic.Int64 // time of Redis at begun, in microseconds
+	until  atomic.Int64 // when to ask Redis again, as time since begun
 	drift  atomic.Int64 // of the machine's clock since begun, when Redis was asked
 }
 
-// stepSize is by how much the machine's clock and the time that has passed disagree after a step, or after a pause of the whole
-// machine, in which no time has passed for it.
+// stepSize limits the difference between the machine clock and the elapsed time. Beyond it, Redis
+// is asked again. The cause is a step of the clock or a pause of the whole machine.
 const stepSize = time.Second
 
 func (c *clock) start() {
@@ -32,7 +32,7 @@ func (c *clock) start() {
 	c.base.Store(c.begun.UnixMicro())
 }
 
-// now is Redis' time in milliseconds.
+// now returns the time of Redis in milliseconds.
 func (c *clock) now() int64 {
 	if c.keeper != nil {
 		return c.keeper.Now().UnixMilli()
@@ -50,12 +50,13 @@ func (c *clock) due() bool {
 	return now.Sub(c.begun) >= time.Duration(c.until.Load()) || step.Abs() > stepSize
 }
 
-// driftAt is how far the machine's clock has gone beyond the time that has passed.
+// driftAt returns how far the machine's clock has gone beyond the time that has passed.
 func (c *clock) driftAt(now time.Time) time.Duration {
-	return now.Round(0).Sub(c.begun.Round(0)) - now.Sub(c.begun) // Round strips the monotonic reading
+	// Round strips the monotonic reading
+	return now.Round(0).Sub(c.begun.Round(0)) - now.Sub(c.begun)
 }
 
-// heard takes Redis' time in microseconds, as an answer to what was sent at sent.
+// heard processes the time of Redis in microseconds, from the answer to a command sent at sent.
 func (c *clock) heard(micros int64, sent time.Time) {
 	at := sent.Sub(c.begun) + time.Since(sent)/2
 	c.base.Store(micros - at.Microseconds())
@@ -63,7 +64,7 @@ func (c *clock) heard(micros int64, sent time.Time) {
 	c.until.Store(int64(at + clockLife))
 }
 
-// timeOf is the time in a lease or a stamp, in microseconds, or 0.
+// timeOf returns the time in a lease value or a tag version, in microseconds, or 0.
 func timeOf(text string) int64 {
 	_, digits, _ := strings.Cut(text, ":")
 	n, _ := strconv.ParseInt(digits, 10, 64)

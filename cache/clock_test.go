@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The clock is Redis', whatever the machine's own says, and Redis is asked again after a while, or when the machine's clock was
-// set or the machine stood still.
+// The clock follows Redis, independent of the machine clock. Redis is asked again after a while, or
+// when the machine clock was set or the machine paused.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

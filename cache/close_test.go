@@ -14,8 +14,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// Nothing is given out from memory once Close has begun, also where a loader that does not end with its context makes it
-// fail: what is invalidated from then on is not heard any more.
+// Once Close has begun, no value is returned from L1, even if Close fails because a loader ignores
+// its context: later invalidations no longer arrive.
 func TestCloseEmptiesMemory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,7 +50,7 @@ func TestCloseEmptiesMemory(t *testing.T) {
 	wantError(t, "Healthy", c.Healthy(), cache.ErrClosed)
 }
 
-// Every call that can say so returns ErrClosed after Close. A lease may still be given back.
+// Every call that returns an error returns ErrClosed after Close. A lease can still be released.
 func TestClosedCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,8 @@ func TestClosedCalls(t *testing.T) {
 	}
 }
 
-// A subscription in the middle of a handshake with a Redis that says nothing is no loader: Close does not fail for it.
+// A subscription in the middle of a handshake with a Redis that does not reply is not a loader:
+// Close does not fail because of it.
 func TestCloseBesideASilentRedis(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,7 +121,7 @@ func (l lingering) Settled(ctx context.Context) (bool, time.Duration, error) {
 	return false, 0, ctx.Err()
 }
 
-// Close ends what a Checker waits for: its callers come back with ErrClosed at once.
+// Close ends the contexts of Checkers: their callers return ErrClosed immediately.
 func TestCloseEndsCheckers(t *testing.T) {
 	t.Parallel()
 	db := &database{value: "old"}

@@ -7,17 +7,17 @@ import (
 	"runtime/debug"
 )
 
-// A Codec turns values into bytes and back. It must be safe for concurrent use, and Unmarshal must not keep data. Where one
-// panics, it is as if it had returned an error.
+// A Codec encodes and decodes values. It must be safe for concurrent use, and Unmarshal must not
+// keep data. A panic of a Codec counts as an error.
 type Codec interface {
-	// Name tells entries of this codec from others, in every process that shares them: such as "msgpack". Only JSON's is
-	// empty.
+	// Name tells entries of this codec from others, in every process that shares them: such as
+	// "msgpack". Only JSON's is empty.
 	Name() string
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error
 }
 
-// JSON is the codec of Config by default: encoding/json, whose output stands in the entry as it is.
+// JSON is the default codec of Config: encoding/json. An entry contains its output unchanged.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
@@ -35,8 +35,9 @@ func marshal(codec Codec, v any) (data []byte, err error) {
 	return data, nil
 }
 
-// encode returns the JSON that stands for a value in an entry, its own or a string of base64, the name of its codec, and how
-// many bytes the codec wrote. A value of more than above bytes is packed where that makes it shorter; 0 packs none.
+// encode returns the JSON of a value in an entry (its own, or a base64 string), the name of its
+// codec, and how many bytes the codec wrote. It compresses a value of more than above bytes if that
+// makes it shorter. If above is 0, it never compresses.
 func encode(codec Codec, above int, v any) (value []byte, name string, size int, err error) {
 	data, err := marshal(codec, v)
 	if err != nil {
@@ -62,13 +63,13 @@ func encode(codec Codec, above int, v any) (value []byte, name string, size int,
 	return quoted(data), codec.Name(), len(data), nil
 }
 
-// quoted is data as a JSON string of base64.
+// quoted returns data as a JSON string of base64.
 func quoted(data []byte) []byte {
 	text := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+2)
 	return append(base64.StdEncoding.AppendEncode(append(text, '"'), data), '"')
 }
 
-// written is what the codec wrote, of the JSON that stands for it in an entry.
+// written returns the output of the codec from its JSON form in an entry.
 func written(codec Codec, value []byte) ([]byte, error) {
 	if codec == JSON {
 		return value, nil
@@ -76,14 +77,14 @@ func written(codec Codec, value []byte) ([]byte, error) {
 	return unquoted(value)
 }
 
-// refused is deferred, and makes an error of a panic: the methods of values are called too.
+// refused must be deferred. It converts a panic to an error, since codecs call methods of values.
 func refused(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: the codec panicked: %v\n%s", ErrSerialization, p, debug.Stack())
 	}
 }
 
-// unquoted is the inverse of quoted. Other writers escape what need not be.
+// unquoted reverses quoted. Other writers may escape more than necessary.
 func unquoted(text []byte) (data []byte, err error) {
 	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
 		if data, err = base64.StdEncoding.AppendDecode(nil, text[1:n-1]); err == nil {

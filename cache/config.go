@@ -16,57 +16,63 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// Config is what a Cache is made of. Only Redis is usually given.
+// A Config configures a Cache. Usually only Redis is set.
 type Config struct {
-	// Redis is where values are shared: one server, Sentinel or Cluster, read at its masters. The Cache does not close
-	// it. Give it ContextTimeoutEnabled, which spares a goroutine per command. A Ring, a client that reads from
-	// replicas and one that has a client-side cache are refused, since all of these may answer with what was unlinked.
-	// A failover client does not tell that it has ReplicaOnly: its answers are not used, and Healthy returns an error.
-	// Nil: every call loads, and callers of Fetch in one process share loads.
+	// Redis is the shared store: one server, Sentinel or Cluster, read at its masters. The Cache
+	// does not close it. Set ContextTimeoutEnabled, which saves a goroutine per command, and
+	// DialerRetries to 1: by default go-redis dials again for longer than Timeout, and a refused
+	// connection shows as ErrRedisTimeout. New refuses a Ring, a client that reads from replicas,
+	// and one with a client-side cache, since these can return unlinked values. A failover client
+	// does not reveal that it has ReplicaOnly: its answers are not used, and Healthy returns an
+	// error. Nil: every call loads, and callers of Fetch in one process share loads.
 	Redis redis.UniversalClient
 
-	// Prefix is put before every key, such as "zahraah:prod:". Tags have none: they are as in the map. Have one: without
-	// it, a key that begins with "lock:fill:", "lock:hold:", "stamp:" or "unstale:" takes the name of what other keys and
-	// tags need, whose loads then wait, or count what was invalidated.
+	// Prefix is put before every key, for example "zahraah:prod:". Tags have no prefix: they are as
+	// in the map. Set a prefix. Without one, a key that begins with "lock:fill:", "lock:hold:",
+	// "stamp:" or "unstale:" collides with internal keys. Loads of other keys then wait, or
+	// invalidated values count.
 	Prefix string
 
 	// Codec turns values into bytes. Nil: JSON.
 	Codec Codec
 
-	// CompressAbove compresses values of more bytes than this with gzip, where that makes them shorter: 1024 is a good
-	// number. Readers understand both forms whatever their setting, so that it may be changed at any time. It excludes
-	// Plain. Zero: none is compressed.
+	// CompressAbove compresses values of more bytes than this with gzip, if that makes them
+	// shorter. 1024 is a good value. Readers understand both forms with any setting, so it can be
+	// changed at any time. It cannot be combined with Plain. Zero: no compression.
 	CompressAbove int
 
-	// Plain stores the bare value of the codec instead of an entry, for readers that know no entries. It refuses
-	// policies that ask for tags, a stale time, sliding or negative results, and ignores what those have by default. A
-	// value to which its loader gives a tag is not stored.
+	// Plain stores the bare output of the codec instead of an entry, for readers that do not know
+	// entries. It refuses policies with tags, a stale time, sliding or negative results, and
+	// ignores such defaults. A value that gets a tag from its loader is not stored.
 	Plain bool
 
 	// Policy is for calls that give none. It has no Checker: see Policy.After. Nil: Moderate.
 	Policy *Policy
 
-	// NotFound is an error of loaders that means ErrNotFound: sql.ErrNoRows for most of them. Fetch and Warm return
-	// errors that are both. FetchMany's loader leaves out what does not exist. Nil: only ErrNotFound does.
+	// NotFound is an error of loaders that means ErrNotFound: sql.ErrNoRows for most of them. Fetch
+	// and Warm return errors that are both, and so does FetchMany, whose loader leaves out what
+	// does not exist. Nil: only ErrNotFound does.
 	NotFound error
 
 	// Jitter is by how much a TTL varies at most, either way: 0.1 to 0.2. Zero: 0.15.
 	Jitter float64
 
-	// Lease is how long a load may take before its result is not stored any more. The map's lease counts if it is
-	// shorter, because settling passes wait for that, and Healthy returns an error. Zero: 10 s.
+	// Lease is how long a load can take before its result is no longer stored. The lease of the map
+	// counts if it is shorter, because second sweeps wait for it; Healthy then returns an error.
+	// HardTimeout does not change. Zero: 10 s.
 	Lease time.Duration
 
-	// HardTimeout ends a load, below Lease. The loader's context ends then, and callers get ErrLoadTimeout whatever the
-	// loader does. Zero: 80 % of Lease.
+	// HardTimeout ends a load, and is below Lease. The context of the loader ends then, and callers
+	// get ErrLoadTimeout even if the loader continues. Zero: 80 % of Lease.
 	HardTimeout time.Duration
 
-	// SoftTimeout is how long a caller waits for a load where a value within StaleOnError could be given out instead.
-	// The load goes on. Zero: HardTimeout.
+	// SoftTimeout is how long a caller waits for a load if a value within StaleOnError is available
+	// instead. The load continues. Zero: HardTimeout.
 	SoftTimeout time.Duration
 
-	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. A value that is too large to
-	// come within it counts as a command that failed each time that it is read: see Failures. Zero: 100 ms.
+	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. A value
+	// that is too large to come within it counts as a command that failed each time that it is
+	// read: see Failures. Zero: 100 ms.
 	Timeout time.Duration
 
 	// Failures is how many commands in a row must fail before none is sent for Pause. Zero: 5.
@@ -75,9 +81,10 @@ type Config struct {
 	// Pause is for how long no command is sent then. One command tries afterwards. Zero: 1 s.
 	Pause time.Duration
 
-	// Loads is how many loaders run at once in this process; others wait, within HardTimeout. What a loader fetches by
-	// its own context does not count, since it would wait for the turn that its loader has. A loader that goes on after its
-	// context has ended keeps its turn until it returns. Zero: 256.
+	// Loads is how many loaders run concurrently in this process. Others wait, within HardTimeout.
+	// Fetches of a loader with its own context do not count, since they would wait for the slot of
+	// that loader. A loader that continues after its context has ended keeps its slot until it
+	// returns. Zero: 256.
 	Loads int
 
 	// Memory keeps values in this process too. Its zero value does not.
@@ -86,60 +93,73 @@ type Config struct {
 	// Hooks watch what the Cache does, for tracing.
 	Hooks Hooks
 
-	// Logger hears of outages and of memory that closes. Nil: slog.Default().
+	// Logger receives outages and closings of L1. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Memory configures the values that this process keeps in its own memory.
+// Memory configures L1, the in-process cache.
 //
-// They are given out only while the workers can be heard, so that no invalidation is missed: see Cache.Healthy.
+// L1 values are used only while the workers' messages arrive, because a missed message could be an
+// invalidation: see Cache.Healthy.
 type Memory struct {
-	// Size is how many values are kept at most. Zero: none, and nothing is subscribed to.
+	// Size is how many values are kept at most. Zero: none.
 	Size int
 
-	// Bytes bounds the bytes of keys and values, as the codec writes them and before compression. In
-	// the process, values take about two or three times as much. A larger value is not kept. Each value
-	// counts for at least Bytes/Size, so large and small values together may stay below both bounds.
-	// At least Size. Zero: 256 MiB.
+	// Bytes bounds the bytes of keys and values, as the codec writes them and before compression.
+	// In the process, values take about two or three times as much. A larger value is not kept.
+	// Each value counts for at least Bytes/Size, so large and small values together may stay below
+	// both bounds. At least Size. Zero: 256 MiB.
 	Bytes int
 
-	// TTL bounds how long one is kept, whatever its policy. Zero: 60 s.
+	// TTL bounds how long a value is kept, for every policy. Zero: 60 s.
 	TTL time.Duration
 
-	// Channel is the map's publish channel. Where workers move to another one it is listened to as well. Zero:
-	// "cache:invalidate".
+	// Channel is the publish channel of the map. If workers move to another channel, the Cache
+	// subscribes to that one too. Without Size it subscribes only briefly, to find out where
+	// workers write if they do not write to this database. Zero: "cache:invalidate".
 	Channel string
 
-	// Sources are the outboxes whose workers must be heard, as their heartbeats name them: see outbox.Source. Required,
+	// Sources are the outboxes whose workers must send heartbeats, by the name in their heartbeats:
+	// see outbox.Source. Healthy looks for their workers without Size too. Required with Size,
 	// unless MaxStaleness is set.
 	Sources []string
 
 	// Period is how often a worker sends heartbeats. Zero: 1 s.
 	Period time.Duration
 
-	// MaxBehind is how far behind the invalidation of an outbox may be before Healthy returns ErrBehind:
-	// the age of the latest moment by which all that was committed is invalidated, as heartbeats say.
-	// Values are given out nevertheless, because Redis has the same ones. Raise it above the time of a
-	// sweep if the map has patterns. At least two periods. Zero: 5 s, or three periods if
-	// they are longer.
+	// MaxBehind is how far behind the invalidation of an outbox may be before Healthy returns
+	// ErrBehind: the age of the latest time before which everything committed is invalidated, by
+	// the heartbeats. Values are still used, because Redis has the same ones. If the map has
+	// patterns, set it above the time of a sweep. At least two periods. Zero: 5 s, or three periods
+	// if that is longer.
 	MaxBehind time.Duration
 
-	// CloseBehind gives out nothing from memory while the invalidation is behind by more than MaxBehind.
-	// Redis holds the same old entries, so this costs load and makes answers no fresher, unless entries
-	// in Redis expire earlier than in memory.
+	// CloseBehind gives out nothing from memory while the invalidation is behind by more than
+	// MaxBehind. Redis holds the same old entries, so this costs load and makes answers no fresher,
+	// unless entries in Redis expire earlier than in memory.
 	CloseBehind bool
 
-	// MaxStaleness gives out values without heartbeats, as long as the subscription stands: each is kept no longer
-	// than this, and may be that old after an invalidation that was not heard. Zero: not accepted.
+	// MaxStaleness enables L1 without heartbeats, while the subscription exists. Each value is kept
+	// at most this long, and may be that old after an invalidation that did not arrive. Zero:
+	// heartbeats are required.
 	MaxStaleness time.Duration
 
-	// Report tells in Redis, once a second at most, which messages of workers this process has heard, so that "unstale
-	// history" can name it among those that evicted a key. The account needs +xadd %W~unstale:evicted. Reports may get
-	// lost, which Statistics.Unreported counts; messages of the array format have no numbers to report.
+	// MessageKeys are the keys of workers: one, or two during a rotation; see
+	// worker.Config.MessageKey. A message that none of them has signed, or whose time differs from
+	// the time of Redis by more than three periods, evicts its keys and patterns, counts in
+	// Statistics.Rejected, and has no other effect. Messages in the array format have no MAC and
+	// are rejected too. The account needs +time. Without Size the keys protect what heartbeats
+	// report about the database of workers. Nil: each message is accepted.
+	MessageKeys []protocol.MessageKey
+
+	// Report makes this process record in Redis, at most once per second, which messages of workers
+	// it has received. "unstale history" then lists the process among those that evicted a key. The
+	// account needs +xadd %W~unstale:evicted. Reports can get lost, which Statistics.Unreported
+	// counts. Messages in the array format have no numbers to report.
 	Report bool
 
-	// Process is the name of this process in reports: UTF-8 of at most 128 bytes. Zero: its host and process id, such as
-	// "web-1:312".
+	// Process is the name of this process in reports: UTF-8 of at most 128 bytes. Zero: its host
+	// and process id, such as "web-1:312".
 	Process string
 }
 
@@ -175,7 +195,7 @@ func (c Config) WithDefaults() Config {
 		c.Memory.Bytes = max(defaultBytes, c.Memory.Size)
 	}
 	if c.Memory.Channel == "" {
-		c.Memory.Channel = "cache:invalidate"
+		c.Memory.Channel = protocol.DefaultChannel
 	}
 	orDuration(&c.Memory.TTL, time.Minute)
 	orDuration(&c.Memory.Period, time.Second)
@@ -186,7 +206,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// processName is the name of this process where it is given none.
+// processName returns the name of this process where it is given none.
 func processName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -258,6 +278,14 @@ func (c Config) Validate() error {
 			refuse("Memory needs Redis, which says what is gone")
 		}
 	}
+	if len(c.Memory.MessageKeys) > maxMessageKeys {
+		refuse("Memory.MessageKeys has %d keys, wanted at most %d: the one that workers sign with, and the one before or after it", len(c.Memory.MessageKeys), maxMessageKeys)
+	}
+	for _, key := range c.Memory.MessageKeys {
+		if err := key.Validate(); err != nil {
+			refuse("Memory.MessageKeys: %w", err)
+		}
+	}
 	if m := c.Memory; m.Report {
 		if m.Size == 0 {
 			refuse("Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
@@ -272,8 +300,8 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// readsMasters refuses clients that may answer with what was unlinked: from replicas, which lag behind, from a cache of
-// their own, or from a shard of their own choice.
+// readsMasters refuses clients that can return unlinked values: from replicas, which lag behind,
+// from a client-side cache, or from a shard of their choice.
 func readsMasters(client redis.UniversalClient) error {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("redis is a nil %T: give a client, or leave it out", client)

@@ -10,14 +10,15 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// Delete takes keys out of Redis and out of this process, so that no load that began before stores them again. Other
-// processes may keep them in memory: what must reach those goes through the outbox. The error is ErrClosed, or an
-// *InvalidationError that lists the keys which are not known to be gone from Redis: calling again with those is harmless.
+// Delete deletes keys from Redis and from this process. No load that began earlier stores them
+// again. Other processes may keep them in L1: an invalidation that must reach them goes through the
+// outbox. The error is ErrClosed, or an *InvalidationError with the keys that may not be deleted
+// from Redis. Calling Delete again with those is harmless.
 func (c *Cache) Delete(ctx context.Context, keys ...string) error {
 	return wrapped("delete", c.unlink(ctx, keys, c.name))
 }
 
-// DeleteTag does with tags what Delete does with keys: no value that has one of them counts any more.
+// DeleteTag is like Delete, for tags: values that have one of them no longer count.
 func (c *Cache) DeleteTag(ctx context.Context, tags ...string) error {
 	return wrapped("delete tag", c.unlink(ctx, tags, protocol.StampKey))
 }
@@ -25,10 +26,11 @@ func (c *Cache) DeleteTag(ctx context.Context, tags ...string) error {
 // unlinkMost is how many keys one pipeline unlinks.
 const unlinkMost = 500
 
-// unlink takes keys out of Redis, each with its lease in one command, and then out of this process: a reader that comes
-// in between would otherwise bring the old value from Redis into memory. name makes a key's name in Redis.
+// unlink deletes keys from Redis, each with its lease in one command, and then from this process.
+// In the other order, a concurrent reader could copy the old value from Redis to L1. name returns
+// the name of a key in Redis.
 func (c *Cache) unlink(ctx context.Context, keys []string, name func(string) string) error {
-	if c.life.Err() != nil {
+	if c.run.life.Err() != nil {
 		return ErrClosed
 	}
 	names := make([]string, len(keys))
@@ -60,7 +62,7 @@ func (c *Cache) unlink(ctx context.Context, keys []string, name func(string) str
 	return &InvalidationError{left, len(keys) - len(left), errors.Join(faults...)}
 }
 
-// unlinkChunk is one pipeline. It returns what is at fault with each name, nil for those that are gone.
+// unlinkChunk sends one pipeline. It returns the fault of each name, or nil if the name is gone.
 func (c *Cache) unlinkChunk(ctx context.Context, names []string) []error {
 	faults, err := send(ctx, c.redis, "unlink", func(ctx context.Context) ([]error, error) {
 		cmds, err := c.redis.pipelined(ctx, func(p redis.Pipeliner) error {

@@ -10,34 +10,38 @@ import (
 	"strconv"
 )
 
-// An entry is what Redis holds under a key, as JSON. Times are Redis' own, in milliseconds since 1970.
+// An entry is the JSON value of a key in Redis. Times are by the clock of Redis, in milliseconds
+// since 1970.
 type entry struct {
 	Value json.RawMessage `json:"v"`
 	// Expiry is when the value stops being fresh; for a sliding value it is its hard end.
 	Expiry int64 `json:"e"`
-	// Format is absent for this one. Another one is not ours to read or to replace.
+	// Format is absent in this format. Entries of other formats are neither read nor replaced.
 	Format int `json:"f"`
 	// Codec is the name of the codec of Value, absent for JSON: see codecNamed.
 	Codec string `json:"c"`
-	// Birth is when the lease was taken, in microseconds.
+	// Birth is the time of the lease, in microseconds.
 	Birth int64 `json:"b"`
-	// Stale is when the value stops being given out while a new one is loaded, absent where that is Expiry.
+	// Stale is when the value stops being given out while a new one is loaded, absent where that is
+	// Expiry.
 	Stale int64 `json:"s"`
-	// OnError is when it stops being given out for a loader that fails, absent where that is Expiry.
+	// OnError is when it stops being given out for a loader that fails, absent where that is
+	// Expiry.
 	OnError int64 `json:"o"`
 	// Cost is how long the load took, in milliseconds.
 	Cost int64 `json:"d"`
 	// Negative marks that the loader found nothing. Value is null.
 	Negative int `json:"n"`
-	// Idle is the time by which reading prolongs a sliding value, in milliseconds.
+	// Idle is the extension of a sliding value by a read, in milliseconds.
 	Idle int64 `json:"i"`
-	// Tags are the stamps that must stand for the value to count, by tag.
+	// Tags are the tag versions that must be current for the value to count, by tag.
 	Tags map[string]string `json:"t"`
 
 	size int // of Value as the codec wrote it, or 0 where that is not known
 }
 
-// appendTo appends the JSON. The value comes last, so that a reader finds all else without reading it.
+// appendTo appends the JSON. The value comes last, and a reader finds the other fields without
+// parsing it.
 func (e *entry) appendTo(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"e":`...), e.Expiry, 10)
 	number := func(name byte, n int64) {
@@ -63,15 +67,16 @@ func (e *entry) appendTo(dst []byte) []byte {
 }
 
 var (
-	// errCorrupt is a text that is no entry: it is loaded again.
+	// errCorrupt rejects a text that is not an entry: the value is loaded again.
 	errCorrupt = errors.New("corrupt entry")
 	// errForeign is an entry of a format that is not known: it is left alone.
 	errForeign = errors.New("entry of another format")
 )
 
-// parseEntry reads text, of which the entry keeps parts, and decodes its value, where there is one. What parseOwn takes for
-// the value has whatever follows it too, which no value of JSON can end with: then its fields are in another order. An
-// entry whose value cannot be decoded is corrupt, and is returned all the same.
+// parseEntry parses text, keeps parts of it in the entry, and decodes its value, if it has one. If
+// fields follow the value, parseOwn returns them as part of the value. JSON values cannot end like
+// that, so the fields are then parsed in any order. An entry whose value cannot be decoded is
+// corrupt, and is returned too.
 func parseEntry(text []byte, codec Codec, decode func(Codec, []byte) (any, error)) (e entry, value any, err error) {
 	if e.parseOwn(text) {
 		if value, err = e.open(codec, decode); err == nil {
@@ -123,7 +128,8 @@ func parseOther(text []byte) (e entry, err error) {
 	return entry{}, errCorrupt
 }
 
-// parseOwn reads what appendTo wrote, without looking at the value, and reports whether it could: see parseEntry.
+// parseOwn reads what appendTo wrote, without looking at the value, and reports whether it could:
+// see parseEntry.
 func (e *entry) parseOwn(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte(`{"e":`))
 	if !ok || text[len(text)-1] != '}' {
@@ -205,7 +211,7 @@ func (e *entry) onError(now int64) bool {
 	return e.Negative == 0 && now < max(e.Expiry, e.OnError)
 }
 
-// tagNames are the entry's tags.
+// tagNames returns the entry's tags.
 func (e *entry) tagNames() []string {
 	if len(e.Tags) == 0 {
 		return nil
@@ -218,8 +224,8 @@ func (e *entry) tagNames() []string {
 	return names
 }
 
-// bear reports whether there is a stamp of every tag. What was stored without one, such as by a program from before it had
-// the tag, is not invalidated with it.
+// bear reports whether there is a version of every tag. A value that was stored without a tag, for
+// example by an older program, is not invalidated with the tag.
 func bear(stamps map[string]string, tags []string) bool {
 	for _, tag := range tags {
 		if _, ok := stamps[tag]; !ok {
@@ -229,7 +235,7 @@ func bear(stamps map[string]string, tags []string) bool {
 	return true
 }
 
-// stands reports whether all stamps of the entry are as they were when it was made.
+// stands reports whether all tag versions of the entry are unchanged since it was stored.
 func (e *entry) stands(stamps map[string]string) bool {
 	for tag, stamp := range e.Tags {
 		if now, ok := stamps[tag]; !ok || now == "" || now != stamp {
@@ -239,7 +245,7 @@ func (e *entry) stands(stamps map[string]string) bool {
 	return true
 }
 
-// digest is how a script is told which value its caller has read.
+// digest returns the hash that identifies to a script the value that its caller has read.
 func digest(text []byte) string {
 	sum := sha1.Sum(text)
 	return hex.EncodeToString(sum[:])

@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// entry is what Redis holds under a key.
+// entry returns what Redis holds under a key.
 func (w *world) entry(key string) map[string]any {
 	w.Helper()
 	var e map[string]any
@@ -57,7 +57,7 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// What follows the value counts as what comes before it: readers take the fields in any order.
+// Fields after the value count like those before it: readers accept any order.
 func TestFieldsAfterTheValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,7 +112,7 @@ func TestFieldsAfterTheValue(t *testing.T) {
 	wantFetch(t, "gob with its name at the end", gob, "gob", w.db.read, nil, "old", cache.FromRedis)
 }
 
-// What is no entry is loaded again and replaced; what may be somebody else's is left alone.
+// A text that is not an entry is loaded again and replaced. A foreign entry is left alone.
 func TestCorruptAndForeign(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -202,7 +202,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// A bare value has no room for stamps: one whose loader gives it a tag is loaded each time.
+// A bare value has no room for tag versions. If its loader gives it a tag, it is loaded each time.
 func TestPlainStoresNoTaggedValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,7 +211,7 @@ func TestPlainStoresNoTaggedValue(t *testing.T) {
 		cache.FillFrom(ctx).Tag("t")
 		return w.db.read(ctx)
 	}
-	for range 4 { // later ones know the stamp, if there is one
+	for range 4 { // later calls know the tag version, if there is one
 		wantFetch(t, "tagged", c, "k", load, nil, "old", cache.FromLoader)
 	}
 	w.commit("new", "stamp:t")
@@ -225,7 +225,8 @@ func TestPlainStoresNoTaggedValue(t *testing.T) {
 	}
 }
 
-// What the codec wrote is stored as it is, whatever the codec: readers that know no entries find nothing else.
+// The output of any codec is stored unchanged. Readers without support for entries find nothing
+// else.
 func TestPlainIsWhatTheCodecWrote(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -307,7 +308,7 @@ func TestHasTouchesNoTime(t *testing.T) {
 	}
 }
 
-// Who stores a value himself replaces whatever is there.
+// Set with a lease replaces any value.
 func TestSetReplacesWhateverIsThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -327,7 +328,7 @@ func TestSetReplacesWhateverIsThere(t *testing.T) {
 	}
 }
 
-// Has and Expire look at what says whether a value counts, and not at the value.
+// Has and Expire read the fields that decide whether a value counts, and not the value.
 func TestHasDecodesNoValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -13,58 +13,69 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the functions of this package return, for errors.Is. A caller of Fetch sees none of Redis' errors: it gets what its
-// loader returned.
+// Errors of this package, for errors.Is. A caller of Fetch gets no errors of Redis: it gets the
+// result of its loader.
 var (
-	// ErrNotFound is returned by a loader for what does not exist, and by Fetch and Get where that is known. It may be
-	// wrapped.
+	// ErrNotFound is returned by a loader for what does not exist, and by Fetch and Get where that
+	// is known. It may be wrapped.
 	ErrNotFound = errors.New("not found")
 	// ErrMiss is returned by Get where nothing usable is cached.
 	ErrMiss = errors.New("not in the cache")
-	// ErrLeaseLost is returned by Set where the value must not be stored: the key was invalidated, the lease ended, or
-	// somebody else fills the key.
+	// ErrLeaseLost is returned by Set if the value must not be stored: the key was invalidated, the
+	// lease ended, or another caller fills the key.
 	ErrLeaseLost = errors.New("the lease is lost")
-	// ErrTaken is returned by Cache.Lease where somebody else fills the key, or nothing may be stored under it now.
+	// ErrTaken is returned by Cache.Lease if another caller fills the key, or no value may be
+	// stored now.
 	ErrTaken = errors.New("the lease is taken")
-	// ErrLoadTimeout is returned by Fetch where the loader took longer than Config.HardTimeout, or waited as long for its
-	// turn: see Config.Loads. It matches context.DeadlineExceeded too.
+	// ErrLoadTimeout is returned by Fetch where the loader took longer than Config.HardTimeout, or
+	// waited as long for its turn: see Config.Loads. It matches context.DeadlineExceeded too.
 	ErrLoadTimeout = fmt.Errorf("the loader took too long: %w", context.DeadlineExceeded)
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the cache is closed")
 
-	// ErrSerialization is a value that the codec cannot write. Fetch returns the value all the same, and counts it, as Set does.
+	// ErrSerialization is a value that the codec cannot write. Fetch returns the value all the
+	// same, and counts it, as Set does.
 	ErrSerialization = errors.New("serialize value")
-	// ErrRedisConnection is a Redis that is away, or refuses everybody.
+	// ErrRedisConnection means that Redis is unavailable, or refuses all clients.
 	ErrRedisConnection = errors.New("redis is away")
 	// ErrRedisTimeout is a Redis that did not answer within Config.Timeout.
 	ErrRedisTimeout = errors.New("redis did not answer in time")
-	// ErrRedisOutOfMemory is a Redis that stores nothing more: it is at maxmemory, and its policy evicts nothing.
+	// ErrRedisOutOfMemory means that Redis stores no more values: it has reached maxmemory, and its
+	// policy evicts nothing.
 	ErrRedisOutOfMemory = errors.New("redis is out of memory")
 	// ErrNoRedis is returned where Config.Redis is nil and the call is about nothing else.
 	ErrNoRedis = errors.New("no Redis is configured")
 
-	// ErrInvalidationPartial is a Delete or DeleteTag after which some keys are known to be gone and others are not: see
-	// InvalidationError.
+	// ErrInvalidationPartial means that a Delete or DeleteTag has deleted some keys, and the state
+	// of others is unknown: see InvalidationError.
 	ErrInvalidationPartial = errors.New("some keys are gone, others may not be")
-	// ErrInvalidationTimeout is a Delete or DeleteTag whose answer did not come in time, from Redis or by the caller's
-	// deadline. Nothing is known then about the keys that the InvalidationError lists: they may be gone, may be there, and
-	// may go later.
+	// ErrInvalidationTimeout is a Delete or DeleteTag whose answer did not come in time, from Redis
+	// or by the caller's deadline. Nothing is known then about the keys that the InvalidationError
+	// lists: they may be gone, may be there, and may go later.
 	ErrInvalidationTimeout = errors.New("it is not known in time whether the keys are gone")
-	// ErrInvalidationPattern is why memory is empty after a message with a pattern that cannot be compiled: which values it
-	// means is unknown, so none is kept. It shows in Healthy until memory opens again, and in the log.
+	// ErrInvalidationPattern is why memory is empty after a message with a pattern that cannot be
+	// compiled: which values it means is unknown, so none is kept. It shows in Healthy until memory
+	// opens again, and in the log.
 	ErrInvalidationPattern = errors.New("a pattern of an invalidation cannot be compiled")
-	// ErrMemoryOverflow is why memory keeps nothing while keys are invalidated faster than loads end: more evictions came
-	// during each load than are remembered. It shows in the log where several values in a row were refused, and in Healthy
-	// for ten seconds after the latest one.
+	// ErrMemoryOverflow is why memory keeps nothing while keys are invalidated faster than loads
+	// end: more evictions came during each load than are remembered. It shows in the log where
+	// several values in a row were refused, and in Healthy for ten seconds after the latest one.
 	ErrMemoryOverflow = errors.New("memory keeps nothing: too many evictions come during a load")
+	// ErrUnlinkedElsewhere is a worker that unlinks keys of another server or database than
+	// Config.Redis: entries were read that are older than the worker's UNLINK of their key, which a
+	// message had reported before. One such entry is counted only, since a failover may bring it
+	// back; the error needs another one after a message that came ten heartbeats later. It shows in
+	// the log, and in Healthy for five minutes after the latest entry. Only a Cache with Memory
+	// detects it.
+	ErrUnlinkedElsewhere = errors.New("workers unlink keys of another server or database, so entries stay stale until they expire; compare the address and the database number of Config.Redis with the worker's REDIS_URL")
 	// ErrBehind is an outbox whose invalidation is behind by more than Memory.MaxBehind: what was
 	// committed since may be stale, in Redis and in memory. It shows in Healthy and in the log.
 	ErrBehind = errors.New("invalidation is behind")
 )
 
-// An InvalidationError says which keys of a Delete, or tags of a DeleteTag, are not known to be gone. It matches
-// ErrInvalidationPartial where others are, ErrInvalidationTimeout where an answer did not come in time, and Redis' errors.
-// Calling again with Keys is harmless.
+// An InvalidationError lists the keys of a Delete, or tags of a DeleteTag, that may not be deleted.
+// It matches ErrInvalidationPartial if others are deleted, ErrInvalidationTimeout if an answer did
+// not come in time, and the errors of Redis. Calling again with Keys is harmless.
 type InvalidationError struct {
 	Keys []string // as they were given
 	Gone int      // how many others are gone
@@ -87,7 +98,8 @@ func (e *InvalidationError) Unwrap() []error {
 	return errs
 }
 
-// A PanicError is what Fetch returns where a loader panicked, or ended its goroutine by runtime.Goexit, as t.Fatal does.
+// A PanicError is returned by Fetch if a loader panicked, or ended its goroutine with
+// runtime.Goexit, as t.Fatal does.
 type PanicError struct {
 	Value any    // what was passed to panic, or an error that names runtime.Goexit
 	Stack []byte // of the loader
@@ -95,8 +107,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("load panicked: %v\n%s", e.Value, e.Stack) }
 
-// errGoexit is what a PanicError has where nothing was passed to panic.
-var errGoexit = errors.New("runtime.Goexit was called, which is what t.Fatal does")
+// errGoexit is the value of a PanicError if nothing was passed to panic.
+var errGoexit = errors.New("runtime.Goexit was called, for example by t.Fatal")
 
 // panicked makes a PanicError of what recover has returned: nil after runtime.Goexit.
 func panicked(value any) error {
@@ -106,11 +118,11 @@ func panicked(value any) error {
 	return &PanicError{value, debug.Stack()}
 }
 
-// awayReplies begin the replies of a server that serves nobody now.
+// awayReplies are the prefixes of replies of a server that serves no client now.
 var awayReplies = append([]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOREPLICAS", "ERR max number of clients"}, redirections...)
 
-// redirections begin the replies of a server of a Cluster that has not run a command. A client returns one after as many as it
-// follows, and it may not be the first answer to that command.
+// redirections begin the replies of a server of a Cluster that has not run a command. A client
+// returns one after as many as it follows, and it may not be the first answer to that command.
 var redirections = []string{"MOVED ", "ASK ", "TRYAGAIN "}
 
 // isReply reports whether a server has answered with err, and the command was not run by any.
@@ -119,7 +131,7 @@ func isReply(err error) bool {
 	return answered && !slices.ContainsFunc(redirections, func(prefix string) bool { return strings.HasPrefix(reply, prefix) })
 }
 
-// replyOf is the text of an error that a server has answered with.
+// replyOf returns the text of an error that a server has answered with.
 func replyOf(err error) (text string, answered bool) {
 	if err == nil {
 		return "", false
@@ -131,7 +143,8 @@ func replyOf(err error) (text string, answered bool) {
 	return reply.Error(), true
 }
 
-// classify names a fault of Redis. It returns nil for what is an answer: none, or a refusal for the sake of one key.
+// classify names a fault of Redis. It returns nil for an answer: no value, or a refusal that
+// concerns one key.
 func classify(err error) error {
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):

@@ -7,15 +7,23 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// logLength is how many evictions are remembered: a value that was asked for more than that many evictions ago is not kept.
-// A worker that works off a backlog publishes 100,000 keys a second, so these are two thirds of a second, in 1 MiB.
+// mostGlobs is how many patterns may arrive during a read whose value is kept. put matches each
+// with the key and with each of its tags, while messages wait for the mutex: 65,000 patterns take
+// 0.8 ms or more.
+const mostGlobs = 4 * protocol.MaxEntries
+
+// logLength is how many evictions are kept. A value that was requested more than that many
+// evictions ago is not stored in L1. A worker with a backlog publishes 100,000 keys per second, so
+// these are two thirds of a second, in 1 MiB.
 const logLength = 65_536
 
-// An evictionLog remembers the latest evictions. next may be read at any time, the rest is the caller's to guard.
+// An evictionLog remembers the latest evictions. next and globs may be read at any time, the rest
+// is the caller's to guard.
 type evictionLog struct {
-	next atomic.Uint64 // the number of the next eviction
-	seed maphash.Seed
-	ring []eviction
+	next  atomic.Uint64 // the number of the next eviction
+	globs atomic.Uint64 // how many of all were patterns
+	seed  maphash.Seed
+	ring  []eviction
 }
 
 // An eviction is a key's hash, or a pattern.
@@ -30,18 +38,24 @@ func newEvictionLog() evictionLog {
 
 func (l *evictionLog) addKey(name string) { l.add(eviction{hash: maphash.String(l.seed, name)}) }
 
-func (l *evictionLog) addGlob(glob protocol.Glob) { l.add(eviction{glob: &glob}) }
+func (l *evictionLog) addGlob(glob protocol.Glob) {
+	l.globs.Add(1)
+	l.add(eviction{glob: &glob})
+}
 
 func (l *evictionLog) add(e eviction) {
 	l.ring[l.next.Load()%logLength] = e
 	l.next.Add(1)
 }
 
-// overrun reports whether the log does not reach back to number at any more.
-func (l *evictionLog) overrun(at uint64) bool { return l.next.Load()-at > logLength }
+// overrun reports whether the log no longer reaches back to a mark, or has more than mostGlobs
+// since.
+func (l *evictionLog) overrun(since mark) bool {
+	return l.next.Load()-since.at > logLength || l.globs.Load()-since.globs > mostGlobs
+}
 
-// hit reports whether an eviction since number at, to which the log must reach back, meant name or, one time in 2^64,
-// another key.
+// hit reports whether an eviction since number at meant name (or, with probability 2^-64, another
+// key). The log must reach back to at.
 func (l *evictionLog) hit(at uint64, name string) bool {
 	next := l.next.Load()
 	if next == at {

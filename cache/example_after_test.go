@@ -8,7 +8,8 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// waiting is a Checker of writes that the worker has not come to yet. An application takes outbox.NewCheck(db, token).
+// waiting is a Checker of writes that the worker has not come to yet. An application takes
+// outbox.NewCheck(db, token).
 type waiting struct{}
 
 func (waiting) Settled(context.Context) (settled bool, left time.Duration, err error) {

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound or Config.NotFound,
-// wrapped or not, for what does not exist. Its context ends with Config.HardTimeout and with Close, not with the caller's, since others may wait
-// for the same load; it has the caller's values, and a Fill. It may fetch other keys, by its context; one that fetches its
-// own waits for itself, until Config.HardTimeout.
+// A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound or
+// Config.NotFound, wrapped or not, for what does not exist. Its context ends with
+// Config.HardTimeout and with Close, not with the caller's, since others may wait for the same
+// load; it has the caller's values, and a Fill. It may fetch other keys, by its context; one that
+// fetches its own waits for itself, until Config.HardTimeout.
 type Loader[T any] = func(ctx context.Context) (T, error)
 
 // A Source is where a value came from.
@@ -27,22 +28,30 @@ const (
 
 func (s Source) String() string { return [...]string{"memory", "Redis", "loader"}[s] }
 
-// A Result is a value and where it came from.
+// A Result is a value and its source.
 type Result[T any] struct {
 	Value  T
 	Source Source
-	// Stale says that the value has expired, and was given out under Options.Stale or Options.StaleOnError.
+	// Stale reports whether the value has expired and was returned because of Options.Stale or
+	// Options.StaleOnError.
 	Stale bool
 }
 
-// Fetch returns the value of a key from memory or Redis, or loads and stores it. A nil policy is Config.Policy.
+// Fetch returns the value of a key from L1 or Redis, or loads and stores it. A nil policy is
+// Config.Policy.
 //
-// The error is the loader's, ErrLoadTimeout, a *PanicError, the context's, or ErrClosed; it is never Redis'. Callers of
-// one key in one process may be given the same value: treat it as read-only where it holds pointers, maps or slices.
+// The error is the loader's, ErrLoadTimeout, a *PanicError, the context's, or ErrClosed. It is
+// never an error of Redis. Concurrent callers of one key in one process can get the same value:
+// treat it as read-only if it has pointers, maps or slices.
 //
-// A value of an interface type is what the codec reads back: Fetch[any] returns a map for a struct, also to
-// the caller whose loader returned the struct. Change the key, or Config.Prefix, when T changes its meaning: JSON
-// reads an old entry into a new struct and leaves the fields that it lacks at zero.
+// The codec decides the dynamic type of a value of an interface type: Fetch[any] returns a map for
+// a struct, even to the caller whose loader returned the struct. Change the key, or Config.Prefix,
+// when T changes its meaning: JSON decodes an old entry into a new struct and leaves missing fields
+// at zero.
+//
+// A value of another type comes from its load and from L1 as the loader returned it. From Redis it
+// lacks everything that the codec does not write, for example unexported fields. Do not rely on
+// them.
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
@@ -52,7 +61,7 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 	return result.Value, err
 }
 
-// FetchResult is Fetch that also says where the value came from.
+// FetchResult is like Fetch, and also returns the source of the value.
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
@@ -61,15 +70,15 @@ func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T
 	return fetchAfterMemory(ctx, c, key, load, p)
 }
 
-// remembered is the value in this process' memory.
+// remembered returns the value of the key in L1.
 func remembered[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
 	if p.after != nil {
-		return value, false // whether it may is to be asked first
+		return value, false // ask the Checker first
 	}
 	return inMemory[T](c, key, p)
 }
 
-// inMemory is remembered for a caller who may be given anything.
+// inMemory is like remembered, for a caller without a read constraint.
 func inMemory[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
 	if c.memory == nil || p.o.SkipMemory {
 		return value, false
@@ -131,7 +140,7 @@ type request struct {
 	decode func(Codec, []byte) (any, error)
 
 	standing standing
-	untyped  bool // it asks what is there, and is no reading that prolongs it
+	untyped  bool // it only checks the entry, and does not extend a sliding value
 }
 
 func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
@@ -139,15 +148,15 @@ func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.life.Err() != nil {
+	if c.run.life.Err() != nil {
 		return nil, ErrClosed
 	}
 	return &request{c: c, key: key, name: c.name(key), p: p, kind: reflect.TypeFor[T](), decode: decodeAs[T]}, nil
 }
 
-// asRead returns a value of an interface type as the codec reads it back, so that the first caller and
-// callers that find it in memory get the same type as those that find it in Redis. It returns a value
-// that the codec cannot read back unchanged.
+// asRead returns a value of an interface type as the codec decodes it. The first caller, callers
+// that find it in L1, and callers that find it in Redis then get the same type. If the codec cannot
+// decode its own output, asRead returns the value unchanged.
 func asRead[T any](codec Codec, value T) any {
 	if reflect.TypeFor[T]().Kind() != reflect.Interface || any(value) == nil {
 		return value
@@ -163,7 +172,7 @@ func asRead[T any](codec Codec, value T) any {
 	return again
 }
 
-// decodeAs is the request's decode, of what the codec wrote.
+// decodeAs decodes a value as T. It is the decode function of a request.
 func decodeAs[T any](codec Codec, data []byte) (value any, err error) {
 	var typed T
 	defer refused(&err)
@@ -171,10 +180,10 @@ func decodeAs[T any](codec Codec, data []byte) (value any, err error) {
 	return typed, err
 }
 
-// flightID is that of the flights which it may join.
+// flightID returns the ID of the flights that the request can join.
 func (r *request) flightID() flightID { return flightID{name: r.name, kind: r.kind} }
 
-// A got is what a request ends with.
+// A got is the result of a request.
 type got struct {
 	value  any
 	source Source
@@ -187,7 +196,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 	if r.standing == loaded {
 		return r.past(ctx)
 	}
-	arrival := c.events.Load()
+	arrival := c.loaders.events.Load()
 	var before *flight
 	for round := 0; ; round++ {
 		mark := c.memory.mark()
@@ -230,7 +239,8 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 	}
 }
 
-// past loads, whatever is in memory, in Redis, or being loaded: Redis is read for what is to be replaced.
+// past loads even if L1 or Redis has a value, or a load is running. It reads Redis to learn what to
+// replace.
 func (r *request) past(ctx context.Context) (got, error) {
 	found, err := r.read(ctx)
 	found = found.past()
@@ -250,21 +260,24 @@ func (r *request) past(ctx context.Context) (got, error) {
 	return got{value: o.value, source: FromLoader}, nil
 }
 
-// mostRounds is how often a caller waits for others' loads, of its process or another one, before it does its own.
+// mostRounds is how often a caller waits for others' loads, of its process or another one, before
+// it does its own.
 const mostRounds = 4
 
-// A finding is what a load begins with.
+// A finding is the input of a load.
 type finding struct {
 	reading
 	away bool // Redis
 	led  *job // of a flight that has its lease already, or nil
-	// before is the flight that the caller has waited for in vain, or nil.
+	// before is the flight that the caller has waited for without a usable result, or nil.
 	before *flight
-	// unasked says that everybody has an answer: a load is of use only if it can be stored.
+	// unasked reports that every caller has an answer: the load is useful only if its value can be
+	// stored.
 	unasked bool
 }
 
-// await joins a load or begins one. again is the flight if what came of it does not count for a caller that came at arrival.
+// await joins a load or begins one. again is the flight if what came of it does not count for a
+// caller that came at arrival.
 func (r *request) await(ctx context.Context, f finding, arrival uint64, round int) (g got, again *flight, err error) {
 	id, found := r.flightID(), f.reading
 	var fl *flight
@@ -302,7 +315,8 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	return got{value: o.value, source: source}, nil, nil
 }
 
-// wait waits for a flight. It returns nil without an error after the soft timeout, if an old value may stand in.
+// wait waits for a flight. After the soft timeout it returns nil without an error if an old value
+// can be returned instead.
 func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome, error) {
 	var soft <-chan time.Time
 	if found.state == onError && r.c.config.SoftTimeout < r.c.config.HardTimeout {
@@ -310,7 +324,7 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 		defer timer.Stop()
 		soft = timer.C
 	}
-	if FillFrom(ctx).runsIn(r.c) {
+	if FillFrom(ctx).runsIn(&r.c.loaders) {
 		fl.hurry()
 	}
 	for {
@@ -328,13 +342,15 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 	}
 }
 
-// still reports whether Redis still holds what was found, and it may be given out: an invalidation takes it away.
+// still reports whether Redis still holds what was found, and it may be given out: an invalidation
+// takes it away.
 func (r *request) still(ctx context.Context, found reading) bool {
 	again, err := r.read(ctx)
 	return err == nil && found.standsAs(again)
 }
 
-// standsAs reports whether what was found is what was read again, and may still be given out where a loader fails.
+// standsAs reports whether the value that was found equals the value that was read again, and can
+// still be returned if a loader fails.
 func (found reading) standsAs(again reading) bool {
 	return again.state >= onError && string(again.text) == string(found.text)
 }
@@ -344,24 +360,29 @@ func (found *reading) bytes() int { return cmp.Or(found.entry.size, len(found.te
 
 // keep puts what was read into memory.
 func (r *request) keep(found reading, since mark) {
-	if r.c.memory != nil && !r.p.o.SkipMemory {
-		r.c.memory.put(r.key, found.value, found.bytes(), found.entry.tagNames(), since, found.life)
+	m := r.c.memory
+	if m == nil {
+		return
+	}
+	m.unlinks.checkBirth(r.name, found.entry.Birth, since)
+	if !r.p.o.SkipMemory {
+		m.put(r.key, found.value, found.bytes(), found.entry.tagNames(), since, found.life)
 	}
 }
 
-// refresh loads in the background, unless somebody in this process does.
+// refresh loads in the background, unless another goroutine of this process does.
 func (r *request) refresh(ctx context.Context, found reading) {
 	if fl, own := r.c.flights.join(r.flightID(), nil); own {
 		r.start(ctx, fl, finding{reading: found, unasked: true})
 	}
 }
 
-// start runs a flight in a goroutine of its own.
+// start runs a flight in a new goroutine.
 func (r *request) start(ctx context.Context, fl *flight, f finding) {
 	if f.led != nil {
-		defer r.c.leave()
+		defer r.c.run.leave()
 	}
-	if r.c.launch(func() { growStack(); r.run(ctx, fl, f) }) {
+	if r.c.run.launch(func() { growStack(); r.run(ctx, fl, f) }) {
 		return
 	}
 	r.c.flights.end(fl, outcome{err: ErrClosed})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,7 +114,8 @@ func TestLoaderFails(t *testing.T) {
 	wantFetch(t, "then", c, "k", w.db.read, nil, "old", cache.FromRedis)
 }
 
-// A loader that hangs costs the hard timeout, even if it does not heed its context, and the caller's own deadline counts.
+// A loader that hangs costs the hard timeout, even if it does not heed its context, and the
+// caller's own deadline counts.
 func TestLoaderHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -132,13 +134,14 @@ func TestLoaderHangs(t *testing.T) {
 	wantFetch(t, "then", w.cache(cache.Config{}), "k", w.db.read, nil, "old", cache.FromLoader)
 }
 
-// noLease waits until a load that failed has given its lease back, which it does after it has told its callers.
+// noLease waits until a failed load has released its lease, which it does after it has answered its
+// callers.
 func (w *world) noLease(key string) {
 	w.Helper()
 	testenv.Eventually(w, "the lease to be given back", func() bool { return w.stored("lock:fill:{"+key+"}") == "" })
 }
 
-// One load serves all that ask at once, also over two processes.
+// One load serves all concurrent callers, even across two processes.
 func TestOneLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -181,8 +184,9 @@ func TestLoadsAtOnce(t *testing.T) {
 	}
 }
 
-// Loaders that fetch have their turn already: as many of them as may run at once do not wait for each other, also where they
-// fetch several keys at a time and where what they fetch fetches again. Other loaders wait as ever.
+// Loaders that fetch already have a slot: as many of them as may run concurrently do not wait for
+// each other, even if they fetch several keys at a time and those fetches fetch again. Other
+// loaders wait as usual.
 func TestNestedLoads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +243,7 @@ func TestLoaderJoinsALoadThatWaits(t *testing.T) {
 	})
 }
 
-// A key that can have no lease, or a tag whose stamp can have none, is loaded and not stored.
+// A key that cannot have a lease, or a tag that cannot have a version, is loaded and not stored.
 func TestKeysWithoutLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -343,9 +347,21 @@ func TestNotFoundOfLoader(t *testing.T) {
 	wantError(t, "first", err, sql.ErrNoRows)
 	_, err = cache.Fetch(t.Context(), c, "k", load, nil)
 	wantError(t, "second", err, cache.ErrNotFound)
-	if loads != 1 {
-		t.Errorf("%d loads, wanted one", loads)
+	warm := func(ctx context.Context, key string) (string, error) { return load(ctx) }
+	for range 2 {
+		got, err := cache.Warm(t.Context(), c, slices.Values([]string{"k", "warm"}), warm, nil, cache.WarmOptions{})
+		wantWarmed(t, "Warm", got, cache.Warmed{Missing: 2})
+		must(t, err)
 	}
+	if n := c.Statistics().LoadErrors; loads != 2 || n != 0 {
+		t.Errorf("%d loads, %d errors, wanted two and none", loads, n)
+	}
+	many := func(context.Context, []string) (map[string]string, error) {
+		return nil, fmt.Errorf("read products: %w", sql.ErrNoRows)
+	}
+	_, err = cache.FetchMany(t.Context(), c, []string{"a", "b"}, many, nil)
+	wantError(t, "FetchMany", err, cache.ErrNotFound)
+	wantError(t, "FetchMany", err, sql.ErrNoRows)
 	_, err = cache.Fetch(t.Context(), w.cache(cache.Config{}), "other", load, nil)
 	if wantError(t, "without the option", err, sql.ErrNoRows); errors.Is(err, cache.ErrNotFound) {
 		t.Errorf("without the option: %v", err)

@@ -8,24 +8,27 @@ import (
 	"time"
 )
 
-// A Fill is how a loader decides what becomes of what it loads: see FillFrom. All methods may be called on nil, where they
-// do nothing, so that a loader can be tested by itself. Safe for concurrent use.
+// A Fill lets a loader decide how its value is stored: see FillFrom. On a nil Fill, all methods do
+// nothing, so a loader can be tested alone. Safe for concurrent use.
 type Fill struct {
 	mu   sync.Mutex
 	ttl  time.Duration
 	tags []string
 	skip bool
 
-	late  map[string]string // for whoever stores: see job.readLate; "" for a tag without a stamp to store anything with
-	cache *Cache            // whose loader has this Fill
-	outer *Fill             // of the loader that has asked for this load, or nil
-	runs  atomic.Bool       // the loader
+	// versions for the store step, see job.readLate; "" for a tag without a version that allows
+	// storing
+	late    map[string]string
+	loaders *loaders    // whose loader has this Fill
+	outer   *Fill       // of the loader that has asked for this load, or nil
+	runs    atomic.Bool // the loader
 }
 
-// runsIn reports whether the loader of a Fill runs and is the Cache's, or one that has asked for its load.
-func (f *Fill) runsIn(c *Cache) bool {
+// runsIn reports whether the loader of a Fill runs and is one of loaders, or one that has asked for
+// its load.
+func (f *Fill) runsIn(l *loaders) bool {
 	for ; f != nil; f = f.outer {
-		if f.cache == c && f.runs.Load() {
+		if f.loaders == l && f.runs.Load() {
 			return true
 		}
 	}
@@ -40,9 +43,11 @@ func FillFrom(ctx context.Context) *Fill {
 	return f
 }
 
-// TTL replaces the policy's TTL for this value. Less than a millisecond means that it is not stored. One that is longer by
-// more than an hour than the longest life by the policy is for values without tags: others end with their tags' stamps, an
-// hour after that life, and are loaded again.
+// TTL replaces the TTL of the policy for this value and bounds its life, for example to the life of
+// an access token. Jitter only shortens it, and Stale and StaleOnError of the policy do not extend
+// it. With less than a millisecond the value is not stored. A TTL that exceeds the longest life by
+// the policy by more than an hour works for values without tags. Values with tags end an hour after
+// that life, with the versions of their tags, and are loaded again.
 func (f *Fill) TTL(ttl time.Duration) {
 	if f == nil {
 		return
@@ -52,10 +57,11 @@ func (f *Fill) TTL(ttl time.Duration) {
 	f.ttl, f.skip = min(ttl, longestTTL), f.skip || ttl < time.Millisecond
 }
 
-// Tag adds tags to those of the policy. A tag that neither the policy nor the value before names is known only when the
-// load is over, and what changed meanwhile cannot be told: the value is then stored only if this process has seen the
-// tag's present stamp before the load. So the first value of such a tag is not stored, and its second is. With
-// Config.Plain, which has no room for stamps, no value with a tag is stored.
+// Tag adds tags to those of the policy. A tag that neither the policy nor the previous value names
+// is known only at the end of the load, and invalidations of it during the load are unknown. The
+// value is then stored only if this process has seen the current version of the tag before the
+// load. So the first value of such a tag is not stored, and the second is. With Config.Plain, which
+// has no room for tag versions, no value with a tag is stored.
 func (f *Fill) Tag(tags ...string) {
 	if f == nil {
 		return
@@ -83,10 +89,11 @@ func (f *Fill) Skip() {
 	f.skip = true
 }
 
-// seenMost is how many stamps a process remembers.
+// seenMost is how many tag versions a process keeps.
 const seenMost = 65_536
 
-// seenStamps remembers which stamps this process has seen, and when: the events number at that time.
+// seenStamps keeps the tag versions that this process has seen, and when: the event number at that
+// time.
 type seenStamps struct {
 	mu   sync.Mutex
 	tags map[string]seenStamp
@@ -97,7 +104,8 @@ type seenStamp struct {
 	at   uint64
 }
 
-// saw remembers stamps, and reports whether every one of them was seen already when the event before was the latest.
+// saw adds versions, and reports whether every one of them was already seen when the event before
+// was the latest.
 func (s *seenStamps) saw(stamps map[string]string, before, now uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,13 +125,13 @@ func (s *seenStamps) saw(stamps map[string]string, before, now uint64) bool {
 	return all
 }
 
-// touches remembers when sliding values were last prolonged, in milliseconds of Redis' time.
+// touches records when each sliding value was last extended, in milliseconds by the clock of Redis.
 type touches struct {
 	mu   sync.Mutex
 	last map[string]int64
 }
 
-// due reports whether a key is to be prolonged now, and takes it as done.
+// due reports whether to extend a key now, and records it as done.
 func (t *touches) due(name string, now int64, every time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

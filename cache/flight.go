@@ -16,32 +16,34 @@ type flight struct {
 	outcome  outcome
 	haste    chan struct{} // see hurry
 
-	load     *flight // that of the load, where it is for several keys, or nil
+	load     *flight // the flight of the load if it is for several keys, or nil
 	joinable bool    // guarded by flights.mu
 	dropped  bool    // guarded by flights.mu: this process has deleted the key
 	next     *flight // guarded by flights.mu: see flights.after
 }
 
-// An outcome is what a flight ends with.
+// An outcome is the result of a flight.
 type outcome struct {
 	value any
 	err   error
-	// started is the number of the event at which the load began, 0 where none was needed: then value was read from
-	// Redis.
+	// started is the event number at the start of the load. It is 0 if no load was needed: value
+	// was read from Redis.
 	started uint64
-	// accepted says that the value counts for whoever came before its fill was sent: Redis took it, and the stamps stood.
+	// accepted reports that the value counts for callers that came before its fill was sent: Redis
+	// stored it, and the tag versions were current.
 	accepted bool
-	tags     map[string]string // whose stamps they were
+	tags     map[string]string // the tags of these versions
 	negative bool
 	keys     []string // in FetchMany those of the load that has failed
 	left     bool     // see nothing
 }
 
-// nothing is the outcome of a flight that ends before its load begins: whoever has joined it asks again.
+// nothing is the outcome of a flight that ends before its load begins: callers that have joined it
+// ask again.
 var nothing = outcome{left: true}
 
-// A flightID tells callers apart that expect values of different types, or errors of different loaders: an error of several
-// keys' loader may be about any of them.
+// A flightID tells callers apart that expect values of different types, or errors of different
+// loaders: an error of several keys' loader may be about any of them.
 type flightID struct {
 	name string
 	kind reflect.Type
@@ -54,30 +56,32 @@ type flights struct {
 	byName map[flightID]*flight
 }
 
-// join returns the flight to wait for, and whether it is the caller's own to run: by load, where that is for several keys.
+// join returns the flight to wait for, and whether it is the caller's own to run: by load, where
+// that is for several keys.
 func (f *flights) join(id flightID, load *flight) (fl *flight, own bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.enter(id, load)
 }
 
-// after is join for those for whom the outcome of a flight does not count: they all share the next one, also where it has
-// ended before some of them ask.
+// after is like join, for callers that cannot use the outcome of a flight. They all share the next
+// one, even if it ends before some of them ask.
 func (f *flights) after(fl, load *flight) (next *flight, own bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.follow(fl, load)
 }
 
-// together calls a function of one's own, which enters and follows flights of several keys with no one in between: of two
-// callers that want the same keys, one would have some and the other the rest, and they would share no load of all.
+// together calls a function that enters and follows flights of several keys, and excludes other
+// calls meanwhile. Otherwise two callers of the same keys could each enter some of them, and would
+// not share one load of all.
 func (f *flights) together(fn func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fn()
 }
 
-// follow is after. The caller holds mu.
+// follow is like after. The caller holds mu.
 func (f *flights) follow(fl, load *flight) (next *flight, own bool) {
 	if fl.next == nil {
 		fl.next, own = f.enter(fl.id, load)
@@ -85,7 +89,7 @@ func (f *flights) follow(fl, load *flight) (next *flight, own bool) {
 	return fl.next, own
 }
 
-// enter is join. The caller holds mu.
+// enter is like join. The caller holds mu.
 func (f *flights) enter(id flightID, load *flight) (fl *flight, own bool) {
 	if fl := f.byName[id]; fl != nil {
 		return fl, false
@@ -105,11 +109,11 @@ func (f *flights) under(id flightID) bool {
 	return f.byName[id] != nil
 }
 
-// alone makes a flight that nobody can join.
+// alone returns a flight that no other caller can join.
 func alone(id flightID) *flight { return &flight{id: id, done: make(chan struct{})} }
 
-// seal ends that callers join, and reports whether the key was deleted by this process meanwhile. Whoever is told to wait
-// for the flight has been so before.
+// seal ends joining, and reports whether this process has deleted the key meanwhile. Callers that
+// wait for the flight have joined before.
 func (f *flights) seal(fl *flight) (dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +121,7 @@ func (f *flights) seal(fl *flight) (dropped bool) {
 	return fl.dropped
 }
 
-// sealAll seals the flights of several jobs with no one in between: see together.
+// sealAll seals the flights of several jobs and excludes other calls meanwhile: see together.
 func (f *flights) sealAll(jobs []*job) {
 	f.together(func() {
 		for _, j := range jobs {
@@ -126,8 +130,9 @@ func (f *flights) sealAll(jobs []*job) {
 	})
 }
 
-// drop makes that the flights of a key take no more callers and store nothing. Who waits for one whose load had begun before
-// waits for the next one then; whoever came before the load began has its result all the same.
+// drop makes the flights of a key take no more callers and store nothing. Callers of a load that
+// had already begun wait for the next one. Callers that came before the load began still get its
+// result.
 func (f *flights) drop(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +164,8 @@ func (f *flights) end(fl *flight, o outcome) {
 	close(fl.done)
 }
 
-// hurry lets the flight's load begin without a slot: a loader that has one waits for it, and all that have one could wait so.
+// hurry lets the flight's load begin without a slot: a loader that has one waits for it, and all
+// that have one could wait so.
 func (fl *flight) hurry() {
 	if fl.load != nil {
 		fl = fl.load
@@ -174,7 +180,7 @@ func (fl *flight) hurry() {
 	}
 }
 
-// hurried is closed when the flight hurries.
+// hurried returns a channel that is closed when the flight hurries.
 func (fl *flight) hurried() chan struct{} {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -197,15 +203,15 @@ func (fl *flight) ended() bool {
 // failed reports whether the load did, which says nothing of the value.
 func (o *outcome) failed() bool { return o.err != nil && !o.negative }
 
-// counts reports whether the outcome may be given to a caller that did not begin the flight: its load began after the
-// caller came, or it was accepted with stamps of all the caller's tags. What a load returned that began earlier may be about
-// an old row, its error too. That there was none in time is about no row: it counts for all, who would otherwise wait as long
-// again.
+// counts reports whether the outcome can answer a caller that did not begin the flight: its load
+// began after the caller came, or it was accepted with versions of all tags of the caller. The
+// value or the error of an earlier load may be about an old row. A missing slot is not about a row,
+// so it counts for all callers, who would otherwise wait as long again.
 func (o *outcome) counts(arrival uint64, tags []string) bool {
 	return o.accepted && bear(o.tags, tags) || o.started > arrival || o.started == 0 && o.failed()
 }
 
-// The pauses between two looks at a key that somebody else loads.
+// The pauses between two checks of a key that another caller loads.
 const (
 	firstPause   = 2 * time.Millisecond
 	longestPause = 100 * time.Millisecond

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Get returns the value of a key if it is cached and has not expired: ErrMiss where it is not, ErrNotFound where a loader
-// is known to find nothing. A value in its stale time has expired: only Fetch gives it out, since it loads a new one. What
-// counts for Config.Policy counts. Other errors are Redis'; the context's; ErrClosed.
+// Get returns the value of a key if it is cached and has not expired. It returns ErrMiss if there
+// is no value, and ErrNotFound for a negative result. A value in its stale time has expired: only
+// Fetch returns it, since it loads a new one. Config.Policy decides which values count. Other
+// errors come from Redis or from the context, or are ErrClosed.
 func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 	p := c.config.Policy
 	if value, ok := remembered[T](c, key, p); ok {
@@ -18,7 +19,7 @@ func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 	return cached[T](ctx, c, key, p)
 }
 
-// cached is Get after a look into memory, where p has no Checker.
+// cached implements Get after a lookup in L1, for a policy without Checker.
 func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, error) {
 	var none T
 	r, err := newRequest[T](c, key, p)
@@ -58,10 +59,11 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 	return value, nil
 }
 
-// Has reports whether Redis holds a value of a key that counts and has not expired. It does not decode the value: Get finds
-// none where that is damaged, or of another type than is asked for. The error is Redis', the context's or ErrClosed.
+// Has reports whether Redis holds a value of a key that counts and has not expired. It does not
+// decode the value: Get finds none if it is damaged or of another type. The error comes from Redis
+// or from the context, or is ErrClosed.
 func (c *Cache) Has(ctx context.Context, key string) (bool, error) {
-	if c.life.Err() != nil {
+	if c.run.life.Err() != nil {
 		return false, ErrClosed
 	}
 	found, err := c.untyped(key).read(ctx)
@@ -71,12 +73,13 @@ func (c *Cache) Has(ctx context.Context, key string) (bool, error) {
 	return found.state == fresh && found.entry.Negative == 0, nil
 }
 
-// untyped is a request that looks at no value.
+// untyped returns a request that looks at no value.
 func (c *Cache) untyped(key string) *request {
 	return &request{c: c, key: key, name: c.name(key), p: c.config.Policy, decode: wholeJSON, untyped: true}
 }
 
-// wholeJSON is the decode of a request that looks at no value. Where a value of JSON ends, only JSON can tell.
+// wholeJSON ignores the value. It is the decode function of a request that does not use it. Only
+// JSON can find the end of a JSON value.
 func wholeJSON(codec Codec, data []byte) (any, error) {
 	if codec == JSON && !json.Valid(data) {
 		return nil, errCorrupt
@@ -84,15 +87,17 @@ func wholeJSON(codec Codec, data []byte) (any, error) {
 	return nil, nil
 }
 
-// Expire gives a cached value another time to live from now on, and reports whether it did: not where Has reports none, so
-// not of a negative result, or where it was replaced or invalidated meanwhile. Its stale times end with its life, a sliding
-// value slides no more, and a value with tags ends with their stamps: see Fill.TTL. Other processes may keep it in memory for as
-// long as they would have without: what has to go is for Delete and the outbox. The error is Redis', the context's or ErrClosed.
+// Expire sets a new time to live of a cached value, from now, and reports whether it did. It does
+// not if Has reports no value, so not for a negative result, or if the value was replaced or
+// invalidated meanwhile. Its stale times end with its life, a sliding value no longer slides, and a
+// value with tags ends with their versions: see Fill.TTL. Other processes may keep it in L1 as long
+// as before: to remove a value, use Delete and the outbox. The error comes from Redis or from the
+// context, or is ErrClosed.
 func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool, error) {
 	if ttl < time.Millisecond || ttl > longestTTL {
 		return false, fmt.Errorf("expire: the time is %v, wanted a millisecond to %v", ttl, longestTTL)
 	}
-	if c.life.Err() != nil {
+	if c.run.life.Err() != nil {
 		return false, ErrClosed
 	}
 	r := c.untyped(key)

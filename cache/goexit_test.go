@@ -18,8 +18,9 @@ type quitter struct{}
 
 func (quitter) MarshalJSON() ([]byte, error) { runtime.Goexit(); return nil, nil }
 
-// Whatever the application has given may end its goroutine, as t.Fatal does. All that wait are told so at once, and slot and
-// lease are given back: the next caller loads. In the bubble, one who waits for what never comes is a deadlock.
+// Any function of the application can end its goroutine, as t.Fatal does. All waiting callers learn
+// of it immediately, and slot and lease are released: the next caller loads. In the bubble, a
+// caller that waits forever is a deadlock.
 func TestLoadEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	quitOn := func(what string) func(context.Context, string) (context.Context, func(error)) {
@@ -71,7 +72,7 @@ func TestLoadEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// FetchMany tells its caller too.
+// FetchMany returns the error to its caller too.
 func TestLoadOfManyEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +93,8 @@ func TestLoadOfManyEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// Who waits for a slot until the hard timeout is told so, also while loaders do not heed their contexts.
+// A caller that waits for a slot until the hard timeout gets an error, even if loaders ignore their
+// contexts.
 func TestNoSlotInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// mostUnpacked bounds what a value may be unpacked to. What is larger is not packed, and an entry that is so is corrupt.
+	// mostUnpacked bounds the uncompressed size of a value. Larger values are not compressed, and a
+	// compressed entry that is larger is corrupt.
 	mostUnpacked = 64 << 20
 	// mostRatio is by how much DEFLATE can shrink anything at most.
 	mostRatio = 1032
@@ -25,7 +26,7 @@ const (
 // gzipped is a codec whose values are packed: the form of an entry above Config.CompressAbove.
 type gzipped struct{ Codec }
 
-// Name is gzip for JSON, and for another codec its name with gzip.
+// Name returns gzip for JSON, and the name of another codec with gzip.
 func (g gzipped) Name() string { return packedName(g.Codec.Name()) }
 
 func packedName(name string) string {
@@ -46,7 +47,8 @@ func (g gzipped) Unmarshal(data []byte, v any) error {
 	return g.Codec.Unmarshal(data, v)
 }
 
-// codecNamed is the codec of an entry that names one: the given codec or its packed form. It reports false for another.
+// codecNamed returns the codec of an entry that names one: the given codec or its compressed form.
+// It reports false for other names.
 func codecNamed(name string, codec Codec) (Codec, bool) {
 	own := codec.Name()
 	switch {
@@ -58,7 +60,7 @@ func codecNamed(name string, codec Codec) (Codec, bool) {
 	return nil, false
 }
 
-// A packer compresses into a buffer of its own. The fastest level is used: see docs/cache.md.
+// A packer compresses into a reused buffer, at the fastest level: see docs/cache.md.
 type packer struct {
 	buffer bytes.Buffer
 	writer *gzip.Writer
@@ -91,7 +93,7 @@ func pack(data []byte, use func([]byte)) {
 	}
 }
 
-// unpack is the inverse of pack. It allocates no more than mostUnpacked, whatever data says.
+// unpack reverses pack. It allocates at most mostUnpacked for any data.
 func unpack(data []byte) ([]byte, error) {
 	r := readers.Get().(*gzip.Reader)
 	defer readers.Put(r)
@@ -107,7 +109,7 @@ func unpack(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// packedSize returns what packed data says of its size: its last four bytes are that, if all is well.
+// packedSize returns the size that packed data declares in its last four bytes.
 func packedSize(data []byte) int { return int(binary.LittleEndian.Uint32(data[max(len(data)-4, 0):])) }
 
 // unpackedSize returns the bytes that a codec wrote, of data that it has read.

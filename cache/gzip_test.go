@@ -22,13 +22,15 @@ type namedCodec struct {
 
 func (c namedCodec) Name() string { return c.name }
 
-// What is worth it is packed, and processes read each other's entries whatever their setting.
+// Values are compressed if that makes them shorter, and processes read each other's entries with
+// any setting.
 func TestCompressed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	noise := make([]byte, 3000)
 	for i := range noise {
-		noise[i] = byte(33 + rand.N(90)) // text of 6.5 bits a byte: base64 takes more away than gzip saves
+		// text of 6.5 bits a byte: base64 takes more away than gzip saves
+		noise[i] = byte(33 + rand.N(90))
 	}
 	for codecName, codec := range map[string]cache.Codec{"": nil, "gob": gobCodec{}} {
 		packing, plain := w.cache(cache.Config{Codec: codec, CompressAbove: 1024}), w.cache(cache.Config{Codec: codec})
@@ -67,7 +69,7 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// packed is the value of an entry that holds texts, one after the other.
+// packed returns the value of an entry with the concatenated texts.
 func packed(t *testing.T, texts ...string) string {
 	t.Helper()
 	var all []byte
@@ -86,7 +88,8 @@ func packed(t *testing.T, texts ...string) string {
 	return base64.StdEncoding.EncodeToString(all)
 }
 
-// A packed value that is damaged, or larger than any that is stored, is loaded again; one of another codec is left alone.
+// A packed value that is damaged, or larger than any that is stored, is loaded again; one of
+// another codec is left alone.
 func TestCompressedAndDamaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,8 +12,9 @@ import (
 // silentPeriods is how many periods without a sign of life mean that there is none.
 const silentPeriods = 3
 
-// A hearing decides from what a subscription brings whether every invalidation is heard. It is a state machine without
-// clocks or goroutines: each event is told with its time, and answered with what the memory must do.
+// A hearing decides from the events of a subscription whether every invalidation arrives. It is a
+// state machine without clocks or goroutines: each event comes with its time, and the result tells
+// L1 whether to empty, open or close.
 //
 //	          subscribed            a period, heartbeats of all sources
 //	closed ───────────────► listening ───────────────────────► open
@@ -21,29 +22,31 @@ const silentPeriods = 3
 //	   └────────────────────────┴──────────────────────────────────┘ no pong, unreadable, moved
 type hearing struct {
 	period   time.Duration
-	sources  []string // whose workers must be heard
+	sources  []string // their workers must send heartbeats
 	channels []string // to subscribe to: the configured one, and those that workers have moved to
-	// deaf accepts a bounded staleness instead of heartbeats: the subscription must stand, and nothing else.
+	// deaf accepts a bounded staleness instead of heartbeats: only the subscription must exist.
 	deaf bool
 
 	subscribed bool
-	since      time.Time // of the subscription or the latest doubt
+	since      time.Time // of the subscription or the latest possible gap
 	pong       time.Time // when the latest ping was sent that was answered
-	why        error     // for the latest doubt
+	why        error     // for the latest possible gap
 	epochs     map[string]*heardEpoch
-	beats      map[string]time.Time // the latest heartbeat of each source that proves that its outbox is looked into
-	progress   progress             // of the outboxes
-	strict     bool                 // closed while one is behind
+	// the latest heartbeat of each source that proves that its outbox is looked into
+	beats    map[string]time.Time
+	progress progress // of the outboxes
+	strict   bool     // closed while one is behind
 }
 
 // A heardEpoch is one life of a worker.
 type heardEpoch struct {
-	seq  uint64    // the latest number
-	beat time.Time // the latest heartbeat, zero for none yet: from the first one on it must not be silent
+	seq uint64 // the latest number
+	// the latest heartbeat, zero if there is none; after the first one, silence is a possible gap
+	beat time.Time
 }
 
-// A verdict is what the memory must do: forget everything or not, and be open from now on or not. why
-// is for closed ones, late for those whose outbox is behind.
+// A verdict is the instruction for L1: whether to empty it, and whether it is open from now on. why
+// is the reason if it is closed, late the reason if its outbox is behind.
 type verdict struct {
 	empty, open bool
 	why, late   error
@@ -57,7 +60,7 @@ func newHearing(config Memory) *hearing {
 	}
 }
 
-// subscribe is a subscription that stands. After the first one it means that the connection was lost in between.
+// subscribe handles a new subscription. After the first one, it means that the connection was lost.
 func (h *hearing) subscribe(now time.Time) verdict {
 	again := !h.since.IsZero()
 	h.subscribed, h.pong = true, now
@@ -67,27 +70,28 @@ func (h *hearing) subscribe(now time.Time) verdict {
 	return v
 }
 
-// lose is a subscription that does not stand any more.
+// lose handles the end of a subscription.
 func (h *hearing) lose(now time.Time, err error) verdict {
 	stood := h.subscribed
 	h.subscribed, h.epochs, h.beats = false, map[string]*heardEpoch{}, map[string]time.Time{}
 	v := h.doubt(now, "not subscribed: %w", err)
-	v.empty = stood // a further attempt that fails is no further loss
+	v.empty = stood // another failed attempt is not another loss
 	return v
 }
 
-// answer is a pong to the ping that was sent at asked: Redis has sent all that it published before.
+// answer returns a pong to the ping that was sent at asked: Redis has sent all that it published
+// before.
 func (h *hearing) answer(asked, now time.Time) verdict {
 	h.pong = asked
 	return h.tick(now)
 }
 
-// misread is a message that cannot be decoded.
+// misread returns a message that cannot be decoded.
 func (h *hearing) misread(now time.Time, err error) verdict {
 	return h.doubt(now, "a message cannot be read: %w", err)
 }
 
-// message is one that was heard.
+// message handles a message.
 func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 	if m.Epoch == "" { // the array format has no numbers
 		return h.tick(now)
@@ -103,7 +107,7 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 		e = &heardEpoch{}
 		h.epochs[m.Epoch] = e
 		if first := m.Seq == 1 || m.Beat != nil && m.Beat.First; !first {
-			doubt = h.doubt(now, "epoch %s is heard from its middle", m.Epoch)
+			doubt = h.doubt(now, "epoch %s began before the first message received", m.Epoch)
 		} else if m.Beat != nil && m.Beat.After != "" {
 			doubt = h.replace(m.Beat, now)
 		}
@@ -119,7 +123,8 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 			delete(h.epochs, m.Epoch)
 		}
 		if b.Moved != "" && !slices.Contains(h.channels, b.Moved) {
-			// It publishes on both until it is restarted, and its successor on that one alone. Others have yet to move.
+			// It publishes on both until it is restarted, and its successor on that one alone.
+			// Others have yet to move.
 			h.channels = append(h.channels, b.Moved)
 			doubt = h.doubt(now, "a worker has moved to channel %q", b.Moved)
 		}
@@ -129,17 +134,17 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 	return v
 }
 
-// replace is the first message of an epoch that follows another one of the same worker.
+// replace returns the first message of an epoch that follows another one of the same worker.
 func (h *hearing) replace(b *protocol.Beat, now time.Time) (doubt verdict) {
 	before, known := h.epochs[b.After]
 	delete(h.epochs, b.After)
 	if known && before.seq >= b.AfterSeq {
 		return verdict{}
 	}
-	return h.doubt(now, "of epoch %s less was heard than was sent", b.After)
+	return h.doubt(now, "fewer messages of epoch %s were received than sent", b.After)
 }
 
-// tick is time passing. Call it several times a period.
+// tick handles the passing of time. Call it several times per period.
 func (h *hearing) tick(now time.Time) verdict {
 	empty := false
 	limit := silentPeriods * h.period
@@ -170,7 +175,7 @@ func (h *hearing) tick(now time.Time) verdict {
 	return verdict{empty: empty, open: true, late: late}
 }
 
-// doubt begins listening again: something may have been missed.
+// doubt restarts listening: a message may have been missed.
 func (h *hearing) doubt(now time.Time, format string, args ...any) verdict {
 	h.since = now
 	h.why = fmt.Errorf("nothing is given out from memory: "+format, args...)
@@ -192,7 +197,7 @@ func (h *hearing) closed(now time.Time) error {
 	}
 	for _, source := range h.sources {
 		if h.beats[source].IsZero() {
-			return fmt.Errorf("nothing is given out from memory: no worker of outbox %q is heard", source)
+			return fmt.Errorf("nothing is given out from memory: no heartbeat of a worker of outbox %q arrives", source)
 		}
 	}
 	if len(h.sources) == 0 {

@@ -10,12 +10,12 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A heard is one event of a subscription, some periods after the one before.
+// A heard is one event of a subscription, some periods after the previous one.
 type heard struct {
 	after float64
 	what  func(h *hearing, now time.Time) verdict
-	empty bool // wanted
-	open  bool // wanted
+	empty bool // expected result
+	open  bool // expected result
 }
 
 func subscribed(h *hearing, now time.Time) verdict { return h.subscribe(now) }
@@ -29,7 +29,7 @@ func pongOf(age float64) func(*hearing, time.Time) verdict { // of a ping so man
 func ticked(h *hearing, now time.Time) verdict     { return h.tick(now) }
 func unreadable(h *hearing, now time.Time) verdict { return h.misread(now, errors.New("no JSON")) }
 
-// beat is a heartbeat of a worker of outbox "s"; message has keys only.
+// beat returns a heartbeat of a worker of outbox "s"; message has only keys.
 func beat(epoch string, seq uint64, with ...func(*protocol.Beat)) func(*hearing, time.Time) verdict {
 	return func(h *hearing, now time.Time) verdict {
 		b := &protocol.Beat{Source: "s"}
@@ -56,7 +56,7 @@ func follows(epoch string, seq uint64) func(*protocol.Beat) {
 	return func(b *protocol.Beat) { b.First, b.After, b.AfterSeq = true, epoch, seq }
 }
 
-// opened is a hearing that has come to be open, with epoch "a" at number 6.
+// opened are the events that open a hearing, with epoch "a" at number 6.
 var opened = []heard{
 	{0, subscribed, false, false},
 	{0.5, beat("a", 5), true, false},
@@ -120,7 +120,8 @@ func TestHearing(t *testing.T) {
 	}
 }
 
-// Without heartbeats a subscription alone opens, where that is accepted; what may be lost empties all the same.
+// Without heartbeats a subscription alone opens, where that is accepted; what may be lost empties
+// all the same.
 func TestHearingWithoutHeartbeats(t *testing.T) {
 	t.Parallel()
 	h, now := newHearing(Memory{Period: time.Second, MaxStaleness: time.Second}), time.Unix(1_700_000_000, 0)
@@ -135,9 +136,10 @@ func TestHearingWithoutHeartbeats(t *testing.T) {
 	}
 }
 
-// The model: workers publish what they unlink, a network loses messages, delays nothing, and cuts; workers pause, die, say
-// goodbye and are replaced. A memory that obeys the hearing never gives out a value that was unlinked more than the bound
-// ago: silence for three periods, and one tick.
+// The model has workers that publish the keys that they unlink, pause, die, send a final message
+// and are replaced, and a network that loses messages, delays nothing, and breaks. An L1 that
+// follows the hearing never returns a value that was unlinked longer ago than the bound: silence
+// for three periods, and one tick.
 func TestHearingModel(t *testing.T) {
 	t.Parallel()
 	const runs = 3000
@@ -241,13 +243,13 @@ func modelRun(t *testing.T, r *rand.Rand) (opens, losses int) {
 
 func behind(millis int64) func(*protocol.Beat) { return func(b *protocol.Beat) { b.Behind = millis } }
 
-// How far behind an outbox is grows between heartbeats. The worker that knows most counts, and one
-// that does not say leaves it unknown. It closes the memory only where that is asked for.
+// The lag of an outbox grows between heartbeats. The worker with the latest position counts, and
+// one without a position leaves the lag unknown. It closes L1 only if that is configured.
 func TestHearingOfAnOutboxThatIsBehind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		after []heard
-		late  []bool // wanted after each
+		late  []bool // expected after each
 	}{
 		"not behind":         {[]heard{{0.5, beat("a", 7, behind(4400)), false, true}, {0.5, pong, false, true}}, []bool{false, false}},
 		"behind":             {[]heard{{0.5, beat("a", 7, behind(5100)), false, true}, {1, beat("a", 8, behind(6100)), false, true}, {1, beat("a", 9, behind(100)), false, true}}, []bool{true, true, false}},

@@ -6,21 +6,22 @@ import (
 	"runtime/debug"
 )
 
-// Hooks are called as the Cache works, by the goroutine that does the work; they must not block. A nil one is left out. One
-// that panics is logged, once a minute at most, and the work goes on without it. Where one returns no context, the one that
-// it was given counts.
-// Spans of OpenTelemetry, for example, begin in one and end in the function that it returns.
+// Hooks are called by the goroutine that does the work; they must not block. A nil hook is not
+// called. A panic of a hook is logged, at most once per minute, and the work continues without the
+// hook. If a hook returns no context, the given one is used. For example, a span of OpenTelemetry
+// begins in a hook and ends in the function that it returns.
 type Hooks struct {
-	// Fetch is called when Fetch has found nothing in this process' memory; FetchMany does not call it. The function that
-	// it returns, if any, is called with where the value came from and whether it is stale, or with an error instead.
+	// Fetch is called when Fetch finds no value in L1; FetchMany does not call it. The function
+	// that it returns, if any, is called with the source of the value and whether it is stale, or
+	// with an error.
 	Fetch func(ctx context.Context, key string) (context.Context, func(from Source, stale bool, err error))
-	// Load is called before a loader runs. The loader gets the context that it returns. The function that it returns, if
-	// any, is called with what came of it.
+	// Load is called before a loader runs. The loader gets the context that it returns. The
+	// function that it returns, if any, is called with the error of the load.
 	Load func(ctx context.Context, key string) (context.Context, func(error))
-	// Redis is called before a command or a pipeline is sent, with what it is for: read, slide, lease, fill, release,
-	// stamps, expire, unlink or report.
+	// Redis is called before a command or a pipeline is sent, with its purpose: read, slide, lease,
+	// fill, release, stamps, expire, unlink or report.
 	Redis func(ctx context.Context, verb string) (context.Context, func(error))
-	// Evict is called when keys and patterns were heard to be gone.
+	// Evict is called with the keys and patterns of a message.
 	Evict func(keys, patterns []string)
 }
 
@@ -37,7 +38,7 @@ func end(hook func(error), err error) {
 	}
 }
 
-// guarded are the hooks, none of which can panic.
+// guarded returns the hooks, none of which can panic.
 func (h Hooks) guarded(logger *slog.Logger) Hooks {
 	g := &hookGuard{logger: logger}
 	if fetch := h.Fetch; fetch != nil {
@@ -66,7 +67,7 @@ func (h Hooks) guarded(logger *slog.Logger) Hooks {
 	return h
 }
 
-// A hookGuard keeps what hooks pass to panic from those who call them.
+// A hookGuard keeps panics of hooks from their callers.
 type hookGuard struct {
 	logger     *slog.Logger
 	complaints complaints
@@ -93,7 +94,7 @@ func (g *hookGuard) around(name string, hook func(context.Context, string) (cont
 	}
 }
 
-// caught is deferred where a hook is called.
+// caught must be deferred around the call of a hook. It logs a panic.
 func (g *hookGuard) caught(name string) {
 	if p := recover(); p != nil && g.complaints.due() {
 		g.logger.Error("a hook panicked; it changes nothing else", "hook", name, "panic", p, "stack", string(debug.Stack()))

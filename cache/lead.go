@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// An expectation says whether the next read is likely to miss: where more than four in five of the latest have.
+// An expectation predicts whether the next read misses: it does if more than four in five of the
+// latest have missed.
 type expectation struct{ level atomic.Int32 }
 
 const (
@@ -15,7 +16,8 @@ const (
 	hitWeighs    = 4  // misses
 )
 
-// note takes note of a read. It need not be exact: one that is lost among several at once changes no result.
+// note records a read. It is approximate: losing one of several concurrent updates changes no
+// result.
 func (e *expectation) note(missed bool) {
 	level := e.level.Load()
 	switch {
@@ -28,10 +30,11 @@ func (e *expectation) note(missed bool) {
 
 func (e *expectation) miss() bool { return e.level.Load() >= missExpected }
 
-// leadsFirst reports whether to ask for the lease before anything was read. That spares a round trip where the key is
-// missing; where it is not, the script answers with the value. It must wait for the answer whatever the caller's context
-// does, since a lease that nobody knows of keeps others from loading: so only where the caller would wait as long for a
-// read. A sliding value is prolonged by its read, and Redis' time goes with one now and then.
+// leadsFirst reports whether to request the lease before reading. That saves a round trip if the
+// key is missing; if the key exists, the script returns the value. The request must wait for the
+// answer after the context of the caller has ended, since an unknown lease blocks other loads. So
+// leadsFirst is false if a read would not wait as long. It is also false for sliding values, which
+// a read extends. Now and then it is false because a read also returns the time of Redis.
 func (r *request) leadsFirst(ctx context.Context) bool {
 	b := r.c.redis
 	if !r.c.misses.miss() || !b.heeds || r.p.o.Sliding || b.clock.due() || ctx.Err() != nil || !stampable(r.p.o.Tags) {
@@ -41,12 +44,14 @@ func (r *request) leadsFirst(ctx context.Context) bool {
 	return !limited || time.Until(end) > b.timeout
 }
 
-// lead asks for the lease of a key that is expected to be missing, for a flight that is under way from before: no two of
-// this process may wait for each other. led is the flight's job if the lease is taken; the caller must start it.
-// Otherwise the flight has ended, with nothing for those that have joined it, and the key is as found.
+// lead asks for the lease of a key that is expected to be missing, for a flight that is under way
+// from before: no two of this process may wait for each other. led is the flight's job if the lease
+// is taken; the caller must start it. Otherwise the flight has ended, with nothing for those that
+// have joined it, and the key is as found.
 func (r *request) lead(ctx context.Context, since mark) (found reading, led *job, err error) {
 	id, names := r.flightID(), namesOf(r.name)
-	if names.ok && !r.c.flights.under(id) { // a flight that is under way may only be joined by who has read: see Options.Stale
+	// only a request that has read can join a running flight: see Options.Stale
+	if names.ok && !r.c.flights.under(id) {
 		if fl, own := r.c.flights.join(id, nil); own {
 			var ended bool
 			if found, led, ended, err = r.ask(ctx, fl, since); ended {
@@ -58,23 +63,23 @@ func (r *request) lead(ctx context.Context, since mark) (found reading, led *job
 	return found, nil, err
 }
 
-// ask is lead's command. ended says that its answer is the end of the reading.
+// ask sends the command of lead. ended reports that its answer completes the request.
 func (r *request) ask(ctx context.Context, fl *flight, since mark) (found reading, led *job, ended bool, err error) {
-	stays := r.c.stay() // until its load is under way: see request.start
-	defer func() {      // also where the client panics
+	stays := r.c.run.stay() // until its load is under way: see request.start
+	defer func() {          // even if the client panics
 		if led != nil {
 			return
 		}
 		r.c.flights.end(fl, nothing)
 		if stays {
-			r.c.leave()
+			r.c.run.leave()
 		}
 	}()
 	if !stays {
 		return reading{}, nil, false, nil
 	}
 	j := r.job(fl, "")
-	g, err := r.c.lease(context.WithoutCancel(ctx), j)
+	g, err := j.ask(context.WithoutCancel(ctx))
 	switch {
 	case classify(err) != nil:
 		return reading{}, nil, true, err
@@ -82,7 +87,7 @@ func (r *request) ask(ctx context.Context, fl *flight, since mark) (found readin
 		j.granted(g, since)
 		return reading{}, j, true, nil
 	case err == nil && g.kind == "value":
-		r.c.flights.end(fl, nothing) // before the stamps of an entry are read
+		r.c.flights.end(fl, nothing) // before the tag versions of an entry are read
 		found, err = r.judge(ctx, []byte(g.text), g.stamps)
 		return found, nil, true, err
 	}

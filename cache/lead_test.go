@@ -15,7 +15,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A journal notes what is sent.
+// A journal records the commands that are sent.
 type journal struct {
 	mu    sync.Mutex
 	verbs []string
@@ -48,7 +48,7 @@ func missing(t *testing.T, c *cache.Cache) {
 	}
 }
 
-// Where reads miss, the lease is asked for at once; a value that is there all the same is as if it had been read.
+// If reads miss, the lease is requested first. A value that exists anyway counts as read.
 func TestLeaseFirst(t *testing.T) {
 	t.Parallel()
 	w, sent := newWorld(t), &journal{}
@@ -97,7 +97,8 @@ func TestLeaseFirst(t *testing.T) {
 	want("hits prevail", fetch("k5", nil, cache.FromLoader), "read", "lease", "fill")
 }
 
-// An expired value that the lease's script answers with is given out at once, and loaded in the background.
+// An expired value that the script of the lease returns is used immediately, and loaded in the
+// background.
 func TestLeaseFirstFindsAnExpiredValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -116,8 +117,8 @@ func TestLeaseFirstFindsAnExpiredValue(t *testing.T) {
 	close(p.release)
 }
 
-// What the lease's script has answered is for its caller alone: who comes later gets the new value, and the load under a
-// lease that was taken first is refused as any other.
+// The answer of the script of the lease is for its caller alone. Later callers get the new value,
+// and the load under a lease that was taken first is refused like any other.
 func TestLeaseFirstIsRaced(t *testing.T) {
 	t.Parallel()
 	for _, there := range []bool{true, false} {
@@ -155,7 +156,8 @@ func TestLeaseFirstIsRaced(t *testing.T) {
 	}
 }
 
-// Callers of one key at once, in two processes that expect misses: one load, and nobody waits for somebody who waits.
+// Concurrent callers of one key in two processes that expect misses: one load, and no cycle of
+// waits.
 func TestLeaseFirstOneLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,7 +26,7 @@ func (h askingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A handler of the log may use the Cache, also where the line is about Redis.
+// A log handler can use the Cache, even for a record about Redis.
 func TestLogHandlerUsesTheCache(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true, MaxRetries: -1})
@@ -54,7 +54,7 @@ func TestLogHandlerUsesTheCache(t *testing.T) {
 	}
 }
 
-// An awayHook makes a client whose Redis is away.
+// An awayHook makes Redis unavailable for a client.
 type awayHook struct{}
 
 var errAway = errors.New("connection refused")

@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A loss is a hook of go-redis that lets the server run the next request for a lease, and keeps the answer until nobody waits
-// for it.
+// A loss is a hook of go-redis that lets the server run the next request for a lease, and withholds
+// the answer until no caller waits for it.
 type loss struct {
 	armed atomic.Bool
 	lost  chan []any // what was sent of it
@@ -51,14 +51,14 @@ func (l *loss) lose(ctx context.Context, err error, cmds ...redis.Cmder) error {
 	return ctx.Err()
 }
 
-// wantNoLease waits until nobody has the lease of a key.
+// wantNoLease waits until the key has no lease.
 func (w *world) wantNoLease(what, key string) {
 	w.Helper()
 	testenv.Eventually(w, what+": the lease to be given back", func() bool { return w.stored("lock:fill:{"+key+"}") == "" })
 }
 
-// A lease whose answer came too late, or after its caller has left, is given back, though nobody was told of it: others wait
-// for it otherwise, for an hour here.
+// A lease whose answer came too late, or after its caller has left, is released, although no caller
+// learned of it. Otherwise other callers would wait for it, for an hour here.
 func TestLostLeaseIsGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -113,8 +113,8 @@ func TestLostLeaseIsGivenBack(t *testing.T) {
 	}
 }
 
-// A moved is a hook of go-redis that answers requests for keys as a server of a Cluster does that has them no longer, and a
-// client that follows no more of that.
+// A moved is a hook of go-redis that answers requests for keys as a server of a Cluster does that
+// has them no longer, and a client that follows no more of that.
 type moved struct{ left atomic.Int64 }
 
 type redirection string
@@ -154,8 +154,8 @@ func TestLostLeaseOfASlotThatMoves(t *testing.T) {
 	w.wantNoLease("after three redirections", "k")
 }
 
-// A copy of the request that the server runs only after the lease was given back, as one that stood still does, is looked
-// for a second time.
+// The server runs a delayed copy of the request only after the lease was released. The cache looks
+// for that lease a second time.
 func TestLateCopyOfALeaseIsGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,7 +173,7 @@ func TestLateCopyOfALeaseIsGivenBack(t *testing.T) {
 	w.wantNoLease("the copy", "k")
 }
 
-// A Redis that stands still runs requests for leases that nobody waits for any more.
+// A Redis that hangs later runs requests for leases that no caller waits for.
 func TestRedisStandsStill(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
@@ -199,12 +199,13 @@ func TestRedisStandsStill(t *testing.T) {
 		}
 		must(t, r.Resume())
 		for _, key := range []string{"loading", "k0", "k1", "k2"} {
-			wantFetched(t, name+", "+key, other, key, w.db.read, "old") // though a lease lasts an hour
+			// though a lease lasts an hour
+			wantFetched(t, name+", "+key, other, key, w.db.read, "old")
 		}
 	}
 }
 
-// A lease that cannot be given back at once is given back when Redis is there again.
+// A lease that cannot be released immediately is released when Redis is available again.
 func TestLeaseIsGivenBackAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -228,7 +229,8 @@ func TestLeaseIsGivenBackAfterAnOutage(t *testing.T) {
 	w.wantNoLease("after the outage", "k")
 }
 
-// A lease is given back where the stamps that were asked for with it are refused: by a list under a stamp's name here.
+// A lease is released even if Redis refuses the tag versions that were requested with it: here
+// because a list has the name of a version.
 func TestLeaseIsGivenBackWithoutStamps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -23,12 +23,14 @@ import (
 func TestMain(m *testing.M) {
 	keyspace.SetClientLog(nil)
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // it refuses none but nil
-	if url := os.Getenv(readerVariable); url != "" {
-		if err := readOnOrder(url); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, life := range map[string]func(url string) error{readerVariable: readOnOrder, busyVariable: readBusily} {
+		if url := os.Getenv(variable); url != "" {
+			if err := life(url); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	testenv.Main(m)
 }
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 // patient is a Timeout that a busy machine does not reach.
 const patient = 5 * time.Second
 
-// clientOf is a client that heeds contexts and closes with the test.
+// clientOf returns a client that heeds contexts and closes with the test.
 func clientOf(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -99,7 +101,7 @@ func worldAt(t testing.TB, url string) *world {
 	return w
 }
 
-// cache is one process' Cache.
+// cache returns the Cache of one process.
 func (w *world) cache(config cache.Config) *cache.Cache {
 	w.Helper()
 	if config.Redis == nil {
@@ -121,13 +123,13 @@ func (w *world) unlink(keys ...string) {
 	for i, key := range keys {
 		targets[i].Key = key
 	}
-	done, err := w.worker.Unlink(w.Context(), targets)
+	done, err := w.worker.Unlinker.Unlink(w.Context(), targets)
 	if err != nil || len(done.Failures) > 0 {
 		w.Fatalf("unlink: %v, %v", err, done.Failures)
 	}
 }
 
-// stored is what Redis holds under a key.
+// stored returns what Redis holds under a key.
 func (w *world) stored(key string) string {
 	w.Helper()
 	text, err := w.client.Get(w.Context(), key).Result()
@@ -205,7 +207,7 @@ func (s *stop) hook(ctx context.Context, verb string) (context.Context, func(err
 	}
 }
 
-// An answer is what a Fetch that runs beside the test returned.
+// An answer is the result of a Fetch in another goroutine.
 type answer struct {
 	value string
 	err   error

@@ -2,11 +2,13 @@ package cache
 
 import "context"
 
-// FetchMany is Fetch for several keys: one round trip to each node for every 500 that are cached, one more for the leases
-// of the others, which one call of load gets. load returns the values of the keys that exist, and the result has those that
-// were found. Its context is a Loader's. What a Fill decides is for all of that load. Its error is that of the whole call: see
-// Fetch. Callers of FetchMany in one process share loads. One that fails may do so by any of its keys: its error is also that of
-// callers who wait for it and want them all, and others load again.
+// FetchMany is like Fetch for several keys. It makes one round trip to each node per 500 cached
+// keys, and one more for the leases of the others, which one call of load gets. load returns the
+// values of the keys that exist, and the result has the values that were found. Its context is like
+// the context of a Loader, and the settings of a Fill apply to the whole load. The error is for the
+// whole call: see Fetch. Callers of FetchMany in one process share loads. A load can fail because
+// of any of its keys, so its error is also returned to waiting callers of all of its keys. Other
+// waiting callers load again.
 func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), p *Policy) (map[string]T, error) {
 	found := make(map[string]T, len(keys))
 	b := &group{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
@@ -14,11 +16,11 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		for key, value := range values {
 			each(key, asRead(c.config.Codec, value))
 		}
-		return err
+		return c.asNotFound(err)
 	}}
 	p = p.on(c.config.Policy)
 	asked := make(map[string]bool, len(keys))
-	if c.life.Err() != nil {
+	if c.run.life.Err() != nil {
 		return nil, ErrClosed
 	}
 	standing, err := c.standing(ctx, p)
@@ -56,7 +58,7 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 // A group is one call for several keys.
 type group struct {
 	c        *Cache
-	requests []*request
+	requests requests
 	load     func(ctx context.Context, keys []string, each func(string, any)) error
 	arrival  uint64          // see outcome.counts
 	wanted   map[string]bool // the keys to load
@@ -67,7 +69,7 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	if len(b.requests) == 0 {
 		return nil, ctx.Err()
 	}
-	b.arrival = b.c.events.Load()
+	b.arrival = b.c.loaders.events.Load()
 	mark := b.c.memory.mark()
 	readings, err := b.read(ctx)
 	if ended := ctx.Err(); ended != nil {
@@ -109,8 +111,8 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	return values, err
 }
 
-// bridge lets the old values of what nothing is known about stand in, and reports whether there is one of each that Redis
-// still holds: an invalidation takes it away.
+// bridge uses old values for keys whose state is unknown, and reports whether Redis still holds one
+// for each of them: an invalidation deletes it.
 func (b *group) bridge(ctx context.Context, wants []*want, values map[string]any) bool {
 	left := &group{c: b.c}
 	var old []reading

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// manyOf loads all keys but those that begin with "no", and notes what it was asked for.
+// manyOf loads all keys except those that begin with "no", and records its arguments.
 func manyOf(asked *[][]string, version string) func(context.Context, []string) (map[string]string, error) {
 	return func(_ context.Context, keys []string) (map[string]string, error) {
 		*asked = append(*asked, slices.Sorted(slices.Values(keys)))
@@ -65,8 +65,8 @@ func TestFetchMany(t *testing.T) {
 	}
 }
 
-// The race of FetchMany: what was loaded before an invalidation is not stored after it, the other keys are; and what
-// somebody else loads is waited for.
+// The race of FetchMany: values that were loaded before an invalidation are not stored after it,
+// other values are, and it waits for loads of other callers.
 func TestFetchManyIsRaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -135,7 +135,7 @@ func TestFetchManyStale(t *testing.T) {
 	})
 }
 
-// Expired values stand in for a loader that fails if each key has one that was not invalidated meanwhile.
+// Expired values replace a failed load if each key has one that was not invalidated meanwhile.
 func TestFetchManyStaleOnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -162,8 +162,8 @@ func TestFetchManyStaleOnError(t *testing.T) {
 	wantError(t, "one that is invalidated", err, broken)
 }
 
-// What the loader of the same call has said of a key counts, and no older value of it: here that it is gone, while another
-// process has the lease of the other key, for which the loader fails then.
+// The result of the loader of the same call counts, and no older value: here the key is gone, while
+// another process has the lease of the other key, whose load then fails.
 func TestFetchManyBridgesWhatIsUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,7 +243,8 @@ func TestCluster(t *testing.T) {
 	wantFetch(t, "deleted", c, "k1", w.db.read, policy, "new", cache.FromLoader)
 }
 
-// Whatever keeps FetchMany from storing what it has loaded, it gives its leases back, so that nobody waits for them.
+// FetchMany releases its leases if anything keeps it from storing its values. Otherwise callers
+// would wait for them.
 func TestFetchManyGivesLeasesBack(t *testing.T) {
 	t.Parallel()
 	w := worldAt(t, testenv.OwnRedis(t).URL())
@@ -272,7 +273,8 @@ func TestFetchManyGivesLeasesBack(t *testing.T) {
 	}
 }
 
-// Thousands of keys in one call get one load. They are sent in several pipelines, each within Timeout.
+// Thousands of keys in one call get one load. They are sent in several pipelines, each within
+// Timeout.
 func TestFetchManyOfThousands(t *testing.T) {
 	t.Parallel()
 	w, sent := newWorld(t), &journal{}
@@ -315,8 +317,9 @@ func TestFetchManyOfThousands(t *testing.T) {
 	}
 }
 
-// An expired value is loaded again in the background under a lease only, since nobody gets the result of a load that cannot be
-// stored; and once for each key and process, however many ask.
+// An expired value is reloaded in the background only under a lease, since the result of a load
+// that cannot be stored would be useless. It is reloaded once per key and process, for any number
+// of callers.
 func TestFetchManyRefreshesOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -406,7 +409,8 @@ func TestCloseGivesLeasesOfManyBack(t *testing.T) {
 		other := store.Cache(cache.Config{})
 		c := store.Cache(cache.Config{Hooks: cache.Hooks{Redis: func(ctx context.Context, verb string) (context.Context, func(error)) {
 			if verb == "release" {
-				time.Sleep(10 * time.Millisecond) // by the bubble's clock: after all that does not wait for it
+				// by the bubble's clock: after all that does not wait for it
+				time.Sleep(10 * time.Millisecond)
 			}
 			return ctx, nil
 		}}})
@@ -430,8 +434,8 @@ func TestCloseGivesLeasesOfManyBack(t *testing.T) {
 	})
 }
 
-// The stamp of a tag that only the loader names is read once for all keys, and counts as it does for one: if it was seen before
-// the load, and stood all the time.
+// The version of a tag that only the loader names is read once for all keys, and counts as for one
+// key: if it was seen before the load and did not change.
 func TestFetchManyReadsLateTagsOnce(t *testing.T) {
 	t.Parallel()
 	store, sent := cachetest.NewStore(t), &journal{}
@@ -440,7 +444,7 @@ func TestFetchManyReadsLateTagsOnce(t *testing.T) {
 		during func()
 		verbs  string
 	}{
-		{func() {}, "[read lease stamps release]"}, // nobody has seen the stamp
+		{func() {}, "[read lease stamps release]"}, // the tag version was not seen before
 		{func() { store.InvalidateTags("late") }, "[read lease stamps release]"},
 		{func() {}, "[read lease stamps fill]"},
 		{func() {}, "[read stamps]"},

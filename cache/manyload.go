@@ -9,24 +9,24 @@ import (
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// A manyLoad is what a group loads by itself, in one call of the loader.
+// A manyLoad is one call of the loader for several keys of a group.
 type manyLoad struct {
 	*group
 	jobs    []*job
-	fl      *flight // of no key: whoever waits for those of the jobs hurries it
+	fl      *flight // of no key: callers that wait for the flights of the jobs hurry it
 	unasked bool    // see finding
 }
 
 func (b *group) newLoad() *manyLoad { return &manyLoad{group: b, fl: alone(flightID{})} }
 
-// start runs the load in a goroutine of its own.
+// start runs the load in a new goroutine.
 func (l *manyLoad) start(ctx context.Context) {
-	if len(l.jobs) > 0 && !l.c.launch(func() { l.run(flightContext{l.c.life, ctx}) }) {
+	if len(l.jobs) > 0 && !l.c.run.launch(func() { l.run(flightContext{l.c.run.life, ctx}) }) {
 		l.end(l.jobs, outcome{err: ErrClosed})
 	}
 }
 
-// end gives the outcome to all that wait for the jobs, but for those that have theirs.
+// end gives the outcome to all waiting callers of the jobs, except those that have theirs.
 func (l *manyLoad) end(jobs []*job, o outcome) {
 	l.c.flights.sealAll(jobs)
 	for _, j := range jobs {
@@ -34,11 +34,12 @@ func (l *manyLoad) end(jobs []*job, o outcome) {
 	}
 }
 
-// run loads the values, each under its lease if it can be had. It waits for those that other processes load only where there
-// is nothing to load: otherwise whoever else waits for them goes on, and so does the group when its own are loaded.
+// run loads the values, each under its lease if possible. It waits for loads of other processes
+// only if it has nothing to load. Otherwise its waiting callers continue, and so does the group
+// once its own values are loaded.
 func (l *manyLoad) run(ctx context.Context) {
 	defer l.finish(ctx)
-	end := time.Now().Add(l.c.lifeOfLease())
+	end := time.Now().Add(l.c.leases.life())
 	jobs := l.jobs
 	for pause := firstPause; len(jobs) > 0; pause = min(2*pause, longestPause) {
 		mine, others := l.acquire(ctx, jobs)
@@ -50,7 +51,7 @@ func (l *manyLoad) run(ctx context.Context) {
 			l.end(l.jobs, outcome{err: ErrClosed})
 			return
 		case time.Now().After(end):
-			mine, others = append(mine, others...), nil // whoever holds those has had time enough
+			mine, others = append(mine, others...), nil // the holders of those had enough time
 		}
 		if len(mine) > 0 || l.unasked {
 			l.end(others, nothing)
@@ -65,7 +66,7 @@ func (l *manyLoad) run(ctx context.Context) {
 	l.end(l.jobs, nothing)
 }
 
-// finish is deferred by run: see job.finish.
+// finish releases the unused leases. run defers it: see job.finish.
 func (l *manyLoad) finish(ctx context.Context) {
 	failure := recover()
 	for _, j := range l.jobs {
@@ -73,48 +74,54 @@ func (l *manyLoad) finish(ctx context.Context) {
 			l.c.flights.end(j.fl, outcome{err: panicked(failure), started: j.started})
 		}
 	}
-	l.c.giveBackAtLast(ctx, l.jobs...)
+	l.c.leases.giveBackAtLast(ctx, held(l.jobs...)...)
 }
 
 // giveBack releases the leases of jobs that are not used up.
 func (l *manyLoad) giveBack(ctx context.Context, jobs []*job) {
-	l.c.giveBack(ctx, jobs...)
+	l.c.leases.giveBack(ctx, held(jobs...)...)
 	for _, j := range jobs {
 		j.lease = ""
 	}
 }
 
-// acquire asks for all leases at once. It ends the flights of what others have stored meanwhile, and returns the jobs to load
-// for, with a lease or without, and those that somebody else loads.
+// acquire requests all leases in one step. It ends the flights of values that others have stored
+// meanwhile, and returns the jobs to load, with or without a lease, and those that another caller
+// loads.
 func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*job) {
 	var asking []*job
+	var claims []*claim
 	for _, j := range jobs {
-		if j.leasable() {
-			asking = append(asking, j)
-		} else {
+		if !j.leasable() {
 			mine = append(mine, j)
+			continue
 		}
+		if asking == nil {
+			asking, claims = make([]*job, 0, len(jobs)), make([]*claim, 0, len(jobs))
+		}
+		asking, claims = append(asking, j), append(claims, &j.claim)
 	}
 	if len(asking) == 0 {
 		return mine, nil
 	}
 	mark := l.c.memory.mark()
-	grants := l.c.leases(context.WithoutCancel(ctx), asking) // whose answer tells what there is to give back
+	// The leases to release depend on the answer, so the command must not end with ctx.
+	grants := l.c.leases.takeAll(context.WithoutCancel(ctx), claims, asking[0].tags, asking[0].longest())
 	for i, j := range asking {
 		switch g := grants[i]; {
 		case g.kind == "lease":
 			j.granted(g, mark)
 			mine = append(mine, j)
-		case g.kind == "taken" && j.standing != loaded && !j.enough(g):
+		case g.kind == "taken" && j.request.standing != loaded && !j.enough(g):
 			others = append(others, j)
 		case g.kind == "value":
-			switch found, err := j.judge(ctx, []byte(g.text), g.stamps); {
+			switch found, err := j.request.judge(ctx, []byte(g.text), g.stamps); {
 			case err != nil:
 				j.away = classify(err) != nil
 				mine = append(mine, j)
 			case found.state == foreign:
 				mine = append(mine, j)
-			case found.state == fresh && j.standing != loaded:
+			case found.state == fresh && j.request.standing != loaded:
 				l.c.flights.end(j.fl, j.found(found, mark))
 			default:
 				j.useless = found.useless()
@@ -160,7 +167,7 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 	if err == nil {
 		l.store(context.WithoutCancel(ctx), jobs, fill, outcomes, loaded.cost)
 	}
-	l.giveBack(ctx, jobs) // before anybody is told, who may ask for them
+	l.giveBack(ctx, jobs) // before answering callers, who may request them
 	l.c.flights.sealAll(jobs)
 	for i, j := range jobs {
 		l.c.flights.end(j.fl, outcomes[i])
@@ -172,16 +179,16 @@ func (l *manyLoad) call(ctx context.Context, keys []string, fill *Fill) (loading
 	ctx, cancel := context.WithTimeout(ctx, l.c.config.HardTimeout)
 	defer cancel()
 	brought, done := map[string]any{}, make(chan struct{})
-	j := &job{fl: l.fl, request: &request{c: l.c, key: fmt.Sprintf("%d keys", len(keys)), load: func(ctx context.Context) (any, error) {
+	one := &loading{fl: l.fl, key: fmt.Sprintf("%d keys", len(keys)), load: func(ctx context.Context) (any, error) {
 		return nil, l.load(ctx, keys, func(key string, value any) { brought[key] = value })
-	}}}
-	if !l.c.launch(func() { defer close(done); j.call(ctx, fill) }) {
+	}}
+	if !l.c.run.launch(func() { defer close(done); l.c.loaders.run(ctx, fill, one) }) {
 		return loading{}, nil, ErrClosed
 	}
 	select {
 	case <-done:
-		if j.started != 0 && (j.err == nil || ctx.Err() == nil) {
-			return j.loading, brought, j.err
+		if one.started != 0 && (one.err == nil || ctx.Err() == nil) {
+			return *one, brought, one.err
 		}
 	case <-ctx.Done():
 	}
@@ -192,7 +199,7 @@ func (l *manyLoad) call(ctx context.Context, keys []string, fill *Fill) (loading
 func (l *manyLoad) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []outcome, cost time.Duration) {
 	c := l.c
 	var parcels []parcel
-	var whose []*outcome
+	var whose []int
 	for i, j := range jobs {
 		if j.lease == "" {
 			continue
@@ -202,21 +209,20 @@ func (l *manyLoad) store(ctx context.Context, jobs []*job, fill *Fill, outcomes 
 			c.counts.failed()
 		}
 		if p.text != nil {
-			parcels, whose = append(parcels, p), append(whose, &outcomes[i])
+			parcels, whose = append(parcels, p), append(whose, i)
 		}
 	}
 	if len(parcels) == 0 {
 		return
 	}
-	for i, f := range c.fill(ctx, parcels) {
-		switch p := parcels[i]; {
-		case f.err != nil:
+	for i, f := range c.leases.fill(ctx, parcels) {
+		j, o := jobs[whose[i]], &outcomes[whose[i]]
+		if f.err != nil {
 			c.counts.failed()
-		default:
-			p.filled(f, whose[i])
-			if f.accepted {
-				p.job.lease = ""
-			}
+			continue
+		}
+		if j.filled(parcels[i], f, o); f.accepted {
+			j.lease = ""
 		}
 	}
 }

@@ -18,10 +18,10 @@ func (b *group) read(ctx context.Context) ([]reading, error) {
 	return readings, nil
 }
 
-// readOnce is read in one pipeline, in a second one for the stamps of tags that only the entries name, and in a third one for
-// what slides.
-func (b *group) readOnce(ctx context.Context, requests []*request) ([]reading, error) {
-	raws, stamps, err := b.c.readRaw(ctx, requests)
+// readOnce implements read in one pipeline, a second one for the versions of tags that only the
+// entries name, and a third one for sliding values.
+func (b *group) readOnce(ctx context.Context, chunk requests) ([]reading, error) {
+	raws, stamps, err := chunk.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -31,33 +31,34 @@ func (b *group) readOnce(ctx context.Context, requests []*request) ([]reading, e
 			continue
 		}
 		var e entry
-		if e.parseOwn(got.text) { // whoever writes in another order is served all the same, more slowly
+		// entries with fields in another order are read too, more slowly
+		if e.parseOwn(got.text) {
 			more = append(more, e.tagNames()...)
 		}
 	}
 	slices.Sort(more)
 	more = slices.DeleteFunc(slices.Compact(more), func(tag string) bool { _, ok := stamps[tag]; return ok })
-	if stamps, err = b.c.withStamps(ctx, stamps, more); err != nil {
+	if stamps, err = b.c.stamps.with(ctx, stamps, more); err != nil {
 		return nil, err
 	}
 	readings := make([]reading, len(raws))
 	var sliding []int
 	for i, got := range raws {
-		if readings[i], err = requests[i].judgeRaw(ctx, got, stamps); err != nil {
+		if readings[i], err = chunk[i].judgeRaw(ctx, got, stamps); err != nil {
 			return nil, err
 		}
-		if requests[i].slides(&readings[i]) {
+		if chunk[i].slides(&readings[i]) {
 			sliding = append(sliding, i)
 		}
 	}
 	if len(sliding) == 0 {
 		return readings, nil
 	}
-	slid, by := make([]reading, len(sliding)), make([]*request, len(sliding))
+	slid, by := make([]reading, len(sliding)), make(requests, len(sliding))
 	for i, at := range sliding {
-		slid[i], by[i] = readings[at], requests[at]
+		slid[i], by[i] = readings[at], chunk[at]
 	}
-	if err := b.c.slideAll(ctx, by, slid); err != nil {
+	if err := by.slide(ctx, slid); err != nil {
 		return nil, err
 	}
 	for i, at := range sliding {

@@ -30,7 +30,8 @@ func allOf(keys []string) map[string]string {
 	return values
 }
 
-// Callers share loads that store nothing: who comes before one begins has its result, and all others share the next one.
+// Callers share loads that store nothing: callers that come before a load begins get its result,
+// and all others share the next one.
 func TestFetchManyShares(t *testing.T) {
 	t.Parallel()
 	remembersNone := cache.MustPolicy(cache.Options{TTL: time.Minute, NegativeTTL: -1})
@@ -76,7 +77,8 @@ func TestFetchManyShares(t *testing.T) {
 						})
 					}
 					all.Wait()
-					if took := time.Since(begun); loads.Load() > 2 || took > 10*time.Second { // by the bubble's clock
+					// by the bubble's clock
+					if took := time.Since(begun); loads.Load() > 2 || took > 10*time.Second {
 						t.Errorf("%d loads, %v", loads.Load(), took)
 					}
 				})
@@ -101,14 +103,15 @@ func queueUp(t *testing.T) *queue {
 	return q
 }
 
-// A manyAnswer is what a FetchMany returned that ran beside the test, and what its loader was asked for.
+// A manyAnswer is the result of a FetchMany in another goroutine, and the arguments of its loader.
 type manyAnswer struct {
 	got   map[string]string
 	err   error
 	asked [][]string
 }
 
-// many calls FetchMany beside the test, whose loader returns all or the error, and waits until it stands still.
+// many calls FetchMany in another goroutine and waits until it blocks. Its loader returns all
+// values, or the error.
 func (q *queue) many(ctx context.Context, keys []string, fails error) <-chan manyAnswer {
 	answers := make(chan manyAnswer, 1)
 	go func() {
@@ -137,8 +140,8 @@ func (q *queue) want(what string, answers <-chan manyAnswer, err error, asked st
 	}
 }
 
-// A failure may be about any key of its load: it counts for those who want them all, and others load for themselves, as
-// those of Fetch do.
+// A failure may be about any key of its load: callers of all of its keys get it, and others load
+// for themselves, like callers of Fetch.
 func TestFetchManyFailsForWhomItConcerns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +156,7 @@ func TestFetchManyFailsForWhomItConcerns(t *testing.T) {
 		q.want("more keys", more, errBroken, "[[c]]")
 		wantAnswer(t, "Fetch", one, "b alone")
 	})
-	synctest.Test(t, func(t *testing.T) { // nobody takes Fetch's
+	synctest.Test(t, func(t *testing.T) { // no caller gets the result of Fetch
 		q := queueUp(t)
 		one := q.one("a", errBroken)
 		many, single := q.many(t.Context(), []string{"a", "b"}, nil), q.many(t.Context(), []string{"a"}, nil)
@@ -180,7 +183,8 @@ func TestFetchManyFailsForWhomItConcerns(t *testing.T) {
 	})
 }
 
-// Lists that overlap share values, and by the lease also with callers of Fetch, in both directions.
+// Overlapping lists share values. Under the lease, they also share them with callers of Fetch, in
+// both directions.
 func TestFetchManySharesValues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +270,8 @@ func TestFetchManyWaitsForNoOtherKey(t *testing.T) {
 	})
 }
 
-// Beside a database that is away everybody has an answer after a few loads, whatever others ask for.
+// While the database is unavailable, all callers have an answer after a few loads, independent of
+// other callers' keys.
 func TestFetchManyInAHerd(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{false, true} {
@@ -289,7 +294,8 @@ func TestFetchManyInAHerd(t *testing.T) {
 								return nil, errBroken
 							}, nil)
 						}
-						if took := time.Since(begun); took > 2*time.Second { // by the bubble's clock
+						// by the bubble's clock
+						if took := time.Since(begun); took > 2*time.Second {
 							t.Errorf("own keys %v, caller %d: it took %v", own, i, took)
 						}
 						time.Sleep(time.Duration(i%7) * time.Millisecond)
@@ -330,7 +336,7 @@ func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// What was read before an invalidation is given to nobody who comes after it.
+// A value that was read before an invalidation is not returned to callers that come after it.
 func TestFetchManyIsRacedInOneProcess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -356,5 +362,6 @@ func TestFetchManyIsRacedInOneProcess(t *testing.T) {
 	close(p.release)
 	wantAnswer(t, "who came before", early, "old")
 	wantAnswer(t, "who came after", late, "new")
-	wantAnswer(t, "who came after the load", joined, "new") // before the commit, but it cannot be told
+	// before the commit, but it cannot be told
+	wantAnswer(t, "who came after the load", joined, "new")
 }

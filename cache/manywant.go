@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A want is a key of a group whose value is to be loaded.
+// A want is a key of a group whose value must be loaded.
 type want struct {
 	*request
 	found reading
@@ -15,18 +15,19 @@ type want struct {
 	known bool    // what the key's value is, or that it has none
 }
 
-// job is what the flight has to do.
+// job returns what the flight has to do.
 func (w *want) job(fl *flight) *job {
 	j := w.request.job(fl, w.found.useless())
 	j.away, j.foreign = w.away, w.found.state == foreign
 	return j
 }
 
-// flightID is that of the flights which it may join.
+// flightID returns the ID of the flights that it can join.
 func (w *want) flightID() flightID { return flightID{name: w.name, kind: w.kind, many: true} }
 
-// refresh loads new values in the background, but for those that somebody in this process loads. Nobody waits for them:
-// one without a lease could not be stored, and would be loaded again for each call.
+// refresh loads new values in the background, except those that another caller in this process
+// loads. No caller waits for them. A value without a lease could not be stored, and would be loaded
+// again for each call.
 func (b *group) refresh(ctx context.Context, wants []*want) {
 	l := b.newLoad()
 	l.unasked = true
@@ -64,27 +65,29 @@ func (b *group) fill(ctx context.Context, wants []*want, values map[string]any) 
 			}
 		}
 		l.start(ctx)
-		wants, err = b.await(ctx, append(mine, theirs...), values) // a failure of its own ends the call, so those first
+		// an error of these ends the call, so they come first
+		wants, err = b.await(ctx, append(mine, theirs...), values)
 	}
 	return err
 }
 
-// enter finds the flight to wait for, which is of the load if it is the group's own. The caller holds the flights together.
+// enter finds the flight to wait for, which is of the load if it is the group's own. The caller
+// holds the flights together.
 func (b *group) enter(w *want, l *manyLoad, round int) {
 	switch id := w.flightID(); {
 	case round >= mostRounds, w.found.state == foreign, w.standing == loaded:
 		w.fl, w.own = alone(id), true
-	case w.fl != nil: // in vain
+	case w.fl != nil: // without a usable result
 		w.fl, w.own = b.c.flights.follow(w.fl, l.fl)
 	default:
 		w.fl, w.own = b.c.flights.enter(id, l.fl)
 	}
 }
 
-// await waits for the flights until one fails, and takes what is known by then. It returns those of whose flights nothing came
-// that counts.
+// await waits for the flights until one fails, and collects the known values. It returns the wants
+// whose flights had no usable result.
 func (b *group) await(ctx context.Context, wants []*want, values map[string]any) (again []*want, err error) {
-	if FillFrom(ctx).runsIn(b.c) {
+	if FillFrom(ctx).runsIn(&b.c.loaders) {
 		for _, w := range wants {
 			w.fl.hurry()
 		}
@@ -116,8 +119,8 @@ func (b *group) await(ctx context.Context, wants []*want, values map[string]any)
 	return again, err
 }
 
-// shares reports whether an outcome that others have come to may be the group's. That a load has failed, or has not ended in
-// time, may be about any of its keys: so it counts if all of them are wanted.
+// shares reports whether the group can use the outcome of another caller's load. A failed load or a
+// timeout may be about any of its keys, so it counts if the group has all of them.
 func (b *group) shares(o *outcome) bool {
 	return !o.failed() || !slices.ContainsFunc(o.keys, func(key string) bool { return !b.wanted[key] })
 }

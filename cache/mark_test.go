@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What was asked for while the memory was closed, or before it closed, does not come in after it has opened.
+// A value that was requested while L1 was closed, or before, does not enter L1 after it has opened.
 func TestMarksFromBeforeOpening(t *testing.T) {
 	t.Parallel()
 	m := newMemory(Config{Memory: Memory{Size: 10}}.WithDefaults())
@@ -26,7 +26,7 @@ func TestMarksFromBeforeOpening(t *testing.T) {
 	}
 }
 
-// What a subscription brings while the memory closes does not open it again, and nothing comes in any more.
+// Messages that arrive while L1 closes do not reopen it, and no value enters it.
 func TestClosedMemoryStaysClosed(t *testing.T) {
 	t.Parallel()
 	m := newMemory(Config{Memory: Memory{Size: 10}}.WithDefaults())

@@ -3,61 +3,43 @@ package cache
 import (
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/maypok86/otter/v2/stats"
-
-	"github.com/unstale/unstale/protocol"
 )
 
 // clockResolution is by how much a value in memory may outlive its time.
 const clockResolution = 10 * time.Millisecond
 
-// A memory keeps values in this process. It gives out none unless it is open, and takes none that an eviction has reached
-// since the value was asked for. A nil memory is always closed.
+// A memory keeps values in this process. It gives out none unless it is open, and takes none that
+// an eviction has reached since the value was asked for. A nil memory is always closed.
 type memory struct {
-	prefix string
-	ttl    time.Duration
-	clock  *otter.CoarseClock
-	store  *otter.Cache[string, *kept] // by key without the prefix
-	hits   *stats.Counter              // values that were given out: not all that the store has are
+	ttl     time.Duration
+	clock   *otter.CoarseClock
+	hits    *stats.Counter // values that were given out: not all that the store has are
+	evicted atomic.Uint64  // invalidations received
 
-	open    atomic.Uint64 // the generation to give out, or 0
-	current atomic.Uint64 // the generation of what is put now
-	doubts  atomic.Uint64 // how often something may have been missed
-	evicted atomic.Uint64 // invalidations heard
-
+	unlinks  unlinkWatch
+	names    heardNames
 	overflow overflow
 	room     room
 	logger   *slog.Logger
 
-	mu      sync.Mutex // held while something is put or evicted
-	log     evictionLog
-	tags    tagTable
-	waiting int   // patterns that the values of this generation are yet to be swept for
-	opened  bool  // by the hearing, and since then perhaps shut
-	why     error // for being closed
-	late    error // the invalidation is behind, while it is open
-	ended   bool  // nothing opens it any more
-}
-
-// A kept value. Its own tags' cells say whether a tag was invalidated.
-type kept struct {
-	value      any
-	generation uint64
-	life       time.Duration
-	tags       []*tagCell
-	weight     uint32 // see room
+	// mu guards waiting, and what gate and values leave to their caller. It is held while something
+	// is put or evicted.
+	mu      sync.Mutex
+	gate    gate
+	values  values
+	waiting int // patterns that the values of this generation are yet to be swept for
 }
 
 // A mark is taken before a value is asked for: see put.
 type mark struct {
 	at     uint64 // the number of the next eviction
+	globs  uint64 // how many evictions were patterns
 	doubts uint64 // so far
 	open   uint64 // the generation that was given out, 0 for none
 }
@@ -66,30 +48,32 @@ var errNotListening = errors.New("nothing is given out from memory: not subscrib
 
 func newMemory(config Config) *memory {
 	m := &memory{
-		prefix: config.Prefix, ttl: config.Memory.TTL, clock: otter.NewCoarseClock(clockResolution), hits: stats.NewCounter(),
-		why: errNotListening, log: newEvictionLog(), room: newRoom(config), logger: config.Logger,
+		ttl: config.Memory.TTL, clock: otter.NewCoarseClock(clockResolution), hits: stats.NewCounter(),
+		gate: gate{why: errNotListening}, values: values{prefix: config.Prefix, log: newEvictionLog()},
+		unlinks: newUnlinkWatch(config), names: heardNames{prefix: config.Prefix, logger: config.Logger},
+		room: newRoom(config), logger: config.Logger,
 	}
 	if s := config.Memory.MaxStaleness; s > 0 {
 		m.ttl = min(m.ttl, s)
 	}
-	m.current.Store(1)
-	m.store = otter.Must(&otter.Options[string, *kept]{
+	m.gate.current.Store(1)
+	m.values.store = otter.Must(&otter.Options[string, *kept]{
 		MaximumWeight: m.room.weight(), Weigher: func(_ string, k *kept) uint32 { return k.weight }, OnAtomicDeletion: m.room.deleted, Clock: m.clock,
 		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *kept]) time.Duration { return e.Value.life }),
 	})
 	return m
 }
 
-// get returns the value of a key, if it bears the tags. Whoever gives it out counts it by hit.
+// get returns the value of a key if it has the tags. A caller that returns it counts it with hit.
 func (m *memory) get(key string, tags []string) (any, bool) {
 	if m == nil {
 		return nil, false
 	}
-	open := m.open.Load()
+	open := m.gate.open.Load()
 	if open == 0 {
 		return nil, false
 	}
-	k, ok := m.store.GetIfPresent(key)
+	k, ok := m.values.store.GetIfPresent(key)
 	if !ok {
 		return nil, false
 	}
@@ -101,47 +85,30 @@ func (m *memory) get(key string, tags []string) (any, bool) {
 
 func (m *memory) hit() { m.hits.RecordHits(1) }
 
-func (k *kept) gone() bool {
-	for _, tag := range k.tags {
-		if tag.gone.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// bears reports whether the value was stored with all tags.
-func (k *kept) bears(tags []string) bool {
-	for _, tag := range tags {
-		if !slices.ContainsFunc(k.tags, func(cell *tagCell) bool { return cell.name == tag }) {
-			return false
-		}
-	}
-	return true
-}
-
-// mark says what has been evicted so far. Take it before sending the command whose answer is to be put, and, for what is to
-// be filled, before its stamps are read.
+// mark returns the current state of the eviction log. Take it before sending the command whose
+// answer put stores, and, for a fill, before reading its tag versions.
 func (m *memory) mark() mark {
 	if m == nil {
 		return mark{}
 	}
-	open := m.open.Load()
-	return mark{m.log.next.Load(), m.doubts.Load(), open}
+	open := m.gate.open.Load()
+	return mark{at: m.values.log.next.Load(), globs: m.values.log.globs.Load(), doubts: m.gate.doubts.Load(), open: open}
 }
 
-// put keeps a value for life, at most the configured one, unless the memory is closed or was so at the mark or since, or
-// something since the mark has evicted the key or one of its tags, or may have; or no message can name one of them; or its
-// bytes are more than the memory has room for.
+// put keeps a value for life, at most the configured TTL. It refuses the value if
+//   - L1 is closed, or was closed at the mark or since;
+//   - an event since the mark has evicted, or may have evicted, the key or one of its tags;
+//   - messages cannot name the key or one of its tags; or
+//   - its bytes exceed the limit of L1.
 func (m *memory) put(key string, value any, bytes int, tags []string, since mark, life time.Duration) bool {
-	if life = min(life, m.lifetime()); life <= 0 || !m.nameable(key, tags) {
+	if life = min(life, m.lifetime()); life <= 0 || !m.values.nameable(key, tags) {
 		return false
 	}
 	weight, fits := m.room.weigh(key, bytes)
 	m.mu.Lock()
-	open := since.open != 0 && since.open == m.open.Load()
-	overrun := open && m.log.overrun(since.at)
-	kept := open && !overrun && fits && m.insert(key, &kept{value: value, generation: since.open, life: life, weight: weight}, tags, since)
+	open := since.open != 0 && since.open == m.gate.open.Load()
+	overrun := open && m.values.log.overrun(since)
+	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, weight: weight}, tags, since)
 	m.mu.Unlock()
 	switch {
 	case overrun:
@@ -151,29 +118,8 @@ func (m *memory) put(key string, value any, bytes int, tags []string, since mark
 	case open && !fits:
 		m.room.full.Add(1)
 	}
-	m.checkRoom()
+	m.room.check(m.hits, m.values.store.EstimatedSize)
 	return kept
-}
-
-// nameable reports whether messages can name a key and its tags: they are JSON, in which all is UTF-8.
-func (m *memory) nameable(key string, tags []string) bool {
-	unnamed := func(name string) bool { return !utf8.ValidString(name) }
-	return !unnamed(m.prefix+key) && !slices.ContainsFunc(tags, unnamed)
-}
-
-// insert is put where the log reaches back to the mark. The caller holds mu.
-func (m *memory) insert(key string, k *kept, tags []string, since mark) bool {
-	if m.log.hit(since.at, m.prefix+key) {
-		return false
-	}
-	for _, tag := range tags {
-		if m.log.hit(since.at, protocol.StampKey(tag)) {
-			return false
-		}
-	}
-	k.tags = m.cells(tags)
-	m.store.Set(key, k)
-	return true
 }
 
 func (m *memory) lifetime() time.Duration {
@@ -183,66 +129,42 @@ func (m *memory) lifetime() time.Duration {
 	return m.ttl
 }
 
-// cells are those of tags, nil for none. The caller holds mu.
-func (m *memory) cells(tags []string) []*tagCell {
-	if len(tags) == 0 {
-		return nil
-	}
-	cells := make([]*tagCell, len(tags))
-	for i, tag := range tags {
-		cells[i] = m.tags.cell(tag)
-	}
-	return cells
-}
-
-// clear forgets everything, and refuses what was asked for before. Nothing was missed: Redis may be filled with it.
+// clear removes everything, and refuses values that were requested before. No message was missed,
+// so Redis may be filled with such values.
 func (m *memory) clear() {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.renew(m.opened)
+	m.renew(m.gate.opened)
 }
 
-// empty is for what may have been missed: see doubted. The caller holds mu.
+// empty handles a possible gap: see doubted. The caller holds mu.
 func (m *memory) empty(open bool) {
-	m.doubts.Add(1)
+	m.gate.doubts.Add(1)
 	m.renew(open)
 }
 
-// renew begins a new generation. What was shut stays so. The caller holds mu.
+// renew begins a new generation. A shut L1 stays shut. The caller holds mu.
 func (m *memory) renew(open bool) {
-	before, next := m.open.Load(), m.current.Add(1)
-	switch {
-	case !open:
-		m.open.Store(0)
-	case !m.opened:
-		m.open.Store(next)
-	case before != 0:
-		m.open.CompareAndSwap(before, next)
-	}
-	m.opened, m.waiting = open, 0
-	m.tags = tagTable{}
-	m.store.InvalidateAll()
+	m.gate.renew(open)
+	m.waiting = 0
+	m.values.tags = tagTable{}
+	m.values.store.InvalidateAll()
 }
 
-// obey does what a hearing says. It reports whether that has opened or closed the memory, and whether
-// the invalidation has begun or ceased to be behind.
+// obey applies a verdict of a hearing. It reports whether that has opened or closed L1, and whether
+// invalidation is behind now, or no longer.
 func (m *memory) obey(v verdict) (changed, late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ended {
+	if m.gate.ended {
 		return false, false
 	}
-	wasOpen, wasLate := m.opened, m.late != nil
-	m.why, m.late = v.why, v.late
-	switch {
-	case v.empty || wasOpen && !v.open:
+	wasOpen, wasLate := m.gate.opened, m.gate.late != nil
+	if m.gate.obey(v) {
 		m.empty(v.open)
-	case v.open && !wasOpen:
-		m.open.Store(m.current.Load())
-		m.opened = true
 	}
 	return wasOpen != v.open, wasLate != (v.late != nil)
 }
@@ -251,18 +173,23 @@ func (m *memory) healthy() error {
 	if m == nil {
 		return nil
 	}
+	if err := m.unlinks.healthy(time.Now()); err != nil {
+		return err
+	}
 	m.mu.Lock()
-	why, late, opened := m.why, m.late, m.opened
+	err := m.gate.healthy()
 	m.mu.Unlock()
-	switch {
-	case m.open.Load() == 0 && opened:
-		return errShut
-	case m.open.Load() == 0:
-		return why
-	case late != nil:
-		return late
+	if err != nil {
+		return err
 	}
 	return m.overflow.healthy()
+}
+
+// wasShut reports whether the memory was shut since it opened.
+func (m *memory) wasShut() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gate.wasShut()
 }
 
 // close empties and closes the memory for good.
@@ -272,16 +199,16 @@ func (m *memory) close() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ended {
+	if m.gate.ended {
 		return
 	}
-	m.ended, m.why = true, ErrClosed
+	m.gate.ended, m.gate.why = true, ErrClosed
 	m.empty(false)
-	m.store.StopAllGoroutines()
+	m.values.store.StopAllGoroutines()
 	m.clock.Stop()
 }
 
-// doubted reports whether something may have been missed since a mark.
+// doubted reports whether a message may have been missed since a mark.
 func (m *memory) doubted(since mark) bool {
-	return m != nil && m.doubts.Load() != since.doubts
+	return m != nil && m.gate.doubts.Load() != since.doubts
 }

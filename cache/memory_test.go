@@ -14,10 +14,11 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// period is that of the tests' heartbeats. A busy machine may be late by two of them.
+// period is the heartbeat period of the tests. A busy machine may be late by two of them.
 const period = 500 * time.Millisecond
 
-// A beater is a worker that can be heard: the messages are made here, with heartbeats in them.
+// A beater is a worker that sends heartbeats: the test creates the messages, with heartbeats in
+// them.
 type beater struct {
 	w       *world
 	channel string
@@ -27,13 +28,13 @@ type beater struct {
 	publish func(protocol.Message) // numbers and sends
 }
 
-// memoryOf is a configuration whose channel is the test's own.
+// memoryOf returns a configuration whose channel is the test's own.
 func memoryOf(channel string) cache.Memory {
 	return cache.Memory{Size: 1000, Channel: channel, Sources: []string{"s"}, Period: period}
 }
 
-// beat starts heartbeats, until the test ends or stop is called.
-func (w *world) beat(channel, epoch string) *beater {
+// beat starts heartbeats, signed if there is a key, until the test ends or stop is called.
+func (w *world) beat(channel, epoch string, key ...protocol.MessageKey) *beater {
 	ctx, cancel := context.WithCancel(w.Context())
 	b := &beater{w: w, channel: channel, epoch: epoch, stop: cancel}
 	client := clientOf(w, w.url)
@@ -56,7 +57,12 @@ func (w *world) beat(channel, epoch string) *beater {
 			if b.seq == 1 && m.Beat != nil {
 				m.Beat.First = true
 			}
-			_ = client.Publish(ctx, channel, m.Append(nil, protocol.FormatEvent)).Err()
+			text := m.Append(nil, protocol.FormatEvent)
+			if len(key) > 0 {
+				m.Sent = uint64(time.Now().UnixMicro())
+				text = m.AppendSigned(nil, channel, key[0])
+			}
+			_ = client.Publish(ctx, channel, text).Err()
 		}
 	}()
 	w.Cleanup(func() { cancel(); <-done })
@@ -126,7 +132,7 @@ func TestMemory(t *testing.T) {
 	wantFetch(t, "closed", c, "k", w.db.read, nil, "newest", cache.FromRedis)
 }
 
-// What Redis answered before an eviction, to a read or to a fill, is not put into memory after it.
+// An answer of Redis from before an eviction, to a read or to a fill, is not stored in L1 after it.
 func TestMemoryIsRaced(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]protocol.Message{
@@ -164,7 +170,7 @@ func TestMemoryIsRaced(t *testing.T) {
 	}
 }
 
-// What no message can name is not kept in memory: a key or a tag that is not UTF-8.
+// A key or a tag that messages cannot name, because it is not UTF-8, is not kept in L1.
 func TestMemoryKeepsWhatMessagesCanName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -199,7 +205,7 @@ func TestMemoryKeepsWhatMessagesCanName(t *testing.T) {
 	}
 }
 
-// Every loss of the subscription empties the memory: cut, and swallowed in silence.
+// Every loss of the subscription empties L1: a cut connection, and one that swallows messages.
 func TestMemoryAndTheSubscription(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{"cut", "swallowed", "killed by the server", "a gap", "unreadable"} {
@@ -218,7 +224,7 @@ func TestMemoryAndTheSubscription(t *testing.T) {
 			open(t, c)
 			wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
 			wantFetch(t, "second", c, "k", w.db.read, nil, "old", cache.FromMemory)
-			// Nobody hears of this change.
+			// No message reports this change.
 			w.commit("new", "k")
 			switch fault {
 			case "cut":
@@ -257,7 +263,7 @@ func TestMemoryWithoutHeartbeats(t *testing.T) {
 	c := w.cache(cache.Config{Memory: cache.Memory{Size: 10, Channel: channel, MaxStaleness: 300 * time.Millisecond}})
 	open(t, c)
 	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
-	w.commit("new", "k") // and nobody says so
+	w.commit("new", "k") // without a message
 	testenv.Eventually(t, "the new value", func() bool {
 		got, err := cache.FetchResult(t.Context(), c, "k", w.db.read, nil)
 		return err == nil && got.Value == "new"
@@ -356,7 +362,8 @@ func TestPlainMemoryEndsWithRedis(t *testing.T) {
 	}
 }
 
-// Where the server does not tell how long a bare value lives, memory keeps only what this process has stored.
+// If the server does not return the TTL of a bare value, L1 keeps only values that this process has
+// stored.
 func TestPlainMemoryWithoutPTTL(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
@@ -375,7 +382,8 @@ func TestPlainMemoryWithoutPTTL(t *testing.T) {
 	must(t, c.Healthy())
 }
 
-// A nil of an interface type is a value like any other, for callers of every such type; one of another type asks Redis.
+// A nil of an interface type is a value like any other, for callers of every such type; one of
+// another type asks Redis.
 func TestNilInMemory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -397,7 +405,8 @@ func TestNilInMemory(t *testing.T) {
 	}
 }
 
-// Clear keeps out of memory what was asked for before. Redis takes it all the same, since nothing was missed.
+// Clear keeps out of memory what was asked for before. Redis takes it all the same, since nothing
+// was missed.
 func TestClearDuringLoads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

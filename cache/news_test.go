@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// News are told one after the other, in their order: also those that come while one is told, by whoever, and those after one
-// whose handler panics.
+// Records are logged one by one, in their order: even those that arrive while one is logged, from
+// any goroutine, and those after a record whose handler panics.
 func TestNews(t *testing.T) {
 	t.Parallel()
 	var n news

@@ -8,13 +8,16 @@ import (
 )
 
 const (
-	// overflowsShown is how many values in a row must be refused before that shows: a few are what a slow load costs.
+	// overflowsShown is how many values in a row must be refused before Healthy reports it: a slow
+	// load costs a few.
 	overflowsShown = 16
-	// overflowShown is for how long the latest one shows: where nothing is read nothing can be kept either.
+	// overflowShown is for how long the latest one shows: where nothing is read nothing can be kept
+	// either.
 	overflowShown = 10 * time.Second
 )
 
-// An overflow counts the values that memory refuses since more was evicted during their load than its log remembers.
+// An overflow counts the values that memory refuses since more was evicted during their load than
+// its log remembers.
 type overflow struct {
 	total  atomic.Uint64
 	inARow atomic.Uint64 // since a value was kept

@@ -17,7 +17,8 @@ type unwritable struct{ Name string }
 
 func (unwritable) MarshalJSON() ([]byte, error) { panic("a field is nil") }
 
-// A value that panics when it is written is one that the codec cannot write: it is given out and not stored.
+// A value that panics when it is written is one that the codec cannot write: it is given out and
+// not stored.
 func TestWritingPanics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -84,7 +85,7 @@ func TestReadingPanics(t *testing.T) {
 	}
 }
 
-// Where a hook returns no context, the one that it was given counts.
+// If a hook returns no context, the given one is used.
 func TestHooksWithoutContext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,8 +102,8 @@ func TestHooksWithoutContext(t *testing.T) {
 	must(t, c.Delete(t.Context(), "k"))
 }
 
-// Hooks that panic, at their beginning or at their end, change nothing but the log: values are stored, Redis does not count as
-// away, and what is heard to be gone is gone.
+// Hooks that panic, at their start or at their end, affect only the log: values are stored, Redis
+// does not count as unavailable, and invalidated keys are gone.
 func TestHooksPanic(t *testing.T) {
 	t.Parallel()
 	at := func(context.Context, string) (context.Context, func(error)) { panic("no tracer") }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Policy says for how long and how a value is kept. Make it once and use it for many calls: see NewPolicy. It does not
-// change, and is safe for concurrent use.
+// A Policy sets for how long and how a value is kept. Create it once and use it for many calls: see
+// NewPolicy. It is immutable and safe for concurrent use.
 type Policy struct {
 	o Options
 	// plain policies ask for nothing that needs more than the bare value.
@@ -18,49 +18,55 @@ type Policy struct {
 	after Checker
 }
 
-// Options are what a Policy is made of.
+// Options configure a Policy.
 type Options struct {
-	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Config.Jitter more or less.
+	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Config.Jitter
+	// more or less.
 	TTL time.Duration
 
-	// Stale is how long after its TTL a value is still given out, while one caller loads a new one in the background.
-	// Only expiry makes a value stale in this sense: an invalidated one is never given out. Zero: a tenth of TTL. A
-	// negative one turns it off.
+	// Stale is how long after its TTL a value is still given out, while one caller loads a new one
+	// in the background. Only expiry makes a value stale in this sense: an invalidated one is never
+	// given out. Zero: a tenth of TTL. A negative one turns it off.
 	Stale time.Duration
 
-	// StaleOnError is how long after its TTL a value is given out when the loader fails, or takes longer than
-	// Config.SoftTimeout. Zero: never.
+	// StaleOnError is how long after its TTL a value is given out when the loader fails, or takes
+	// longer than Config.SoftTimeout. Zero: never.
 	StaleOnError time.Duration
 
-	// NegativeTTL is how long it is remembered that a loader returned ErrNotFound. Zero: 120 s or TTL, whichever is
-	// shorter. A negative one turns it off.
+	// NegativeTTL is how long it is remembered that a loader returned ErrNotFound. Zero: 120 s or
+	// TTL, whichever is shorter. A negative one turns it off.
 	NegativeTTL time.Duration
 
-	// Tags name what the value depends on: invalidating one invalidates the value. Callers of one key should name the
-	// same: a value that was stored without one of them is loaded again and replaced. What has one that is not UTF-8 is
-	// loaded and not stored. See also Fill.Tag.
+	// Tags name the dependencies of the value: invalidating one invalidates the value. Callers of
+	// one key should use the same tags: a value that was stored without one of them is loaded again
+	// and replaced. A value with a tag that is not UTF-8 is loaded and not stored. See also
+	// Fill.Tag.
 	Tags []string
 
-	// Sliding stores a value that is prolonged by TTL whenever it is read from Redis, at most once per TTL/4, until it is
-	// SlidingMax old. The prolonging costs that read a second round trip. It excludes Stale and StaleOnError. What a value
-	// was stored with counts for all who read it, whatever their policy.
+	// Sliding extends a stored value by TTL when it is read from Redis, at most once per TTL/4,
+	// until it is SlidingMax old. The extension costs that read a second round trip. It cannot be
+	// combined with Stale and StaleOnError. The settings of the writer apply to all readers, with
+	// any policy.
 	Sliding bool
-	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to Config.Jitter less.
+	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to
+	// Config.Jitter less.
 	SlidingMax time.Duration
 
-	// EarlyRefresh is the beta of XFetch (Vattani et al., 2015): callers load a new value in the background shortly
-	// before the old one expires, each with a probability that grows with the time that the load took. 1 is the usual
-	// value, more is earlier. Zero turns it off.
+	// EarlyRefresh is the beta of XFetch, probabilistic early refresh (Vattani et al., 2015), which
+	// prevents a cache stampede. Callers load a new value in the background shortly before the old
+	// one expires, with a probability that grows with the duration of the load. 1 is the usual
+	// value; larger values refresh earlier. Zero turns it off.
 	EarlyRefresh float64
 
-	// SkipMemory keeps the value out of this process' memory.
+	// SkipMemory keeps the value out of L1.
 	SkipMemory bool
 }
 
 const (
 	// negativeTTL is the default of Options.NegativeTTL.
 	negativeTTL = 120 * time.Second
-	// longestTTL bounds every time: Redis refuses what overflows, and no cached value is right for a year.
+	// longestTTL bounds every time: Redis refuses what overflows, and no cached value is right for
+	// a year.
 	longestTTL = 365 * 24 * time.Hour
 )
 
@@ -72,16 +78,16 @@ var (
 	Ephemeral = MustPolicy(Options{TTL: time.Minute})
 )
 
-// For is the policy of a TTL alone. It panics where NewPolicy fails.
+// For returns the policy of a TTL alone. It panics where NewPolicy fails.
 func For(ttl time.Duration) *Policy { return MustPolicy(Options{TTL: ttl}) }
 
-// Sliding is the policy of a value that lives for ttl after it was last read, but never longer than longest. It panics
-// where NewPolicy fails.
+// Sliding returns the policy of a value that lives for ttl after it was last read, but never longer
+// than longest. It panics where NewPolicy fails.
 func Sliding(ttl, longest time.Duration) *Policy {
 	return MustPolicy(Options{TTL: ttl, Sliding: true, SlidingMax: longest})
 }
 
-// MustPolicy is NewPolicy for variables of a package: it panics where that fails.
+// MustPolicy is like NewPolicy for package variables: it panics if NewPolicy returns an error.
 func MustPolicy(o Options) *Policy {
 	p, err := NewPolicy(o)
 	if err != nil {
@@ -140,7 +146,8 @@ func NewPolicy(o Options) (*Policy, error) {
 	return p, nil
 }
 
-// Tagged returns a copy of the policy with more tags. A nil policy is Config.Policy. It panics if a tag is empty.
+// Tagged returns a copy of the policy with more tags. A nil policy is Config.Policy. It panics if a
+// tag is empty.
 func (p *Policy) Tagged(tags ...string) *Policy {
 	if slices.Contains(tags, "") {
 		panic("cache: an empty tag")
@@ -151,7 +158,8 @@ func (p *Policy) Tagged(tags ...string) *Policy {
 	return with
 }
 
-// on is what is meant by a policy that is nil, or was made of a nil one, where that is another.
+// on returns what is meant by a policy that is nil, or was made of a nil one, where that is
+// another.
 func (p *Policy) on(other *Policy) *Policy {
 	switch {
 	case p == nil:
@@ -162,7 +170,7 @@ func (p *Policy) on(other *Policy) *Policy {
 	return other.Tagged(p.o.Tags...).After(p.after)
 }
 
-// copied is a copy to change. That of nil means nothing by itself: see on.
+// copied returns a copy to change. That of nil means nothing by itself: see on.
 func (p *Policy) copied() *Policy {
 	if p == nil {
 		return &Policy{}
@@ -171,7 +179,8 @@ func (p *Policy) copied() *Policy {
 	return &with
 }
 
-// TTL is Options.TTL, and 0 for a policy that was made of none: that of Config.Policy counts then.
+// TTL returns Options.TTL. It returns 0 for a policy derived from nil, since the TTL of
+// Config.Policy applies there.
 func (p *Policy) TTL() time.Duration {
 	if p == nil {
 		return 0

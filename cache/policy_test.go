@@ -12,8 +12,9 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// What was stored without a tag of the caller's policy would not go with the tag, so that it is no value for this caller,
-// from Redis or from memory, for one key or several. What its own loader has tagged counts for everybody.
+// A value that was stored without a tag of the caller's policy is not invalidated with the tag. So
+// it is not a value for this caller, from Redis or from L1, for one key or several. Tags that the
+// loader has set count for all callers.
 func TestEveryTagOfThePolicyIsInTheValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -69,7 +70,8 @@ func TestEveryTagOfThePolicyIsInTheValue(t *testing.T) {
 	wantFetch(t, "beside the policy's", c, "own", own, tagged, "new", cache.FromMemory)
 }
 
-// A load that began for a caller without the tag is none for a caller who came after the tag was invalidated.
+// A load that began for a caller without the tag is none for a caller who came after the tag was
+// invalidated.
 func TestLoadWithoutTheTagIsNotShared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -86,7 +88,8 @@ func TestLoadWithoutTheTagIsNotShared(t *testing.T) {
 	wantAnswer(t, "late", late, "new")
 }
 
-// A policy that was made of none is that of the Cache, with what was added: also one that has tags itself.
+// A policy that was derived from nil is the policy of the Cache, with its additions, even if the
+// Cache's policy has tags.
 func TestPolicyMadeOfNone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -134,7 +137,7 @@ func TestConfigPolicyHasNoChecker(t *testing.T) {
 	}
 }
 
-// SlidingMax is the end of a sliding value, whatever the jitter: no process gives it out after that.
+// SlidingMax is the end of a sliding value with any jitter: no process returns it after that.
 func TestSlidingEnds(t *testing.T) {
 	t.Parallel()
 	store := cachetest.NewStore(t)

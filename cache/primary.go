@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/unstale/unstale/internal/dberr"
 )
 
 // A Pool gives connections: *sql.DB and *sqlx.DB do.
@@ -14,19 +16,22 @@ type Pool interface {
 	Conn(ctx context.Context) (*sql.Conn, error)
 }
 
-// ErrReadOnly is returned by OnPrimary for a server that takes no writes: it may be a replica, which is behind.
-var ErrReadOnly = errors.New("the server is read-only: it may be a replica, which is behind; connect to the primary")
+// ErrReadOnly is returned by OnPrimary for a server that takes no writes: it may be a replica,
+// which is behind.
+var ErrReadOnly = dberr.ErrReadOnly
 
 // Contract: no table, no lock, one line.
 const readOnlySQL = "SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only"
 
-// primaryTries is how many connections OnPrimary tries: a pool may still hold some to what was the primary.
+// primaryTries is how many connections OnPrimary tries: a pool may still have some to the old
+// primary.
 const primaryTries = 3
 
-// OnPrimary returns a connection for a loader to a MySQL or MariaDB server that takes writes, or an error. It asks the server
-// each time, in one round trip: a lease that was taken before covers what changes afterwards, so that nothing stale is stored
-// even if the server becomes a replica in between. A connection to a server that is read-only is closed for good, and others
-// are tried, which may lead to the new primary; after three the error is ErrReadOnly. Close the connection.
+// OnPrimary returns a connection for a loader to a MySQL or MariaDB server that accepts writes, or
+// an error. It asks the server on each call, in one round trip. The lease was taken earlier and
+// covers later changes, so no stale value is stored even if the server becomes a replica meanwhile.
+// OnPrimary closes a connection to a read-only server and tries others, which may lead to the new
+// primary. After three it returns ErrReadOnly. The caller closes the connection.
 //
 //	conn, err := cache.OnPrimary(ctx, db)
 //	if err != nil {
@@ -34,8 +39,8 @@ const primaryTries = 3
 //	}
 //	defer conn.Close()
 //
-// It does not notice a server that takes writes and is behind all the same, as with Galera and group replication: set
-// wsrep_sync_wait or group_replication_consistency there, or use hold in the map.
+// It does not detect a server that accepts writes but lags behind, as with Galera and group
+// replication: set wsrep_sync_wait or group_replication_consistency there, or use hold in the map.
 func OnPrimary(ctx context.Context, db Pool) (*sql.Conn, error) {
 	var err error
 	for range primaryTries {
@@ -62,7 +67,8 @@ func takesWrites(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	for _, value := range []string{readOnly, innodb} {
-		if value != "0" && !strings.EqualFold(value, "OFF") { // newer servers have more than on and off
+		// newer servers have more than on and off
+		if value != "0" && !strings.EqualFold(value, "OFF") {
 			return ErrReadOnly
 		}
 	}

@@ -19,25 +19,30 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// readerVariable says where a process that is this test's program again finds its Redis: see startReader.
+// readerVariable has the address of Redis for a process that runs this test binary: see
+// startReader.
 const readerVariable = "UNSTALE_TEST_READER"
 
-// A reader is another process, with a Cache of its own, whose loader asks the test.
+// A reader is another process with its own Cache. Its loader asks the test.
 type reader struct {
 	testing.TB
-	orders io.WriteCloser
-	says   *bufio.Scanner
+	process *os.Process
+	orders  io.WriteCloser
+	says    *bufio.Scanner
 }
 
 // startReader starts a process that reads from the Redis of w until the test ends.
-func (w *world) startReader() *reader {
+func (w *world) startReader() *reader { return startProcess(w, readerVariable, w.url) }
+
+// startProcess starts this test's program again, with a variable that leads to another life.
+func startProcess(w testing.TB, variable, url string) *reader {
 	w.Helper()
 	theirOrders, orders, err := os.Pipe()
 	must(w, err)
 	says, theirs, err := os.Pipe()
 	must(w, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), readerVariable+"="+w.url)
+	cmd.Env = append(os.Environ(), variable+"="+url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirOrders, theirs, os.Stderr
 	ended, err := servers.Start(cmd)
 	must(w, err)
@@ -48,7 +53,7 @@ func (w *world) startReader() *reader {
 		must(w, <-ended)
 		_ = says.Close()
 	})
-	return &reader{w.TB, orders, bufio.NewScanner(says)}
+	return &reader{w, cmd.Process, orders, bufio.NewScanner(says)}
 }
 
 // fetch begins a fetch in the process.
@@ -69,7 +74,7 @@ func (r *reader) order(line string) {
 	must(r, err)
 }
 
-// want is the next thing that the process says: that it loads, or a value and where it is from.
+// want checks the next line of the process: that it loads, or a value and its source.
 func (r *reader) want(want string) {
 	r.Helper()
 	if !r.says.Scan() {
@@ -80,7 +85,8 @@ func (r *reader) want(want string) {
 	}
 }
 
-// readOnOrder is the life of such a process: a line with a key and tags is a fetch, the line after "loads" its value.
+// readOnOrder is the life of such a process: a line with a key and tags is a fetch, the line after
+// "loads" its value.
 func readOnOrder(url string) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -109,7 +115,8 @@ func readOnOrder(url string) error {
 	return orders.Err()
 }
 
-// The loader that has read the old row is in another process than those who come after the invalidation, either way round.
+// The loader that has read the old row and the callers that come after the invalidation are in
+// different processes, either way round.
 func TestRacesBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -121,7 +128,7 @@ func TestRacesBetweenProcesses(t *testing.T) {
 		{"tag", "k", []string{"t", "u"}, func(w *world) { w.commit("new", protocol.StampKey("t")) }},
 		{"pattern", "shop:list:1", nil, func(w *world) {
 			w.db.set("new")
-			_, err := w.worker.Sweep(w.Context(), []string{"shop:list:*"}, nil)
+			_, err := w.worker.Sweeper.Sweep(w.Context(), []string{"shop:list:*"}, nil)
 			must(w, err)
 		}},
 	} {

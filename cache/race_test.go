@@ -17,8 +17,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A raced is one row of the race table: what happens between the moment at which a loader has read the old row and the
-// one at which it returns it.
+// A raced is one row of the race table: the events between the read of the old row by a loader and
+// its return.
 type raced struct {
 	name    string
 	key     string
@@ -26,9 +26,9 @@ type raced struct {
 	between func(w *world)
 }
 
-// A load that read before the commit is paused; the row changes, and its key goes in one of the ways there are. Then the
-// load goes on. Nothing old is stored, in Redis or anywhere else, and whoever comes after the invalidation gets the new
-// row: in the same process and in another.
+// A load that read before the commit is paused; the row changes, and its key is invalidated in one
+// of the possible ways. Then the load continues. No old value is stored, in Redis or elsewhere, and
+// callers that come after the invalidation get the new row, in the same process and in another.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	slow := cache.MustPolicy(cache.Options{TTL: time.Hour, StaleOnError: time.Hour})
@@ -39,13 +39,13 @@ func TestRaces(t *testing.T) {
 		{name: "tag", key: "k", policy: slow.Tagged("t", "u"), between: func(w *world) { w.commit("new", protocol.StampKey("t")) }},
 		{name: "pattern", key: "shop:list:1", policy: slow, between: func(w *world) {
 			w.db.set("new")
-			_, err := w.worker.Sweep(w.Context(), []string{"shop:list:*"}, nil)
+			_, err := w.worker.Sweeper.Sweep(w.Context(), []string{"shop:list:*"}, nil)
 			must(w, err)
 		}},
 		{name: "set", key: "k", policy: slow, between: func(w *world) {
 			w.client.SAdd(w.Context(), "set:t", "k", "other")
 			w.db.set("new")
-			_, err := w.worker.TakeSet(w.Context(), "set:t", 1, func([]string) error { return nil })
+			_, err := w.worker.Sets.TakeSet(w.Context(), "set:t", 1, func([]string) error { return nil })
 			must(w, err)
 		}},
 		{name: "tombstone", key: "k", policy: slow, between: func(w *world) {
@@ -55,7 +55,7 @@ func TestRaces(t *testing.T) {
 		}},
 		{name: "hold", key: "k", policy: slow, between: func(w *world) {
 			w.db.set("new")
-			_, err := w.worker.Unlink(w.Context(), []keyspace.Target{{Key: "k", Hold: 50 * time.Millisecond}})
+			_, err := w.worker.Unlinker.Unlink(w.Context(), []keyspace.Target{{Key: "k", Hold: 50 * time.Millisecond}})
 			must(w, err)
 		}},
 		{name: "lease expired", key: "k", policy: slow, between: func(w *world) {
@@ -84,7 +84,8 @@ func (c raced) run(t *testing.T) {
 	p := w.db.paused()
 	early := fetchBeside(t, same, c.key, p.load, c.policy)
 	<-p.read
-	joined := fetchBeside(t, same, c.key, p.load, c.policy) // before the invalidation: it may have either
+	// before the invalidation: it may have either
+	joined := fetchBeside(t, same, c.key, p.load, c.policy)
 	testenv.Eventually(t, "the second caller to wait", func() bool { return same.Statistics().Misses == 2 })
 	c.between(w)
 	w.db.reads.Store(0)
@@ -108,7 +109,8 @@ func (c raced) run(t *testing.T) {
 	}
 }
 
-// A caller that came before the invalidation and waits for a load that lost its lease gets what a new load brings.
+// A caller that came before the invalidation and waits for a load that lost its lease gets what a
+// new load brings.
 func TestJoinersLoadAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,7 +131,7 @@ func TestJoinersLoadAgain(t *testing.T) {
 	}
 }
 
-// Nobody joins a load whose fill is on its way: an invalidation behind it would not be noticed.
+// No caller joins a load whose fill is on its way: an invalidation behind it would not be detected.
 func TestNobodyJoinsAFill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,7 +156,8 @@ func TestNobodyJoinsAFill(t *testing.T) {
 	wantFetch(t, "afterwards", c, "k", w.db.read, nil, "new", cache.FromRedis)
 }
 
-// A load that ends with what another process has stored meanwhile answers nobody who joined after that was read.
+// A load that ends with a value that another process has stored meanwhile does not answer callers
+// that joined after that was read.
 func TestNobodyJoinsAHit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -187,7 +190,8 @@ func (c slowCodec) Marshal(v any) ([]byte, error) {
 	return c.Codec.Marshal(v)
 }
 
-// A tag may go when the load is over and callers still join: its stamp is read again after the last of them.
+// A tag may be invalidated when the load has ended and callers still join: its version is read
+// again after the last of them.
 func TestTagGoesAfterTheLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -204,7 +208,8 @@ func TestTagGoesAfterTheLoad(t *testing.T) {
 	wantAnswer(t, "the caller from after", late, "new")
 }
 
-// A tag that only the loader knows: the first value of it is not stored, since the tag may have changed during the load.
+// A tag that only the loader knows: the first value of it is not stored, since the tag may have
+// changed during the load.
 func TestTagOfTheLoader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -221,7 +226,7 @@ func TestTagOfTheLoader(t *testing.T) {
 	wantFetch(t, "third", c, "k", load, nil, "old", cache.FromRedis)
 	wantFetch(t, "elsewhere", other, "k", load, nil, "old", cache.FromRedis)
 
-	// It changes between the row's reading and the stamp's.
+	// The tag changes between the read of the row and the read of its version.
 	w.commit("older", "k")
 	p := w.db.paused()
 	early := fetchBeside(t, c, "k", func(ctx context.Context) (string, error) {
@@ -236,7 +241,8 @@ func TestTagOfTheLoader(t *testing.T) {
 	wantFetch(t, "afterwards", other, "k", load, nil, "new", cache.FromRedis)
 }
 
-// What is invalidated is never served again as a stale value, neither at once nor when the loader fails.
+// An invalidated value is never served again as a stale value, neither immediately nor when the
+// loader fails.
 func TestInvalidatedIsNeverStale(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -251,7 +257,8 @@ func TestInvalidatedIsNeverStale(t *testing.T) {
 	}
 }
 
-// A load that fails while the key is invalidated serves no stale value either, although it was found before.
+// A load that fails while the key is invalidated serves no stale value either, although it was
+// found before.
 func TestInvalidatedDuringAFailingLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -300,8 +307,9 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// An error may be about the old row as well as a value: it answers nobody who came after the load had begun. These share the
-// next load, and its error if it fails too: however many they are, one load runs at a time.
+// An error may be about the old row, like a value: it does not answer callers that came after the
+// load had begun. They share the next load, and its error if it fails too. For any number of
+// callers, one load runs at a time.
 func TestOldErrorsAnswerNobodyWhoComesLater(t *testing.T) {
 	t.Parallel()
 	discontinued := errors.New("the product is discontinued")
@@ -352,7 +360,8 @@ func TestOldErrorsAnswerNobodyWhoComesLater(t *testing.T) {
 	}
 }
 
-// A load that hangs says nothing about a row: all that wait are told at its hard timeout, and none waits for another.
+// A load that hangs says nothing about a row: all that wait are told at its hard timeout, and none
+// waits for another.
 func TestHangingLoadAnswersAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

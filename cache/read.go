@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,17 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reading is what Redis holds under a key, and what it is good for.
+// A reading is the value of a key in Redis, and its state.
 type reading struct {
 	state state
 	entry entry
-	text  []byte // as it stands in Redis
+	text  []byte // as stored in Redis
 	value any    // decoded, where the state is fresh, stale or onError
 	life  time.Duration
-	early bool // it is to be loaded again before its time
+	early bool // it is due for an early refresh
 }
 
-// A state is what a reading is good for.
+// A state is the possible use of a reading.
 type state int
 
 const (
@@ -33,7 +32,7 @@ const (
 	fresh
 )
 
-// useless is how a script is told that this reading is worth nothing.
+// useless returns the hash that tells a script that the caller cannot use this reading.
 func (r reading) useless() string {
 	if r.text == nil {
 		return ""
@@ -41,7 +40,7 @@ func (r reading) useless() string {
 	return digest(r.text)
 }
 
-// past is the reading for a caller who may be given none: it says what is to be replaced.
+// past returns the reading for a caller with a read constraint. It holds only the value to replace.
 func (r reading) past() reading {
 	if r.state != foreign {
 		r.state = absent
@@ -49,15 +48,15 @@ func (r reading) past() reading {
 	return r
 }
 
-// raw is what one round trip brings.
+// raw is the result of one round trip.
 type raw struct {
 	text []byte
 	list bool          // the key holds no text
 	life time.Duration // of a bare value in memory: see request.asksLife
 }
 
-// read asks Redis for a key's value, judges it, and prolongs it where it slides. The error is that Redis is away, or the
-// caller's context's.
+// read reads the value of a key from Redis, checks it, and extends it if it slides. The error means
+// that Redis is unavailable, or comes from the caller's context.
 func (r *request) read(ctx context.Context) (reading, error) {
 	var raw raw
 	var stamps map[string]string
@@ -67,7 +66,7 @@ func (r *request) read(ctx context.Context) (reading, error) {
 			return reading{}, err
 		}
 	} else {
-		raws, read, err := r.c.readRaw(ctx, []*request{r})
+		raws, read, err := requests{r}.read(ctx)
 		if err != nil {
 			return reading{}, err
 		}
@@ -80,56 +79,14 @@ func (r *request) read(ctx context.Context) (reading, error) {
 	return r.slide(ctx, found)
 }
 
-// asksLife reports whether a read asks for how long a value has to live too. A bare value does not say it, and memory must
-// not keep it for longer.
+// asksLife reports whether a read asks for how long a value has to live too. A bare value does not
+// say it, and memory must not keep it for longer.
 func (r *request) asksLife() bool {
 	return r.c.config.Plain && r.c.memory != nil && !r.p.o.SkipMemory && !r.untyped
 }
 
-// readRaw is one GET for each request, with the stamps of their policy's tags. All have
-// one policy.
-func (c *Cache) readRaw(ctx context.Context, requests []*request) ([]raw, map[string]string, error) {
-	b := c.redis
-	tags, lives, sent := requests[0].p.o.Tags, requests[0].asksLife(), time.Now()
-	type answer struct {
-		raws   []raw
-		stamps map[string]string
-	}
-	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
-		cmds, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
-			if lives { // before the values: one that ends in between is not given the time of what comes after it
-				for _, r := range requests {
-					p.PTTL(ctx, r.name)
-				}
-			}
-			for _, r := range requests {
-				p.Get(ctx, r.name)
-			}
-			readStamps(ctx, p, tags)
-			return nil
-		})
-		if err := classify(err); err != nil {
-			return a, err
-		}
-		var left []redis.Cmder
-		if lives {
-			left, cmds = cmds[:len(requests)], cmds[len(requests):]
-		}
-		if a.raws, err = rawsOf(cmds[:len(requests)]); err != nil {
-			return a, err
-		}
-		for i, cmd := range left {
-			a.raws[i].life = requests[i].lifeOf(cmd.(*redis.DurationCmd), sent)
-		}
-		cmds = cmds[len(requests):]
-		a.stamps, err = stampsRead(tags, cmds)
-		return a, err
-	})
-	return got.raws, got.stamps, err
-}
-
-// lifeOf is how long memory may keep a bare value, by an answer to what was sent at sent: not at all where the server refuses
-// to tell, and as long as the policy says where the value has no end.
+// lifeOf returns how long L1 can keep a bare value, from an answer to a command sent at sent. The
+// result is 0 if the server refuses PTTL, and the policy decides if the value has no TTL.
 func (r *request) lifeOf(left *redis.DurationCmd, sent time.Time) time.Duration {
 	switch life := left.Val(); {
 	case left.Err() != nil:
@@ -141,11 +98,11 @@ func (r *request) lifeOf(left *redis.DurationCmd, sent time.Time) time.Duration 
 	}
 }
 
-// noEnd is go-redis' answer to PTTL for a key without a time.
+// noEnd is the answer of go-redis to PTTL for a key without a TTL.
 const noEnd = time.Duration(-1)
 
-// slides reports whether a reading that is given out is to be prolonged now, and takes it as done. What the entry says
-// counts, whatever the reader's policy: only who has judged it knows whether it slides, by how much, and until when.
+// slides reports whether to extend a reading now, and records it as done. The entry decides, for
+// every policy: it has the duration and the end.
 func (r *request) slides(found *reading) bool {
 	e := &found.entry
 	if e.Idle <= 0 || found.state != fresh || e.Negative != 0 || r.untyped || r.standing == loaded {
@@ -155,50 +112,14 @@ func (r *request) slides(found *reading) bool {
 	return r.c.touched.due(r.name, r.c.redis.clock.now(), every)
 }
 
-// slide is slideAll for one request.
+// slide implements requests.slide for one request.
 func (r *request) slide(ctx context.Context, found reading) (reading, error) {
 	readings := []reading{found}
-	err := r.c.slideAll(ctx, []*request{r}, readings)
+	err := requests{r}.slide(ctx, readings)
 	return readings[0], err
 }
 
-// slideAll prolongs what requests have found, all of which slides, by each entry's own time and not beyond its end. Where
-// the key holds something else by now, that is the reading. It has got that time too, by which it may end early, or stay in
-// Redis for longer; what it is good for is in it. A Redis that does not prolong leaves the reading what it was.
-func (c *Cache) slideAll(ctx context.Context, requests []*request, found []reading) error {
-	raws, err := send(ctx, c.redis, "slide", func(ctx context.Context) ([]raw, error) {
-		now := c.redis.clock.now()
-		cmds, err := c.redis.pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, r := range requests {
-				e := &found[i].entry
-				life := max(min(e.Idle, e.Expiry-now, longestTTL.Milliseconds()), 1)
-				p.GetEx(ctx, r.name, time.Duration(life)*time.Millisecond)
-			}
-			return nil
-		})
-		if err := classify(err); err != nil {
-			return nil, err
-		}
-		return rawsOf(cmds)
-	})
-	if err != nil {
-		if ctx.Err() == nil {
-			c.counts.failed()
-		}
-		return nil
-	}
-	for i, r := range requests {
-		if string(raws[i].text) == string(found[i].text) {
-			continue
-		}
-		if found[i], err = r.judgeRaw(ctx, raws[i], nil); err != nil { // the stamps at hand are from before
-			return err
-		}
-	}
-	return nil
-}
-
-// rawsOf are the answers to a pipeline's commands that read.
+// rawsOf returns the answers to a pipeline's commands that read.
 func rawsOf(cmds []redis.Cmder) (raws []raw, err error) {
 	raws = make([]raw, len(cmds))
 	for i, cmd := range cmds {
@@ -222,7 +143,7 @@ func rawOf(text []byte, err error) (raw, error) {
 	return raw{}, err
 }
 
-// judgeRaw is judge for what was read from Redis.
+// judgeRaw calls judge for a value that was read from Redis.
 func (r *request) judgeRaw(ctx context.Context, got raw, stamps map[string]string) (reading, error) {
 	if got.list {
 		return reading{state: foreign}, nil
@@ -234,7 +155,7 @@ func (r *request) judgeRaw(ctx context.Context, got raw, stamps map[string]strin
 	return found, err
 }
 
-// judge says what a text is good for. Stamps that are not among those at hand are read.
+// judge returns the state of a text. It reads tag versions that are not in stamps.
 func (r *request) judge(ctx context.Context, text []byte, stamps map[string]string) (reading, error) {
 	if text == nil {
 		return reading{}, nil
@@ -245,7 +166,8 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 		if err != nil {
 			return reading{text: text}, nil
 		}
-		return reading{state: fresh, text: text, value: value}, nil // memory keeps it only where its life is asked for
+		// L1 keeps it only if its TTL was requested
+		return reading{state: fresh, text: text, value: value}, nil
 	}
 	e, value, err := parseEntry(text, c.config.Codec, r.decode)
 	switch {
@@ -270,7 +192,7 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 		found.state = absent
 		return found, nil
 	}
-	if valid, err := c.stand(ctx, &e, stamps); err != nil || !valid {
+	if valid, err := c.stamps.stand(ctx, &e, stamps); err != nil || !valid {
 		found.state = absent
 		return found, err
 	}
@@ -287,43 +209,8 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 	return found, nil
 }
 
-// stand reports whether the entry's stamps stand, and reads those that are not at hand.
-func (c *Cache) stand(ctx context.Context, e *entry, stamps map[string]string) (bool, error) {
-	if len(e.Tags) == 0 {
-		return true, nil
-	}
-	var missing []string
-	for tag := range e.Tags {
-		if _, ok := stamps[tag]; !ok {
-			missing = append(missing, tag)
-		}
-	}
-	stamps, err := c.withStamps(ctx, stamps, missing)
-	return err == nil && e.stands(stamps), err
-}
-
-// withStamps returns stamps and those of more tags, which it reads.
-func (c *Cache) withStamps(ctx context.Context, stamps map[string]string, more []string) (map[string]string, error) {
-	if len(more) == 0 {
-		return stamps, nil
-	}
-	all, err := c.stamps(ctx, more)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(all, stamps)
-	return all, nil
-}
-
-// stamps reads stamps without making any.
-func (c *Cache) stamps(ctx context.Context, tags []string) (map[string]string, error) {
-	return send(ctx, c.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
-		_, stamps, err := c.redis.run(ctx, nil, tags)
-		return stamps, err
-	})
-}
-
-// allTags are the policy's, and those of an earlier entry: the loader is likely to name them again.
+// allTags returns the tags of the policy and of an earlier entry: the loader is likely to name the
+// latter again.
 func (r *request) allTags(earlier *entry) []string {
 	if len(earlier.Tags) == 0 {
 		return r.p.o.Tags

@@ -11,14 +11,18 @@ import (
 // replicaPause is for how long nothing is sent after a server answered READONLY.
 const replicaPause = time.Second
 
+// probePause is the time between two write probes while no server is suspected.
+const probePause = 30 * time.Second
+
 // errReplica is returned for a server that refuses to write.
 var errReplica = fmt.Errorf("%w: the server is a replica, which lags behind an UNLINK: lead the client to the master, and turn off ReplicaOnly of a failover client", ErrRedisConnection)
 
-// A replica remembers that a server refused to write. No answer is used from then on until a server accepts a
-// write: a replica answers reads, and has the workers' fields too. Its zero value suspects nothing. Safe for
-// concurrent use.
+// A replica records that a server refused to write. From then on no answer is used until a server
+// accepts a write: a replica answers reads, and has the fields of the workers too. The zero value
+// suspects nothing. Safe for concurrent use.
 type replica struct {
-	until atomic.Int64 // nothing is sent until then, as Unix nanoseconds; zero: not suspected
+	until  atomic.Int64 // no probe until then, in Unix nanoseconds; zero: no suspicion
+	probed atomic.Int64 // when a write probe was last answered, likewise
 }
 
 // found records a refusal.
@@ -35,7 +39,12 @@ func (r *replica) accepted(logger *slog.Logger) {
 	}
 }
 
-// suspected reports whether pipelines take a write probe along.
+// due reports whether the next pipeline takes a write probe along.
+func (r *replica) due(now time.Time) bool {
+	return r.suspected() || now.UnixNano()-r.probed.Load() >= int64(probePause)
+}
+
+// suspected reports whether a server has refused a write and none has accepted one since.
 func (r *replica) suspected() bool { return r.until.Load() != 0 }
 
 // pauses reports whether nothing is sent now.

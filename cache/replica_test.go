@@ -15,7 +15,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A replica refuses leases; nothing is read from it then, since it lags behind what the worker unlinks.
+// A replica refuses leases; nothing is read from it then, since it lags behind what the worker
+// unlinks.
 func TestReplicaIsRefused(t *testing.T) {
 	t.Parallel()
 	master := testenv.OwnRedis(t, "--repl-diskless-sync-delay", "0")
@@ -32,8 +33,8 @@ func TestReplicaIsRefused(t *testing.T) {
 	wantFetch(t, "at the replica", wrong, "k", at.db.read, nil, "old", cache.FromLoader)
 }
 
-// A failover client with ReplicaOnly is refused by what the server answers, also where workers are seen, and for as long
-// as it reads a replica. The log says so once.
+// The answers of the server reveal a failover client with ReplicaOnly. It is refused even if
+// workers are seen, and for as long as it reads a replica. It is logged once.
 func TestReplicaOnly(t *testing.T) {
 	t.Parallel()
 	set := testenv.OwnSentinel(t)
@@ -52,7 +53,8 @@ func TestReplicaOnly(t *testing.T) {
 			ReplicaOnly: true, ContextTimeoutEnabled: true, ConnMaxLifetime: 50 * time.Millisecond,
 		})
 		t.Cleanup(func() { _ = replicas.Close() })
-		testenv.Eventually(t, "Sentinel to name the replica", func() bool { // until then connections lead to the master
+		// until then connections lead to the master
+		testenv.Eventually(t, "Sentinel to name the replica", func() bool {
 			role, _ := replicas.Do(t.Context(), "role").Slice()
 			return len(role) > 0 && role[0] == "slave"
 		})
@@ -62,7 +64,8 @@ func TestReplicaOnly(t *testing.T) {
 				told.Add(1)
 			}
 		}})})
-		for begin := time.Now(); time.Since(begin) < 1200*time.Millisecond && !t.Failed(); { // after a second the server is asked again
+		// after a second the server is asked again
+		for begin := time.Now(); time.Since(begin) < 1200*time.Millisecond && !t.Failed(); {
 			wantFetch(t, fmt.Sprintf("Fetch with worker: %v", alive), c, "k", w.db.read, nil, "old", cache.FromLoader)
 		}
 		if err := c.Healthy(); err == nil || !strings.Contains(err.Error(), "turn off ReplicaOnly") {

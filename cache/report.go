@@ -19,14 +19,15 @@ const (
 	reportInterval = time.Second
 	// maxReports is how many reports wait: each is of the messages of one epoch without a gap.
 	maxReports = 64
-	// reportPause is for how long nothing is reported after a refusal: each is an entry in Redis' ACL log.
+	// reportPause is how long no report is sent after a refusal: each one creates an entry in the
+	// ACL log of Redis.
 	reportPause = time.Minute
 )
 
-var errReportPause = errors.New("redis has refused reports of late")
+var errReportPause = errors.New("redis has refused recent reports")
 
-// A reporter tells in Redis which messages this process has heard. Whoever hears them never waits for it: what does not fit is
-// dropped and counted. A nil reporter reports nothing.
+// A reporter records in Redis which messages this process has received. The receiver never waits
+// for it: a message that does not fit is dropped and counted. A nil reporter does nothing.
 type reporter struct {
 	process string
 	redis   *backend
@@ -41,8 +42,8 @@ type reporter struct {
 	refused time.Time // when Redis last refused a report; zero: not since it took one
 }
 
-// heard notes a message that was heard, and whose keys were evicted. Heartbeats belong to no report but that of a message
-// before them, and those without a number to none.
+// heard records a message whose keys were evicted. A heartbeat belongs to the report of the message
+// before it, and a message without a number to none.
 func (r *reporter) heard(m *protocol.Message) {
 	if r == nil || m.Epoch == "" || m.Seq == 0 {
 		return
@@ -65,13 +66,14 @@ func (r *reporter) heard(m *protocol.Message) {
 	}
 }
 
-// drop counts messages that no report tells of. The caller holds mu.
+// drop counts messages that no report contains. The caller holds mu.
 func (r *reporter) drop(messages uint64) {
 	r.dropped += messages
 	r.total.Add(messages)
 }
 
-// run reports until ctx ends, and then once more. A report under way is finished: it takes a Timeout at most.
+// run reports until ctx ends, and then one last time. It finishes a running report, which takes at
+// most one Timeout.
 func (r *reporter) run(ctx context.Context) {
 	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()
@@ -109,7 +111,7 @@ func (r *reporter) report(ctx context.Context) {
 	}
 }
 
-// send is one pipeline. It returns what is at fault with each report, nil for those that Redis took.
+// send sends one pipeline. It returns the error of each report, nil for those that Redis accepted.
 func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error {
 	if !r.refused.IsZero() && time.Since(r.refused) < reportPause {
 		return slices.Repeat([]error{errReportPause}, len(reports))
@@ -134,7 +136,8 @@ func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error 
 	return faults
 }
 
-// tell tells the log, once, that Redis refuses reports, and that it takes them again. Outages are told by others.
+// tell logs, once, that Redis refuses reports, and that it accepts them again. Outages are logged
+// elsewhere.
 func (r *reporter) tell(err error) {
 	switch {
 	case err == nil && !r.refused.IsZero():
@@ -148,7 +151,7 @@ func (r *reporter) tell(err error) {
 	}
 }
 
-// dropCount is how many messages were dropped since New.
+// dropCount returns how many messages were dropped since New.
 func (r *reporter) dropCount() uint64 {
 	if r == nil {
 		return 0

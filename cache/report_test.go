@@ -35,16 +35,16 @@ func (w *world) reporting(channel, process string, client redis.UniversalClient)
 // announce publishes keys as a worker does.
 func (w *world) announce(channel string, keys ...string) []keyspace.Run {
 	w.Helper()
-	done, err := w.worker.Publish(w.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys})
+	done, err := w.worker.Publisher.Publish(w.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys})
 	must(w, err)
 	return done.Runs
 }
 
-// reports are how many messages of a run each process has reported, and what it dropped.
+// reports returns how many messages of a run each process has reported, and what it dropped.
 func (w *world) reports(run keyspace.Run) (messages, dropped map[string]uint64) {
 	w.Helper()
 	messages, dropped = map[string]uint64{}, map[string]uint64{}
-	must(w, w.worker.Reports(w.Context(), time.Time{}, func(r protocol.Report, at time.Time) {
+	must(w, w.worker.Contents.Reports(w.Context(), time.Time{}, func(r protocol.Report, at time.Time) {
 		if age := time.Since(at); age < -time.Minute || age > time.Hour {
 			w.Errorf("%+v is of %s", r, at)
 		}
@@ -56,7 +56,8 @@ func (w *world) reports(run keyspace.Run) (messages, dropped map[string]uint64) 
 	return messages, dropped
 }
 
-// Two processes report what they have heard: after a moment, and Close reports the rest.
+// Two processes report the messages that they received: after a short time, and Close reports the
+// rest.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,7 +120,7 @@ func TestNoReports(t *testing.T) {
 	}
 }
 
-// What Memory.Report needs is said.
+// New checks the requirements of Memory.Report.
 func TestReportIsValidated(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, "redis://127.0.0.1:1")
@@ -134,7 +135,7 @@ func TestReportIsValidated(t *testing.T) {
 	}
 }
 
-// In a Cluster the stream has a node of its own, wherever messages go through.
+// In a Cluster the stream is on its own node, independent of the path of messages.
 func TestReportsInACluster(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnCluster(t, 3, false)

@@ -49,7 +49,8 @@ func (r *reporterTest) hear(epoch string, first, last uint64) {
 	}
 }
 
-// want checks what Redis has, as epoch:first-last+dropped, and how many messages were dropped in all.
+// want checks what Redis has, as epoch:first-last+dropped, and how many messages were dropped in
+// all.
 func (r *reporterTest) want(what string, total uint64, want ...string) {
 	r.Helper()
 	entries, err := r.admin.XRange(r.Context(), protocol.ReportKey, "-", "+").Result()
@@ -66,7 +67,8 @@ func (r *reporterTest) want(what string, total uint64, want ...string) {
 	}
 }
 
-// Messages without a gap are one report, with the heartbeats between them; copies count for nothing.
+// Messages without a gap are one report, with the heartbeats between them; copies count for
+// nothing.
 func TestReportIsOfARange(t *testing.T) {
 	t.Parallel()
 	r := newReporterTest(t, "+xadd", "%W~"+protocol.ReportKey)
@@ -94,7 +96,7 @@ func TestReportIsOfARange(t *testing.T) {
 	}
 }
 
-// What does not fit is dropped, and the next report says how much.
+// Messages that do not fit are dropped, and the next report has their number.
 func TestReportsOverflow(t *testing.T) {
 	t.Parallel()
 	r := newReporterTest(t, "+xadd", "%W~"+protocol.ReportKey)
@@ -116,7 +118,8 @@ func TestReportsOverflow(t *testing.T) {
 	r.want("afterwards", 3, "more:4-4+0")
 }
 
-// A refusal is logged once, with the right that is missing, and asked for again after a while. What was dropped is told then.
+// A refusal is logged once, with the missing permission, and retried after a while. Dropped
+// messages are reported then.
 func TestReportsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newReporterTest(t)
@@ -149,7 +152,7 @@ func TestReportsAreRefused(t *testing.T) {
 	r.want("back", 8, "a:4-4+3", "a:10-10+5")
 }
 
-// To hear a message costs no memory where nothing is reported, nor for each further one of a range.
+// Receiving a message allocates nothing if it is not reported, nor for each further one of a range.
 func TestReportsAllocateNothing(t *testing.T) {
 	m := &protocol.Message{Epoch: "a", Seq: 1, Keys: []string{"k"}}
 	var none *reporter

@@ -9,7 +9,7 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// Every key that is looked for is one request, whatever comes of it.
+// Every requested key is one request, with any outcome.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/maypok86/otter/v2"
+	"github.com/maypok86/otter/v2/stats"
 )
 
 // defaultBytes is Memory.Bytes if it is zero.
@@ -52,9 +53,8 @@ func (r *room) deleted(e otter.DeletionEvent[string, *kept]) {
 	}
 }
 
-// checkRoom logs once that more values were dropped than given out.
-func (m *memory) checkRoom() {
-	r := &m.room
+// check logs once that more values were dropped than given out.
+func (r *room) check(hits *stats.Counter, size func() int) {
 	full := r.full.Load()
 	if full == 0 || !r.mu.TryLock() {
 		return
@@ -64,9 +64,9 @@ func (m *memory) checkRoom() {
 		r.mu.Unlock()
 		return
 	}
-	hits := m.hits.Snapshot().Hits
-	given := hits - r.checked.hits
-	r.checked.full, r.checked.hits = full, hits
+	now := hits.Snapshot().Hits
+	given := now - r.checked.hits
+	r.checked.full, r.checked.hits = full, now
 	r.told = given < dropped
 	told := r.told
 	r.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *memory) checkRoom() {
 		return
 	}
 	fix := "raise Memory.Size"
-	if m.store.EstimatedSize() < r.size*9/10 {
+	if size() < r.size*9/10 {
 		fix = "raise Memory.Bytes"
 	}
 	r.logger.LogAttrs(context.Background(), slog.LevelWarn, "memory is too small: it drops more values than it gives out",

@@ -65,7 +65,8 @@ func values(t testing.TB, c *cache.Cache, prefix string, n, length int) {
 	must(t, err)
 }
 
-// A memory that drops more than it gives out says so: in the statistics, and in one line of the log that names the setting.
+// An L1 that drops more values than it returns reports it: in the statistics, and in one log record
+// that names the setting.
 func TestMemoryIsTooSmall(t *testing.T) {
 	t.Parallel()
 	const small = "memory is too small"

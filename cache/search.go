@@ -17,6 +17,8 @@ const (
 	resultLife = time.Second
 	// searchLimit bounds a search, and the closing of connections after it.
 	searchLimit = time.Second
+	// lookPause is the wait between two new connections before the first field.
+	lookPause = 3 * time.Second
 	// mostClosed bounds how many connections are closed in a row.
 	mostClosed = 100
 )
@@ -32,8 +34,8 @@ type search struct {
 	running chan struct{} // closed at the end; nil: none runs
 }
 
-// moved returns errLeft if a new connection finds workers, or if ctx ends before one has answered. It
-// returns nil if a new connection finds none or fails: then no better server is known.
+// moved returns errLeft if a new connection finds workers, or if ctx ends before one has answered.
+// It returns nil if a new connection finds none or fails: then no better server is known.
 func (a *aliveCheck) moved(ctx context.Context) error {
 	s := &a.search
 	s.mu.Lock()
@@ -63,7 +65,7 @@ func (a *aliveCheck) moved(ctx context.Context) error {
 	return s.result
 }
 
-// run is one search. It closes ended.
+// run makes one search. It closes ended.
 func (a *aliveCheck) run(ended chan struct{}) {
 	ctx, cancel := context.WithTimeout(a.life, searchLimit)
 	defer cancel()
@@ -94,16 +96,32 @@ func (a *aliveCheck) asksNew(ctx context.Context) bool {
 // asks reports whether a pipeline of client leads to a server where workers write.
 func (a *aliveCheck) asks(ctx context.Context, client optioned) (bool, error) {
 	var q question
-	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error { q = a.ask(ctx, p, true); return nil })
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error { q = a.ask(ctx, p); return nil })
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, err
 	}
-	found, ok := a.read(q)
-	return ok && a.young(found), nil
+	return a.read(q).young, nil
 }
 
-// closeOld closes connections of the pool until one leads to a server where workers write. Connections in
-// use may remain, and every answer is checked anyway. QUIT needs no ACL permission.
+// look asks a new connection, concurrently with callers, while no field has been seen: workers may
+// have started at another server only. Once a field was seen, a server without fields has been
+// left.
+func (a *aliveCheck) look() {
+	now, last := time.Now().UnixNano(), a.looked.Load()
+	if now-last < int64(lookPause) || !a.looked.CompareAndSwap(last, now) {
+		return
+	}
+	a.launch(func() {
+		ctx, cancel := context.WithTimeout(a.life, searchLimit)
+		defer cancel()
+		if a.asksNew(ctx) {
+			a.seen.Store(true)
+		}
+	})
+}
+
+// closeOld closes connections of the pool until one leads to a server where workers write.
+// Connections in use may remain, and every answer is checked anyway. QUIT needs no ACL permission.
 func (a *aliveCheck) closeOld() {
 	if a.search.closing.Swap(true) {
 		return

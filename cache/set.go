@@ -12,17 +12,18 @@ type Lease struct {
 	j *job
 }
 
-// Lease takes the lease of a key, for a value that the caller gets by itself and stores with Set. Take it before reading
-// anything that the value is made of: an invalidation ends it. ErrTaken means that somebody else fills the key or that
-// nothing may be stored under it; other errors are Redis', the context's, ErrClosed. A nil policy is Config.Policy.
-// Give it to Set or to Release; otherwise others wait for it until Config.Lease is over. It does not look at what is under
-// the key: see Set.
+// Lease takes the lease of a key, for a value that the caller obtains and stores with Set. Take it
+// before reading anything that the value depends on: an invalidation ends it. ErrTaken means that
+// another caller fills the key, or that no value may be stored now. Other errors come from Redis or
+// from the context, or are ErrClosed. A nil policy is Config.Policy. Pass the lease to Set or call
+// Release; otherwise other callers wait for it until Config.Lease ends. Lease does not read the
+// value of the key: see Set.
 func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error) {
 	p, err := c.policy(p)
 	if err != nil {
 		return nil, err
 	}
-	if c.life.Err() != nil {
+	if c.run.life.Err() != nil {
 		return nil, ErrClosed
 	}
 	r := &request{c: c, key: key, name: c.name(key), p: p}
@@ -31,7 +32,7 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 		return nil, fmt.Errorf("take lease: %w: the braces of the key or a tag leave it without one, or a tag is not UTF-8", ErrTaken)
 	}
 	mark := c.memory.mark()
-	g, err := c.lease(ctx, j)
+	g, err := j.ask(ctx)
 	switch {
 	case err != nil:
 		return nil, wrapped("take lease", err)
@@ -42,22 +43,23 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 	return &Lease{j}, nil
 }
 
-// Set stores a value under a lease, which is used up. It is the caller's own write, and replaces whatever is under the key, as
-// SET does: also an entry of another format or codec, or what is no string, which Fetch leaves alone. ErrLeaseLost means that
-// it was not stored, and that the value may be old: an invalidation came, or Config.Lease is over. Other errors are
-// ErrSerialization, Redis', the context's and ErrClosed.
+// Set stores a value under a lease and uses the lease up. Like SET, it replaces any value of the
+// key, even an entry of another format or codec, or a key of another type, which Fetch leaves
+// alone. ErrLeaseLost means that it was not stored, and that the value may be old: an invalidation
+// came, or Config.Lease has ended. Other errors are ErrSerialization, those of Redis and of the
+// context, and ErrClosed.
 func Set[T any](ctx context.Context, l *Lease, value T) error {
-	if l.j.c.life.Err() != nil {
+	if l.j.request.c.run.life.Err() != nil {
 		l.Release(context.WithoutCancel(ctx))
 		return ErrClosed
 	}
 	j := *l.j
-	j.kind = reflect.TypeFor[T]()
+	j.request.kind = reflect.TypeFor[T]()
 	o := outcome{value: value}
 	stored, err := j.fillWith(ctx, &Fill{}, &o, time.Since(j.taken))
 	switch {
 	case err != nil:
-		j.c.counts.failed()
+		j.request.c.counts.failed()
 		l.Release(context.WithoutCancel(ctx))
 		return wrapped("set", err)
 	case !stored || !o.accepted:
@@ -67,5 +69,5 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 	return nil
 }
 
-// Release gives a lease back that is not used. It may be called at any time, more than once, also after Close.
+// Release releases an unused lease. It can be called at any time, more than once, and after Close.
 func (l *Lease) Release(ctx context.Context) { l.j.giveBack(ctx) }

@@ -12,7 +12,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// Callers who have less time than Timeout find out together that Redis is away, and then nothing is sent for them.
+// Callers with less time than Timeout together detect that Redis is unavailable. Then no commands
+// are sent for them.
 func TestShortDeadlinesFindRedisAway(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -36,7 +37,7 @@ func TestShortDeadlinesFindRedisAway(t *testing.T) {
 	}
 }
 
-// testShortPatience has callers that leave one after the other.
+// testShortPatience runs callers that leave one by one.
 func testShortPatience(t *testing.T, name string, client redis.UniversalClient, link *proxy.Link, leave func(context.Context) (context.Context, context.CancelFunc)) {
 	t.Helper()
 	db, sent := &database{value: "old"}, &journal{}

@@ -12,8 +12,9 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// The slot of a key moves, or its master hands over, while a load that has read the old row is paused. Nothing old is
-// stored at any node, whoever comes later gets the new row, and the key is cached again once the slot has arrived.
+// The slot of a key moves, or its master hands over, while a load that has read the old row is
+// paused. No old value is stored at any node, later callers get the new row, and the key is cached
+// again once the slot has arrived.
 func TestRacesInACluster(t *testing.T) {
 	t.Parallel()
 	const key = "k"

@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// expire makes the entry under a key look as old as it will be after its TTL: what e, s and o hold is moved back.
+// age moves the times of the entry of a key back. The entry then looks as old as after its TTL.
 func (w *world) age(key string, by time.Duration) {
 	w.Helper()
 	e := w.entry(key)
@@ -26,7 +26,7 @@ func (w *world) age(key string, by time.Duration) {
 	w.setEntry(key, e)
 }
 
-// A value that has expired is given out at once, while one load, and only one, gets the new one.
+// An expired value is returned immediately, while exactly one load gets the new one.
 func TestStaleWhileRevalidate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,7 +54,8 @@ func TestStaleWhileRevalidate(t *testing.T) {
 	if n := w.db.reads.Load(); n != 1 {
 		t.Errorf("%d loads", n)
 	}
-	must(t, other.Close()) // the refreshes of both are over: they would take what is aged for something to refresh
+	// Both refreshes have ended: they would refresh the aged value.
+	must(t, other.Close())
 	must(t, c.Close())
 	w.age("k", 3*time.Hour)
 	wantFetch(t, "after the stale time", w.cache(cache.Config{}), "k", w.db.read, policy, "new", cache.FromLoader)
@@ -98,7 +99,7 @@ func TestStaleOnError(t *testing.T) {
 	if err != nil || got.Value != "old" || !got.Stale {
 		t.Errorf("after the soft timeout: %+v, %v", got, err)
 	}
-	// A row that is gone is no failure.
+	// A row that is gone is not a failure.
 	close(p.release)
 	testenv.Eventually(t, "the load to end", func() bool { return c.Statistics().Sets == 2 })
 	w.age("k", 2*time.Minute)
@@ -111,8 +112,8 @@ func TestStaleOnError(t *testing.T) {
 	wantError(t, "after the bound", err, broken)
 }
 
-// Whoever joins a load that fails is bridged by it too, and begins no other one: an expired value that Redis still holds is no
-// invalidated one.
+// Callers that join a failing load get the old value too, and begin no other load: an expired value
+// that Redis still holds is not invalidated.
 func TestStaleOnErrorOfAnOlderLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +150,7 @@ func TestEarlyRefresh(t *testing.T) {
 	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, EarlyRefresh: 1})
 	wantFetch(t, "first", c, "k", w.db.read, policy, "old", cache.FromLoader)
 	e := w.entry("k")
-	e["d"] = time.Hour.Milliseconds() // a load of an hour begins in time for nearly everybody
+	e["d"] = time.Hour.Milliseconds() // a load of an hour begins in time for nearly all callers
 	w.setEntry("k", e)
 	w.db.set("new")
 	testenv.Eventually(t, "a new value", func() bool {
@@ -179,8 +180,8 @@ func TestSliding(t *testing.T) {
 	wantFetch(t, "after its hard end", c, "k", w.db.read, policy, "old", cache.FromLoader)
 }
 
-// Reading prolongs what slides by its own time and up to its own end, whatever the reader's policy, and leaves all else the
-// time that it has.
+// A read extends a sliding value by its own time and up to its own end, with any policy of the
+// reader, and leaves the time of other values unchanged.
 func TestSlidingByItsOwnTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -242,7 +243,7 @@ func TestSlidingByItsOwnTime(t *testing.T) {
 	}
 }
 
-// What a loader, a negative result and Expire give a time to keeps it, also where the policy slides.
+// A TTL that a loader, a negative result or Expire has set is kept, even if the policy slides.
 func TestSlidingKeepsOtherTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -272,7 +273,7 @@ func TestSlidingKeepsOtherTimes(t *testing.T) {
 	}
 }
 
-// What comes between the read of a sliding value and its prolonging is what the reader gets.
+// The reader gets a value that is stored between its read of a sliding value and the extension.
 func TestSlidingMeetsAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -313,7 +314,8 @@ func TestSlidingMeetsAnother(t *testing.T) {
 	}
 }
 
-// A refresh that gets no lease loads nothing: everybody has an answer, and nothing could be stored.
+// A refresh without a lease does not load: all callers have an answer, and the result could not be
+// stored.
 func TestRefreshWithoutALease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -2,31 +2,55 @@ package cache
 
 import "sync/atomic"
 
-// Statistics count since New, but for L1Size, and do not go back. Every key that Fetch, FetchMany or Get look for is one
-// request, whatever comes of it; a call that is refused, as after Close, looks for none.
+// Statistics count since New and only grow, except L1Size. Every key that Fetch, FetchMany or Get
+// read is one request, with any outcome. A refused call, for example after Close, is not a request.
 type Statistics struct {
-	L1Hits        uint64  `json:"l1Hits"`        // from this process' memory
-	L2Hits        uint64  `json:"l2Hits"`        // from Redis, stale ones and negative ones among them
-	Misses        uint64  `json:"misses"`        // all others
-	Sets          uint64  `json:"sets"`          // values that Redis took
-	Refused       uint64  `json:"refused"`       // values that Redis refused, since an invalidation came before them
-	Loads         uint64  `json:"loads"`         // calls of loaders
-	LoadErrors    uint64  `json:"loadErrors"`    // of which failed, ErrNotFound not among them
-	Errors        uint64  `json:"errors"`        // values that could not be stored, or prolonged, for another reason
-	Unsettled     uint64  `json:"unsettled"`     // calls that had to load, since their caller's writes are not known to be settled
-	Invalidations uint64  `json:"invalidations"` // keys, tags and patterns that were heard or deleted here
-	L1Size        int     `json:"l1Size"`        // values in memory now, roughly
-	L1Overflows   uint64  `json:"l1Overflows"`   // values not kept, since too much was evicted during their load
-	L1Evictions   uint64  `json:"l1Evictions"`   // values that memory dropped or did not take because it was full
-	PatternErrors uint64  `json:"patternErrors"` // messages with a pattern that cannot be compiled: each has emptied memory
-	Strays        uint64  `json:"strays"`        // answers of a server that workers had left: none was used
-	Unreported    uint64  `json:"unreported"`    // messages heard that Memory.Report should tell of and does not
+	L1Hits uint64 `json:"l1Hits"` // from L1
+	// from Redis, stale ones and negative ones among them
+	L2Hits uint64 `json:"l2Hits"`
+	Misses uint64 `json:"misses"` // all others
+	Sets   uint64 `json:"sets"`   // values that Redis took
+	// values that Redis refused, since an invalidation came before them
+	Refused    uint64 `json:"refused"`
+	Loads      uint64 `json:"loads"`      // calls of loaders
+	LoadErrors uint64 `json:"loadErrors"` // loads that failed, without ErrNotFound
+	// values that could not be stored, or prolonged, for another reason
+	Errors uint64 `json:"errors"`
+	// calls that had to load, since their caller's writes are not known to be settled
+	Unsettled uint64 `json:"unsettled"`
+	// keys, tags and patterns that were received or deleted here
+	Invalidations uint64 `json:"invalidations"`
+	L1Size        int    `json:"l1Size"` // values in memory now, roughly
+	// values not kept, since too much was evicted during their load
+	L1Overflows uint64 `json:"l1Overflows"`
+	// values that memory dropped or did not take because it was full
+	L1Evictions uint64 `json:"l1Evictions"`
+	// messages with a pattern that cannot be compiled: each has emptied memory
+	PatternErrors uint64 `json:"patternErrors"`
+	// messages without a MAC of Memory.MessageKeys, or too old: only their keys and patterns were
+	// evicted
+	Rejected uint64 `json:"rejected"`
+	// answers of a server that workers had left: none was used
+	Strays uint64 `json:"strays"`
+	// commands to Redis that timed out because this process did not run
+	Stalled uint64 `json:"stalled"`
+	// answers of a server or database that the reader's workers do not write to
+	Elsewhere uint64 `json:"elsewhere"`
+	// entries read that workers had unlinked before: see ErrUnlinkedElsewhere
+	OldEntries uint64 `json:"oldEntries"`
+	// leases for as long as the map's, which is shorter than Config.Lease
+	ShortLeases uint64 `json:"shortLeases"`
+	NamesHeard  uint64 `json:"namesHeard"` // keys and patterns of messages, without tag versions
+	// of these, names with Config.Prefix: none of thousands means a wrong prefix
+	NamesOwn uint64 `json:"namesOwn"`
+	// received messages that Memory.Report should have reported and has not
+	Unreported    uint64  `json:"unreported"`
 	TotalRequests uint64  `json:"totalRequests"`
 	HitRate       float64 `json:"hitRate"` // hits of either kind by requests, 0 without any
 }
 
 type counts struct {
-	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled, strays, patternErrors atomic.Uint64
+	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled, strays, stalled, elsewhere, shortLeases, patternErrors, rejected atomic.Uint64
 }
 
 func (c *counts) read(s state) {
@@ -59,14 +83,19 @@ func (c *Cache) Statistics() Statistics {
 	n := &c.counts
 	s := Statistics{
 		L2Hits: n.l2Hits.Load(), Misses: n.misses.Load(), Sets: n.sets.Load(), Refused: n.refused.Load(),
-		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(), Unsettled: n.unsettled.Load(), Strays: n.strays.Load(),
+		Loads: n.loads.Load(), LoadErrors: n.loadErrors.Load(), Errors: n.errors.Load(), Invalidations: n.deleted.Load(), Unsettled: n.unsettled.Load(), Strays: n.strays.Load(), Stalled: n.stalled.Load(),
+		Elsewhere: n.elsewhere.Load(), ShortLeases: n.shortLeases.Load(),
 	}
 	if m := c.memory; m != nil {
 		s.L1Hits = m.hits.Snapshot().Hits
-		s.L1Size = m.store.EstimatedSize()
+		s.L1Size = m.values.store.EstimatedSize()
 		s.L1Evictions = m.room.full.Load()
 		s.L1Overflows, s.PatternErrors = m.overflow.total.Load(), n.patternErrors.Load()
 		s.Invalidations += m.evicted.Load()
+		s.OldEntries = m.unlinks.total.Load()
+		s.NamesOwn = m.names.own.Load()
+		s.NamesHeard = s.NamesOwn + m.names.other.Load()
+		s.Rejected = n.rejected.Load()
 		s.Unreported = c.reports.dropCount()
 	}
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses

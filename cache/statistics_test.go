@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What is looked up in memory and not given out is never counted as a hit, not for a moment either: a counter that goes
-// back looks like a restart.
+// A value that L1 finds but does not return is never counted as a hit, not even briefly: a counter
+// that decreases looks like a restart.
 func TestHitsDoNotGoBack(t *testing.T) {
 	t.Parallel()
 	config := Config{Memory: Memory{Size: 10}}.WithDefaults()

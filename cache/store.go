@@ -2,27 +2,28 @@ package cache
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 )
 
-// store fills Redis and the memory with an outcome where that is allowed, and sets whether it was accepted. It reports
-// whether the lease is used up.
+// store fills Redis and the memory with an outcome where that is allowed, and sets whether it was
+// accepted. It reports whether the lease is used up.
 func (j *job) store(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) bool {
 	if j.lease == "" {
 		return true
 	}
 	stored, err := j.fillWith(ctx, fill, o, cost)
 	if err != nil {
-		j.c.counts.failed()
+		j.request.c.counts.failed()
 	}
 	return stored
 }
 
-// A parcel is what a fill sends.
+// A parcel is the arguments of a fill.
 type parcel struct {
-	job   *job
+	claim *claim
 	entry entry
 	text  []byte
 	life  time.Duration
@@ -30,7 +31,7 @@ type parcel struct {
 
 // pack makes the parcel of an outcome. An empty text means that nothing may be stored.
 func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (p parcel, err error) {
-	p.job = j
+	p.claim = &j.claim
 	p.entry, p.life = j.entry(fill, o, cost)
 	if p.life <= 0 || !j.stampedBy(ctx, fill, &p.entry) {
 		return parcel{}, nil
@@ -38,20 +39,20 @@ func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Durati
 	if p.text, err = j.text(&p.entry, o); err != nil {
 		return parcel{}, err
 	}
-	// Whoever comes from now on has to ask Redis.
-	if j.c.flights.seal(j.fl) || j.c.memory.doubted(j.since) {
+	// Callers that come from now on have to ask Redis.
+	if j.request.c.flights.seal(j.fl) || j.request.c.memory.doubted(j.since) {
 		return parcel{}, nil
 	}
 	return p, nil
 }
 
-// fillWith is store under a lease.
+// fillWith implements store under a lease.
 func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (stored bool, err error) {
 	p, err := j.pack(ctx, fill, o, cost)
 	if err != nil || p.text == nil {
 		return false, err
 	}
-	fillings, err := j.c.fillOnce(ctx, []parcel{p})
+	fillings, err := j.request.c.leases.fillOnce(ctx, []parcel{p})
 	if err != nil {
 		return false, err
 	}
@@ -59,36 +60,36 @@ func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Du
 	if f.err != nil {
 		return false, f.err
 	}
-	p.filled(f, o)
+	j.filled(p, f, o)
 	return f.accepted, nil
 }
 
-// filled takes note of Redis' answer.
-func (p parcel) filled(f filling, o *outcome) {
-	j := p.job
-	j.c.counts.filled(f.accepted)
+// filled records the answer of Redis to a parcel.
+func (j *job) filled(p parcel, f filling, o *outcome) {
+	j.request.c.counts.filled(f.accepted)
 	o.tags = p.entry.Tags
 	if o.accepted = f.accepted && f.same; !o.accepted || o.negative {
 		return
 	}
-	until := time.Duration(p.entry.Expiry-j.c.redis.clock.now()) * time.Millisecond
+	until := time.Duration(p.entry.Expiry-j.request.c.redis.clock.now()) * time.Millisecond
 	if p.entry.Idle > 0 {
 		until = min(until, p.life/4)
 	}
-	j.keep(reading{value: o.value, entry: p.entry, life: until}, j.since)
+	j.request.keep(reading{value: o.value, entry: p.entry, life: until}, j.since)
 }
 
-// entry is what is to be stored, without its value, and for how long. A life of zero means that nothing is.
+// entry returns the entry to store, without its value, and its life. A life of zero means that
+// nothing is stored.
 func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life time.Duration) {
 	fill.mu.Lock()
 	defer fill.mu.Unlock()
-	opt := j.p.o
-	if j.c.config.Plain { // the defaults have no room; what was asked for was refused
+	opt := j.request.p.o
+	if j.request.c.config.Plain { // the defaults have no room; what was asked for was refused
 		opt.Stale, opt.NegativeTTL = 0, 0
 	}
-	ttl := opt.TTL
-	if fill.ttl > 0 {
-		ttl = fill.ttl
+	ttl, jitter := opt.TTL, j.request.c.config.Jitter*(2*rand.Float64()-1)
+	if fill.ttl > 0 && !o.negative { // the value itself ends then, as a token does
+		ttl, jitter, opt.Stale, opt.StaleOnError = fill.ttl, -math.Abs(jitter), 0, 0
 	}
 	if o.negative {
 		ttl, opt.Stale, opt.StaleOnError, opt.Sliding, e.Negative = opt.NegativeTTL, 0, 0, false, 1
@@ -96,14 +97,13 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 	if fill.skip || ttl <= 0 || o.err != nil && !o.negative {
 		return e, 0
 	}
-	factor := 1 + j.c.config.Jitter*(2*rand.Float64()-1)
-	ttl = max(time.Duration(float64(ttl)*factor), time.Millisecond)
-	now := j.c.redis.clock.now()
-	e.Birth, e.Codec, e.Cost = timeOf(j.lease), j.c.config.Codec.Name(), cost.Milliseconds()
+	ttl = max(time.Duration(float64(ttl)*(1+jitter)), time.Millisecond)
+	now := j.request.c.redis.clock.now()
+	e.Birth, e.Codec, e.Cost = timeOf(j.lease), j.request.c.config.Codec.Name(), cost.Milliseconds()
 	e.Expiry = now + ttl.Milliseconds()
 	life = ttl + max(opt.Stale, opt.StaleOnError)
 	if opt.Sliding {
-		longest := time.Duration(float64(opt.SlidingMax) * (1 - j.c.config.Jitter*rand.Float64()))
+		longest := time.Duration(float64(opt.SlidingMax) * (1 - j.request.c.config.Jitter*rand.Float64()))
 		e.Expiry, e.Idle = now+longest.Milliseconds(), ttl.Milliseconds()
 		return e, min(ttl, longest)
 	}
@@ -116,21 +116,22 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 	return e, life
 }
 
-// stampedBy gives the entry its stamps: of the policy's tags and the loader's. It reports false where one is held, or
-// where it cannot be told that none has changed since the load began.
+// stampedBy adds tag versions to the entry, for the tags of the policy and of the loader. It
+// returns false if one has a tombstone, or if it is unknown whether one has changed since the load
+// began.
 func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
 	fill.mu.Lock()
 	late := slices.DeleteFunc(slices.Clone(fill.tags), func(tag string) bool { return j.stamps[tag] != "" })
-	wanted := append(slices.Clone(fill.tags), j.p.o.Tags...)
-	ttl := max(fill.ttl, j.p.o.TTL)
+	wanted := append(slices.Clone(fill.tags), j.request.p.o.Tags...)
+	ttl := max(fill.ttl, j.request.p.o.TTL)
 	fill.mu.Unlock()
 	if len(wanted) == 0 {
 		return true
 	}
-	if j.c.config.Plain || !stampable(late) {
-		return false // a bare value has no room for stamps
+	if j.request.c.config.Plain || !stampable(late) {
+		return false // a bare value has no room for tag versions
 	}
-	longest := max(ttl, j.p.o.SlidingMax) + j.p.o.Stale + j.p.o.StaleOnError
+	longest := max(ttl, j.request.p.o.SlidingMax) + j.request.p.o.Stale + j.request.p.o.StaleOnError
 	j.readLate(ctx, fill, late, longest+longest/4)
 	e.Tags = make(map[string]string, len(wanted))
 	for _, tag := range wanted {
@@ -145,14 +146,14 @@ func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
 	return true
 }
 
-// readLate reads the stamps of tags that only the loader names, once for all keys of its load.
+// readLate reads the versions of tags that only the loader names, once for all keys of its load.
 func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time.Duration) {
 	tags = slices.DeleteFunc(tags, func(tag string) bool { _, ok := fill.late[tag]; return ok })
 	if len(tags) == 0 {
 		return
 	}
-	stamps, err := j.c.makeStamps(ctx, tags, life)
-	usable := err == nil && j.c.seen.saw(stamps, j.started, j.c.events.Load())
+	stamps, err := j.request.c.stamps.make(ctx, tags, life)
+	usable := err == nil && j.request.c.seen.saw(stamps, j.started, j.request.c.loaders.events.Load())
 	if fill.late == nil {
 		fill.late = make(map[string]string, len(tags))
 	}
@@ -163,17 +164,17 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 	}
 }
 
-// text is the entry as it stands in Redis.
+// text returns the entry in its stored form.
 func (j *job) text(e *entry, o *outcome) ([]byte, error) {
-	codec := j.c.config.Codec
-	if j.c.config.Plain {
+	codec := j.request.c.config.Codec
+	if j.request.c.config.Plain {
 		text, err := marshal(codec, o.value)
 		e.size = len(text)
 		return text, err
 	}
 	e.Value = []byte("null")
 	if !o.negative {
-		value, name, size, err := encode(codec, j.c.config.CompressAbove, o.value)
+		value, name, size, err := encode(codec, j.request.c.config.CompressAbove, o.value)
 		if err != nil {
 			return nil, err
 		}

@@ -7,10 +7,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
 )
 
-// sweptMemory is an open one with values k0, k1 and so on, each of a tag of its own.
+// sweptMemory returns an open L1 with values k0, k1 and so on, each with its own tag.
 func sweptMemory(t *testing.T, values int) *memory {
 	t.Helper()
 	m := newMemory(Config{Prefix: "p:", Memory: Memory{Size: 10 * values}}.WithDefaults())
@@ -36,7 +37,7 @@ func globs(t *testing.T, n int, format string) []protocol.Glob {
 	return all
 }
 
-// One pass takes what the patterns match, and stamps among it.
+// One pass removes the matches of the patterns, including tag versions.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	m := sweptMemory(t, 100)
@@ -54,26 +55,26 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%s, asked for before: kept %v", key, !kept)
 		}
 	}
-	if m.waiting != 0 || m.current.Load() != 1 {
-		t.Errorf("%d patterns wait, generation %d", m.waiting, m.current.Load())
+	if m.waiting != 0 || m.gate.current.Load() != 1 {
+		t.Errorf("%d patterns wait, generation %d", m.waiting, m.gate.current.Load())
 	}
 }
 
-// Where too much would have to be matched, the memory is empty at once, and stays open. What nothing here
-// matches costs nothing.
+// If there is too much to match, L1 is emptied immediately and stays open. Patterns that match no
+// name here cost nothing.
 func TestSweepOfTooMuch(t *testing.T) {
 	t.Parallel()
 	const values = 1000
 	m := sweptMemory(t, values) // and as many tags
-	size := func() int { return m.store.EstimatedSize() }
+	size := func() int { return m.values.store.EstimatedSize() }
 	m.note(nil, globs(t, 1000, "elsewhere:%d:*"))
 	first := m.note(nil, globs(t, 300, "p:%d:*"))
 	if size() != values {
 		t.Fatalf("%d values", size())
 	}
 	second := m.note(nil, globs(t, 300, "p:%d:*")) // together too much
-	if size() != 0 || m.open.Load() != 2 || m.waiting != 0 {
-		t.Errorf("%d values, generation %d is open, %d patterns wait", size(), m.open.Load(), m.waiting)
+	if size() != 0 || m.gate.open.Load() != 2 || m.waiting != 0 {
+		t.Errorf("%d values, generation %d is open, %d patterns wait", size(), m.gate.open.Load(), m.waiting)
 	}
 	if !m.put("5:x", 0, 1, nil, m.mark(), time.Hour) {
 		t.Error("memory keeps nothing")
@@ -86,19 +87,19 @@ func TestSweepOfTooMuch(t *testing.T) {
 	}
 }
 
-// What was shut stays so, whatever a hearing says that does not know of it, and then begins a new generation.
+// A shut L1 stays shut when an earlier verdict arrives, and then begins a new generation.
 func TestShutMemory(t *testing.T) {
 	t.Parallel()
 	m := sweptMemory(t, 1)
 	mark := m.mark()
-	m.open.Store(0) // as watch does
+	m.gate.open.Store(0) // as watch does
 	if _, kept := m.get("k0", nil); kept || m.put("k", 0, 1, nil, mark, time.Hour) || m.healthy() != errShut || !m.wasShut() {
 		t.Errorf("it is not shut: %v", m.healthy())
 	}
 	m.obey(verdict{open: true})
 	m.obey(verdict{open: true, empty: true})
 	m.clear()
-	if m.open.Load() != 0 || !m.wasShut() {
+	if m.gate.open.Load() != 0 || !m.wasShut() {
 		t.Error("it is open again")
 	}
 	m.obey(verdict{empty: true, why: errNotListening})
@@ -111,8 +112,8 @@ func TestShutMemory(t *testing.T) {
 	}
 }
 
-// A backlog is bounded: one arrival stands for the messages that found no room, and what is no message
-// always finds some.
+// A backlog is bounded: one arrival represents the messages that found no room. An event that is
+// not a message always finds room.
 func TestBacklogIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBacklog()
@@ -153,4 +154,79 @@ func TestBacklogIsBounded(t *testing.T) {
 	if b.add(message()) {
 		t.Error("a closed backlog takes more")
 	}
+}
+
+// Nothing waits for a sweep: values are put while it matches keys and tags.
+func TestPutDuringSweep(t *testing.T) {
+	t.Parallel()
+	m := sweptMemory(t, 10*sweepChunk)
+	generation := m.note(nil, nil)
+	n := 0
+	matched := func(name string) bool {
+		n++
+		if !m.put(fmt.Sprint("new", n), n, 1, []string{"new"}, m.mark(), time.Hour) {
+			t.Errorf("while %s is matched: nothing is kept", name)
+		}
+		return name == "p:k5" || name == protocol.StampKey("t7")
+	}
+	if !m.sweepKeys(matched, generation) || !m.sweepTags(matched, generation) {
+		t.Error("a sweep ended early")
+	}
+	if n < 20*sweepChunk {
+		t.Errorf("%d names were matched", n)
+	}
+	for key, want := range map[string]bool{"k5": false, "k6": true, "k7": false, "new1": true} {
+		if _, kept := m.get(key, nil); kept != want {
+			t.Errorf("%s: kept %v", key, kept)
+		}
+	}
+	m.clear()
+	if m.sweepKeys(matched, generation) != true || m.sweepTags(matched, generation) != true {
+		t.Error("an empty memory has something to sweep")
+	}
+	m.put("k5", 0, 1, []string{"t7"}, m.mark(), time.Hour)
+	if m.sweepKeys(matched, generation) || m.sweepTags(matched, generation) {
+		t.Error("a sweep of another generation went on")
+	}
+	if _, kept := m.get("k5", []string{"t7"}); !kept {
+		t.Error("a value of another generation is swept")
+	}
+}
+
+// A read is kept only if few patterns came during it: each is matched while messages wait. Patterns
+// that mean nothing here do not count.
+func TestPutAfterManyGlobs(t *testing.T) {
+	t.Parallel()
+	m := sweptMemory(t, 1)
+	before := m.mark()
+	m.note(nil, globs(t, mostGlobs+1, "elsewhere:%d:*"))
+	m.note(nil, globs(t, mostGlobs, "p:%d:*"))
+	if !m.put("k", 0, 1, nil, before, time.Hour) {
+		t.Errorf("after %d patterns: not kept", mostGlobs)
+	}
+	m.note(nil, globs(t, 1, "p:%d:*"))
+	if m.put("k", 0, 1, nil, before, time.Hour) || m.overflow.total.Load() != 1 {
+		t.Errorf("after one more: kept, or %d overflows", m.overflow.total.Load())
+	}
+	if !m.put("k", 0, 1, nil, m.mark(), time.Hour) {
+		t.Error("a later read is not kept")
+	}
+}
+
+// While something is late, watch shuts L1 without its mutex.
+func TestWatchTakesNoMutex(t *testing.T) {
+	t.Parallel()
+	m := sweptMemory(t, 1)
+	b := newBacklog()
+	b.add(&arrival{at: time.Now().Add(-2 * longestWait), got: &redis.Message{}})
+	m.mu.Lock()
+	ended := make(chan struct{})
+	go func() { defer close(ended); m.gate.watch(b) }()
+	testenv.Eventually(t, "memory to shut", func() bool { return m.gate.open.Load() == 0 })
+	if _, kept := m.get("k0", nil); kept {
+		t.Error("a value is given out")
+	}
+	m.mu.Unlock()
+	b.close()
+	<-ended
 }

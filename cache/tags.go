@@ -11,12 +11,13 @@ type tagCell struct {
 	gone atomic.Bool
 }
 
-// looks is how many cells a tagTable looks at for each that it adds. With two it would forget no faster than it grows.
+// looks is how many cells a tagTable checks for each cell that it adds. With two, it would shrink
+// no faster than it grows.
 const looks = 4
 
-// A tagTable finds the cells of tags that some value in memory has. It forgets those that none has any more bit by bit, so
-// that nobody waits for a look at all of them, and has a few times as many as are needed at most. The zero table is empty;
-// it is the caller's to guard.
+// A tagTable finds the cells of tags that some value in L1 has. It removes unused cells in small
+// steps, since no caller should wait for a pass over all of them. It has at most a few times as
+// many cells as needed. The zero table is empty. The caller guards it.
 type tagTable struct {
 	cells map[string]weak.Pointer[tagCell]
 	ring  []namedCell // all cells, and some that were dropped
@@ -45,7 +46,7 @@ func (t *tagTable) cell(tag string) *tagCell {
 	return cell
 }
 
-// look forgets the next cell if no value has it.
+// look removes the next cell if no value has it.
 func (t *tagTable) look() {
 	if t.hand >= len(t.ring) {
 		t.hand = 0

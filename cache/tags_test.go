@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A table of tags stays about as long as there are tags with values, however often they change and are invalidated, and
-// finds the cells of those.
+// A table of tags stays about as long as the number of tags with values, at any rate of changes and
+// invalidations, and finds their cells.
 func TestTagTable(t *testing.T) {
 	t.Parallel()
 	const live, rounds = 500, 40
@@ -32,14 +32,14 @@ func TestTagTable(t *testing.T) {
 			}
 		}
 	}
-	// Between two collections nobody knows of the dead.
+	// Between two collections, dead cells are still counted.
 	if most := 4 * live; len(table.cells) > most || len(table.ring) > most {
 		t.Errorf("%d tags have values, and the table has %d cells and a ring of %d", live, len(table.cells), len(table.ring))
 	}
 	runtime.KeepAlive(cells)
 }
 
-// Adding a tag costs the same however many there are.
+// Adding a tag costs the same with any number of tags.
 func TestTagTableLooks(t *testing.T) {
 	t.Parallel()
 	var table tagTable

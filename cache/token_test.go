@@ -12,14 +12,18 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jmoiron/sqlx"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
+
+// OnPrimary takes what sqlx gives.
+var _ cache.Pool = (*sqlx.DB)(nil)
 
 // A shop is a database with one product, the worker that serves it, and its Redis.
 type shop struct {
@@ -38,8 +42,7 @@ entities:
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{t, testenv.MySQL(t), testenv.Redis(t)}
-	_, err := migrations.Up(t.Context(), s.env.DB)
-	must(t, err)
+	schematest.Up(t, s.env.DB)
 	s.exec("CREATE TABLE products (name VARCHAR(100) NOT NULL)")
 	s.exec("INSERT INTO products VALUES ('old')")
 	s.exec("INSERT INTO cache_outbox_control (name, who, reason) VALUES ('pause', 'test', '')")
@@ -50,7 +53,7 @@ func newShop(t *testing.T) *shop {
 	one := s.redis.Client.Options()
 	w, err := worker.New(worker.Config{
 		MySQL: dsn, Redis: &redis.UniversalOptions{Addrs: []string{one.Addr}, DB: one.DB}, MapFile: file, RedisTimeout: patient,
-		Log: slog.New(slog.DiscardHandler), WakeChannel: s.redis.Channel("wake"),
+		Logger: slog.New(slog.DiscardHandler), WakeChannel: s.redis.Channel("wake"),
 	})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -68,7 +71,7 @@ func (s *shop) exec(query string) {
 
 func (s *shop) resume() { s.exec("DELETE FROM cache_outbox_control") }
 
-// process is a process that reads, with a memory of its own.
+// process returns a reading process with its own L1.
 func (s *shop) process() *cache.Cache {
 	s.Helper()
 	memory := memoryOf(s.redis.Channel("invalidate"))
@@ -102,7 +105,7 @@ func (s *shop) write(name string, inv outbox.Invalidation) (cookie string) {
 	return token.String()
 }
 
-// after is the policy of a request that shows a cookie.
+// after returns the policy of a request that shows a cookie.
 func (s *shop) after(cookie string) *cache.Policy {
 	s.Helper()
 	token, err := outbox.ParseToken(cookie)
@@ -110,9 +113,9 @@ func (s *shop) after(cookie string) *cache.Policy {
 	return cache.Moderate.After(outbox.NewCheck(s.env.DB, token))
 }
 
-// Whoever has written reads it in another process, whose memory, and Redis, hold the old value while the worker is paused;
-// when it has resumed, Wait returns, for patterns too, and nobody reads the old value. A repeat that is due later is nothing
-// to wait for.
+// A writer reads its own writes in another process, whose L1, and Redis, hold the old value while
+// the worker is paused. When it has resumed, Wait returns, for patterns too, and no caller reads
+// the old value. Wait does not wait for a later repeat.
 func TestReadYourWrites(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -152,7 +155,8 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// A row that cannot be carried leaves its keys as they are: its writer is given what the loader returns, and Wait says why.
+// A row that cannot be delivered leaves its keys unchanged: its writer gets the value of the
+// loader, and Wait returns the reason.
 func TestReadYourDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -169,7 +173,8 @@ func TestReadYourDeadLetters(t *testing.T) {
 	wantFetch(t, "the writer", reader, "price:1:EUR", s.load, s.after(cookie), "new", cache.FromLoader)
 }
 
-// A server that is read-only is refused, by connections that the pool has kept too; afterwards it serves again.
+// A server that is read-only is refused, by connections that the pool has kept too; afterwards it
+// serves again.
 func TestOnPrimary(t *testing.T) {
 	t.Parallel()
 	env := testenv.OwnDatabase(t)

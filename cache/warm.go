@@ -11,27 +11,31 @@ import (
 // mostWarmErrors is how many of its keys' errors Warm returns.
 const mostWarmErrors = 10
 
-// WarmOptions are those of Warm.
+// WarmOptions configure Warm.
 type WarmOptions struct {
-	// Parallel is how many keys are fetched at once, below Config.Loads, which bounds all loaders. Zero: 8.
+	// Parallel is how many keys are fetched concurrently, below Config.Loads, which bounds all
+	// loaders. Zero: 8.
 	Parallel int
 }
 
-// Warmed is what came of the keys of Warm. Those that it did not come to are not counted.
+// Warmed counts the keys of Warm by outcome. Keys that it did not reach are not counted.
 type Warmed struct {
 	Loaded  int // now
-	Already int // cached before, or by somebody else meanwhile
+	Already int // cached before, or by another caller meanwhile
 	Missing int // known not to exist
 	Failed  int
 }
 
-// Warm fetches keys side by side, so that those that are not cached are loaded and stored: each as Fetch does it, under its
-// lease, and with the same loader and policy as those who will ask for it. Use slices.Values for a list. A key that fails
-// does not stop the others; a context that ends does, and so does a Redis that is away, or that refuses to store a value for
-// lack of memory or of a right, as Healthy says it: nothing would be stored.
+// Warm fetches keys in parallel, and loads and stores those that are not cached. It fetches each
+// like Fetch, under its lease. Use the loader and the policy of the later callers. Use
+// slices.Values for a list.
 //
-// The error joins those of the first keys that failed, ten at most, and what stopped Warm: the context's error, Redis', or
-// ErrClosed.
+// A key that fails does not stop the others. Warm stops if the context ends, if Redis is
+// unavailable, or if Redis refuses to store a value because memory or a permission is missing,
+// since it would store nothing.
+//
+// The error joins the errors of the first keys that failed, at most ten, and the reason for the
+// stop: the error of the context or of Redis, or ErrClosed.
 func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func(ctx context.Context, key string) (T, error), p *Policy, o WarmOptions) (Warmed, error) {
 	if o.Parallel < 0 {
 		return Warmed{}, fmt.Errorf("warm: Parallel is %d, wanted none or more", o.Parallel)
@@ -47,7 +51,7 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case c.life.Err() != nil:
+		case c.run.life.Err() != nil:
 			return ErrClosed
 		}
 		return c.redis.healthy()
@@ -60,7 +64,7 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 // A warming is one call of Warm.
 type warming struct {
 	fetch   func(key string) (Source, error)
-	stopped func() error // why no more keys are to be fetched, or nil
+	stopped func() error // the reason to fetch no more keys, or nil
 	refused func() error // why nothing is stored, or nil
 
 	mu   sync.Mutex // guards what follows
@@ -98,7 +102,7 @@ func (w *warming) goesOn() bool {
 	return w.stop(err)
 }
 
-// stop takes note of what stops it, if anything does, and reports whether nothing has.
+// stop records the reason to stop, if there is one, and reports whether there is none.
 func (w *warming) stop(why error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +116,7 @@ func (w *warming) stop(why error) bool {
 func (w *warming) note(key string) {
 	from, err := w.fetch(key)
 	if err != nil && !isNotFound(err) && !w.goesOn() {
-		return // what has stopped it is no fault of the key
+		return // the reason is not the key
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,16 +142,16 @@ func (w *warming) err() error {
 	return errors.Join(append(errs, wrapped("warm", w.why))...)
 }
 
-// Hottest returns the keys, n at most, that were read from this process' memory most often of late, the hottest first:
-// what Warm may begin with after a restart. It looks through the memory, so do not call it all the time. Without Memory
-// there are none.
+// Hottest returns the keys that were recently read most often from L1, at most n, the hottest
+// first: input for Warm after a restart. It scans L1, so do not call it constantly. Without Memory
+// it returns none.
 func (c *Cache) Hottest(n int) []string {
 	if c.memory == nil || n <= 0 {
 		return nil
 	}
-	current := c.memory.current.Load()
+	current := c.memory.gate.current.Load()
 	var keys []string
-	for e := range c.memory.store.Hottest() {
+	for e := range c.memory.values.store.Hottest() {
 		if e.Value.generation != current || e.Value.gone() {
 			continue
 		}

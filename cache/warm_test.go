@@ -30,7 +30,7 @@ func wantWarmed(t *testing.T, what string, got, want cache.Warmed) {
 	}
 }
 
-// Keys are loaded side by side within the limit; those that fail stop no other.
+// Keys are loaded in parallel within the limit. Keys that fail stop no others.
 func TestWarm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,7 +78,7 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// However many fail, the error stays short.
+// With any number of failures, the error stays short.
 func TestWarmFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,7 +90,8 @@ func TestWarmFails(t *testing.T) {
 	}
 }
 
-// A context that ends, a Cache that is closed and a Redis that is away stop it, and nothing is loaded in vain.
+// An ended context, a closed Cache and an unavailable Redis stop it, and it loads nothing
+// needlessly.
 func TestWarmStops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -110,7 +111,8 @@ func TestWarmStops(t *testing.T) {
 		return key, nil
 	}, nil, cache.WarmOptions{Parallel: 2})
 	wantError(t, "context", err, context.Canceled)
-	// Two side by side: of those before k7 one may not have come to its end, and one may be begun already when k7 ends it.
+	// With two in parallel, one key before k7 may be unfinished, and one may have begun when k7
+	// ends it.
 	if got.Failed != 0 || got.Loaded < 6 || after.Load() > 1 {
 		t.Errorf("%+v, %d loaded after the end", got, after.Load())
 	}
@@ -128,7 +130,8 @@ func TestWarmStops(t *testing.T) {
 	}
 }
 
-// A Redis that stores nothing stops it, be there few keys or many. What was refused before does not, since it may have passed.
+// A Redis that stores nothing stops it, with few keys or many. Earlier refusals do not, since they
+// may have ended.
 func TestWarmStopsWhereNothingIsStored(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
@@ -155,7 +158,7 @@ func TestWarmStopsWhereNothingIsStored(t *testing.T) {
 	must(t, c.Healthy())
 }
 
-// What was loaded to warm up before an invalidation is not stored after it.
+// A value that was loaded to warm up before an invalidation is not stored after it.
 func TestWarmAndInvalidation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

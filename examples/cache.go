@@ -20,7 +20,8 @@ func Product(ctx context.Context, products *cache.Cache, db *sql.DB, id int64) (
 	}, cache.Moderate)
 }
 
-// ProductAfter is Product for the caller whose cookie holds the token of its last write, or nothing.
+// ProductAfter is Product for the caller whose cookie holds the token of its last write, or
+// nothing.
 func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int64, cookie string) (name string, err error) {
 	token, err := outbox.ParseToken(cookie)
 	if err != nil {
@@ -38,9 +39,11 @@ func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int
 	}, cache.Moderate.After(check))
 }
 
-// NewProducts keeps up to 10,000 values in memory, as long as the workers of the outbox in db are heard.
+// NewProducts keeps up to 10,000 values in memory, as long as the workers of the outbox in db are
+// heard.
 func NewProducts(ctx context.Context, client redis.UniversalClient, db *sql.DB) (*cache.Cache, error) {
-	source, err := outbox.Source(ctx, db) // the id of the outbox, which its workers' heartbeats name
+	// the id of the outbox, which its workers' heartbeats name
+	source, err := outbox.Source(ctx, db)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A product is loaded once, read from Redis afterwards, and loaded again when its key is gone; what does not exist is
-// remembered too.
+// A product is loaded once, read from Redis afterwards, and loaded again when its key is gone; what
+// does not exist is remembered too.
 func TestProduct(t *testing.T) {
 	t.Parallel()
 	db := shop(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// AddJob adds a job to the cron of one replica, before it starts. All replicas add it, and it runs in one of them at each
-// time of its schedule.
+// AddJob adds a job to the cron of one replica, before it starts. All replicas add it, and it runs
+// in one of them at each time of its schedule.
 func AddJob(c *cron.Cron, locks *lock.Locker, db *sql.DB, spec, name string, run func(context.Context, *sql.Tx) error, failed func(error)) error {
 	var id cron.EntryID
 	id, err := c.AddFunc(spec, func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// Three replicas have the job, and one of them runs it at each time of its schedule. A run notes the time before it, which no other
-// one may note.
+// Three replicas have the job, and one of them runs it at each time of its schedule. A run notes
+// the time before it, which no other one may note.
 func TestAddJob(t *testing.T) {
 	t.Parallel()
 	addr, env := testenv.OwnRedis(t).Addr(), testenv.MySQL(t)
@@ -32,7 +32,8 @@ func TestAddJob(t *testing.T) {
 		}
 		defer locks.Close()
 		c := cron.New(cron.WithSeconds())
-		failed := func(err error) { t.Log(err) } // a busy machine takes more than the default Timeout
+		// a busy machine takes more than the default Timeout
+		failed := func(err error) { t.Log(err) }
 		if err := AddJob(c, locks, env.DB, "* * * * * *", "report", report, failed); err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,8 @@ func moveProduct(ctx context.Context, db *sql.DB, product string, from, to int) 
 		}
 		return outbox.Enqueue(ctx, tx, outbox.Invalidation{
 			Entity: "product", ID: product,
-			Params: map[string]any{"category_id": []int{from, to}}, // old and new: a lookup would see the new one only
+			// old and new: a lookup would see the new one only
+			Params: map[string]any{"category_id": []int{from, to}},
 		})
 	})
 }

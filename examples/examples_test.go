@@ -16,13 +16,15 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// GORM never ends what keeps its prepared statements, nor scs what cleans up the store that it has before it is given one.
+// GORM never ends what keeps its prepared statements, nor scs what cleans up the store that it has
+// before it is given one.
 func TestMain(m *testing.M) {
 	outbox.SetTracer(traceparent)
 	testenv.Main(m, "gorm.io/gorm/internal/lru.NewLRU[...].func1", "github.com/alexedwards/scs/v2/memstore.(*MemStore).startCleanup")
 }
 
-// A transaction is one that a library has begun. change sets the price of product 42 to 4490 and enqueues it.
+// A transaction is one that a library has begun. change sets the price of product 42 to 4490 and
+// enqueues it.
 type transaction struct {
 	change, commit, rollback func() error
 }
@@ -74,7 +76,8 @@ func beginEnt(t *testing.T, driver dialect.Driver) transaction {
 	return transaction{func() error { return setPriceEnt(t.Context(), tx, 42, 4490) }, tx.Commit, tx.Rollback}
 }
 
-// The row shares the fate of the change: nobody sees it before the commit, and a rollback takes both.
+// The row shares the fate of the change: nobody sees it before the commit, and a rollback takes
+// both.
 func TestRowSharesTheFateOfTheChange(t *testing.T) {
 	t.Parallel()
 	for name, begin := range libraries {
@@ -160,7 +163,7 @@ func TestOutsideATransaction(t *testing.T) {
 	}
 }
 
-// shop is a database with the outbox and a product.
+// shop returns a database with the outbox and a product.
 func shop(t *testing.T) *sql.DB {
 	t.Helper()
 	db := testenv.MySQL(t).DB
@@ -184,7 +187,7 @@ func run(t *testing.T, db *sql.DB, statements ...string) {
 	}
 }
 
-// state is what others see: the product's price and how many rows wait.
+// state returns what others see: the product's price and how many rows wait.
 func state(t *testing.T, db *sql.DB) (seen string) {
 	t.Helper()
 	if err := db.QueryRowContext(t.Context(),

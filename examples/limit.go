@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/limit"
 )
 
-// NewCodes limits one-time codes to five an hour for each number. The client is of the instance that keeps state, and has
-// ContextTimeoutEnabled.
+// NewCodes limits one-time codes to five an hour for each number. The client is of the instance
+// that keeps state, and has ContextTimeoutEnabled.
 func NewCodes(state redis.UniversalClient) (*limit.Limiter, error) {
 	return limit.New(limit.Config{Redis: state, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/zk"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -35,13 +36,14 @@ func NewRedlock(addrs []string, dsn string) (*lock.Locker, error) {
 	return lock.New(lock.Config{Backend: lock.Redlock{Clients: clients}, MySQL: config})
 }
 
-// NewZooKeeperLocks makes locks that are kept in ZooKeeper. servers are addresses such as zk1.internal:2181.
+// NewZooKeeperLocks makes locks that are kept in ZooKeeper. servers are addresses such as
+// zk1.internal:2181.
 func NewZooKeeperLocks(servers []string, dsn string) (*lock.Locker, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, errors.New("the DSN cannot be read") // the driver's error may show the password
 	}
-	return lock.New(lock.Config{Backend: lock.ZooKeeper{Servers: servers}, MySQL: config})
+	return lock.New(lock.Config{Backend: zk.Backend{Servers: servers}, MySQL: config})
 }
 
 var errUsed = errors.New("the coupon was redeemed already")
@@ -69,9 +71,10 @@ func redeem(ctx context.Context, locks *lock.Locker, db *sql.DB, code string) er
 	return err
 }
 
-// mergeCarts moves what is in one cart to another, and removes it, while somebody else may do it the other way round.
+// mergeCarts moves what is in one cart to another, and removes it, while somebody else may do it
+// the other way round.
 func mergeCarts(ctx context.Context, locks *lock.Locker, db *sql.DB, from, to string) error {
-	return locks.DoAll(ctx, []string{"cart:" + from, "cart:" + to}, func(ctx context.Context, held *lock.HeldAll) error {
+	err := locks.DoAll(ctx, []string{"cart:" + from, "cart:" + to}, func(ctx context.Context, held *lock.HeldAll) error {
 		return held.InTx(ctx, db, func(tx *sql.Tx) error {
 			var moved, there int
 			err := tx.QueryRowContext(ctx, "SELECT f.items, t.items FROM carts AS f, carts AS t WHERE f.id = ? AND t.id = ?", from, to).Scan(&moved, &there)
@@ -87,4 +90,8 @@ func mergeCarts(ctx context.Context, locks *lock.Locker, db *sql.DB, from, to st
 			return err
 		})
 	})
+	if errors.Is(err, lock.ErrLostAfterCommit) {
+		return nil // the carts are merged
+	}
+	return err
 }

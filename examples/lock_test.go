@@ -43,7 +43,8 @@ func redeemOnce(t *testing.T, db *sql.DB, code string, open func() (*lock.Locker
 		for range 3 {
 			group.Go(func() {
 				err := redeem(t.Context(), locks, db, code)
-				for try := 1; try < 50 && err != nil && !errors.Is(err, errUsed); try++ { // a busy machine takes more than the default Timeout
+				// a busy machine takes more than the default Timeout
+				for try := 1; try < 50 && err != nil && !errors.Is(err, errUsed); try++ {
 					err = redeem(t.Context(), locks, db, code)
 				}
 				switch {
@@ -65,7 +66,8 @@ func redeemOnce(t *testing.T, db *sql.DB, code string, open func() (*lock.Locker
 	}
 }
 
-// Two who merge the same carts in both directions do not wait for each other, and neither goes by what the other one changes.
+// Two who merge the same carts in both directions do not wait for each other, and neither goes by
+// what the other one changes.
 func TestMergeCarts(t *testing.T) {
 	t.Parallel()
 	env := testenv.MySQL(t)
@@ -83,7 +85,8 @@ func TestMergeCarts(t *testing.T) {
 		defer locks.Close()
 		tills[i] = locks
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // for callers that wait for each other
+	// for callers that wait for each other
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for range 20 {
 		run(t, env.DB, "REPLACE INTO carts VALUES ('1', 3), ('2', 5)")
@@ -91,7 +94,8 @@ func TestMergeCarts(t *testing.T) {
 		for i, carts := range [][2]string{{"1", "2"}, {"2", "1"}} {
 			group.Go(func() {
 				err := mergeCarts(ctx, tills[i], env.DB, carts[0], carts[1])
-				for try := 1; try < 50 && err != nil; try++ { // a busy machine takes more than the default Timeout
+				// a busy machine takes more than the default Timeout
+				for try := 1; try < 50 && err != nil; try++ {
 					err = mergeCarts(ctx, tills[i], env.DB, carts[0], carts[1])
 				}
 				if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewSessions makes the sessions of a shop. The client is of the instance that keeps state, and has ContextTimeoutEnabled.
+// NewSessions makes the sessions of a shop. The client is of the instance that keeps state, and has
+// ContextTimeoutEnabled.
 func NewSessions(state redis.UniversalClient) *scs.SessionManager {
 	sessions := scs.New()
 	sessions.Store = sessionStore{state}
@@ -19,7 +20,8 @@ func NewSessions(state redis.UniversalClient) *scs.SessionManager {
 	return sessions
 }
 
-// logIn begins a session of an account whose password was right. The token is a new one, since somebody else may know the old one.
+// logIn begins a session of an account whose password was right. The token is a new one, since
+// somebody else may know the old one.
 func logIn(ctx context.Context, sessions *scs.SessionManager, account string) error {
 	if err := sessions.RenewToken(ctx); err != nil {
 		return err
@@ -31,8 +33,9 @@ func logIn(ctx context.Context, sessions *scs.SessionManager, account string) er
 // logOut ends a session, for other requests that are under way as well.
 func logOut(ctx context.Context, sessions *scs.SessionManager) error { return sessions.Destroy(ctx) }
 
-// A sessionStore keeps sessions in Redis. One that was destroyed leaves an empty value for as long as a request may take, so that
-// a request that has read the session before does not store it again.
+// A sessionStore keeps sessions in Redis. One that was destroyed leaves an empty value for as long
+// as a request may take, so that a request that has read the session before does not store it
+// again.
 type sessionStore struct{ state redis.UniversalClient }
 
 const (

@@ -28,10 +28,10 @@ type sessionShop struct {
 	begun, finish chan struct{} // a slow request has read its session, and may store it
 }
 
-// newSessionShop has a Redis with settings, and the account of docs/web-sessions.md.
+// newSessionShop has a Redis with settings, and the account of docs/user-sessions.md.
 func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	t.Helper()
-	page, err := os.ReadFile("../docs/web-sessions.md")
+	page, err := os.ReadFile("../docs/user-sessions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,8 @@ func (s *sessionShop) wantAccount(cookie, account string) {
 	}
 }
 
-// A login makes a cookie that nobody has known before. A logout ends the session, also for a request that has read it before.
+// A login makes a cookie that nobody has known before. A logout ends the session, also for a
+// request that has read it before.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	s := newSessionShop(t)
@@ -135,8 +136,8 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// With the store that scs has for go-redis a request that goes on while its session ends brings it back, and one that outlives
-// it keeps it for ever, as the page says.
+// With the store that scs has for go-redis a request that goes on while its session ends brings it
+// back, and one that outlives it keeps it for ever, as the page says.
 func TestRequestsThatGoOn(t *testing.T) {
 	t.Parallel()
 	s := newSessionShop(t)
@@ -160,7 +161,8 @@ func TestRequestsThatGoOn(t *testing.T) {
 	}
 }
 
-// Redis is killed: with the settings of the page it knows who is logged in and who has logged out, and without a file, which has no snapshots here, it does not.
+// Redis is killed: with the settings of the page it knows who is logged in and who has logged out,
+// and without a file, which has no snapshots here, it does not.
 func TestSessionsOutliveRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

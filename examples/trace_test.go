@@ -6,7 +6,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A row carries the trace of the request that wrote it, also where the function that enqueues it says nothing of traces.
+// A row carries the trace of the request that wrote it, also where the function that enqueues it
+// says nothing of traces.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	db := shop(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a row allocates is its plan: the list of its keys and each text. It does not grow with the map. Not parallel,
-// since allocations are counted for the whole process.
+// A row allocates only its plan: the list of its keys and each text. The allocations do not grow
+// with the map. Not parallel, since allocations are counted for the whole process.
 func TestAllocationsOfARow(t *testing.T) {
 	lists := Params{{Name: "category_id", Values: []string{"7", "9"}, List: true}}
 	for _, c := range []struct {

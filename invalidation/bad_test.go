@@ -11,7 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// textFile is one txtar file under testdata: the case, and what is wanted of it.
+// textFile is one txtar file under testdata: the case, and the expected result.
 type textFile struct {
 	path    string
 	archive *txtar.Archive
@@ -34,7 +34,7 @@ func textFiles(t *testing.T, pattern string) []textFile {
 	return all
 }
 
-// section returns the text of a file in the archive, and whether it is there.
+// section returns the text of a file in the archive, and whether it exists.
 func (f textFile) section(name string) (string, bool) {
 	for _, file := range f.archive.Files {
 		if file.Name == name {
@@ -105,7 +105,7 @@ func fileEnv(f textFile) func(string) (string, bool) {
 	}
 }
 
-// What no text file can hold.
+// Maps that no text file can contain.
 func TestBadBytes(t *testing.T) {
 	t.Parallel()
 	good := "version: 1\nentities:\n  product:\n    keys: [\"p:{id}\"]\n"

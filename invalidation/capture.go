@@ -5,24 +5,25 @@ import (
 	"strings"
 )
 
-// A Capture says which changes of a table become rows of the outbox by triggers, and what those say. Command
-// "unstale capture" makes the triggers.
+// A Capture declares which changes of a table become rows of the outbox by triggers, and the
+// contents of the rows. The command "unstale capture" creates the triggers.
 type Capture struct {
 	// Table is the table's name, in the database of the outbox.
 	Table  string
 	Entity string
 	ID     Source
-	// Watch are the columns of which one must change for an UPDATE to count. None: all of the table.
+	// Watch are the columns that count: an UPDATE counts if one of them changes. None means all
+	// columns of the table.
 	Watch  []string
 	Params []CaptureParam
 	// Insert, Update and Delete are the operations that count.
 	Insert, Update, Delete bool
-	// IgnoreCascades says that what foreign keys delete or set in the table is left out, since triggers do not see it.
+	// IgnoreCascades leaves out rows that foreign keys delete or change, which triggers do not see.
 	IgnoreCascades bool
-	// SkipErrors says that a write goes on whose row cannot be inserted: what is left of the row is a dead letter with the
-	// reason CaptureFailed. Otherwise the write fails.
+	// SkipErrors lets a write succeed if its row cannot be inserted: the rest of the row becomes a
+	// dead letter with the reason CaptureFailed. Otherwise the write fails.
 	SkipErrors bool
-	// Line and Column are where the map says so.
+	// Line and Column are the place in the map.
 	Line, Column int
 }
 
@@ -32,11 +33,11 @@ type CaptureParam struct {
 	Source Source
 }
 
-// rowMark stands for OLD or NEW in an expression.
+// rowMark represents OLD or NEW in an expression.
 const rowMark = "{row}"
 
-// A Source is where a trigger takes a value from: a column, or an SQL expression in which {row} stands for OLD or NEW, such
-// as BIN_TO_UUID({row}.id).
+// A Source is the origin of a value in a trigger: a column, or an SQL expression in which {row}
+// represents OLD or NEW, such as BIN_TO_UUID({row}.id).
 type Source string
 
 // IsExpression reports whether the source is an expression, and not a column.

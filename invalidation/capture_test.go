@@ -10,8 +10,8 @@ entities:
   product: {params: [category_id], keys: ["p:{id}:{category_id}"]}
 `
 
-// The section says what its comment promises, and what it leaves out has its default. It does not change the map's version,
-// since rows expand as before.
+// The section has the effect that its comment describes, and missing fields have their defaults. It
+// does not change the version of the map, since rows expand as before.
 func TestCaptures(t *testing.T) {
 	t.Parallel()
 	section := captured + `capture:

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A visitState says how far the search for cycles has come with an entity.
+// A visitState is the progress of the search for cycles at an entity.
 type visitState uint8
 
 const (
@@ -19,9 +19,9 @@ const (
 // linkAliases turns the names of as into entities.
 func (e *entityCompiler) linkAliases() {
 	for _, l := range e.links {
-		target := e.entities[l.target.text]
+		target := e.all.entities[l.target.text]
 		if target == nil {
-			e.add(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.names, "the entities are "+quoteList(e.names)))
+			e.add(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.all.entityNames, "the entities are "+quoteList(e.all.entityNames)))
 			continue
 		}
 		e.entity.as = append(e.entity.as, alias{target: target.entity, id: l.id})
@@ -36,7 +36,7 @@ func (e *entityCompiler) findCycle(path []string) {
 	e.visited, e.depth = visiting, len(path)
 	path = append(path, e.entity.name)
 	for _, l := range e.links {
-		target := e.entities[l.target.text]
+		target := e.all.entities[l.target.text]
 		if target == nil {
 			continue
 		}
@@ -47,10 +47,11 @@ func (e *entityCompiler) findCycle(path []string) {
 		target.findCycle(path)
 	}
 	e.visited = visited
-	e.compiler.visited = append(e.compiler.visited, e)
+	e.all.visited = append(e.all.visited, e)
 }
 
-// writeCycle writes the names of a cycle, which begins and ends with name. Of a long one the end is left out.
+// writeCycle writes the names of a cycle, which begins and ends with name. Of a long one the end is
+// left out.
 func writeCycle(path []string, name string) string {
 	shown := slices.Clone(path[:min(len(path), maxListed)])
 	if left := len(path) - len(shown); left > 0 {
@@ -59,7 +60,7 @@ func writeCycle(path []string, name string) string {
 	return strings.Join(append(shown, name), " -> ")
 }
 
-// A reach is what an entity and all that it expands as have together.
+// A reach is the totals of an entity and all entities that it expands as.
 type reach struct {
 	declared []string // names of params, sorted
 	keys     bool     // exact keys
@@ -67,7 +68,8 @@ type reach struct {
 	whole    bool     // everything could be read
 }
 
-// reachable returns the reach of an entity. One that is part of a cycle, which is a fault, is not whole.
+// reachable returns the reach of an entity. One that is part of a cycle, which is a fault, is not
+// whole.
 func (e *entityCompiler) reachable() *reach {
 	if e.reach != nil {
 		return e.reach
@@ -78,7 +80,7 @@ func (e *entityCompiler) reachable() *reach {
 	e.entity.templates(func(t *template) { all.asks = all.asks || e.entity.asksFor(t) })
 	for _, l := range e.links {
 		all.asks = all.asks || e.entity.asksFor(&l.id)
-		target := e.entities[l.target.text]
+		target := e.all.entities[l.target.text]
 		if target == nil {
 			continue
 		}

@@ -16,27 +16,33 @@ const (
 	operations     = "insert, update or delete"
 )
 
-// readCaptures checks the section capture and returns what it says. What only a schema can tell is checked where there is
-// one.
-func (c *compiler) readCaptures() (all []Capture) {
-	for _, part := range c.doc.captures {
+// A captureReader reads the section capture.
+type captureReader struct {
+	*scalars
+	all *compiler
+}
+
+// readCaptures checks the section capture and returns its entries. Checks that need a schema are
+// made elsewhere.
+func (c *captureReader) readCaptures(parts []capturePart) (all []Capture) {
+	for _, part := range parts {
 		all = append(all, c.capture(part))
 	}
 	return all
 }
 
-func (c *compiler) capture(part capturePart) Capture {
+func (c *captureReader) capture(part capturePart) Capture {
 	one := Capture{
 		Table: part.table.text, Entity: part.entity.text, Line: part.at.line, Column: part.at.column,
 		Insert: true, Update: true, Delete: true,
 	}
 	c.identifier(part.table, "a table")
-	e := c.entities[part.entity.text]
+	e := c.all.entities[part.entity.text]
 	switch {
 	case !part.hasEntity:
 		c.add(part.at, part.table.text, "the capture has no entity", "name what its rows are about: entity: product")
 	case e == nil && part.entity.given:
-		c.add(part.entity.at, part.entity.text, "there is no such entity", c.didYouMean(part.entity.text, c.names, "the entities are "+quoteList(c.names)))
+		c.add(part.entity.at, part.entity.text, "there is no such entity", c.didYouMean(part.entity.text, c.all.entityNames, "the entities are "+quoteList(c.all.entityNames)))
 	}
 	if !part.hasID {
 		c.add(part.at, part.table.text, "the capture has no id", "name the column that has the entity's id: id: product_id")
@@ -72,7 +78,7 @@ func (c *compiler) capture(part capturePart) Capture {
 	return one
 }
 
-func (c *compiler) operations(part capturePart, one *Capture) {
+func (c *captureReader) operations(part capturePart, one *Capture) {
 	if !part.hasOn {
 		return
 	}
@@ -95,7 +101,7 @@ func (c *compiler) operations(part capturePart, one *Capture) {
 }
 
 // identifier checks a name of the database.
-func (c *compiler) identifier(s scalar, what string) bool {
+func (c *captureReader) identifier(s scalar, what string) bool {
 	if !s.given || !c.plainText(s) {
 		return false
 	}
@@ -107,7 +113,7 @@ func (c *compiler) identifier(s scalar, what string) bool {
 }
 
 // source checks where a value comes from.
-func (c *compiler) source(s scalar) Source {
+func (c *captureReader) source(s scalar) Source {
 	if Source(s.text).IsExpression() {
 		if c.plainText(s) && slices.Contains(sqltext.Tokens(s.text), ";") {
 			c.add(s.at, s.text, "an expression has no semicolon", "remove it")

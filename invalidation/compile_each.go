@@ -11,7 +11,7 @@ const maxEach = 10_000
 const cureEach = "write a range such as 1..20, or a list such as [new, price]"
 
 // eachValues returns the values of an enumeration.
-func (c *compiler) eachValues(part eachPart) []string {
+func (c *scalars) eachValues(part eachPart) []string {
 	if part.span.given {
 		if !c.plainText(part.span) {
 			return []string{""}
@@ -47,7 +47,7 @@ func isSpan(text string) bool {
 }
 
 // span returns the numbers of a range such as 1..20, the last one included.
-func (c *compiler) span(s scalar) []string {
+func (c *scalars) span(s scalar) []string {
 	first, last, _ := strings.Cut(s.text, "..")
 	from, isFrom := wholeNumber(first, 1<<30)
 	to, isTo := wholeNumber(last, 1<<30)

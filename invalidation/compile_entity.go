@@ -9,15 +9,14 @@ import (
 
 // An entityCompiler turns an entityPart into an entity.
 type entityCompiler struct {
-	*compiler
+	*globals
+	all    *compiler
 	part   entityPart
 	entity *entity
 	params map[string]*declaredName
 	own    map[string]*sharedParam // params with a lookup of this entity's
 	each   map[string]*declaredName
-	slots  map[string]int
-	firsts map[string]string // of names whose lead the entity does not declare: see leadOf
-	asking []string          // the params whose lookups are being compiled, each asked by the next
+	slots  slotTable
 	links  []link
 	// written are the templates as they were compiled, with their places.
 	written []writtenTemplate
@@ -59,15 +58,16 @@ func (c *compiler) readEntities() {
 			c.add(part.name.at, part.name.text, "an entity cannot have this name",
 				"a name has letters, digits and any of _ - . :, and at most "+strconv.Itoa(maxEntityName)+" bytes")
 		}
-		e := &entityCompiler{compiler: c, part: part, entity: &entity{name: part.name.text}, slots: map[string]int{}, firsts: map[string]string{}}
-		e.slot(idName, slot{})
+		e := &entityCompiler{globals: c.globals, all: c, part: part, entity: &entity{name: part.name.text}}
+		e.slots = slotTable{globals: c.globals, of: e, circles: c.lookups.circles, known: map[string]int{}, firsts: map[string]string{}}
+		e.slots.newSlot(idName, slot{})
 		e.readNames()
 		c.entities[part.name.text] = e
 		c.order = append(c.order, e)
 	}
-	c.names = slices.Sorted(maps.Keys(c.entities))
+	c.entityNames = slices.Sorted(maps.Keys(c.entities))
 	for _, e := range c.order {
-		e.readTemplates()
+		(&templateReader{c.scalars, e}).readTemplates()
 		e.readDelays()
 	}
 	for _, e := range c.order {
@@ -76,7 +76,7 @@ func (c *compiler) readEntities() {
 	for _, e := range c.order {
 		e.findCycle(nil)
 	}
-	if len(c.circles) == 0 {
+	if len(c.lookups.circles) == 0 {
 		c.rankLookups()
 	}
 	for _, e := range c.order {
@@ -95,16 +95,16 @@ func (e *entityCompiler) readNames() {
 			e.add(name.at, name.text, "given twice in params", "remove one of the two")
 			continue
 		}
-		if each := e.compiler.each[name.text]; each != nil {
+		if each := e.globals.each[name.text]; each != nil {
 			each.used = true
 			e.add(name.at, name.text, "a param has the name of an enumeration of all entities, in line "+strconv.Itoa(each.at.line), "rename one of the two")
 			continue
 		}
 		e.params[name.text] = &declaredName{at: name.at}
-		if shared := e.shared[name.text]; shared != nil {
+		if shared := e.globals.params[name.text]; shared != nil {
 			shared.used = true
 		}
-		if lead := e.shared[e.leads[name.text]]; lead != nil {
+		if lead := e.globals.params[e.leads[name.text]]; lead != nil {
 			lead.used = true
 		}
 	}
@@ -154,7 +154,7 @@ func (e *entityCompiler) finish() {
 		p.used = p.used || slices.ContainsFunc(e.links, func(l link) bool { return e.passesOn(l, name) })
 	}
 	for name, own := range e.own {
-		if _, asked := e.slots[name]; !asked && !e.unclear && e.params[name].used {
+		if _, asked := e.slots.known[name]; !asked && !e.unclear && e.params[name].used {
 			e.add(own.at, name, "no template of the entity "+e.entity.name+" asks this lookup: what it expands as gets what the row gives",
 				"use {"+name+"} in a template of it, or remove the lookup")
 		}
@@ -169,10 +169,40 @@ func (e *entityCompiler) finish() {
 
 // passesOn reports whether a param goes along to an entity that declares it.
 func (e *entityCompiler) passesOn(l link, name string) bool {
-	target := e.entities[l.target.text]
+	target := e.all.entities[l.target.text]
 	if target == nil {
 		return false
 	}
 	_, declared := slices.BinarySearch(target.reachable().declared, name)
 	return declared
+}
+
+// readLookups reads the lookups that the entity has instead of shared ones.
+func (e *entityCompiler) readLookups() {
+	e.own = map[string]*sharedParam{}
+	for _, part := range e.part.lookups {
+		name := part.name
+		switch lead := e.leads[name.text]; {
+		case !e.newName(name, "a param"):
+		case e.params[name.text] == nil:
+			e.add(name.at, name.text, "a lookup of a param that the entity "+e.entity.name+" does not name", "add "+name.text+" to its params, or remove the lookup")
+			if shared := e.globals.params[name.text]; shared != nil {
+				shared.used = true
+			}
+		case lead != "":
+			e.add(name.at, name.text, "its values go along with those of "+lead, "write the lookup under "+lead+": it finds both")
+		case part.lookup != nil:
+			own := &sharedParam{at: name.at, part: part}
+			if shared := e.globals.params[name.text]; shared != nil {
+				own.with = shared.with
+				own.lookup = e.all.lookups.read(part, own.with)
+				if own.lookup.asksItself() {
+					own.optional, own.fallback = shared.optional, shared.fallback
+				}
+			} else {
+				own.lookup = e.all.lookups.read(part, nil)
+			}
+			e.own[name.text] = own
+		}
+	}
 }

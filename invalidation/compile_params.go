@@ -1,15 +1,11 @@
 package invalidation
 
 import (
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/unstale/unstale/internal/near"
 )
 
-// A sharedParam is an entry of the shared params: what is to be known about one name, or about several whose values go together.
+// A sharedParam is an entry of the shared params: the declaration of one name, or of several whose
+// values go together.
 type sharedParam struct {
 	at       place
 	optional bool
@@ -20,31 +16,37 @@ type sharedParam struct {
 	used     bool
 }
 
-func (c *compiler) readParams() {
-	c.shared, c.leads, c.columns = map[string]*sharedParam{}, map[string]string{}, map[string]int{}
+// A paramReader reads the section params.
+type paramReader struct {
+	*globals
+	lookups *lookupReader
+}
+
+func (c *paramReader) readParams() {
+	c.params, c.leads, c.columns = map[string]*sharedParam{}, map[string]string{}, map[string]int{}
 	for _, part := range c.doc.params {
 		if !c.newName(part.name, "a param") {
 			continue
 		}
-		c.shared[part.name.text] = &sharedParam{at: part.name.at, part: part, optional: c.isTrue(part.optional, "optional")}
+		c.params[part.name.text] = &sharedParam{at: part.name.at, part: part, optional: c.isTrue(part.optional, "optional")}
 	}
 	for _, part := range c.doc.params { // all names are known
-		if p := c.shared[part.name.text]; p != nil {
+		if p := c.params[part.name.text]; p != nil {
 			c.readWith(p)
 		}
 	}
 	for _, part := range c.doc.params {
-		if p := c.shared[part.name.text]; p != nil {
+		if p := c.params[part.name.text]; p != nil {
 			c.readParam(p)
 		}
 	}
 }
 
 // readWith reads the names whose values go along with those of another one.
-func (c *compiler) readWith(p *sharedParam) {
+func (c *paramReader) readWith(p *sharedParam) {
 	lead := p.part.name.text
 	for _, name := range p.part.with {
-		other := c.shared[name.text]
+		other := c.params[name.text]
 		switch {
 		case !c.newName(name, "a param"):
 		case name.text == lead:
@@ -65,12 +67,12 @@ func (c *compiler) readWith(p *sharedParam) {
 	}
 }
 
-// readParam reads what stands in the entry of a param.
-func (c *compiler) readParam(p *sharedParam) {
+// readParam reads the fields of the entry of a param.
+func (c *paramReader) readParam(p *sharedParam) {
 	part := p.part
 	p.fallback = c.fallback(part)
 	if part.lookup != nil {
-		p.lookup = c.lookup(part, p.with)
+		p.lookup = c.lookups.read(part, p.with)
 	}
 	switch asksItself := p.lookup != nil && p.lookup.asksItself(); {
 	case p.lookup != nil && p.optional && !asksItself:
@@ -84,15 +86,9 @@ func (c *compiler) readParam(p *sharedParam) {
 	}
 }
 
-func (c *compiler) isTrue(s scalar, name string) bool {
-	if s.given && s.text != "true" && s.text != "false" {
-		c.add(s.at, s.text, name+" must be true or false", "write "+name+": true, or remove it")
-	}
-	return s.text == "true"
-}
-
-// fallback reads the values that stand for what a row does not give. One that is the name of a var, in braces, are those of the var.
-func (c *compiler) fallback(part paramPart) []string {
+// fallback reads the default values of a param. The name of a var in braces means the values of the
+// var.
+func (c *paramReader) fallback(part paramPart) []string {
 	if !part.hasDefault {
 		return nil
 	}
@@ -113,101 +109,4 @@ func (c *compiler) fallback(part paramPart) []string {
 		}
 	}
 	return all
-}
-
-// valuesOf returns the values of a var that a default names.
-func (c *compiler) valuesOf(s scalar, name string) []string {
-	v := c.vars[name]
-	if v == nil {
-		like := c.nearest(name, slices.Sorted(maps.Keys(c.vars)))
-		if v := c.vars[like]; v != nil {
-			v.used = true
-		}
-		c.add(s.at, s.text, "a default can be that of a var, and there is no var "+name, near.Ask(like, "declare it under vars"))
-		return nil
-	}
-	if v.used = true; v.list != nil {
-		return v.list
-	}
-	return []string{v.value}
-}
-
-// lookup reads the lookup of a param, which finds values for others too.
-func (c *compiler) lookup(part paramPart, with []string) *Lookup {
-	l := &Lookup{Line: part.name.at.line, Column: part.name.at.column, Param: part.name.text, With: with, SQL: part.lookup.sql.text, Always: c.isTrue(part.lookup.always, "always")}
-	if !part.lookup.hasBy {
-		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
-	}
-	for _, by := range part.lookup.by {
-		if slices.Contains(l.By, by.text) {
-			c.add(by.at, by.text, "given twice in by", "remove one of the two")
-			continue
-		}
-		l.By = append(l.By, by.text)
-		c.checkBy(l, by)
-	}
-	switch sql := part.lookup.sql; {
-	case !part.lookup.hasSQL:
-		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
-	case sql.given && c.plainText(sql):
-		c.checkSQL(l, sql, part.unclearWith)
-	}
-	c.lookups = append(c.lookups, writtenLookup{part.name, l})
-	return l
-}
-
-// checkSQL checks the statement of a lookup.
-func (c *compiler) checkSQL(l *Lookup, sql scalar, unclearWith bool) {
-	by := len(l.By)
-	if unclearWith {
-		by = 0 // the number of columns is unknown
-	}
-	faults, batch := sqlFaults(sql.text, by, l.Values())
-	for _, fault := range faults {
-		c.add(sql.at, fault.text, fault.problem, fault.cure)
-	}
-	for _, fault := range batch {
-		l.Single = true
-		c.later.add(sql.at, fault.text, fault.problem, fault.cure)
-	}
-	for _, name := range namesInSQL(sql.text) {
-		c.later.add(sql.at, "{"+name+"}", "the SQL of a lookup is not a template: the server gets {"+name+"} as it is written", c.cureName(l, name))
-	}
-}
-
-// cureName returns how the statement of a lookup gets the value of a name.
-func (c *compiler) cureName(l *Lookup, name string) string {
-	switch {
-	case slices.Contains(l.By, name):
-		return "write IN (?): the server gets the values of by in place of the ?"
-	case c.vars[name] != nil, c.each[name] != nil:
-		return "write the value itself"
-	}
-	by := strings.Join(append(slices.Clone(l.By), name), ", ")
-	return "ask by it too: by: [" + by + "], SELECT " + by + ", ... WHERE (" + by + ") IN (?)"
-}
-
-// checkBy checks what a lookup is asked by: the id, or a param, which may be looked up itself.
-func (c *compiler) checkBy(l *Lookup, by scalar) {
-	other := c.shared[by.text]
-	switch {
-	case by.text == idName:
-	case c.vars[by.text] != nil || c.each[by.text] != nil:
-		what := "an enumeration"
-		if v := c.vars[by.text]; v != nil {
-			v.used, what = true, "a var"
-		} else {
-			c.each[by.text].used = true
-		}
-		c.add(by.at, by.text, "a lookup cannot be asked by "+what, "name id, or a param")
-	case by.text == l.Param && !l.Always:
-		c.add(by.at, by.text, "a lookup that is asked by what the row gives for its own param adds to that", "write always: true beside by, or ask by something else")
-	case by.text == l.Param:
-	case slices.Contains(l.With, by.text):
-		c.add(by.at, by.text, "a lookup cannot be asked by what it finds", "name id, or another param")
-	case other != nil && other.optional, c.leads[by.text] != "" && c.shared[c.leads[by.text]].optional:
-		c.add(by.at, by.text, "a lookup cannot be asked by an optional param", "remove optional there, or ask by something else")
-	case !isName(by.text):
-		c.add(by.at, by.text, "not a name", "name id, or a param")
-	}
 }

@@ -5,11 +5,12 @@ import (
 	"strconv"
 )
 
-// maxRank is how many lookups may follow each other: so many queries one after the other is what a row then waits for.
+// maxRank is how many lookups can depend on each other in a chain: a row waits for as many
+// sequential queries.
 const maxRank = 8
 
-// rankLookups finds how many lookups come before each one: those that it is asked by, and, where that is the id of an entity, those that
-// find it.
+// rankLookups finds how many lookups come before each one: those that it is asked by, and, where
+// that is the id of an entity, those that find it.
 func (c *compiler) rankLookups() {
 	arrives := map[*entity]int{} // how many lookups come before the id of an entity is known
 	for changed := true; changed; {
@@ -48,7 +49,7 @@ func (c *compiler) rankLookups() {
 }
 
 func (c *compiler) addEndless(l *Lookup) {
-	for _, w := range c.lookups {
+	for _, w := range c.lookups.all {
 		if w.lookup == l {
 			c.add(w.at, w.text, "more than "+strconv.Itoa(maxRank)+" lookups follow each other up to this one, or it leads to itself over ids that are looked up",
 				"give an entity on the way a lookup of its own, or join the tables in one SELECT")

@@ -11,62 +11,69 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
+// A templateReader compiles the templates of an entity.
+type templateReader struct {
+	*scalars
+	of *entityCompiler
+}
+
 // readTemplates compiles everything that the entity invalidates.
-func (e *entityCompiler) readTemplates() {
+func (r *templateReader) readTemplates() {
 	for _, list := range []struct {
 		name  string
 		parts []scalar
 		into  *[]template
 	}{
-		{"keys", e.part.keys, &e.entity.keys},
-		{"tags", e.part.tags, &e.entity.keys},
-		{"patterns", e.part.patterns, &e.entity.patterns},
-		{"sets", e.part.sets, &e.entity.sets},
+		{"keys", r.of.part.keys, &r.of.entity.keys},
+		{"tags", r.of.part.tags, &r.of.entity.keys},
+		{"patterns", r.of.part.patterns, &r.of.entity.patterns},
+		{"sets", r.of.part.sets, &r.of.entity.sets},
 	} {
 		for _, s := range list.parts {
-			if w, ok := e.template(s, list.name); ok {
+			if w, ok := r.template(s, list.name); ok {
 				*list.into = append(*list.into, w.template)
-				e.written = append(e.written, w)
+				r.of.written = append(r.of.written, w)
 			}
 		}
 	}
-	for _, as := range e.part.as {
+	for _, as := range r.of.part.as {
 		if !as.value.given {
-			e.links = append(e.links, link{target: as.name})
-			e.unclear = true
+			r.of.links = append(r.of.links, link{target: as.name})
+			r.of.unclear = true
 			continue
 		}
-		w, _ := e.template(as.value, "as")
-		e.links = append(e.links, link{as.name, w.template}) // a bad template does not hide an unknown entity
+		w, _ := r.template(as.value, "as")
+		// a bad template does not hide an unknown entity
+		r.of.links = append(r.of.links, link{as.name, w.template})
 	}
 }
 
 // template compiles one text of a list.
-func (e *entityCompiler) template(s scalar, list string) (w writtenTemplate, ok bool) {
+func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok bool) {
 	w = writtenTemplate{scalar: s, list: list}
-	before := len(e.faults)
+	before := len(r.faults)
 	if s.text == "" {
-		e.add(s.at, "", "an empty template in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{id}")+", or remove it")
+		r.add(s.at, "", "an empty template in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{id}")+", or remove it")
 		return w, false
 	}
-	if !e.plainText(s) {
-		e.unclear = true
+	if !r.plainText(s) {
+		r.of.unclear = true
 		return w, false
 	}
 	segments, errs := parseTemplate(s.text)
 	for _, err := range errs {
-		e.unclear = true
-		e.add(s.at, err.text, err.problem, err.cure)
+		r.of.unclear = true
+		r.add(s.at, err.text, err.problem, err.cure)
 	}
 	bound := map[string]binding{}
 	for _, segment := range segments {
 		if segment.name == "" {
-			e.checkLiteral(s, segment.text, list)
+			r.checkLiteral(s, segment.text, list)
 		} else if _, known := bound[segment.name]; !known {
-			bound[segment.name] = e.bind(s, segment.name)
+			bound[segment.name] = r.bind(s, segment.name)
 		}
 	}
-	if len(e.faults) > before {
+	if len(r.faults) > before {
 		return w, false
 	}
 	if list == "tags" {
@@ -74,122 +81,124 @@ func (e *entityCompiler) template(s scalar, list string) (w writtenTemplate, ok 
 	}
 	w.segments = segments
 	w.template = newTemplate(s.text, segments, bound, list == "patterns")
-	w.template.join(e.entity.slots)
-	e.checkSize(w)
-	return w, len(e.faults) == before
+	w.template.at = s.at
+	w.template.join(r.of.entity.slots)
+	r.checkSize(w)
+	return w, len(r.faults) == before
 }
 
 // checkLiteral checks a literal piece of a template.
-func (e *entityCompiler) checkLiteral(s scalar, text, list string) {
+func (r *templateReader) checkLiteral(s scalar, text, list string) {
 	if hasControl(text) {
-		e.add(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
+		r.add(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
 	}
 	switch {
 	case list == "patterns":
 		if _, err := protocol.CompileGlob(text); err != nil {
-			e.addGlob(s, err)
+			r.addGlob(s, err)
 		}
 	case list == "keys" && strings.Contains(text, "*"):
-		e.add(s.at, s.text, "* has no meaning in an exact key", "did you mean patterns?")
+		r.add(s.at, s.text, "* has no meaning in an exact key", "did you mean patterns?")
 	case list != "as" && strings.Contains(text, "*"):
-		e.add(s.at, s.text, "* has no meaning in "+list+", which name one key each", "did you mean patterns?")
+		r.add(s.at, s.text, "* has no meaning in "+list+", which name one key each", "did you mean patterns?")
 	}
 }
 
-func (e *entityCompiler) addGlob(s scalar, err error) {
+func (r *templateReader) addGlob(s scalar, err error) {
 	if errors.Is(err, protocol.ErrGlobClass) {
-		e.add(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
+		r.add(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
 		return
 	}
-	e.add(s.at, s.text, "a backslash with no character behind it", `write \\\\ in double quotes for a literal backslash`)
+	r.add(s.at, s.text, "a backslash with no character behind it", `write \\\\ in double quotes for a literal backslash`)
 }
 
-// bind returns what a name in a template stands for.
-func (e *entityCompiler) bind(s scalar, name string) binding {
-	if v := e.vars[name]; v != nil {
+// bind returns the meaning of a name in a template.
+func (r *templateReader) bind(s scalar, name string) binding {
+	if v := r.of.vars[name]; v != nil {
 		v.used = true
 		if v.list != nil {
-			return binding{slot: e.eachSlot(name, v.list)}
+			return binding{slot: r.eachSlot(name, v.list)}
 		}
 		return binding{value: v.value, slot: noSlot}
 	}
-	if each := e.each[name]; each != nil {
+	if each := r.of.each[name]; each != nil {
 		each.used = true
-		return binding{slot: e.eachSlot(name, each.values)}
+		return binding{slot: r.eachSlot(name, each.values)}
 	}
-	if p := e.params[name]; p != nil {
-		return binding{slot: e.paramSlot(name, p)}
+	if p := r.of.params[name]; p != nil {
+		return binding{slot: r.of.slots.paramSlot(name, p)}
 	}
-	if each := e.compiler.each[name]; each != nil {
+	if each := r.of.globals.each[name]; each != nil {
 		each.used = true
-		return binding{slot: e.eachSlot(name, each.values)}
+		return binding{slot: r.eachSlot(name, each.values)}
 	}
 	if name != idName {
-		e.unknownName(s, name)
+		r.unknownName(s, name)
 	}
 	return binding{slot: idSlot}
 }
 
-func (e *entityCompiler) eachSlot(name string, values []string) int {
-	if n, known := e.slots[name]; known {
+func (r *templateReader) eachSlot(name string, values []string) int {
+	if n, known := r.of.slots.known[name]; known {
 		return n
 	}
-	return e.slot(name, slot{each: values})
+	return r.of.slots.newSlot(name, slot{each: values})
 }
 
-// unknownName reports a name that stands for nothing. The name that was probably meant counts as used.
-func (e *entityCompiler) unknownName(s scalar, name string) {
-	if shared := e.shared[name]; shared != nil {
+// unknownName reports a name without a meaning. The name that was probably meant counts as used.
+func (r *templateReader) unknownName(s scalar, name string) {
+	if shared := r.of.globals.params[name]; shared != nil {
 		shared.used = true
-		e.add(s.at, "{"+name+"}", "the entity "+e.entity.name+" does not name this param", "add "+name+" to the params of "+e.entity.name)
+		r.add(s.at, "{"+name+"}", "the entity "+r.of.entity.name+" does not name this param", "add "+name+" to the params of "+r.of.entity.name)
 		return
 	}
-	known := e.knownNames()
-	like := e.nearest(name, known)
-	if v := e.vars[like]; v != nil {
+	known := r.knownNames()
+	like := r.nearest(name, known)
+	if v := r.of.vars[like]; v != nil {
 		v.used = true
 	}
-	for _, d := range []*declaredName{e.params[like], e.each[like], e.compiler.each[like]} {
+	for _, d := range []*declaredName{r.of.params[like], r.of.each[like], r.of.globals.each[like]} {
 		if d != nil {
 			d.used = true
 		}
 	}
-	e.add(s.at, "{"+name+"}", "unknown name",
-		near.Ask(like, "add "+name+" to the params of "+e.entity.name+"; known here: "+quoteList(known)))
+	r.add(s.at, "{"+name+"}", "unknown name",
+		near.Ask(like, "add "+name+" to the params of "+r.of.entity.name+"; known here: "+quoteList(known)))
 }
 
-// knownNames are the names that a template of the entity may use, sorted; of a great many it knows but the id.
-func (e *entityCompiler) knownNames() []string {
+// knownNames returns the names that a template of the entity may use, sorted; of a great many it
+// knows but the id.
+func (r *templateReader) knownNames() []string {
 	known := []string{idName}
-	if e.spend(len(e.params) + len(e.each) + len(e.compiler.each) + len(e.vars)) {
-		known = slices.AppendSeq(known, maps.Keys(e.params))
-		known = slices.AppendSeq(known, maps.Keys(e.each))
-		known = slices.AppendSeq(known, maps.Keys(e.compiler.each))
-		known = slices.AppendSeq(known, maps.Keys(e.vars))
+	if r.guesses.spend(len(r.of.params) + len(r.of.each) + len(r.of.globals.each) + len(r.of.vars)) {
+		known = slices.AppendSeq(known, maps.Keys(r.of.params))
+		known = slices.AppendSeq(known, maps.Keys(r.of.each))
+		known = slices.AppendSeq(known, maps.Keys(r.of.globals.each))
+		known = slices.AppendSeq(known, maps.Keys(r.of.vars))
 	}
 	slices.Sort(known)
 	return known
 }
 
 // checkSize checks what can be said of a template's expansions without a row.
-func (e *entityCompiler) checkSize(w writtenTemplate) {
+func (r *templateReader) checkSize(w writtenTemplate) {
 	total := 1
 	for _, n := range w.template.slots {
-		s := e.entity.slots[n]
+		s := r.of.entity.slots[n]
 		if w.list == "patterns" && slices.Contains(s.fallback, "") {
-			e.add(w.at, "{"+s.name+"}", "a default with an empty value in a pattern", "remove the empty value, or the default")
+			r.add(w.at, "{"+s.name+"}", "a default with an empty value in a pattern", "remove the empty value, or the default")
 		}
 		if s.each == nil {
-			total = product(total, max(1, len(s.fallback)), e.limits.KeysPerRow)
+			total = product(total, max(1, len(s.fallback)), r.of.all.limits.KeysPerRow)
 			continue
 		}
-		total = product(total, len(s.each), e.limits.KeysPerRow)
+		total = product(total, len(s.each), r.of.all.limits.KeysPerRow)
 		if w.list == "patterns" && slices.Contains(s.each, "") {
-			e.add(w.at, "{"+s.name+"}", "an enumeration with an empty value in a pattern", "remove the empty value, or use another enumeration here")
+			r.add(w.at, "{"+s.name+"}", "an enumeration with an empty value in a pattern", "remove the empty value, or use another enumeration here")
 		}
 	}
-	if total > e.limits.KeysPerRow {
-		e.add(w.at, w.text, "the enumerations and defaults make more than "+strconv.Itoa(e.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
+	if total > r.of.all.limits.KeysPerRow {
+		r.add(w.at, w.text, "the enumerations and defaults make more than "+strconv.Itoa(r.of.all.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
 			"enumerate less, or use a pattern or an index set")
 	}
 	if w.list != "patterns" {
@@ -200,14 +209,14 @@ func (e *entityCompiler) checkSize(w writtenTemplate) {
 		if p.slot == noSlot {
 			continue
 		}
-		each := e.entity.slots[w.template.slots[p.slot]].each
+		each := r.of.entity.slots[w.template.slots[p.slot]].each
 		if each == nil {
 			return // as long as the row's value makes it
 		}
 		longest += len(slices.MaxFunc(each, func(a, b string) int { return len(a) - len(b) }))
 	}
-	if longest < e.limits.PatternPrefix {
-		e.add(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(e.limits.PatternPrefix),
+	if longest < r.of.all.limits.PatternPrefix {
+		r.add(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(r.of.all.limits.PatternPrefix),
 			"start the pattern with more literal text")
 	}
 }

@@ -37,7 +37,7 @@ func (c *compiler) checkUnused() {
 			c.add(each.at, name, "the enumeration is used nowhere", "use {"+name+"} in a template, or remove it")
 		}
 	}
-	for name, p := range c.shared {
+	for name, p := range c.params {
 		if !p.used {
 			c.add(p.at, name, "no entity names this param", "add "+name+" to the params of an entity, or remove it")
 			continue
@@ -50,7 +50,8 @@ func (c *compiler) checkUnused() {
 	}
 }
 
-// checkNames reports index sets whose name a key or a stamp could have too: unlinking the key would lose the members.
+// checkNames reports index sets whose name could also be that of a key or a tag version: unlinking
+// the key would lose the members.
 func (c *compiler) checkNames() {
 	keys, tags := map[string]writtenTemplate{}, map[string]writtenTemplate{}
 	for _, e := range c.order {

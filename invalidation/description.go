@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// A Description says what rows of an entity make, and where the values for it come from.
+// A Description lists what rows of an entity make, and the origins of the values.
 type Description struct {
 	Entity string
-	// Params are the names that a row may give, sorted, those of the entities included as which it expands.
+	// Params are the names that a row may give, sorted, those of the entities included as which it
+	// expands.
 	Params []string
-	// Names are what the templates use, the id first.
+	// Names are the names in the templates, the ID first.
 	Names []NameSource
-	// Makes are keys, stamps, patterns and sets of the entity itself.
+	// Makes are keys, tag versions, patterns and sets of the entity itself.
 	Makes []MapName
 	// As are the entities as which a row expands too.
 	As     []AliasSource
@@ -20,18 +21,19 @@ type Description struct {
 	Hold   time.Duration
 }
 
-// A NameSource says where the values of a name come from: the row, but for what is said here.
+// A NameSource is the origin of the values of a name: the row, unless a field says otherwise.
 type NameSource struct {
 	Name string
 	// Each are the values of an enumeration.
 	Each []string
 	// Lookup is asked where the row does not give the name, or always.
 	Lookup *Lookup
-	// With are the names with whose values those of this one go together.
+	// With are the names whose values go together with those of this one.
 	With []string
 	// Default are the values where the row does not give the name; nil: none.
 	Default []string
-	// Optional reports whether templates that use the name make nothing where the row does not give it.
+	// Optional reports whether templates that use the name make nothing where the row does not give
+	// it.
 	Optional bool
 }
 
@@ -54,7 +56,7 @@ func (m *Map) Describe(name string) (Description, bool) {
 	return d, true
 }
 
-// alongWith are the names with whose values those of a slot go together.
+// alongWith returns the names whose values go together with those of a slot.
 func (e *entity) alongWith(n int) (names []string) {
 	for _, other := range e.group(e.slots[n].lead) {
 		if other != n {

@@ -14,7 +14,8 @@ type document struct {
 	params   []paramPart
 	entities []entityPart
 	captures []capturePart
-	// hasEntities is set where the field is there, though perhaps unreadable.
+	reads    []readPart
+	// hasVersion and hasEntities are set if the field exists, even if it is unreadable.
 	hasVersion, hasEntities bool
 }
 
@@ -38,7 +39,8 @@ type paramPart struct {
 	fallback []scalar // the values of default
 	with     []scalar
 	lookup   *lookupPart
-	// hasDefault is set where the field is there, though perhaps unreadable or an empty list, and unclearWith where with cannot be read.
+	// hasDefault is set if the field exists, even if it is unreadable or an empty list, and
+	// unclearWith if the field with is unreadable.
 	hasDefault, unclearWith bool
 }
 
@@ -47,7 +49,7 @@ type lookupPart struct {
 	by     []scalar
 	sql    scalar
 	always scalar
-	// complete is set where both fields are there, though perhaps unreadable.
+	// hasBy and hasSQL are set if the field exists, even if it is unreadable.
 	hasBy, hasSQL bool
 }
 
@@ -66,7 +68,7 @@ type entityPart struct {
 	filled bool
 }
 
-// A capturePart is what becomes of one table's changes. A table may have several.
+// A capturePart is the capture of the changes of one table. A table can have several.
 type capturePart struct {
 	at                      place
 	table, entity, id       scalar
@@ -101,7 +103,7 @@ const (
 
 // decodeDocument reads the root node of a map.
 func decodeDocument(d *decoder, root *yaml.Node) *document {
-	doc := &document{at: d.at(root)}
+	doc := &document{at: placeOf(root)}
 	isMapping := d.fields(root, "the map", exampleRoot,
 		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.text(n, "version"), true }},
 		field{"vars", func(n *yaml.Node) { doc.vars = d.vars(n) }},
@@ -112,6 +114,7 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 		field{"params", func(n *yaml.Node) { doc.params = d.params(n) }},
 		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
 		field{"capture", func(n *yaml.Node) { doc.captures = d.captures(n) }},
+		field{"reads", func(n *yaml.Node) { doc.reads = (&readDecoder{d}).reads(n) }},
 	)
 	if !isMapping {
 		doc.hasVersion, doc.hasEntities = true, true
@@ -180,13 +183,14 @@ func (d *decoder) params(n *yaml.Node) []paramPart {
 	return all
 }
 
-// values reads one scalar or a list of them. A null, which in a row means that it gives nothing, is none of them.
+// values reads one scalar or a list of them. A null, which in a row means that it gives nothing, is
+// none of them.
 func (d *decoder) values(n *yaml.Node, name string) []scalar {
 	if n.Kind == yaml.SequenceNode {
 		return d.list(n, name, "[en, de]")
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		d.add(d.at(n), n.Value, name+" is null", "remove it, or put the text in double quotes")
+		d.add(placeOf(n), n.Value, name+" is null", "remove it, or put the text in double quotes")
 		return nil
 	}
 	if s := d.text(n, name); s.given {
@@ -205,12 +209,12 @@ func (d *decoder) lookups(n *yaml.Node) []paramPart {
 }
 
 func (d *decoder) lookup(n *yaml.Node) *lookupPart {
-	l := &lookupPart{at: d.at(n)}
+	l := &lookupPart{at: placeOf(n)}
 	if !d.fields(n, "lookup", exampleLookup,
 		field{"by", func(n *yaml.Node) {
 			l.by, l.hasBy = d.list(n, "by", "[id]"), true
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-				d.add(d.at(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
+				d.add(placeOf(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
 			}
 		}},
 		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.text(n, "sql"), true }},
@@ -225,7 +229,7 @@ func (d *decoder) entities(n *yaml.Node) []entityPart {
 	var all []entityPart
 	entries, ok := d.entries(n, "entities", exampleEntities)
 	if ok && len(n.Content) == 0 {
-		d.add(d.at(n), "{}", "the map has no entity", "write what can change, such as "+exampleEntities)
+		d.add(placeOf(n), "{}", "the map has no entity", "write what can change, such as "+exampleEntities)
 	}
 	for _, e := range entries {
 		all = append(all, d.entity(e))
@@ -266,10 +270,10 @@ func (d *decoder) captures(n *yaml.Node) []capturePart {
 			continue
 		}
 		if d.usable(e.value) && len(e.value.Content) == 0 {
-			d.add(d.at(e.value), "[]", "the table "+e.key.text+" has no capture", "write one like "+exampleCapture+", or remove the table")
+			d.add(placeOf(e.value), "[]", "the table "+e.key.text+" has no capture", "write one like "+exampleCapture+", or remove the table")
 		}
 		for _, item := range e.value.Content {
-			all = append(all, d.capture(e.key, d.at(item), item))
+			all = append(all, d.capture(e.key, placeOf(item), item))
 		}
 	}
 	return all
@@ -291,11 +295,11 @@ func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
 	return p
 }
 
-// filledList is list for one that must not be empty.
+// filledList is like list, and refuses an empty list.
 func (d *decoder) filledList(n *yaml.Node, name, example string) []scalar {
 	all := d.list(n, name, example)
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		d.add(d.at(n), "[]", name+" is empty", "write it like "+example+", or remove it")
+		d.add(placeOf(n), "[]", name+" is empty", "write it like "+example+", or remove it")
 	}
 	return all
 }
@@ -308,7 +312,7 @@ func (d *decoder) each(n *yaml.Node) []eachPart {
 		if e.value.Kind == yaml.SequenceNode {
 			p.values = d.list(e.value, e.key.text, "[new, price]")
 			if len(e.value.Content) == 0 {
-				d.add(d.at(e.value), "[]", "the enumeration "+e.key.text+" has no values", "list its values, or remove it")
+				d.add(placeOf(e.value), "[]", "the enumeration "+e.key.text+" has no values", "list its values, or remove it")
 			}
 		} else {
 			p.span = d.text(e.value, e.key.text)

@@ -2,17 +2,19 @@ package invalidation
 
 import "errors"
 
-// A Dropped is a template that makes nothing of a row, since the row does not give an optional name that the template uses.
+// A Dropped is a template that makes nothing of a row, since the row does not give an optional name
+// that the template uses.
 type Dropped struct {
 	Entity string // that has the template: the row's, or one as which it expands
 	Text   string // the template, as written
 	Param  string // the name
 }
 
-// FirstDropped returns the first of the templates that Plan.Dropped counts, and false where there are none, or where Expand refuses the
-// row before it comes to one. It costs several times as much as Expand.
+// FirstDropped returns the first of the templates that Plan.Dropped counts, and false if there is
+// none, or if Expand refuses the row before it reaches one. It costs several times as much as
+// Expand.
 func (m *Map) FirstDropped(row Row, answers *Answers) (first Dropped, found bool) {
-	e, err := m.entity(&row)
+	e, err := entityOf(m.entities, &row)
 	if err != nil {
 		return first, false
 	}

@@ -10,12 +10,13 @@ type entity struct {
 	name string
 	// slots are the names that templates use. The first is the id.
 	slots []slot
-	// keys are exact keys, and behind them the stamps of tags.
+	// keys are exact keys, followed by the keys of tag versions.
 	keys, patterns, sets []template
 	as                   []alias
 	repeat               []time.Duration
 	hold                 time.Duration
-	// asks is set where a template, or an id as which it expands, uses a lookup, here or in an entity that this one expands as.
+	// asks is set where a template, or an id as which it expands, uses a lookup, here or in an
+	// entity that this one expands as.
 	asks bool
 	// declared are the names that a row of this entity may give, sorted.
 	declared []string
@@ -31,12 +32,14 @@ type slot struct {
 	each []string
 	// fallback are the values where the row does not give the name; nil: none.
 	fallback []string
-	// lookup runs where the row does not give the name, or always; by are the slots that it is asked by.
+	// lookup runs where the row does not give the name, or always; by are the slots that it is
+	// asked by.
 	lookup   *Lookup
 	by       choice
 	optional bool
-	// together is set where the values go along with those of other slots, the n-th with the n-th. lead is the one for all of which what
-	// is said above stands, or the slot's own number; with are the others, and column is which value of a lookup's row is this one's.
+	// together is set where the values go along with those of other slots, the n-th with the n-th.
+	// lead is the one for all of which what is said above stands, or the slot's own number; with
+	// are the others, and column is which value of a lookup's row is this one's.
 	together bool
 	lead     int
 	with     []int
@@ -51,15 +54,16 @@ func (e *entity) asksFor(t *template) bool {
 // lookupOf returns the lookup that finds the values of a slot, or nil.
 func (e *entity) lookupOf(n int) *Lookup { return e.slots[e.slots[n].lead].lookup }
 
-// group returns the slots whose values go together with those of a lead, which is the first of them.
+// group returns the slots whose values go together with those of a lead, which is the first of
+// them.
 func (e *entity) group(lead int) []int { return append([]int{lead}, e.slots[lead].with...) }
 
-// A choice is the slots of which a text, or a question, has one value each.
+// A choice is the set of slots that have one value each in a text or in a question.
 type choice struct {
 	// slots are distinct, in order of first use.
 	slots []int
-	// axes are those of them that are chosen from one by one: all, or where values go together one of each group. axis has for each
-	// slot the number of its axis; nil where each is its own.
+	// axes are the slots that are chosen independently: all, or one per group if values go
+	// together. axis has the number of the axis for each slot; nil if each slot is its own axis.
 	axes, axis []int
 }
 

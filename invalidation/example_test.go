@@ -23,8 +23,8 @@ entities:
 
 func noEnvironment(string) (string, bool) { return "", false }
 
-// A row is expanded in three steps: its parameters are decoded, what it does not give is looked up, and the plan is
-// built.
+// A row is expanded in three steps: its parameters are decoded, what it does not give is looked up,
+// and the plan is built.
 func Example() {
 	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), noEnvironment)
 	if err != nil {
@@ -48,7 +48,7 @@ func Example() {
 	// [shop:prod:category:7:list:* shop:prod:category:9:list:*]
 }
 
-// What a row does not give is asked for, and the answers come from the caller.
+// Needs returns the values that a row lacks, and the caller provides the answers.
 func ExampleMap_Needs() {
 	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), noEnvironment)
 	if err != nil {
@@ -73,7 +73,7 @@ func ExampleMap_Needs() {
 	// [shop:prod:category:7:list:*] <nil>
 }
 
-// Every fault of what a map says is reported at once, with its place and its cure.
+// Parse reports every error of a map in one call, each with its place and its fix.
 func ExampleParse_faults() {
 	_, err := invalidation.Parse("mapping.yaml", []byte(`version: 1
 entities:

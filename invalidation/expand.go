@@ -5,17 +5,18 @@ import (
 	"slices"
 )
 
-// Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is as good as none. The
-// error is a *RowError: unknown_entity, missing_parameter (also for a lookup without an answer), bad_parameter,
-// too_many_keys or pattern_too_wide. Nothing is built of a row that would expand to more than limits.keys_per_row, to
-// more than 16 MiB, or as other entities whose ids have more than that.
+// Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is
+// as good as none. The error is a *RowError: unknown_entity, missing_parameter (also for a lookup
+// without an answer), bad_parameter, too_many_keys or pattern_too_wide. Nothing is built of a row
+// that would expand to more than limits.keys_per_row, to more than 8 MiB, or as other entities
+// whose ids have more than that.
 func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
-	e, err := m.entity(&row)
+	e, err := entityOf(m.entities, &row)
 	if err != nil {
 		return Plan{}, err
 	}
 	if len(e.as) > 0 {
-		return m.expandAll(e, row, answers)
+		return expandAll(&m.limits, e, row, answers)
 	}
 	// The plain case costs no allocation beyond the plan itself.
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
@@ -39,9 +40,10 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	return plan, nil
 }
 
-// entity returns the entity of row, whose id must not be empty and whose declared parameters must not be nested.
-func (m *Map) entity(row *Row) (*entity, error) {
-	e := m.entities[row.Entity]
+// entityOf returns the entity of row, whose id must not be empty and whose declared parameters must
+// not be nested.
+func entityOf(entities map[string]*entity, row *Row) (*entity, error) {
+	e := entities[row.Entity]
 	if e == nil {
 		return nil, &RowError{Reason: UnknownEntity, Err: fmt.Errorf("the map has no entity %q", row.Entity)}
 	}
@@ -56,12 +58,14 @@ func (m *Map) entity(row *Row) (*entity, error) {
 	return e, nil
 }
 
-// expandAll expands a row in its own entity and in all that it expands as.
-func (m *Map) expandAll(e *entity, row Row, answers *Answers) (Plan, error) {
-	return m.expandScopes(e, expansion{limits: &m.limits, row: &row, answers: answers})
+// expandAll expands a row in its own entity and in all that it expands as. Here row escapes to the
+// heap.
+func expandAll(limits *Limits, e *entity, row Row, answers *Answers) (Plan, error) {
+	x := expansion{limits: limits, row: &row, answers: answers}
+	return e.expandScopes(&x)
 }
 
-func (m *Map) expandScopes(e *entity, x expansion) (Plan, error) {
+func (e *entity) expandScopes(x *expansion) (Plan, error) {
 	var size planSize
 	if err := x.walk(e, func(f *scope) error { return x.measure(f, &size) }); err != nil {
 		return Plan{}, err

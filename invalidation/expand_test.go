@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// One file for each rule of the expansion: a map (the shipped one if the file has none), a row, what lookups answer,
-// and what is wanted: needs, then the plan or the error.
+// One file for each rule of the expansion: a map (the shipped one if the file has none), a row, the
+// answers of lookups, and the expected needs, and plan or error.
 func TestExpand(t *testing.T) {
 	t.Parallel()
 	for _, f := range textFiles(t, "testdata/expand/*.txtar") {
@@ -86,7 +86,8 @@ func fileRow(f textFile) (Row, error) {
 	return Row{Entity: row.Entity, ID: row.ID, Params: params}, err
 }
 
-// ask answers what a row needs from the section answers: {"param": {"by,by": ["value"]}}. What it does not have stays without an answer.
+// ask answers the needs of a row from the section answers: {"param": {"by,by": ["value"]}}. Other
+// needs stay unanswered.
 func ask(b *strings.Builder, f textFile, m *Map, row Row) (*Answers, error) {
 	var found map[string]map[string][]string
 	text, given := f.section("answers")

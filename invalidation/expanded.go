@@ -1,14 +1,15 @@
 package invalidation
 
-// An Expanded is what one template makes of a row.
+// An Expanded is the result of one template for a row.
 type Expanded struct {
 	MapName
 	// Names are keys, patterns or sets, in the order of the values.
 	Names []string
 }
 
-// ExpandByTemplate expands a row as Expand does, and says which template makes what: every template that the row comes to is there, also
-// those that make nothing of it. It costs several times as much. The error is that of Expand.
+// ExpandByTemplate expands a row like Expand, and returns the result of each template, including
+// templates that make nothing of the row. It costs several times as much. The error is that of
+// Expand.
 func (m *Map) ExpandByTemplate(row Row, answers *Answers) ([]Expanded, error) {
 	if _, err := m.Expand(row, answers); err != nil {
 		return nil, err

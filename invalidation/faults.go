@@ -3,7 +3,7 @@ package invalidation
 import (
 	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +17,7 @@ type Fault struct {
 	Line, Column int
 	// Text is the offending text, or empty.
 	Text string
-	// Problem says what is wrong, Cure what to do.
+	// Problem is what is wrong, Cure is the fix.
 	Problem, Cure string
 }
 
@@ -73,10 +73,10 @@ func (p place) before(q place) int {
 type report struct {
 	file    string
 	faults  []Fault
-	guesses int
+	guesses guesses
 }
 
-// add notes one fault. Text is what the map says there.
+// add records one fault. text is the text of the map at that place.
 func (r *report) add(at place, text, problem, cure string) {
 	r.faults = append(r.faults, Fault{
 		File: r.file, Line: at.line, Column: at.column,
@@ -84,23 +84,24 @@ func (r *report) add(at place, text, problem, cure string) {
 	})
 }
 
-// maxGuesses is how many names are looked at, over a whole map, to find out what a fault may have meant. It keeps
-// checking a map with a great many faults linear: those beyond are reported without a guess.
+// maxGuesses is how many names are looked at, over a whole map, to find out what a fault may have
+// meant. It keeps checking a map with a great many faults linear: those beyond are reported without
+// a guess.
 const maxGuesses = 1 << 20
 
+// guesses counts the names that were looked at.
+type guesses int
+
 // spend takes n of the guesses, and reports whether there were as many.
-func (r *report) spend(n int) bool {
-	r.guesses += n
-	return r.guesses <= maxGuesses
+func (g *guesses) spend(n int) bool {
+	*g += guesses(n)
+	return *g <= maxGuesses
 }
 
-// sorted returns the faults in file order.
-func (r *report) sorted() []Fault {
-	sort.SliceStable(r.faults, func(i, j int) bool {
-		a, b := r.faults[i], r.faults[j]
-		return place{a.Line, a.Column}.before(place{b.Line, b.Column}) < 0
-	})
-	return r.faults
+// inFileOrder sorts faults, in place.
+func inFileOrder(faults []Fault) []Fault {
+	slices.SortStableFunc(faults, func(a, b Fault) int { return place{a.Line, a.Column}.before(place{b.Line, b.Column}) })
+	return faults
 }
 
 // maxListed is how many names a message lists.
@@ -126,13 +127,13 @@ func quoteList(names []string) string {
 
 // nearest returns the known name that is most like name, or "" where none is like it.
 func (r *report) nearest(name string, known []string) string {
-	if !r.spend(len(known)) {
+	if !r.guesses.spend(len(known)) {
 		return ""
 	}
 	return near.Name(name, known)
 }
 
-// didYouMean is the cure for an unknown name: the nearest of the known ones, or otherwise.
+// didYouMean returns the cure for an unknown name: the nearest of the known ones, or otherwise.
 func (r *report) didYouMean(name string, known []string, otherwise string) string {
 	return near.Ask(r.nearest(name, known), otherwise)
 }

@@ -10,8 +10,8 @@ import (
 // maxMapBytes bounds the file of a map.
 const maxMapBytes = 32 << 20
 
-// ReadFile reads the file of a map: a regular one, or a symbolic link to one, of 32 MiB at most. It waits for nobody: a
-// pipe is refused.
+// ReadFile reads the file of a map: a regular file, or a symbolic link to one, of at most 32 MiB.
+// It never blocks: it refuses a pipe.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 // fingerprintLength is how many hex digits of the hash name a map.
 const fingerprintLength = 12
 
-// fingerprint hashes all that decides what a row expands to and how it is told: not names of vars with one value, formatting, comments
-// or the order of entities. Texts are quoted, so that no two maps are written alike.
+// fingerprint hashes everything that determines how a row expands and is published. It leaves out
+// names of vars with one value, formatting, comments and the order of entities. Texts are quoted,
+// so no two different maps have the same input.
 func (m *Map) fingerprint() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "map 1 %q %q %d %d %d %d\n", m.channel, m.format, m.lease,
@@ -31,7 +32,8 @@ func (e *entity) write(w io.Writer) {
 		if s.lookup != nil {
 			fmt.Fprintf(w, "lookup %q\n", s.lookup.SQL)
 		}
-		// What later versions added is written only where it is used: old maps keep their fingerprint.
+		// Fields of later versions are written only if they are used, so that old maps keep their
+		// fingerprint.
 		if s.lookup != nil && s.lookup.Always {
 			fmt.Fprintln(w, "always")
 		}

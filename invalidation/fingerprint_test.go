@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Worker and readers tell maps apart by their fingerprints: that of a map stays what it was in all versions to come. A line of the file is
-// only ever added.
+// Worker and readers tell maps apart by their fingerprints: that of a map stays what it was in all
+// versions to come. A line of the file is only ever added.
 func TestFingerprintsStay(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/fingerprints.txt"

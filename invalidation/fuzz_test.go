@@ -41,7 +41,8 @@ func addMaps(f *testing.F) {
 	f.Add([]byte(grammarMap))
 }
 
-// grammarMap uses what lookups, groups, defaults and shared enumerations there are, in each other's company.
+// grammarMap uses what lookups, groups, defaults and shared enumerations there are, in each other's
+// company.
 const grammarMap = `
 version: 1
 vars: {app: [shop, "b"]}
@@ -61,7 +62,8 @@ entities:
   four: {params: [c, m, given], keys: ["four:{c}"]}
 `
 
-// Any bytes are a map or a list of faults, and always the same; a map expands any row within its limits.
+// Any bytes are a map or a list of faults, and always the same; a map expands any row within its
+// limits.
 func FuzzParse(f *testing.F) {
 	addMaps(f)
 	env := func(name string) (string, bool) { return name, name != "UNSET" }

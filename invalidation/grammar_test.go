@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A lookup of an entity whose own id is looked up is asked after that, also where it is asked by what the row gives, and where an entity
-// lies between that is reached with a given id.
+// A lookup of an entity whose ID is looked up runs after that lookup, even if it is asked by what
+// the row gives, and if an entity between them is reached with a given ID.
 func TestLookupsBehindALookedUpID(t *testing.T) {
 	t.Parallel()
 	const src = `
@@ -43,7 +43,7 @@ entities:
 	}
 }
 
-// That names are optional hides no fault of what the row gives for them.
+// Optional names hide no error in the values of the row.
 func TestOptionalNamesHideNoFault(t *testing.T) {
 	t.Parallel()
 	m := mustParse(t, `
@@ -66,14 +66,14 @@ entities:
 	if plan, err := m.Expand(Row{Entity: "c", ID: "1", Params: Params{listParam("group_id", "1")}}, nil); !errors.Is(err, errNotRun) {
 		t.Errorf("%q, %v", plan.Keys, err)
 	}
-	// More is asked than a row may: 4 MiB of questions.
+	// More questions than a row may ask: 4 MiB.
 	long := strings.Repeat("x", 5<<20)
 	if needs, err := m.Needs(Row{Entity: "c", ID: "1", Params: Params{listParam("group_id", long)}}, nil); err == nil {
 		t.Errorf("%d needs, and no fault", len(needs))
 	}
 }
 
-// What is declared is used, and a lookup is not asked by what may be absent.
+// Every declaration must be used, and a lookup cannot be asked by a value that may be absent.
 func TestGrammarRefuses(t *testing.T) {
 	t.Parallel()
 	for name, src := range map[string]string{
@@ -99,7 +99,8 @@ func TestGrammarRefuses(t *testing.T) {
 	}
 }
 
-// What a lookup adds to a long list costs no copy of it for each entity as which the row expands. Not parallel, as allocations are counted.
+// Values that a lookup adds to a long list are not copied for each entity that the row expands as.
+// Not parallel, since allocations are counted.
 func TestAddedValuesAreBounded(t *testing.T) {
 	m := mustParse(t, `
 version: 1
@@ -109,7 +110,8 @@ entities:
   y: {params: [m], as: {z: "{m}"}}
   z: {params: [tag], keys: ["{tag}"]}
 `)
-	row := Row{Entity: "x", ID: "1", Params: Params{{Name: "n", Values: thousands(100)}, {Name: "m", Values: thousands(100)}, {Name: "tag", Values: thousands(8000)}}} // 57 KiB
+	// 57 KiB
+	row := Row{Entity: "x", ID: "1", Params: Params{{Name: "n", Values: thousands(100)}, {Name: "m", Values: thousands(100)}, {Name: "tag", Values: thousands(8000)}}}
 	var answers Answers
 	needs, err := m.Needs(row, &answers)
 	if err != nil {
@@ -123,11 +125,12 @@ entities:
 	}
 }
 
-// One value that goes with all of a list is not copied as often before the row is refused. Not parallel, as allocations are counted.
+// One value that goes with all of a list is not copied as often before the row is refused. Not
+// parallel, as allocations are counted.
 func TestValuesThatGoWithAllAreBounded(t *testing.T) {
 	m := mustParse(t, `
 version: 1
-limits: {params: 15MiB}
+limits: {params: 2MiB}
 params: {a: {with: [b, c, d, e, f]}}
 entities: {e: {params: [a, b, c, d, e, f], keys: ["{a}{b}{c}{d}{e}{f}"]}}
 `)
@@ -153,7 +156,7 @@ func TestNullAmongValuesThatGoTogether(t *testing.T) {
 	}
 }
 
-// What an entity asks whatever its id is, is asked once, however many ways lead to it.
+// An entity asks a question that does not depend on its ID once, regardless of how it is reached.
 func TestQuestionsOfManyWays(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

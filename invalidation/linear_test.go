@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// largeMaps are maps of n entries, good and bad, in each of the shapes that could make checking one look through all
-// others.
+// largeMaps are maps of n entries, good and bad, in each of the shapes that could make checking one
+// look through all others.
 func largeMaps() map[string]func(n int) string {
 	return map[string]func(int) string{
 		"keys and patterns": entries("version: 1\nentities:\n", `  e<i>:
@@ -52,7 +52,8 @@ params:
         SELECT a, b FROM t WHERE a IN (?) AND b IN (
 `
 
-// entries writes n entries between a head and a tail. In an entry <i> is its number and <next> that of the next one.
+// entries writes n entries between a head and a tail. In an entry <i> is its number and <next> that
+// of the next one.
 func entries(head, entry string, tail ...string) func(n int) string {
 	return func(n int) string {
 		var b strings.Builder
@@ -70,8 +71,9 @@ func entries(head, entry string, tail ...string) func(n int) string {
 	}
 }
 
-// A map of four times as many entries takes four times the work, and not sixteen times. Work is what is allocated, and
-// not time, which depends on the machine. Not parallel, since allocations are counted for the whole process.
+// Checking a map with four times as many entries takes four times the work, not sixteen times. Work
+// is measured in allocations, since time depends on the machine. Not parallel, since allocations
+// are counted for the whole process.
 func TestCheckingIsLinear(t *testing.T) {
 	const n = 1000
 	for name, write := range largeMaps() {

@@ -6,31 +6,33 @@ import (
 	"strings"
 )
 
-// A Lookup finds, with a query, the values of a parameter that the row does not give, or those beside what it gives. It runs after the
-// commit, so it sees the state after the change.
+// A Lookup finds, with a query, values of a parameter that the row does not give, or more values
+// than it gives. It runs after the commit, so it sees the state after the change.
 type Lookup struct {
 	// Param is the parameter that it finds.
 	Param string
 	// With are the parameters whose values it finds too, each with one of Param.
 	With []string
-	// By names what it is asked by: id, or parameters, given or looked up. Param itself stands for what the row gives.
+	// By names the values that the query gets: id, or parameters, given or looked up. Param itself
+	// means the values that the row gives.
 	By []string
-	// SQL is one SELECT with exactly one ?, which stands for the list of by-values (tuples where By has several names).
-	// It selects the by-columns, in the order of By, then the value, and then those of With, in its order.
+	// SQL is one SELECT with exactly one ?, for the list of by-values (tuples if By has several
+	// names). It selects the by-columns, in the order of By, then the value, and then the values of
+	// With, in its order.
 	SQL string
-	// Always says that it is asked also where the row gives Param: what it finds is added.
+	// Always makes it run even if the row gives Param: its results are added.
 	Always bool
 	// Single reports that SQL is right for one ID and wrong for several together, so it is asked
 	// for one at a time. It is true only for lookups that are among the Deprecations of the map.
 	Single bool
-	// Rank is how many lookups come before it: one is asked when those of lower ranks are answered, and then all that a batch of rows
-	// asks it is known.
+	// Rank is how many lookups come before it: one is asked when those of lower ranks are answered,
+	// and then all that a batch of rows asks it is known.
 	Rank int
 	// Line and Column are the place of the lookup's name in the map.
 	Line, Column int
 }
 
-// Values is of how many parameters it finds values.
+// Values returns the number of parameters that it finds values of.
 func (l *Lookup) Values() int { return 1 + len(l.With) }
 
 // asksItself reports whether it is asked by the values that it adds to.
@@ -44,8 +46,8 @@ func (l *Lookup) isAsked(given bool) bool {
 	return !l.asksItself()
 }
 
-// A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong to the Map that gave
-// them: answers to one map's needs do not answer another's.
+// A Need is one question to a Lookup. By has one value for each name of Lookup.By. Lookups belong
+// to the Map that gave them: answers to one map's needs do not answer another's.
 type Need struct {
 	Lookup *Lookup
 	By     []string
@@ -56,8 +58,8 @@ type Answers struct {
 	found map[*Lookup]map[string][]string
 }
 
-// Put records what answers n: of each row that was found the value of Lookup.Param, and behind it those of Lookup.With. None means:
-// asked, and nothing found.
+// Put records what answers n: of each row that was found the value of Lookup.Param, and behind it
+// those of Lookup.With. None means: asked, and nothing found.
 func (a *Answers) Put(n Need, values []string) {
 	if a.found == nil {
 		a.found = map[*Lookup]map[string][]string{}
@@ -70,7 +72,7 @@ func (a *Answers) Put(n Need, values []string) {
 	byKey[n.Key()] = values
 }
 
-// Get returns what was put for n, and whether that is known. A nil *Answers knows nothing.
+// Get returns the values that were put for n, and whether there are any. A nil *Answers has none.
 func (a *Answers) Get(n Need) ([]string, bool) {
 	if a == nil {
 		return nil, false
@@ -79,8 +81,8 @@ func (a *Answers) Get(n Need) ([]string, bool) {
 	return values, ok
 }
 
-// Key returns a text that tells n from all other needs of its lookup: with their lengths, different lists never become
-// the same text.
+// Key returns a text that tells n from all other needs of its lookup: with their lengths, different
+// lists never become the same text.
 func (n Need) Key() string {
 	if len(n.By) == 1 {
 		return n.By[0]

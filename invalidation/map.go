@@ -17,10 +17,12 @@ type Map struct {
 	entities map[string]*entity
 	names    []string
 	captures []Capture
+	reads    []Read
 	ranks    int
 	warnings []Fault
 
 	deprecations []Fault
+	uncovered    []Fault
 }
 
 // Limits bound what one row can cost.
@@ -33,11 +35,11 @@ type Limits struct {
 	PatternPrefix int
 }
 
-// Version returns the first 12 hex digits of the SHA-256 of the effective map: variables are resolved, formatting and
-// comments do not count.
+// Version returns the first 12 hex digits of the SHA-256 of the effective map: variables are
+// resolved, formatting and comments do not count.
 func (m *Map) Version() string { return m.version }
 
-// Channel returns the Redis channel on which invalidations are published.
+// Channel returns the Redis channel of the published invalidations.
 func (m *Map) Channel() string { return m.channel }
 
 // Format returns the format of the messages.

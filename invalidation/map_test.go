@@ -59,7 +59,8 @@ func TestShippedMap(t *testing.T) {
 
 const plainMap = "version: 1\nvars: {app: shop}\nentities:\n  product:\n    keys: [\"{app}:product:{id}\"]\n"
 
-// Formatting, comments, names of vars and the order of entities do not make another map; what keys are made of does.
+// Formatting, comments, names of vars and the order of entities do not make another map; what keys
+// are made of does.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	base := mustParse(t, plainMap)
@@ -118,7 +119,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// As in a shell, a default stands in for a variable that is unset or empty.
+// As in a shell, a default replaces a variable that is unset or empty.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	src := "version: 1\nvars: {a: \"${A:-x}\", b: \"-${B}-${A}-\"}\nentities:\n  p: {keys: [\"{a}:{b}:{id}\"]}\n"
@@ -135,7 +136,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A Map is for many goroutines at once.
+// Many goroutines can use a Map concurrently.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A MapNameKind says what a [MapName] names.
+// A MapNameKind is the kind of a [MapName].
 type MapNameKind string
 
 // The kinds of names that a map makes.
@@ -18,17 +18,19 @@ const (
 	KindSet     MapNameKind = "set"
 )
 
-// A MapName is a key, a stamp, a pattern or an index set that a map makes of the rows of an entity.
+// A MapName is a key, a tag version, a pattern or an index set that a map makes of the rows of an
+// entity.
 type MapName struct {
 	Entity string
 	Kind   MapNameKind
-	Text   string        // as written
-	Glob   string        // with a * for each value of a row: it matches whatever may ever be made of Text
-	Hold   time.Duration // of the entity
+	Text   string // as written
+	// with a * for each value of a row: it matches every result of Text
+	Glob string
+	Hold time.Duration // of the entity
 }
 
-// Names returns what a map makes of rows, by entity, and of each entity keys, stamps, patterns and sets. Aliases are left
-// out: they make what their target makes.
+// Names returns what a map makes of rows: by entity, and for each entity keys, tag versions,
+// patterns and sets. Aliases are left out: they make the same as their targets.
 func (m *Map) Names() []MapName {
 	var list []MapName
 	for _, name := range m.names {
@@ -43,7 +45,7 @@ func (e *entity) makes() (list []MapName) {
 	return list
 }
 
-// kinds calls visit with every template but those of aliases, and with what it makes.
+// kinds calls visit with every template and its kind, except those of aliases.
 func (e *entity) kinds(visit func(MapNameKind, *template)) {
 	for i := range e.keys {
 		kind := KindKey
@@ -68,7 +70,7 @@ func (e *entity) mapName(kind MapNameKind, t *template) MapName {
 	return n
 }
 
-// widestName is a glob of what a key or a set may be called, of which nothing but the values is special.
+// widestName returns a glob of the possible names of a key or a set: only the values are wildcards.
 func (t *template) widestName() string {
 	var b strings.Builder
 	for _, p := range t.parts {

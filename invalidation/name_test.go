@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Names are globs of whatever rows may make, and what a map says literally is not special in them.
+// Names are globs that match all results of rows. Literal text of the map has no wildcards in them.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	m, err := Parse("map.yaml", []byte(`version: 1

@@ -1,12 +1,14 @@
 package invalidation
 
-// Needs returns what row needs from lookups, beyond answers, before Expand can build its plan, without duplicates; nil is as good as no
-// answers. Lookups may follow each other: what is returned is what can be asked by now, and whoever has put the answers calls again until
-// nothing is left, once for each of [Map.Ranks]. A lookup is needed where a template uses its name and the row does not give it, or where it
-// is asked always; a list that the row gives replaces one that is not, even if it is empty. The error is a *RowError, as from Expand; faults
-// that need no lookup to show are left to Expand. There are limits.keys_per_row of them at most, which ask by [MaxQuestionBytes] together.
+// Needs returns the lookups that row needs, beyond answers, before Expand can build its plan,
+// without duplicates. nil means no answers. Lookups can depend on each other: Needs returns those
+// that can run now. The caller puts the answers and calls it again until it returns none, once for
+// each of [Map.Ranks]. A lookup is needed if a template uses its name and the row does not give it,
+// or if it always runs. A list in the row replaces a lookup that does not always run, even if the
+// list is empty. The error is a *RowError, as from Expand; other errors are left to Expand. It
+// returns at most limits.keys_per_row needs, with [MaxQuestionBytes] in total.
 func (m *Map) Needs(row Row, answers *Answers) ([]Need, error) {
-	e, err := m.entity(&row)
+	e, err := entityOf(m.entities, &row)
 	if err != nil || !e.asks {
 		return nil, err
 	}
@@ -57,7 +59,8 @@ type needSet struct {
 	x     *expansion
 	list  []Need
 	known map[*Lookup]map[string]struct{}
-	// foreseen are the entities that were visited before their ids are known, and ahead is set while one is.
+	// foreseen are the entities that were visited before their ids are known, and ahead is set
+	// while one is.
 	foreseen map[*entity]bool
 	ahead    bool
 }
@@ -80,8 +83,8 @@ func (s *needSet) add(n Need) error {
 	return nil
 }
 
-// Undeclared returns the names of row's parameters that the map does not know for its entity, in the row's order. They
-// are ignored. A row of an unknown entity has none.
+// Undeclared returns the names of row's parameters that the map does not know for its entity, in
+// the row's order. They are ignored. A row of an unknown entity has none.
 func (m *Map) Undeclared(row Row) []string {
 	e := m.entities[row.Entity]
 	if e == nil {

@@ -8,11 +8,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A scalar is one text of the map with its place. It is what the map says, character by character: 010 stays 010.
+// A scalar is one text of the map with its place, character by character: 010 stays 010.
 type scalar struct {
 	text string
 	at   place
-	// given is false where the map does not have it, or has something there that was reported already.
+	// given is false where the map does not have it, or has something there that was reported
+	// already.
 	given bool
 }
 
@@ -24,11 +25,11 @@ const (
 	cureAlias    = "write the value out where it is needed"
 )
 
-func (d *decoder) at(n *yaml.Node) place { return place{n.Line, n.Column} }
+func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
 
-// usable reports what may stand on no node, and returns whether n can be read any further.
+// usable reports what no node may have, and returns whether n can be read further.
 func (d *decoder) usable(n *yaml.Node) bool {
-	at := d.at(n)
+	at := placeOf(n)
 	if n.Kind == yaml.AliasNode {
 		d.add(at, "*"+n.Value, problemAlias, cureAlias)
 		return false
@@ -55,10 +56,10 @@ func (d *decoder) wrongKind(n *yaml.Node, name, want, cure string) {
 	default:
 		text = n.Value
 	}
-	d.add(d.at(n), text, name+" must be "+want+", and it is "+is, cure)
+	d.add(placeOf(n), text, name+" must be "+want+", and it is "+is, cure)
 }
 
-// text reads a scalar. Name is what it is called in a fault.
+// text reads a scalar. name is its name in a fault.
 func (d *decoder) text(n *yaml.Node, name string) scalar {
 	if !d.usable(n) {
 		return scalar{}
@@ -71,10 +72,11 @@ func (d *decoder) text(n *yaml.Node, name string) scalar {
 		d.wrongKind(n, name, "text", cure)
 		return scalar{}
 	}
-	return scalar{text: n.Value, at: d.at(n), given: true}
+	return scalar{text: n.Value, at: placeOf(n), given: true}
 }
 
-// unquoted returns the template that YAML took for a mapping, such as {id}, or "" where n does not look like one.
+// unquoted returns the template that YAML took for a mapping, such as {id}, or "" where n does not
+// look like one.
 func unquoted(n *yaml.Node) string {
 	if n.Kind != yaml.MappingNode || n.Style&yaml.FlowStyle == 0 || len(n.Content) != 2 || n.Content[1].Tag != "!!null" || n.Content[1].Value != "" {
 		return ""
@@ -113,7 +115,8 @@ type entry struct {
 	value *yaml.Node
 }
 
-// entries reads a mapping, and false if n is none. Keys that are given twice or that are not text are left out.
+// entries reads a mapping, and false if n is none. Keys that are given twice or that are not text
+// are left out.
 func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
 	if !d.usable(n) {
 		return nil, false
@@ -131,11 +134,11 @@ func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
 		}
 		first, twice := seen[key.Value]
 		if twice {
-			d.add(d.at(key), key.Value, "given twice in "+name+", first in line "+strconv.Itoa(first.line), "remove one of the two")
+			d.add(placeOf(key), key.Value, "given twice in "+name+", first in line "+strconv.Itoa(first.line), "remove one of the two")
 			continue
 		}
-		seen[key.Value] = d.at(key)
-		all = append(all, entry{scalar{key.Value, d.at(key), true}, n.Content[i+1]})
+		seen[key.Value] = placeOf(key)
+		all = append(all, entry{scalar{key.Value, placeOf(key), true}, n.Content[i+1]})
 	}
 	return all, true
 }
@@ -145,13 +148,13 @@ func (d *decoder) goodKey(key *yaml.Node) bool {
 	case !d.usable(key):
 		return false
 	case key.Kind != yaml.ScalarNode:
-		d.add(d.at(key), "", "a key must be text, and this is a mapping or a list", "put a template in double quotes; otherwise write a name")
+		d.add(placeOf(key), "", "a key must be text, and this is a mapping or a list", "put a template in double quotes; otherwise write a name")
 		return false
 	case key.Tag == "!!merge":
-		d.add(d.at(key), key.Value, "merge keys (<<) are not supported", "write the fields out where they are needed")
+		d.add(placeOf(key), key.Value, "merge keys (<<) are not supported", "write the fields out where they are needed")
 		return false
 	case key.Tag != "!!str" && key.Style&yaml.TaggedStyle == 0:
-		d.add(d.at(key), key.Value, "a key must be text, and YAML reads this as "+strings.TrimPrefix(key.Tag, "!!"), "write a name that starts with a letter")
+		d.add(placeOf(key), key.Value, "a key must be text, and YAML reads this as "+strings.TrimPrefix(key.Tag, "!!"), "write a name that starts with a letter")
 		return false
 	}
 	return true
@@ -163,8 +166,8 @@ type field struct {
 	read func(*yaml.Node)
 }
 
-// fields reads a mapping with known fields. It returns false if n is not a mapping. A misspelt field is reported and
-// then read as the one that was most likely meant, so that the faults inside it are found too.
+// fields reads a mapping with known fields. It returns false if n is not a mapping. It reports a
+// misspelt field and then reads it as the most similar one, so that it finds the faults inside too.
 func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) bool {
 	all, ok := d.entries(n, name, example)
 	names := make([]string, len(known))

@@ -9,27 +9,29 @@ import (
 
 // An Origin is a kind of row that reaches a key.
 type Origin struct {
-	// Entity is that of the row.
+	// Entity is the entity of the row.
 	Entity string
 	// ID is the row's, or empty where any will do.
 	ID string
-	// Params are values that the row gives, among others, or that the lookups of those names find: by name, sorted. Names that are
-	// not here may have any value.
+	// Params are values that the row gives, among others, or that the lookups of those names find:
+	// by name, sorted. Names that are not here may have any value.
 	Params Params
-	// Via are the entities as which the row expands to get there, in order; none where it is its own.
+	// Via are the entities through which the row expands, in order; empty for its own entity.
 	Via []string
-	// By is what reaches the key. In an index set whose members are unlinked a key may be as well; of those a map knows nothing.
+	// By is the name that reaches the key. The key can also be a member of an index set that is
+	// unlinked; a map has no information about members.
 	By MapName
 }
 
-// maxOriginSteps bounds the work for one key: so often a piece of a template is tried at a place of the key. An entity counts as
-// noteSteps.
+// maxOriginSteps bounds the work for one key: so often a piece of a template is tried at a place of
+// the key. An entity counts as noteSteps.
 const maxOriginSteps, noteSteps = 1 << 17, 16
 
-// Origins returns which rows reach a key: those that make it as an exact key, as a stamp or as an index set, or a pattern that it
-// matches. A text that several values can make, such as a:{x}:{y}, has an origin for each way to part it. They are in the
-// order of entities and templates, most at most; the other result reports whether these are all. Rows that Expand refuses, such as for
-// a pattern that is too wide, are among them.
+// Origins returns which rows reach a key: rows that make it as an exact key, as a tag version or as
+// an index set, or a pattern that matches it. A text that several values can make, such as
+// a:{x}:{y}, has an origin for each way to split it. Origins are in the order of entities and
+// templates, at most most of them; the other result reports whether these are all. They include
+// rows that Expand refuses, for example for a pattern that is too wide.
 func (m *Map) Origins(key string, most int) ([]Origin, bool) {
 	o := originSearch{m: m, most: most, seen: map[string]bool{}}
 	o.budget.steps = maxOriginSteps
@@ -55,7 +57,7 @@ type originSearch struct {
 	cut   bool // there are more than most
 }
 
-// A wanted is what a row must give for a name.
+// A wanted is the values that a row must give for a name.
 type wanted map[string][]string
 
 // note adds the rows of an entity with the given values, and those that expand as it.
@@ -121,10 +123,11 @@ func (o *Origin) text() string {
 	return Need{By: all}.Key()
 }
 
-// A budget bounds the work of finding the values of which templates make texts.
+// A budget bounds the work of finding the values with which templates make texts.
 type budget struct{ steps int }
 
-// match calls found with each choice of values of which a template makes a text, or a pattern that matches it: see named.
+// match calls found with each choice of values with which a template makes a text, or a pattern
+// that matches it: see named.
 func (b *budget) match(e *entity, t *template, pattern bool, text string, found func(values map[string]string)) {
 	w := matching{budget: b, entity: e, text: text, found: found, pattern: pattern, values: map[int]string{}}
 	for _, p := range t.parts {
@@ -147,7 +150,7 @@ type piece struct {
 	wild byte // * or ?; 0: none
 }
 
-// globPieces parts the literal text of a pattern, in which a backslash takes the meaning from what follows it.
+// globPieces splits the literal text of a pattern, in which a backslash quotes the next character.
 func globPieces(text string) (all []piece) {
 	var literal strings.Builder
 	flush := func() {
@@ -234,13 +237,15 @@ func (w *matching) bind(n, at int) {
 		least = 1
 	}
 	w.ends(n, at, least, func(end int) {
-		if w.values[number] = w.text[at:end]; utf8.ValidString(w.text[at:end]) { // rows have whole characters
+		// rows have whole characters
+		if w.values[number] = w.text[at:end]; utf8.ValidString(w.text[at:end]) {
 			w.try(n+1, end)
 		}
 	})
 }
 
-// ends calls visit with the places where a piece of any length may end, so far as what follows it tells.
+// ends calls visit with the places where a piece of any length may end, so far as what follows it
+// tells.
 func (w *matching) ends(n, at, least int, visit func(end int)) {
 	if n+1 == len(w.pieces) {
 		if at+least <= len(w.text) {
@@ -259,7 +264,8 @@ func (w *matching) ends(n, at, least int, visit func(end int)) {
 	}
 }
 
-// named are the values that a row must give, by their names: those of enumerations are the map's.
+// named returns the values that a row must give, by their names: those of enumerations are the
+// map's.
 func (w *matching) named() map[string]string {
 	all := make(map[string]string, len(w.values))
 	for n, v := range w.values {

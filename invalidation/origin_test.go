@@ -76,7 +76,7 @@ entities:
 	wantOrigins(t, m, "stamp:tag-1-2", "a 1-2 [] stamp tag-{id}", "b 2 p=1 [a] stamp tag-{id}")
 }
 
-// A search has an end, and says when it is not over.
+// A search ends, and reports if it is incomplete.
 func TestOriginsEnd(t *testing.T) {
 	t.Parallel()
 	m := mustParse(t, "version: 1\nentities: {a: {params: [b, c, d, e, f], keys: [\"{b}{c}{d}{e}{f}x\"]}}\n")
@@ -97,7 +97,7 @@ func TestOriginsEnd(t *testing.T) {
 	}
 }
 
-// Whatever a row reaches has that row among its origins, and each origin of it reaches it.
+// If a row reaches a key, the row is among the origins of the key, and each origin reaches the key.
 func TestOriginsAreWhatExpandMakes(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -188,7 +188,7 @@ func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
 func nothingFound(m *Map, row Row) *Answers {
 	answers := &Answers{}
 	for range m.Ranks() {
-		needs, _ := m.Needs(row, answers) // Expand says what is wrong
+		needs, _ := m.Needs(row, answers) // Expand returns the error
 		for _, n := range needs {
 			answers.Put(n, nil)
 		}

@@ -6,9 +6,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads, checks and compiles a map. The argument file names it in faults; nothing is read from there. lookupEnv gives the
-// values of ${NAME} under vars, as os.LookupEnv does; nil knows none. The error is of type Faults: the first place that
-// is not YAML, or else every fault of the map, in file order.
+// Parse reads, checks and compiles a map. The argument file names it in faults; nothing is read
+// from there. lookupEnv gives the values of ${NAME} under vars, as os.LookupEnv does; nil knows
+// none. The error is of type Faults: the first place that is not YAML, or else every fault of the
+// map, in file order.
 func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map, error) {
 	if lookupEnv == nil {
 		lookupEnv = func(string) (string, bool) { return "", false }
@@ -20,19 +21,22 @@ func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map
 		ok = false
 	}
 	if !ok {
-		return nil, Faults(r.sorted())
+		return nil, Faults(inFileOrder(r.faults))
 	}
 	later := &report{file: file}
-	c := &compiler{report: r, later: later, doc: decodeDocument(&decoder{r}, root), env: lookupEnv}
+	c := newCompiler(decodeDocument(&decoder{r}, root), &scalars{report: r, env: lookupEnv}, later)
 	m := c.compile()
 	if len(r.faults) > 0 {
 		r.faults = append(r.faults, later.faults...)
-		return nil, Faults(r.sorted())
+		return nil, Faults(inFileOrder(r.faults))
 	}
-	m.deprecations = slices.Clip(later.sorted())
+	m.deprecations = slices.Clip(inFileOrder(later.faults))
 	advice := &report{file: file}
-	c.warn(m, advice)
-	m.warnings = slices.Clip(advice.sorted())
+	(&adviser{report: advice, all: c, captures: m.captures}).warn()
+	open := &report{file: file}
+	(&coverage{report: open, advice: advice, m: m, steps: maxCoverSteps}).check(c.reads)
+	m.uncovered = slices.Clip(inFileOrder(open.faults))
+	m.warnings = slices.Clip(inFileOrder(advice.faults))
 	m.version = m.fingerprint()
 	return m, nil
 }

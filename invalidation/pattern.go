@@ -6,7 +6,8 @@ import "strings"
 type MapPattern struct {
 	Entity string
 	Text   string // as written
-	Glob   string // with a * for each value of a row: it matches whatever the pattern may ever match
+	// with a * for each value of a row: it matches every key that the pattern can match
+	Glob string
 }
 
 // Patterns returns the patterns of a map, by entity and then as written.
@@ -21,7 +22,7 @@ func (m *Map) Patterns() []MapPattern {
 	return list
 }
 
-// widest is a pattern with a * in the place of each slot.
+// widest returns a pattern with a * in the place of each slot.
 func (t *template) widest() string {
 	var b strings.Builder
 	for _, p := range t.parts {

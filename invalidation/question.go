@@ -1,6 +1,7 @@
 package invalidation
 
-// lookUp asks the lookup of a slot, and adds what it finds to the values that the slot, and those that go along with it, have by now.
+// lookUp asks the lookup of a slot, and adds what it finds to the values that the slot, and those
+// that go along with it, have by now.
 func (x *expansion) lookUp(f *scope, lead int) error {
 	s := &f.entity.slots[lead]
 	found, err := []string(nil), errPending
@@ -39,8 +40,8 @@ func (x *expansion) lookUp(f *scope, lead int) error {
 	return nil
 }
 
-// distinct returns rows of what a lookup found without those that were given or found before. What the entity does not use of a row tells
-// nothing apart.
+// distinct returns the results of a lookup without those that were given or found before. It
+// compares only the values that the entity uses.
 func (f *scope) distinct(group []int, found []string, width int) (all []string) {
 	seen := make(map[string]struct{}, len(found)/width)
 	row := make([]string, len(group))
@@ -63,7 +64,8 @@ func (f *scope) distinct(group []int, found []string, width int) (all []string) 
 	return all
 }
 
-// answer returns what the lookup of a slot found, row by row, or errPending where questions are collected and one has no answer yet.
+// answer returns what the lookup of a slot found, row by row, or errPending where questions are
+// collected and one has no answer yet.
 func (x *expansion) answer(f *scope, s *slot) (all []string, err error) {
 	first, waits := true, false
 	err = x.questions(f, s, func(n Need) error {
@@ -89,7 +91,7 @@ func (x *expansion) answer(f *scope, s *slot) (all []string, err error) {
 	return all, err
 }
 
-// notAnswered says that the lookup of a slot was not run.
+// notAnswered returns an error: the lookup of a slot was not run.
 func (s *slot) notAnswered() error {
 	if s.lookup.Always {
 		return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotAdded}
@@ -97,13 +99,14 @@ func (s *slot) notAnswered() error {
 	return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
 }
 
-// questions calls ask with every question that the lookup of a slot poses in a scope: one for each combination of the
-// values that it is asked by. Need.By is ask's own.
+// questions calls ask with every question that the lookup of a slot poses in a scope: one for each
+// combination of the values that it is asked by. Need.By is ask's own.
 func (x *expansion) questions(f *scope, s *slot, ask func(Need) error) error {
 	waits := false
 	for _, n := range s.by.slots {
 		_, _, err := x.resolve(f, n)
-		if waits = waits || err == errPending; err != nil && err != errPending { // all that can be asked is asked at once
+		// all questions that can be asked now are asked together
+		if waits = waits || err == errPending; err != nil && err != errPending {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// refAnswer is what the lookup of a table finds: rows of so many values.
+// refAnswer returns what the lookup of a table finds: rows of so many values.
 func refAnswer(table string, by []string, values int) (all []string) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q", table, by)
@@ -51,7 +51,8 @@ var errAbsent = errors.New("absent")
 
 func refFault(reason Reason) error { return &RowError{Reason: reason} }
 
-// rows returns the combinations of values of a group: a map for each. The error is errAbsent for an optional one.
+// rows returns the combinations of values of a group: a map for each. The error is errAbsent for an
+// optional one.
 func (x *refRow) rows(e *refEntity, id, name string) (all []map[string]string, err error) {
 	lead, names := x.group(e, name)
 	p, l := x.m.params[lead], x.m.lookupOf(e, lead)
@@ -130,7 +131,7 @@ func (x *refRow) lookUp(e *refEntity, id, lead string, names []string, all []map
 	return all, nil
 }
 
-// combine returns the combinations of the values of names; known are those of some groups.
+// combine returns the combinations of the values of names; known has the values of some groups.
 func (x *refRow) combine(e *refEntity, id string, names []string, known map[string][]map[string]string) ([]map[string]string, error) {
 	all := []map[string]string{{idName: id}}
 	seen := map[string]bool{}
@@ -254,7 +255,7 @@ func (x *refRow) expand(e *refEntity, id string) error {
 	return nil
 }
 
-// newRefRow is a random row, and what it should expand to.
+// newRefRow returns a random row, and what it should expand to.
 func newRefRow(r *rand.Rand, m *refMap) *refRow {
 	e := pick(r, m.entities)
 	row := Row{Entity: e.name, ID: pick(r, []string{"1", "x"})}
@@ -280,7 +281,7 @@ func newRefRow(r *rand.Rand, m *refMap) *refRow {
 	return &refRow{m: m, row: row, made: map[string]map[string]bool{}}
 }
 
-// ask puts the answers to what the row asks, in rounds: in each those of one rank, or all.
+// ask puts the answers to the needs of the row, in rounds: each with one rank, or with all.
 func (x *refRow) ask(t *testing.T, m *Map, byRank bool) (*Answers, error) {
 	t.Helper()
 	answers, asked := &Answers{}, map[string]bool{}
@@ -344,8 +345,9 @@ func (x *refRow) check(t *testing.T, m *Map, byRank bool) error {
 	return nil
 }
 
-// Random maps expand random rows to what a plain reference says, whether lookups are answered as a worker does, those of one rank in each
-// round, or all that can be asked; no question is asked twice, and none is left when the rounds are over.
+// Random maps expand random rows to the result of a simple reference. Lookups are answered rank by
+// rank, as a worker does, or all that can be asked. No question is asked twice, and none is left
+// after the rounds.
 func TestExpandAgainstReference(t *testing.T) {
 	t.Parallel()
 	good, rows, refused, ranks := 0, 0, 0, 0

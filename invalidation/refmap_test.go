@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// A refMap is a random map. The names of its params are p0 to p9: a lookup is asked by the id, by names before its own, or by its own.
+// A refMap is a random map. The names of its params are p0 to p9: a lookup is asked by the id, by
+// names before its own, or by its own.
 type refMap struct {
 	vars, each map[string][]string
 	params     map[string]*refParam
@@ -205,8 +206,8 @@ func (m *refMap) lookupOf(e *refEntity, lead string) *refLookup {
 	return m.params[lead].lookup
 }
 
-// sharedStands reports whether what the shared entry says beside its lookup stands for an entity: not where that has a lookup of its own,
-// unless this is asked by what the row gives.
+// sharedStands reports whether the shared entry applies to an entity in addition to its lookup: it
+// does not if the entity has a lookup, unless that is asked by what the row gives.
 func (m *refMap) sharedStands(e *refEntity, lead string) bool {
 	return e.lookups[lead] == nil || slices.Contains(e.lookups[lead].by, lead)
 }
@@ -232,7 +233,7 @@ func (l *refLookup) write() string {
 
 func (m *refMap) write() string {
 	var b strings.Builder
-	b.WriteString("version: 1\nlimits: {keys_per_row: 1000000}\nvars: {app: shop, lang: [en, x]}\neach: {page: 1..2}\nparams:\n")
+	b.WriteString("version: 1\nlimits: {keys_per_row: 50000}\nvars: {app: shop, lang: [en, x]}\neach: {page: 1..2}\nparams:\n")
 	for _, name := range slices.Sorted(maps.Keys(m.params)) {
 		p := m.params[name]
 		fmt.Fprintf(&b, "  %s: {", name)

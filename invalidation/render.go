@@ -12,9 +12,9 @@ const inlineSlots = 8
 
 var errEmptyInPattern = errors.New("an empty value in a pattern would match too much")
 
-// A combiner runs through the cartesian product of the lists that a template uses in a scope whose slots are resolved,
-// the last one fastest; lists that go together run as one. It keeps no list itself: what is stored behind a pointer lives on the heap, and so would the
-// lists of every row.
+// A combiner runs through the cartesian product of the lists that a template uses in a scope whose
+// slots are resolved, the last one fastest; lists that go together run as one. It keeps no list
+// itself: what is stored behind a pointer lives on the heap, and so would the lists of every row.
 type combiner struct {
 	scope    *scope
 	template *template
@@ -79,7 +79,8 @@ func renderExact(dst []string, f *scope, t *template) []string {
 	return dst
 }
 
-// renderPatterns is renderExact for patterns: values match only themselves, and a pattern that is too wide is refused.
+// renderPatterns is like renderExact, for patterns: values match only themselves, and a pattern
+// that is too wide is refused.
 func renderPatterns(dst []string, f *scope, t *template, least int) ([]string, error) {
 	if len(t.slots) == 0 { // the compiler has measured it
 		return append(dst, t.parts[0].text), nil

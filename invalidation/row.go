@@ -6,7 +6,7 @@ import (
 	"github.com/unstale/unstale/internal/params"
 )
 
-// A Row is what an application wrote: one change of one thing.
+// A Row is the content of an outbox row: one change of one entity.
 type Row struct {
 	// Entity names an entity of the map.
 	Entity string
@@ -17,16 +17,18 @@ type Row struct {
 }
 
 type (
-	// A Param is one parameter of a row: its Name, its Values as text exactly as written (a scalar has one, a list any
-	// number), and whether it is a List, be it of one. Err says why a nested one, which has no Values, cannot be used.
+	// A Param is one parameter of a row: its Name, its Values as text exactly as written (a scalar
+	// has one, a list any number), and whether it is a List, even of one value. Err is the reason
+	// why a nested value, which has no Values, cannot be used.
 	Param = params.Param
-	// Params are the decoded parameters of a row, in the order written, as [ParseParams] reads them. Names are unique;
-	// Get finds one.
+	// Params are the decoded parameters of a row, in the order written, as [ParseParams] reads
+	// them. Names are unique; Get finds one.
 	Params = params.Params
 )
 
-// ParseParams decodes the params column of a row, as [params.ParseNested] does: a nested value refuses the row where the map declares
-// its name, which Expand knows. The error is a *RowError with BadParameter.
+// ParseParams decodes the params column of a row, as [params.ParseNested] does: a nested value
+// refuses the row where the map declares its name, which Expand knows. The error is a *RowError
+// with BadParameter.
 func ParseParams(src []byte) (Params, error) {
 	decoded, err := params.ParseNested(src)
 	if err == nil {

@@ -9,7 +9,7 @@ func listParam(name string, values ...string) Param {
 	return Param{Name: name, Values: append([]string{}, values...), List: true}
 }
 
-// What package params refuses is a fault of the row, with its reason and its parameter.
+// A parameter that package params refuses makes the row invalid, with its reason and its name.
 func TestParseParams(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]string{

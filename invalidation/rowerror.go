@@ -2,8 +2,9 @@ package invalidation
 
 import "strconv"
 
-// A Reason says why a row cannot be applied and no retry will cure it. The set is closed: a reason is a metric label
-// and the text in the dead letters. LookupFailed and RedisRefused are the worker's to give, CaptureFailed a trigger's.
+// A Reason is the reason why a row cannot be applied and no retry helps. The set is closed: a
+// reason is a metric label and a text in the dead letters. The worker sets LookupFailed and
+// RedisRefused, and a trigger CaptureFailed.
 type Reason string
 
 const (
@@ -11,7 +12,8 @@ const (
 	UnknownEntity Reason = "unknown_entity"
 	// MissingParameter: a template needs a name that neither the row nor a lookup gave.
 	MissingParameter Reason = "missing_parameter"
-	// BadParameter: the id or a parameter cannot be used: not JSON, nested, empty in a pattern, perhaps truncated.
+	// BadParameter: the id or a parameter cannot be used: not JSON, nested, empty in a pattern,
+	// perhaps truncated.
 	BadParameter Reason = "bad_parameter"
 	// ParamsTooLarge: the parameters are longer than limits.params.
 	ParamsTooLarge Reason = "params_too_large"
@@ -19,11 +21,13 @@ const (
 	TooManyKeys Reason = "too_many_keys"
 	// PatternTooWide: the literal prefix of a pattern is shorter than limits.pattern_prefix.
 	PatternTooWide Reason = "pattern_too_wide"
-	// LookupFailed: a lookup is broken: SQL that the server refuses, or an answer that was not asked for.
+	// LookupFailed: a lookup is broken: SQL that the server refuses, or an answer that was not
+	// asked for.
 	LookupFailed Reason = "lookup_failed"
 	// RedisRefused: Redis refused one key of the row for good, such as NOPERM.
 	RedisRefused Reason = "redis_refused"
-	// CaptureFailed: a trigger could not insert the row, and the map lets the write go on: on_error: skip.
+	// CaptureFailed: a trigger could not insert the row, and the map lets the write succeed with
+	// on_error: skip.
 	CaptureFailed Reason = "capture_failed"
 )
 
@@ -38,9 +42,10 @@ func Reasons() []Reason {
 // A RowError is a fault of one row, as opposed to an outage.
 type RowError struct {
 	Reason Reason
-	// Param names the parameter at fault; "id" is the row's id. It is empty where no single parameter is.
+	// Param names the parameter at fault; "id" is the row's id. It is empty where no single
+	// parameter is.
 	Param string
-	// Err says what is wrong. It may be nil.
+	// Err describes the problem. It may be nil.
 	Err error
 }
 

@@ -45,7 +45,7 @@ func instance(t *testing.T, src []byte) any {
 	return doc
 }
 
-// What Parse accepts the schema accepts.
+// The schema accepts every map that Parse accepts.
 func TestSchemaAcceptsGoodMaps(t *testing.T) {
 	t.Parallel()
 	schema := compiledSchema(t)

@@ -12,7 +12,7 @@ type scope struct {
 	id     [1]string // backs the list of the id's slot
 }
 
-// A value is what a slot holds in a scope.
+// A value is the content of a slot in a scope.
 type value struct {
 	list  []string
 	state valueState
@@ -36,7 +36,7 @@ type expansion struct {
 	without bool     // no lookup is asked: what one would find is pending
 	spent   spending
 	free    []*scope // that a walk has left behind
-	dropped int      // templates, for want of an optional name
+	dropped int      // templates that lack an optional name
 }
 
 var (
@@ -45,7 +45,8 @@ var (
 	errNotLookedUp = fmt.Errorf("the row does not give it, and %w", errNotRun)
 	errNotAdded    = fmt.Errorf("it is looked up whatever the row gives, and %w", errNotRun)
 	errEmptyID     = errors.New("an id cannot be empty")
-	errPending     = errors.New("known when the lookups before it are answered") // only where questions are collected
+	// only while questions are collected
+	errPending = errors.New("known when the lookups before it are answered")
 )
 
 // resolve returns the values of a slot, and false for an optional name that is absent.
@@ -89,7 +90,7 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 	return s.missing(v)
 }
 
-// missing says what becomes of a value that nothing gives.
+// missing returns the result for a value that nothing gives.
 func (s *slot) missing(v *value) error {
 	switch {
 	case v.state == present:
@@ -117,7 +118,8 @@ func (x *expansion) active(f *scope, t *template) (bool, error) {
 	return true, nil
 }
 
-// count returns how many texts a template expands to in a scope, or more than the limit if they are too many.
+// count returns how many texts a template expands to in a scope, or more than the limit if they are
+// too many.
 func (x *expansion) count(f *scope, t *template) (int, error) {
 	if len(t.slots) == 0 {
 		return 1, nil
@@ -145,7 +147,8 @@ func (x *expansion) count(f *scope, t *template) (int, error) {
 	return total, nil
 }
 
-// combinations returns how many choices resolved slots leave, or more than the limit if they are too many.
+// combinations returns how many choices resolved slots leave, or more than the limit if they are
+// too many.
 func (f *scope) combinations(c *choice, limit int) int {
 	total := 1
 	for _, n := range c.axes {
@@ -154,8 +157,9 @@ func (f *scope) combinations(c *choice, limit int) int {
 	return total
 }
 
-// bytes returns how many bytes the n texts of a measured template have together, before anything is escaped. It does
-// not overflow: n is within limits.keys_per_row, and so is each value within limits.params.
+// bytes returns how many bytes the n texts of a measured template have together, before anything is
+// escaped. It does not overflow: n is within limits.keys_per_row, and so is each value within
+// limits.params.
 func (f *scope) bytes(t *template, n int) int {
 	if n == 0 {
 		return 0
@@ -171,7 +175,8 @@ func (f *scope) bytes(t *template, n int) int {
 	return total
 }
 
-// share returns how many bytes the values of a resolved slot have in n combinations of all values. N is not 0.
+// share returns how many bytes the values of a resolved slot have in n combinations of all values.
+// N is not 0.
 func (f *scope) share(slot, n int) int {
 	list, sum := f.slots[slot].list, 0
 	for _, v := range list {

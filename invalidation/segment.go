@@ -10,13 +10,13 @@ type segment struct {
 	name string
 }
 
-// A templateError is what is wrong with a template.
+// A templateError describes the error of a template.
 type templateError struct{ text, problem, cure string }
 
 const cureBraces = `write {name} for a variable, {{ and }} for literal braces`
 
-// parseTemplate splits a template at its names. {name} is a variable, {{ and }} are literal braces. All errors are
-// returned; with an error the segments are those that could be read.
+// parseTemplate splits a template at its names. {name} is a variable, {{ and }} are literal braces.
+// All errors are returned; with an error the segments are those that could be read.
 func parseTemplate(source string) (all []segment, errs []templateError) {
 	var literal strings.Builder
 	flush := func() {
@@ -66,7 +66,8 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// isEntityName reports whether s can name an entity: as a name, with - . and : too, and at most 64 bytes.
+// isEntityName reports whether s can name an entity: as a name, with - . and : too, and at most 64
+// bytes.
 func isEntityName(s string) bool {
 	for i := range len(s) {
 		if strings.IndexByte("-.:", s[i]) < 0 && !isName("_"+s[i:i+1]) {

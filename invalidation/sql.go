@@ -39,8 +39,8 @@ func sqlFaults(sql string, by, values int) (all, batch []templateError) {
 			fail("a lookup must not lock", "remove "+word+" "+next+" and what belongs to it")
 		}
 	}
-	// A question mark in quotes or in a comment is not a placeholder, and yet what runs the lookup might take it for
-	// one.
+	// A question mark in quotes or in a comment is not a placeholder, and yet what runs the lookup
+	// might take it for one.
 	if marks != 1 || strings.Count(sql, "?") != 1 {
 		fail("a lookup needs exactly one ?, which stands for the list of values asked by", cureSQL)
 	} else {
@@ -60,7 +60,8 @@ func sqlFaults(sql string, by, values int) (all, batch []templateError) {
 	return all, batch
 }
 
-// selectList returns what follows the SELECT that a statement is, be it behind a WITH, or nil if it is none.
+// selectList returns the text after the SELECT of a statement, which may follow a WITH, or nil if
+// it has none.
 func selectList(tokens []string) []string {
 	depth := 0
 	for i, token := range tokens {

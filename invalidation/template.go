@@ -9,16 +9,19 @@ import (
 // A template is compiled: variables of the map are resolved, names are numbers of slots.
 type template struct {
 	source string // as written
+	at     place
 	parts  []part
 	// The slots of the choice are those that the parts use.
 	choice
-	// Of a pattern: wild reports whether it has a wildcard, prefixSize is the length of the unescaped literal text
-	// before the first one, and the slots that lie before it are among the first prefixParts parts.
+	// For a pattern: wild reports whether it has a wildcard. prefixSize is the length of the
+	// unescaped literal text before the first wildcard. The slots before it are among the first
+	// prefixParts parts.
 	wild                    bool
 	prefixSize, prefixParts int
 }
 
-// A part is literal text, or where slot is not negative the value of slots[slot], which is chosen with axes[axis].
+// A part is literal text or, if slot is not negative, the value of slots[slot], which is chosen
+// with axes[axis].
 type part struct {
 	text       string
 	slot, axis int
@@ -26,14 +29,14 @@ type part struct {
 
 const noSlot = -1
 
-// A name, while compiling, stands for a value of vars or for a slot of the entity.
+// A binding is the meaning of a name at compile time: a value of vars, or a slot of the entity.
 type binding struct {
 	value string
 	slot  int
 }
 
-// newTemplate compiles segments whose names are all bound. In a pattern the values of vars are escaped: only what the
-// template itself says is special.
+// newTemplate compiles segments whose names are all bound. In a pattern the values of vars are
+// escaped: only what the template itself says is special.
 func newTemplate(source string, segments []segment, bound map[string]binding, pattern bool) template {
 	t := template{source: source}
 	var prefix prefixMeter
@@ -87,7 +90,8 @@ func (t *template) join(slots []slot) {
 	}
 }
 
-// shape is the template with every slot alike: two templates of one shape can name the same key.
+// shape returns the template with every slot alike: two templates of one shape can name the same
+// key.
 func (t *template) shape() string {
 	var b strings.Builder
 	for _, p := range t.parts {

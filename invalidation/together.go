@@ -8,7 +8,8 @@ import (
 
 var errGaps = errors.New("a null in it: nobody knows what goes with the values behind it; leave it out of each list")
 
-// findTogether finds the values of a slot and of those with which it goes together: lists of one length.
+// findTogether finds the values of a slot and of the slots that go together with it: lists of one
+// length.
 func (x *expansion) findTogether(f *scope, n int) error {
 	lead := f.entity.slots[n].lead
 	if lead != n && f.slots[lead].state != unresolved {
@@ -29,8 +30,8 @@ func (x *expansion) findTogether(f *scope, n int) error {
 	return err
 }
 
-// givenTogether takes what the row gives for a slot and those that go along with it, and reports whether it gives them: all or none, as
-// many of each. One value goes with all of the others.
+// givenTogether takes what the row gives for a slot and those that go along with it, and reports
+// whether it gives them: all or none, as many of each. One value goes with all of the others.
 func (x *expansion) givenTogether(f *scope, lead int) (bool, error) {
 	slots := f.entity.group(lead)
 	given, longest, most := "", lead, 1 // given is the first that is

@@ -2,8 +2,9 @@ package invalidation
 
 import "fmt"
 
-// walk calls visit with the scope of an entity, and then with those of all that it expands as, each before its own. A
-// scope is another one's when visit has returned: a row may have a hundred thousand of them.
+// walk calls visit with the scope of an entity, and then with those of all that it expands as, each
+// before its own. A scope is another one's when visit has returned: a row may have a hundred
+// thousand of them.
 func (x *expansion) walk(e *entity, visit func(*scope) error) error {
 	x.spent, x.dropped = spending{}, 0
 	return x.step(x.take(e, x.row.ID), visit)
@@ -36,8 +37,9 @@ func (x *expansion) step(f *scope, visit func(*scope) error) error {
 	return nil
 }
 
-// foresee visits an entity whose ids are still looked up, once, for the questions that do not depend on them: they are asked with the
-// others of their rank. What it costs, and what is at fault there, counts when the ids are known, if there are any.
+// foresee visits an entity whose IDs are not known yet, once, for the questions that do not depend
+// on them: they are asked with the others of their rank. Its cost and its errors count when the IDs
+// are known, if there are any.
 func (x *expansion) foresee(e *entity, visit func(*scope) error) {
 	all := x.asks
 	if !e.asks || all.foreseen[e] {
@@ -54,7 +56,7 @@ func (x *expansion) foresee(e *entity, visit func(*scope) error) {
 	}
 }
 
-// take returns a scope in which nothing is resolved but the id.
+// take returns a scope in which only the ID is resolved.
 func (x *expansion) take(e *entity, id string) *scope {
 	f := &scope{}
 	if n := len(x.free); n > 0 {
@@ -72,7 +74,7 @@ func (x *expansion) take(e *entity, id string) *scope {
 	return f
 }
 
-// ids returns the ids with which a scope expands as another entity.
+// ids returns the IDs with which a scope expands as another entity.
 func (x *expansion) ids(f *scope, a *alias) ([]string, error) {
 	n, err := x.count(f, &a.id)
 	if err != nil {

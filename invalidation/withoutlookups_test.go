@@ -30,8 +30,8 @@ entities:
   shop: {params: [category], keys: ["shop:{id}", "shop:{id}:{category}"], hold: 3s, repeat: [2s]}
 `
 
-// What needs no lookup is expanded as it is in the whole plan. A failed lookup is neither an empty list nor an absent
-// optional name: nothing is made of what it would find or add to.
+// The part without lookups expands as in the whole plan. A failed lookup is neither an empty list
+// nor an absent optional name: its values make nothing.
 func TestExpandWithoutLookups(t *testing.T) {
 	t.Parallel()
 	m, err := Parse("map.yaml", []byte(failedLookupMap), nil)

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML returns the root node of the text, nil where it has none. It reports the first place that is not YAML, and
-// then returns false: what follows cannot be judged.
+// parseYAML returns the root node of the text, or nil if it has none. It reports the first place
+// that is not YAML, and then returns false: the rest cannot be checked.
 func parseYAML(text string, r *report) (root *yaml.Node, ok bool) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	root, next, last, err := decodeYAML(text)
@@ -25,8 +25,8 @@ func parseYAML(text string, r *report) (root *yaml.Node, ok bool) {
 	return root, true
 }
 
-// decodeYAML returns the roots of the first and of the second document, and at an error the line at which reading
-// ended.
+// decodeYAML returns the roots of the first and of the second document, and with an error the line
+// at which reading ended.
 func decodeYAML(text string) (root, next *yaml.Node, last int, err error) {
 	in := &lineReader{text: text}
 	decoder := yaml.NewDecoder(in)
@@ -48,8 +48,9 @@ func decodeYAML(text string) (root, next *yaml.Node, last int, err error) {
 	return root, next, 0, nil
 }
 
-// A lineReader hands out a text line by line. The lines that the parser has asked for when it stops tell where it
-// stopped, which its own message does not: that names the start of whatever the line is part of.
+// A lineReader provides a text line by line. The lines that the parser has requested when it stops
+// show where it stopped. The error of the parser does not: it names the start of the enclosing
+// block.
 type lineReader struct {
 	text  string
 	lines int
@@ -71,8 +72,8 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// addSyntax reports what is wrong between the longest beginning of the text that parses and the line at which the
-// parser stopped: the first mistake of a known kind, or else the first line.
+// addSyntax reports the error between the longest prefix of the text that parses and the line at
+// which the parser stopped: the first mistake of a known kind, or else the first line.
 func (r *report) addSyntax(text string, last int, err error) {
 	lines := strings.SplitAfter(text, "\n")
 	last = min(max(last, 1), len(lines))
@@ -92,8 +93,9 @@ func (r *report) addSyntax(text string, last int, err error) {
 		"not YAML: "+parserPlace.ReplaceAllString(err.Error(), ""), "check the indentation, the colons, the brackets and the quotes of this line")
 }
 
-// firstBad returns the number of a line such that the lines before it are YAML, and are not with it; near the end of
-// lines, where the parser has stopped, if it can. It parses at most twice the logarithm of their number.
+// firstBad returns the number of a line such that the lines before it are YAML, and are not with
+// it; near the end of lines, where the parser has stopped, if it can. It parses at most twice the
+// logarithm of their number.
 func firstBad(lines []string) int {
 	ends := make([]int, len(lines)+1)
 	for i, line := range lines {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// A mistake is something that people write where YAML wants it otherwise.
+// A mistake is a common error of syntax, with its fix.
 type mistake struct {
 	problem, cure string
 	quote         bool // the cure is followed by the text in quotes
@@ -27,7 +27,8 @@ const curlyQuotes = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00b
 var (
 	// templateInList matches text with a template behind it, as YAML reads it between brackets.
 	templateInList = regexp.MustCompile(`^[^][{},"' #]+\{+[A-Za-z_][A-Za-z0-9_]*\}`)
-	// unquotedTemplate matches a template at the start of a value, such as {name}, {{{name}}} or ${NAME:-x}.
+	// unquotedTemplate matches a template at the start of a value, such as {name}, {{{name}}} or
+	// ${NAME:-x}.
 	unquotedTemplate = regexp.MustCompile(`^\$?\{+[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`)
 	// quotedText matches a quoted text that ends in its line.
 	quotedText = regexp.MustCompile(`^("([^"\\]|\\.)*"|'([^']|'')*')`)
@@ -113,8 +114,8 @@ func mistakeOf(value string, flow bool) (mistake, bool) {
 	return m, m.problem != ""
 }
 
-// valueEnd returns where an unquoted value ends: at a comment, and within brackets at a comma or a closing bracket that
-// is not its own.
+// valueEnd returns where an unquoted value ends: at a comment, and within brackets at a comma or a
+// closing bracket that is not its own.
 func valueEnd(value string, flow bool) int {
 	if i := strings.Index(value, " #"); i >= 0 {
 		value = value[:i]

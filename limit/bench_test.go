@@ -8,7 +8,8 @@ import (
 	"github.com/unstale/unstale/limit"
 )
 
-// An attempt beside the floor, which is an INCR by the same client. A refused one is what an attacker costs.
+// An attempt beside the floor, which is an INCR by the same client. A refused one is what an
+// attacker costs.
 func BenchmarkTake(b *testing.B) {
 	client := clientAt(b, testenv.Redis(b).URL)
 	b.Run("floor", func(b *testing.B) {

@@ -13,7 +13,8 @@ import (
 // WhenAway says what becomes of attempts that Redis cannot count.
 type WhenAway int
 
-// There is no default: for a one-time code that costs money it is Refuse, for a page that anybody may read it is Allow.
+// There is no default: for a one-time code that costs money it is Refuse, for a page that anybody
+// may read it is Allow.
 const (
 	Refuse WhenAway = 1 + iota
 	Allow
@@ -21,10 +22,15 @@ const (
 
 // A Config is what a Limiter needs to know. Fields without a default are required.
 type Config struct {
-	// Redis is where counts are kept: an instance that evicts nothing and keeps what it is told, which is not the cache's. The
-	// client must have ContextTimeoutEnabled, so that Timeout ends its calls. Limiters may share a client; it stays open.
+	// Redis is where counts are kept: an instance that evicts nothing and keeps what it is told,
+	// which is not the cache's. The client must have ContextTimeoutEnabled, so that Timeout ends
+	// its calls. With DialerRetries of 1 Decision.Unsure tells why a connection fails. Limiters may
+	// share a client; it stays open.
 	Redis redis.UniversalClient
-	// Prefix begins the name of each subject's key: "zahraah:limit:login:". Two limits of one subject need two of them.
+	// Prefix begins the name of each subject's key: "zahraah:limit:login:". Each limit needs one of
+	// its own, and no prefix of the same Redis may begin with another one: "limit:" with the
+	// subject "ip:1.2.3.4" is the key of "limit:ip:" with the subject "1.2.3.4", and both would
+	// count together.
 	Prefix string
 	// Max is how many attempts of a subject may be in a window: 1 to 1,000,000,000.
 	Max int
@@ -36,37 +42,49 @@ type Config struct {
 	Timeout time.Duration
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults returns a copy in which zero values are replaced by the defaults.
+func (c Config) WithDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 100 * time.Millisecond
 	}
 	return c
 }
 
-// longestWindow keeps twice a window, in microseconds, among the numbers that a script can tell apart.
+// longestWindow keeps twice a window, in microseconds, among the numbers that a script can tell
+// apart.
 const longestWindow = 366 * 24 * time.Hour
 
-func (c Config) validate() error {
-	switch {
-	case c.Redis == nil:
-		return errors.New("no Redis: set Config.Redis to a client of the instance that keeps state")
-	case !endsCalls(c.Redis):
-		return errors.New("the client of Redis does not end calls with their context: set its ContextTimeoutEnabled, and no timeout below 0")
-	case c.Prefix == "":
-		return errors.New(`no prefix: set Config.Prefix, such as "limit:login:"`)
-	case c.Max < 1 || c.Max > 1_000_000_000:
-		return fmt.Errorf("a limit of %d: wanted 1 to 1,000,000,000", c.Max)
-	case c.Window < time.Millisecond || c.Window > longestWindow:
-		return fmt.Errorf("a window of %v: wanted 1 ms to 366 days", c.Window)
-	case c.WhenAway != Refuse && c.WhenAway != Allow:
-		return errors.New("what happens while Redis is away is not said: set Config.WhenAway to limit.Refuse or limit.Allow")
-	case c.Timeout < time.Millisecond || c.Timeout > 10*time.Second:
-		return fmt.Errorf("a timeout of %v: wanted 1 ms to 10 s", c.Timeout)
+// Validate returns an error for each field at fault, joined. Apply WithDefaults first.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(field string, value any, rule string) {
+		errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
 	}
-	return nil
+	if c.Redis == nil {
+		refuse("Redis", "nil", "give a client of the instance that keeps state")
+	} else if !endsCalls(c.Redis) {
+		refuse("Redis", "a client that does not end calls with their context", "set its ContextTimeoutEnabled, and no timeout below 0")
+	}
+	if c.Prefix == "" {
+		refuse("Prefix", "empty", `give one such as "limit:login:"`)
+	}
+	if c.Max < 1 || c.Max > 1_000_000_000 {
+		refuse("Max", c.Max, "it must be from 1 to 1,000,000,000")
+	}
+	if c.Window < time.Millisecond || c.Window > longestWindow {
+		refuse("Window", c.Window, "it must be from 1 ms to 366 days")
+	}
+	if c.WhenAway != Refuse && c.WhenAway != Allow {
+		refuse("WhenAway", int(c.WhenAway), "it must be limit.Refuse or limit.Allow")
+	}
+	if c.Timeout < time.Millisecond || c.Timeout > 10*time.Second {
+		refuse("Timeout", c.Timeout, "it must be from 1 ms to 10 s")
+	}
+	return errors.Join(errs...)
 }
 
-// endsCalls reports whether a client ends calls with their context. Of clients that it does not know it thinks well.
+// endsCalls reports whether a client ends calls with their context. Of clients that it does not
+// know it thinks well.
 func endsCalls(client redis.UniversalClient) bool {
 	ends, known := redisclient.EndsCalls(client)
 	return ends || !known

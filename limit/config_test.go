@@ -17,17 +17,18 @@ func TestConfig(t *testing.T) {
 	deaf := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = deaf.Close() }()
 	for want, change := range map[string]func(*limit.Config){
-		"":                      func(*limit.Config) {},
-		"set Config.Redis":      func(c *limit.Config) { c.Redis = nil },
-		"ContextTimeoutEnabled": func(c *limit.Config) { c.Redis = deaf },
-		"set Config.Prefix":     func(c *limit.Config) { c.Prefix = "" },
-		"a limit of 0":          func(c *limit.Config) { c.Max = 0 },
-		"a limit of 1000000001": func(c *limit.Config) { c.Max = 1_000_000_001 },
-		"a window of 999.999µs": func(c *limit.Config) { c.Window = time.Millisecond - 1 },
-		"a window of 8785h0m0s": func(c *limit.Config) { c.Window = 8785 * time.Hour },
-		"set Config.WhenAway":   func(c *limit.Config) { c.WhenAway = 0 },
-		"a timeout of 1µs":      func(c *limit.Config) { c.Timeout = time.Microsecond },
-		"a timeout of 10.0001s": func(c *limit.Config) { c.Timeout = 10*time.Second + 100*time.Microsecond },
+		"": func(*limit.Config) {},
+		"Redis is nil: give a client of the instance that keeps state": func(c *limit.Config) { c.Redis = nil },
+		"Redis is a client that does not end calls with their context": func(c *limit.Config) { c.Redis = deaf },
+		`Prefix is empty: give one such as "limit:login:"`:             func(c *limit.Config) { c.Prefix = "" },
+		"Max is 0: it must be from 1 to 1,000,000,000":                 func(c *limit.Config) { c.Max = 0 },
+		"Max is 1000000001": func(c *limit.Config) { c.Max = 1_000_000_001 },
+		"Window is 999.999µs: it must be from 1 ms to 366 days": func(c *limit.Config) { c.Window = time.Millisecond - 1 },
+		"Window is 8785h0m0s": func(c *limit.Config) { c.Window = 8785 * time.Hour },
+		"WhenAway is 0: it must be limit.Refuse or limit.Allow":      func(c *limit.Config) { c.WhenAway = 0 },
+		"Timeout is 1µs: it must be from 1 ms to 10 s":               func(c *limit.Config) { c.Timeout = time.Microsecond },
+		"Timeout is 10.0001s":                                        func(c *limit.Config) { c.Timeout = 10*time.Second + 100*time.Microsecond },
+		"Max is 0: it must be from 1 to 1,000,000,000\nWindow is 0s": func(c *limit.Config) { c.Max, c.Window = 0, 0 },
 	} {
 		c := limit.Config{Redis: client, Prefix: "limit:", Max: 5, Window: time.Hour, WhenAway: limit.Allow}
 		change(&c)

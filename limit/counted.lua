@@ -10,9 +10,10 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local began, count, before, ids = now, 0, 0, ''
-local kind = redis.call('TYPE', subject).ok
-if kind == 'string' then
-  local value = redis.call('GET', subject)
+local kind, value = ours(subject)
+if not kind then
+  return foreign
+elseif kind == 'string' then
   began, count, before = struct.unpack('>dI4I4', value)
   ids = string.sub(value, 17)
 elseif kind == 'zset' then -- an attempt each, by a lower limit or an earlier release: they become the count of a span
@@ -22,7 +23,7 @@ elseif kind == 'zset' then -- an attempt each, by a lower limit or an earlier re
     began, count = tonumber(first), redis.call('ZCARD', subject)
   end
 end
-if kind ~= 'string' and kind ~= 'none' then
+if kind == 'zset' then
   redis.call('UNLINK', subject)
 end
 local changed = kind == 'zset'

@@ -6,8 +6,10 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local function text(n) return string.format('%.0f', n) end
 
-local kind = redis.call('TYPE', subject).ok
-if kind ~= 'zset' and kind ~= 'none' then -- the limit was above 20 before
+local kind = ours(subject)
+if not kind then
+  return foreign
+elseif kind == 'string' then -- the limit was above 20 before
   redis.call('UNLINK', subject)
 end
 -- The clock was set back: what lies ahead is of now.

@@ -19,7 +19,8 @@ import (
 	"github.com/unstale/unstale/limit"
 )
 
-// setAhead makes what is counted under a key look as if it came later: it and its expiry lie ahead of the clock.
+// setAhead makes what is counted under a key look as if it came later: it and its expiry lie ahead
+// of the clock.
 func setAhead(t *testing.T, client *redis.Client, key string, by time.Duration) {
 	t.Helper()
 	if client.Type(t.Context(), key).Val() == "zset" {
@@ -80,7 +81,8 @@ func TestAnswerGetsLost(t *testing.T) {
 	}
 }
 
-// While Redis is away the answer is the one that was chosen, within a bounded time, and Take goes on when it is back.
+// While Redis is away the answer is the one that was chosen, within a bounded time, and Take goes
+// on when it is back.
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for name, choice := range map[string]limit.WhenAway{"refuse": limit.Refuse, "allow": limit.Allow} {

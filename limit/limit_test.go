@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/limit"
 )
 
-// Max attempts are allowed, the next one is refused and told how long to wait, refused ones change nothing, and other subjects are not
-// concerned.
+// Max attempts are allowed, the next one is refused and told how long to wait, refused ones change
+// nothing, and other subjects are not concerned.
 func TestTake(t *testing.T) {
 	t.Parallel()
 	for form, most := range forms {
@@ -97,8 +97,8 @@ type attempt struct {
 	allowed  bool
 }
 
-// The window slides: under attempts at random none has more than it may, and none is refused that has room, as far as this process can
-// tell when Redis had them.
+// The window slides: under attempts at random none has more than it may, and none is refused that
+// has room, as far as this process can tell when Redis had them.
 func TestWindowSlides(t *testing.T) {
 	t.Parallel()
 	for form, c := range map[string]struct{ max, most, least int }{
@@ -176,7 +176,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The same id counts once, at any distance in the exact form, and behind three others in the other one.
+// The same id counts once, at any distance in the exact form, and behind three others in the other
+// one.
 func TestTakeOnce(t *testing.T) {
 	t.Parallel()
 	for form, most := range forms {
@@ -240,7 +241,8 @@ func TestLimitsChange(t *testing.T) {
 	}
 }
 
-// A clock that was set back holds a subject up for one window at most: its attempts count as of now.
+// A clock that was set back holds a subject up for one window at most: its attempts count as of
+// now.
 func TestClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	for form, most := range forms {

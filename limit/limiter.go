@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Limiter counts attempts. Safe for concurrent use, in as many processes as there are: those with
 // the same Prefix must have the same Max and Window. Changing these keeps the attempts that are
-// counted, at least for as long as the Window before would have. If Max goes from above 20 to 20 or
-// less, a subject begins at zero.
+// counted, for as long as the shorter one of the two Windows. With a Max above 20 and a shorter
+// Window a subject may begin at zero; if Max goes from above 20 to 20 or less, it does. A key whose
+// value is not of this package is left as it is, and its subject cannot be counted.
 type Limiter struct {
 	config                   Config
 	allowed, refused, unsure atomic.Uint64
@@ -20,8 +23,8 @@ type Limiter struct {
 
 // New makes a Limiter. It asks Redis nothing. An error names the field and the cure.
 func New(config Config) (*Limiter, error) {
-	config = config.withDefaults()
-	if err := config.validate(); err != nil {
+	config = config.WithDefaults()
+	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
 	return &Limiter{config: config}, nil
@@ -34,17 +37,17 @@ type Decision struct {
 	Remaining int
 	// RetryAfter is after how long another would be allowed, if none is in between. 0: now.
 	RetryAfter time.Duration
-	// Unsure is why Redis could not count the attempt; Allowed is then what Config.WhenAway says, and the rest is zero. Whether
-	// it was counted is not known. Nil: Redis has decided.
+	// Unsure is why Redis could not count the attempt; Allowed is then what Config.WhenAway says,
+	// and the rest is zero. Whether it was counted is not known. Nil: Redis has decided.
 	Unsure error
 }
 
 // idLength is how much of a random text tells the attempts of one subject apart: 80 bits.
 const idLength = 16
 
-// Take counts one attempt of subject, unless it is refused. A subject has 1 to 512 bytes, which pass through exactly.
-// The error is that of a subject that is none, or of ctx if that has ended; a Redis that is away is no error, see
-// Decision.Unsure.
+// Take counts one attempt of subject, unless it is refused. A subject has 1 to 512 bytes, which
+// pass through exactly. The error is that of a subject that is none, or of ctx if that has ended; a
+// Redis that is away is no error, see Decision.Unsure.
 func (l *Limiter) Take(ctx context.Context, subject string) (Decision, error) {
 	return l.TakeOnce(ctx, subject, rand.Text()[:idLength])
 }
@@ -78,7 +81,7 @@ func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, e
 		fallthrough
 	case err != nil:
 		l.unsure.Add(1)
-		return Decision{Allowed: l.config.WhenAway == Allow, Unsure: fmt.Errorf("limit: Redis cannot count: %w", err)}, nil
+		return Decision{Allowed: l.config.WhenAway == Allow, Unsure: fmt.Errorf("limit: Redis cannot count: %w", l.foreign(subject, err))}, nil
 	}
 	d := Decision{Allowed: answer[0] == 1, Remaining: int(answer[1]), RetryAfter: time.Duration(answer[2]) * time.Microsecond}
 	if d.Allowed {
@@ -89,18 +92,26 @@ func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, e
 	return d, nil
 }
 
-// Forget lets a subject begin anew, after a login that succeeded for example. The error is that of Redis, within Config.Timeout, or
-// of a subject that is none.
+// Forget lets a subject begin anew, after a login that succeeded for example. The error is that of
+// Redis, within Config.Timeout, or of a subject that is none.
 func (l *Limiter) Forget(ctx context.Context, subject string) error {
 	if err := checkSubject(subject); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
-	if err := l.config.Redis.Unlink(ctx, l.config.Prefix+subject).Err(); err != nil {
-		return fmt.Errorf("limit: forget a subject: %w", err)
+	if err := forgetScript.Run(ctx, l.config.Redis, []string{l.config.Prefix + subject}).Err(); err != nil {
+		return fmt.Errorf("limit: forget a subject: %w", l.foreign(subject, err))
 	}
 	return nil
+}
+
+// foreign names the key and the fix if its value is not of this package.
+func (l *Limiter) foreign(subject string, err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return fmt.Errorf("key %q: %w; set Config.Prefix to one that no other data has", l.config.Prefix+subject, err)
+	}
+	return err
 }
 
 // Statistics count attempts since New.

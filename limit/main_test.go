@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // patient is a Timeout that a busy machine does not reach.
 const patient = 10 * time.Second
 
-// clientAt is a client that ends calls with their context, and closes with the test.
+// clientAt returns a client that ends calls with their context, and closes with the test.
 func clientAt(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)

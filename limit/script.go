@@ -12,11 +12,16 @@ import (
 const mostExact = 20
 
 var (
+	//go:embed ours.lua
+	oursText string
 	//go:embed exact.lua
 	exactText string
 	//go:embed counted.lua
 	countedText string
+	//go:embed forget.lua
+	forgetText string
 
-	exactScript   = redis.NewScript(exactText)
-	countedScript = redis.NewScript(countedText)
+	exactScript   = redis.NewScript(oursText + exactText)
+	countedScript = redis.NewScript(oursText + countedText)
+	forgetScript  = redis.NewScript(oursText + forgetText)
 )

@@ -37,7 +37,8 @@ func TestPrivileges(t *testing.T) {
 			t.Errorf("%s: %+v", form, d)
 		}
 	}
-	for form, most := range map[string]int{"exact": forms["counted"], "counted": forms["exact"]} { // each becomes the other
+	// each becomes the other
+	for form, most := range map[string]int{"exact": forms["counted"], "counted": forms["exact"]} {
 		take(t, newLimiter(t, limit.Config{Redis: client, Max: most, Window: time.Hour}), form)
 	}
 	l := newLimiter(t, limit.Config{Redis: client, Max: 5, Window: time.Hour})

@@ -14,9 +14,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
-	"github.com/unstale/unstale/migrations"
 )
 
 func page(t *testing.T, name string) string {
@@ -26,7 +26,7 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// What the pages grant suffices, for both servers, and a command less does not.
+// The privileges that the pages grant suffice on both servers, and each of them is needed.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	grant := regexp.MustCompile(`(?m)^GRANT .* ON shop\.cache_outbox_locks TO 'shop'@'%'`).FindString(page(t, "accounts.md"))
@@ -35,12 +35,11 @@ func TestAccounts(t *testing.T) {
 		t.Fatal("the pages grant nothing")
 	}
 	w := newWorld(t)
-	w.env = testenv.OwnDatabase(t)
-	_, err := migrations.Up(t.Context(), w.env.DB)
-	must(t, err)
-	w.sql("CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'")
-	w.sql(grant)
-	dsn, err := mysql.ParseDSN(w.env.DSN)
+	w.Env = testenv.OwnDatabase(t)
+	schematest.Up(t, w.Env.DB)
+	w.SQL("CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'")
+	w.SQL(grant)
+	dsn, err := mysql.ParseDSN(w.Env.DSN)
 	must(t, err)
 	dsn.User, dsn.Passwd = "shop", "secret"
 	db, err := sql.Open("mysql", dsn.FormatDSN())
@@ -52,7 +51,7 @@ func TestAccounts(t *testing.T) {
 		rules := slices.DeleteFunc(slices.Clone(commands), func(rule string) bool { return rule == without })
 		testenv.SetUser(t, w.redis, user, append(rules, ">secret")...)
 		client := clientOf(t, w.addr, func(o *redis.Options) { o.Username, o.Password, o.MaxRetries = user, "secret", -1 })
-		return w.locker(lock.Config{Backend: lock.Redis{Client: client}, MySQL: dsn})
+		return w.Locker(lock.Config{Backend: lock.Redis{Client: client}, MySQL: dsn})
 	}
 	cycle := func(l *lock.Locker, name string) error {
 		held, err := l.TryAcquire(t.Context(), name)
@@ -88,7 +87,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// waitFor waits for a lock that is held, and gives up when its value tells of that.
+// waitFor waits for a held lock, and gives up when its value shows a waiter.
 func (w *world) waitFor(l *lock.Locker, name string) error {
 	w.Helper()
 	ctx, giveUp := context.WithCancel(w.Context())

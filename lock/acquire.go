@@ -7,17 +7,19 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// The pauses between two questions of a waiter that nobody wakes.
+// The pauses between two attempts of a waiter that gets no wake-up.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
 )
 
-// TryAcquire makes one attempt, and returns a *HeldError, wrapped, if somebody has the lock. It may overtake callers of
-// Acquire in Redis. With MySQL it mints a token, for which it waits as Acquire does. Other errors are as with Acquire.
+// TryAcquire makes one attempt, and returns a wrapped *HeldError if another holder has the lock. In
+// Redis it may overtake callers of Acquire. With MySQL it mints a fencing token, and waits for it
+// as Acquire does. Other errors are as with Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err error) {
 	defer func(began time.Time) { l.counts.answered(held, err, began) }(time.Now())
 	if err := checkName(name); err != nil {
@@ -26,18 +28,25 @@ func (l *Locker) TryAcquire(ctx context.Context, name string) (held *Held, err e
 	if ctx.Err() != nil {
 		return nil, gaveUp(name, context.Cause(ctx), nil, nil)
 	}
-	held, _, err = l.attempt(ctx, claim{name: name, token: newToken()}, false)
+	held, _, err = l.attempt(ctx, locking.Claim{Name: name, Token: locking.NewToken()}, false)
 	return held, err
 }
 
-// Acquire waits until it has the lock, as long as ctx lasts, so give it a time limit. Callers of one process are served in
-// order. The lock is extended until Release; ctx ends neither the lock nor its Context.
+// Acquire waits until it has the lock or ctx ends, so give ctx a deadline. Callers of one process
+// get the lock in the order of their calls. The Locker extends the lock until Release; ctx ends
+// neither the lock nor its Context.
 //
-// While a server does not answer, or cannot serve, Acquire tries again with exponential backoff and jitter, as long as ctx lasts;
-// with Config.FailFast it returns the first error. It returns at once what does not pass by itself, such as a refused account.
+// If a server does not answer, or cannot serve, for example a Redis at its maxmemory, Acquire
+// retries with exponential backoff and jitter until ctx ends. With Config.FailFast it returns the
+// first error. It returns an error immediately if a retry cannot help, for example if the account
+// is refused.
 //
-// The error wraps a *HeldError and ctx's, if somebody had the lock till the end; ErrGuardOpen, if the lock was had and
-// released again because the section before is not over; or that of a server, with ctx's if ctx has ended.
+// The error wraps
+//
+//   - a *HeldError and the error of ctx, if another holder had the lock until the end;
+//   - ErrGuardOpen, if it got the lock and released it, because the guarded transaction of an
+//     earlier holder is still open;
+//   - or the error of a server, with the error of ctx if ctx has ended.
 func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err error) {
 	defer func(began time.Time) { l.counts.answered(held, err, began) }(time.Now())
 	if err := checkName(name); err != nil {
@@ -49,13 +58,13 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		return nil, gaveUp(name, err, l.queues.told(q), nil)
 	}
 	defer func() { <-q.front }()
-	c, queued, woken := claim{name: name, token: newToken()}, false, false
+	c, queued, woken := locking.Claim{Name: name, Token: locking.NewToken()}, false, false
 	defer func() {
 		if queued {
 			l.launch(func() { l.drop(c) })
 		}
-		if woken && !l.launch(func() { l.service.passOn(c) }) {
-			l.service.passOn(c) // the locker is closed, and others wait all the same
+		if woken && !l.launch(func() { l.service.PassOn(c) }) {
+			l.service.PassOn(c) // the locker is closed, and others wait all the same
 		}
 	}()
 	var failed error // of the last attempt
@@ -64,8 +73,8 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q), failed)
 		}
 		held, answer, err := l.attempt(ctx, c, true)
-		queued = answer.queued
-		woken = woken && !answer.acquired // or else its release wakes the next one
+		queued = answer.Queued
+		woken = woken && !answer.Acquired // or else its release wakes the next one
 		var told *HeldError
 		switch {
 		case err == nil:
@@ -73,7 +82,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			return held, nil
 		case errors.As(err, &told):
 			l.queues.tell(q, told)
-			c.waited, failed = true, nil
+			c.Waited, failed = true, nil
 			if woken, err = l.await(ctx, c, l.wait(answer, pause)); err != nil {
 				return nil, gaveUp(name, err, told, nil)
 			}
@@ -89,12 +98,13 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			}
 		}
 		if !queued {
-			c.token = newToken()
+			c.Token = locking.NewToken()
 		}
 	}
 }
 
-// rest waits before another attempt at a server that is unavailable, with jitter: contenders and other processes do the same.
+// rest waits before another attempt at a server that is unavailable, with jitter: contenders and
+// other processes do the same.
 func (l *Locker) rest(ctx context.Context, pause time.Duration) error {
 	pause = min(pause, longestPause)
 	timer := time.NewTimer(pause/2 + rand.N(pause))
@@ -109,19 +119,20 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// wait is how long a waiter whom nobody wakes lets pass between two questions.
-func (l *Locker) wait(told answer, pause time.Duration) time.Duration {
-	if told.queued { // it is woken when its turn comes
+// wait returns the pause between two attempts of a waiter that gets no wake-up.
+func (l *Locker) wait(told locking.Answer, pause time.Duration) time.Duration {
+	if told.Queued { // it is woken when its turn comes
 		return l.config.TTL/2 + rand.N(l.config.TTL)
 	}
 	wait := pause/2 + rand.N(pause)
-	if told.left > 0 {
-		wait = min(wait, told.left+rand.N(firstPause)) // not all at once when a lease ends by itself
+	if told.Left > 0 {
+		// waiters spread out when a lease ends without a release
+		wait = min(wait, told.Left+rand.N(firstPause))
 	}
 	return wait
 }
 
-// gaveUp tells who has the lock, or else how the last attempt failed.
+// gaveUp returns an error with the holder of the lock, or else with the last failure.
 func gaveUp(name string, why error, told *HeldError, failed error) error {
 	switch {
 	case told != nil:
@@ -134,9 +145,10 @@ func gaveUp(name string, why error, told *HeldError, failed error) error {
 	return fmt.Errorf("%w: %w", failed, why)
 }
 
-// await returns after a release, or after wait, and reports whether a release has woken this claim, also where it fails.
-func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) (woken bool, err error) {
-	again, done := l.service.released(c)
+// await returns after a release, or after wait. It reports whether a release has woken this claim,
+// even if it returns an error.
+func (l *Locker) await(ctx context.Context, c locking.Claim, wait time.Duration) (woken bool, err error) {
+	again, done := l.service.Released(c)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -150,56 +162,60 @@ func (l *Locker) await(ctx context.Context, c claim, wait time.Duration) (woken 
 	return done(), err
 }
 
-// attempt asks the backend once, and mints. A *HeldError comes with what the backend has told.
-func (l *Locker) attempt(ctx context.Context, c claim, wait bool) (*Held, answer, error) {
+// attempt asks the backend once, and mints. A *HeldError comes with the answer of the backend.
+func (l *Locker) attempt(ctx context.Context, c locking.Claim, wait bool) (*Held, locking.Answer, error) {
 	if l.mint != nil {
-		if err := l.mint.ready(ctx); err != nil { // the lock would wait for MySQL in vain, and others for the lock
-			return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
+		// the lock would wait for MySQL needlessly, and others for the lock
+		if err := l.mint.ready(ctx); err != nil {
+			return nil, locking.Answer{}, fmt.Errorf("acquire lock %q: %w", c.Name, err)
 		}
 	}
 	c, told, err := l.ask(ctx, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
-		return nil, answer{}, fmt.Errorf("acquire lock %q: %w", c.name, err)
+		return nil, locking.Answer{}, fmt.Errorf("acquire lock %q: %w", c.Name, err)
 	}
-	if !told.acquired {
-		return nil, told, fmt.Errorf("acquire: %w", &HeldError{Name: c.name, Holder: told.holder, Since: told.since, For: told.held})
+	if !told.Acquired {
+		return nil, told, fmt.Errorf("acquire: %w", &HeldError{Name: c.Name, Holder: told.Holder, Since: told.Since, For: told.Held})
 	}
 	held, err := l.hold(ctx, c)
 	if err == nil && l.mint != nil {
 		err = l.mintFor(ctx, held)
 	}
 	if err != nil {
-		return nil, told, fmt.Errorf("acquire lock %q: %w", c.name, err)
+		return nil, told, fmt.Errorf("acquire lock %q: %w", c.Name, err)
 	}
 	return held, told, nil
 }
 
-// ask makes one claim, and another one as long as contenders hinder each other, for Timeout at most. The last one is returned.
-func (l *Locker) ask(ctx context.Context, c claim, wait bool) (last claim, told answer, err error) {
-	c.asked = now()
-	first := c.asked
+// ask makes one claim, and another one as long as contenders hinder each other, for Timeout at
+// most. The last one is returned.
+func (l *Locker) ask(ctx context.Context, c locking.Claim, wait bool) (last locking.Claim, told locking.Answer, err error) {
+	c.Asked = locking.Now()
+	first := c.Asked
 	for spread := time.Duration(1); ; spread *= 2 {
 		limited, cancel := context.WithTimeout(ctx, l.config.Timeout)
-		told, err = l.service.acquire(limited, c, wait)
+		told, err = l.service.Acquire(limited, c, wait)
 		cancel()
-		if told.lost && ctx.Err() == nil && now()-first < l.config.Timeout && l.giveBack(c) {
-			c.token, c.asked = newToken(), now()
+		if told.Lost && ctx.Err() == nil && locking.Now()-first < l.config.Timeout && l.giveBack(c) {
+			c.Token, c.Asked = locking.NewToken(), locking.Now()
 			continue
 		}
-		if err != nil || !told.split {
+		if err != nil || !told.Split {
 			return c, told, err
 		}
-		pause := rand.N(1 + spread*(now()-c.asked)) // in terms of what a round trip takes here
-		if now()+pause-first > l.config.Timeout || sleep.For(ctx, pause) != nil {
+		// in proportion to a round trip
+		pause := rand.N(1 + spread*(locking.Now()-c.Asked))
+		if locking.Now()+pause-first > l.config.Timeout || sleep.For(ctx, pause) != nil {
 			return c, told, err
 		}
-		c.token, c.asked = newToken(), now()
+		c.Token, c.Asked = locking.NewToken(), locking.Now()
 	}
 }
 
-// mintFor writes the token while the lock is extended. A caller that gives up does not wait for the end of it, but the lock
-// does while MySQL answers: a token that is written late would be that of a holder long gone.
+// mintFor writes the token while the lock is extended. A caller that gives up does not wait for the
+// end of it, but the lock does while MySQL answers: a token that is written late would be that of a
+// holder long gone.
 func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 	done := make(chan error, 1)
 	minted := l.launch(func() { done <- l.mint.write(ctx, held.claim) })
@@ -225,27 +241,29 @@ func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 }
 
 // drop releases what an attempt that failed may have locked.
-func (l *Locker) drop(c claim) {
-	_ = l.free(c) // it ends by itself
+func (l *Locker) drop(c locking.Claim) {
+	_ = l.free(c) // its lease ends anyway
 	l.dropLate(c)
 }
 
-// dropLate releases a claim once more at the end of its window: until then a copy of its request may still arrive, and lock.
-func (l *Locker) dropLate(c claim) {
-	if left := c.asked + l.config.Timeout - now(); left > 0 {
+// dropLate releases a claim again at the end of its window: until then a copy of its request may
+// still arrive and take the lock.
+func (l *Locker) dropLate(c locking.Claim) {
+	if left := c.Asked + l.config.Timeout - locking.Now(); left > 0 {
 		_ = sleep.For(l.life, left)
 		_ = l.free(c)
 	}
 }
 
-// giveBack releases a claim of which no answer came, and reports whether the backend has confirmed it.
-func (l *Locker) giveBack(c claim) bool {
+// giveBack releases a claim whose request got no reply, and reports whether the backend has
+// confirmed the release.
+func (l *Locker) giveBack(c locking.Claim) bool {
 	return l.free(c) == nil && l.launch(func() { l.dropLate(c) })
 }
 
-func (l *Locker) free(c claim) error {
+func (l *Locker) free(c locking.Claim) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
 	defer cancel()
-	_, err := l.service.release(ctx, c)
+	_, err := l.service.Release(ctx, c)
 	return err
 }

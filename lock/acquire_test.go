@@ -11,18 +11,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
 
 const key = "lock:{a}"
 
-// A lock is one's until it is released, and an error tells whose.
+// A lock belongs to its holder until the release, and an error names the holder.
 func TestAcquireAndRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ours, theirs := w.locker(lock.Config{Holder: "till 1"}), w.locker(lock.Config{})
-	held := w.acquire(ours, "a")
+	ours, theirs := w.Locker(lock.Config{Holder: "till 1"}), w.Locker(lock.Config{})
+	held := w.Acquire(ours, "a")
 	if held.Name() != "a" || held.Context().Err() != nil {
 		t.Errorf("held %q, %v", held.Name(), held.Context().Err())
 	}
@@ -34,7 +35,7 @@ func TestAcquireAndRelease(t *testing.T) {
 	if text := err.Error(); !strings.HasPrefix(text, `acquire: lock "a" is held by till 1 for `) || !strings.Contains(text, ", since 20") {
 		t.Errorf("it says %q", text)
 	}
-	other := w.acquire(theirs, "b")
+	other := w.Acquire(theirs, "b")
 	must(t, other.Release())
 	must(t, held.Release())
 	must(t, held.Release())
@@ -42,27 +43,27 @@ func TestAcquireAndRelease(t *testing.T) {
 	if n := w.redis.Exists(t.Context(), key).Val(); n != 0 {
 		t.Error("the key is there after the release")
 	}
-	again := w.acquire(theirs, "a")
+	again := w.Acquire(theirs, "a")
 	must(t, again.Release())
 }
 
-// What another program has set is respected, and told.
+// A key that another program has set counts as a lock, and errors show it.
 func TestForeignLock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	must(t, w.redis.Set(t.Context(), key, "1", time.Hour).Err())
-	_, err := w.locker(lock.Config{}).TryAcquire(t.Context(), "a")
-	if err == nil || err.Error() != `acquire: lock "a" is held by somebody who does not use this package` {
+	_, err := w.Locker(lock.Config{}).TryAcquire(t.Context(), "a")
+	if err == nil || err.Error() != `acquire: lock "a" is held by a client that does not use this package` {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Waiters wait for as long as their contexts last, and say who held the lock.
+// Waiters wait until their contexts end, and their errors name the holder.
 func TestAcquireGivesUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := w.locker(lock.Config{Holder: "till 1"})
-	w.acquire(l, "a")
+	l := w.Locker(lock.Config{Holder: "till 1"})
+	w.Acquire(l, "a")
 	var group sync.WaitGroup
 	for range 3 { // one at the front, two behind
 		group.Go(func() {
@@ -83,27 +84,28 @@ func TestAcquireGivesUp(t *testing.T) {
 func TestEndedContext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := l.TryAcquire(ended, "a")
 	wantError(t, "an attempt", err, context.Canceled)
 	_, err = l.Acquire(ended, "a")
 	wantError(t, "an acquisition", err, context.Canceled)
-	must(t, l.Close()) // which waits for what goes on
+	must(t, l.Close()) // which waits for background work
 	if n := w.calls("evalsha"); n != 0 {
 		t.Errorf("Redis was asked %d times", n)
 	}
 }
 
-// A release wakes waiters of other processes one by one, and all of them are served: the lease never ends here.
+// A release wakes waiters of other processes one by one, and all of them are served: the lease
+// never ends here.
 func TestWaitersAreWoken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	held := w.acquire(w.locker(lock.Config{}), "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	var group sync.WaitGroup
 	for range 4 { // processes
-		l := w.locker(lock.Config{})
+		l := w.Locker(lock.Config{})
 		for range 5 {
 			group.Go(func() {
 				err := l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return nil })
@@ -130,16 +132,17 @@ func (w *world) blocked() int {
 	return n
 }
 
-// A wake-up reaches a waiter that would not ask by itself before its BLPOP ends, which takes a second.
+// A wake-up reaches a waiter that would not ask by itself before its BLPOP ends, which takes a
+// second.
 func TestWakeUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ours, theirs := w.locker(lock.Config{}), w.locker(lock.Config{})
+	ours, theirs := w.Locker(lock.Config{}), w.Locker(lock.Config{})
 	lock.NeverPoll(theirs)
 	var waited time.Duration
 	const times = 10
 	for range times {
-		held, got := w.acquire(ours, "a"), make(chan *lock.Held, 1)
+		held, got := w.Acquire(ours, "a"), make(chan *lock.Held, 1)
 		go func() {
 			next, err := theirs.Acquire(t.Context(), "a")
 			if err != nil {
@@ -159,28 +162,29 @@ func TestWakeUp(t *testing.T) {
 	}
 }
 
-// A release wakes if somebody has waited, and each of those who have waited wakes the next one. Where nobody waits it leaves nothing.
+// A release wakes a waiter if there was one, and each waiter wakes the next one. Without waiters it
+// leaves nothing in Redis.
 func TestReleaseWakesWaiters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ours, theirs := w.locker(lock.Config{}), w.locker(lock.Config{})
+	ours, theirs := w.Locker(lock.Config{}), w.Locker(lock.Config{})
 	wantWoken := func(what string, wanted int64) {
 		t.Helper()
 		if n := w.calls("rpush"); n != wanted {
 			t.Errorf("%s: %d wake-ups, wanted %d", what, n, wanted)
 		}
 	}
-	held := w.acquire(ours, "a")
+	held := w.Acquire(ours, "a")
 	if _, err := theirs.TryAcquire(t.Context(), "a"); !errors.As(err, new(*lock.HeldError)) {
 		t.Errorf("an attempt: %v", err)
 	}
 	must(t, held.Release())
 	wantWoken("nobody waits", 0)
-	held = w.acquire(ours, "a")
+	held = w.Acquire(ours, "a")
 	var group sync.WaitGroup
 	const waiters = 3
 	for i := range waiters { // one in each process
-		l := w.locker(lock.Config{Holder: fmt.Sprint("till ", i)})
+		l := w.Locker(lock.Config{Holder: fmt.Sprint("till ", i)})
 		lock.NeverPoll(l)
 		group.Go(func() {
 			err := l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return nil })
@@ -199,14 +203,14 @@ func TestReleaseWakesWaiters(t *testing.T) {
 	wantWoken("waiters, one after another", 1+waiters)
 }
 
-// A wake-up for which nobody waits any more is passed on.
+// A wake-up whose waiter is gone is passed on.
 func TestWakeUpIsPassedOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	held := w.acquire(w.locker(lock.Config{}), "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
-	waiting := w.locker(lock.Config{})
+	waiting := w.Locker(lock.Config{})
 	go func() {
 		_, err := waiting.Acquire(ctx, "a")
 		gone <- err
@@ -214,19 +218,20 @@ func TestWakeUpIsPassedOn(t *testing.T) {
 	testenv.Eventually(t, "the waiter to listen", func() bool { return w.blocked() == 1 })
 	giveUp()
 	wantError(t, "giving up", <-gone, context.Canceled)
-	must(t, held.Release()) // either the BLPOP of the one who gave up takes it, or its time was over
+	// either the BLPOP of the waiter that gave up takes it, or its timeout had ended
+	must(t, held.Release())
 	must(t, waiting.Close())
 	if n := w.redis.LLen(t.Context(), key+":wake").Val(); n != 1 {
 		t.Errorf("%d wake-ups are left for the next waiter", n)
 	}
 }
 
-// A lock is extended as long as it is held, and ends by itself when its holder is gone.
+// A lock is extended while it is held, and expires when its holder is gone.
 func TestExtendAndExpire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ours, theirs := w.locker(lock.Config{TTL: short}), w.locker(lock.Config{TTL: short})
-	held := w.acquire(ours, "a")
+	ours, theirs := w.Locker(lock.Config{TTL: short}), w.Locker(lock.Config{TTL: short})
+	held := w.Acquire(ours, "a")
 	began := time.Now()
 	testenv.Eventually(t, "two extensions and more", func() bool { return time.Since(began) > short+short/6 })
 	must(t, context.Cause(held.Context()))
@@ -236,16 +241,17 @@ func TestExtendAndExpire(t *testing.T) {
 	if err == nil {
 		t.Error("a closed locker acquires")
 	}
-	next := w.acquire(theirs, "a")
+	next := w.Acquire(theirs, "a")
 	wantError(t, "releasing what was not ours any more", held.Release(), lock.ErrClosed)
 	must(t, next.Release())
 }
 
-// The context of a holder whose key is gone ends before the deadline, and nothing takes the lock back.
+// The context of a holder whose key is gone ends before the deadline, and nothing takes the lock
+// back.
 func TestVanishedKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	held := w.acquire(w.locker(lock.Config{TTL: 9 * time.Second}), "a")
+	held := w.Acquire(w.Locker(lock.Config{TTL: 9 * time.Second}), "a")
 	began := time.Now()
 	must(t, w.redis.Del(t.Context(), key).Err())
 	<-held.Context().Done()
@@ -266,10 +272,10 @@ func TestVanishedKey(t *testing.T) {
 func TestAnothersLock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := w.locker(lock.Config{})
-	held := w.acquire(l, "a")
+	l := w.Locker(lock.Config{})
+	held := w.Acquire(l, "a")
 	must(t, w.redis.Del(t.Context(), key).Err())
-	next := w.acquire(w.locker(lock.Config{}), "a")
+	next := w.Acquire(w.Locker(lock.Config{}), "a")
 	wantError(t, "a release", held.Release(), lock.ErrLost)
 	_, err := l.TryAcquire(t.Context(), "a")
 	if told := (*lock.HeldError)(nil); !errors.As(err, &told) {
@@ -278,13 +284,13 @@ func TestAnothersLock(t *testing.T) {
 	must(t, next.Release())
 }
 
-// A Redis that is away costs an error, and a holder its context.
+// An unavailable Redis costs an error, and ends the context of a holder.
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	w := &world{TB: t, addr: server.Addr(), redis: clientOf(t, server.Addr())}
-	l := w.locker(lock.Config{TTL: short})
-	held := w.acquire(l, "a")
+	w := worldAt(t, server.Addr())
+	l := w.Locker(lock.Config{TTL: short})
+	held := w.Acquire(l, "a")
 	must(t, server.Kill())
 	<-held.Context().Done()
 	wantError(t, "its context", context.Cause(held.Context()), lock.ErrLost)
@@ -302,10 +308,10 @@ func TestCluster(t *testing.T) {
 	options.ContextTimeoutEnabled = true
 	client := redis.NewClusterClient(&options)
 	defer client.Close()
-	w := &world{TB: t}
-	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}})
+	w := &locktest.World{TB: t}
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}})
 	for _, name := range strings.Split("a b c d e f g h", " ") {
-		held := w.acquire(l, name)
+		held := w.Acquire(l, name)
 		got := make(chan *lock.Held, 1)
 		go func() {
 			next, err := l.Acquire(t.Context(), name)

@@ -19,10 +19,11 @@ func (all locks) record(outcome int32) {
 	}
 }
 
-// afterCommit returns err, without ErrLost if the last section of each lock was committed, or may have
-// been. The caller must not begin such a section again.
+// afterCommit returns err without ErrLost, if err is a loss or the end of the Locker and the last
+// section of each lock was committed, or may have been. The caller must not begin such a section
+// again.
 func (all locks) afterCommit(err error) error {
-	if !errors.Is(err, ErrLost) {
+	if !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
 		return err
 	}
 	class := ErrLostAfterCommit
@@ -38,8 +39,8 @@ func (all locks) afterCommit(err error) error {
 	return lateLoss{err, class}
 }
 
-// A lateLoss is a loss that undoes nothing. It matches class instead of ErrLost, and all else that why
-// wraps.
+// A lateLoss is a loss that undoes nothing. It matches class instead of ErrLost, and all else that
+// why wraps.
 type lateLoss struct{ why, class error }
 
 func (e lateLoss) Error() string {

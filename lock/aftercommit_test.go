@@ -19,15 +19,15 @@ func wantNot(t testing.TB, what string, err error, unwanted ...error) {
 	}
 }
 
-// A caller that begins again after each ErrLost counts each operation once, although Redis loses every
-// lock between COMMIT and release.
+// A caller that begins again after each ErrLost counts each operation once, although Redis loses
+// every lock between COMMIT and release.
 func TestLostAfterCommit(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a", "b")
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	lose := func() { must(t, w.redis.Del(t.Context(), key).Err()) }
 	count := func(ctx context.Context, held *lock.Held) error {
-		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
+		return held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
 	}
 	const operations = 20
 	for range operations {
@@ -42,7 +42,7 @@ func TestLostAfterCommit(t *testing.T) {
 			}
 		}
 	}
-	if n := w.counter("a"); n != operations {
+	if n := w.Counter("a"); n != operations {
 		t.Fatalf("%d operations counted %d", operations, n)
 	}
 
@@ -65,11 +65,11 @@ func TestLostAfterCommit(t *testing.T) {
 	wantError(t, "a second InTx that was refused", err, lock.ErrLost)
 	wantNot(t, "a second InTx that was refused", err, lock.ErrLostAfterCommit)
 
-	held := w.acquire(l, "a")
+	held := w.Acquire(l, "a")
 	must(t, count(t.Context(), held))
 	func() {
 		defer func() { _ = recover() }()
-		_ = held.InTx(t.Context(), w.env.DB, func(*sql.Tx) error { panic("no") })
+		_ = held.InTx(t.Context(), w.Env.DB, func(*sql.Tx) error { panic("no") })
 	}()
 	lose()
 	err = held.Release()

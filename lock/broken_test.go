@@ -14,13 +14,14 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// swallow ignores an error, as careless code does, and goes on; the update that follows must not be kept.
+// swallow ignores an error, as careless code does, and continues. The update that follows must not
+// be committed.
 func swallow(t *testing.T, w *world, what string, wanted uint16, bad func(tx *sql.Tx) error) {
 	t.Helper()
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	var first error
 	err := l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
-		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error {
+		return held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error {
 			must(t, add(ctx, tx, "a"))
 			first = bad(tx)
 			_, next := tx.ExecContext(ctx, "UPDATE counters SET n = 100 WHERE name = 'a'")
@@ -34,7 +35,7 @@ func swallow(t *testing.T, w *world, what string, wanted uint16, bad func(tx *sq
 	if n := mysqlerr.Number(first); first == nil || n != wanted {
 		t.Errorf("%s: it began with %v", what, first)
 	}
-	if n := w.counter("a"); n != 0 {
+	if n := w.Counter("a"); n != 0 {
 		t.Errorf("%s: the counter is %d", what, n)
 	}
 }
@@ -68,11 +69,11 @@ func TestErrorsBreak(t *testing.T) {
 		if err := tx.QueryRow("SELECT CONNECTION_ID()").Scan(&id); err != nil {
 			return err
 		}
-		w.sql(fmt.Sprint("KILL CONNECTION ", id))
+		w.SQL(fmt.Sprint("KILL CONNECTION ", id))
 		_, err := tx.Exec("DO 1")
 		return err
 	})
-	blocker := w.begin(w.env.DB, nil)
+	blocker := w.begin(w.Env.DB, nil)
 	_, err := blocker.Exec("UPDATE counters SET n = 0 WHERE name = 'b'")
 	must(t, err)
 	swallow(t, w, "a lock wait", mysqlerr.LockTimeout, func(tx *sql.Tx) error {
@@ -88,7 +89,7 @@ func TestErrorsBreak(t *testing.T) {
 func TestDeadlockBreaks(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a", "b")
-	other := w.begin(w.env.DB, nil)
+	other := w.begin(w.Env.DB, nil)
 	for _, statement := range []string{ // the transaction that has changed more rows survives
 		"INSERT INTO counters VALUES ('c', 0), ('d', 0), ('e', 0), ('f', 0), ('g', 0)", "UPDATE counters SET n = n + 1 WHERE name > 'a'",
 	} {
@@ -112,9 +113,9 @@ func TestDeadlockBreaks(t *testing.T) {
 func TestEndingItself(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	held := w.acquire(w.locker(lock.Config{}), "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	for what, end := range map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
-		err := held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+		err := held.InTx(t.Context(), w.Env.DB, func(tx *sql.Tx) error {
 			must(t, add(t.Context(), tx, "a"))
 			_ = end(tx)
 			return nil
@@ -124,22 +125,23 @@ func TestEndingItself(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if n := w.counter("a"); n != 0 {
+	if n := w.Counter("a"); n != 0 {
 		t.Errorf("the counter is %d", n)
 	}
 }
 
-// Rows that the function leaves open keep its transaction from being committed, and the error says so.
+// Rows that the function leaves open prevent the commit of its transaction, and the error reports
+// them.
 func TestOpenRows(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	w.sql("CREATE TABLE much (id INT PRIMARY KEY, text TEXT)")
-	for id := range 100 { // more than the driver reads at once
-		w.sql("INSERT INTO much VALUES (?, REPEAT('x', 1000))", id)
+	w.SQL("CREATE TABLE much (id INT PRIMARY KEY, text TEXT)")
+	for id := range 100 { // more than the driver reads in one packet
+		w.SQL("INSERT INTO much VALUES (?, REPEAT('x', 1000))", id)
 	}
-	held := w.acquire(w.locker(lock.Config{}), "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	var open *sql.Rows
-	err := held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+	err := held.InTx(t.Context(), w.Env.DB, func(tx *sql.Tx) error {
 		must(t, add(t.Context(), tx, "a"))
 		rows, err := tx.QueryContext(t.Context(), "SELECT text FROM much")
 		open = rows
@@ -152,21 +154,21 @@ func TestOpenRows(t *testing.T) {
 	if open != nil {
 		_ = open.Close()
 	}
-	if n := w.counter("a"); n != 0 {
+	if n := w.Counter("a"); n != 0 {
 		t.Errorf("the counter is %d", n)
 	}
 }
 
-// What commits out of sight, in a procedure, is found out by the savepoint, and what follows it is not kept.
+// The savepoint reveals a commit in a procedure, and later statements are not committed.
 func TestHiddenCommit(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	for name, body := range map[string]string{"commits": "COMMIT", "rolls_back": "ROLLBACK", "defines": "CREATE TABLE t (id INT)"} {
-		w.sql("UPDATE counters SET n = 0")
-		w.sql(fmt.Sprintf("CREATE PROCEDURE %s() %s", name, body))
-		held := w.acquire(l, "a")
-		err := held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+		w.SQL("UPDATE counters SET n = 0")
+		w.SQL(fmt.Sprintf("CREATE PROCEDURE %s() %s", name, body))
+		held := w.Acquire(l, "a")
+		err := held.InTx(t.Context(), w.Env.DB, func(tx *sql.Tx) error {
 			if _, err := tx.Exec("CALL " + name + "()"); err != nil {
 				return err
 			}
@@ -174,27 +176,28 @@ func TestHiddenCommit(t *testing.T) {
 			return err
 		})
 		wantError(t, name, err, lock.ErrBroken)
-		if n := w.counter("a"); n != 0 {
+		if n := w.Counter("a"); n != 0 {
 			t.Errorf("%s: the counter is %d", name, n)
 		}
 		must(t, held.Release())
 	}
 }
 
-// What Guard's comment says of savepoints: a rollback to one that came before the first statement on a table unlocks the row, and Guard,
-// called again, tells whether another has become the holder. A later savepoint leaves the row locked.
+// The rules of Guard for savepoints: a rollback to one from before the first statement on a table
+// unlocks the row, and Guard, called again, reports whether another holder came. A later savepoint
+// leaves the row locked.
 func TestSavepointBeforeGuard(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	l, db := w.locker(lock.Config{}), w.quick("10")
-	held := w.acquire(l, "a")
+	l, db := w.Locker(lock.Config{}), w.quick("10")
+	held := w.Acquire(l, "a")
 	run := func(tx *sql.Tx, query string) {
 		t.Helper()
 		_, err := tx.ExecContext(t.Context(), query)
 		must(t, err)
 	}
 	free := func() bool {
-		_, err := w.env.DB.ExecContext(t.Context(), "SELECT token FROM cache_outbox_locks FOR UPDATE NOWAIT")
+		_, err := w.Env.DB.ExecContext(t.Context(), "SELECT token FROM cache_outbox_locks FOR UPDATE NOWAIT")
 		return err == nil
 	}
 	guarded := func(first string) *sql.Tx {
@@ -223,11 +226,11 @@ func TestSavepointBeforeGuard(t *testing.T) {
 	must(t, lock.Guard(t.Context(), first, held))
 	run(first, "ROLLBACK TO early")
 	must(t, w.redis.Del(t.Context(), key).Err())
-	w.acquire(w.locker(lock.Config{}), "a")
+	w.Acquire(w.Locker(lock.Config{}), "a")
 	wantError(t, "Guard, called again", lock.Guard(t.Context(), first, held), lock.ErrLost)
 }
 
-// The first words tell what a guarded transaction does not take.
+// The first words of a statement decide whether a guarded transaction refuses it.
 func TestCheckStatement(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{
@@ -271,11 +274,30 @@ func TestCheckStatementOfModes(t *testing.T) {
 	}
 }
 
-// A context that ends in the section rolls back, beside the function that goes on, and leaves nobody else at the connection.
+// A section goes by the sql_mode of its session: the statement hides a COMMIT from a reader of any
+// other mode.
+func TestSectionWithoutBackslashEscapes(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t, "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
+	db := w.pool("sql_mode", "'NO_BACKSLASH_ESCAPES'")
+	err := held.InTx(t.Context(), db, func(tx *sql.Tx) error {
+		must(t, add(t.Context(), tx, "a"))
+		_, _ = tx.Exec(`SET @a = '\', autocommit = 1, @b = ''`)
+		return nil
+	})
+	wantError(t, "the section", err, lock.ErrBroken)
+	if n := w.Counter("a"); n != 0 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
+// The end of the context rolls back the transaction while the function is still running, and no
+// other user gets the connection.
 func TestContextEndsInSection(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	held := w.acquire(w.locker(lock.Config{}), "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	db := w.quick("600")
 	db.SetMaxOpenConns(1)
 	for range 50 {
@@ -287,7 +309,7 @@ func TestContextEndsInSection(t *testing.T) {
 			}
 			_, err = stmt.ExecContext(t.Context(), 1)
 			cancel()
-			for err == nil { // until the rollback has begun, and is not over
+			for err == nil { // until the rollback is running
 				_, err = tx.ExecContext(t.Context(), "DO 1")
 			}
 			return nil
@@ -299,7 +321,7 @@ func TestContextEndsInSection(t *testing.T) {
 			t.Fatal("the session's settings are not as before")
 		}
 	}
-	if n := w.counter("a"); n != 0 {
+	if n := w.Counter("a"); n != 0 {
 		t.Errorf("the counter is %d", n)
 	}
 }

@@ -1,26 +1,25 @@
 package lock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
 
-// Do returns what its function returns, and tells of a loss of which the function did not.
+// Do returns the error of its function, and a loss that the function did not return.
 func TestDo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	refused := errors.New("no")
 	wantError(t, "an error", l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return refused }), refused)
 	must(t, l.Do(t.Context(), "a", func(context.Context, *lock.Held) error { return nil }))
@@ -28,12 +27,13 @@ func TestDo(t *testing.T) {
 	wantError(t, "a loss that nobody saw", err, lock.ErrLost)
 }
 
-// A section that ignores the end of its context is waited for, loses its lock, and is told of.
+// Do waits for a section that ignores the end of its context. The section loses its lock, and Do
+// logs it.
 func TestStubbornSection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	said := &log{}
-	l := w.locker(lock.Config{TTL: short, Logger: slog.New(slog.NewTextHandler(said, nil))})
+	said := &locktest.Log{}
+	l := w.Locker(lock.Config{TTL: short, Logger: slog.New(slog.NewTextHandler(said, nil))})
 	ctx, cancel := context.WithCancel(t.Context())
 	err := l.Do(ctx, "a", func(section context.Context, held *lock.Held) error {
 		cancel()
@@ -43,30 +43,12 @@ func TestStubbornSection(t *testing.T) {
 		return nil
 	})
 	wantError(t, "the section", err, lock.ErrLost)
-	if text := said.String(); strings.Count(text, "a section goes on although its context has ended") != 1 {
+	if text := said.String(); strings.Count(text, "a section continues after its context has ended") != 1 {
 		t.Errorf("the log says %q", text)
 	}
 	if s := l.Statistics(); s.Overruns != 1 || s.Lost != 1 {
 		t.Errorf("%+v", s)
 	}
-}
-
-// log is a buffer that may be read while it is written.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // The error of a bad Config names every field.
@@ -80,12 +62,12 @@ func TestConfig(t *testing.T) {
 		config lock.Config
 		says   []string
 	}{
-		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...}, lock.Redlock{Clients: ...} or lock.ZooKeeper{Servers: ...}"}},
+		{lock.Config{}, []string{"Backend is nil: give lock.Redis{Client: ...}, lock.Redlock{Clients: ...} or, of package lock/zk, zk.Backend{Servers: ...}"}},
 		{lock.Config{Backend: lock.Redis{}}, []string{"Redis.Client is nil: give a client of go-redis"}},
 		{lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "a{"}}, []string{`Redis.Prefix is "a{": it must not have braces`}},
 		{lock.Config{Backend: lock.Redis{Client: testenv.Redis(t).Client}}, []string{"Redis.Client ignores the deadlines of contexts: set ContextTimeoutEnabled in its options"}},
 		{lock.Config{Backend: lock.Redis{Client: clientOf(t, "127.0.0.1:1", func(o *redis.Options) { o.ReadTimeout = -2 })}}, []string{"and no timeout below 0"}},
-		{lock.Config{Backend: redlock(w.redis, w.redis)}, []string{"Redlock.Clients has 2: it must have an odd number, and three at least"}},
+		{lock.Config{Backend: redlock(w.redis, w.redis)}, []string{"Redlock.Clients has 2: it must be an odd number of at least three"}},
 		{lock.Config{Backend: redlock(w.redis, w.redis, w.redis, w.redis)}, []string{"Redlock.Clients has 4"}},
 		{lock.Config{Backend: redlock(w.redis, nil, nil)}, []string{"Redlock.Clients[1] is nil"}},
 		{lock.Config{Backend: redlock(w.redis, testenv.Redis(t).Client, nil)}, []string{"Redlock.Clients[1] ignores the deadlines of contexts"}},
@@ -97,22 +79,11 @@ func TestConfig(t *testing.T) {
 			[]string{"Margin is 100ms: Redlock needs 102ms at least"},
 		},
 		{
-			lock.Config{Backend: lock.ZooKeeper{Root: "locks/", User: "a:b"}},
-			[]string{
-				`ZooKeeper.Servers is empty: name the servers, such as "zk1.internal:2181"`, `ZooKeeper.Root is "locks/": it must be a path such as /unstale/locks`,
-				`ZooKeeper.User is "a:b": it must not have a colon`,
-			},
-		},
-		{
-			lock.Config{Backend: lock.ZooKeeper{Servers: []string{"a:1,b:1"}, Root: "/a/../b", Password: "x"}},
-			[]string{`ZooKeeper.Servers has "a:1,b:1": each is one host:port`, `ZooKeeper.Root is "/a/../b"`, `ZooKeeper.User is "": it must not`},
-		},
-		{
 			lock.Config{TTL: time.Millisecond, Margin: time.Second, Timeout: time.Second, MintWait: 1500 * time.Millisecond, Holder: strings.Repeat("x", 256)},
 			[]string{
 				"TTL is 1ms: it must be from 100ms to 24h", "Margin is 1s: it must be positive, and below half of TTL",
-				"Timeout is 1s: it must be from 1ms to a third of TTL", "MintWait is 1.5s: it must be of whole seconds, and one at least",
-				"Holder is of 256 bytes: it must have 255 at most",
+				"Timeout is 1s: it must be from 1ms to a third of TTL", "MintWait is 1.5s: it must be in whole seconds, and at least one",
+				"Holder is of 256 bytes: it must have at most 255",
 			},
 		},
 	} {
@@ -126,8 +97,5 @@ func TestConfig(t *testing.T) {
 	full := lock.Config{}.WithDefaults()
 	if full.TTL != 10*time.Second || full.Margin != time.Second || full.Timeout != 200*time.Millisecond || full.MintWait != 12*time.Second || full.Holder == "" || full.Logger == nil {
 		t.Errorf("defaults: %+v", full)
-	}
-	if zoo := (lock.Config{Backend: lock.ZooKeeper{}}).WithDefaults(); zoo.Timeout != 2500*time.Millisecond {
-		t.Errorf("defaults with ZooKeeper: %+v", zoo)
 	}
 }

@@ -49,7 +49,8 @@ func shop(ctx context.Context) (addr, dsn string, stop func()) {
 	}
 }
 
-// Whoever comes first redeems the coupon. The second one may have waited, and reads inside of its own section.
+// The first caller redeems the coupon. The second one may have waited, and reads inside its own
+// section.
 func ExampleLocker_Do() {
 	ctx := context.Background()
 	addr, dsn, stop := shop(ctx)

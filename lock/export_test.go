@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/unstale/unstale/internal/locking"
 )
 
 // CheckStatement is checkStatement.
@@ -16,7 +18,7 @@ func CheckStatement(query, mode string) error {
 // NeverPoll has a Locker rely on wake-ups.
 func NeverPoll(l *Locker) { l.pause = time.Hour }
 
-// Misremember has a Locker believe that the clocks of its servers show another time than they do.
+// Misremember shifts the server times that a Locker has stored.
 func Misremember(l *Locker, by time.Duration) {
 	c := &l.service.(*redisService).clocks
 	c.mu.Lock()
@@ -26,16 +28,16 @@ func Misremember(l *Locker, by time.Duration) {
 	}
 }
 
-// Extend extends a lock at once.
+// Extend extends a lock immediately.
 func Extend(ctx context.Context, h *Held) error {
-	was, err := h.locker.service.extend(ctx, h.claim)
+	was, err := h.locker.service.Extend(ctx, h.claim)
 	if err == nil && !was {
 		err = ErrLost
 	}
 	return err
 }
 
-// ExpireAll lets the deadlines of all locks of a Locker be over.
+// ExpireAll moves the deadlines of all locks of a Locker into the past.
 func ExpireAll(l *Locker) {
 	l.mu.Lock()
 	held := slices.Collect(maps.Keys(l.held))
@@ -45,20 +47,11 @@ func ExpireAll(l *Locker) {
 	}
 }
 
-// Expire lets the deadline of a lock be over, as its holder finds out.
+// Expire moves the deadline of a lock into the past, and returns the error that its holder gets.
 func Expire(h *Held) error {
-	h.lease.until.Store(int64(now()))
+	h.lease.until.Store(int64(locking.Now()))
 	return h.check()
 }
-
-// ServerOf is the server of ZooKeeper with which a Locker speaks.
-func ServerOf(l *Locker) string {
-	s, _ := l.service.(*zkService).current()
-	return s.conn.Server()
-}
-
-// Position is position.
-var Position = position
 
 // Closed reports whether Close has begun.
 func Closed(l *Locker) bool {

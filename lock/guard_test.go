@@ -18,12 +18,15 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// quick is a pool whose sessions the server ends soon, as Guard demands it.
-func (w *world) quick(seconds string) *sql.DB {
+// quick returns a pool whose sessions the server ends soon, as Guard demands it.
+func (w *world) quick(seconds string) *sql.DB { return w.pool("wait_timeout", seconds) }
+
+// pool returns a pool whose sessions set a variable.
+func (w *world) pool(variable, value string) *sql.DB {
 	w.Helper()
-	config, err := mysql.ParseDSN(w.env.DSN)
+	config, err := mysql.ParseDSN(w.Env.DSN)
 	must(w, err)
-	config.Params["wait_timeout"] = seconds
+	config.Params[variable] = value
 	connector, err := mysql.NewConnector(config)
 	must(w, err)
 	db := sql.OpenDB(connector)
@@ -31,7 +34,7 @@ func (w *world) quick(seconds string) *sql.DB {
 	return db
 }
 
-// begin is a transaction that ends with the test at the latest.
+// begin returns a transaction that ends with the test at the latest.
 func (w *world) begin(db *sql.DB, opts *sql.TxOptions) *sql.Tx {
 	w.Helper()
 	tx, err := db.BeginTx(w.Context(), opts)
@@ -40,11 +43,12 @@ func (w *world) begin(db *sql.DB, opts *sql.TxOptions) *sql.Tx {
 	return tx
 }
 
-// A section commits with what it enqueues, and sections of one holder take turns.
+// A section commits together with the rows that it enqueues, and sections of one holder run one at
+// a time.
 func TestInTx(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	l, db := w.locker(lock.Config{}), sqlx.NewDb(w.env.DB, "mysql")
+	l, db := w.Locker(lock.Config{}), sqlx.NewDb(w.Env.DB, "mysql")
 	must(t, l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
 		for range 2 {
 			err := held.InTx(ctx, db, func(tx *sql.Tx) error {
@@ -80,17 +84,17 @@ func TestInTx(t *testing.T) {
 		return nil
 	}))
 	var rows int
-	must(t, w.env.DB.QueryRow("SELECT COUNT(*) FROM cache_outbox").Scan(&rows))
-	if n := w.counter("a"); n != 2 || rows != 2 {
+	must(t, w.Env.DB.QueryRow("SELECT COUNT(*) FROM cache_outbox").Scan(&rows))
+	if n := w.Counter("a"); n != 2 || rows != 2 {
 		t.Errorf("the counter is %d, with %d rows", n, rows)
 	}
 }
 
-// What a panic leaves behind is rolled back and released.
+// The transaction of a panic is rolled back and its lock released.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	func() {
 		defer func() {
 			if p := recover(); p != "no" {
@@ -98,16 +102,16 @@ func TestPanic(t *testing.T) {
 			}
 		}()
 		_ = l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
-			return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error {
+			return held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error {
 				must(t, add(ctx, tx, "a"))
 				panic("no")
 			})
 		})
 	}()
 	must(t, l.Do(t.Context(), "a", func(ctx context.Context, held *lock.Held) error {
-		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
+		return held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
 	}))
-	if n := w.counter("a"); n != 1 {
+	if n := w.Counter("a"); n != 1 {
 		t.Errorf("the counter is %d", n)
 	}
 }
@@ -118,10 +122,11 @@ func TestSettingsAreRestored(t *testing.T) {
 	w := withMySQL(t, "a")
 	db := w.quick("77")
 	db.SetMaxOpenConns(1)
+	w.SQL("CREATE PROCEDURE mark() SET @mark = 1")
 	const ask = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit + 0, @@wait_timeout, @@net_read_timeout, @@net_write_timeout)"
 	var before, within, after string
 	must(t, db.QueryRow(ask).Scan(&before))
-	held := w.acquire(w.locker(lock.Config{}), "a")
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	must(t, held.InTx(t.Context(), db, func(tx *sql.Tx) error { return tx.QueryRow(ask).Scan(&within) }))
 	must(t, db.QueryRow(ask).Scan(&after))
 	if before != after {
@@ -133,6 +138,7 @@ func TestSettingsAreRestored(t *testing.T) {
 	for _, statement := range []string{
 		"SET SESSION sort_buffer_size = 65536", "SET @mark = 1", "SELECT 1 INTO @mark", "DO GET_LOCK('mark', 0)", "SELECT GET_LOCK('mark', 0)",
 		"CREATE TEMPORARY TABLE mark (id INT)",
+		"SELECT 1 INTO@mark", "SELECT 1 INTO@`mark`", "SELECT `GET_LOCK`('mark', 0)", "CALL mark()",
 	} {
 		var id, next int64
 		must(t, held.InTx(t.Context(), db, func(tx *sql.Tx) error {
@@ -147,45 +153,47 @@ func TestSettingsAreRestored(t *testing.T) {
 	}
 }
 
-// A section within a section of the same lock is refused. It would wait for the outer one, and then commit alone.
+// A section within a section of the same lock is refused. It would wait for the outer one, and then
+// commit alone.
 func TestNestedSection(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a", "b")
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	held := w.acquireAll(l, "a", "b")
 	must(t, w.addBoth(t.Context(), held))
-	must(t, held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+	must(t, held.InTx(t.Context(), w.Env.DB, func(tx *sql.Tx) error {
 		inner := func(tx *sql.Tx) error { return add(t.Context(), tx, "a") }
-		wantError(t, "a section of all", held.InTx(t.Context(), w.env.DB, inner), lock.ErrNested)
+		wantError(t, "a section of all", held.InTx(t.Context(), w.Env.DB, inner), lock.ErrNested)
 		for _, one := range held.Locks() {
-			wantError(t, "a section of one", one.InTx(t.Context(), w.env.DB, inner), lock.ErrNested)
+			wantError(t, "a section of one", one.InTx(t.Context(), w.Env.DB, inner), lock.ErrNested)
 		}
 		return add(t.Context(), tx, "b")
 	}))
 	must(t, w.addBoth(t.Context(), held))
-	if a, b := w.counter("a"), w.counter("b"); a != 2 || b != 3 {
+	if a, b := w.Counter("a"), w.Counter("b"); a != 2 || b != 3 {
 		t.Errorf("the counters are %d and %d", a, b)
 	}
 }
 
-// The transaction of an earlier holder is refused once a later one has minted, though its lease seems to last.
+// The transaction of an earlier holder is refused once a later one has minted, though its lease
+// seems to last.
 func TestTwoHolders(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	first := w.acquire(w.locker(lock.Config{}), "a")
+	first := w.Acquire(w.Locker(lock.Config{}), "a")
 	must(t, w.redis.Del(t.Context(), key).Err()) // as a failover of Redis would
-	second := w.acquire(w.locker(lock.Config{}), "a")
+	second := w.Acquire(w.Locker(lock.Config{}), "a")
 	work := func(tx *sql.Tx) error { return add(t.Context(), tx, "a") }
 	must(t, context.Cause(first.Context()))
-	wantError(t, "the earlier holder", first.InTx(t.Context(), w.env.DB, work), lock.ErrLost)
+	wantError(t, "the earlier holder", first.InTx(t.Context(), w.Env.DB, work), lock.ErrLost)
 	wantError(t, "its context", context.Cause(first.Context()), lock.ErrLost)
-	must(t, second.InTx(t.Context(), w.env.DB, work))
+	must(t, second.InTx(t.Context(), w.Env.DB, work))
 	wantError(t, "by hand", lock.Guard(t.Context(), w.begin(w.quick("10"), nil), first), lock.ErrLost)
 	tx := w.begin(w.quick("10"), nil)
 	must(t, lock.Guard(t.Context(), tx, second))
 	must(t, work(tx))
 	must(t, tx.Commit())
-	if n := w.counter("a"); n != 2 {
+	if n := w.Counter("a"); n != 2 {
 		t.Errorf("the counter is %d", n)
 	}
 }
@@ -194,43 +202,44 @@ func TestTwoHolders(t *testing.T) {
 func TestGuardRefuses(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	l := w.locker(lock.Config{})
-	held := w.acquire(l, "a")
+	l := w.Locker(lock.Config{})
+	held := w.Acquire(l, "a")
 	slow := w.begin(w.quick("28800"), nil)
 	if err := lock.Guard(t.Context(), slow, held); err == nil || !strings.Contains(err.Error(), "set wait_timeout=600 in the DSN, and the pool's ConnMaxIdleTime below it") {
 		t.Errorf("a session that lasts for hours: %v", err)
 	}
 	must(t, slow.Rollback())
-	w.sql("DELETE FROM cache_outbox_locks")
+	w.SQL("DELETE FROM cache_outbox_locks")
 	wantError(t, "without a row", lock.Guard(t.Context(), w.begin(w.quick("10"), nil), held), lock.ErrLost)
 
-	released := w.acquire(l, "b")
+	released := w.Acquire(l, "b")
 	must(t, released.Release())
-	wantError(t, "after the release", released.InTx(t.Context(), w.env.DB, nil), lock.ErrReleased)
+	wantError(t, "after the release", released.InTx(t.Context(), w.Env.DB, nil), lock.ErrReleased)
 
 	elsewhere := testenv.MySQL(t)
-	other := w.acquire(l, "c")
+	other := w.Acquire(l, "c")
 	if err := other.InTx(t.Context(), elsewhere.DB, nil); err == nil || !strings.Contains(err.Error(), "run 'unstale migrate up', and guard transactions of the database that lock.Config.MySQL names") {
 		t.Errorf("another database: %v", err)
 	}
 	without, err := lock.New(lock.Config{Backend: lock.Redis{Client: w.redis, Prefix: "other:"}, TTL: long, Timeout: patient})
 	must(t, err)
 	t.Cleanup(func() { must(t, without.Close()) })
-	bare := w.acquire(without, "a")
-	wantError(t, "without MySQL", bare.InTx(t.Context(), w.env.DB, nil), lock.ErrNoMint)
+	bare := w.Acquire(without, "a")
+	wantError(t, "without MySQL", bare.InTx(t.Context(), w.Env.DB, nil), lock.ErrNoMint)
 }
 
-// A mint waits for an earlier holder's open transaction, and its error says so. The lock is released then.
+// A mint waits for the open transaction of an earlier holder, and its error reports that. The lock
+// is then released.
 func TestMintWaits(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	first := w.acquire(w.locker(lock.Config{}), "a")
-	next := w.locker(lock.Config{MintWait: time.Second, TTL: short})
-	patientOne := w.locker(lock.Config{})
+	first := w.Acquire(w.Locker(lock.Config{}), "a")
+	next := w.Locker(lock.Config{MintWait: time.Second, TTL: short})
+	patientOne := w.Locker(lock.Config{})
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- first.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+		done <- first.InTx(t.Context(), w.Env.DB, func(tx *sql.Tx) error {
 			close(inside)
 			select {
 			case <-goOn:
@@ -249,7 +258,7 @@ func TestMintWaits(t *testing.T) {
 	if n := w.redis.Exists(t.Context(), key).Val(); n != 0 {
 		t.Error("the lock was not released")
 	}
-	// One that gives up leaves the lock to nobody while its mint waits.
+	// One that gives up leaves the lock free while its mint waits.
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
@@ -265,21 +274,22 @@ func TestMintWaits(t *testing.T) {
 	close(goOn)
 	must(t, <-done)
 	testenv.Eventually(t, "its release", func() bool { return w.redis.Exists(t.Context(), key).Val() == 0 })
-	if n := w.counter("a"); n != 1 {
+	if n := w.Counter("a"); n != 1 {
 		t.Errorf("the counter is %d", n)
 	}
 }
 
-// A statement that was prepared on the pool is refused, and one that was prepared on the transaction is not.
+// A statement that was prepared on the pool is refused, and one that was prepared on the
+// transaction is not.
 func TestPreparedStatements(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
 	const query = "UPDATE counters SET n = n + ? WHERE name = 'a'"
-	elsewhere, err := w.env.DB.PrepareContext(t.Context(), query)
+	elsewhere, err := w.Env.DB.PrepareContext(t.Context(), query)
 	must(t, err)
 	defer elsewhere.Close()
-	held := w.acquire(w.locker(lock.Config{}), "a")
-	must(t, held.InTx(t.Context(), w.env.DB, func(tx *sql.Tx) error {
+	held := w.Acquire(w.Locker(lock.Config{}), "a")
+	must(t, held.InTx(t.Context(), w.Env.DB, func(tx *sql.Tx) error {
 		if _, err := tx.StmtContext(t.Context(), elsewhere).ExecContext(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "from different database") {
 			t.Errorf("prepared on the pool: %v", err)
 		}
@@ -290,7 +300,7 @@ func TestPreparedStatements(t *testing.T) {
 		_, err = here.ExecContext(t.Context(), 2)
 		return err
 	}))
-	if n := w.counter("a"); n != 2 {
+	if n := w.Counter("a"); n != 2 {
 		t.Errorf("the counter is %d", n)
 	}
 }
@@ -300,7 +310,7 @@ func TestMintsWaitAside(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t)
 	db := w.quick("600")
-	first, next := w.locker(lock.Config{}), w.locker(lock.Config{})
+	first, next := w.Locker(lock.Config{}), w.Locker(lock.Config{})
 	waiting, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
 	var group sync.WaitGroup
@@ -308,7 +318,7 @@ func TestMintsWaitAside(t *testing.T) {
 	for i := range 9 { // more than there are sessions at first
 		name := fmt.Sprint("frozen", i)
 		tx := w.begin(db, nil)
-		must(t, lock.Guard(t.Context(), tx, w.acquire(first, name)))
+		must(t, lock.Guard(t.Context(), tx, w.Acquire(first, name)))
 		defer func() { _ = tx.Rollback() }()
 		must(t, w.redis.Del(t.Context(), "lock:{"+name+"}").Err())
 		group.Go(func() {
@@ -317,37 +327,38 @@ func TestMintsWaitAside(t *testing.T) {
 		})
 	}
 	testenv.Eventually(t, "eight mints to wait", func() (enough bool) {
-		must(t, w.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) >= 8 FROM information_schema.processlist WHERE db = ? AND info LIKE 'INSERT INTO cache_outbox_locks%'",
-			w.env.Name).Scan(&enough))
+		must(t, w.Env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) >= 8 FROM information_schema.processlist WHERE db = ? AND info LIKE 'INSERT INTO cache_outbox_locks%'",
+			w.Env.Name).Scan(&enough))
 		return enough
 	})
-	w.acquire(next, "free")
+	w.Acquire(next, "free")
 	giveUp()
 }
 
-// Why InTx begins its transaction itself: a snapshot from before the acquisition loses an update, with a good token.
+// Why InTx begins its transaction itself: a snapshot from before the acquisition loses an update,
+// with a good token.
 func TestEarlySnapshot(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	early := w.begin(w.quick("10"), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	var n int
 	must(t, early.QueryRow("SELECT n FROM counters WHERE name = 'a'").Scan(&n)) // the snapshot
 	work := func(ctx context.Context, held *lock.Held) error {
-		return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
+		return held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error { return add(ctx, tx, "a") })
 	}
 	must(t, l.Do(t.Context(), "a", work))
-	held := w.acquire(l, "a")
+	held := w.Acquire(l, "a")
 	must(t, lock.Guard(t.Context(), early, held))
 	must(t, add(t.Context(), early, "a"))
 	must(t, early.Commit())
-	if n := w.counter("a"); n != 1 {
+	if n := w.Counter("a"); n != 1 {
 		t.Fatalf("the counter is %d: the early snapshot shows nothing", n)
 	}
 	must(t, held.Release())
 	must(t, l.Do(t.Context(), "a", work))
 	must(t, l.Do(t.Context(), "a", work))
-	if n := w.counter("a"); n != 3 {
+	if n := w.Counter("a"); n != 3 {
 		t.Errorf("the counter is %d after two sections in InTx", n)
 	}
 }
@@ -356,10 +367,10 @@ func TestEarlySnapshot(t *testing.T) {
 func TestNamesAreBytes(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t)
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	for _, name := range []string{"a", "A", "ä", "a ", "a\x00", "\xff", strings.Repeat("x", lock.MaxName)} {
-		held := w.acquire(l, name)
-		must(t, held.InTx(t.Context(), w.env.DB, func(*sql.Tx) error { return nil }))
+		held := w.Acquire(l, name)
+		must(t, held.InTx(t.Context(), w.Env.DB, func(*sql.Tx) error { return nil }))
 	}
 	for _, name := range []string{"", strings.Repeat("x", lock.MaxName+1), "a{b", "}"} {
 		if _, err := l.Acquire(t.Context(), name); err == nil {

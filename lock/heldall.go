@@ -8,19 +8,21 @@ import (
 	"slices"
 )
 
-// HeldAll is several locks of one Locker, acquired by [Locker.AcquireAll] or [Locker.DoAll]. Safe for concurrent use.
+// HeldAll is several locks of one Locker, acquired by [Locker.AcquireAll] or [Locker.DoAll]. Safe
+// for concurrent use.
 type HeldAll struct {
 	locks locks
 	ctx   context.Context
 	lose  context.CancelCauseFunc
 }
 
-// AcquireAll waits until it has the locks of all names, as Acquire does, one after another in the order of the names' bytes, so that
-// callers with names in common never wait for each other in a circle. A name that is given twice counts once. Acquire nothing
-// else while the locks are held.
+// AcquireAll waits until it has the locks of all names, like Acquire, one by one in byte order of
+// the names. Callers with common names therefore cannot deadlock. A repeated name counts once. Do
+// not acquire other locks while these are held.
 //
-// Those that are had are extended meanwhile. The error is that of the first lock that could not be acquired, or wraps ErrLost if one
-// was lost while others were waited for; what was had is released then.
+// It extends the acquired locks meanwhile. The error comes from the first lock that it could not
+// acquire, or wraps ErrLost if one was lost during the wait for others. It then releases all of
+// them.
 func (l *Locker) AcquireAll(ctx context.Context, names []string) (*HeldAll, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) == 0 {
@@ -41,7 +43,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string) (*HeldAll, erro
 			err = had.check()
 		}
 		if err != nil {
-			if lost := had.check(); lost != nil && !errors.Is(err, ErrLost) { // which has ended the question for the next one
+			// which has ended the question for the next one
+			if lost := had.check(); lost != nil && !errors.Is(err, ErrLost) {
 				err = fmt.Errorf("acquire: %w: %w", lost, err)
 			}
 			_ = had.release() // err says more
@@ -53,25 +56,32 @@ func (l *Locker) AcquireAll(ctx context.Context, names []string) (*HeldAll, erro
 	return all, nil
 }
 
-// Locks returns each of the locks, in the order of their names, in which [Guard] has to be called for them in a transaction of
-// one's own.
+// Locks returns the locks in the order of their names. In a transaction of the caller, call [Guard]
+// for them in this order.
 func (a *HeldAll) Locks() []*Held { return slices.Clone(a.locks) }
 
-// Context ends when any of the locks is lost or released, as that of a [Held].
+// Context returns a context that ends when any of the locks is lost or released, like that of a
+// [Held].
 func (a *HeldAll) Context() context.Context { return a.ctx }
 
-// InTx is as [Held.InTx], guarded by all locks: it is refused if any of them is lost. Each lock after the first takes one round trip more.
+// InTx is like [Held.InTx], guarded by all locks: it is refused if any of them is lost. Each lock
+// after the first costs one more round trip.
 func (a *HeldAll) InTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	return a.locks.inTx(ctx, db, fn)
 }
 
-// Release gives all locks back, the last one first, as that of a [Held] does. It takes Config.Timeout for each at most, and may be
-// called again. The errors are joined.
+// Release releases all locks, the last one first, like that of a [Held]. It takes at most
+// Config.Timeout for each. The errors are joined.
 func (a *HeldAll) Release() error {
+	a.end()
+	return a.locks.release()
+}
+
+// end ends the context.
+func (a *HeldAll) end() {
 	why := a.locks.check()
 	if why == nil {
 		why = fmt.Errorf("locks %s: %w", a.locks, ErrReleased)
 	}
 	a.lose(why)
-	return a.locks.release()
 }

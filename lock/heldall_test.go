@@ -17,7 +17,7 @@ import (
 func (w *world) addBoth(ctx context.Context, held interface {
 	InTx(ctx context.Context, db lock.Pool, fn func(tx *sql.Tx) error) error
 }) error {
-	return held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error {
+	return held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error {
 		return errors.Join(add(ctx, tx, "a"), add(ctx, tx, "b"))
 	})
 }
@@ -43,7 +43,8 @@ func (w *world) wantKeys(wanted string) {
 	}
 }
 
-// Holders of the same locks, given in other orders, never wait for each other in a circle, and no update is lost.
+// Holders of the same locks, given in other orders, never wait for each other in a circle, and no
+// update is lost.
 func TestAcquireAll(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a", "b")
@@ -53,7 +54,7 @@ func TestAcquireAll(t *testing.T) {
 	orders := [][]string{{"a", "b"}, {"b", "a", "b"}}
 	const times = 15
 	for _, names := range orders {
-		l := w.locker(lock.Config{})
+		l := w.Locker(lock.Config{})
 		group.Go(func() {
 			for range times {
 				err := l.DoAll(ctx, names, func(ctx context.Context, held *lock.HeldAll) error {
@@ -68,18 +69,18 @@ func TestAcquireAll(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if a, b := w.counter("a"), w.counter("b"); a != times*len(orders) || b != times*len(orders) {
+	if a, b := w.Counter("a"), w.Counter("b"); a != times*len(orders) || b != times*len(orders) {
 		t.Errorf("the counters are %d and %d", a, b)
 	}
 	w.wantKeys("")
 }
 
-// Who waits for a lock has none of those that follow it by name, whatever the order that was asked for.
+// A caller that waits for a lock has none of those that follow it by name, in any requested order.
 func TestAcquireAllInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	before := w.acquire(w.locker(lock.Config{}), "b")
-	waiting, got := w.locker(lock.Config{}), make(chan *lock.HeldAll, 1)
+	before := w.Acquire(w.Locker(lock.Config{}), "b")
+	waiting, got := w.Locker(lock.Config{}), make(chan *lock.HeldAll, 1)
 	go func() {
 		held, err := waiting.AcquireAll(t.Context(), []string{"c", "b", "a", "c"})
 		if err != nil {
@@ -109,19 +110,19 @@ func TestAcquireAllInOrder(t *testing.T) {
 func TestOneOfAllIsLost(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a", "b")
-	ours, theirs := w.locker(lock.Config{}), w.locker(lock.Config{})
+	ours, theirs := w.Locker(lock.Config{}), w.Locker(lock.Config{})
 	for _, lost := range []string{"a", "b"} {
 		held := w.acquireAll(ours, "a", "b")
-		must(t, held.InTx(t.Context(), w.env.DB, func(*sql.Tx) error {
+		must(t, held.InTx(t.Context(), w.Env.DB, func(*sql.Tx) error {
 			for _, name := range []string{"a", "b"} {
-				if _, err := w.env.DB.ExecContext(t.Context(), "SELECT token FROM cache_outbox_locks WHERE name = ? FOR UPDATE NOWAIT", name); err == nil {
+				if _, err := w.Env.DB.ExecContext(t.Context(), "SELECT token FROM cache_outbox_locks WHERE name = ? FOR UPDATE NOWAIT", name); err == nil {
 					t.Errorf("the row of %q is free in a section", name)
 				}
 			}
 			return nil
 		}))
 		must(t, w.redis.Del(t.Context(), "lock:{"+lost+"}").Err()) // as a failover of Redis would
-		next := w.acquire(theirs, lost)
+		next := w.Acquire(theirs, lost)
 		must(t, context.Cause(held.Context()))
 		wantError(t, "a section without "+lost, w.addBoth(t.Context(), held), lock.ErrLost)
 		<-held.Context().Done()
@@ -137,18 +138,19 @@ func TestOneOfAllIsLost(t *testing.T) {
 	})
 	wantError(t, "a function that says nothing of a loss", err, lock.ErrLost)
 	w.wantKeys("")
-	if a, b := w.counter("a"), w.counter("b"); a != 0 || b != 0 {
+	if a, b := w.Counter("a"), w.Counter("b"); a != 0 || b != 0 {
 		t.Errorf("the counters are %d and %d", a, b)
 	}
 }
 
-// What was had is released when the rest cannot be, and when it is lost while the rest is waited for.
+// Acquired locks are released when the rest cannot be acquired, and when one is lost during the
+// wait.
 func TestAcquireAllFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.acquire(w.locker(lock.Config{}), "b")
+	w.Acquire(w.Locker(lock.Config{}), "b")
 	for _, names := range [][]string{nil, {"a", ""}, {"a", "b{"}} {
-		if _, err := w.locker(lock.Config{}).AcquireAll(t.Context(), names); err == nil {
+		if _, err := w.Locker(lock.Config{}).AcquireAll(t.Context(), names); err == nil {
 			t.Errorf("%q are taken for names", names)
 		}
 	}
@@ -159,7 +161,7 @@ func TestAcquireAllFails(t *testing.T) {
 		"giving up": {func(_ *lock.Locker, cancel context.CancelFunc) { cancel() }, context.Canceled},
 		"a loss":    {func(l *lock.Locker, _ context.CancelFunc) { lock.ExpireAll(l) }, lock.ErrLost},
 	} {
-		l := w.locker(lock.Config{})
+		l := w.Locker(lock.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		gone := make(chan error, 1)
@@ -176,6 +178,6 @@ func TestAcquireAllFails(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		w.wantKeys("b")
-		must(t, l.Close()) // which waits until it does not listen any more
+		must(t, l.Close()) // which waits until it no longer listens
 	}
 }

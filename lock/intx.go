@@ -7,38 +7,47 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// A Pool gives connections: *sql.DB and *sqlx.DB do. It must lead to the database that Config.MySQL names.
+// A Pool gives connections: *sql.DB and *sqlx.DB do. It must lead to the database that Config.MySQL
+// names.
 type Pool interface {
 	Conn(ctx context.Context) (*sql.Conn, error)
 }
 
-// InTx runs fn in a transaction that no other holder's can interleave with, and commits it; an error or a panic of fn rolls
-// back. The transaction begins now, after the acquisition, and its first statement is [Guard]. Read inside what a write is
-// computed from. It may be called several times while the lock is held, one after another: while fn runs, another call returns
-// ErrNested immediately.
+// InTx runs fn in a transaction that cannot interleave with one of another holder, and commits it.
+// An error or a panic of fn rolls back. The transaction begins now, after the acquisition, and its
+// first statement is [Guard]. Read the input of a write inside fn. InTx can be called several times
+// while the lock is held, one after another: while fn runs, another call returns ErrNested
+// immediately.
 //
-// The transaction is a *sql.Tx with rules of its own, which the savepoint that it sets after Guard proves at the end:
-//   - after an error of the server or of the connection every statement is refused, with ErrBroken, and InTx rolls back
-//     whatever fn returns: after a deadlock (1213) the transaction is gone, and the next statement would commit by itself;
-//   - Commit is refused, and so are COMMIT, ROLLBACK but for one to a savepoint, DDL, SET autocommit, SET sql_mode, SET DEFAULT
-//     ROLE, PREPARE and several statements in one text. What a procedure commits is found out at the end, when it has happened.
+// The transaction is a *sql.Tx with additional rules. InTx sets a savepoint after Guard and
+// verifies them with it at the end:
+//
+//   - After an error of the server or of the connection every statement returns ErrBroken, and
+//     InTx rolls back with any result of fn: after a deadlock (1213) the transaction is gone, and
+//     the next statement would commit on its own.
+//   - Commit is refused. So are COMMIT, ROLLBACK (except to a savepoint), DDL, SET autocommit, SET
+//     sql_mode, SET DEFAULT ROLE, PREPARE and several statements in one text. A commit inside a
+//     procedure is detected at the end, after it has happened.
 //   - Stmt refuses statements that were prepared on db: prepare them on the transaction.
 //
-// A deadlock is not tried again: while the lock is held, call InTx again. The transaction ends with ctx, and with the lease. fn
-// may leave the connection idle for no longer than TTL, rounded up to seconds: after that the server ends it, since a holder
-// that is frozen would keep others out. The session's settings are as before afterwards, or the connection is not pooled: it is closed
+// InTx does not retry after a deadlock: call InTx again while the lock is held. The transaction
+// ends with ctx, and with the lease. fn may leave the connection idle for at most TTL, rounded up
+// to seconds. Then the server ends the transaction, since a frozen holder would keep others out.
+// The settings of the session are restored afterwards, or the connection is closed: it is closed
 // after fn has used SET, CALL, DO, a temporary table, a user variable or GET_LOCK.
 //
-// The error is fn's, or wraps ErrLost, ErrReleased, ErrNoMint, ErrNested, ErrBroken or ErrCommit, and why ctx has ended, if it has. It takes
-// seven round trips beside what fn does.
+// The error is the error of fn, or wraps ErrLost, ErrReleased, ErrNoMint, ErrNested, ErrBroken or
+// ErrCommit, and the cause of ctx, if it has ended. InTx costs seven round trips in addition to the
+// ones that fn makes.
 func (h *Held) InTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	return locks{h}.inTx(ctx, db, fn)
 }
 
-// inTx is InTx, guarded by each of the locks. It records the outcome.
+// inTx implements InTx, guarded by each of the locks. It records the outcome.
 func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	if err := all.enter(); err != nil {
 		return err
@@ -57,12 +66,13 @@ func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) e
 	return err
 }
 
-// enter refuses a section while another one of the same lock is open. The row lock of a nested one would wait for the outer one.
+// enter refuses a section while another one of the same lock is open. The row lock of a nested one
+// would wait for the outer one.
 func (all locks) enter() error {
 	for i, h := range all {
 		if !h.inside.CompareAndSwap(false, true) {
 			all[:i].exit()
-			return fmt.Errorf("guard %q: %w: call it after the other one has returned, or use the transaction of that", h.claim.name, ErrNested)
+			return fmt.Errorf("guard %q: %w: call it after the other one has returned, or use the transaction of that", h.claim.Name, ErrNested)
 		}
 	}
 	return nil
@@ -74,7 +84,7 @@ func (all locks) exit() {
 	}
 }
 
-// run is inTx, without a record of its outcome.
+// run implements inTx without a record of its outcome.
 func (all locks) run(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	if err := all.ready(); err != nil {
 		return err
@@ -102,16 +112,17 @@ func (all locks) run(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) er
 		return err
 	}
 	if lost := all.lost(); err != nil && lost != nil && !errors.Is(err, ErrLost) {
-		return fmt.Errorf("guard: %w: %w", lost, err) // err says that a context ended, and not why
+		return fmt.Errorf("guard: %w: %w", lost, err) // err lacks the cause of ctx
 	}
 	if why := context.Cause(callers); err != nil && why != nil && !errors.Is(err, why) {
-		return fmt.Errorf("guard %s: %w: %w", all, why, err) // err may say that the connection is bad
+		// err may be driver.ErrBadConn
+		return fmt.Errorf("guard %s: %w: %w", all, why, err)
 	}
 	return err
 }
 
-// Contract: of the session only. The server ends a session whose client is silent for that long. Without autocommit nothing
-// that follows a rollback by the server commits by itself.
+// Contract: changes only the session. The server ends a session whose client sends nothing for that
+// long. Without autocommit, no statement that follows a rollback by the server commits on its own.
 const (
 	enterSQL = `SET @unstale_autocommit = @@SESSION.autocommit, @unstale_wait = @@SESSION.wait_timeout,
 @unstale_read = @@SESSION.net_read_timeout, @unstale_write = @@SESSION.net_write_timeout,
@@ -131,19 +142,21 @@ func (all locks) section(ctx context.Context, c any, fn func(tx *sql.Tx) error) 
 	}
 	err = all.guarded(ctx, s, fn)
 	if s.open.Load() || s.changed.Load() {
-		return false, err // setting autocommit would commit it; only a new session has none of what fn has set
+		// setting autocommit would commit it; only a new session has none of what fn has set
+		return false, err
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), all[0].locker.config.TTL) // a server that says nothing more
+	// a server that says nothing more
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), all[0].locker.config.TTL)
 	defer cancel()
 	return s.exec(limited, leaveSQL) == nil, err
 }
 
-// guarded is the transaction of a section, in a pool of one connection.
+// guarded runs the transaction of a section, in a pool of one connection.
 func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) error) error {
 	db := sql.OpenDB(lender{s})
 	defer func() {
 		_ = db.Close()
-		s.wait() // where ctx has ended, the rollback runs beside this
+		s.wait() // if ctx has ended, the rollback runs concurrently
 	}()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -161,7 +174,7 @@ func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) er
 			return fmt.Errorf("guard %s: the session commits each statement although it was told not to: connect directly, or let the proxy pass SET", all)
 		}
 	}
-	savepoint := "unstale_" + newToken().String()
+	savepoint := "unstale_" + locking.NewToken().String()
 	if _, err := tx.ExecContext(own, "SAVEPOINT "+savepoint); err != nil {
 		return fmt.Errorf("guard %s: %w", all, err)
 	}
@@ -175,7 +188,11 @@ func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) er
 		if mysqlerr.Number(err) == 0 {
 			return all.broken(fmt.Errorf("rows were not closed, or the connection is lost: %w", err))
 		}
-		return all.broken(fmt.Errorf("its savepoint is gone, so it was rolled back or committed before its end: %w", err))
+		if lost := all.check(); lost != nil {
+			err = errors.Join(lost, err)
+		}
+		return fmt.Errorf("guard %s: %w: its savepoint is gone, so a statement of it, such as CALL, has committed or rolled back; "+
+			"what it has committed stays, and all else is rolled back: %w", all, ErrBroken, err)
 	}
 	if err := all.check(); err != nil {
 		return fmt.Errorf("guard: %w", err)
@@ -188,7 +205,7 @@ func (all locks) guarded(ctx context.Context, s *session, fn func(tx *sql.Tx) er
 	return err // a context that ended before COMMIT was sent
 }
 
-// broken is what InTx returns where fn has not told of it.
+// broken returns the error of InTx if fn did not return it.
 func (all locks) broken(why error) error {
 	if lost := all.check(); lost != nil {
 		why = errors.Join(lost, why)

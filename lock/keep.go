@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/unstale/unstale/internal/locking"
 )
 
-// glance is how often a keeper looks at the clock: timers stand still while the machine is suspended.
+// glance is how often a keeper reads the clock: timers pause while the machine is suspended.
 const glance = 250 * time.Millisecond
 
-// A lease is when a lock is lost, and whether it is extended till then.
+// A lease is the deadline of a lock, and whether it is extended until then.
 type lease struct {
-	until atomic.Int64 // by now()
+	until atomic.Int64 // by locking.Now()
 	left  atomic.Bool  // to itself
 }
 
@@ -22,12 +24,12 @@ func (h *Held) deadline() time.Duration { return time.Duration(h.lease.until.Loa
 // An extension is the outcome of a request to extend.
 type extension struct {
 	sent time.Duration
-	was  bool // ours
+	was  bool // this holder's
 	err  error
 }
 
-// keep extends the lock until it is released or lost, and ends its context at the deadline whatever the backend does:
-// requests run beside it.
+// keep extends the lock until it is released or lost, and ends its context at the deadline even if
+// the backend hangs: requests run in other goroutines.
 func (h *Held) keep() {
 	config := h.locker.config
 	period, again := config.TTL/3, max(config.TTL/10, config.Timeout)
@@ -35,9 +37,9 @@ func (h *Held) keep() {
 	results := make(chan extension, 1)
 	defer h.lapse()
 	for {
-		wait := min(glance, h.deadline()-now())
+		wait := min(glance, h.deadline()-locking.Now())
 		if !h.lease.left.Load() {
-			wait = min(wait, next-now())
+			wait = min(wait, next-locking.Now())
 		}
 		timer := time.NewTimer(max(wait, 0))
 		select {
@@ -48,7 +50,7 @@ func (h *Held) keep() {
 			timer.Stop()
 			switch {
 			case r.err == nil && !r.was:
-				h.end(fmt.Errorf("lock %q: %w: it has vanished from the backend, or is another's", h.claim.name, ErrLost))
+				h.end(fmt.Errorf("lock %q: %w: it has vanished from the backend, or is another's", h.claim.Name, ErrLost))
 			case r.err == nil:
 				h.lease.until.Store(int64(max(h.deadline(), r.sent+config.TTL-config.Margin)))
 				next = r.sent + period
@@ -58,20 +60,20 @@ func (h *Held) keep() {
 		if h.check() != nil {
 			return
 		}
-		if !h.lease.left.Load() && now() >= next {
-			next = now() + again
+		if !h.lease.left.Load() && locking.Now() >= next {
+			next = locking.Now() + again
 			h.extend(results)
 		}
 	}
 }
 
-// extend sends a request, whose result is dropped if nobody takes it: then the lock is over.
+// extend sends a request. Its result is dropped if the lock has ended meanwhile.
 func (h *Held) extend(results chan<- extension) {
 	h.locker.launch(func() {
-		sent := now()
+		sent := locking.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), h.locker.config.Timeout)
 		defer cancel()
-		was, err := h.locker.service.extend(ctx, h.claim)
+		was, err := h.locker.service.Extend(ctx, h.claim)
 		select {
 		case results <- extension{sent, was, err}:
 		case <-h.over:
@@ -79,7 +81,7 @@ func (h *Held) extend(results chan<- extension) {
 	})
 }
 
-// lapse tells the backend of a lock that was lost and not released, when others may have it.
+// lapse releases a lock at the backend that was lost and not released, when others may have it.
 func (h *Held) lapse() {
 	if !errors.Is(context.Cause(h.ctx), ErrLost) {
 		return
@@ -88,7 +90,7 @@ func (h *Held) lapse() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		h.locker.service.lapsed(h.claim)
+		h.locker.service.Lapsed(h.claim)
 	case <-h.locker.life.Done():
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// disturbed is a client of w's Redis whose connections can be disturbed.
+// disturbed returns a client of w's Redis whose connections can be disturbed.
 func (w *world) disturbed(change func(*redis.Options)) (*proxy.Link, *redis.Client) {
 	w.Helper()
 	link, err := proxy.New("redis", w.addr)
@@ -25,7 +25,8 @@ func (w *world) disturbed(change func(*redis.Options)) (*proxy.Link, *redis.Clie
 	return link, clientOf(w, link.Addr(), change)
 }
 
-// warm returns when the client has a connection that is well: a greeting would be disturbed as well.
+// warm returns when the client has a connection that is well: a greeting would be disturbed as
+// well.
 func warm(t *testing.T, client *redis.Client) {
 	t.Helper()
 	testenv.Eventually(t, "a connection", func() bool { return client.Ping(t.Context()).Err() == nil })
@@ -46,8 +47,8 @@ func (f forgetful) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// After a reply that is lost the Locker gives the claim back, and acquires with another token. A plain SET NX reports that the lock
-// is taken.
+// After a reply that is lost the Locker gives the claim back, and acquires with another token. A
+// plain SET NX reports that the lock is taken.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -58,8 +59,9 @@ func TestLostReply(t *testing.T) {
 			return forgetful{conn, &lose}, err
 		}
 	})
-	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}})
-	must(t, w.acquire(l, "warm").Release()) // the scripts are there, the clock is known, and a connection has greeted
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}})
+	// the scripts are loaded, the clock is known, and a connection is established
+	must(t, w.Acquire(l, "warm").Release())
 	before := w.calls("evalsha")
 	lose.Store(true)
 	held, err := l.TryAcquire(t.Context(), "a")
@@ -81,8 +83,8 @@ func TestLateCopy(t *testing.T) {
 	w := newWorld(t)
 	const delay = 1500 * time.Millisecond
 	link, client := w.disturbed(func(o *redis.Options) { o.MaxRetries = -1 })
-	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 500 * time.Millisecond})
-	must(t, w.acquire(l, "warm").Release())
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 500 * time.Millisecond})
+	must(t, w.Acquire(l, "warm").Release())
 	before, sets := w.calls("evalsha"), w.calls("set")
 	must(t, link.SlowRequests(int(delay.Milliseconds())))
 	if _, err := l.TryAcquire(t.Context(), "a"); err == nil {
@@ -106,15 +108,16 @@ func TestLateCopy(t *testing.T) {
 	}
 }
 
-// A request over a slow way arrives after its caller has given up, by less than the round trip that the clock was learned from.
+// A request over a slow way arrives after its caller has given up, by less than the round trip that
+// the clock was learned from.
 func TestLateWithinTheRoundTrip(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	link, client := w.disturbed(func(*redis.Options) {})
-	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
-	must(t, w.acquire(l, "warm").Release())
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
+	must(t, w.Acquire(l, "warm").Release())
 	must(t, link.SlowRequests(1000))
-	must(t, w.acquire(l, "warm").Release())
+	must(t, w.Acquire(l, "warm").Release())
 	before, sets := w.calls("evalsha"), w.calls("set")
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -128,67 +131,113 @@ func TestLateWithinTheRoundTrip(t *testing.T) {
 	must(t, link.Heal(t.Context()))
 }
 
-// parted is a connection that breaks for its user when it writes a script, which arrives later all the same.
+// A parting cuts a request off from its sender. It arrives later all the same.
+type parting struct {
+	testing.TB
+	armed atomic.Bool
+	late  chan struct{}
+	gone  chan error
+}
+
+func newParting(t testing.TB) *parting {
+	return &parting{TB: t, late: make(chan struct{}), gone: make(chan error, 1)}
+}
+
+// arm parts the next script.
+func (p *parting) arm() { p.armed.Store(true) }
+
+// arrive delivers the request.
+func (p *parting) arrive() {
+	p.Helper()
+	if p.armed.Load() {
+		p.Fatal("no request was parted from its sender")
+	}
+	close(p.late)
+	must(p, <-p.gone)
+}
+
+func (p *parting) wrap(conn net.Conn) net.Conn {
+	if conn == nil {
+		return nil
+	}
+	p.Cleanup(func() { _ = conn.Close() })
+	return parted{conn, p}
+}
+
+// parted is a connection that breaks for its user when it writes the script that is parted.
 type parted struct {
 	net.Conn
-	part   *atomic.Bool
-	arrive chan struct{}
-	gone   chan error
+	parting *parting
 }
 
 func (p parted) Write(b []byte) (int, error) {
-	if !strings.Contains(string(b), "evalsha") || !p.part.CompareAndSwap(true, false) {
+	if !strings.Contains(string(b), "evalsha") || !p.parting.armed.CompareAndSwap(true, false) {
 		return p.Conn.Write(b)
 	}
 	go func() {
-		<-p.arrive
+		<-p.parting.late
 		_, err := p.Conn.Write(b)
-		p.gone <- err
+		p.parting.gone <- err
 	}()
 	return 0, syscall.ECONNRESET
 }
 
 func (p parted) Close() error { return nil } // the test ends it
 
-// A copy of a request that arrives after the release has no owner. It is released when its window is over, and not after TTL.
+// A copy of a request that arrives after the release has no owner. It is released when its window
+// ends, and not after TTL.
 func TestCopyAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var part atomic.Bool
-	arrive, gone := make(chan struct{}), make(chan error, 1)
-	client := clientOf(t, w.addr, func(o *redis.Options) {
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			if err == nil {
-				t.Cleanup(func() { _ = conn.Close() })
-			}
-			return parted{conn, &part, arrive, gone}, err
-		}
-	})
-	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
-	must(t, w.acquire(l, "a").Release())
-	part.Store(true)
-	must(t, w.acquire(l, "a").Release())
-	if part.Load() {
-		t.Fatal("no request was parted from its sender")
-	}
-	before := w.calls("evalsha")
-	close(arrive)
-	must(t, <-gone)
-	testenv.Eventually(t, "the copy to arrive", func() bool { return w.calls("evalsha") > before })
-	testenv.Eventually(t, "the lock to be free long before TTL", func() bool { return w.redis.Exists(t.Context(), key).Val() == 0 })
+	part := newParting(t)
+	client := clientOf(t, w.addr, func(o *redis.Options) { o.Dialer = part.dial })
+	copyAfterTheRelease(t, part, client, w.redis)
 }
 
-// A server whose clock is another than is remembered tells its time, and the lock is had all the same.
+// The same in a Redis Cluster, whose client has its own retries.
+func TestCopyAfterTheReleaseInCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.OwnCluster(t, 3, false)
+	part := newParting(t)
+	torn := *cluster.Client.Options()
+	torn.ContextTimeoutEnabled = true
+	torn.Dialer = part.dial
+	client := redis.NewClusterClient(&torn)
+	t.Cleanup(func() { _ = client.Close() })
+	master, err := cluster.Client.MasterForKey(t.Context(), key)
+	must(t, err)
+	copyAfterTheRelease(t, part, client, master)
+}
+
+func (p *parting) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return p.wrap(conn), err
+}
+
+// copyAfterTheRelease parts an acquisition by client from its sender. server keeps the lock.
+func copyAfterTheRelease(t *testing.T, part *parting, client redis.UniversalClient, server *redis.Client) {
+	t.Helper()
+	w := worldOf(t, server)
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
+	must(t, w.Acquire(l, "a").Release())
+	part.arm()
+	must(t, w.Acquire(l, "a").Release())
+	before := w.calls("evalsha")
+	part.arrive()
+	testenv.Eventually(t, "the copy to arrive", func() bool { return w.calls("evalsha") > before })
+	testenv.Eventually(t, "the lock to be free long before TTL", func() bool { return server.Exists(t.Context(), key).Val() == 0 })
+}
+
+// A server whose clock was set returns its time, and the lock is acquired anyway.
 func TestClockIsSet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l := w.locker(lock.Config{})
+	l := w.Locker(lock.Config{})
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
-		must(t, w.acquire(l, "a").Release())
+		must(t, w.Acquire(l, "a").Release())
 		lock.Misremember(l, jump)
 		before := w.calls("evalsha")
-		must(t, w.acquire(l, "a").Release())
+		must(t, w.Acquire(l, "a").Release())
 		if n := w.calls("evalsha") - before; n != 3 {
 			t.Errorf("%v: %d scripts, wanted a refusal, an acquisition and a release", jump, n)
 		}

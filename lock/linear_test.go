@@ -20,7 +20,8 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// A request is what a client wants of a register: to read it, or to put a value there and learn the one that was.
+// A request is an operation of a client on a register: to read it, or to write a value and return
+// the previous one.
 type request struct {
 	swap bool
 	put  int
@@ -41,10 +42,11 @@ var register = porcupine.Model{
 	},
 }
 
-// played is how many histories the test of guarded sections plays.
+// played is the number of histories in the test of guarded sections.
 var played = flag.Int("histories", 12, "how many short histories of a register are checked")
 
-// A history is what clients have done to the register of a name. Times are numbers in the order of what happens.
+// A history is the operations of clients on the register of a name. Times are numbers in the order
+// of events.
 type history struct {
 	*world
 	name    string
@@ -57,8 +59,8 @@ type history struct {
 	lost  int
 }
 
-// play has clients make requests, of which some lose the lock on the way. Those that are refused are left out: they must have
-// done nothing.
+// play runs requests of clients. Some of them lose the lock meanwhile. Refused requests are left
+// out: they must have done nothing.
 func (h *history) play(clients, requests int) {
 	var group sync.WaitGroup
 	for client := range clients {
@@ -76,12 +78,12 @@ func (h *history) request(client int, in request) {
 	was, kept := 0, false
 	err := h.lockers[client%len(h.lockers)].Do(h.Context(), h.name, func(ctx context.Context, held *lock.Held) (err error) {
 		if h.bare {
-			was, err = h.section(ctx, h.env.DB, in)
+			was, err = h.section(ctx, h.Env.DB, in)
 		} else {
 			if rand.N(6) == 0 {
 				h.outrun(ctx)
 			}
-			err = held.InTx(ctx, h.env.DB, func(tx *sql.Tx) error { was, err = h.section(ctx, tx, in); return err })
+			err = held.InTx(ctx, h.Env.DB, func(tx *sql.Tx) error { was, err = h.section(ctx, tx, in); return err })
 		}
 		kept = err == nil
 		return err
@@ -96,7 +98,7 @@ func (h *history) request(client int, in request) {
 	case errors.Is(err, lock.ErrLost):
 		h.lost++
 		return
-	case errors.Is(err, lock.ErrCommit): // it has read for nobody
+	case errors.Is(err, lock.ErrCommit): // its result is dropped
 		return
 	default:
 		h.Errorf("request: %v", err)
@@ -104,7 +106,7 @@ func (h *history) request(client int, in request) {
 	h.done = append(h.done, op)
 }
 
-// lose removes the lock and wakes a waiter, and reports whether somebody had it.
+// lose removes the lock and wakes a waiter, and reports whether there was a holder.
 func (h *history) lose(ctx context.Context) bool {
 	key := "lock:{" + h.name + "}"
 	had := h.redis.Del(ctx, key).Val() == 1
@@ -112,15 +114,16 @@ func (h *history) lose(ctx context.Context) bool {
 	return had
 }
 
-// outrun has the lock lost, and waits until somebody else has it.
+// outrun removes the lock, and waits until another client has it.
 func (h *history) outrun(ctx context.Context) {
 	token := func() (token []byte) {
-		_ = h.env.DB.QueryRowContext(ctx, "SELECT token FROM cache_outbox_locks WHERE name = ?", h.name).Scan(&token)
+		_ = h.Env.DB.QueryRowContext(ctx, "SELECT token FROM cache_outbox_locks WHERE name = ?", h.name).Scan(&token)
 		return token
 	}
 	own := token()
 	h.lose(ctx)
-	for began := time.Now(); time.Since(began) < time.Second/5 && bytes.Equal(token(), own); { // nobody comes after the last section
+	// after the last section no other client comes
+	for began := time.Now(); time.Since(began) < time.Second/5 && bytes.Equal(token(), own); {
 	}
 }
 
@@ -130,8 +133,9 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// section reads, and writes if asked to. In between the lock may go lost, as a failover of Redis would make it; a section
-// that is not guarded then waits until somebody else has written, as one that is frozen would.
+// section reads, and writes if the request does. Between them the lock may be lost, as in a
+// failover of Redis. A section that is not guarded then waits until another client has written,
+// like one that is frozen.
 func (h *history) section(ctx context.Context, db querier, in request) (was int, err error) {
 	read := func() (n int, err error) {
 		err = db.QueryRowContext(ctx, "SELECT n FROM counters WHERE name = ?", h.name).Scan(&n)
@@ -141,7 +145,8 @@ func (h *history) section(ctx context.Context, db querier, in request) (was int,
 		return 0, err
 	}
 	if rand.N(6) == 0 && h.lose(ctx) && h.bare {
-		for began := time.Now(); time.Since(began) < time.Second; { // nobody comes after the last section
+		// after the last section no other client comes
+		for began := time.Now(); time.Since(began) < time.Second; {
 			if now, err := read(); err != nil || now != was {
 				break
 			}
@@ -173,13 +178,13 @@ func (h *history) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// histories plays many short ones, some at once, and returns those that no register could have made, and how many requests
-// were refused.
+// histories runs many short histories, some in parallel. It returns those that no register could
+// have produced, and the number of refused requests.
 func histories(t *testing.T, n int, bare bool) (wrong []*history, lost int) {
 	w := withMySQL(t)
 	var lockers []*lock.Locker
 	for range 3 {
-		lockers = append(lockers, w.locker(lock.Config{}))
+		lockers = append(lockers, w.Locker(lock.Config{}))
 	}
 	all := make([]*history, n)
 	for batch := range slices.Chunk(all, 4) {
@@ -187,7 +192,7 @@ func histories(t *testing.T, n int, bare bool) (wrong []*history, lost int) {
 		for i := range batch {
 			h := &history{world: w, name: fmt.Sprint(n, "-", i), lockers: lockers, bare: bare}
 			batch[i] = h
-			w.sql("INSERT INTO counters VALUES (?, 0) ON DUPLICATE KEY UPDATE n = 0", h.name)
+			w.SQL("INSERT INTO counters VALUES (?, 0) ON DUPLICATE KEY UPDATE n = 0", h.name)
 			group.Go(func() { h.play(3, 4) })
 		}
 		group.Wait()
@@ -205,8 +210,8 @@ func histories(t *testing.T, n int, bare bool) (wrong []*history, lost int) {
 	return wrong, lost
 }
 
-// What guarded sections do is as if they came one after another, each between its begin and its end, though their locks go
-// lost.
+// Guarded sections behave as if they ran one after another, each between its start and its end,
+// although their locks are lost.
 func TestGuardedHistories(t *testing.T) {
 	t.Parallel()
 	wrong, lost := histories(t, *played, false)
@@ -218,7 +223,7 @@ func TestGuardedHistories(t *testing.T) {
 	}
 }
 
-// What sections do under leases alone is not, or the test above shows nothing.
+// Sections under leases alone do not, or the test above shows nothing.
 func TestBareHistories(t *testing.T) {
 	t.Parallel()
 	wrong, _ := histories(t, 100, true)

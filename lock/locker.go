@@ -7,12 +7,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/unstale/unstale/internal/locking"
 )
 
 // A Locker acquires locks, for one process and one backend. Safe for concurrent use. Close it.
 type Locker struct {
 	config  Config
-	service service
+	service locking.Service
 	mint    *mint // nil without MySQL
 	queues  queues
 	counts  counts
@@ -27,8 +29,8 @@ type Locker struct {
 	work   sync.WaitGroup // goroutines that extend, mint, wait or release
 }
 
-// New makes a Locker of config, to which defaults are applied. It sends nothing: a server that is away shows at the first
-// acquisition. The error names every field at fault.
+// New returns a Locker with defaults applied to config. It sends nothing: an unavailable server
+// shows at the first acquisition. The error names every invalid field.
 func New(config Config) (*Locker, error) {
 	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
@@ -36,7 +38,9 @@ func New(config Config) (*Locker, error) {
 	}
 	l := &Locker{config: config, pause: firstPause, held: map[*Held]bool{}}
 	l.life, l.end = context.WithCancel(context.Background())
-	service, err := config.Backend.open(config, l.launch)
+	service, err := locking.Open(config.Backend.Opener(), locking.Opening{Config: locking.Config{
+		TTL: config.TTL, Margin: config.Margin, Timeout: config.Timeout, Holder: config.Holder, Logger: config.Logger,
+	}, Life: l.life, Launch: l.launch})
 	if err != nil {
 		return nil, fmt.Errorf("make locker: %w", err)
 	}
@@ -60,8 +64,9 @@ func (l *Locker) launch(f func()) bool {
 	return true
 }
 
-// add notes a lock, whose context Close ends, and which is kept soon: many are released before they need that, and then cost
-// neither a goroutine nor a timer of their own. It reports false after Close.
+// add registers a lock for Close, which ends its context. The lock is extended only later: many
+// locks are released before, and then cost neither a goroutine nor a timer. It returns false after
+// Close.
 func (l *Locker) add(h *Held) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +76,8 @@ func (l *Locker) add(h *Held) bool {
 	l.held[h] = false
 	if !l.swept {
 		l.swept = true
-		time.AfterFunc(min(glance, l.config.TTL/6), l.keepAll) // the deadline is as far away at least: Timeout and Margin leave that much
+		// the deadline is as far away at least: Timeout and Margin leave that much
+		time.AfterFunc(min(glance, l.config.TTL/6), l.keepAll)
 	}
 	return true
 }
@@ -89,7 +95,7 @@ func (l *Locker) keepAll() {
 	}
 }
 
-// remove forgets a lock that has ended, and reports whether it was kept.
+// remove unregisters a lock that has ended, and reports whether it was being extended.
 func (l *Locker) remove(h *Held) (kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,9 +104,10 @@ func (l *Locker) remove(h *Held) (kept bool) {
 	return kept
 }
 
-// Close ends the contexts of locks that are held, and waits for what is under way: for MintWait and a few seconds at most.
-// It releases nothing in Redis, so release first: other processes wait for the end of a lease. A session with ZooKeeper ends, and
-// with it all locks. Calls that come after it return ErrClosed. A client of Redis stays open.
+// Close ends the contexts of held locks, and waits for running requests: at most MintWait plus a
+// few seconds. It releases nothing in Redis, so release first: other processes wait for the end of
+// a lease. A ZooKeeper session ends, and with it all locks. Later calls return ErrClosed. A Redis
+// client stays open.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -108,10 +115,10 @@ func (l *Locker) Close() error {
 	l.mu.Unlock()
 	l.end()
 	for _, h := range held {
-		h.end(fmt.Errorf("lock %q: %w", h.claim.name, ErrClosed))
+		h.end(fmt.Errorf("lock %q: %w", h.claim.Name, ErrClosed))
 	}
 	l.work.Wait()
-	l.service.close()
+	l.service.Close()
 	if l.mint != nil {
 		return l.mint.close()
 	}

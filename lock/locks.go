@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// locks are those of one Locker on which a section relies, in the order of their names.
+// locks are the locks of one Locker that a section relies on, in the order of their names.
 type locks []*Held
 
 func (all locks) names() (list []string) {
 	for _, h := range all {
-		list = append(list, h.claim.name)
+		list = append(list, h.claim.Name)
 	}
 	return list
 }
 
-// String is for errors.
+// String returns the names for errors.
 func (all locks) String() string {
 	quoted := all.names()
 	for i, name := range quoted {
@@ -26,7 +26,7 @@ func (all locks) String() string {
 	return strings.Join(quoted, ", ")
 }
 
-// during is a context that ends with ctx and with any of the locks.
+// during returns a context that ends with ctx and with any of the locks.
 func (all locks) during(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	both, cancel := context.WithCancelCause(ctx)
 	stops := make([]func() bool, len(all))
@@ -41,7 +41,7 @@ func (all locks) during(ctx context.Context) (context.Context, context.CancelCau
 	}
 }
 
-// check returns why the locks must not be relied on any more: see Held.check.
+// check returns the reason not to rely on the locks any longer: see Held.check.
 func (all locks) check() error {
 	for _, h := range all {
 		if err := h.check(); err != nil {
@@ -51,7 +51,7 @@ func (all locks) check() error {
 	return nil
 }
 
-// ready refuses a section by what is known without asking anybody.
+// ready returns the errors of a section that are known without asking a server.
 func (all locks) ready() error {
 	for _, h := range all {
 		if err := h.ready(); err != nil {
@@ -79,10 +79,25 @@ func (all locks) leave() {
 }
 
 // release gives them back, the last one first.
-func (all locks) release() error {
-	var errs []error
+func (all locks) release() error { return errors.Join(all.releaseEach()...) }
+
+func (all locks) releaseEach() (errs []error) {
 	for i := range all {
 		errs = append(errs, all[len(all)-1-i].Release())
+	}
+	return errs
+}
+
+// finish releases them after a section. A release that is not confirmed is not a failure of the
+// section: no other holder had the lock before its end. The Logger is told.
+func (all locks) finish() error {
+	errs := all.releaseEach()
+	for i, err := range errs {
+		if unconfirmed := (*unconfirmedError)(nil); errors.As(err, &unconfirmed) {
+			errs[i] = nil
+			config := all[0].locker.config
+			config.Logger.Warn("a lock was not released; others wait until its lease ends", "lock", unconfirmed.name, "ttl", config.TTL, "error", unconfirmed.why)
+		}
 	}
 	return errors.Join(errs...)
 }

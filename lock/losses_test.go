@@ -2,8 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"flag"
 	"fmt"
 	"sync"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
@@ -26,28 +25,13 @@ const (
 	cutTTL = 12 * time.Second // half of it does for a machine that is late with timers
 )
 
-// acquireMany acquires n locks, several at once, that have numbers from first for names.
-func acquireMany(ctx context.Context, l *lock.Locker, first, n int) ([]*lock.Held, error) {
-	all, errs := make([]*lock.Held, n), make([]error, n)
-	var group sync.WaitGroup
-	var next atomic.Int64
-	for range 8 {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				all[i], errs[i] = l.Acquire(ctx, fmt.Sprint(first+i))
-			}
-		})
-	}
-	group.Wait()
-	return all, errors.Join(errs...)
-}
-
-// The contexts of a holder that runs, and is cut off from Redis, end before Redis lets anybody else have the locks.
+// The contexts of a holder that runs, and is cut off from Redis, end before Redis gives the locks
+// to another holder.
 func TestContextsEndBeforeLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	link, client := w.disturbed(func(*redis.Options) {})
-	l := w.locker(lock.Config{Backend: lock.Redis{Client: client}, TTL: cutTTL, Margin: cutTTL/2 - 100*time.Millisecond, Timeout: cutTTL / 3})
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}, TTL: cutTTL, Margin: cutTTL/2 - 100*time.Millisecond, Timeout: cutTTL / 3})
 	before, least := 0, cutTTL
 	for first := 0; first < *losses; first += atOnce {
 		warm(t, client)
@@ -66,10 +50,10 @@ func TestContextsEndBeforeLeases(t *testing.T) {
 	t.Logf("%d contexts ended before the leases of %d locks, the last one %s before", before, *losses, least)
 }
 
-// cutOff has n locks lost, and returns what was left of the leases when the contexts ended. Those are left out that were gone
-// before, since this machine was too busy to extend them.
+// cutOff has n locks lost, and returns what was left of the leases when the contexts ended. Those
+// are left out that were gone before, since this machine was too busy to extend them.
 func (w *world) cutOff(l *lock.Locker, link *proxy.Link, first, n int) (left []time.Duration) {
-	held, err := acquireMany(w.Context(), l, first, n)
+	held, err := locktest.AcquireMany(w.Context(), l, first, n)
 	must(w, err)
 	ends := make([]atomic.Int64, n)
 	var ended sync.WaitGroup
@@ -99,30 +83,17 @@ func (w *world) cutOff(l *lock.Locker, link *proxy.Link, first, n int) (left []t
 	return left
 }
 
-// A process that was frozen beyond its leases asks MySQL for none of its sections: it looks at its clock first.
+// A process that was frozen beyond its leases asks MySQL for none of its sections: it looks at its
+// clock first.
 func TestFrozenHolderOfMany(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
-	h := w.startHolder()
-	h.order(fmt.Sprint("acquire ", *losses))
-	h.wantSaid("lost 0, asked 0")
-	h.freeze()
+	h := w.StartHolder()
+	h.Order(fmt.Sprint("acquire ", *losses))
+	h.WantSaid("lost 0, asked 0")
+	h.Freeze()
 	testenv.Eventually(t, "the end of all leases", func() bool { return len(w.redis.Keys(t.Context(), "lock:{*}").Val()) == 0 })
-	h.order("section of each")
-	h.thaw()
-	h.wantSaid(fmt.Sprintf("lost %d, asked 0", *losses))
-}
-
-// sections has a section of each lock, and reports how many were refused because the lock was lost.
-func sections(ctx context.Context, pool lock.Pool, all []*lock.Held) (lost int, err error) {
-	for _, held := range all {
-		err := held.InTx(ctx, pool, func(*sql.Tx) error { return nil })
-		switch {
-		case errors.Is(err, lock.ErrLost):
-			lost++
-		case err != nil:
-			return lost, err
-		}
-	}
-	return lost, nil
+	h.Order("section of each")
+	h.Thaw()
+	h.WantSaid(fmt.Sprintf("lost %d, asked 0", *losses))
 }

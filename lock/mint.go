@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
@@ -23,21 +24,22 @@ const (
 	mintIdle     = 60 * time.Second
 )
 
-// Contract: one row by primary key, in a transaction of its own; waits for the guarded transaction that has the row
-// locked. Repeating it is harmless. The hexadecimal text keeps binary bytes out of the list of processes, which MySQL 9 would
-// refuse to show.
+// Contract: one row by primary key, in a separate transaction; waits for the guarded transaction
+// that has the row locked. Repeating it is harmless. The hexadecimal text keeps binary bytes out of
+// the list of processes, which MySQL 9 would refuse to show.
 const mintSQL = `INSERT INTO cache_outbox_locks (name, token, minted_at) VALUES (UNHEX(?), UNHEX(?), UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE token = UNHEX(?), minted_at = UTC_TIMESTAMP(6)`
 
-// Contract: no lock; the server's variables, of which it may have neither.
+// Contract: no lock. The server may have neither of the variables.
 const writersSQL = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')"
 
-// A mint writes tokens to MySQL, in sessions that commit each statement and wait for a row no longer than MintWait: at first for
-// mintQuick and then in other sessions, so that holders who are frozen in their transactions keep up none but who wait for them.
+// A mint writes fencing tokens to MySQL, in sessions that commit each statement and wait for a row
+// at most MintWait. They wait for mintQuick first, and then in other sessions. So holders that are
+// frozen in their transactions delay only the callers that wait for them.
 type mint struct {
 	db      *sql.DB
 	patient *sql.DB // nil if MintWait is no longer than mintQuick
-	reach
+	*reach
 	wait time.Duration
 	took *durations
 
@@ -56,7 +58,7 @@ func newMint(config Config, took *durations) (m *mint, err error) {
 	return m, err
 }
 
-// openMint makes a pool of sessions that wait for a row for so long. It sends nothing.
+// openMint returns a pool of sessions that wait for a row lock for so long. It sends nothing.
 func openMint(config Config, wait time.Duration) (*sql.DB, error) {
 	dsn := config.MySQL.Clone()
 	if dsn.Params == nil {
@@ -94,11 +96,12 @@ func (m *mint) close() error {
 	return errors.Join(m.db.Close(), m.patient.Close(), m.reach.close())
 }
 
-// write makes the token of a claim the one that guards its name. It returns when the server has answered, even after the end of
-// the caller's context: a caller that gives up must not leave a statement behind that writes the token later. If the server does
-// not answer other statements either, write returns: the lock must not wait for a server that this process cannot reach.
-func (m *mint) write(caller context.Context, c claim) (err error) {
-	defer func(began time.Duration) { m.took.add(now() - began) }(now())
+// write stores the token of a claim as the current one of its name. It returns when the server has
+// answered, even after the end of the caller's context: a caller that gives up must not leave a
+// statement that writes the token later. If the server does not answer other statements either,
+// write returns: the lock must not wait for an unreachable server.
+func (m *mint) write(caller context.Context, c locking.Claim) (err error) {
+	defer func(began time.Duration) { m.took.add(locking.Now() - began) }(locking.Now())
 	limited, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
 	defer cancel()
 	ctx, give := context.WithCancelCause(limited)
@@ -108,8 +111,8 @@ func (m *mint) write(caller context.Context, c claim) (err error) {
 	err = m.check(ctx)
 	db, held := m.db, false
 	for try := 1; err == nil; try++ {
-		text := c.token.String()
-		_, err = db.ExecContext(ctx, mintSQL, hex.EncodeToString([]byte(c.name)), text, text)
+		text := c.Token.String()
+		_, err = db.ExecContext(ctx, mintSQL, hex.EncodeToString([]byte(c.Name)), text, text)
 		if err == nil {
 			return nil
 		}
@@ -129,6 +132,8 @@ func (m *mint) write(caller context.Context, c claim) (err error) {
 		return fmt.Errorf("mint: %w, of an earlier holder that is slow or frozen; the server ends it after that session's wait_timeout: %w", ErrGuardOpen, err)
 	case n == mysqlerr.NoTable:
 		return fmt.Errorf("mint: %w; run 'unstale migrate up'", err)
+	case n == mysqlerr.NoneSelected:
+		return fmt.Errorf("mint: %w; name in lock.Config.MySQL (DBName) the database that sections change", err)
 	case n == mysqlerr.NoRight, n == mysqlerr.NoColumnRight:
 		return fmt.Errorf("mint: %w; GRANT SELECT, INSERT, UPDATE ON cache_outbox_locks to the account", err)
 	}
@@ -137,7 +142,8 @@ func (m *mint) write(caller context.Context, c claim) (err error) {
 
 var errWriters = errors.New("where several servers take writes the lock on a row is one server's, and guards nothing")
 
-// check refuses, once, a server beside which others take writes: a lock on a row holds on one of them only.
+// check refuses, once, a server if other servers accept writes too: a row lock holds only on one of
+// them.
 func (m *mint) check(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

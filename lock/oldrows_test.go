@@ -10,32 +10,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/lockrows"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/lock"
 )
 
-// worker is the part of one that removes old rows of locks.
-func (w *world) worker() *store.Store {
+// worker returns the part of one that removes old rows of locks.
+func (w *world) worker() *session.Sessions {
 	w.Helper()
-	dsn, err := store.ParseDSN(w.env.DSN)
+	dsn, err := session.ParseDSN(w.Env.DSN)
 	must(w, err)
-	s, err := store.Open(store.Config{MySQL: dsn, Worker: "test"})
+	s, err := session.Open(session.Config{MySQL: dsn, Worker: "test"})
 	must(w, err)
 	w.Cleanup(func() { must(w, s.Close()) })
 	return s
 }
 
-// A worker removes old rows, and no others; a lock that was held all the while is refused, and a new acquisition is not. While its section
-// has the row locked, it stays.
+// A worker removes old rows, and no others; a lock that was held all the while is refused, and a
+// new acquisition is not. While its section has the row locked, it stays.
 func TestOldRows(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "old", "young", "inside")
-	l, s := w.locker(lock.Config{}), w.worker()
-	old, young, inside := w.acquire(l, "old"), w.acquire(l, "young"), w.acquire(l, "inside")
-	w.sql("UPDATE cache_outbox_locks SET minted_at = minted_at - INTERVAL 31 DAY WHERE name <> 'young'")
+	l, s := w.Locker(lock.Config{}), w.worker()
+	old, young, inside := w.Acquire(l, "old"), w.Acquire(l, "young"), w.Acquire(l, "inside")
+	w.SQL("UPDATE cache_outbox_locks SET minted_at = minted_at - INTERVAL 31 DAY WHERE name <> 'young'")
 	expire := func(want int64) {
 		t.Helper()
-		if n, err := s.ExpireLocks(t.Context(), &store.LockWalk{}, 30*24*time.Hour, 1000); err != nil || n != want {
+		if n, err := lockrows.New(s).ExpireLocks(t.Context(), &lockrows.LockWalk{}, 30*24*time.Hour, 1000); err != nil || n != want {
 			t.Errorf("%d rows, %v, wanted %d", n, err, want)
 		}
 	}
@@ -49,10 +50,11 @@ func TestOldRows(t *testing.T) {
 	wantError(t, "the one that was inside", section(inside, nothing), lock.ErrLost)
 	must(t, section(young, nothing))
 	wantError(t, "the release of the old one", old.Release(), lock.ErrLost)
-	must(t, section(w.acquire(l, "old"), nothing))
+	must(t, section(w.Acquire(l, "old"), nothing))
 }
 
-// Rows that are removed all the time, each as soon as nobody has it locked, lose no update and fail no acquisition.
+// Rows that are removed constantly, each as soon as it is unlocked, lose no update and fail no
+// acquisition.
 func TestRemovedRows(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c"}
@@ -64,7 +66,7 @@ func TestRemovedRows(t *testing.T) {
 	var remover, tills sync.WaitGroup
 	remover.Go(func() {
 		for ctx.Err() == nil {
-			n, err := s.ExpireLocks(ctx, &store.LockWalk{}, time.Microsecond, 1000)
+			n, err := lockrows.New(s).ExpireLocks(ctx, &lockrows.LockWalk{}, time.Microsecond, 1000)
 			if removed.Add(n); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
@@ -73,11 +75,11 @@ func TestRemovedRows(t *testing.T) {
 	var mu sync.Mutex
 	kept := map[string]int{}
 	for i := range 6 {
-		l, name := w.locker(lock.Config{}), names[i%len(names)]
+		l, name := w.Locker(lock.Config{}), names[i%len(names)]
 		tills.Go(func() {
 			for i := 0; i < 20 || removed.Load() < 20 && !t.Failed(); i++ {
 				err := l.Do(t.Context(), name, func(ctx context.Context, held *lock.Held) error {
-					err := held.InTx(ctx, w.env.DB, func(tx *sql.Tx) error { return add(ctx, tx, name) })
+					err := held.InTx(ctx, w.Env.DB, func(tx *sql.Tx) error { return add(ctx, tx, name) })
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
@@ -98,7 +100,7 @@ func TestRemovedRows(t *testing.T) {
 	stop()
 	remover.Wait()
 	for _, name := range names {
-		if n := w.counter(name); n != kept[name] {
+		if n := w.Counter(name); n != kept[name] {
 			t.Errorf("%s is %d after %d sections", name, n, kept[name])
 		}
 	}

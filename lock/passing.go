@@ -19,13 +19,14 @@ import (
 // passingReplies are how the replies of Redis begin that end without a change of the account or the
 // settings.
 var passingReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
-	"BUSY", "ERR max number of clients"}
+	"BUSY", "OOM", "ERR max number of clients"}
 
 // passingNumbers are such errors of MySQL.
 var passingNumbers = []uint16{mysqlerr.ConCount, mysqlerr.Shutdown, mysqlerr.TooManyUserConn, mysqlerr.UserLimit, mysqlerr.Deadlock,
 	mysqlerr.ReadOnlyOption, mysqlerr.ReadOnlyMode, mysqlerr.Interrupted, mysqlerr.NewAbort}
 
-// passing reports whether another attempt may succeed without a change of the account or the settings.
+// passing reports whether another attempt may succeed without a change of the account or the
+// settings.
 func passing(err error) bool {
 	if q := (*quorumError)(nil); errors.As(err, &q) && len(q.failed) > 0 {
 		return !slices.ContainsFunc(q.failed, func(one error) bool { return !passing(one) })
@@ -37,7 +38,10 @@ func passing(err error) bool {
 		return slices.Contains(passingNumbers, n)
 	}
 	if reply := redis.Error(nil); errors.As(err, &reply) {
-		return slices.ContainsFunc(passingReplies, func(begin string) bool { return strings.HasPrefix(reply.Error(), begin) })
+		return slices.ContainsFunc(passingReplies, func(begin string) bool {
+			// within a script, before Redis 7
+			return strings.HasPrefix(reply.Error(), begin) || strings.Contains(reply.Error(), ": -"+begin)
+		})
 	}
 	if network := net.Error(nil); errors.As(err, &network) {
 		return true

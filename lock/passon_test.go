@@ -13,7 +13,8 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// An unheard context is over for who asks, and wakes nobody who waits for its end: as where a wake-up comes in the same moment.
+// An unheard context has ended when asked, and wakes no goroutine that waits for its end: as if a
+// wake-up came in the same instant.
 type unheard struct {
 	context.Context
 	over atomic.Bool
@@ -28,9 +29,10 @@ func (u *unheard) Err() error {
 	return nil
 }
 
-// A stage holds a client's BLPOPs back until there is a wake-up, and calls woken behind the first one, and asks before the next script.
+// A stage holds a client's BLPOPs back until there is a wake-up, and calls woken behind the first
+// one, and asks before the next script.
 type stage struct {
-	listens, comes chan struct{} // closed when a BLPOP is there, and to let it go on
+	listens, comes chan struct{} // closed when a BLPOP runs, and to let it continue
 	first, next    sync.Once
 	woken, asks    func()
 	popped         atomic.Bool
@@ -62,7 +64,8 @@ func (s *stage) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A waiter that was woken and gives up passes the wake-up on: before it asks, while it asks, and if its locker is closed meanwhile.
+// A waiter that was woken and gives up passes the wake-up on: before it asks, while it asks, and if
+// its locker is closed meanwhile.
 func TestWokenOneGivesUp(t *testing.T) {
 	t.Parallel()
 	three := newInstances(t, 3)
@@ -78,14 +81,14 @@ func TestWokenOneGivesUp(t *testing.T) {
 			t.Run(kind+" "+when, func(t *testing.T) {
 				t.Parallel()
 				i := three.of(t)
-				held := i.acquire(i.locker(lock.Config{Backend: backend(i, i.clients())}), "a")
+				held := i.Acquire(i.Locker(lock.Config{Backend: backend(i, i.clients())}), "a")
 
 				s := &stage{listens: make(chan struct{}), comes: make(chan struct{}), woken: func() {}, asks: func() {}}
 				clients := i.clients()
 				for _, client := range clients {
 					client.AddHook(s)
 				}
-				l := i.locker(lock.Config{Backend: backend(i, clients)})
+				l := i.Locker(lock.Config{Backend: backend(i, clients)})
 				lock.NeverPoll(l)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -114,7 +117,7 @@ func TestWokenOneGivesUp(t *testing.T) {
 				if err := <-gone; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 					t.Errorf("it gave up with %v", err)
 				}
-				must(t, l.Close()) // which waits for what goes on
+				must(t, l.Close()) // which waits for background work
 				if n := i.wakeUps(); n != 1 {
 					t.Errorf("%d wake-ups are left for the next waiter", n)
 				}
@@ -123,7 +126,7 @@ func TestWokenOneGivesUp(t *testing.T) {
 	}
 }
 
-// wakeUps is how many are there for those who wait for the lock "a".
+// wakeUps returns the number of wake-ups for waiters of the lock "a".
 func (i *instances) wakeUps() (n int64) {
 	i.Helper()
 	for _, admin := range i.admins {

@@ -5,13 +5,14 @@ import (
 	"sync"
 )
 
-// queues are the callers of this process that wait for locks: one of each name asks the backend, at the front.
+// queues are the callers of this process that wait for locks: one of each name asks the backend, at
+// the front.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
 }
 
-// A queue is that of one name, as long as somebody is in it.
+// A queue holds the callers of one name.
 type queue struct {
 	front chan struct{} // has room for one, who asks
 	users int

@@ -8,26 +8,29 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/unstale/unstale/internal/locking"
 )
 
 // A poll is a question to several instances.
 type poll struct {
 	where    []int
 	question func(ctx context.Context, n int) reply
-	decided  func(c *count) bool // the rest need not be waited for; nil: when a quorum agrees, be it in failing
-	after    func(r reply)       // what is left to do at an instance that has been asked, or nil
-	over     func()              // is called when everything has ended, or nil
+	// ask need not wait for the rest; nil: when a quorum agrees, or fails
+	decided func(c *count) bool
+	after   func(r reply) // what is left to do at an instance that has been asked, or nil
+	over    func()        // is called when everything has ended, or nil
 }
 
-// A reply is what one instance says.
+// A reply is the answer of one instance.
 type reply struct {
 	from int
 	yes  bool
-	told answer // to a claim
+	told locking.Answer // to a claim
 	err  error
 }
 
-// A count is what has come of a poll.
+// A count is the result of a poll.
 type count struct {
 	quorum, of      int
 	replies         []reply // in the order of their coming
@@ -35,8 +38,8 @@ type count struct {
 	cause           error // why the caller gave up, or nil
 }
 
-// ask asks instances side by side, each for Timeout or till the deadline of ctx, and returns when it is decided, when all have
-// answered, or when ctx ends. Close waits for the rest.
+// ask asks instances in parallel, each for Timeout or until the deadline of ctx. It returns when
+// the poll is decided, when all have answered, or when ctx ends. Close waits for the rest.
 func (s *redlockService) ask(ctx context.Context, p poll) *count {
 	c := &count{quorum: len(s.instances)/2 + 1, of: len(s.instances)}
 	if p.decided == nil {
@@ -72,7 +75,7 @@ func (s *redlockService) ask(ctx context.Context, p poll) *count {
 				return c
 			}
 			for _, n := range c.missing(p.where) { // they had the same time
-				c.add(s.reply(n, false, answer{}, context.Cause(ctx)))
+				c.add(s.reply(n, false, locking.Answer{}, context.Cause(ctx)))
 			}
 			return c
 		}
@@ -83,7 +86,8 @@ func (s *redlockService) ask(ctx context.Context, p poll) *count {
 	return c
 }
 
-// limit is the context of one request. It ends with the deadline of ctx and not with ctx: what was sent is waited for.
+// limit returns the context of one request. It ends with the deadline of ctx and not with ctx: what
+// was sent is waited for.
 func (s *redlockService) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(s.config.Timeout)
 	if earlier, ok := ctx.Deadline(); ok && earlier.Before(end) {
@@ -92,7 +96,7 @@ func (s *redlockService) limit(ctx context.Context) (context.Context, context.Ca
 	return context.WithDeadline(context.WithoutCancel(ctx), end)
 }
 
-// beside runs f in a goroutine that Close waits for, or, after Close, at once.
+// beside runs f in a goroutine that Close waits for, or, after Close, synchronously.
 func (s *redlockService) beside(f func()) {
 	if !s.launch(f) {
 		f()
@@ -118,14 +122,14 @@ func (c *count) add(r reply) {
 	}
 }
 
-// missing are those of whom nothing has come.
+// missing returns those of whom nothing has come.
 func (c *count) missing(where []int) []int {
 	return slices.DeleteFunc(slices.Clone(where), func(n int) bool {
 		return slices.ContainsFunc(c.replies, func(r reply) bool { return r.from == n })
 	})
 }
 
-// those are the instances of which a rule holds, with nil for one that has not answered.
+// those returns the instances that satisfy a rule, which gets nil for one that has not answered.
 func (c *count) those(rule func(r *reply) bool) (list []int) {
 	byInstance := make([]*reply, c.of)
 	for i, r := range c.replies {
@@ -139,8 +143,8 @@ func (c *count) those(rule func(r *reply) bool) (list []int) {
 	return list
 }
 
-// claimed tells, of a claim that was refused, who has most instances.
-func (c *count) claimed() (a answer, most int) {
+// claimed returns the holder of most instances, for a claim that was refused.
+func (c *count) claimed() (a locking.Answer, most int) {
 	has := map[string]int{}
 	var lefts []time.Duration
 	for _, r := range c.replies {
@@ -152,25 +156,25 @@ func (c *count) claimed() (a answer, most int) {
 		if has[claim] > most {
 			a, most = r.told, has[claim]
 		}
-		if r.told.left >= 0 {
-			lefts = append(lefts, r.told.left)
+		if r.told.Left >= 0 {
+			lefts = append(lefts, r.told.Left)
 		}
 	}
 	slices.Sort(lefts)
-	a.left = -1
+	a.Left = -1
 	if needed := c.quorum - c.yes; needed >= 1 && needed <= len(lefts) {
-		a.left = lefts[needed-1] // a quorum is free then
+		a.Left = lefts[needed-1] // a quorum is free then
 	}
 	return a, most
 }
 
-// claimOf is the token of a claim, the same at each of its instances.
-func claimOf(a answer) string {
-	text, _, _ := strings.Cut(a.token, "-")
+// claimOf returns the token of a claim, the same at each of its instances.
+func claimOf(a locking.Answer) string {
+	text, _, _ := strings.Cut(a.Token, "-")
 	return text
 }
 
-// verdict is what a quorum says.
+// verdict returns the answer of a quorum.
 func (c *count) verdict() (bool, error) {
 	switch {
 	case c.yes >= c.quorum:
@@ -181,7 +185,7 @@ func (c *count) verdict() (bool, error) {
 	return false, c.err()
 }
 
-// err tells why there is no quorum.
+// err returns the reason why there is no quorum.
 func (c *count) err() error {
 	var failed []error
 	for _, r := range c.replies {
@@ -195,7 +199,7 @@ func (c *count) err() error {
 	return &quorumError{c.of, failed}
 }
 
-// A quorumError tells what the instances say that have failed.
+// A quorumError lists the errors of the instances that failed.
 type quorumError struct {
 	of     int
 	failed []error

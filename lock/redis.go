@@ -6,27 +6,34 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// Redis is the Backend of one Redis, 6.0 or later: a server, Sentinel or Cluster. Let it be one that evicts nothing and keeps an AOF, not
-// that of the cache. A failover or a restart may lose locks, which Guard makes harmless.
+// Redis is the Backend of one Redis, 6.0 or later: a server, Sentinel or Cluster. Use a Redis that
+// evicts nothing and keeps an AOF, not the Redis of the cache. A failover or a restart may lose
+// locks. Guard makes that harmless.
 type Redis struct {
-	// Client is used at masters, and not closed. It needs ContextTimeoutEnabled, and should have eight connections or
-	// more: a quarter of them may wait for locks. With DialerRetries of 1 errors tell why a connection fails; by default
-	// go-redis dials for longer than Timeout, and errors tell of its end. A Ring is refused, since it gives a name to another server when one is away.
+	// Client is used at masters, and not closed. It needs ContextTimeoutEnabled, and should have at
+	// least eight connections: a quarter of them may wait for locks. Set DialerRetries to 1 to see
+	// why a connection fails: by default go-redis dials for longer than Timeout, and errors show
+	// only the timeout. A Ring is refused, since it maps a name to another server when one is
+	// unavailable.
 	Client redis.UniversalClient
 
-	// Prefix is put before every key: the lock "a" is PREFIX{a}, and PREFIX{a}:wake what its waiters listen to. It has no
-	// braces. Zero: "lock:".
+	// Prefix is put before every key: the lock "a" is PREFIX{a}, and its waiters listen to
+	// PREFIX{a}:wake. It must not have braces. Names in MySQL do not include it: Lockers of one
+	// database need different names. Zero: "lock:".
 	Prefix string
 }
 
-func (r Redis) open(config Config, launch func(func()) bool) (service, error) {
+// Opener implements Backend.
+func (r Redis) Opener() Opener { return locking.NewOpener(r.open, nil) }
+
+func (r Redis) open(o locking.Opening) (locking.Service, error) {
 	if err := checkPrefix("Redis", r.Prefix); err != nil {
 		return nil, err
 	}
@@ -34,15 +41,10 @@ func (r Redis) open(config Config, launch func(func()) bool) (service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redisService{newInstance(r.Client, r.Prefix, "", pool, config, launch)}, nil
+	return &redisService{newInstance(r.Client, r.Prefix, "", pool, o)}, nil
 }
 
-// timeout is for one request, which takes a fraction of it.
-func (r Redis) timeout(ttl time.Duration) time.Duration { return redisTimeout(ttl) }
-
-func redisTimeout(ttl time.Duration) time.Duration { return min(200*time.Millisecond, ttl/3) }
-
-// checkPrefix refuses braces, by which Redis Cluster tells the slot.
+// checkPrefix refuses braces, since Redis Cluster derives the slot from them.
 func checkPrefix(backend, prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
 		return fmt.Errorf("%s.Prefix is %q: it must not have braces", backend, prefix)
@@ -50,14 +52,15 @@ func checkPrefix(backend, prefix string) error {
 	return nil
 }
 
-// checkClient refuses clients that cannot keep locks, and returns how many connections one opens to a server.
+// checkClient refuses clients that cannot keep locks, and returns how many connections one opens to
+// a server.
 func checkClient(field string, c redis.UniversalClient) (pool int, err error) {
 	if v := reflect.ValueOf(c); c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return 0, errors.New(field + " is nil: give a client of go-redis")
 	}
 	switch client := c.(type) {
 	case interface{ Options() *redis.RingOptions }:
-		return 0, errors.New(field + " is a Ring, which gives a name to another server when one is away: use a single server, Sentinel or Cluster")
+		return 0, errors.New(field + " is a Ring, which maps a name to another server when one is unavailable: use a single server, Sentinel or Cluster")
 	case interface{ Options() *redis.ClusterOptions }:
 		pool = client.Options().PoolSize
 	case interface{ Options() *redis.Options }:
@@ -72,24 +75,38 @@ func checkClient(field string, c redis.UniversalClient) (pool int, err error) {
 // redisService is a Redis at work.
 type redisService struct{ *instance }
 
-func (s *redisService) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
+// Acquire implements locking.Service.
+func (s *redisService) Acquire(ctx context.Context, c locking.Claim, wait bool) (locking.Answer, error) {
 	told, err := s.instance.acquire(ctx, c, wait)
-	told.lost = err != nil && !errors.As(err, new(redis.Error)) && !errors.Is(err, errClock)
+	told.Lost = unanswered(err)
 	return told, err
 }
 
-func (s *redisService) release(ctx context.Context, c claim) (bool, error) {
+// unanswered reports whether a request has got no reply and may still arrive.
+func unanswered(err error) bool {
+	return err != nil && !errors.As(err, new(redis.Error)) && !errors.Is(err, errClock) && !errors.Is(err, errShort) && !errors.Is(err, errTwin)
+}
+
+// Extend implements locking.Service.
+func (s *redisService) Extend(ctx context.Context, c locking.Claim) (bool, error) {
+	return s.extend(ctx, c)
+}
+
+// Release implements locking.Service.
+func (s *redisService) Release(ctx context.Context, c locking.Claim) (bool, error) {
 	return s.instance.release(ctx, c, true)
 }
 
-// lapsed implements service: the lease has ended by itself.
-func (s *redisService) lapsed(claim) {}
+// Lapsed implements locking.Service: the lease has ended by itself.
+func (s *redisService) Lapsed(locking.Claim) {}
 
-func (s *redisService) released(c claim) (<-chan struct{}, func() bool) {
-	return s.wakes.listen(c.name)
+// Released implements locking.Service.
+func (s *redisService) Released(c locking.Claim) (<-chan struct{}, func() bool) {
+	return s.wakes.listen(c.Name)
 }
 
-func (s *redisService) passOn(c claim) { s.instance.passOn(c.name) }
+// PassOn implements locking.Service.
+func (s *redisService) PassOn(c locking.Claim) { s.instance.passOn(c.Name) }
 
-// close implements service: the client is the caller's.
-func (s *redisService) close() {}
+// Close implements locking.Service: the client is the caller's.
+func (s *redisService) Close() {}

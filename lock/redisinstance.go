@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/tlserr"
 )
 
@@ -32,21 +33,21 @@ type instance struct {
 	client redis.UniversalClient
 	prefix string
 	mark   string // follows a token there
-	config Config
+	config locking.Config
 	ttl    any    // in ms, as scripts take it
-	tails  [2]any // of the value of a lock, the second one of a lock for which somebody waits
+	tails  [2]any // end of the value of a lock; the second one if there are waiters
 	clocks clocks
 	wakes  wakes
 }
 
 // newInstance makes an instance of a client whose pool has so many connections.
-func newInstance(client redis.UniversalClient, prefix, mark string, pool int, config Config, launch func(func()) bool) *instance {
+func newInstance(client redis.UniversalClient, prefix, mark string, pool int, o locking.Opening) *instance {
 	if prefix == "" {
 		prefix = "lock:"
 	}
-	i := &instance{client: client, prefix: prefix, mark: mark, config: config, ttl: config.TTL.Milliseconds()}
-	i.tails = [2]any{" " + config.Holder, waits + " " + config.Holder}
-	i.wakes = wakes{instance: i, most: pool / 4, launch: launch, pops: map[string]*pop{}}
+	i := &instance{client: client, prefix: prefix, mark: mark, config: o.Config, ttl: o.Config.TTL.Milliseconds()}
+	i.tails = [2]any{" " + o.Config.Holder, waits + " " + o.Config.Holder}
+	i.wakes = wakes{instance: i, most: pool / 4, launch: o.Launch, pops: map[string]*pop{}}
 	return i
 }
 
@@ -55,54 +56,63 @@ const wakeSuffix = ":wake"
 func (i *instance) key(name string) string     { return i.prefix + "{" + name + "}" }
 func (i *instance) wakeKey(name string) string { return i.prefix + "{" + name + "}" + wakeSuffix }
 
-// text is how a value begins that is the claim's.
-func (i *instance) text(c claim) string { return c.token.String() + i.mark + " " }
+// text returns how a value begins that is the claim's.
+func (i *instance) text(c locking.Claim) string { return c.Token.String() + i.mark + " " }
 
-// waits stands behind the time in the value of a lock for which somebody waits: its release wakes one of them.
+// waits follows the time in the value of a lock that has waiters: its release wakes one of them.
 const waits = "w"
 
 var errClock = errors.New("ask Redis: its clock was set, again and again, or its answers take longer than Timeout")
 
-// acquire is as that of a service. It asks at most three times: a server whose clock is not known, or has been set, tells it.
-func (i *instance) acquire(ctx context.Context, c claim, wait bool) (answer, error) {
-	node := i.node(ctx, c.name)
+// errShort is wrapped where a caller's deadline, and not Timeout, has ended the questions.
+var errShort = fmt.Errorf("ask Redis: the context ends too soon for an answer: %w", context.DeadlineExceeded)
+
+// acquire implements the Acquire of a locking.Service. It asks at most three times: a server whose
+// clock is unknown, or was set, returns its time.
+func (i *instance) acquire(ctx context.Context, c locking.Claim, wait bool) (locking.Answer, error) {
+	node := i.node(ctx, c.Name)
 	tail, asks := i.tails[0], 0
-	if c.waited { // others may wait beside it
+	if c.Waited { // others may wait too
 		tail = i.tails[1]
 	}
 	if wait {
 		asks = 1
 	}
-	sent := c.asked
+	sent := c.Asked
+	short := i.patience(ctx) < i.config.Timeout*9/10
 	for range 3 {
 		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
-		said, err := i.runOnce(ctx, acquireScript, acquireLua, i.key(c.name), i.text(c), i.ttl, notBefore, notAfter, tail, asks)
+		said, err := i.runOnce(ctx, acquireScript, acquireLua, i.key(c.Name), i.text(c), i.ttl, notBefore, notAfter, tail, asks)
 		if err != nil {
-			return answer{}, fmt.Errorf("ask Redis: %w", tlserr.WithCure(err))
+			return locking.Answer{}, fmt.Errorf("ask Redis: %w", tlserr.WithCure(err))
 		}
 		server, acquired := said.(int64)
 		parts, _ := said.([]any)
 		if len(parts) >= 2 {
 			server, _ = parts[1].(int64)
 		} else if !acquired {
-			return answer{}, fmt.Errorf("ask Redis: it answers %v", said)
+			return locking.Answer{}, fmt.Errorf("ask Redis: it answers %v", said)
 		}
-		i.clocks.learn(node, server, sent, now())
+		i.clocks.learn(node, server, sent, locking.Now())
 		switch {
 		case acquired:
-			return answer{acquired: true}, nil
+			return locking.Answer{Acquired: true}, nil
 		case parts[0] == "taken" && len(parts) == 4:
 			value, _ := parts[2].(string)
 			left, _ := parts[3].(int64)
 			return taken(value, server, left), nil
 		}
-		sent = now()
+		sent = locking.Now()
 	}
-	return answer{}, errClock
+	if short {
+		return locking.Answer{}, errShort
+	}
+	return locking.Answer{}, errClock
 }
 
-// once is a command that the client sends no second time where it gets no answer: a copy could arrive after the release.
-type once struct{ *redis.Cmd }
+// once is a command that the client does not send again if it gets no reply: a copy could arrive
+// after the release.
+type once struct{ redis.Cmder }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
@@ -122,7 +132,7 @@ func (i *instance) runOnce(ctx context.Context, script *redis.Script, text, key 
 	return said, err
 }
 
-// patience is for how long a caller waits for an answer.
+// patience returns for how long a caller waits for an answer.
 func (i *instance) patience(ctx context.Context) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(i.config.Timeout, time.Until(end))
@@ -138,14 +148,14 @@ func (i *instance) node(ctx context.Context, name string) string {
 	}
 	master, err := cluster.MasterForKey(ctx, i.key(name))
 	if err != nil {
-		return "" // the script will say why
+		return "" // the script returns the error
 	}
 	return master.Options().Addr
 }
 
-// taken reads the value of somebody else: token, since when in ms, holder.
-func taken(value string, server, left int64) answer {
-	a := answer{token: value, left: time.Duration(left) * time.Millisecond}
+// taken parses the value of another holder: token, start in ms, name.
+func taken(value string, server, left int64) locking.Answer {
+	a := locking.Answer{Token: value, Left: time.Duration(left) * time.Millisecond}
 	parts := strings.SplitN(value, " ", 3)
 	if len(parts) != 3 {
 		return a
@@ -154,26 +164,27 @@ func taken(value string, server, left int64) answer {
 	if err != nil {
 		return a
 	}
-	a.token, a.holder, a.since, a.held = parts[0], parts[2], time.UnixMilli(since), time.Duration(server-since)*time.Millisecond
+	a.Token, a.Holder, a.Since, a.Held = parts[0], parts[2], time.UnixMilli(since), time.Duration(server-since)*time.Millisecond
 	return a
 }
 
-func (i *instance) extend(ctx context.Context, c claim) (bool, error) {
-	return extendScript.Run(ctx, i.client, []string{i.key(c.name)}, i.text(c), i.ttl).Bool()
+func (i *instance) extend(ctx context.Context, c locking.Claim) (bool, error) {
+	return extendScript.Run(ctx, i.client, []string{i.key(c.Name)}, i.text(c), i.ttl).Bool()
 }
 
-// release is as that of a service, and wakes a waiter if told to, and if there is one.
-func (i *instance) release(ctx context.Context, c claim, wake bool) (bool, error) {
+// release implements the Release of a locking.Service. With wake it wakes a waiter, if there is
+// one.
+func (i *instance) release(ctx context.Context, c locking.Claim, wake bool) (bool, error) {
 	lasts := any(0)
 	if wake {
 		lasts = i.ttl
 	}
-	wakeKey := i.wakeKey(c.name)
+	wakeKey := i.wakeKey(c.Name)
 	key := strings.TrimSuffix(wakeKey, wakeSuffix)
 	return releaseScript.Run(ctx, i.client, []string{key, wakeKey}, i.text(c), lasts).Bool()
 }
 
-// passOn is as that of a service.
+// passOn implements the PassOn of a locking.Service.
 func (i *instance) passOn(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), i.config.Timeout)
 	defer cancel()

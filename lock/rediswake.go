@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/locking"
 )
 
 // popTime is how long a BLPOP waits: go-redis sends whole seconds.
 const popTime = time.Second
 
-// wakes are the BLPOPs by which this process waits for releases: one for each name at most, and no more than leaves
-// connections for extending locks.
+// wakes are the BLPOPs of this process that wait for releases: at most one per name, and few enough
+// to leave connections for extending locks.
 type wakes struct {
 	instance *instance
 	most     int
@@ -26,22 +28,22 @@ type wakes struct {
 // A pop is one BLPOP. It outlives a waiter that gives up, for the next one.
 type pop struct {
 	ended chan struct{} // closed at its end
-	heard bool          // somebody waits
-	woken bool          // by a release, while somebody waited: it is theirs to ask
+	heard bool          // there is a waiter
+	woken bool          // by a release, while there was a waiter: the waiter asks
 }
 
-// listen implements service.released.
+// listen implements the Released of a locking.Service.
 func (w *wakes) listen(name string) (<-chan struct{}, func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pops[name]
 	if p == nil {
 		if len(w.pops) >= w.most {
-			return nil, notWoken
+			return nil, locking.NotWoken
 		}
 		p = &pop{ended: make(chan struct{})}
 		if !w.launch(func() { w.pop(name, p) }) {
-			return nil, notWoken
+			return nil, locking.NotWoken
 		}
 		w.pops[name] = p
 	}
@@ -54,16 +56,15 @@ func (w *wakes) listen(name string) (<-chan struct{}, func() bool) {
 	}
 }
 
-func notWoken() bool { return false }
-
-// pop waits, and passes on a wake-up for which nobody waits here any more.
+// pop waits, and passes on a wake-up if this process has no waiter left.
 func (w *wakes) pop(name string, p *pop) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*popTime)
 	defer cancel()
-	began := now()
+	began := locking.Now()
 	_, err := w.instance.client.BLPop(ctx, popTime, w.instance.wakeKey(name)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		time.Sleep(popTime - min(popTime, now()-began)) // otherwise a Redis that refuses BLPOP would be asked without a pause
+		// otherwise a Redis that refuses BLPOP would be asked without a pause
+		time.Sleep(popTime - min(popTime, locking.Now()-began))
 	}
 	w.mu.Lock()
 	delete(w.pops, name)

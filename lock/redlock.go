@@ -12,49 +12,58 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// Redlock is the Backend of several Redis that know nothing of each other: whoever has a lock on more than half of them has
-// it. It goes on while fewer than half are away. An instance that comes back without what it kept may let a second
-// holder in, which Guard makes harmless: start it again after TTL, or let it sync each write to disk (appendfsync always).
+// Redlock is the Backend of several independent Redis servers
+// (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): the holder has the lock
+// on more than half of them. It works while fewer than half are unavailable. An instance that
+// returns without its data may let a second holder in, which Guard makes harmless: restart it after
+// TTL, or let it sync each write to disk (appendfsync always).
 type Redlock struct {
-	// Clients are those of the instances: three, five or another odd number, each a client of one server that replicates
-	// nowhere. The order is the same in every process, or a release wakes several waiters. Each client is as that of
-	// [Redis], and none is closed.
+	// Clients are the clients of the instances: three, five or another odd number, each a client of
+	// one server without replicas. The order must be the same in every process, or a release wakes
+	// several waiters. The requirements of [Redis] apply to each client, and none is closed.
 	Clients []*redis.Client
 
-	// Prefix is put before every key, as that of [Redis]. Zero: "lock:".
+	// Prefix is put before every key, as in [Redis]. Zero: "lock:".
 	Prefix string
 }
 
-// releaseTries is how often an instance that does not confirm a release is asked, for Timeout each time.
+// releaseTries is how often an instance that does not confirm a release is asked, for Timeout each
+// time.
 const releaseTries = 3
 
-// redlockService is a Redlock at work. Every instance is asked beside the others, and an answer counts as soon as a quorum
-// gives it; the rest comes in when it comes in, for Timeout at most.
+// redlockService is a running Redlock. It asks all instances in parallel, and an answer counts as
+// soon as a quorum gives it. Later replies are awaited for at most Timeout.
 type redlockService struct {
 	instances []*instance
-	config    Config
+	config    locking.Config
+	life      context.Context // ends with Close
 	launch    func(func()) bool
 	warned    sync.Once // of two clients of one server
 
 	mu     sync.Mutex
-	silent []bool                    // the instances that gave no answer when they were asked last
-	asked  map[token][]chan struct{} // claims for which requests are under way; each channel is closed with its request
+	silent []bool                   // the instances that gave no answer when they were asked last
+	asked  map[locking.Token]*asked // claims whose requests are under way, or may still arrive
 }
 
-func (r Redlock) open(config Config, launch func(func()) bool) (service, error) {
+// Opener implements Backend. Requests run in parallel, so the default Timeout is the same as for
+// one instance.
+func (r Redlock) Opener() Opener { return locking.NewOpener(r.open, nil) }
+
+func (r Redlock) open(o locking.Opening) (locking.Service, error) {
 	if err := checkPrefix("Redlock", r.Prefix); err != nil {
 		return nil, err
 	}
 	if n := len(r.Clients); n < 3 || n%2 == 0 {
-		return nil, fmt.Errorf("Redlock.Clients has %d: it must have an odd number, and three at least, since one more than an odd number tolerates no more outages", n)
+		return nil, fmt.Errorf("Redlock.Clients has %d: it must be an odd number of at least three, since one more than an odd number tolerates no more outages", n)
 	}
-	if least := drift(config.TTL); config.Margin < least {
-		return nil, fmt.Errorf("the Margin is %v: Redlock needs %v at least, a hundredth of TTL and 2ms, for clocks that run at different rates", config.Margin, least)
+	if least := drift(o.Config.TTL); o.Config.Margin < least {
+		return nil, fmt.Errorf("the Margin is %v: Redlock needs %v at least, a hundredth of TTL and 2ms, for clocks that run at different rates", o.Config.Margin, least)
 	}
-	s := &redlockService{config: config, launch: launch, silent: make([]bool, len(r.Clients)), asked: map[token][]chan struct{}{}}
+	s := &redlockService{config: o.Config, life: o.Life, launch: o.Launch, silent: make([]bool, len(r.Clients)), asked: map[locking.Token]*asked{}}
 	addrs := map[string]int{}
 	for n, client := range r.Clients {
 		field := fmt.Sprintf("Redlock.Clients[%d]", n)
@@ -70,53 +79,52 @@ func (r Redlock) open(config Config, launch func(func()) bool) (service, error) 
 			return nil, fmt.Errorf("Redlock.Clients[%d] and [%d] are of the same server, %s: give each instance one client", other, n, addr)
 		}
 		addrs[addr] = n
-		s.instances = append(s.instances, newInstance(client, r.Prefix, fmt.Sprintf("-%d", n), pool, config, launch))
+		s.instances = append(s.instances, newInstance(client, r.Prefix, fmt.Sprintf("-%d", n), pool, o))
 	}
 	return s, nil
 }
 
-// timeout is for requests side by side.
-func (r Redlock) timeout(ttl time.Duration) time.Duration { return redisTimeout(ttl) }
-
-// drift is how much earlier than by our clock a lease may end by that of an instance: the latter runs faster by a hundredth at
-// most, as the paper on Redlock has it, and both it and the TTL that it is told are of whole milliseconds. How long the
-// instances took to answer is counted in any case, since a lease is counted from before the first of them was asked.
+// drift returns how much earlier a lease may end by the clock of an instance than by the local one.
+// The former runs at most 1 % faster, as the paper on Redlock assumes, and both it and the TTL are
+// in whole milliseconds. The response time of the instances is counted separately, since a lease
+// starts before the first request.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// acquire implements service. What it has got without a quorum it gives back.
-func (s *redlockService) acquire(ctx context.Context, c claim, _ bool) (answer, error) {
-	ended := s.asking(c.token)
+// Acquire implements locking.Service. Without a quorum it releases the instances that it has got.
+func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, _ bool) (locking.Answer, error) {
+	asked := s.asking(c.Token)
 	got := s.ask(ctx, poll{
 		where: s.everywhere(),
 		question: func(ctx context.Context, n int) reply {
 			told, err := s.instances[n].acquire(ctx, c, false) // a release wakes in any case
-			if err == nil && !told.acquired {
+			if err == nil && !told.Acquired {
 				err = s.checkTwin(c, n, told)
 			}
-			return s.reply(n, told.acquired, told, err)
+			return s.reply(n, told.Acquired, told, err)
 		},
 		decided: func(c *count) bool {
 			_, most := c.claimed()
 			return max(c.yes, most, c.failed) >= c.quorum
 		},
-		after: func(r reply) { close(ended[r.from]) },
-		over:  func() { s.forget(c.token) },
+		after: func(r reply) { s.ended(asked, r) },
+		over:  func() { s.outlast(c, asked) },
 	})
 	told, most := got.claimed()
 	switch {
 	case got.yes >= got.quorum:
-		return answer{acquired: true}, nil
+		return locking.Answer{Acquired: true}, nil
 	case got.cause != nil || got.failed >= got.quorum || got.no == 0:
-		return answer{}, got.err()
+		return locking.Answer{Lost: slices.ContainsFunc(got.replies, func(r reply) bool { return unanswered(r.err) })}, got.err()
 	}
 	s.giveBack(ctx, c, got)
-	told.split = most+got.failed < got.quorum
+	told.Split = most+got.failed < got.quorum
 	return told, nil
 }
 
-// giveBack releases what an attempt that was refused may have, without waking anybody: those who wait find out by themselves, and
-// not all at once. It waits for the instances that have said yes, so that another attempt does not meet this one.
-func (s *redlockService) giveBack(ctx context.Context, c claim, got *count) {
+// giveBack releases the instances of a refused attempt without waking waiters: they notice at
+// different times, which spreads them. It waits for the instances that have accepted; otherwise
+// another attempt could meet this one.
+func (s *redlockService) giveBack(ctx context.Context, c locking.Claim, got *count) {
 	unknown, had := s.freeing(c), s.freeing(c)
 	unknown.where = got.those(func(r *reply) bool { return r == nil || r.err != nil })
 	had.where = got.those(func(r *reply) bool { return r != nil && r.yes })
@@ -129,39 +137,40 @@ func (s *redlockService) giveBack(ctx context.Context, c claim, got *count) {
 	}
 }
 
-func (s *redlockService) extend(ctx context.Context, c claim) (bool, error) {
+// Extend implements locking.Service.
+func (s *redlockService) Extend(ctx context.Context, c locking.Claim) (bool, error) {
 	return s.ask(ctx, poll{
 		where: s.everywhere(),
 		question: func(ctx context.Context, n int) reply {
 			was, err := s.instances[n].extend(ctx, c)
-			return s.reply(n, was, answer{}, err)
+			return s.reply(n, was, locking.Answer{}, err)
 		},
 	}).verdict()
 }
 
-// release implements service. It wakes a waiter when a quorum is free: one that asks earlier would find the lock taken.
-func (s *redlockService) release(ctx context.Context, c claim) (bool, error) {
+// Release implements locking.Service. It wakes a waiter when a quorum is free: one that asks
+// earlier would find the lock taken.
+func (s *redlockService) Release(ctx context.Context, c locking.Claim) (bool, error) {
 	was, err := s.ask(ctx, s.freeing(c)).verdict()
 	if was {
-		s.beside(func() { s.wake(c.name) })
+		s.beside(func() { s.wake(c.Name) })
 	}
 	return was, err
 }
 
-// freeing releases at every instance, after the request that may have locked it, and again where that is not confirmed.
-func (s *redlockService) freeing(c claim) poll {
-	s.mu.Lock()
-	ended := s.asked[c.token]
-	s.mu.Unlock()
+// freeing releases at every instance, after the request that may have locked it, and again where
+// that is not confirmed.
+func (s *redlockService) freeing(c locking.Claim) poll {
+	asked := s.free(c.Token)
 	once := func(ctx context.Context, n int) reply {
 		was, err := s.instances[n].release(ctx, c, false)
-		return s.reply(n, was, answer{}, err)
+		return s.reply(n, was, locking.Answer{}, err)
 	}
 	return poll{
 		where: s.everywhere(),
 		question: func(ctx context.Context, n int) reply {
-			if ended != nil {
-				<-ended[n]
+			if asked != nil {
+				<-asked.ended[n]
 			}
 			return once(ctx, n)
 		},
@@ -176,25 +185,28 @@ func (s *redlockService) freeing(c claim) poll {
 }
 
 // reply names the instance in an error.
-func (s *redlockService) reply(n int, yes bool, told answer, err error) reply {
+func (s *redlockService) reply(n int, yes bool, told locking.Answer, err error) reply {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", s.addr(n), err)
 	}
 	return reply{n, yes, told, err}
 }
 
-// released implements service. Waiters listen at one instance, so that one release wakes one of them.
-func (s *redlockService) released(c claim) (<-chan struct{}, func() bool) {
-	return s.instances[s.order(c.name)[0]].wakes.listen(c.name)
+// Released implements locking.Service. Waiters listen at one instance, so one release wakes one of
+// them.
+func (s *redlockService) Released(c locking.Claim) (<-chan struct{}, func() bool) {
+	return s.instances[s.order(c.Name)[0]].wakes.listen(c.Name)
 }
 
-func (s *redlockService) passOn(c claim) { s.wake(c.name) }
+// PassOn implements locking.Service.
+func (s *redlockService) PassOn(c locking.Claim) { s.wake(c.Name) }
 
-// lapsed implements service: the leases have ended by themselves.
-func (s *redlockService) lapsed(claim) {}
+// Lapsed implements locking.Service: the leases have ended by themselves.
+func (s *redlockService) Lapsed(locking.Claim) {}
 
-// close implements service: the clients are the caller's, and what goes on in the background is the Locker's.
-func (s *redlockService) close() {}
+// Close implements locking.Service: the clients belong to the caller, and background work to the
+// Locker.
+func (s *redlockService) Close() {}
 
 // wake wakes one waiter, where waiters listen.
 func (s *redlockService) wake(name string) {
@@ -208,8 +220,8 @@ func (s *redlockService) wake(name string) {
 	}
 }
 
-// order is that in which instances are taken for the wake-ups of a name: another one for each name, and those that
-// are silent last. Where two processes do not agree, waiters ask by themselves.
+// order returns the order of instances for the wake-ups of a name: a different one for each name,
+// with unresponsive instances last. If two processes disagree, waiters poll.
 func (s *redlockService) order(name string) []int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // it never fails
@@ -237,34 +249,16 @@ func (s *redlockService) everywhere() []int {
 	return all
 }
 
-// asking notes that requests of a claim are under way.
-func (s *redlockService) asking(t token) []chan struct{} {
-	ended := make([]chan struct{}, len(s.instances))
-	for n := range ended {
-		ended[n] = make(chan struct{})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked[t] = ended
-	return ended
-}
-
-func (s *redlockService) forget(t token) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.asked, t)
-}
-
-// errTwin is wrapped by what tells of two clients of one server.
+// errTwin means that two clients lead to one server.
 var errTwin = errors.New("it has two clients")
 
-// checkTwin looks whether an instance is taken by this same claim, by way of another client: values tell by which one. Its
-// vote counts once in any case.
-func (s *redlockService) checkTwin(c claim, n int, told answer) error {
-	if claimOf(told) != c.token.String() {
+// checkTwin checks whether this same claim has taken an instance through another client, whose
+// number is in the value. Its vote counts once in any case.
+func (s *redlockService) checkTwin(c locking.Claim, n int, told locking.Answer) error {
+	if claimOf(told) != c.Token.String() {
 		return nil
 	}
-	_, mark, _ := strings.Cut(told.token, "-")
+	_, mark, _ := strings.Cut(told.Token, "-")
 	err := fmt.Errorf("%w: Redlock.Clients[%s] and [%d] are of the same server; give each instance one client", errTwin, mark, n)
 	s.warned.Do(func() { s.config.Logger.Error("a Redlock has fewer instances than clients", "error", err) })
 	return err

@@ -13,12 +13,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
 
-// instances are the servers of a Redlock, or of several with prefixes of their own.
+// instances are the servers of one Redlock, or of several with different prefixes.
 type instances struct {
 	*world
 	servers []*servers.Redis
@@ -28,7 +29,7 @@ type instances struct {
 
 func newInstances(t testing.TB, n int) *instances {
 	t.Helper()
-	five := &instances{world: &world{TB: t}, prefix: "lock:"}
+	five := &instances{world: worldOf(t, nil), prefix: "lock:"}
 	for range n {
 		server := testenv.OwnRedis(t)
 		five.servers = append(five.servers, server)
@@ -37,12 +38,12 @@ func newInstances(t testing.TB, n int) *instances {
 	return five
 }
 
-// of is a subtest's share of them.
+// of returns a subtest's share of them.
 func (i *instances) of(t *testing.T) *instances {
-	return &instances{&world{TB: t}, i.servers, i.admins, t.Name() + ":"}
+	return &instances{worldOf(t, nil), i.servers, i.admins, t.Name() + ":"}
 }
 
-// clients are those of one process.
+// clients returns those of one process.
 func (i *instances) clients(change ...func(*redis.Options)) (list []*redis.Client) {
 	for _, server := range i.servers {
 		list = append(list, clientOf(i, server.Addr(), change...))
@@ -50,16 +51,16 @@ func (i *instances) clients(change ...func(*redis.Options)) (list []*redis.Clien
 	return list
 }
 
-// process is a Locker with clients of its own.
+// process returns a Locker with new clients.
 func (i *instances) process(config lock.Config) *lock.Locker {
 	i.Helper()
 	config.Backend = lock.Redlock{Clients: i.clients(), Prefix: i.prefix}
-	return i.locker(config)
+	return i.Locker(config)
 }
 
 func (i *instances) key() string { return i.prefix + "{a}" }
 
-// has tells which instances have the lock "a".
+// has returns the instances that have the lock "a".
 func (i *instances) has() (list []int) {
 	i.Helper()
 	for n, admin := range i.admins {
@@ -95,7 +96,7 @@ func (i *instances) wantKept(where ...int) {
 	})
 }
 
-// Five instances that nobody stops, for tests with prefixes of their own.
+// Five instances that no test stops, for tests with different prefixes.
 func TestRedlock(t *testing.T) {
 	t.Parallel()
 	five := newInstances(t, 5)
@@ -110,10 +111,10 @@ func TestRedlock(t *testing.T) {
 	}
 }
 
-// A lock is had at every instance until it is released, and an error tells whose it is.
+// A lock is held at every instance until its release, and an error names the holder.
 func redlockCycle(t *testing.T, five *instances) {
 	ours, theirs := five.process(lock.Config{Holder: "till 1"}), five.process(lock.Config{})
-	held := five.acquire(ours, "a")
+	held := five.Acquire(ours, "a")
 	five.wantKept(0, 1, 2, 3, 4)
 	_, err := theirs.TryAcquire(t.Context(), "a")
 	var told *lock.HeldError
@@ -124,14 +125,15 @@ func redlockCycle(t *testing.T, five *instances) {
 	must(t, held.Release())
 	must(t, held.Release())
 	five.wantKept()
-	must(t, five.acquire(theirs, "a").Release())
+	must(t, five.Acquire(theirs, "a").Release())
 }
 
-// Two instances that another has taken do not matter, and three do; then what was had of the rest is given back.
+// Two instances that another has taken do not matter, and three do; then what was had of the rest
+// is given back.
 func redlockMinority(t *testing.T, five *instances) {
 	l := five.process(lock.Config{})
 	five.set(1, 3)
-	held := five.acquire(l, "a")
+	held := five.Acquire(l, "a")
 	five.wantKept(0, 1, 2, 3, 4)
 	must(t, lock.Extend(t.Context(), held))
 	must(t, held.Release())
@@ -144,7 +146,8 @@ func redlockMinority(t *testing.T, five *instances) {
 	five.wantKept(1, 3, 4)
 }
 
-// Contenders that divide the instances among themselves try again, one at a time has the lock, and all are served.
+// Contenders that divide the instances among themselves try again, one at a time has the lock, and
+// all are served.
 func redlockContenders(t *testing.T, five *instances) {
 	var group sync.WaitGroup
 	var within atomic.Int64
@@ -177,12 +180,42 @@ func redlockContenders(t *testing.T, five *instances) {
 	five.wantKept()
 }
 
-// Of those who try at once, somebody gets the lock: none is told that it is held while the instances are only divided.
+// Forty processes that have no connections yet contend for one name, with the default Timeout. Each
+// of them is served.
+func TestRedlockColdLockers(t *testing.T) {
+	t.Parallel()
+	five := newInstances(t, 5)
+	var all []*lock.Locker
+	for range 40 {
+		// A machine that answers no request within the default Timeout serves no locker.
+		l, err := lock.New(lock.Config{Backend: lock.Redlock{Clients: five.clients()}, TTL: 3 * patient, Timeout: patient})
+		must(t, err)
+		defer func() { must(t, l.Close()) }()
+		all = append(all, l)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var group sync.WaitGroup
+	for n, l := range all {
+		group.Go(func() {
+			held, err := l.Acquire(ctx, "a")
+			if err != nil {
+				t.Errorf("locker %d: %v", n, err)
+				return
+			}
+			_ = held.Release() // a very busy machine takes more than Timeout
+		})
+	}
+	group.Wait()
+}
+
+// Of concurrent attempts, one gets the lock: none returns a HeldError while the instances are only
+// divided.
 func redlockAtOnce(t *testing.T, five *instances) {
 	var all []*lock.Locker
 	for range 6 {
 		all = append(all, five.process(lock.Config{}))
-		must(t, five.acquire(all[len(all)-1], "warm").Release())
+		must(t, five.Acquire(all[len(all)-1], "warm").Release())
 	}
 	for range 10 {
 		var group sync.WaitGroup
@@ -210,10 +243,10 @@ func redlockAtOnce(t *testing.T, five *instances) {
 	}
 }
 
-// A lock that two instances have forgotten is still one's own, and one that three have forgotten is lost, before its lease
-// is over. Nothing is taken back.
+// A lock that two instances have lost is still held. One that three have lost is lost, before its
+// lease ends. No instance is retaken.
 func redlockLoss(t *testing.T, five *instances) {
-	held := five.acquire(five.process(lock.Config{TTL: 5 * short}), "a")
+	held := five.Acquire(five.process(lock.Config{TTL: 5 * short}), "a")
 	five.wantKept(0, 1, 2, 3, 4)
 	five.remove(0, 1)
 	must(t, lock.Extend(t.Context(), held))
@@ -224,7 +257,7 @@ func redlockLoss(t *testing.T, five *instances) {
 	<-held.Context().Done()
 	wantError(t, "its context", context.Cause(held.Context()), lock.ErrLost)
 	if text := context.Cause(held.Context()).Error(); !strings.Contains(text, "vanished") {
-		t.Errorf("it says %q", text) // and not that its lease was over
+		t.Errorf("it says %q", text) // and not that its lease had ended
 	}
 	five.wantKept(3, 4)
 	wantError(t, "its release", held.Release(), lock.ErrLost)
@@ -233,7 +266,7 @@ func redlockLoss(t *testing.T, five *instances) {
 
 // All waiters listen at one instance, where a release wakes one of them when the lock is free.
 func redlockWakeUp(t *testing.T, five *instances) {
-	held := five.acquire(five.process(lock.Config{}), "a")
+	held := five.Acquire(five.process(lock.Config{}), "a")
 	five.wantKept(0, 1, 2, 3, 4)
 	wake := five.key() + ":wake"
 	pushed := func() (list []int) {
@@ -247,7 +280,8 @@ func redlockWakeUp(t *testing.T, five *instances) {
 	must(t, held.Release())
 	testenv.Eventually(t, "a wake-up at one instance", func() bool { return len(pushed()) == 1 })
 	where := pushed()[0]
-	// Nobody has the lock for the process that waits now: it would ask after an hour, or when it is woken.
+	// The lock is taken without a release: the waiting process would ask after an hour, or after a
+	// wake-up.
 	five.set(0, 1, 2, 3, 4)
 	for _, admin := range five.admins {
 		must(t, admin.Del(t.Context(), wake).Err())
@@ -278,7 +312,7 @@ func redlockWakeUp(t *testing.T, five *instances) {
 	must(t, (<-got).Release())
 }
 
-// Two clients of one server have one vote, and are told of.
+// Two clients of one server have one vote, and are reported.
 func redlockTwins(t *testing.T, five *instances) {
 	server := five.servers[0]
 	clients := []*redis.Client{
@@ -286,8 +320,8 @@ func redlockTwins(t *testing.T, five *instances) {
 		clientOf(t, fmt.Sprintf("localhost:%d", server.Port())),
 		clientOf(t, server.Socket(), func(o *redis.Options) { o.Network = "unix" }),
 	}
-	said := &log{}
-	l := five.locker(lock.Config{Backend: lock.Redlock{Clients: clients, Prefix: five.prefix}, Logger: slog.New(slog.NewTextHandler(said, nil))})
+	said := &locktest.Log{}
+	l := five.Locker(lock.Config{Backend: lock.Redlock{Clients: clients, Prefix: five.prefix}, Logger: slog.New(slog.NewTextHandler(said, nil))})
 	_, err := l.TryAcquire(t.Context(), "a")
 	if err == nil || !strings.Contains(err.Error(), "are of the same server; give each instance one client") {
 		t.Errorf("one server three times: %v", err)
@@ -298,10 +332,10 @@ func redlockTwins(t *testing.T, five *instances) {
 	five.wantKept()
 }
 
-// Close waits for what is under way, and releases nothing.
+// Close waits for running requests, and releases nothing.
 func redlockClose(t *testing.T, five *instances) {
 	l := five.process(lock.Config{})
-	held := five.acquire(l, "a")
+	held := five.Acquire(l, "a")
 	must(t, l.Close())
 	five.wantKept(0, 1, 2, 3, 4)
 	wantError(t, "its context", context.Cause(held.Context()), lock.ErrClosed)

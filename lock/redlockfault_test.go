@@ -13,9 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
-	"github.com/unstale/unstale/migrations"
 )
 
 func (i *instances) freeze(where ...int) {
@@ -32,7 +32,7 @@ func (i *instances) thaw(where ...int) {
 	}
 }
 
-// wantQuiet waits until an instance has read everything that clients sent which have closed since.
+// wantQuiet waits until an instance has read all data of clients that have closed.
 func (i *instances) wantQuiet() {
 	i.Helper()
 	for n, admin := range i.admins {
@@ -42,15 +42,15 @@ func (i *instances) wantQuiet() {
 	}
 }
 
-// With two of five frozen locks go on. What those were sent meanwhile holds nothing up when they wake up.
+// Locks work with two of five instances frozen. Requests to those delay nothing when they resume.
 func TestRedlockMinorityFrozen(t *testing.T) {
 	t.Parallel()
 	five := newInstances(t, 5)
 	l := five.process(lock.Config{})
-	must(t, five.acquire(l, "a").Release()) // all have connections, scripts and known clocks
+	must(t, five.Acquire(l, "a").Release()) // all have connections, scripts and known clocks
 	five.wantKept()
 	five.freeze(0, 1)
-	held := five.acquire(l, "a")
+	held := five.Acquire(l, "a")
 	must(t, lock.Extend(t.Context(), held))
 	_, err := l.TryAcquire(t.Context(), "a")
 	if !errors.As(err, new(*lock.HeldError)) {
@@ -59,17 +59,17 @@ func TestRedlockMinorityFrozen(t *testing.T) {
 	must(t, held.Release())
 	five.thaw(0, 1)
 	five.wantKept()
-	must(t, five.acquire(l, "a").Release())
+	must(t, five.Acquire(l, "a").Release())
 }
 
-// With three of five frozen an acquisition ends with an error, and releases the others. What was sent to those that were frozen
-// locks nothing when they wake up.
+// With three of five frozen, an acquisition ends with an error, and releases the others. Requests
+// to the frozen ones lock nothing when they resume.
 func TestRedlockMajorityFrozen(t *testing.T) {
 	t.Parallel()
 	five := newInstances(t, 5)
 	clients := five.clients()
-	l := five.locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
-	must(t, five.acquire(l, "a").Release()) // all have connections, scripts and known clocks
+	l := five.Locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
+	must(t, five.Acquire(l, "a").Release()) // all have connections, scripts and known clocks
 	five.wantKept()
 	five.freeze(0, 1, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -81,7 +81,7 @@ func TestRedlockMajorityFrozen(t *testing.T) {
 	testenv.Eventually(t, "those that are not to be released", func() bool {
 		return five.admins[3].Exists(t.Context(), five.key()).Val()+five.admins[4].Exists(t.Context(), five.key()).Val() == 0
 	})
-	for _, client := range clients { // which ends the releases that find nobody
+	for _, client := range clients { // which ends the releases without a reply
 		must(t, client.Close())
 	}
 	must(t, l.Close())
@@ -105,9 +105,9 @@ func (h hesitant) Write(p []byte) (int, error) {
 	return h.Conn.Write(p)
 }
 
-// through is a client of the first instance whose connections are wrapped.
-func (i *instances) through(wrap func(net.Conn) net.Conn) *redis.Client {
-	return clientOf(i, i.servers[0].Addr(), func(o *redis.Options) {
+// through returns a client of an instance whose connections are wrapped.
+func (i *instances) through(n int, wrap func(net.Conn) net.Conn) *redis.Client {
+	return clientOf(i, i.servers[n].Addr(), func(o *redis.Options) {
 		o.MaxRetries = -1
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -122,9 +122,9 @@ func TestRedlockLostAnswer(t *testing.T) {
 	three := newInstances(t, 3)
 	var lose atomic.Bool
 	clients := three.clients()
-	clients[0] = three.through(func(conn net.Conn) net.Conn { return forgetful{conn, &lose} })
-	l := three.locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
-	must(t, three.acquire(l, "a").Release())
+	clients[0] = three.through(0, func(conn net.Conn) net.Conn { return forgetful{conn, &lose} })
+	l := three.Locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
+	must(t, three.Acquire(l, "a").Release())
 	three.wantKept()
 	three.set(1, 2)
 	sets := calls(t, three.admins[0], "set")
@@ -139,56 +139,104 @@ func TestRedlockLostAnswer(t *testing.T) {
 	}
 }
 
-// A request for a lock that has been had without it, and was released, is released when it has arrived.
+// Two instances of three lose their answers with the connections. The claim is given back, and
+// another one gets the lock.
+func TestRedlockLostQuorum(t *testing.T) {
+	t.Parallel()
+	three := newInstances(t, 3)
+	var lose [2]atomic.Bool
+	clients := three.clients()
+	for n := range lose {
+		clients[n] = three.through(n, func(conn net.Conn) net.Conn { return forgetful{conn, &lose[n]} })
+	}
+	l := three.Locker(lock.Config{Backend: lock.Redlock{Clients: clients}})
+	must(t, three.Acquire(l, "a").Release())
+	three.wantKept()
+	for n := range lose {
+		lose[n].Store(true)
+	}
+	// A quorum without an instance that is slow, as on a busy machine, does not ask it in time.
+	testenv.Eventually(t, "two instances to lose an answer", func() bool {
+		held, err := l.TryAcquire(t.Context(), "a")
+		must(t, err)
+		must(t, held.Release())
+		return !lose[0].Load() && !lose[1].Load()
+	})
+	three.wantKept()
+}
+
+// A request for a lock that has been had without it, and was released, is released when it has
+// arrived.
 func TestRedlockLateRequest(t *testing.T) {
 	t.Parallel()
 	three := newInstances(t, 3)
 	var until atomic.Pointer[chan struct{}]
 	clients := three.clients()
-	clients[0] = three.through(func(conn net.Conn) net.Conn { return hesitant{conn, &until} })
-	l := three.locker(lock.Config{Backend: lock.Redlock{Clients: clients}, Timeout: time.Minute})
-	must(t, three.acquire(l, "a").Release())
+	clients[0] = three.through(0, func(conn net.Conn) net.Conn { return hesitant{conn, &until} })
+	l := three.Locker(lock.Config{Backend: lock.Redlock{Clients: clients}, Timeout: time.Minute})
+	must(t, three.Acquire(l, "a").Release())
 	three.wantKept()
 	sets, arrive := calls(t, three.admins[0], "set"), make(chan struct{})
 	until.Store(&arrive)
-	must(t, three.acquire(l, "a").Release())
+	must(t, three.Acquire(l, "a").Release())
 	three.wantKept()
 	close(arrive)
 	testenv.Eventually(t, "the request to arrive", func() bool { return calls(t, three.admins[0], "set") > sets })
 	three.wantKept()
 }
 
-// calls is how often an instance has run a command.
-func calls(t testing.TB, client *redis.Client, command string) int64 {
-	t.Helper()
-	w := &world{TB: t, redis: client}
-	return w.calls(command)
+// A copy of a request that arrives after the release, in addition to a quorum, has no owner. The
+// instance is released again when the window of the claim ends, and not after TTL.
+func TestRedlockCopyAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	three := newInstances(t, 3)
+	part := newParting(t)
+	clients := three.clients()
+	clients[0] = three.through(0, part.wrap)
+	l := three.Locker(lock.Config{Backend: lock.Redlock{Clients: clients}, Timeout: 3 * time.Second})
+	must(t, three.Acquire(l, "a").Release())
+	three.wantKept()
+	part.arm()
+	testenv.Eventually(t, "a request to be parted from its sender", func() bool {
+		must(t, three.Acquire(l, "a").Release())
+		return !part.armed.Load()
+	})
+	three.wantKept()
+	before := calls(t, three.admins[0], "evalsha")
+	part.arrive()
+	testenv.Eventually(t, "the copy to arrive", func() bool { return calls(t, three.admins[0], "evalsha") > before })
+	three.wantKept()
 }
 
-// An instance that restarts without its locks lets a second holder in, beside the first: unguarded they overlap. Guard refuses
-// the first one, and its update is not lost.
+// calls returns how often an instance has run a command.
+func calls(t testing.TB, client *redis.Client, command string) int64 {
+	t.Helper()
+	return worldOf(t, client).calls(command)
+}
+
+// An instance that restarts without its locks lets a second holder in: unguarded sections overlap.
+// Guard refuses the first one, and its update is not lost.
 func TestRedlockRestart(t *testing.T) {
 	t.Parallel()
 	three := newInstances(t, 3)
-	three.env = testenv.MySQL(t)
-	_, err := migrations.Up(t.Context(), three.env.DB)
-	must(t, err)
-	three.sql("CREATE TABLE counters (name VARCHAR(20) PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB")
-	three.sql("INSERT INTO counters VALUES ('a', 0)")
-	first := three.acquire(three.process(lock.Config{}), "a")
+	three.Env = testenv.MySQL(t)
+	schematest.Up(t, three.Env.DB)
+	three.SQL("CREATE TABLE counters (name VARCHAR(20) PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB")
+	three.SQL("INSERT INTO counters VALUES ('a', 0)")
+	first := three.Acquire(three.process(lock.Config{}), "a")
 	three.wantKept(0, 1, 2)
 	for _, n := range []int{1, 2} {
 		must(t, three.servers[n].Kill())
 		must(t, three.servers[n].Restart(t.Context()))
 	}
-	second := three.acquire(three.process(lock.Config{}), "a")
+	second := three.Acquire(three.process(lock.Config{}), "a")
 	if first.Context().Err() != nil || second.Context().Err() != nil {
 		t.Fatalf("they do not overlap: %v, %v", context.Cause(first.Context()), context.Cause(second.Context()))
 	}
 	work := func(tx *sql.Tx) error { return add(t.Context(), tx, "a") }
-	wantError(t, "the first holder", first.InTx(t.Context(), three.env.DB, work), lock.ErrLost)
-	must(t, second.InTx(t.Context(), three.env.DB, work))
-	if n := three.counter("a"); n != 1 {
+	wantError(t, "the first holder", first.InTx(t.Context(), three.Env.DB, work), lock.ErrLost)
+	must(t, second.InTx(t.Context(), three.Env.DB, work))
+	if n := three.Counter("a"); n != 1 {
 		t.Errorf("the counter is %d", n)
 	}
 }

@@ -24,11 +24,16 @@ func (r Redlock) instances() (all []redis.UniversalClient) {
 	return all
 }
 
-// CheckServer returns what is wrong with the place where locks are kept: a Redis that may evict them, or that forgets them when
-// it restarts, as a cache's is meant to, or one on which a worker keeps a cache. In Cluster it asks every master, and of a Redlock
-// every instance. It needs the rights +info +scan +pubsub|numsub, which locks do not; an error wraps what Redis says where one is
-// missing. A cache is told by what workers leave in the database, of which it looks at some 10,000 keys, and by the default channel
-// of their wake-ups. Of other backends it asks nothing. Call it at start-up, or in a check before a deploy.
+// CheckServer returns an error if the server of the locks is unsuitable: a Redis that may evict
+// them, or loses them at a restart, as a cache does, or one that a worker uses as a cache. In a
+// Cluster it asks every master, and with a Redlock every instance. It checks nothing for other
+// backends.
+//
+// It needs the permissions +info +scan +pubsub|numsub, which locks do not need. An error wraps the
+// reply of Redis if one is missing. CheckServer recognizes a cache by keys of workers, among some
+// 10,000 keys of the database, and by the default wake-up channel.
+//
+// Call it at startup, or in a check before a deployment.
 func (l *Locker) CheckServer(ctx context.Context) error {
 	backend, ok := l.config.Backend.(onRedis)
 	if !ok {

@@ -10,12 +10,12 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// An instance that evicts or forgets is no place for locks, and one that does neither is.
+// An instance that evicts or loses keys is unsuitable for locks. One that does neither is suitable.
 func TestCheckServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	check := func(addr string) error {
-		return w.locker(lock.Config{Backend: lock.Redis{Client: clientOf(t, addr)}}).CheckServer(t.Context())
+		return w.Locker(lock.Config{Backend: lock.Redis{Client: clientOf(t, addr)}}).CheckServer(t.Context())
 	}
 	err := check(testenv.OwnRedis(t, "--maxmemory-policy", "allkeys-lru").Addr())
 	for _, want := range []string{"lock: ", "maxmemory-policy allkeys-lru", "set appendonly yes"} {
@@ -26,7 +26,7 @@ func TestCheckServer(t *testing.T) {
 	good := func() string { return testenv.OwnRedis(t, "--appendonly", "yes", "--dir", t.TempDir()).Addr() }
 	must(t, check(good()))
 	three := lock.Redlock{Clients: []*redis.Client{clientOf(t, good()), clientOf(t, testenv.OwnRedis(t).Addr()), clientOf(t, good())}}
-	err = w.locker(lock.Config{Backend: three}).CheckServer(t.Context())
+	err = w.Locker(lock.Config{Backend: three}).CheckServer(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "lock: Redlock.Clients[1]: ") || strings.Count(err.Error(), "appendonly") != 1 {
 		t.Errorf("of three: %v", err)
 	}

@@ -13,26 +13,28 @@ import (
 // ownStatement marks, in a context, the statements of this package.
 type ownStatement struct{}
 
-// errEnded is what a second connection of a section is told.
+// errEnded is the error of a second connection of a section.
 var errEnded = errors.New("the connection of the guarded transaction is lost")
 
-// A session is a connection that a section borrows. It is the connection of the section's own pool, so that fn gets a *sql.Tx,
-// of which every statement and every row passes here.
+// A session is a connection that a section borrows. It is the connection of the section's own pool:
+// fn gets a *sql.Tx, and every statement and every row passes through this type.
 type session struct {
-	conn       connection
-	lent       atomic.Bool   // once
-	back       chan struct{} // closed when the pool has given it back, and nobody uses conn any more
-	commits    atomic.Bool   // now Commit is this package's
-	committing atomic.Bool   // COMMIT is sent
-	open       atomic.Bool   // the transaction may be: it was neither committed nor rolled back
-	changed    atomic.Bool   // by a statement whose effect may outlive the transaction
-	mode       string        // sql_mode; set before fn runs
+	conn connection
+	lent atomic.Bool // once
+	// closed when the pool has returned it and conn is no longer used
+	back       chan struct{}
+	commits    atomic.Bool // now Commit is this package's
+	committing atomic.Bool // COMMIT is sent
+	open       atomic.Bool // the transaction may be: it was neither committed nor rolled back
+	changed    atomic.Bool // by a statement whose effect may outlive the transaction
+	mode       string      // sql_mode; set before fn runs
 
 	mu     sync.Mutex
 	failed error // the first
 }
 
-// A connection is what a driver must be capable of: go-sql-driver/mysql is, and what wraps it for tracing.
+// A connection is the set of interfaces that a driver must implement: go-sql-driver/mysql and its
+// tracing wrappers do.
 type connection interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -55,8 +57,8 @@ func (s *session) exec(ctx context.Context, query string) error {
 	return err
 }
 
-// A lender is the connector of a section's pool, which gets the session and no other connection. The session itself cannot be
-// it: a pool closes its connector too, and earlier.
+// A lender is the connector of the pool of a section. It hands out the session and no other
+// connection. The session itself cannot do that: a pool closes its connector too, and earlier.
 type lender struct{ session *session }
 
 // Connect implements driver.Connector.
@@ -70,15 +72,15 @@ func (l lender) Connect(context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (l lender) Driver() driver.Driver { return nil }
 
-// failure is the first error of the section.
+// failure returns the first error of the section.
 func (s *session) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed
 }
 
-// note keeps the first error, and returns err as it is. The end of rows is none, nor a driver's word that it takes a statement
-// in another way.
+// note keeps the first error, and returns err as it is. The end of rows is none, nor a driver's
+// word that it takes a statement in another way.
 func (s *session) note(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, driver.ErrSkip) {
 		return err
@@ -106,14 +108,14 @@ func (s *session) admit(ctx context.Context, query string) error {
 	return s.note(err)
 }
 
-// Close implements driver.Conn. The pool calls it once, after the transaction and its prepared statements have ended. The
-// connection is the application's, and stays open.
+// Close implements driver.Conn. The pool calls it once, after the transaction and its prepared
+// statements have ended. The connection is the application's, and stays open.
 func (s *session) Close() error {
 	close(s.back)
 	return nil
 }
 
-// wait returns when the section's pool, which is closed, does not use the connection any more.
+// wait returns when the pool of the section, which is closed, no longer uses the connection.
 func (s *session) wait() {
 	if s.lent.Load() {
 		<-s.back
@@ -176,7 +178,8 @@ func (s *session) PrepareContext(ctx context.Context, query string) (driver.Stmt
 // CheckNamedValue implements driver.NamedValueChecker.
 func (s *session) CheckNamedValue(value *driver.NamedValue) error { return checkValue(s.conn, value) }
 
-// checkValue asks the driver, if it has an opinion. A value that is refused has not reached the server.
+// checkValue asks the driver, if it has an opinion. A value that is refused has not reached the
+// server.
 func checkValue(of any, value *driver.NamedValue) error {
 	if checker, ok := of.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(value)
@@ -193,7 +196,7 @@ type transaction struct {
 // Commit implements driver.Tx.
 func (t *transaction) Commit() error {
 	if !t.session.commits.Load() {
-		_ = t.ended(t.Tx.Rollback()) // for fn it is over
+		_ = t.ended(t.Tx.Rollback()) // fn sees it as rolled back
 		return asBroken(t.session.note(errors.New("Commit was called: InTx commits when its function returns nil")))
 	}
 	t.session.committing.Store(true)
@@ -206,7 +209,7 @@ func (t *transaction) Rollback() error {
 	return t.ended(t.Tx.Rollback())
 }
 
-// ended notes whether the transaction is over.
+// ended records whether the transaction has ended.
 func (t *transaction) ended(err error) error {
 	t.session.open.Store(err != nil)
 	return err

@@ -48,7 +48,7 @@ func (p *statement) CheckNamedValue(value *driver.NamedValue) error { return che
 
 var errNoContext = errors.New("the driver's prepared statements take no context")
 
-// rows are those of a section: a deadlock may come with any row.
+// rows are the rows of a section: a deadlock can come with any row.
 type rows struct {
 	driver.Rows
 	session *session
@@ -59,7 +59,7 @@ func (s *session) watch(r driver.Rows) driver.Rows { return &rows{r, s} }
 // Next implements driver.Rows.
 func (r *rows) Next(dest []driver.Value) error { return r.session.note(r.Rows.Next(dest)) }
 
-// Close implements driver.Rows. It reads the rows that nobody wanted, of which one may be an error.
+// Close implements driver.Rows. It reads the remaining rows, since one of them may be an error.
 func (r *rows) Close() error { return r.session.note(r.Rows.Close()) }
 
 // HasNextResultSet implements driver.RowsNextResultSet.

@@ -8,8 +8,9 @@ import (
 	"github.com/unstale/unstale/internal/sqltext"
 )
 
-// allowed are the words that a statement of a guarded transaction may begin with. None of them commits. What they begin may
-// call something that does (CALL, a stored function): the savepoint tells that at the end.
+// allowed are the first words of statements that a guarded transaction accepts. None of them
+// commits. Such a statement may call code that commits (CALL, a stored function): the savepoint
+// reveals that at the end.
 var allowed = []string{"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "TABLE", "DO", "CALL",
 	"EXPLAIN", "DESCRIBE", "DESC", "SHOW", "SAVEPOINT", "RELEASE", "("}
 
@@ -21,18 +22,19 @@ var pairs = map[string][]string{
 	"ROLLBACK": {"TO", "WORK TO"}, // a savepoint, which cannot be from before Guard
 }
 
-// lasting are the words that begin statements whose effect on the MySQL session outlives a transaction.
+// lasting are the words that begin statements whose effect on the MySQL session outlives a
+// transaction.
 var lasting = []string{"SET", "CALL", "DO", "CREATE", "DROP"}
 
-// checkStatement refuses what ends a transaction, or may hide that it does, in a MySQL session with an sql_mode. It
-// reports whether the statement may change the session.
+// checkStatement refuses what ends a transaction, or may hide that it does, in a MySQL session with
+// an sql_mode. It reports whether the statement may change the session.
 func checkStatement(query, mode string) (lasts bool, err error) {
 	tokens := sqltext.TokensIn(strings.TrimRight(query, "; \t\r\n"), mode)
+	if strings.Contains(query, "/*!") || strings.Contains(query, "/*M!") {
+		return false, refuse("a comment that MySQL executes, /*! ... */,")
+	}
 	if len(tokens) == 0 {
 		return false, refuse("an empty statement")
-	}
-	if strings.Contains(query, "/*!") || strings.Contains(query, "/*M!") {
-		return false, refuse("a comment that is executed")
 	}
 	if slices.Contains(tokens, ";") {
 		return false, refuse("several statements in one text")
@@ -49,8 +51,9 @@ func checkStatement(query, mode string) (lasts bool, err error) {
 	return slices.Contains(lasting, word) || slices.ContainsFunc(tokens, marks), nil
 }
 
-// unsettable reports whether SET may commit by a word, whatever its case, its quotes and the scope before it, or change how the
-// next statement is read. MySQL ignores accents in names of variables.
+// unsettable reports whether SET with a word can commit, or change how the next statement is
+// parsed. It ignores case, quotes and the scope before the word. MySQL ignores accents in names of
+// variables.
 func unsettable(token string) bool {
 	if token[0] == '\'' {
 		return false
@@ -60,9 +63,10 @@ func unsettable(token string) bool {
 		strings.ContainsFunc(token, func(r rune) bool { return r >= 0x80 })
 }
 
-// marks reports whether a word is of a user variable or of a lock by name, which any statement may set.
+// marks reports whether a word is of a user variable or of a lock by name, which any statement may
+// set.
 func marks(token string) bool {
-	return token[0] == '@' && !strings.HasPrefix(token, "@@") || strings.EqualFold(token, "GET_LOCK")
+	return token[0] == '@' && !strings.HasPrefix(token, "@@") || strings.EqualFold(strings.Trim(token, "`\""), "GET_LOCK")
 }
 
 func refuse(what string) error {

@@ -6,30 +6,42 @@ import (
 	"time"
 )
 
-// Statistics count since New, but for Holding, and do not go back.
+// Statistics count since New and only grow, except Holding.
 type Statistics struct {
-	Acquired  uint64 // by Acquire, TryAcquire and Do, and each lock of AcquireAll and DoAll
-	Held      uint64 // not acquired, since somebody had the lock till the end: *HeldError
-	GuardOpen uint64 // not acquired, since the section before was still in its transaction: ErrGuardOpen
-	Failed    uint64 // not acquired for another reason: a server's error, a context that ended first, Close
-	Retries   uint64 // attempts of Acquire that failed by a server that was unavailable, and were followed by another one
-	Lost      uint64 // acquired locks that were lost before they were released, as far as that was noticed: ErrLost
-	Overruns  uint64 // sections of Do and DoAll that went on for Config.Margin after their context had ended
-	Holding   int    // locks that are held now
+	Acquired uint64 // by Acquire, TryAcquire and Do, and each lock of AcquireAll and DoAll
+	Held     uint64 // not acquired, because another holder had the lock: *HeldError
+	// not acquired, since the section before was still in its transaction: ErrGuardOpen
+	GuardOpen uint64
+	// not acquired for another reason: a server's error, a context that ended first, Close
+	Failed uint64
+	// attempts of Acquire that failed by a server that was unavailable, and were followed by
+	// another one
+	Retries uint64
+	// acquired locks that were lost before they were released, as far as that was noticed: ErrLost
+	Lost uint64
+	// sections of Do and DoAll that continued for Config.Margin after their context had ended
+	Overruns uint64
+	Holding  int // locks that are held now
+
+	// Unconfirmed counts locks whose release the backend has not confirmed in time. Others wait
+	// until the lease ends.
+	Unconfirmed uint64
 
 	Wait Durations // from the call to the acquisition, of those that were acquired
 	Hold Durations // from the acquisition to the release or the loss
-	Mint Durations // of writing tokens to MySQL, with the wait for the section before; also where it failed
+	// writes of tokens to MySQL, including the wait for the previous section, and failed ones
+	Mint Durations
 }
 
-// Durations tell how long something took.
+// Durations is a histogram of durations.
 type Durations struct {
 	Count uint64
 	Sum   time.Duration
-	Below [10]uint64 // how many of Count took no longer than the bound of the same index in [DurationBounds]
+	// how many of Count took no longer than the bound of the same index in [DurationBounds]
+	Below [10]uint64
 }
 
-// DurationBounds are those of Durations: 1 ms, and four times as much each.
+// DurationBounds returns those of Durations: 1 ms, and four times as much each.
 func DurationBounds() (bounds [10]time.Duration) {
 	for i := range bounds {
 		bounds[i] = time.Millisecond << (2 * i)
@@ -40,7 +52,7 @@ func DurationBounds() (bounds [10]time.Duration) {
 // durations are Durations that grow. The zero value is ready.
 type durations struct {
 	sum   atomic.Int64
-	spans [11]atomic.Uint64 // each without those below; the last is of what no bound covers
+	spans [11]atomic.Uint64 // each without those below; the last one is above all bounds
 }
 
 func (d *durations) add(took time.Duration) {
@@ -65,9 +77,10 @@ func (d *durations) read() (r Durations) {
 
 // counts are Statistics that grow.
 type counts struct {
-	acquired, held, guardOpen, failed, retries, lost, overruns atomic.Uint64
-	holding                                                    atomic.Int64
-	wait, hold, mint                                           durations
+	acquired, held, guardOpen, failed, retries, lost, overruns, unconfirms atomic.Uint64
+
+	holding          atomic.Int64
+	wait, hold, mint durations
 }
 
 // answered counts the outcome of an acquisition that was asked for at began.
@@ -105,14 +118,21 @@ func (c *counts) over(held *Held) {
 	}
 }
 
-// vanished counts a loss that nobody noticed before the release.
+// vanished counts a loss that was found only at the release.
 func (c *counts) vanished(held *Held) {
 	if !held.use.since.IsZero() {
 		c.lost.Add(1)
 	}
 }
 
-// A use is what is counted of one acquisition.
+// unconfirmed counts a release without an answer that confirms it.
+func (c *counts) unconfirmed(held *Held) {
+	if !held.use.since.IsZero() {
+		c.unconfirms.Add(1)
+	}
+}
+
+// A use holds the figures of one acquisition.
 type use struct {
 	since time.Time // when a caller got it, by Go's clock, which is cheaper than now; zero: never
 	state atomic.Int32
@@ -129,7 +149,7 @@ func (l *Locker) Statistics() Statistics {
 	c := &l.counts
 	return Statistics{
 		Acquired: c.acquired.Load(), Held: c.held.Load(), GuardOpen: c.guardOpen.Load(), Failed: c.failed.Load(),
-		Retries: c.retries.Load(), Lost: c.lost.Load(), Overruns: c.overruns.Load(), Holding: int(c.holding.Load()),
+		Retries: c.retries.Load(), Lost: c.lost.Load(), Overruns: c.overruns.Load(), Holding: int(c.holding.Load()), Unconfirmed: c.unconfirms.Load(),
 		Wait: c.wait.read(), Hold: c.hold.read(), Mint: c.mint.read(),
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestStatistics(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t)
-	l := w.locker(lock.Config{MintWait: time.Second})
+	l := w.Locker(lock.Config{MintWait: time.Second})
 	expect := func(what string, want lock.Statistics) {
 		t.Helper()
 		got := l.Statistics()
@@ -34,7 +34,7 @@ func TestStatistics(t *testing.T) {
 	}
 	expect("nothing", lock.Statistics{})
 
-	a := w.acquire(l, "a")
+	a := w.Acquire(l, "a")
 	_, err := l.TryAcquire(t.Context(), "a")
 	if !errors.As(err, new(*lock.HeldError)) {
 		t.Errorf("%v", err)
@@ -50,17 +50,17 @@ func TestStatistics(t *testing.T) {
 	wantError(t, "a context that is over", err, context.Canceled)
 	expect("one failed", lock.Statistics{Acquired: 1, Held: 1, Failed: 1})
 
-	vanished, replaced := w.acquire(l, "vanished"), w.acquire(l, "replaced")
+	vanished, replaced := w.Acquire(l, "vanished"), w.Acquire(l, "replaced")
 	must(t, w.redis.Del(t.Context(), "lock:{vanished}").Err())
 	wantError(t, "the release", vanished.Release(), lock.ErrLost)
-	w.sql("UPDATE cache_outbox_locks SET token = X'00' WHERE name = 'replaced'")
+	w.SQL("UPDATE cache_outbox_locks SET token = X'00' WHERE name = 'replaced'")
 	for range 2 {
-		wantError(t, "the section", replaced.InTx(t.Context(), w.env.DB, func(*sql.Tx) error { return nil }), lock.ErrLost)
+		wantError(t, "the section", replaced.InTx(t.Context(), w.Env.DB, func(*sql.Tx) error { return nil }), lock.ErrLost)
 	}
 	expect("two are lost", lock.Statistics{Acquired: 3, Held: 1, Failed: 1, Lost: 2})
 	wantError(t, "the release", replaced.Release(), lock.ErrLost)
 
-	tx := w.begin(w.env.DB, nil)
+	tx := w.begin(w.Env.DB, nil)
 	_, err = tx.ExecContext(t.Context(), "SELECT * FROM cache_outbox_locks WHERE name = 'a' FOR UPDATE")
 	must(t, err)
 	_, err = l.Acquire(t.Context(), "a")

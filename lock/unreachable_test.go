@@ -2,60 +2,44 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
 
-// A chasm swallows what is sent to MySQL while it is open, and lets no new connection over.
-type chasm struct{ open atomic.Bool }
-
-// overChasm is a Config of w's MySQL, beyond it.
-func (w *world) overChasm() (*chasm, *mysql.Config) {
+// overChasm returns a Config of w's MySQL, beyond it.
+func (w *world) overChasm() (*locktest.Chasm, *mysql.Config) {
 	w.Helper()
-	config, err := mysql.ParseDSN(w.env.DSN)
+	config, err := mysql.ParseDSN(w.Env.DSN)
 	must(w, err)
-	c := &chasm{}
+	c := &locktest.Chasm{}
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if c.open.Load() {
+		if c.Open.Load() {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return &swallowing{conn, c}, err
+		return c.Dial(ctx, network, addr)
 	}
 	return c, config
 }
 
-// A swallowing connection loses all requests while the chasm is open.
-type swallowing struct {
-	net.Conn
-	chasm *chasm
-}
-
-func (s *swallowing) Write(p []byte) (int, error) {
-	if s.chasm.open.Load() {
-		return len(p), nil
-	}
-	return s.Conn.Write(p)
-}
-
-// A process that does not reach MySQL gives the lock up with its caller, and asks for none until MySQL
-// has answered.
+// A process that does not reach MySQL gives the lock up with its caller, and asks for none until
+// MySQL has answered.
 func TestUnreachableMySQL(t *testing.T) {
 	t.Parallel()
 	w := withMySQL(t, "a")
 	chasm, config := w.overChasm()
-	far, near := w.locker(lock.Config{MySQL: config, MintWait: time.Minute}), w.locker(lock.Config{})
-	must(t, w.acquire(far, "a").Release())
-	chasm.open.Store(true)
+	far, near := w.Locker(lock.Config{MySQL: config, MintWait: time.Minute}), w.Locker(lock.Config{})
+	must(t, w.Acquire(far, "a").Release())
+	chasm.Open.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := far.Acquire(ctx, "a")
@@ -85,16 +69,51 @@ func TestUnreachableMySQL(t *testing.T) {
 		}
 		got <- err
 	}()
-	chasm.open.Store(false)
+	chasm.Open.Store(false)
 	must(t, <-got)
 }
 
-// Acquire waits for a Redis that is unavailable as long as its context lasts, unless FailFast is set.
+// A process that loses MySQL while many of its mints are running releases all their locks together:
+// one ping covers them all.
+func TestUnreachableMySQLManyNames(t *testing.T) {
+	t.Parallel()
+	w := withMySQL(t)
+	chasm, config := w.overChasm()
+	far, near := w.Locker(lock.Config{MySQL: config, MintWait: 10 * time.Minute}), w.Locker(lock.Config{})
+	must(t, w.Acquire(far, "a").Release())
+	chasm.Open.Store(true)
+	const names = 60 // a ping for each would take two minutes
+	given := make(chan error, names)
+	for n := range names {
+		go func() {
+			_, err := far.TryAcquire(t.Context(), fmt.Sprint("a", n))
+			given <- err
+		}()
+	}
+	testenv.Eventually(t, "the far process to have all locks", func() bool { return w.redis.DBSize(t.Context()).Val() == names })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for n := range names {
+		held, err := near.Acquire(ctx, fmt.Sprint("a", n))
+		if err != nil {
+			t.Fatalf("the neighbor waits for lock %d: %v", n, err)
+		}
+		must(t, held.Release())
+	}
+	for range names {
+		if err := <-given; err == nil || !strings.Contains(err.Error(), "MySQL does not answer") {
+			t.Errorf("a process without MySQL: %v", err)
+		}
+	}
+}
+
+// Acquire waits for a Redis that is unavailable as long as its context lasts, unless FailFast is
+// set.
 func TestAcquireOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	w := &world{TB: t, addr: server.Addr(), redis: clientOf(t, server.Addr())}
-	l, hasty := w.locker(lock.Config{Timeout: 200 * time.Millisecond}), w.locker(lock.Config{FailFast: true})
+	w := worldAt(t, server.Addr())
+	l, hasty := w.Locker(lock.Config{Timeout: 200 * time.Millisecond}), w.Locker(lock.Config{FailFast: true})
 	must(t, server.Kill())
 	_, err := hasty.Acquire(t.Context(), "a")
 	if err == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// A server beside which others take writes is refused: a node of Galera, and one of group replication with several primaries. What
-// refuses it is that setting alone.
+// A server is refused if other servers accept writes too: a node of Galera, and one of group
+// replication with several primaries. Only the setting decides.
 func TestSeveralWriters(t *testing.T) {
 	t.Parallel()
 	args, refusal, cure := galera, "wsrep_on is ON: ", "SET GLOBAL wsrep_on = OFF"
@@ -33,7 +33,7 @@ func TestSeveralWriters(t *testing.T) {
 	must(t, err)
 	attempt := func(wanted string) {
 		t.Helper()
-		_, err := w.locker(lock.Config{MySQL: config}).TryAcquire(t.Context(), "a")
+		_, err := w.Locker(lock.Config{MySQL: config}).TryAcquire(t.Context(), "a")
 		if err == nil || !strings.Contains(err.Error(), wanted) {
 			t.Errorf("%v, wanted %q", err, wanted)
 		}
@@ -54,7 +54,7 @@ func TestSeveralWriters(t *testing.T) {
 	attempt("unstale migrate up") // this database has no table
 }
 
-// galera are the options of the first node of a cluster.
+// galera returns the options of the first node of a cluster.
 func galera(t testing.TB) []string {
 	library, err := servers.GaleraLibrary()
 	must(t, err)

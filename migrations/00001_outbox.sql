@@ -2,8 +2,8 @@
 --
 -- A primary key and nothing else, so that an application's transaction pays one clustered insert.
 -- Text columns state a binary collation and are one character wider than the limit: a non-strict
--- sql_mode cuts silently, so a value of full width is known to be cut.
--- params is text, not JSON: the JSON type would turn 18446744073709551616 into a double and 1.10 into 1.1.
+-- sql_mode cuts silently, so a value of full width is known to be cut. params is text, not JSON:
+-- the JSON type would turn 18446744073709551616 into a double and 1.10 into 1.1.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox (

@@ -1,5 +1,6 @@
 -- Rows with a time: scheduled by the application, waiting after a failure of their own, or repeats
--- that the map asked for. Plain SQL schedules by inserting entity, entity_id, params and due_at (UTC).
+-- that the map asked for. Plain SQL schedules by inserting entity, entity_id, params and due_at
+-- (UTC).
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_delayed (

@@ -1,4 +1,5 @@
--- Dead letters: rows that no retry can cure, each with its reason, the error and the map that refused it.
+-- Dead letters: rows that no retry can cure, each with its reason, the error and the map that
+-- refused it.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_dead (

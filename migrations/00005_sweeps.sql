@@ -1,6 +1,6 @@
 -- Work that outlives a batch: patterns and index sets. Append-only and without a unique key: a text
--- collation would merge different patterns, and one that is requested during a scan must survive it.
--- name is binary and unbounded, so that no pattern is ever cut into a wider one.
+-- collation would merge different patterns, and one that is requested during a scan must survive
+-- it. name is binary and unbounded, so that no pattern is ever cut into a wider one.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_sweeps (

@@ -1,5 +1,6 @@
--- The position that a batch ends with: a Redis that has it still has the batch. See keyspace.Survived.
--- The index finds the last position of each epoch, and the batches after a given one.
+-- The position that a batch ends with: a Redis that has it still has the batch. See
+-- keyspace.Survived. The index finds the last position of each epoch, and the batches after a given
+-- one.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

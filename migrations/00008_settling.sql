@@ -1,5 +1,5 @@
--- When a request was carried out for the first time. It stays for a second, settling sweep, which begins when the
--- longest lease that a reader may have held at the request has run out.
+-- When a request was carried out for the first time. It stays for a second, settling sweep, which
+-- begins when the longest lease that a reader may have held at the request has run out.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

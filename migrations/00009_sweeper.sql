@@ -1,5 +1,6 @@
--- Who sweeps, of all workers, and how far it is. The row "lead" is locked by whoever sweeps, so that the server frees
--- it when that process is gone; nothing is ever written to it. The row "pass" is there during a scan.
+-- Who sweeps, of all workers, and how far it is. The row "lead" is locked by whoever sweeps, so
+-- that the server frees it when that process is gone; nothing is ever written to it. The row "pass"
+-- is there during a scan.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_sweeper (

@@ -1,4 +1,5 @@
--- Patterns and index sets are looked for apart from each other, so that none waits behind many of the others.
+-- Patterns and index sets are looked for apart from each other, so that none waits behind many of
+-- the others.
 --
 -- MySQL has no ADD INDEX IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

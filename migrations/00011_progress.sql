@@ -1,5 +1,5 @@
--- What figures of the progress of sweeps cannot show: that nobody knows when they will be over, and why they fail as a whole.
--- The row "failed" is there while they do.
+-- What figures of the progress of sweeps cannot show: that nobody knows when they will be over, and
+-- why they fail as a whole. The row "failed" is there while they do.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

@@ -1,8 +1,8 @@
--- The random id of this outbox. Heartbeats name it, so that a reader knows whose worker it hears: Pub/Sub ignores Redis'
--- database numbers, and two applications may share a channel.
+-- The random id of this outbox. Heartbeats name it, so that a reader knows whose worker it hears:
+-- Pub/Sub ignores Redis' database numbers, and two applications may share a channel.
 --
--- The id goes through a variable, so that replicas of a server with statement-based replication have the same one. The
--- table has one row for good: its key has one value.
+-- The id goes through a variable, so that replicas of a server with statement-based replication
+-- have the same one. The table has one row for good: its key has one value.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_source (

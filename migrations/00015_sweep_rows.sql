@@ -1,5 +1,5 @@
--- For how long nothing may be stored under what a request finds, which its settling sweep waits for, and which rows asked
--- for it: an id between the two, for those who wait for a row.
+-- For how long nothing may be stored under what a request finds, which its settling sweep waits
+-- for, and which rows asked for it: an id between the two, for those who wait for a row.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

@@ -1,4 +1,5 @@
--- Redis' time before the first key of a batch was unlinked: an entry whose lease was taken later was read after the change.
+-- Redis' time before the first key of a batch was unlinked: an entry whose lease was taken later
+-- was read after the change.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
 

@@ -1,5 +1,6 @@
--- What each worker process is at, noted by itself every two seconds: `unstale status` says from it why rows wait. A row
--- that is silent is that of a process which is dead, frozen or away from the server; one that was stopped says so.
+-- What each worker process is at, noted by itself every two seconds: `unstale status` says from it
+-- why rows wait. A row that is silent is that of a process which is dead, frozen or away from the
+-- server; one that was stopped says so.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_workers (

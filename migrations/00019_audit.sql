@@ -1,7 +1,8 @@
--- What operators did. The account, the time and the id are the server's own, by defaults for which an operator's account has
--- no right to give another value, and which nothing that a session may set moves: SET timestamp moves UTC_TIMESTAMP, and
--- SET insert_id an AUTO_INCREMENT, past the end of the column so that nobody else can insert. A TIMESTAMP is the same in
--- every time zone. See docs/accounts.md. Who runs the program is what it claims.
+-- What operators did. The account, the time and the id are the server's own, by defaults for which
+-- an operator's account has no right to give another value, and which nothing that a session may
+-- set moves: SET timestamp moves UTC_TIMESTAMP, and SET insert_id an AUTO_INCREMENT, past the end
+-- of the column so that nobody else can insert. A TIMESTAMP is the same in every time zone. See
+-- docs/accounts.md. Who runs the program is what it claims.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_audit (

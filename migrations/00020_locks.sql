@@ -1,6 +1,7 @@
--- The token of the last holder of each lock of package lock, minted at its acquisition. A guarded transaction demands
--- that its own token is here, and has the row locked until it commits. Tokens are random and have no order, so that
--- nothing runs backwards after a failover, a restore or a removed row. Names are exact bytes: no two are equal by collation.
+-- The token of the last holder of each lock of package lock, minted at its acquisition. A guarded
+-- transaction demands that its own token is here, and has the row locked until it commits. Tokens
+-- are random and have no order, so that nothing runs backwards after a failover, a restore or a
+-- removed row. Names are exact bytes: no two are equal by collation.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_locks (

@@ -20,7 +20,7 @@ import (
 // and what the previous binary does.
 var declaration = regexp.MustCompile(`(?m)^-- Oldest code: (\d+)\. The previous binary \S`)
 
-// firstDeclared is the migration that makes the column in which the schema declares the oldest
+// firstDeclared is the migration that creates the column in which the schema declares the oldest
 // code.
 const firstDeclared = 21
 

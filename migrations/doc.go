@@ -1,31 +1,33 @@
-// Package migrations owns the schema of the outbox: one SQL file per change, embedded, applied with goose. The files are
-// plain goose SQL, so the goose command runs them too:
+// Package migrations owns the schema of the outbox: one SQL file per change, embedded, applied with
+// goose. The files are plain goose SQL, so the goose command runs them too:
 //
 //	goose -dir migrations -table cache_outbox_version mysql "$MYSQL_DSN" up
 //
-// but without the turns that [Up] and [Down] take.
+// but without the lock that [Up] and [Down] take.
 //
-// Every migration is one idempotent DDL statement, because MySQL commits around DDL: a run that was cut off is repaired
-// by running it again. Replicas that start together take turns (see [Up]).
+// Every migration is one idempotent DDL statement, because MySQL commits around DDL: a run that was
+// cut off is repaired by running it again. Replicas that start together run one at a time (see
+// [Up]).
 //
 // # Compatibility
 //
 // A schema declares the oldest code that may run on it: the highest value of the column oldest in
 // cache_outbox_version. Code runs on a newer schema if its own [schema.Version] is at least that.
-// Each file from 21 on declares the number in a line of its head comment. The line also tells what
-// the previous binary does with the change:
+// Each file from 21 on declares the number in a line of its head comment. The line also describes
+// the effect on the previous binary:
 //
 //	-- Oldest code: 21. The previous binary never reads the column, and leaves it NULL.
 //
 // The previous binary has to keep working. So a migration only adds: tables, indexes, and columns
 // that are nullable or have a default. Its line repeats the number of the file before it. It needs
-// no SQL for that, because goose's row gets the column's default.
+// no SQL for that, because the row of goose gets the default of the column.
 //
-// A migration may remove what the release before does not use any more. Its line names that
-// release's version, its Up raises the default, and its Down sets it back:
+// A migration can remove what the previous release no longer uses. Its line names the version of
+// that release, its Up raises the default, and its Down sets it back:
 //
 //	ALTER TABLE cache_outbox_version ALTER COLUMN oldest SET DEFAULT 23;
 //
-// A test compares the lines with what the schema declares. With a new file, also raise
-// [schema.Version], add its indexes to [schema.Indexes], and list it in docs/tutorial.md.
+// Tests compare the lines with the declaration in the schema, and the tables before and after each
+// file. With a new file, also raise [schema.Version], add its indexes to [schema.Indexes], and name
+// it in docs/tutorial.md.
 package migrations

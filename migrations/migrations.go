@@ -17,15 +17,16 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// VersionTable is where goose keeps the schema's version. It is not goose's default name, so that an application which
-// migrates its own tables with goose keeps a version of its own.
+// VersionTable is where goose keeps the version of the schema. It is not goose's default name, so
+// an application that migrates its own tables with goose has a separate version.
 const VersionTable = "cache_outbox_version"
 
-// ErrSchema says that the database's schema is not the one that this binary was built for.
+// ErrSchema means that the schema of the database is not the one that this binary requires.
 var ErrSchema = schema.Err
 
-// Provider returns goose's provider over the embedded files, for reading. [Up] and [Down] change the schema: they take
-// turns with other processes, the provider's own verbs do not. It does not close db.
+// Provider returns goose's provider over the embedded files, for reading. [Up] and [Down] change
+// the schema under a lock between processes, which the methods of the provider do not take. It does
+// not close db.
 func Provider(db *sql.DB) (*goose.Provider, error) {
 	p, err := goose.NewProvider(goose.DialectMySQL, db, files,
 		goose.WithTableName(VersionTable),
@@ -37,10 +38,10 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 	return p, nil
 }
 
-// Up applies whatever is missing and returns what it applied, beside an error too. Processes that
-// migrate one database take turns by a user lock of MySQL (GET_LOCK), for which each waits up to
-// two minutes. Running it again is harmless. When ctx ends, the step in hand is finished and no
-// other is begun; the error says so. A step that is refused a lock (1205) is tried again for two
+// Up applies missing migrations and returns those that it applied, even with an error. Processes
+// that migrate one database run one at a time, under a user lock of MySQL (GET_LOCK); each waits up
+// to two minutes. Running it again is harmless. When ctx ends, Up finishes the current step and
+// begins no other; the error says so. It retries a step that is refused a lock (1205) for two
 // minutes, or until ctx ends.
 //
 // Up applies nothing to a newer schema. The error then wraps [ErrSchema], unless the schema
@@ -87,7 +88,7 @@ func isNewer(ctx context.Context, db *sql.DB) (bool, error) {
 	return true, schema.Check(ctx, db)
 }
 
-// interrupted says how far the steps have come.
+// interrupted adds how far the steps have come to an error.
 func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) error {
 	sources := p.ListSources()
 	last := sources[len(sources)-1]
@@ -101,7 +102,7 @@ func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) er
 	}
 }
 
-// ErrRows says that a migration was not taken back, because its table has rows.
+// ErrRows means that a migration was not reverted, because its table has rows.
 var ErrRows = errors.New("has rows, which would be lost")
 
 // ErrCaptured reports that a trigger names the outbox. Without the outbox, the trigger would fail
@@ -154,12 +155,13 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	return done, nil
 }
 
-// own are the tables whose rows nobody wrote who would miss them: the right to sweep, how far a scan is and what workers
-// are at, which they write themselves, and the id of the outbox, in whose place the migration makes another.
+// own are the tables whose rows can be dropped without loss: the sweep lock, the position of a scan
+// and the worker status, which workers rewrite, and the ID of the outbox, which the migration
+// replaces.
 var own = []string{"cache_outbox_sweeper", "cache_outbox_source", "cache_outbox_workers"}
 
-// refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes cache_outbox_delayed. One that
-// makes no table takes no row with it.
+// refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes
+// cache_outbox_delayed. One that makes no table takes no row with it.
 func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int64) error {
 	for _, source := range p.ListSources() {
 		if source.Version != version {

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// files is how many migrations there are. A migration makes a table, or none.
+// files is the number of migrations. A migration creates at most one table.
 var files = func() int {
 	list, err := filepath.Glob("0*.sql")
 	if err != nil {
@@ -31,7 +31,7 @@ var tables = []string{
 	"cache_outbox_sweeper", "", "", // change the sweeps and the sweeper
 	"cache_outbox_source", "", "", "", "", // change the delayed rows, the dead letters, the sweeps and the journal
 	"cache_outbox_summaries", "cache_outbox_workers", "cache_outbox_audit", "cache_outbox_locks",
-	"", "", // change the version table and the workers
+	"", "", "", // change the version table and, twice, the workers
 }
 
 func countTables(t *testing.T, db *sql.DB) int {
@@ -45,7 +45,8 @@ func countTables(t *testing.T, db *sql.DB) int {
 	return n
 }
 
-// Up makes the tables, again is harmless, down removes them one by one, and Check names the cure.
+// Up creates the tables, running it again is harmless, Down removes them one by one, and Check
+// names the fix.
 func TestUpCheckDown(t *testing.T) {
 	t.Parallel()
 	ctx, db := context.Background(), testenv.MySQL(t).DB
@@ -87,7 +88,7 @@ func TestUpCheckDown(t *testing.T) {
 	}
 }
 
-// Replicas that start together take turns: one applies everything, the others find it done.
+// Replicas that start together run one at a time: one applies everything, the others find it done.
 func TestReplicasTakeTurns(t *testing.T) {
 	t.Parallel()
 	ctx, env := context.Background(), testenv.MySQL(t)
@@ -145,7 +146,8 @@ func TestUpAfterACutRun(t *testing.T) {
 	}
 }
 
-// A run that died between making goose's version table and writing its first row is repaired as well.
+// A run that died between making goose's version table and writing its first row is repaired as
+// well.
 func TestUpAfterAnEmptyVersionTable(t *testing.T) {
 	t.Parallel()
 	ctx, db := context.Background(), testenv.MySQL(t).DB

@@ -14,8 +14,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// The ALTER of a process that was killed is finished by the server. Who comes next sees a table without the column,
-// waits behind the orphan, and must not fail over what that has made.
+// The ALTER of a process that was killed is finished by the server. Who comes next sees a table
+// without the column, waits behind the orphan, and must not fail over what that has made.
 func TestUpBehindAnOrphan(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func waiting(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-// A signal lets the step in hand end and begins no other. The error says how far it came.
+// A signal lets the current step end and begins no other. The error says how far it came.
 func TestUpIsInterrupted(t *testing.T) {
 	t.Parallel()
 	env, holder := heldBack(t)

@@ -12,7 +12,8 @@ import (
 // An Option changes how [Up] and [Down] go about it.
 type Option func(*stepper)
 
-// Notify makes Up and Down call say when a step has to wait for a lock. It is called in the caller's goroutine.
+// Notify makes Up and Down call say when a step has to wait for a lock. It is called in the
+// goroutine of the caller.
 func Notify(say func(notice string)) Option { return func(s *stepper) { s.say = say } }
 
 // stepTries is how often a step is begun that finds its work done on the way.
@@ -31,11 +32,11 @@ func newStepper(options []Option) *stepper {
 	return s
 }
 
-// step takes one step, to its end also where ctx ends. A process that was killed in the middle of a step leaves an
-// ALTER behind which the server finishes. A step looks first whether its work is done and sees that it is not; behind
-// the orphan it is refused, because the lock does not come in time, or because the work is done by then. So it looks
-// again. When ctx ends, a step that has been refused its lock is not tried again: the error wraps ctx's and the
-// server's.
+// step takes one step, and finishes it even if ctx ends. A process that was killed in the middle of
+// a step leaves an ALTER behind that the server finishes. The next process first checks whether its
+// step is done. It is not, and behind the orphan the step is refused: because the lock does not
+// come in time, or because the work is done by then. So it checks again. When ctx ends, a step that
+// was refused its lock is not retried: the error wraps those of ctx and of the server.
 func (s *stepper) step(ctx context.Context, take func(context.Context) (*goose.MigrationResult, error)) (r *goose.MigrationResult, err error) {
 	for range stepTries {
 		err = ddl.Patiently(ctx, name, s.say, func(ctx context.Context) (err error) {
@@ -49,11 +50,11 @@ func (s *stepper) step(ctx context.Context, take func(context.Context) (*goose.M
 	return r, err
 }
 
-// name is the step that failed, if goose came as far as a step.
+// name returns the step that failed, if goose came as far as a step.
 func name(err error) string {
 	var e *goose.PartialError
 	if errors.As(err, &e) {
 		return "step " + e.Failed.Source.Path
 	}
-	return "the step in hand"
+	return "the current step"
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-// A step that is refused its lock while an orphan is at work is tried again, says so once, and finds what the orphan
-// made.
+// A step that is refused its lock while an orphan runs is retried, reports it once, and finds the
+// result of the orphan.
 func TestUpBehindASlowOrphan(t *testing.T) {
 	t.Parallel()
 	ctx, hasty, db, holder := refusedALock(t)
@@ -42,7 +42,7 @@ func TestUpBehindASlowOrphan(t *testing.T) {
 	}
 }
 
-// Who is stopped while a step waits for a lock in vain is not kept until the lock is free.
+// Up returns when ctx ends while a step waits for a lock.
 func TestUpIsInterruptedBetweenTries(t *testing.T) {
 	t.Parallel()
 	ctx, hasty, _, holder := refusedALock(t)
@@ -90,7 +90,7 @@ func TestDownLooksForRowsBeforeEachTry(t *testing.T) {
 	}
 }
 
-// heldBack is a schema whose next step gets no lock before the transaction ends.
+// heldBack returns a schema whose next step gets no lock before the transaction ends.
 func heldBack(t *testing.T) (*testenv.Database, *sql.Tx) {
 	t.Helper()
 	env := testenv.MySQL(t)
@@ -120,7 +120,7 @@ func refusedALock(t *testing.T) (ctx context.Context, hasty, db *sql.DB, holder 
 	return t.Context(), impatient(t, env), env.DB, holder
 }
 
-// impatient is a pool that waits a second for a lock.
+// impatient returns a pool that waits a second for a lock.
 func impatient(t *testing.T, env *testenv.Database) *sql.DB {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(env.DSN)

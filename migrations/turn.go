@@ -8,10 +8,11 @@ import (
 	"github.com/unstale/unstale/internal/ddl"
 )
 
-// inTurn makes migrating processes take turns around fn.
+// inTurn runs fn under a lock between migrating processes.
 //
-// The lock is not given to goose as a locker: goose looks for pending migrations, and makes its version table, before it
-// locks, so that replicas which start together would stop with "missing zero version migration".
+// The lock is not given to goose as a locker: goose looks for pending migrations, and creates its
+// version table, before it locks. Replicas that start together would then stop with "missing zero
+// version migration".
 func inTurn(ctx context.Context, db *sql.DB, fn func() error) error {
 	return ddl.InTurn(ctx, db, "migrate", func(conn *sql.Conn) error {
 		if err := repairVersionTable(ctx, conn); err != nil {
@@ -24,8 +25,8 @@ func inTurn(ctx context.Context, db *sql.DB, fn func() error) error {
 // Contract: one row at most, into goose's own table; repeating it does nothing.
 const repairSQL = "INSERT INTO " + VersionTable + " (version_id, is_applied) SELECT 0, 1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM " + VersionTable + ")"
 
-// repairVersionTable finishes the work of a process that died after it made goose's version table and before it wrote
-// the first row, without which goose refuses every verb.
+// repairVersionTable finishes the work of a process that died after it made goose's version table
+// and before it wrote the first row, without which goose refuses every verb.
 func repairVersionTable(ctx context.Context, conn *sql.Conn) error {
 	var n int
 	if err := conn.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil || n == 0 {

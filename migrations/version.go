@@ -11,7 +11,8 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// isDoneAlready reports whether a statement was refused because what it makes is there, or what it drops is not.
+// isDoneAlready reports whether a statement was refused because what it creates exists, or what it
+// drops does not.
 func isDoneAlready(err error) bool {
 	switch mysqlerr.Number(err) {
 	case mysqlerr.TableExists, mysqlerr.ColumnExists, mysqlerr.KeyExists, mysqlerr.NothingThere:
@@ -31,8 +32,8 @@ func Versions(ctx context.Context, db *sql.DB) (have, known int64, err error) {
 	return have, schema.Version, err
 }
 
-// Status lists the embedded files and which are applied. It changes nothing: goose would make the version table where
-// there is none, or where this account may not read it.
+// Status lists the embedded files and which are applied. It changes nothing: goose would create a
+// missing version table, or fail without the privilege to read it.
 func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err error) {
 	p, err := Provider(db)
 	if err != nil {
@@ -59,7 +60,7 @@ func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err
 // older schema passes, unlike in [Check].
 func RefuseNewer(ctx context.Context, db *sql.DB) error { return schema.RefuseNewer(ctx, db) }
 
-// Contract: no lock, the dictionary of the current schema alone. It does not show tables to which the account has no
-// right.
+// Contract: no lock, only the dictionary of the current schema. It does not show tables for which
+// the account has no privilege.
 const tableSQL = `SELECT COUNT(*) FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name = ?`

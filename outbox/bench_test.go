@@ -7,7 +7,8 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// What a reader pays that shows a token, beside a row by its primary key: the question whether writes are settled.
+// The cost of a reader that shows a token (whether its writes are settled), compared with a row by
+// its primary key.
 func BenchmarkSettled(b *testing.B) {
 	env := migrated(b)
 	exec(b, env.DB, "CREATE TABLE floor (id INT PRIMARY KEY)")

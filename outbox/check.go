@@ -6,23 +6,24 @@ import (
 	"time"
 )
 
-// A Check tells readers what they may be given until a token's rows are settled: package cache takes one (Policy.After).
-// Make one for each request, and use it for all that the request reads. Safe for concurrent use.
+// A Check decides which values readers may get until a token's rows are settled: see Policy.After
+// in package cache. Create one for each request, and use it for all reads of the request. Safe for
+// concurrent use.
 type Check struct {
 	db    Pool
 	token Token
 
 	mu    sync.Mutex
-	final *verdict  // nothing is asked any more
+	final *verdict  // no more queries are made
 	until time.Time // when the token ends, where final is set
 }
 
 // NewCheck makes a Check that asks db, which must be the primary. It asks nothing for a zero token.
 func NewCheck(db Pool, token Token) *Check { return &Check{db: db, token: token} }
 
-// Settled is the function [Settled], and also returns for how long the token still counts by the database's clock: left is 0
-// for one that is older than TokenLifetime, and for a zero token, whatever else is known of them. What was settled or dead
-// once is not asked for again.
+// Settled is like the function [Settled], and also returns for how long the token still counts, by
+// the clock of the database. left is 0 for a token older than TokenLifetime, and for a zero token.
+// A Check does not ask again for rows that were settled or dead once.
 func (c *Check) Settled(ctx context.Context) (settled bool, left time.Duration, err error) {
 	if c.token.IsZero() {
 		return true, 0, nil
@@ -43,14 +44,14 @@ func (c *Check) Settled(ctx context.Context) (settled bool, left time.Duration, 
 	return v.settled, left, wrap("ask for invalidations", v.err)
 }
 
-// known is what is not asked for again, or nil.
+// known returns the final state, or nil if it must be queried.
 func (c *Check) known() (*verdict, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.final, c.until
 }
 
-// learn keeps a verdict that does not change any more.
+// learn keeps a verdict that is final.
 func (c *Check) learn(v *verdict, until time.Time) {
 	if v.settled || v.err != nil || v.age > TokenLifetime {
 		c.mu.Lock()

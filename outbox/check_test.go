@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// A check asks until the token is settled, and for how long the token counts is the database's to say.
+// A check asks until the token is settled. The database's clock decides how long the token counts.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

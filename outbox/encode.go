@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/params"
 )
 
-// A FieldError says which field of which invalidation cannot be written, and what would be accepted.
+// A FieldError names the field of an invalidation that cannot be written, and the accepted values.
 type FieldError struct {
 	Index   int    // position among Enqueue's arguments, from 0
 	Field   string // "entity", "id", "params", "params.NAME", "trace", "not_before"
@@ -112,8 +112,8 @@ func (inv Invalidation) paramsText() (string, *FieldError) {
 	return b.String(), nil
 }
 
-// rawText checks a JSON object that the application wrote itself, by the rules of Params. A worker lets nested values pass that its map does not
-// declare.
+// rawText checks a JSON object that the application wrote itself, by the rules of Params. A worker
+// accepts nested values that its map does not declare.
 func rawText(raw json.RawMessage) (string, *FieldError) {
 	if len(raw) > MaxParams { // before reading all of it
 		return string(raw), nil
@@ -195,7 +195,7 @@ func appendScalar(b *strings.Builder, v reflect.Value) string {
 	case reflect.Float32, reflect.Float64:
 		f := v.Float()
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return fmt.Sprintf("%v is not a number that JSON can carry", f)
+			return fmt.Sprintf("%v is not a number that JSON can represent", f)
 		}
 		b.WriteString(strconv.FormatFloat(f, 'f', -1, v.Type().Bits()))
 	default:
@@ -208,8 +208,8 @@ func isNumber(s string) bool {
 	return s != "" && !strings.ContainsAny(s, "\"[{ \t\r\ntfn") && json.Valid([]byte(s))
 }
 
-// quote writes s, which is valid UTF-8, as a JSON string. encoding/json also escapes <, > and &, which changes the text
-// of the row but not its value.
+// quote writes s, which is valid UTF-8, as a JSON string. encoding/json also escapes <, > and &,
+// which changes the text of the row but not its value.
 func quote(s string) string {
 	out, err := json.Marshal(s)
 	if err != nil {

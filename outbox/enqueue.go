@@ -8,27 +8,29 @@ import (
 	"strings"
 )
 
-// Statements carry at most this many rows and about this many bytes: far below the placeholder limit of 65,535 and the
-// smallest max_allowed_packet in use (16 MiB on MariaDB).
+// A statement inserts at most this many rows and about this many bytes: far below the placeholder
+// limit of 65,535 and the smallest max_allowed_packet in use (16 MiB on MariaDB).
 const (
 	maxStatementRows  = 500
 	maxStatementBytes = 1 << 20
 )
 
-// Contract: appends; takes no lock that another insert waits for; not repeatable (each run adds rows).
+// Contract: appends; takes no lock that another insert waits for; not repeatable (each run adds
+// rows).
 const (
 	insertSQL        = "INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES "
 	insertDelayedSQL = "INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, due_at) VALUES "
 )
 
-// dueLayout is how a DATETIME(6) is written; always in UTC, whatever time zone the session has.
+// dueLayout is the format of a DATETIME(6), in UTC with any time zone of the session.
 const dueLayout = "2006-01-02 15:04:05.000000"
 
-// Enqueue inserts invalidations in the caller's transaction: they become visible to the worker when, and only when, tx
-// commits. All of them are checked before the first is written; a bad one gives a *FieldError and writes nothing. Many
-// rows go in few statements. Any other error is the database's, wrapped; some rows may be inserted by then, so roll tx
-// back. Enqueue itself neither commits nor rolls back, and is as safe for concurrent use as tx is. No invalidations is
-// not an error.
+// Enqueue inserts invalidations in the caller's transaction: they become visible to the worker
+// when, and only when, tx commits. All of them are checked before the first is written; an invalid
+// one gives a *FieldError, and nothing is written. Many rows are inserted with few statements. Any
+// other error comes from the database, wrapped. Some rows may be inserted by then, so roll tx back.
+// Enqueue itself neither commits nor rolls back, and is as safe for concurrent use as tx is. No
+// invalidations is not an error.
 func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {
@@ -40,8 +42,8 @@ func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later, nil)
 }
 
-// encodeAll checks everything first and returns the column values of each row, by table. It gives those without a trace
-// that of ctx.
+// encodeAll checks everything first and returns the column values of each row, by table. Rows
+// without a trace get the trace of ctx.
 func encodeAll(ctx context.Context, invalidations []Invalidation) (now, later [][]any, err error) {
 	asked, trace := false, ""
 	for i, inv := range invalidations {
@@ -63,7 +65,7 @@ func encodeAll(ctx context.Context, invalidations []Invalidation) (now, later []
 	return now, later, nil
 }
 
-// insert tells did, unless it is nil, about each statement and its number of rows.
+// insert calls did, unless it is nil, with the number of rows of each statement.
 func insert(ctx context.Context, tx Tx, stmt, tuple string, rows [][]any, did func(sql.Result, int) error) error {
 	for len(rows) > 0 {
 		n := fit(rows)
@@ -84,7 +86,7 @@ func insert(ctx context.Context, tx Tx, stmt, tuple string, rows [][]any, did fu
 	return nil
 }
 
-// fit says how many of rows go into one statement; at least one.
+// fit returns how many of rows go into one statement, at least one.
 func fit(rows [][]any) int {
 	bytes := 0
 	for i, row := range rows {

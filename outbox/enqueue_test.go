@@ -15,8 +15,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -76,7 +76,7 @@ func TestEnqueueWritesParams(t *testing.T) {
 	}
 }
 
-// Nothing is written unless everything can be; the error names the place and the cure.
+// Nothing is written unless every row is valid; the error names the place and the fix.
 func TestEnqueueRefuses(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -99,7 +99,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		"params: 65537 bytes of JSON are more than 65536; pass ids, not documents": param(strings.Repeat("x", 64<<10-7)),
 		"params: a parameter has an empty name":                                    with(func(i *outbox.Invalidation) { i.Params = map[string]any{"": 1} }),
 		"params.p: is nil; leave it out":                                           param(nil),
-		"params.p: NaN is not a number that JSON can carry":                        param(math.NaN()),
+		"params.p: NaN is not a number that JSON can represent":                    param(math.NaN()),
 		`params.p: "0x1" is not a JSON number`:                                     param(json.Number("0x1")),
 		`params.p: "a\xff" is not valid UTF-8`:                                     param("a\xff"),
 		"params.p: element 1: a []int is neither a scalar nor a list of scalars; pass text, a number, a bool or a slice of those": param([]any{1, []int{2}}),
@@ -142,7 +142,7 @@ func checkRefused(t *testing.T, db *sql.DB, want string, invs ...outbox.Invalida
 	}
 }
 
-// Many rows go in few statements, and all of them arrive.
+// Many rows are inserted with few statements, and all of them arrive.
 func TestEnqueueMany(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -193,7 +193,7 @@ func TestInTx(t *testing.T) {
 	}
 }
 
-// A real deadlock is run again until it is through.
+// A transaction with a real deadlock is repeated until it succeeds.
 func TestInTxRetriesADeadlock(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -202,7 +202,7 @@ func TestInTxRetriesADeadlock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	both := make(chan struct{}, 2) // each says once that it has its first lock
+	both := make(chan struct{}, 2) // each sends when it has its first lock
 	ready := make(chan struct{})
 	go func() { <-both; <-both; close(ready) }()
 	runs := make(chan int, 2)
@@ -237,14 +237,12 @@ func TestInTxRetriesADeadlock(t *testing.T) {
 	}
 }
 
-// An error of COMMIT is the caller's, whatever it is: what fn does is not done again, since the transaction may have
-// been committed. Here the commit waits too long for somebody who backs up under a global lock.
+// An error of COMMIT is returned to the caller: fn is not repeated, since the transaction may have
+// been committed. Here the commit waits too long for a backup under a global lock.
 func TestInTxDoesNotRepeatACommit(t *testing.T) {
 	t.Parallel()
 	env := testenv.OwnDatabase(t)
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	application, err := sql.Open("mysql", env.DSN+"&lock_wait_timeout=1")
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +279,8 @@ func TestEnqueueNotBefore(t *testing.T) {
 	}
 }
 
-// The contract of plain SQL: a row without parameters needs two columns, and what is not JSON is refused there.
+// The contract of plain SQL: a row without parameters needs two columns, and MySQL refuses params
+// that are not JSON.
 func TestPlainSQL(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

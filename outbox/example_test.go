@@ -62,7 +62,7 @@ func ExampleInTx() {
 	_ = move
 }
 
-// What Enqueue would refuse can be known before there is a transaction.
+// Validate checks what Enqueue would refuse, before there is a transaction.
 func ExampleInvalidation_Validate() {
 	for _, inv := range []outbox.Invalidation{
 		{Entity: "product", ID: "42", Params: map[string]any{"category_id": []int{7, 9}}},
@@ -90,8 +90,8 @@ func ExampleFieldError() {
 	// id
 }
 
-// Whoever has just written reads what he wrote: the writer's response carries a token, which the browser shows with its next
-// requests, to whatever process they go.
+// Read your own writes: the response of the writer has a token, which the browser sends with its
+// next requests, to any process.
 func ExampleInTxToken() {
 	rename := func(w http.ResponseWriter, r *http.Request, db *sql.DB) error {
 		token, err := outbox.InTxToken(r.Context(), db, func(tx *sql.Tx, writes *outbox.Writes) error {
@@ -103,7 +103,8 @@ func ExampleInTxToken() {
 		if err != nil {
 			return err
 		}
-		if cookie, err := r.Cookie("written"); err == nil { // an earlier write, whose keys may not be gone yet
+		// an earlier write, whose keys may not be gone yet
+		if cookie, err := r.Cookie("written"); err == nil {
 			if earlier, err := outbox.ParseToken(cookie.Value); err == nil {
 				if both, err := token.Join(earlier); err == nil {
 					token = both
@@ -116,10 +117,11 @@ func ExampleInTxToken() {
 	_ = rename
 }
 
-// A job that goes on only when nobody can be given an old value from Redis any more.
+// A job continues only when no reader can get an old value from Redis.
 func ExampleWait() {
 	publish := func(ctx context.Context, db *sql.DB, token outbox.Token) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // without a worker it would wait for ever
+		// without a worker it would wait forever
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		return outbox.Wait(ctx, db, token)
 	}
@@ -140,14 +142,16 @@ func ExampleParseToken() {
 	//  parse token: the rows "' OR 1": "' OR 1" is not a number from 1 on in base 36
 }
 
-// A service that makes spans says once how to find the trace of a request, and names it nowhere else.
+// A service that makes spans says once how to find the trace of a request, and names it nowhere
+// else.
 func ExampleSetTracer() {
-	type requestID struct{} // with OpenTelemetry: the traceparent of the span, as docs/tracing.md shows
+	// with OpenTelemetry: the traceparent of the span, as docs/observability.md shows
+	type requestID struct{}
 	outbox.SetTracer(func(ctx context.Context) string {
 		id, _ := ctx.Value(requestID{}).(string)
 		return id
 	})
-	_ = func(ctx context.Context, tx *sql.Tx) error { // its row carries the request's id
+	_ = func(ctx context.Context, tx *sql.Tx) error { // its row has the request's ID
 		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: "42"})
 	}
 }

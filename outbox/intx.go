@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/sleep"
 )
@@ -17,19 +18,21 @@ type Beginner interface {
 	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 }
 
-// InTx retries a deadlocked transaction this often, waiting a little longer each time.
+// InTx retries a deadlocked transaction this often, with increasing waits.
 const (
 	inTxTries   = 5
 	inTxBackoff = 5 * time.Millisecond
 )
 
-// ErrCommit is wrapped by what [InTx] returns when COMMIT itself failed: the transaction may have been committed.
-var ErrCommit = errors.New("commit transaction")
+// ErrCommit is wrapped by the error that [InTx] returns if COMMIT itself failed: the transaction
+// may have been committed.
+var ErrCommit = dberr.ErrCommit
 
-// InTx runs fn in a transaction and commits it; an error or a panic of fn rolls back. When fn returns a deadlock or a
-// lock wait timeout of the server (1213, 1205), as it is or wrapped, everything is rolled back and fn runs again, five
-// times in all, so fn must not keep effects outside tx. An error of COMMIT is never retried, not even one of those, and
-// wraps [ErrCommit]. The isolation level is the session's. Safe for concurrent use.
+// InTx runs fn in a transaction and commits it. An error or a panic of fn rolls back. If fn returns
+// a deadlock or a lock wait timeout of the server (1213, 1205), possibly wrapped, InTx rolls back
+// and runs fn again, at most five times in total. fn must therefore not have effects outside tx. It
+// never retries an error of COMMIT, which wraps [ErrCommit]. The session sets the isolation level.
+// Safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)

@@ -5,20 +5,18 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// migrated is an empty database with the outbox in it.
+// migrated returns an empty database with the outbox in it.
 func migrated(t testing.TB) *testenv.Database {
 	t.Helper()
 	env := testenv.MySQL(t)
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	return env
 }
 

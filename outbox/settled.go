@@ -7,28 +7,35 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/dberr"
 )
 
-// What asking for a token's rows ends with, for errors.Is.
+// Errors about the rows of a token, for errors.Is.
 var (
-	// ErrDead is a row of the token among the dead letters: its keys were not unlinked, and may be stale until they expire
-	// or an operator retries the row. The error's text has the reason, of one where several are dead.
+	// ErrDead means that a row of the token is a dead letter: its keys were not unlinked, and may
+	// be stale until they expire or an operator retries the row. The error's text has the reason of
+	// one dead row.
 	ErrDead = errors.New("a row of the token is a dead letter")
-	// ErrReadOnly is a server that takes no writes. It may be a replica, which is behind.
-	ErrReadOnly = errors.New("the server is read-only: it may be a replica, which is behind; ask the primary")
-	// ErrTooManyRows is a token of more rows than it can name: whether they are settled cannot be told.
-	ErrTooManyRows = fmt.Errorf("the token is of more than %d rows, or of writes in too many places; nobody can tell whether they are settled", MaxTokenRows)
+	// ErrReadOnly means that the server takes no writes. It may be a replica, which is behind.
+	ErrReadOnly = dberr.ErrReadOnly
+	// ErrTooManyRows means that the token has more rows than it can name, so their state is
+	// unknown.
+	ErrTooManyRows = fmt.Errorf("the token has more than %d rows, or writes in too many places; whether they are settled is unknown", MaxTokenRows)
 )
 
-// Contract: no lock. One consistent read, so that a row which moves from one table to another meanwhile is seen in one of
-// them: hence the refusal of sessions where it would not be. Rows by the primary key or by first_id, no more than the token
-// has; of the requests of sweeps those from the token's first row on, by first_high. One line.
+// Contract: no lock. One consistent read, so a row that moves from one table to another meanwhile
+// is found in one of them: therefore sessions without consistent reads are refused. It finds rows
+// by the primary key or by first_id, at most as many as the token has. Of the sweep requests, it
+// finds those from the first row of the token on, by first_high. One line.
 //
-// Ids are numbers that Go has parsed, and stand in the text: a JSON_TABLE for each list takes twice to ten times as long,
-// and parameters cost a client that does not interpolate them two round trips more.
+// IDs are numbers that Go has parsed, and are part of the text: a JSON_TABLE for each list takes
+// two to ten times as long, and parameters cost two more round trips in a client that does not
+// interpolate them.
 //
-// A repeat is no reason to wait: the row has been applied once. A request for a sweep is none after its first sweep: the
-// second one, for what a reader stores meanwhile under an old lease, comes only when such leases have run out.
+// A repeat does not count, because the row has been applied once. A sweep request does not count
+// after its first sweep. The second one, for values that a reader stores meanwhile under an old
+// lease, comes only when such leases have ended.
 const settledSQL = `SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only, @@SESSION.autocommit,
   /*!80000 @@SESSION.transaction_isolation */ /*M!100100 @@SESSION.tx_isolation */,
   UNIX_TIMESTAMP(), COALESCE((SELECT id FROM cache_outbox_source LIMIT 1), ''),
@@ -38,9 +45,9 @@ const settledSQL = `SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only, @@SESS
     WHERE first_high >= %[4]d AND swept_at IS NULL AND first_low > 0 AND (%[3]s)),
   COALESCE((SELECT reason FROM cache_outbox_dead FORCE INDEX (first_id) WHERE (%[2]s) AND repeated = 0 LIMIT 1), '')`
 
-// settledQuery is settledSQL for a token's ids.
+// settledQuery returns settledSQL for the IDs of a token.
 func (t Token) settledQuery() string {
-	if len(t.runs) == 0 { // nobody has these: a token of too many rows asks for its outbox alone
+	if len(t.runs) == 0 { // no row has these: a token of too many rows queries only its outbox
 		return fmt.Sprintf(settledSQL, "id IN (0)", "first_id IN (0)", "FALSE", 0)
 	}
 	var ids, firsts, spans []string
@@ -53,7 +60,7 @@ func (t Token) settledQuery() string {
 	return fmt.Sprintf(settledSQL, strings.Join(ids, or), strings.Join(firsts, or), strings.Join(spans, or), t.runs[0].first)
 }
 
-// condition is SQL by which a column is one of the run's ids.
+// condition returns an SQL condition that a column is one of the IDs of the run.
 func (r run) condition(column string) string {
 	if r.step == 1 || r.count == 1 {
 		return fmt.Sprintf("%s BETWEEN %d AND %d", column, r.first, r.last())
@@ -65,7 +72,7 @@ func (r run) condition(column string) string {
 	return column + " IN (" + strings.Join(list, ",") + ")"
 }
 
-// An answer is what the server says about a token.
+// An answer is the state of a token on the server.
 type answer struct {
 	now    int64 // seconds since 1970
 	source string
@@ -85,7 +92,7 @@ func ask(ctx context.Context, db Pool, t Token) (a answer, err error) {
 	case !isOff(readOnly) || !isOff(innodbReadOnly):
 		return a, ErrReadOnly
 	case !autocommit:
-		return a, errors.New("the session has autocommit off, so that it reads an old snapshot; leave it on")
+		return a, errors.New("the session has autocommit off, so it reads an old snapshot; leave it on")
 	case strings.HasPrefix(isolation, "READ-UNCOMMITTED"):
 		return a, errors.New("the session reads what is not committed; use READ COMMITTED or REPEATABLE READ")
 	}
@@ -93,17 +100,19 @@ func ask(ctx context.Context, db Pool, t Token) (a answer, err error) {
 	return a, nil
 }
 
-// isOff tells off from what newer servers have beside on.
+// isOff reports whether a variable is off. Newer servers have more values than on and off.
 func isOff(variable string) bool { return variable == "0" || strings.EqualFold(variable, "OFF") }
 
-// Settled reports whether the keys of all rows of a token are gone from Redis. It asks db, which must be the primary, in one
-// statement, and changes nothing. Rows of patterns and index sets are settled after the first sweep: until the second one, a
-// map's lease later, a reader that began before may store an old value once more under a name that only the pattern finds.
+// Settled reports whether the keys of all rows of a token are gone from Redis. It asks db, which
+// must be the primary, in one statement, and changes nothing. Rows of patterns and index sets are
+// settled after the first sweep. Until the second one, a map's lease later, a reader that began
+// before the sweep may store an old value again under a name that only the pattern finds.
 //
-// Settled is not delivered: other processes may still have values in their memory until the worker's message arrives.
+// Settled does not mean delivered: other processes may have values in L1 until the message of the
+// worker arrives.
 //
-// The error is ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or that of the database, wrapped; nothing is known to be
-// settled then. Safe for concurrent use.
+// The error wraps ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or the database's error. The
+// state is then unknown. Safe for concurrent use.
 func Settled(ctx context.Context, db Pool, token Token) (bool, error) {
 	v, err := judge(ctx, db, token)
 	if err == nil {
@@ -112,14 +121,14 @@ func Settled(ctx context.Context, db Pool, token Token) (bool, error) {
 	return v.settled, wrap("ask for invalidations", err)
 }
 
-// A verdict is what is known of a token.
+// A verdict is the known state of a token.
 type verdict struct {
 	settled bool
 	age     time.Duration
 	err     error // why it will not be settled
 }
 
-// judge asks about a token. The error is that nothing is known.
+// judge queries the state of a token. An error means that the state is unknown.
 func judge(ctx context.Context, db Pool, token Token) (v verdict, err error) {
 	if token.IsZero() {
 		return verdict{settled: true}, nil

@@ -11,12 +11,12 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 )
 
-// hotRow is the id of the only row that a write has made.
+// hotRow returns the id of the only row that a write has made.
 func hotRow(t testing.TB, db *sql.DB) uint64 {
 	t.Helper()
 	all := allIDs(t, db)
@@ -26,7 +26,7 @@ func hotRow(t testing.TB, db *sql.DB) uint64 {
 	return all[0]
 }
 
-// How a row goes on when it leaves cache_outbox: each statement takes its id.
+// The ways that a row leaves cache_outbox: each statement takes its ID.
 const (
 	toDelayed = "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, first_id) VALUES ('product', '1', UTC_TIMESTAMP(6), ?)"
 	toRepeat  = "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, repeated, first_id) VALUES ('product', '1', UTC_TIMESTAMP(6), 1, ?)"
@@ -35,7 +35,7 @@ const (
 	toSweep = "INSERT INTO cache_outbox_sweeps (kind, name, first_low, first_high) VALUES ('pattern', 'p:*', ?, 1000000)"
 )
 
-// Wherever a row waits, it is not settled; where its work is done, it is.
+// A row is not settled wherever it waits, and is settled when its work is done.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -68,7 +68,7 @@ func TestSettled(t *testing.T) {
 	checkSettled(t, env.DB, outbox.Token{}, true)
 }
 
-// A dead letter is an error with its reason, until it is retried; a repeat that died is none.
+// A dead letter is an error with its reason, until it is retried; a dead repeat is not an error.
 func TestSettledNamesDeadLetters(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -87,7 +87,7 @@ func TestSettledNamesDeadLetters(t *testing.T) {
 	checkSettled(t, env.DB, token, true)
 }
 
-// A row that moves from table to table while it is asked for is never missed.
+// A row that moves between tables during the query is never missed.
 func TestSettledSeesARowThatMoves(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -132,13 +132,11 @@ func TestSettledSeesARowThatMoves(t *testing.T) {
 	}
 }
 
-// What the session or the server is decides whether an answer counts.
+// The state of the session or of the server decides whether an answer counts.
 func TestSettledRefuses(t *testing.T) {
 	t.Parallel()
 	env := testenv.OwnDatabase(t)
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	token := write(t, env.DB, products(1)...)
 	for setting, want := range map[string]string{
 		"autocommit=0":                                    "autocommit off",
@@ -184,7 +182,7 @@ func TestSettledRefusesAnotherOutbox(t *testing.T) {
 	}
 }
 
-// A token has the rows of the try that was committed, and none without a commit.
+// A token has the rows of the attempt that was committed, and none without a commit.
 func TestInTxToken(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -216,7 +214,7 @@ func TestInTxToken(t *testing.T) {
 	}
 }
 
-// After a COMMIT that may have succeeded there is a token beside the error.
+// After a COMMIT that may have succeeded there is a token in addition to the error.
 func TestInTxTokenOfADoubtfulCommit(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -236,7 +234,8 @@ func TestInTxTokenOfADoubtfulCommit(t *testing.T) {
 	}
 }
 
-// Enqueueing for a token gives a transaction no snapshot: it reads what others commit until it reads itself.
+// Enqueueing for a token gives a transaction no snapshot: it sees others' commits until its own
+// first read.
 func TestWritesTakesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -254,7 +253,7 @@ func TestWritesTakesNoSnapshot(t *testing.T) {
 	}
 }
 
-// Each table is looked at by its index, whatever else is in it.
+// Each table is read by its index, with any other rows in it.
 func TestSettledReadsByIndex(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -288,7 +287,8 @@ func TestSettledReadsByIndex(t *testing.T) {
 	}
 }
 
-// handlerReads is how many rows the session has read by whatever way. Asking reads some itself.
+// handlerReads returns how many rows the session has read, by any access path. The query reads some
+// itself.
 func handlerReads(t testing.TB, db *sql.DB) (n int) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
@@ -307,7 +307,7 @@ func handlerReads(t testing.TB, db *sql.DB) (n int) {
 	return n
 }
 
-// Wait returns when the last row is settled, and ends with its context before.
+// Wait returns when the last row is settled, or earlier when its context ends.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -333,16 +333,14 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// An account needs the rights that docs/accounts.md names, and no others.
+// An account needs exactly the privileges that docs/accounts.md lists.
 func TestTokenAccount(t *testing.T) {
 	t.Parallel()
 	env := testenv.OwnDatabase(t)
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	exec(t, env.DB, "CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'")
 	for _, right := range []string{
-		"INSERT (entity, entity_id, params, trace) ON cache_outbox", "SELECT ON cache_outbox_source", // who makes tokens
+		"INSERT (entity, entity_id, params, trace) ON cache_outbox", "SELECT ON cache_outbox_source", // for tokens
 		"SELECT ON cache_outbox", "SELECT ON cache_outbox_delayed", "SELECT ON cache_outbox_dead", "SELECT ON cache_outbox_sweeps", // who asks
 	} {
 		exec(t, env.DB, "GRANT "+right+" TO 'shop'@'%'")

@@ -12,10 +12,11 @@ import (
 // Contract: no lock (a consistent read), one row by primary key.
 const sourceSQL = "SELECT id FROM cache_outbox_source WHERE one = 1"
 
-// Source returns the id of the outbox in db, which its workers' heartbeats name: an application passes it as
-// cache.Memory.Sources, and so knows whose worker it hears. It is random, and stays the same for as long as the outbox
-// lives, so ask once, at the start. The account needs SELECT on cache_outbox_source. An error names what is missing; any
-// other one is the database's, wrapped. Safe for concurrent use.
+// Source returns the ID of the outbox in db. Its workers include it in their heartbeats: an
+// application passes it as cache.Memory.Sources, and so knows whose workers to expect. It is
+// random, and stays the same as long as the outbox exists, so ask once, at startup. The account
+// needs SELECT on cache_outbox_source. An error names what is missing; any other error comes from
+// the database, wrapped. Safe for concurrent use.
 func Source(ctx context.Context, db Pool) (string, error) {
 	var id string
 	err := db.QueryRowContext(ctx, sourceSQL).Scan(&id)

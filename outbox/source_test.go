@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// Two outboxes have two ids, and one keeps its own. What is missing is named with its cure.
+// Two outboxes have two IDs, and each keeps its own. An error names what is missing and the fix.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	source := func(env *testenv.Database) string {
@@ -46,7 +46,7 @@ func TestSource(t *testing.T) {
 	wantCure("empty", "INSERT INTO cache_outbox_source", other.DB)
 }
 
-// withoutRight is the database as an account that may only insert rows.
+// withoutRight returns the database as an account that may only insert rows.
 func withoutRight(t *testing.T, env *testenv.Database) *sql.DB {
 	t.Helper()
 	user := "'" + env.Name + "'@'%'"

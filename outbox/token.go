@@ -9,47 +9,50 @@ import (
 
 // Limits of a token.
 const (
-	// TokenLifetime is how long after its commit a token counts for readers. It is also a good age for a cookie: a
-	// shorter one ends the guarantee sooner, a longer one does not prolong it.
+	// TokenLifetime is how long after its commit a token counts for readers. It is also a good age
+	// for a cookie: a shorter one ends the guarantee sooner, a longer one does not prolong it.
 	TokenLifetime = 5 * time.Minute
-	// MaxTokenRows is how many rows a token names. One of more rows is never settled: see ErrTooManyRows.
+	// MaxTokenRows is the number of rows that a token can name. A token of more rows is never
+	// settled: see ErrTooManyRows.
 	MaxTokenRows = 1000
-	// MaxTokenText is the length in bytes that the text of a token never exceeds.
+	// MaxTokenText is the largest length in bytes of a token as text.
 	MaxTokenText = 1024
 )
 
-// maxTokenRuns is how many runs of ids a token names, so that its text stays below MaxTokenText.
+// maxTokenRuns is the maximum number of ID runs in a token. It keeps the text below MaxTokenText.
 const maxTokenRuns = 40
 
-// ErrOtherOutbox is a token of another database's outbox, which says nothing about this one.
+// ErrOtherOutbox means that the token belongs to another database's outbox.
 var ErrOtherOutbox = errors.New("the token is of another outbox")
 
-// A Token names the rows of a write that was committed, so that whoever shows it reads that write or a later one: Wait and
-// Settled tell when the keys of the rows are gone from Redis, and a Check tells it to readers. Its text goes into a cookie
-// or a header: see String and ParseToken. It is not signed: a forged one makes readers go to the database more often than
-// they must, and nothing else. It shows ids of rows to whoever has it.
+// A Token is a write token (session token): it names the rows of a committed write. A reader that
+// shows it reads that write or a later one. Wait and Settled report when the keys of the rows are
+// gone from Redis, and a Check passes that to readers. Its text goes into a cookie or a header: see
+// String and ParseToken. It is not signed: a forged token only sends its user's reads to the
+// database more often than necessary. It reveals IDs of rows.
 //
-// The zero Token names no rows, and is settled. Tokens are values: safe to copy and for concurrent use.
+// The zero Token names no rows, and is settled. Tokens are values: safe to copy and for concurrent
+// use.
 type Token struct {
 	source string // of the outbox: see cache_outbox_source
 	made   int64  // when the rows were committed, by the database's clock: seconds since 1970
-	runs   []run  // ascending; nobody writes to them
+	runs   []run  // ascending; read-only
 	many   bool   // more rows than a token names; there are no runs then
 }
 
-// A run is ids that one statement was given: first, first + step and so on.
+// A run is a series of IDs that one statement received: first, first + step and so on.
 type run struct {
 	first, count, step uint64
 }
 
 func (r run) last() uint64 { return r.first + (r.count-1)*r.step }
 
-// IsZero reports whether the token names no rows, so that there is nothing to wait for.
+// IsZero reports whether the token names no rows. There is then nothing to wait for.
 func (t Token) IsZero() bool { return t.source == "" }
 
-// Join returns one token of two writes, such as one that a browser has sent and that of the request in hand. What is older
-// than TokenLifetime, beside the newer of the two, is left out. Tokens of two outboxes cannot be joined: the error is
-// ErrOtherOutbox.
+// Join returns one token of two writes, for example of the token that a browser has sent and the
+// token of the current request. A token that is older than the other one by TokenLifetime is left
+// out. Tokens of two outboxes cannot be joined: the error is ErrOtherOutbox.
 func (t Token) Join(other Token) (Token, error) {
 	switch {
 	case t.IsZero():
@@ -97,8 +100,8 @@ func joinRuns(runs []run) []run {
 	return joined
 }
 
-// take extends r by a run that does not begin before it, if both have one step and no gap is between them. It reports
-// whether it did.
+// take extends r by a run that does not begin before it, if both have one step and no gap is
+// between them. It reports whether it did.
 func (r *run) take(next run) bool {
 	if next.step != r.step || (next.first-r.first)%r.step != 0 || next.first > r.last() && next.first-r.last() > r.step {
 		return false

@@ -39,7 +39,8 @@ func checkSettled(t testing.TB, db *sql.DB, token outbox.Token, want bool) {
 	}
 }
 
-// ids are the rows that a token waits for, as the database sees it: of these rows alone, each keeps it from being settled.
+// ids returns the rows that a token waits for, according to the database: each of them alone keeps
+// the token from being settled.
 func ids(t testing.TB, db *sql.DB, token outbox.Token, among []uint64) (named []uint64) {
 	t.Helper()
 	exec(t, db, "DELETE FROM cache_outbox")
@@ -57,7 +58,7 @@ func ids(t testing.TB, db *sql.DB, token outbox.Token, among []uint64) (named []
 	return named
 }
 
-// allIDs are the ids in cache_outbox.
+// allIDs returns the ids in cache_outbox.
 func allIDs(t testing.TB, db *sql.DB) (all []uint64) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT id, entity FROM cache_outbox ORDER BY id")
@@ -76,7 +77,8 @@ func allIDs(t testing.TB, db *sql.DB) (all []uint64) {
 	return all
 }
 
-// A token names exactly the rows that were committed, whatever the distance between their ids, and so does its text.
+// A token names exactly the rows that were committed, with any distance between their IDs, and so
+// does its text.
 func TestTokenNamesItsRows(t *testing.T) {
 	t.Parallel()
 	for _, increment := range []int{1, 3} {
@@ -92,7 +94,8 @@ func TestTokenNamesItsRows(t *testing.T) {
 			enqueue(t, env.DB, products(2)...)
 			exec(t, env.DB, "DELETE FROM cache_outbox")
 			var token outbox.Token
-			for range 2 { // two statements in each of two transactions, with somebody else's row between them
+			// two statements in each of two transactions, with a row of another client between them
+			for range 2 {
 				written, err := outbox.InTxToken(t.Context(), conn, func(tx *sql.Tx, writes *outbox.Writes) error {
 					if err := writes.Enqueue(t.Context(), tx, products(4)...); err != nil {
 						return err
@@ -140,8 +143,8 @@ func TestTokenNamesItsRows(t *testing.T) {
 	}
 }
 
-// What is written many at once is in several statements, and the token is short all the same. Beyond its limit it names
-// nothing, and is never settled.
+// Many rows are inserted with several statements, and the token is still short. Beyond its limit it
+// names no rows, and is never settled.
 func TestTokenOfManyRows(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)

@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// The text of a token, of characters that need no quoting in URLs and cookies:
+// The format of a token, with characters that need no quoting in URLs and cookies:
 //
 //	1.SOURCE.MADE.RUNS
 //
-// 1 is the format's version; SOURCE the 32 hex digits of the outbox; MADE the seconds since 1970; RUNS are runs of ids with
-// _ between them: FIRST for one id, FIRST-COUNT for consecutive ones, FIRST-COUNT-STEP for others; or ~ for more rows than a
-// token names. All numbers but the version are in base 36, in lower case.
+// 1 is the version of the format. SOURCE is the 32 hex digits of the outbox. MADE is the seconds
+// since 1970. RUNS are runs of IDs with _ between them: FIRST for one ID, FIRST-COUNT for
+// consecutive ones, FIRST-COUNT-STEP for others; or ~ for more rows than a token names. All numbers
+// except the version are in base 36, in lower case.
 const (
 	tokenVersion = "1"
 	sourceLength = 32
 	manyRows     = "~"
 )
 
-// String returns the token as text for a cookie or a header: letters, digits and - . _ ~, at most MaxTokenText bytes, and
-// usually fewer than 70. That of a zero token is empty.
+// String returns the token as text for a cookie or a header: letters, digits and - . _ ~, at most
+// MaxTokenText bytes, and usually fewer than 70. The text of a zero token is empty.
 func (t Token) String() string {
 	if t.IsZero() {
 		return ""
@@ -49,8 +50,8 @@ func (t Token) String() string {
 
 func base36(n uint64) string { return strconv.FormatUint(n, 36) }
 
-// ParseToken reads the text of a token, which may come from anybody. An empty text is a zero token. The error names what
-// is wrong; treat such a text as no token.
+// ParseToken parses a token from an untrusted source. An empty text is a zero token. The error
+// names the invalid part; treat such a text as no token.
 func ParseToken(text string) (Token, error) {
 	if text == "" {
 		return Token{}, nil
@@ -134,7 +135,7 @@ func parseRun(text string) (run, error) {
 	return r, nil
 }
 
-// parseNumber takes what base36 gives, and nothing else.
+// parseNumber accepts only the output of base36.
 func parseNumber(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 36, 64)
 	if err == nil && base36(n) != text {

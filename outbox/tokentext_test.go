@@ -10,7 +10,7 @@ import (
 // head is a token's text up to its rows.
 const head = "1.0123456789abcdef0123456789abcdef.t6z3k1."
 
-// What comes back from a browser is read in one form, and refused with a reason otherwise.
+// A text from a browser is accepted in one form, and otherwise refused with a reason.
 func TestParseToken(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -54,7 +54,8 @@ func TestParseToken(t *testing.T) {
 	}
 }
 
-// What is read can be written and read again, is not long, and needs no quoting; joined with itself it is the same.
+// An accepted text survives a round trip, is not long, and needs no quoting. Joined with itself it
+// does not change.
 func FuzzParseToken(f *testing.F) {
 	for _, text := range []string{"", head + "7", head + "9_7-3-3_zz-rs", head + "~", head, "1.x.y.z", head + "7-3-3_7-5_7-3-3"} {
 		f.Add(text)
@@ -81,7 +82,7 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-// Writes of one browser are joined, without those whose time is over.
+// Join combines the writes of one browser, without expired ones.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	at := func(made, rows string) string { return "1.0123456789abcdef0123456789abcdef." + made + "." + rows }

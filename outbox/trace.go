@@ -5,17 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// tracer is what SetTracer was given.
+// tracer is the function of SetTracer.
 var tracer atomic.Pointer[func(context.Context) string]
 
-// SetTracer has trace yield the Trace of all rows that this process enqueues from now on and whose [Invalidation] has
-// none, such as the W3C traceparent of the span in the context. It is called once for each call of [Enqueue] or
-// [Writes.Enqueue] with such rows, with the context of that call and before anything is written; "" leaves the rows without a trace.
+// SetTracer makes trace provide the Trace of all rows that this process enqueues from now on and
+// whose [Invalidation] has none, for example the W3C traceparent of the span in the context. It is
+// called once per call of [Enqueue] or [Writes.Enqueue] with such rows, with the context of that
+// call and before anything is written. If it returns "", the rows have no trace.
 //
-// A trace fails no write: text that is not valid UTF-8, or longer than MaxTrace characters, is left out, and the rows
-// carry "no trace: " and the reason in its place. What trace panics with reaches the caller of Enqueue.
+// A trace never fails a write. Text that is not valid UTF-8, or longer than MaxTrace characters, is
+// left out, and the rows have "no trace: " and the reason instead. A panic of trace reaches the
+// caller of Enqueue.
 //
-// Call it once, before the first row; nil ends it. Safe for concurrent use, and trace has to be as well.
+// Call it once, before the first row; nil disables it. Safe for concurrent use; trace must be too.
 func SetTracer(trace func(ctx context.Context) string) {
 	if trace == nil {
 		tracer.Store(nil)
@@ -24,7 +26,7 @@ func SetTracer(trace func(ctx context.Context) string) {
 	tracer.Store(&trace)
 }
 
-// traceOf is the trace of the rows that are enqueued with ctx and name none.
+// traceOf returns the trace of the rows that are enqueued with ctx and name none.
 func traceOf(ctx context.Context) string {
 	trace := tracer.Load()
 	if trace == nil {

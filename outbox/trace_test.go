@@ -13,9 +13,10 @@ import (
 
 type traceKey struct{}
 
-// Rows that name no trace carry that of their context, in every way of enqueueing; what cannot be written is left out
-// with the reason, and fails nothing. The function is asked once a call, and not at all where nothing needs it. It answers
-// for the contexts of this test alone, since it is the whole process'.
+// Rows without a trace get the trace of their context, in every way of enqueueing. A text that
+// cannot be written is left out with the reason, and no write fails. The function is called once
+// per call, and not at all if no row needs it. It answers only for the contexts of this test, since
+// it is process-wide.
 func TestSetTracer(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
@@ -81,7 +82,7 @@ func TestSetTracer(t *testing.T) {
 	}
 }
 
-// traces are those of a table's rows, in order.
+// traces returns the traces of the rows of a table, sorted by ID.
 func traces(t *testing.T, db *sql.DB, table string) (list []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT trace FROM "+table+" ORDER BY id")

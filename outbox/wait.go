@@ -8,15 +8,16 @@ import (
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// The pauses between two questions of Wait.
+// The pauses between two queries of Wait.
 const (
 	firstPause   = 5 * time.Millisecond
 	longestPause = 250 * time.Millisecond
 )
 
-// Wait returns when the keys of all rows of a token are gone from Redis: see [Settled], which it asks again and again, at
-// first every few milliseconds and at last four times a second. db must be the primary. It waits as long as ctx allows, so
-// give it a time limit: where no worker runs, nothing is ever settled. The token's lifetime does not matter.
+// Wait returns when the keys of all rows of a token are gone from Redis. It calls [Settled]
+// repeatedly, at first every few milliseconds and at last four times per second. db must be the
+// primary. It waits as long as ctx allows, so give ctx a deadline: if no worker runs, nothing is
+// ever settled. The token's lifetime does not matter.
 //
 // The error is one of Settled's, or the context's, wrapped.
 func Wait(ctx context.Context, db Pool, token Token) error {

@@ -7,15 +7,16 @@ import (
 	"fmt"
 )
 
-// Contract: of the session only. The triggers of "unstale capture" look at it.
+// Contract: of the session only. The triggers of "unstale capture" read it.
 const (
 	captureOffSQL = "SET @unstale_capture = 'off'"
 	captureOnSQL  = "SET @unstale_capture = NULL"
 )
 
-// WithoutCapture runs fn with a connection on which the triggers of "unstale capture" insert no rows, for a bulk job that
-// inserts coarser ones itself. Afterwards they do again, also if fn returns an error or panics; a connection on which that fails is
-// closed, and not pooled. The error is fn's, or that of the connection. Safe for concurrent use; fn must not keep the connection.
+// WithoutCapture runs fn with a connection that disables the triggers of "unstale capture", for a
+// bulk job that inserts coarser rows. Afterwards it enables them again, even if fn returns an error
+// or panics. If that fails, it closes the connection instead of returning it to the pool. The error
+// comes from fn or from the connection. Safe for concurrent use; fn must not keep the connection.
 func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -23,7 +24,8 @@ func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error)
 	}
 	defer func() {
 		if _, failed := conn.ExecContext(context.WithoutCancel(ctx), captureOnSQL); failed != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which the pool does not keep
+			// the pool does not keep it then
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 		}
 		_ = conn.Close() // or Raw has closed it
 	}()

@@ -10,7 +10,8 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// The switch is off for the function alone, whatever becomes of it: with one connection, who comes next gets the same one.
+// The switch is off only during the function, with any outcome: on a pool with one connection, the
+// next caller gets the same connection.
 func TestWithoutCapture(t *testing.T) {
 	t.Parallel()
 	db := testenv.MySQL(t).DB

@@ -8,27 +8,30 @@ import (
 	"time"
 )
 
-// QueryTx is a transaction that can also be asked: *sql.Tx, *sqlx.Tx, and what docs/adopting.md uncovers of GORM and ent.
+// QueryTx is a transaction that can also run queries: *sql.Tx, *sqlx.Tx, and the transactions that
+// docs/adopting.md extracts from GORM and ent.
 type QueryTx interface {
 	Tx
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Writes are the rows that one transaction inserts, of which Committed makes a Token. The zero value is ready; use one for
-// one transaction, and not at the same time in several goroutines. See [InTxToken], which does both.
+// Writes are the rows of one transaction. Committed makes a Token of them. The zero value is ready
+// for use. Use one per transaction, and not concurrently. See [InTxToken], which does both.
 type Writes struct {
 	token Token
 	begun time.Time // when the token's time was read
 	step  uint64
 }
 
-// Contract: the single row of cache_outbox_source, by a scan, since the table has no other. It reads under a shared lock,
-// which nobody waits for since nobody ever writes to the row: a plain read would give the transaction its snapshot, and
-// what the application reads afterwards would be as old. The clock and the increment are the session's.
+// Contract: the single row of cache_outbox_source, by a scan, since the table has no other. It
+// reads under a shared lock, which delays no session because the row is never written. A plain read
+// would give the transaction its snapshot, and later reads of the application would be as old. The
+// clock and the increment come from the session.
 const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increment FROM cache_outbox_source AS s LOCK IN SHARE MODE"
 
-// Enqueue is the function [Enqueue], and remembers the rows. Its first call costs a statement more, which reads the
-// outbox's id. Rows with a NotBefore are not part of the token: nobody is to wait for what is meant to happen later.
+// Enqueue is like the function [Enqueue], and records the rows. Its first call costs one more
+// statement, which reads the ID of the outbox. Rows with a NotBefore are not part of the token: a
+// caller should not wait for a later event.
 func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {
@@ -45,8 +48,9 @@ func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Inval
 	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later, nil)
 }
 
-// Committed returns the token of all rows. Call it after the commit, and only if that succeeded or may have: the token of
-// rows that nobody sees yet looks settled. TokenLifetime begins with the call, however long the transaction took.
+// Committed returns the token of all rows. Call it after the commit, and only if that has succeeded
+// or may have: the token of invisible rows looks settled. TokenLifetime begins with the call,
+// regardless of the duration of the transaction.
 func (w *Writes) Committed() Token {
 	token := w.token
 	if !token.IsZero() {
@@ -55,7 +59,7 @@ func (w *Writes) Committed() Token {
 	return token
 }
 
-// begin reads what the token has beside its rows.
+// begin reads the parts of the token other than its rows.
 func (w *Writes) begin(ctx context.Context, tx QueryTx) error {
 	if !w.token.IsZero() {
 		return nil
@@ -75,8 +79,9 @@ func (w *Writes) begin(ctx context.Context, tx QueryTx) error {
 	return rows.Close()
 }
 
-// inserted remembers the rows of one statement. The server gives such a statement consecutive ids, apart by
-// auto_increment_increment, and tells the first: https://dev.mysql.com/doc/refman/9.0/en/innodb-auto-increment-handling.html
+// inserted records the rows of one statement. The server gives such a statement consecutive IDs,
+// with the distance auto_increment_increment, and returns the first one:
+// https://dev.mysql.com/doc/refman/9.0/en/innodb-auto-increment-handling.html
 func (w *Writes) inserted(result sql.Result, count int) error {
 	first, err := result.LastInsertId()
 	if err != nil {
@@ -89,13 +94,14 @@ func (w *Writes) inserted(result sql.Result, count int) error {
 	return nil
 }
 
-// InTxToken is [InTx] for a write that somebody will wait for: fn enqueues through writes, and the token of what was
-// committed is returned. Rows of tries that were rolled back are not in it. It returns the token with an error that wraps
-// [ErrCommit] too, since the rows may be there. A transaction without rows gives a zero token.
+// InTxToken is like [InTx], for a write that a caller will wait for. fn enqueues through writes,
+// and InTxToken returns the token of the committed rows, without the rows of attempts that were
+// rolled back. It also returns the token with an error that wraps [ErrCommit], since the rows may
+// exist. A transaction without rows gives a zero token.
 func InTxToken(ctx context.Context, db Beginner, fn func(tx *sql.Tx, writes *Writes) error) (Token, error) {
 	var writes *Writes
 	err := InTx(ctx, db, func(tx *sql.Tx) error {
-		writes = &Writes{} // of this try
+		writes = &Writes{} // of this attempt
 		return fn(tx, writes)
 	})
 	if writes == nil || err != nil && !errors.Is(err, ErrCommit) {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A token's life begins at the commit, not at the insert: a transaction may take longer than TokenLifetime.
+// A token's life begins at the commit, not at the insert: a transaction may take longer than
+// TokenLifetime.
 func TestTokenOfLongTransaction(t *testing.T) {
 	t.Parallel()
 	const took = 310 * time.Second

@@ -15,9 +15,9 @@ const AliveLife = 3 * 1_000_000 // microseconds
 // tag is the least number from 0, in decimal, whose slot the master has.
 func AliveKey(tag string) string {
 	if tag == "" {
-		return "unstale:alive"
+		return AlivePrefix
 	}
-	return "unstale:alive{" + tag + "}"
+	return AlivePrefix + "{" + tag + "}"
 }
 
 // An Alive tells readers which server and database the workers of a source write to, and the
@@ -31,6 +31,9 @@ type Alive struct {
 	Epoch string `json:"epoch,omitempty"`
 	// Lease is the longest lease that a reader may hold, in milliseconds.
 	Lease int64 `json:"lease"`
+	// LeaseTime is when another worker of the source, whose map has this shorter lease, wrote it.
+	// Zero: the lease is of the worker's own map.
+	LeaseTime int64 `json:"lease_t,omitempty"`
 	// Map is the version of the map of the worker that wrote it.
 	Map string `json:"map"`
 }
@@ -51,6 +54,20 @@ func ParseAlive(text string) (Alive, error) {
 		return Alive{}, fmt.Errorf("read %s: %w", AliveKey(""), errNoTime)
 	}
 	return a, nil
+}
+
+// WithShorterLease returns a with the lease of before, the value that a replaces, if that lease is
+// shorter and a worker wrote it as its own within the last AliveLife. Workers of one source whose
+// maps differ then agree on the shortest lease.
+func (a Alive) WithShorterLease(before Alive) Alive {
+	written := before.Time
+	if before.LeaseTime != 0 {
+		written = before.LeaseTime
+	}
+	if before.Lease > 0 && before.Lease < a.Lease && written <= a.Time && a.Time-written < AliveLife {
+		a.Lease, a.LeaseTime = before.Lease, written
+	}
+	return a
 }
 
 var errNoTime = errors.New(`the field "t" is missing`)

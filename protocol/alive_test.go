@@ -24,3 +24,31 @@ func TestAlive(t *testing.T) {
 		}
 	}
 }
+
+// The shorter lease of another worker counts for AliveLife after that worker wrote it, even if
+// others write it again.
+func TestAliveShorterLease(t *testing.T) {
+	const now = 1772366400000000
+	mine := Alive{Time: now, Lease: 10_000, Map: "b"}
+	for name, c := range map[string]struct {
+		before Alive
+		want   int64 // LeaseTime; zero: its own lease
+	}{
+		"shorter":              {Alive{Time: now - 1, Lease: 5000}, now - 1},
+		"shorter, passed on":   {Alive{Time: now - 1, Lease: 5000, LeaseTime: now - AliveLife + 1}, now - AliveLife + 1},
+		"shorter, too old":     {Alive{Time: now - AliveLife, Lease: 5000}, 0},
+		"passed on, too old":   {Alive{Time: now - 1, Lease: 5000, LeaseTime: now - AliveLife}, 0},
+		"the clock was reset":  {Alive{Time: now + 1, Lease: 5000}, 0},
+		"longer":               {Alive{Time: now - 1, Lease: 20_000}, 0},
+		"the same":             {Alive{Time: now - 1, Lease: 10_000}, 0},
+		"a version without it": {Alive{Time: now - 1}, 0},
+	} {
+		want := mine
+		if c.want != 0 {
+			want.Lease, want.LeaseTime = c.before.Lease, c.want
+		}
+		if got := mine.WithShorterLease(c.before); got != want {
+			t.Errorf("%s: %+v, wanted %+v", name, got, want)
+		}
+	}
+}

@@ -1,7 +1,7 @@
-// Package protocol is what the worker and the readers of every language must agree on: the names of a key's lease and
-// of a tag's stamp, the message that tells of keys which are gone, the globs that it may carry, and the slots of Redis
-// Cluster. The page docs/protocol.md says the same without Go.
+// Package protocol has the definitions that the worker and the readers of every language share: the
+// names of the lease of a key and of the version of a tag, the message about invalidated keys, the
+// globs in it, and the slots of Redis Cluster. docs/protocol.md describes the same without Go.
 //
-// It depends on the standard library alone, touches no network and keeps no state. Everything in it is safe for
-// concurrent use.
+// It depends only on the standard library, uses no network and keeps no state. Everything in it is
+// safe for concurrent use.
 package protocol

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// A Glob is a compiled pattern of Redis' MATCH kind: * matches any bytes, ? one byte, a backslash takes the meaning
-// from the byte after it. The zero Glob matches only the empty key. Safe for concurrent use.
+// A Glob is a compiled pattern like those of MATCH in Redis: * matches any bytes, ? one byte, and a
+// backslash quotes the next byte. The zero Glob matches only the empty key. Safe for concurrent
+// use.
 type Glob struct {
 	// runs are the pieces between the stars: one run means no star at all.
 	runs []run
-	// some is set where the empty key does not match although nothing but stars would have to: to Redis only the empty
-	// pattern and a single star match it.
+	// some reports that the empty key does not match although the pattern has only stars: Redis
+	// matches it only with the empty pattern and a single star.
 	some bool
 }
 
@@ -48,8 +49,8 @@ var (
 	ErrGlobEscape = errors.New("a backslash at the end escapes nothing")
 )
 
-// CompileGlob reads a pattern. It refuses an unescaped [ and a lone backslash at the end: what remains means the same
-// to Redis and to Glob, byte by byte.
+// CompileGlob reads a pattern. It refuses an unescaped [ and a lone backslash at the end: what
+// remains means the same to Redis and to Glob, byte by byte.
 func CompileGlob(pattern string) (Glob, error) {
 	var g Glob
 	var text []byte
@@ -89,7 +90,8 @@ func CompileGlob(pattern string) (Glob, error) {
 	return g, nil
 }
 
-// Match reports whether the whole key matches. The time is at most proportional to len(key) times len(pattern).
+// Match reports whether the whole key matches. The time is at most proportional to len(key) times
+// len(pattern).
 func (g Glob) Match(key string) bool {
 	if len(g.runs) == 0 {
 		return key == ""
@@ -134,8 +136,8 @@ func (g Glob) Prefix() string {
 	return first.text
 }
 
-// Infix returns the longest literal text after the first * or ?, unescaped: whatever matches contains it, after
-// Prefix.
+// Infix returns the longest literal text after the first * or ?, unescaped: every match contains
+// it, after Prefix.
 func (g Glob) Infix() string {
 	longest := ""
 	for i, r := range g.runs {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Glob means what Redis' MATCH means: the file holds what a real Redis found for random patterns and keys.
+// Glob agrees with MATCH: the file has the results of a real Redis for random patterns and keys.
 func TestGlobAgreesWithRedis(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("testdata/redis_match.txt")

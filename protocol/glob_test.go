@@ -78,7 +78,7 @@ func TestGlobHostile(t *testing.T) {
 	}
 }
 
-// naiveMatch follows the description of Redis' MATCH word by word, without any cleverness.
+// naiveMatch follows the description of MATCH in Redis literally.
 func naiveMatch(pattern, key string) bool {
 	if pattern == "" {
 		return key == ""

@@ -7,20 +7,21 @@ const (
 	LeasePrefix = "lock:fill:"
 	// HoldPrefix begins the names of tombstones: see [HoldKey].
 	HoldPrefix = "lock:hold:"
-	// StampPrefix begins the names of stamps: see [StampKey].
+	// StampPrefix is the prefix of the keys of tag versions: see [StampKey].
 	StampPrefix = "stamp:"
 )
 
-// LeaseKey returns the key that a reader locks while it fills key, in the same Redis Cluster slot as key: a hash tag is
-// kept, a key without braces is wrapped in one. It returns false for a key that can have no lease key: one whose braces
-// form no hash tag (wrapping it would land in another slot), one that is nothing but a hash tag (its lease key is that
-// of the text inside), and the empty key. The read side loads such a key through and does not store it.
+// LeaseKey returns the key that a reader locks while it fills key. It is in the same Redis Cluster
+// slot: a hash tag is kept, and a key without braces is wrapped in braces. It returns false for a
+// key that cannot have a lease key: one whose braces form no hash tag (wrapping would change the
+// slot), one that consists of a hash tag (its lease key is that of the text inside), and the empty
+// key. Readers load such a key and do not store it.
 func LeaseKey(key string) (string, bool) {
 	return beside(LeasePrefix, key)
 }
 
-// HoldKey returns the key whose existence forbids to store anything under key, in the same slot. It returns false where
-// LeaseKey does.
+// HoldKey returns the key whose existence forbids to store anything under key, in the same slot. It
+// returns false where LeaseKey does.
 func HoldKey(key string) (string, bool) { return beside(HoldPrefix, key) }
 
 // IsHoldKey reports whether name is one that HoldKey returns.
@@ -29,7 +30,7 @@ func IsHoldKey(name string) bool {
 	return ok && hasHashTag(inner)
 }
 
-// beside is a name with a prefix in the slot of key.
+// beside returns a name with a prefix in the slot of key.
 func beside(prefix, key string) (string, bool) {
 	if !strings.ContainsAny(key, "{}") {
 		if key == "" {
@@ -43,7 +44,8 @@ func beside(prefix, key string) (string, bool) {
 	return prefix + key, true
 }
 
-// InnerKey returns the key that lease is the lease key of. It returns false for what LeaseKey never returns.
+// InnerKey returns the key that lease is the lease key of. It returns false for what LeaseKey never
+// returns.
 func InnerKey(lease string) (string, bool) {
 	key, ok := strings.CutPrefix(lease, LeasePrefix)
 	switch {
@@ -57,7 +59,7 @@ func InnerKey(lease string) (string, bool) {
 	return "", false
 }
 
-// StampKey returns the key that holds the stamp of tag.
+// StampKey returns the key of the version of a tag.
 func StampKey(tag string) string { return StampPrefix + tag }
 
 func hasHashTag(key string) bool {

@@ -11,17 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// A Format is the form of the messages that subscribers hear.
+// A Format is the encoding of published messages.
 type Format string
 
 const (
-	// FormatEvent is an object: {"v":1,"epoch":...,"seq":...,"at":...,"keys":[...],"patterns":[...]}.
+	// FormatEvent is an object:
+	// {"v":1,"epoch":...,"seq":...,"at":...,"keys":[...],"patterns":[...]}.
 	FormatEvent Format = "event"
 	// FormatArray is a bare list of keys and patterns, for the oldest clients.
 	FormatArray Format = "array"
 )
 
-// MaxEntries is how many keys and patterns one message carries at most.
+// MaxEntries is the largest number of keys and patterns in one message.
 const MaxEntries = 1000
 
 // messageVersion is the only "v" that DecodeMessage knows.
@@ -30,12 +31,12 @@ const messageVersion = 1
 // timeLayout is RFC 3339 with microseconds, always six digits.
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// A Message is what a subscriber hears after the keys were unlinked. It may be heard twice.
+// A Message is published after the keys were unlinked. It may arrive twice.
 type Message struct {
-	// Epoch identifies one run of one publisher; Seq goes up by one with each of its messages. Several epochs
-	// interleave, one a worker, so follow Seq by Epoch. After a gap, a reconnect or an error of DecodeMessage a reader
-	// no longer knows what is stale: it clears its whole local cache. Both are zero in the array format, which cannot
-	// show a gap.
+	// Epoch identifies one run of one publisher. Seq increases by one with each of its messages.
+	// The epochs of several workers interleave, so track Seq per Epoch. After a gap, a reconnect or
+	// an error of DecodeMessage a reader no longer knows which values are stale: it clears its
+	// local cache. Both are zero in the array format, which cannot show a gap.
 	Epoch string
 	Seq   uint64
 	// At is when the message was made, in UTC with microseconds.
@@ -43,39 +44,47 @@ type Message struct {
 	// Keys are exact keys, Patterns are globs as CompileGlob reads them.
 	Keys, Patterns []string
 	// Unlinked is a time before the first of Keys was unlinked, by the clock of Redis, in
-	// microseconds since 1970. Zero: unknown. The array format does not carry it.
+	// microseconds since
+	//  1970. Zero: unknown, as always in the array format.
 	Unlinked uint64
 	// Beat makes the message a heartbeat too; nil for none. The array format has no room for it.
 	Beat *Beat
+	// Sent is when a signed message was made, by the clock of Redis, in microseconds since 1970.
+	// Zero: unknown, as in messages without a MAC and in the array format.
+	Sent uint64
 }
 
-// A Beat proves that the messages of a worker arrive, and says how far behind the outbox is. A worker
-// sends one per second, only if the second before saw a successful poll, no pause and no healing.
+// A Beat is a heartbeat: it proves that the messages of a worker arrive, and says how far behind
+// the outbox is. A worker sends one per second, only if the previous second had a successful poll,
+// no pause and no healing.
 type Beat struct {
 	// Source is the id of the outbox.
 	Source string `json:"source"`
 	// Lease is the longest lease that a reader may hold, in milliseconds.
 	Lease int64 `json:"lease,omitempty"`
-	// First and Last mark the first message of an epoch and its goodbye.
+	// First and Last mark the first and the final message of an epoch.
 	First bool `json:"first,omitempty"`
 	Last  bool `json:"last,omitempty"`
-	// After is the epoch that a first message follows, of the same worker, and AfterSeq the number of its last message.
+	// After is the epoch that a first message follows, of the same worker, and AfterSeq the number
+	// of its last message.
 	After    string `json:"after,omitempty"`
 	AfterSeq uint64 `json:"after_seq,omitempty"`
 	// Moved is the channel that the worker publishes on from now on.
 	Moved string `json:"moved,omitempty"`
-	// Behind is how old the latest moment is by which all that was committed is known to be
+	// Behind is the age of the latest time before which everything committed is known to be
 	// invalidated, in milliseconds, at least 1. Rows that failed and wait, and dead letters, do not
-	// count. Zero: not known, as in heartbeats of older workers and in First and Last.
+	// count. Zero: unknown, as in heartbeats of older workers and in First and Last.
 	Behind int64 `json:"behind,omitempty"`
-	// Alive is true if the latest write of [AliveKey] by this worker succeeded, so readers of the same
-	// database find its source there. Older workers, and those without the permission, never set it.
+	// Alive is true if the latest write of [AliveKey] by this worker succeeded, so readers of the
+	// same database find its source there. Older workers, and those without the permission, never
+	// set it.
 	Alive bool `json:"alive,omitempty"`
 }
 
-// Append appends the JSON of m in format f. Any valid UTF-8 is carried exactly; a byte that is not part of valid UTF-8
-// becomes U+FFFD. The array format has neither epoch, sequence nor time, and its old clients know no escapes: there an
-// escaped character of a pattern becomes ?, which tells them too much rather than too little.
+// Append appends the JSON of m in format f. Valid UTF-8 is preserved exactly; a byte that is not
+// part of valid UTF-8 becomes U+FFFD. The array format has no epoch, sequence or time, and its old
+// clients do not support escapes: there an escaped character of a pattern becomes ?, which matches
+// too much rather than too little.
 func (m Message) Append(dst []byte, f Format) []byte {
 	if f == FormatArray {
 		dst = append(dst, '[')
@@ -104,6 +113,9 @@ func (m Message) Append(dst []byte, f Format) []byte {
 		beat, _ := json.Marshal(m.Beat) // text and numbers: it cannot fail
 		dst = append(append(dst, `,"hb":`...), beat...)
 	}
+	if m.Sent > 0 {
+		dst = strconv.AppendUint(append(dst, `,"t":`...), m.Sent, 10)
+	}
 	return append(dst, '}')
 }
 
@@ -119,7 +131,7 @@ func appendStrings(dst []byte, n *int, list []string, appendOne func([]byte, str
 	return dst
 }
 
-// appendPlainPattern appends a pattern for clients that know no escapes.
+// appendPlainPattern appends a pattern for clients that do not support escapes.
 func appendPlainPattern(dst []byte, pattern string) []byte {
 	if !strings.Contains(pattern, `\`) {
 		return appendJSON(dst, pattern)
@@ -142,7 +154,7 @@ func appendPlainPattern(dst []byte, pattern string) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSON appends s as a JSON string. Nothing but what JSON demands is escaped.
+// appendJSON appends s as a JSON string. It escapes only what JSON requires.
 func appendJSON(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := 0
@@ -194,12 +206,14 @@ type wireEvent struct {
 	Patterns []string  `json:"patterns"`
 	Unlinked uint64    `json:"u"`
 	Beat     *Beat     `json:"hb"`
+	Sent     uint64    `json:"t"`
 }
 
 var errMessageVersion = errors.New(`the field "v" is missing`)
 
-// DecodeMessage reads a message of either format. An event of another version is refused; its unknown fields are
-// ignored. In an array an entry with * or ? is a pattern whose other characters are literal, any other entry a key.
+// DecodeMessage reads a message of either format. An event of another version is refused; its
+// unknown fields are ignored. In an array an entry with * or ? is a pattern whose other characters
+// are literal, any other entry a key.
 func DecodeMessage(b []byte) (Message, error) {
 	b = bytes.TrimLeft(b, " \t\r\n")
 	if len(b) > 0 && b[0] == '[' {
@@ -215,7 +229,7 @@ func DecodeMessage(b []byte) (Message, error) {
 	if *w.V != messageVersion {
 		return Message{}, fmt.Errorf("decode message: version %d is not known", *w.V)
 	}
-	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns, Unlinked: w.Unlinked, Beat: w.Beat}, nil
+	return Message{Epoch: w.Epoch, Seq: w.Seq, At: w.At.UTC(), Keys: w.Keys, Patterns: w.Patterns, Unlinked: w.Unlinked, Beat: w.Beat, Sent: w.Sent}, nil
 }
 
 func decodeArray(b []byte) (Message, error) {
@@ -234,5 +248,6 @@ func decodeArray(b []byte) (Message, error) {
 	return m, nil
 }
 
-// literalEscapes turns a pattern of a client that knows no escapes into one of ours.
+// literalEscapes converts a pattern of a client without escapes to the pattern syntax of this
+// package.
 var literalEscapes = strings.NewReplacer(`\`, `\\`, `[`, `\[`)

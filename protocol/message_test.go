@@ -48,8 +48,8 @@ func TestMessageUnlinked(t *testing.T) {
 	}
 }
 
-// Recorded messages of the previous version keep their meaning. A message without the new fields has
-// the same bytes.
+// Recorded messages of the previous version keep their meaning. A message without the new fields
+// has the same bytes.
 func TestMessagesOfTheVersionBefore(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("testdata/messages.txt")
@@ -167,7 +167,7 @@ func TestDecodeMessageRefuses(t *testing.T) {
 	}
 }
 
-// What Append writes is valid JSON and decodes to the same; what decodes compiles.
+// Append writes valid JSON that decodes to the same message, and decoded patterns compile.
 func FuzzDecodeMessage(f *testing.F) {
 	for _, s := range []string{
 		`[]`, `["a","b*"]`, `["a\\*[x"]`, `{"v":1,"epoch":"e","seq":7,"at":"2025-01-01T00:00:00Z","keys":["a"],"patterns":["b*"]}`, `{"v":2}`, `["\u0000\ud800"]`,
@@ -196,7 +196,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// checkAppend checks that any text is carried exactly, but for invalid UTF-8.
+// checkAppend checks that any text is preserved exactly, except invalid UTF-8.
 func checkAppend(t *testing.T, text string) {
 	t.Helper()
 	m, err := DecodeMessage(Message{Keys: []string{text}}.Append(nil, FormatEvent))

@@ -7,21 +7,24 @@ import (
 )
 
 const (
-	// ReportKey is the stream in which readers report, if they are allowed to, which messages they have heard.
-	ReportKey = "unstale:evicted"
+	// ReportKey is the stream in which readers report, if they are permitted to, which messages
+	// they have received.
+	ReportKey = Prefix + "evicted"
 	// MaxReports is how many reports the stream keeps, roughly: XADD with MAXLEN ~.
 	MaxReports = 50_000
 	// MaxProcess is how many bytes the name of a process may have.
 	MaxProcess = 128
 )
 
-// A Report says that a process has evicted from its memory whatever the messages from First to Last of one epoch name,
-// whether it had that or not. Reports may get lost: that a process has reported nothing does not say that it has evicted nothing.
+// A Report records that a process has evicted from L1 the keys of the messages from First to Last
+// of one epoch, whether it had them or not. Reports can get lost: a process without reports may
+// have evicted keys.
 type Report struct {
 	Process     string // its name
 	Epoch       string
 	First, Last uint64 // both included; heartbeats among them
-	// Dropped is how many more messages the process has heard, since the report before, that it reports nowhere.
+	// Dropped is how many more messages the process has received since the previous report without
+	// reporting them.
 	Dropped uint64
 }
 
@@ -34,13 +37,14 @@ const (
 	fieldDropped = "dropped"
 )
 
-// Fields are the names and values of the entry of a stream, by turns, as XADD takes them.
+// Fields returns the names and values of the entry of a stream, by turns, as XADD takes them.
 func (r Report) Fields() []string {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	return []string{fieldProcess, r.Process, fieldEpoch, r.Epoch, fieldFirst, number(r.First), fieldLast, number(r.Last), fieldDropped, number(r.Dropped)}
 }
 
-// ParseReport reads the fields of an entry. It expects anything, and ignores fields that it does not know.
+// ParseReport reads the fields of an entry. It expects anything, and ignores fields that it does
+// not know.
 func ParseReport(fields map[string]string) (Report, error) {
 	r := Report{Process: fields[fieldProcess], Epoch: fields[fieldEpoch]}
 	if n := len(r.Process); n == 0 || n > MaxProcess || !utf8.ValidString(r.Process) || r.Epoch == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// fieldsOf are the fields of an entry as a client reads them.
+// fieldsOf returns the fields of an entry as a client reads them.
 func fieldsOf(r protocol.Report) map[string]string {
 	all, fields := r.Fields(), map[string]string{}
 	for i := 0; i < len(all); i += 2 {

@@ -2,9 +2,9 @@ package protocol
 
 import _ "embed" // for the scripts
 
-// The scripts of the read side, as Redis runs them (EVAL, EVALSHA). Each says what its KEYS and ARGV are and what it
-// answers; all KEYS of one call lie in one slot. Every one may be sent twice, also much later: a late copy stores nothing
-// that was unlinked in between.
+// The scripts of the read side, as Redis runs them (EVAL, EVALSHA). Each documents its KEYS, ARGV
+// and reply. All KEYS of one call are in one slot. Every script may be sent twice, even much later:
+// a late copy stores no value that was unlinked meanwhile.
 var (
 	//go:embed scripts/lease.lua
 	LeaseScript string

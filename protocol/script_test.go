@@ -14,7 +14,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A fixture is one key on a Redis of the test's own, and the commands of a reader and of the worker.
+// A fixture is one key on a Redis of the test's own, and the commands of a reader and of the
+// worker.
 type fixture struct {
 	*testing.T
 	client                  redis.UniversalClient
@@ -81,7 +82,7 @@ func (f fixture) unlink() {
 	}
 }
 
-// stored is the value, or "" for none.
+// stored returns the value, or "" for none.
 func (f fixture) stored() string {
 	f.Helper()
 	value, err := f.client.Get(f.Context(), f.key).Result()
@@ -205,8 +206,9 @@ func TestExpire(t *testing.T) {
 	f.want("the value", f.stored(), "")
 }
 
-// A client sends a command again when the answer is late; the first copy may then arrive at any time. Each of the five
-// is delivered once more after the UNLINK, 10 times out of 10 without effect on what is stored.
+// A client sends a command again when the reply is late, so the first copy may arrive at any time.
+// A copy of each of the five is delivered after the UNLINK, 10 times, and never affects what is
+// stored.
 func TestLateCopies(t *testing.T) {
 	t.Parallel()
 	client := testenv.Redis(t).Client
@@ -214,7 +216,7 @@ func TestLateCopies(t *testing.T) {
 		f := newFixture(t, client, fmt.Sprint("lease", i))
 		lease := f.mustTake("a", "")
 		f.unlink()
-		f.take("a", "") // the late copy takes a lease of its own
+		f.take("a", "") // the late copy takes another lease
 		f.want("fill after a late lease", f.fill(lease, "old"), false)
 		f.want("stored", f.stored(), "")
 
@@ -244,8 +246,8 @@ func TestLateCopies(t *testing.T) {
 	}
 }
 
-// Without the time in it, a late copy brings the lease back and the old value is stored: so this is what TestLateCopies
-// would find.
+// Without the time in it, a late copy restores the lease and the old value is stored:
+// TestLateCopies would find that.
 func TestLateCopyWithoutTime(t *testing.T) {
 	t.Parallel()
 	const marker = `.. ':' .. now[1] .. string.format('%06d', now[2])`
@@ -263,7 +265,7 @@ func TestLateCopyWithoutTime(t *testing.T) {
 	f.want("fill", f.fill(lease, "old"), true)
 }
 
-// In Cluster each script's names lie in one slot.
+// In a Cluster the names of each script are in one slot.
 func TestScriptsInCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.OwnCluster(t, 3, false)

@@ -5,8 +5,8 @@ import "strings"
 // SlotCount is the number of hash slots of a Redis Cluster.
 const SlotCount = 16384
 
-// crcTable serves CRC-16/XMODEM, the checksum that Redis Cluster uses: polynomial 0x1021, initial value 0, not
-// reflected.
+// crcTable serves CRC-16/XMODEM, the checksum that Redis Cluster uses: polynomial 0x1021, initial
+// value 0, not reflected.
 var crcTable = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8
@@ -22,8 +22,8 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// Slot returns the hash slot of a key, from the bytes of its hash tag if it has one and from all of its bytes
-// otherwise.
+// Slot returns the hash slot of a key, from the bytes of its hash tag if it has one and from all of
+// its bytes otherwise.
 func Slot(key string) uint16 {
 	if tag, ok := HashTag(key); ok {
 		key = tag
@@ -35,8 +35,8 @@ func Slot(key string) uint16 {
 	return crc % SlotCount
 }
 
-// HashTag returns what stands between the first { and the first } after it, if that is not empty. It is Redis' rule to
-// the letter.
+// HashTag returns the text between the first { and the first } after it, if that is not empty,
+// exactly as Redis does.
 func HashTag(key string) (string, bool) {
 	_, rest, ok := strings.Cut(key, "{")
 	if !ok {

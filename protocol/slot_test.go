@@ -2,7 +2,7 @@ package protocol
 
 import "testing"
 
-// The values are those of CLUSTER KEYSLOT; the first two are in Redis' own documentation too.
+// The values are from CLUSTER KEYSLOT; the first two are also in the documentation of Redis.
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]uint16{

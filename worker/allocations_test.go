@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
 )
 
-// Between the claim and the servers a row of one exact key allocates its plan, which is a list and a text. What a batch
-// allocates for itself is not more for 1,000 rows than for 10, and the map's size does not matter. Not parallel, since
-// allocations are counted for the whole process.
+// Between the claim and the servers, a row of one exact key allocates its plan, which is a list and
+// a text. The fixed allocations of a batch do not grow from 10 to 1,000 rows, nor with the size of
+// the map. Not parallel, since allocations are counted for the whole process.
 func TestAllocationsOfABatch(t *testing.T) {
 	const perRow, perBatch = 2, 40
 	cfg := Config{}.WithDefaults()
@@ -25,14 +25,14 @@ func TestAllocationsOfABatch(t *testing.T) {
 	}
 }
 
-// Without a collector a batch allocates nothing for spans.
+// Without a hook a batch allocates nothing for traces.
 func TestAllocationsWithoutSpans(t *testing.T) {
 	rows := couponRows(1000)
 	for i := range rows {
 		rows[i].Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	}
-	w := &engine{}
-	if got := testing.AllocsPerRun(20, func() { w.trace(rows, time.Now(), Result{}, store.Settlement{}, nil) }); got != 0 {
+	var hooks Hooks
+	if got := testing.AllocsPerRun(20, func() { hooks.report(rows, time.Now(), Result{}, queue.Settlement{}, nil) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }

@@ -3,18 +3,18 @@ package worker
 import (
 	"slices"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
 )
 
 // An asideList has the IDs of the heavy rows of a queue that batches of light rows have left in the
-// table, the oldest first. Claims of light rows pass them over. The list may be out of date: a row in
-// it may be gone, and a later claim finds a row that is missing. Owned by the loop.
+// table, the oldest first. Claims of light rows pass them over. The list may be out of date: a row
+// in it may be gone, and a later claim finds a row that is missing. Owned by the loop.
 type asideList struct{ ids []uint64 }
 
 // add appends rows, as many as a claim can pass over. A later claim finds the others again.
 func (a *asideList) add(ids []uint64) {
 	for _, id := range ids {
-		if len(a.ids) == store.MaxNamed {
+		if len(a.ids) == queue.MaxNamed {
 			return
 		}
 		if !slices.Contains(a.ids, id) {

@@ -40,7 +40,8 @@ entities:
   page:   {params: [n], keys: ["shop:page:{n}"]}
 `
 
-// Sentence 6: each kind of bad row is dead-lettered with its reason, and its neighbours in the batch are carried.
+// Sentence 6: each kind of bad row is dead-lettered with its reason, and the other rows of the
+// batch are processed.
 func TestBadRowsAreDeadLettered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap+"limits: {params: 64KiB, keys_per_row: 100, pattern_prefix: 8}\n")
@@ -104,8 +105,8 @@ func checkDead(t *testing.T, w *world, want map[string][2]string) {
 	}
 }
 
-// Lookups: what the row does not say is asked once for the whole batch, in the context of the entity that uses it; what
-// it says, an empty list too, is not asked.
+// Lookups: what the row does not say is asked once for the whole batch, in the context of the
+// entity that uses it; what it says, an empty list too, is not asked.
 func TestLookups(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)
@@ -162,8 +163,8 @@ entities:
 	}
 }
 
-// A server that compares more loosely than we do ("042" is 42, "a" may be "A") never makes a wrong list of a row: the
-// row that it confused is refused, alone.
+// A server that compares more loosely than this package ("042" is 42, "a" may be "A") never makes a
+// wrong list of a row: only the ambiguous row is refused.
 func TestLookupAnswersForAnotherID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)
@@ -184,7 +185,8 @@ func TestLookupAnswersForAnotherID(t *testing.T) {
 	})
 }
 
-// A lookup that the server ends for the time that it took delays its rows, with an attempt and the reason.
+// A lookup that the server ends for the time that it took delays its rows, with an attempt and the
+// reason.
 func TestSlowLookupsAreDelayed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)
@@ -216,7 +218,8 @@ func TestSlowLookupsAreDelayed(t *testing.T) {
 	}
 }
 
-// The log counts every row that died, under its own reason, those too that die within the interval between two lines.
+// The log counts every row that died, under its own reason, those too that die within the interval
+// between two lines.
 func TestEveryDeadLetterIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lookupMap)

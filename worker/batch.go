@@ -8,26 +8,13 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/outage"
+	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
 )
 
-// A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.
-type change struct {
-	row     *store.ClaimedRow
-	decoded invalidation.Row
-	plan    invalidation.Plan
-	targets []int // indexes into batch.set.Targets, one for each of plan.Keys
-	end     int   // of the targets of this change and of all before it
-	fault   *invalidation.RowError
-	retry   bool  // the fault may pass: delay the row before dead-lettering it
-	known   bool  // the fault is an entity that was known lately: delay the row for longer
-	partial bool  // at fault, and what needs no lookup is applied: see expandPartly
-	away    error // the outage of the shard that has one of the keys: delay the row without counting an attempt
-}
-
-// A batch is what one claim becomes: its rows' plans merged, each key once. Not safe for concurrent use.
+// A batch holds the rows of one claim: their plans merged, each key once. Not safe for concurrent
+// use.
 type batch struct {
 	m       *invalidation.Map
 	answers *invalidation.Answers // of the lookups
@@ -36,11 +23,11 @@ type batch struct {
 	at      []int     // backs the targets of all changes
 	sweeps  sweepList // of all changes
 	made    weight    // by all changes
-	aside   []uint64  // heavy rows, which are for a batch of their own
+	aside   []uint64  // heavy rows, which need a separate batch
 }
 
 // newBatch decodes rows, up to the budget, and finds the faults that need neither map nor server.
-func newBatch(m *invalidation.Map, rows []store.ClaimedRow, most budget) *batch {
+func newBatch(m *invalidation.Map, rows []queue.ClaimedRow, most budget) *batch {
 	n := len(rows) // a row has one key, mostly
 	b := &batch{
 		m: m, changes: make([]change, 0, n),
@@ -62,53 +49,24 @@ func newBatch(m *invalidation.Map, rows []store.ClaimedRow, most budget) *batch 
 	return b
 }
 
-// setAside leaves a heavy row for a batch of its own.
-func (b *batch) setAside(row *store.ClaimedRow) { b.aside = append(b.aside, row.ID) }
+// setAside leaves a heavy row for a separate batch.
+func (b *batch) setAside(row *queue.ClaimedRow) { b.aside = append(b.aside, row.ID) }
 
-func (c *change) decode(paramsLimit int) {
-	switch cut := c.row.TruncatedField(); {
-	case cut != "":
-		c.refuse(invalidation.BadParameter, fmt.Errorf(
-			"%s fills its column, so it was probably cut by a non-strict sql_mode; write at most %d characters of entity and %d of id",
-			cut, outbox.MaxEntity, outbox.MaxID))
-		return
-	case c.row.Unread() || c.row.ParamsBytes > paramsLimit:
-		c.refuse(invalidation.ParamsTooLarge, fmt.Errorf("%d bytes, limits.params is %d; pass ids, not documents", c.row.ParamsBytes, paramsLimit))
-		return
-	}
-	params, err := invalidation.ParseParams(c.row.Params)
-	if err != nil {
-		c.blame(err)
-		return
-	}
-	c.decoded = invalidation.Row{Entity: c.row.Entity, ID: c.row.EntityID, Params: params}
-}
-
-func (c *change) refuse(reason invalidation.Reason, err error) {
-	c.fault = &invalidation.RowError{Reason: reason, Err: err}
-}
-
-// blame keeps err, which package invalidation returned, as the change's fault.
-func (c *change) blame(err error) {
-	if !errors.As(err, &c.fault) {
-		c.refuse(invalidation.BadParameter, err)
-	}
-}
-
-// rows are those of the changes, of all that were claimed.
-func (b *batch) rows(claimed []store.ClaimedRow) []store.ClaimedRow {
+// rows returns those of the changes, of all that were claimed.
+func (b *batch) rows(claimed []queue.ClaimedRow) []queue.ClaimedRow {
 	if len(b.aside) == 0 {
 		return claimed[:len(b.changes)]
 	}
-	rows := make([]store.ClaimedRow, len(b.changes))
+	rows := make([]queue.ClaimedRow, len(b.changes))
 	for i := range b.changes {
 		rows[i] = *b.changes[i].row
 	}
 	return rows
 }
 
-// expand turns the changes into targets, as far as the budget goes. The rows beyond are dropped from the batch and stay in
-// the table, and so do heavy rows, which are set aside, unless the batch is theirs.
+// expand turns the changes into targets, as far as the budget goes. The rows beyond are dropped
+// from the batch and stay in the table, and so do heavy rows, which are set aside, unless the batch
+// is theirs.
 func (b *batch) expand(answers *invalidation.Answers, most budget) {
 	kept := 0
 	for i := range b.changes {
@@ -121,7 +79,7 @@ func (b *batch) expand(answers *invalidation.Answers, most budget) {
 				c.plan = plan
 			}
 		}
-		b.expandPartly(c)
+		c.expandPartly(b.m)
 		n := c.weight()
 		if most.light && n.isHeavy() {
 			b.setAside(c.row)
@@ -144,6 +102,21 @@ func (b *batch) expand(answers *invalidation.Answers, most budget) {
 	b.changes = b.changes[:kept]
 }
 
+// fits reports whether a change of weight n fits the rest of the budget.
+func (b *batch) fits(c *change, n weight, most budget) bool {
+	if b.made.names+n.names > most.names || b.made.bytes+n.bytes > most.bytes {
+		return false
+	}
+	keys, sweeps := len(b.set.Targets)+len(c.plan.Keys), len(b.sweeps.list)+len(c.plan.Patterns)+len(c.plan.Sets)
+	if keys > most.keys { // count exactly: other rows may have the same keys
+		keys = len(b.set.Targets) + b.set.Missing(c.plan.Keys)
+	}
+	if sweeps > most.sweeps {
+		sweeps = len(b.sweeps.list) + b.sweeps.missing(c)
+	}
+	return keys <= most.keys && sweeps <= most.sweeps
+}
+
 // merge adds a plan's keys, and returns where they are in the set.
 func (b *batch) merge(plan invalidation.Plan) []int {
 	start := len(b.at)
@@ -154,15 +127,17 @@ func (b *batch) merge(plan invalidation.Plan) []int {
 	return b.at[start:len(b.at):len(b.at)]
 }
 
-// partKeys and partBytes are how many keys, and bytes of them, go to Redis before the clock is looked at.
+// partKeys and partBytes are how many keys, and bytes of them, go to Redis before the clock is
+// looked at.
 const (
 	partKeys  = 10_000
 	partBytes = 1 << 20
 )
 
-// unlink unlinks the targets. When half of the time that ctx leaves is over, what is not unlinked yet is dropped from
-// the batch and stays in the table: so a batch that is too large for its deadline makes progress.
-func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked, err error) {
+// unlink unlinks the targets. After half of the time until the deadline of ctx, it drops rows that
+// are not unlinked yet from the batch, and they stay in the table. So a batch that is too large for
+// its deadline makes progress.
+func (b *batch) unlink(ctx context.Context, redis unlinkPort) (done keyspace.Unlinked, err error) {
 	deadline, _ := ctx.Deadline()
 	half := time.Now().Add(time.Until(deadline) / 2)
 	for from := 0; from < len(b.set.Targets); {
@@ -171,7 +146,8 @@ func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked
 		switch {
 		case err != nil:
 			return done, err
-		case from > 0 && part.Position.Epoch != done.Position.Epoch: // what was unlinked before may be lost
+		// what was unlinked before may be lost
+		case from > 0 && part.Position.Epoch != done.Position.Epoch:
 			return done, &keyspace.Loss{Position: done.Position}
 		}
 		for _, f := range part.Failures {
@@ -188,7 +164,7 @@ func (b *batch) unlink(ctx context.Context, redis cache) (done keyspace.Unlinked
 	return done, nil
 }
 
-// partEnd is where a part ends that begins at from: behind one target at least.
+// partEnd returns where a part ends that begins at from: behind one target at least.
 func (b *batch) partEnd(from int) int {
 	bytes := 0
 	for i, t := range b.set.Targets[from:min(from+partKeys, len(b.set.Targets))] {
@@ -199,7 +175,8 @@ func (b *batch) partEnd(from int) int {
 	return min(from+partKeys, len(b.set.Targets))
 }
 
-// cut drops the changes that have a target beyond n, but never the first one. Their rows stay in the table.
+// cut drops the changes that have a target beyond n, but never the first one. Their rows stay in
+// the table.
 func (b *batch) cut(n int) {
 	kept := max(sort.Search(len(b.changes), func(i int) bool { return b.changes[i].end > n }), 1)
 	b.changes = b.changes[:kept]
@@ -207,7 +184,7 @@ func (b *batch) cut(n int) {
 	b.listSweeps()
 }
 
-// listSweeps makes the list of sweeps anew, of the changes that are well.
+// listSweeps rebuilds the list of sweeps from the changes without faults.
 func (b *batch) listSweeps() {
 	b.sweeps = sweepList{}
 	for i := range b.changes {
@@ -229,8 +206,8 @@ func (b *batch) refuseJournal() {
 	}
 }
 
-// blameFailures marks the changes whose keys Redis refused or could not be asked about, and returns the keys that are
-// gone.
+// blameFailures marks the changes whose keys Redis refused or could not be asked about, and returns
+// the keys that are gone.
 func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 	refused := make(map[int]error, len(failures))
 	for _, f := range failures {
@@ -248,7 +225,7 @@ func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
 	for i := range b.changes {
 		c := &b.changes[i]
 		for _, n := range c.targets {
-			if err := refused[n]; isOutage(err) {
+			if err := refused[n]; outage.IsRedis(err) {
 				c.away = fmt.Errorf("key %q: %w", b.set.Targets[n].Key, err)
 				break
 			} else if err != nil && c.partial { // its lookup's fault stands

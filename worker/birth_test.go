@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// birth is that of the journal's only batch that has rows.
+// birth returns the unlink time of the journal's only batch with rows.
 func birth(t *testing.T, w *world) (born int64) {
 	t.Helper()
 	var n int
@@ -20,7 +20,7 @@ func birth(t *testing.T, w *world) (born int64) {
 	return born
 }
 
-// redisTime is the time by the server's clock, in microseconds.
+// redisTime returns the time by the server's clock, in microseconds.
 func redisTime(t *testing.T, w *world) int64 {
 	t.Helper()
 	now, err := w.redis.Time(t.Context()).Result()
@@ -37,8 +37,8 @@ func wantBirth(t *testing.T, w *world, from int64) {
 	}
 }
 
-// The journal says from when by Redis' clock nothing older can be under a batch's keys: since it was unlinked, or
-// unlinked again.
+// The journal has a time by the clock of Redis since when no older entry can exist under the keys
+// of a batch: since they were unlinked, or unlinked again.
 func TestBirthIsJournalled(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -94,7 +94,7 @@ func TestMessagesTellTheUnlinkTime(t *testing.T) {
 	}
 }
 
-// An account from before there were births settles all the same.
+// An account without +time settles rows too.
 func TestNoBirthWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	w, _ := aWorldInTime(t)

@@ -4,89 +4,43 @@ import (
 	"context"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/protocol"
 )
 
-// The kinds of calls to MySQL that are measured, some of several statements, and those to Redis.
-const (
-	callPoll      = "poll"      // whether rows wait, are due, or all workers are paused
-	callClaim     = "claim"     // from the scan to the last row read
-	callLookup    = "lookup"    // one query of the map
-	callSettle    = "settle"    // deletes, the journal, COMMIT
-	callPositions = "positions" // of the journal, to be compared with the beacons
-	callHeal      = "heal"      // a claim of batches of the journal, or its end
-	callSweeps    = "sweeps"    // what waits, and what came of it
-	callGauges    = "gauges"    // all that metrics ask
-
-	callBeacon    = "beacon"
-	callCompare   = "compare" // beacons of all workers
-	callUnlink    = "unlink"  // of a batch or a part of it, in all nodes
-	callPublish   = "publish"
-	callHeartbeat = "heartbeat"
-)
-
-var (
-	mysqlCalls = []string{callPoll, callClaim, callLookup, callSettle, callPositions, callHeal, callSweeps, callGauges}
-	redisCalls = []string{callBeacon, callCompare, callUnlink, callPublish, callHeartbeat}
-)
-
-// callTimes are how long calls to one server took, failed ones too, by kind.
-type callTimes map[string]prometheus.Observer
-
-func newCallTimes(r *prometheus.Registry, name, help string, kinds []string) callTimes {
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "unstale", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15),
-	}, []string{"kind"})
-	r.MustRegister(vec)
-	times := callTimes{}
-	for _, kind := range kinds {
-		times[kind] = vec.WithLabelValues(kind)
-	}
-	return times
-}
-
-// begin begins a call of a kind, which ends with the function that it returns.
-func (c callTimes) begin(kind string) (end func()) {
-	began := time.Now()
-	return func() { c[kind].Observe(time.Since(began).Seconds()) }
-}
-
-// A measuredCache measures calls to Redis, and notes how many heard what was published. Scans and index sets, which
-// take many calls, are in sweep_seconds.
-type measuredCache struct {
-	cache
+// A measuredRedis measures calls to Redis, and records the number of subscribers of messages. Scans
+// and index sets, which take many calls, are in sweep_seconds.
+type measuredRedis struct {
+	redisPort
 	times   callTimes
 	metrics *metrics
 }
 
-func (c measuredCache) CheckBeacon(ctx context.Context) (keyspace.Position, error) {
+func (c measuredRedis) CheckBeacon(ctx context.Context) (keyspace.Position, error) {
 	defer c.times.begin(callBeacon)()
-	return c.cache.CheckBeacon(ctx)
+	return c.redisPort.CheckBeacon(ctx)
 }
 
-func (c measuredCache) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
+func (c measuredRedis) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
 	defer c.times.begin(callCompare)()
-	return c.cache.Survived(ctx, epochs)
+	return c.redisPort.Survived(ctx, epochs)
 }
 
-func (c measuredCache) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
+func (c measuredRedis) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
 	defer c.times.begin(callUnlink)()
-	return c.cache.Unlink(ctx, targets)
+	return c.redisPort.Unlink(ctx, targets)
 }
 
-func (c measuredCache) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
+func (c measuredRedis) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
 	defer c.times.begin(callPublish)()
-	done, err := c.cache.Publish(ctx, channel, f, news)
-	c.metrics.receivers.Set(float64(c.cache.Receivers()))
+	done, err := c.redisPort.Publish(ctx, channel, f, news)
+	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
 	return done, err
 }
 
-func (c measuredCache) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
+func (c measuredRedis) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
 	defer c.times.begin(callHeartbeat)()
-	err := c.cache.Beat(ctx, channel, moved, asOf)
-	c.metrics.receivers.Set(float64(c.cache.Receivers()))
+	err := c.redisPort.Beat(ctx, channel, moved, asOf)
+	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
 	return err
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// What a batch costs in statements and round trips does not depend on the machine, nor on how many rows it has or how
-// large the map is.
+// The number of statements and round trips of a batch does not depend on the machine, on its number
+// of rows, or on the size of the map.
 func TestCountsOfABatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rows, entities, unlinks int }{
@@ -32,9 +32,10 @@ func TestCountsOfABatch(t *testing.T) {
 			w := newWorld(t, exactMap(c.entities))
 			w.onOwnMySQL("--general-log=1", "--log-output=TABLE", "--innodb-stats-auto-recalc=0")
 			roundTrips := &roundTrips{}
-			r := w.worker(worker.Config{BatchRows: c.rows}, roundTrips.of)
+			r := w.worker(worker.Config{BatchRows: c.rows}, roundTrips.of(w.keyspace(5*time.Second)))
 			const counted = 20
-			const batches = counted + 5 // where little else is in the table MySQL may refuse the DELETE of spans: see outbox
+			// where little else is in the table MySQL may refuse the DELETE of spans: see outbox
+			const batches = counted + 5
 			for range batches {
 				w.enqueue(exactRows(c.rows)...)
 			}
@@ -49,11 +50,11 @@ func TestCountsOfABatch(t *testing.T) {
 	}
 }
 
-// batchStatements are all that a batch sends to MySQL, in order.
+// batchStatements are all statements that a batch sends to MySQL, in execution order.
 var batchStatements = []string{"START TRANSACTION", "claim", "journal", "delete", "COMMIT"}
 
-// checkStatements also wants scans from the table's start to be rare: while a backlog is drained claims rely on one for
-// 50 ms.
+// checkStatements also checks that scans from the start of the table are rare: while a backlog is
+// drained, claims rely on one for 50 ms.
 func checkStatements(t *testing.T, log []statement, batches int) {
 	t.Helper()
 	const headLife = 50 * time.Millisecond
@@ -77,8 +78,8 @@ func checkStatements(t *testing.T, log []statement, batches int) {
 	}
 }
 
-// checkPrepared wants few statements to be prepared, and once in a session. When the server has seen the arguments it
-// may prepare one again.
+// checkPrepared checks that few statements are prepared, and once per session. When the server has
+// seen the arguments it may prepare one again.
 func (w *world) checkPrepared(statements int) {
 	w.t.Helper()
 	var n int
@@ -102,12 +103,13 @@ func TestCountsOfAPoll(t *testing.T) {
 	w.clearLog()
 	const polls = 100
 	for range polls {
-		if found, err := r.store.Waiting(t.Context()); found || err != nil {
+		if found, err := r.store.Queue.Waiting(t.Context()); found || err != nil {
 			t.Fatal(found, err)
 		}
 	}
 	for _, session := range w.statements() {
-		if indexOf(session, "scan") < 0 { // slow scans on a busy machine make the planner list rows in another session
+		// slow scans on a busy machine make the planner list rows in another session
+		if indexOf(session, "scan") < 0 {
 			continue
 		}
 		if sent := len(session); sent < polls || sent > polls+20 {
@@ -119,8 +121,8 @@ func TestCountsOfAPoll(t *testing.T) {
 	}
 }
 
-// From the claim to the commit a row costs so many allocations, nine of them in reading its columns. Not parallel,
-// since allocations are counted for the whole process.
+// From the claim to the commit, a row costs a fixed number of allocations, nine of them in reading
+// its columns. Not parallel, since allocations are counted for the whole process.
 func TestAllocationsFromClaimToCommit(t *testing.T) {
 	const rows, batches, perRow = 1000, 10, 15
 	w := newWorld(t, exactMap(1))
@@ -145,7 +147,7 @@ type statement struct {
 	name string
 }
 
-// claiming are the statements of the session that claims, from its first transaction on.
+// claiming returns the statements of the session that claims, from its first transaction on.
 func (w *world) claiming() (list []statement) {
 	w.t.Helper()
 	for _, session := range w.statements() {
@@ -156,7 +158,7 @@ func (w *world) claiming() (list []statement) {
 	return list
 }
 
-// indexOf is where the first statement with a name is, or -1.
+// indexOf returns where the first statement with a name is, or -1.
 func indexOf(list []statement, name string) int {
 	return slices.IndexFunc(list, func(s statement) bool { return s.name == name })
 }
@@ -167,7 +169,7 @@ func (w *world) clearLog() {
 	w.exec("TRUNCATE mysql.general_log")
 }
 
-// statements are those in the general log, by session.
+// statements returns those in the general log, by session.
 func (w *world) statements() map[int64][]statement {
 	w.t.Helper()
 	rows, err := w.db.QueryContext(w.t.Context(), `SELECT thread_id, event_time, LEFT(argument, 200), RIGHT(argument, 40)
@@ -207,15 +209,16 @@ func statementName(head, tail string) string {
 	return head
 }
 
-// roundTrips are the round trips of a Keyspace, each as the names of its commands. It is a hook of the client.
+// roundTrips are the round trips of a Keyspace, each as the names of its commands. It is a hook of
+// the client.
 type roundTrips struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (t *roundTrips) of(r worker.Redis) worker.Redis {
-	r.(*keyspace.Keyspace).Client().AddHook(t)
-	return r
+func (t *roundTrips) of(k *keyspace.Keyspace) func(worker.Redis) worker.Redis {
+	k.Nodes.Client().AddHook(t)
+	return func(worker.Redis) worker.Redis { return worker.NewRedis(k) }
 }
 
 func (t *roundTrips) add(commands ...redis.Cmder) {
@@ -244,7 +247,8 @@ func (t *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// check wants two round trips a batch: the UNLINKs with the beacon and the time, and then the message.
+// check expects two round trips per batch: the UNLINKs with the beacon and the time, and then the
+// message.
 func (t *roundTrips) check(test *testing.T, batches, unlinks int) {
 	test.Helper()
 	t.mu.Lock()

@@ -8,31 +8,26 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// journalChunk is how many journal rows one statement deletes: small enough to finish in milliseconds.
-const journalChunk = 500
-
 var schedules = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// startCron schedules maintenance: the gauges, the journal's retention and its summaries, and the retention of workers'
-// notes and of the rows of locks. The poll loop has a timing of its own. While a COMMIT hangs, no job writes.
-func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
-	logger := cronLogger{w.log}
-	// Recover is innermost: outside of SkipIfStillRunning a panic would leave its job "running" for ever.
+// A cronJob is a task of maintenance.
+type cronJob struct {
+	schedule string
+	writes   bool // to MySQL
+	do       func(context.Context)
+}
+
+// startCron schedules jobs. The poll loop has separate timing. While a COMMIT hangs, as hung
+// reports, no job writes.
+func startCron(ctx context.Context, log *slog.Logger, hung func() error, jobs []cronJob) (*cron.Cron, error) {
+	logger := cronLogger{log}
+	// Recover is innermost: outside SkipIfStillRunning, a panic would leave its job "running"
+	// forever.
 	c := cron.New(cron.WithParser(schedules), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))
-	for _, job := range []struct {
-		schedule string
-		writes   bool
-		do       func(context.Context)
-	}{
-		{w.cfg.GaugeSchedule, false, w.readGauges},
-		{w.cfg.RetentionSchedule, true, w.expireJournal},
-		{summarySchedule, true, w.summarise},
-		{w.cfg.RetentionSchedule, true, w.forgetWorkers},
-		{w.cfg.RetentionSchedule, true, w.expireLocks},
-	} {
+	for _, job := range jobs {
 		do := func() {
-			if !job.writes || w.store.Hung() == nil {
+			if !job.writes || hung() == nil {
 				job.do(ctx)
 			}
 		}
@@ -42,19 +37,6 @@ func (w *engine) startCron(ctx context.Context) (*cron.Cron, error) {
 	}
 	c.Start()
 	return c, nil
-}
-
-func (w *engine) expireJournal(ctx context.Context) {
-	n, err := w.store.ExpireJournal(ctx, w.cfg.JournalRetention, journalChunk)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		w.log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
-	case n > 0:
-		w.log.Debug("old journal rows deleted", "rows", n)
-	}
-	if err := w.store.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
-	}
 }
 
 // cronLogger passes cron's errors on; its schedule chatter is for debugging.

@@ -3,34 +3,52 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// tellDatabase publishes in Redis, every five seconds until ctx ends, which database the worker
-// serves, and reports conflicts with others. tellRedis reports missing ACL permissions.
-func (w *engine) tellDatabase(ctx context.Context) {
-	if w.board == nil {
+// A databaseBoard publishes in Redis which database the worker serves. Safe for concurrent use,
+// except run.
+type databaseBoard struct {
+	board     *keyspace.Board // nil where the worker publishes no state
+	source    *heartbeat.Source
+	place     func(context.Context) (session.Place, error)
+	lastBatch func(context.Context) (uint64, error) // of the journal
+	maps      *mapFile
+	log       *slog.Logger
+	metrics   *metrics
+	namesCut  atomic.Pointer[invalidation.Map] // whose names were last cut
+}
+
+// run publishes in Redis, every five seconds until ctx ends, which database the worker
+// serves, and reports conflicts with others. redisStatus reports missing ACL permissions.
+func (d *databaseBoard) run(ctx context.Context) {
+	if d.board == nil {
 		return
 	}
-	var told []store.Conflict
+	var told []operate.Conflict
 	for {
-		list, err := w.attemptDatabase(ctx)
+		list, err := d.attempt(ctx)
 		pause := registry.DatabasePeriod
 		var outage *keyspace.Outage
 		switch {
 		case err != nil && ctx.Err() == nil:
-			w.log.Debug("cannot publish the database in redis", "error", err)
+			d.log.Debug("cannot publish the database in redis", "error", err)
+			pause = alivePeriod
 			if errors.As(err, &outage) && outage.State == keyspace.StateNoPerm {
 				pause = deniedPause
 			}
 		case err == nil:
-			w.reportConflicts(told, list)
+			d.reportConflicts(told, list)
 			told = list
 		}
 		select {
@@ -41,56 +59,62 @@ func (w *engine) tellDatabase(ctx context.Context) {
 	}
 }
 
-func (w *engine) attemptDatabase(ctx context.Context) ([]store.Conflict, error) {
+// first publishes the database before the worker claims rows from a MySQL that it has not used so
+// far, or that was unavailable. Each settled batch raises the last ID of the journal, which reveals
+// a restore only while it is lower than the one in Redis. run retries and reports conflicts.
+func (d *databaseBoard) first(ctx context.Context) {
+	if d.board == nil {
+		return
+	}
+	if _, err := d.attempt(ctx); err != nil {
+		d.log.Debug("cannot publish the database in redis before the first claim", "error", err)
+	}
+}
+
+func (d *databaseBoard) attempt(ctx context.Context) ([]operate.Conflict, error) {
 	ctx, cancel := context.WithTimeout(ctx, boardLimit)
 	defer cancel()
-	source := w.source.get()
-	if source == "" { // MySQL has not told it yet
-		return nil, nil
-	}
-	place, err := w.store.Place(ctx)
+	source, err := d.source.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := registry.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: namesOf(w.maps.Map())}
-	return registry.PostDatabase(ctx, w.board, d, w.store.LastBatch)
+	place, err := d.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	database := registry.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
+	return registry.PostDatabase(ctx, d.board, database, d.lastBatch)
 }
 
 // maxNames bounds what a worker publishes of the names of its map.
 const maxNames = 1000
 
-// namesOf returns the globs of a map, each once.
-func namesOf(m *invalidation.Map) (list []string) {
+// names returns the globs of a map, each once, and logs once per map that there are too many.
+func (d *databaseBoard) names(m *invalidation.Map) (list []string) {
 	for _, n := range m.Names() {
 		list = append(list, n.Glob)
 	}
 	slices.Sort(list)
 	list = slices.Compact(list)
-	return list[:min(len(list), maxNames)]
+	if len(list) <= maxNames {
+		return list
+	}
+	if d.namesCut.Swap(m) != m {
+		d.log.Info("map has more names than are published", "map_version", m.Version(), "names", len(list), "published", maxNames,
+			"effect", "conflicts with other databases on the remaining names are not reported")
+	}
+	return list[:maxNames]
 }
 
 // reportConflicts sets the gauge, and reports in the log what has changed.
-func (w *engine) reportConflicts(before, now []store.Conflict) {
-	w.metrics.observeConflicts(now)
+func (d *databaseBoard) reportConflicts(before, now []operate.Conflict) {
+	d.metrics.observeConflicts(now)
 	for _, c := range now {
 		if !slices.Contains(before, c) {
-			w.log.Warn("databases conflict in redis", "kind", c.Kind, "conflict", c.Text, "cure", c.Cure)
+			d.log.Warn("databases conflict in redis", "kind", c.Kind, "conflict", c.Text, "cure", c.Cure)
 		}
 	}
 	if len(now) == 0 && len(before) > 0 {
-		w.log.Info("databases do not conflict in redis any more")
-	}
-}
-
-// observeConflicts sets the gauge of conflicts.
-func (m *metrics) observeConflicts(list []store.Conflict) {
-	for _, kind := range store.ConflictKinds {
-		n := 0
-		for _, c := range list {
-			if c.Kind == kind {
-				n++
-			}
-		}
-		m.conflicts.WithLabelValues(string(kind)).Set(float64(n))
+		d.log.Info("databases no longer conflict in redis")
 	}
 }

@@ -13,9 +13,8 @@ import (
 // cureDeprecated is the fix for a map that the next release refuses.
 const cureDeprecated = "fix the map: unstale map check"
 
-// warn logs each fault of the current map that the next release refuses.
-func (f *mapFile) warn(log *slog.Logger) {
-	m := f.Map()
+// warnDeprecated logs each fault of a map that the next release refuses.
+func warnDeprecated(log *slog.Logger, m *invalidation.Map) {
 	for _, fault := range m.Deprecations() {
 		log.Warn("map has a fault that the next release refuses", "map_version", m.Version(), "fault", fault.String(), "cure", cureDeprecated)
 	}
@@ -24,7 +23,8 @@ func (f *mapFile) warn(log *slog.Logger) {
 // A deprecated lists the lookups of a map that MySQL does not run with ONLY_FULL_GROUP_BY, which
 // the next release refuses. Safe for concurrent use.
 type deprecated struct {
-	log *slog.Logger
+	log  *slog.Logger
+	maps *mapFile
 
 	mu      sync.Mutex
 	lookups map[string]error // by statement
@@ -32,7 +32,7 @@ type deprecated struct {
 
 // note records that MySQL refused a lookup, unless err is nil, and logs it once if the map does not
 // tell.
-func (d *deprecated) note(m *invalidation.Map, query string, err error) {
+func (d *deprecated) note(query string, err error) {
 	if err == nil {
 		return
 	}
@@ -45,15 +45,15 @@ func (d *deprecated) note(m *invalidation.Map, query string, err error) {
 		d.lookups = map[string]error{}
 	}
 	d.lookups[query] = err
-	if slices.ContainsFunc(m.Lookups(), func(l *invalidation.Lookup) bool { return l.SQL == query && l.Single }) {
+	if slices.ContainsFunc(d.maps.Map().Lookups(), func(l *invalidation.Lookup) bool { return l.SQL == query && l.Single }) {
 		return
 	}
 	d.log.Warn("map has a lookup that the next release refuses", "sql", query, "error", err, "cure", cureDeprecated+" --mysql-dsn")
 }
 
-// mapWarning returns why the next release refuses the current map, or "".
-func (w *engine) mapWarning() string {
-	all := w.deprecated.of(w.maps.Map())
+// warning returns why the next release refuses the current map, or "".
+func (d *deprecated) warning() string {
+	all := d.of(d.maps.Map())
 	if len(all) < 2 {
 		return strings.Join(all, "")
 	}

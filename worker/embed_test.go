@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/migrations"
@@ -22,7 +23,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A guest is a service that runs a worker inside itself, by nothing but what the module exports.
+// A guest is a service that embeds a worker with the exported API of the module.
 type guest struct {
 	t     *testing.T
 	env   *testenv.Database
@@ -32,13 +33,11 @@ type guest struct {
 func newGuest(t *testing.T) *guest {
 	t.Helper()
 	g := &guest{t, testenv.MySQL(t), testenv.Redis(t)}
-	if _, err := migrations.Up(t.Context(), g.env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, g.env.DB)
 	return g
 }
 
-// config is what the service has anyhow, for its own clients, and where the map's file is.
+// config returns the configuration of the service: its own clients, and the path of the map.
 func (g *guest) config() worker.Config {
 	g.t.Helper()
 	db, err := mysql.ParseDSN(g.env.DSN)
@@ -52,7 +51,8 @@ func (g *guest) config() worker.Config {
 	}
 	return worker.Config{
 		MySQL: db, Redis: &redis.UniversalOptions{Addrs: []string{one.Addr}, DB: one.DB}, MapFile: file, MapEnv: noEnv,
-		Log: slog.New(slog.DiscardHandler), RedisTimeout: 5 * time.Second, WakeChannel: g.redis.Channel("wake"), // a busy machine, and a Redis that others share
+		// a busy machine, and a Redis that others share
+		Logger: slog.New(slog.DiscardHandler), RedisTimeout: 5 * time.Second, WakeChannel: g.redis.Channel("wake"),
 	}
 }
 
@@ -92,8 +92,8 @@ func (g *guest) sessions() (n int) {
 	return n
 }
 
-// A service runs a worker inside itself: keys of committed rows go, its figures are beside those of the service, and
-// when Run has returned nothing is open any more; then it may be run again.
+// A service embeds a worker: keys of committed rows are deleted, its metrics are in the registry of
+// the service, and when Run has returned no connection is open. Then it can run again.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t)
@@ -141,7 +141,7 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
-// A job carries what is there, with a map that the service compiled itself.
+// A job processes the existing rows, with a map that the service compiled.
 func TestEmbeddedDrain(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t)
@@ -163,8 +163,8 @@ func TestEmbeddedDrain(t *testing.T) {
 	}
 }
 
-// What no waiting can cure ends Run and says what to do; a server that is away does not, and a stop while it waits is
-// none.
+// An error that waiting cannot fix ends Run and contains the fix. An unavailable server does not
+// end Run, and a stop while it waits is not an error.
 func TestEmbeddedStart(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t)

@@ -6,189 +6,171 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/unstale/unstale/internal/heal"
+	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/otlp"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/sweep"
 )
 
-// An engine is a worker with its connections open. One goroutine each runs the loop, the sweeper, the prover, the
-// wake-up, the heartbeats, the worker status in MySQL and that in Redis, the map's reload and the cron jobs.
+// An engine is a worker with its connections open: it wires the services of a worker together. One
+// goroutine each runs the loop, the sweeper, the prover, the wake-up, the heartbeats, the worker
+// status in MySQL and that in Redis, the map's reload and the cron jobs.
 type engine struct {
-	cfg        Config
-	store      *store.Store
-	redis      cache
-	close      func() error // of store and redis
-	maps       *mapFile
-	log        *slog.Logger
-	metrics    *metrics
-	health     *health
-	batchLimit time.Duration // of one batch, from the claim to the commit
-	size       batchSize     // of the next claim of light rows
-	heavySize  batchSize     // of the next claim of heavy rows
-	hot, due   *lane         // of cache_outbox, and of delayed rows whose time has come
-	lanes      [2]*lane      // both; the second had the last heavy turn
-	fair       fairShare
-	healSize   batchSize      // of the next claim of journalled batches
-	positions  knownPositions // of what the journal says that Redis has
-	progress   healLog
-	pulse      *pulse // of the loop, for heartbeats
-	prover     prover
-	source     sourceID
-	board      *keyspace.Board // nil where the worker publishes no state
-	journal    journalEntities
-	deadLog    *rowLog
-	delayLog   *rowLog
-	dropped    vanishing // templates; of the loop
-	undeclared vanishing // parameters; of the loop
-	unread     *unreadTables
-	deprecated deprecated
-	spans      *otlp.Exporter // nil where there are none
-	presence   presence
-	first      firstRow // as the last reading of the gauges found it; of cron's goroutine
+	cfg     Config
+	log     *slog.Logger
+	mysql   *session.Sessions
+	close   func() error // the connections
+	metrics *metrics
+	health  *health
+	signals *signals
 
-	summaryFailed bool // told of; by cron, which runs one at a time
-	locks         lockWalk
+	loop     loop
+	healer   *heal.Healer
+	sweeper  *sweep.Sweeper
+	heart    *heartbeat.Sender
+	wakes    wakeListener
+	prover   prover
+	presence presence
+	status   redisStatus
+	database databaseBoard
+	watch    mapWatch
 
-	wake     chan struct{} // somebody committed; capacity 1, sent to without waiting
-	sweepNow chan struct{} // a batch requested sweeps; likewise
-	lossSeen atomic.Bool   // by another goroutine than the loop, for the loop to heal
-	paused   atomic.Bool   // by the loop, for the sweeper: an operator has paused all workers, or may have
+	failed    *rowLogs
+	vanished  *vanished
+	gauges    gaugeReader
+	summaries summariser
+	expiry    expiry
+	locks     lockWalk
 }
 
-func newEngine(cfg Config, pools *store.Store, redis cache, maps *mapFile, metrics *metrics, health *health) *engine {
-	w := &engine{
-		cfg: cfg, store: pools, redis: measuredCache{redis, metrics.redis, metrics}, maps: maps, log: cfg.Log, metrics: metrics, health: health,
-		batchLimit: pools.BatchLimit(),
-		size:       newBatchSize(cfg.BatchRows),
-		heavySize:  newBatchSize(min(cfg.BatchRows, heavyOfABatch)),
-		pulse:      newPulse(),
-		healSize:   batchSize{most: store.MaxHeal, now: firstHeal},
-		wake:       make(chan struct{}, 1),
-		sweepNow:   make(chan struct{}, 1),
-		deadLog:    newRowLog(cfg.Log, "rows are dead letters now, see 'unstale dead list'"),
-		delayLog:   newRowLog(cfg.Log, "rows are delayed and tried again, see cache_outbox_delayed"),
-		dropped:    vanishing{counts: metrics.maps.dropped},
-		undeclared: vanishing{counts: metrics.maps.undeclared},
-		unread:     newUnreadTables(cfg.Log),
-		presence:   presence{id: rand.Text()},
+func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.Board, maps *mapFile, metrics *metrics, health *health) *engine {
+	warnDeprecated(cfg.Logger, maps.Map())
+	var (
+		e = &engine{
+			cfg: cfg, log: cfg.Logger, mysql: pools.Sessions, metrics: metrics, health: health, signals: newSignals(),
+			failed: newRowLogs(cfg.Logger), vanished: newVanished(cfg.Logger, &metrics.maps),
+		}
+		redis   = measuredRedis{port, metrics.redis, metrics}
+		limit   = pools.Sessions.BatchLimit() // of one batch, from the claim to the commit
+		pulse   = heartbeat.NewPulse()
+		source  = heartbeat.NewSource(pools.Sessions.Source)
+		refused = &deprecated{log: e.log, maps: maps}
+		news    = &publisher{&maps.routes, redis}
+		heavy   = &heavyRows{}
+		past    = &pastSteps{}
+		own     = &record{
+			id: rand.Text(), name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
+		}
+	)
+	e.healer = heal.New(heal.Config{
+		Redis: redis, Journal: pools.Journal, Publish: news.publish, Metrics: healMetrics{metrics}, Log: e.log,
+		Limit: limit, Healing: func() { pulse.Stop(heartbeat.ErrHealing) }, Healed: pulse.Heal, Turn: health.turn,
+	})
+	e.sweeper = sweep.New(sweep.Config{
+		Requests: pools.Sweeps, Redis: redis, Publish: news.publish, Map: maps, Health: health, Metrics: sweepMetrics{metrics}, Log: e.log,
+		Paused: e.signals.paused.Load, Hung: pools.Sessions.Hung, Lost: e.signals.lost,
+	})
+	e.prover = prover{
+		proof: proof{limit: pools.Sessions.ClaimTimeout() + lateGrace},
+		queue: pools.Queue, hung: pools.Sessions.Hung, workers: pools.Workers.Workers, health: health, metrics: metrics,
+		heavy: heavy, self: own.id, heavyLimit: 2*heavyTimes*limit + lateGrace,
+		resting: func() bool { return e.signals.paused.Load() || health.inOutage() },
 	}
-	w.deprecated.log = cfg.Log
-	maps.warn(cfg.Log)
-	w.hot = &lane{claim: pools.Claim, size: &w.size, heavySize: &w.heavySize}
-	w.due = &lane{claim: pools.ClaimDue, size: &w.size, heavySize: &w.heavySize}
-	w.lanes = [2]*lane{w.hot, w.due}
-	metrics.healing.Set(0) // of a run before this one
-	metrics.healingLeft.Set(0)
-	w.paused.Store(true) // until the loop has looked, or drain
-	w.prover = prover{
-		proof:  proof{limit: pools.ClaimTimeout() + lateGrace},
-		outbox: pools, health: health, metrics: metrics,
-		resting: func() bool { return w.paused.Load() || health.inOutage() },
+	e.heart = heartbeat.New(heartbeat.Config{
+		Redis: redis, Channels: &maps.routes, Log: e.log,
+		Idle: cfg.IdleInterval, Limit: limit, Lease: func() time.Duration { return maps.Map().Lease() },
+		Proven: e.prover.proven, LossSeen: e.signals.lossSeen.Load,
+		Lost:  func(err error) { health.lost(err); e.signals.lost() },
+		Count: metrics.heartbeats, Sends: metrics.heartbeat,
+	}, source, pulse)
+	e.wakes = wakeListener{channel: cfg.WakeChannel, redis: redis, wake: e.signals.wake, subscribed: health.subscribed, count: metrics.wakes}
+	e.presence = presence{record: own, tell: pools.Workers.NoteWorker, log: e.log}
+	e.status = redisStatus{record: own, source: source, maps: maps, epoch: redis.Epoch, log: e.log, board: board}
+	e.database = databaseBoard{
+		board: board, source: source, place: pools.Sessions.Place, lastBatch: pools.Journal.LastBatch, maps: maps, log: e.log, metrics: metrics,
 	}
-	return w
+	e.watch = mapWatch{maps: maps, log: e.log, metrics: metrics}
+	batches := &runner{
+		cfg: &e.cfg, limit: limit, maps: maps, lookups: pools.Lookups, deprecated: refused,
+		known: &knownEntities{maps: maps, ask: pools.Journal.JournalEntities},
+		redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age, failed: e.failed, vanished: e.vanished,
+	}
+	e.loop = loop{
+		cfg: &e.cfg, limit: limit, queue: pools.Queue, paused: pools.Orders.Paused, hung: pools.Sessions.Hung, first: e.database.first,
+		lanes: newLanes(cfg.BatchRows, pools.Queue, heavy, batches.run), healer: e.healer, sweeper: e.sweeper,
+		redis: redis, pulse: pulse, health: health, signals: e.signals, metrics: metrics, past: past,
+	}
+	e.gauges = gaugeReader{status: pools.Overview.StatusByTable, unread: newUnreadTables(e.log), inOutage: health.inOutage, metrics: metrics}
+	e.summaries = summariser{summaries: pools.Summaries, inOutage: health.inOutage, log: e.log}
+	e.expiry = expiry{retention: cfg.JournalRetention, journal: pools.Journal, summaries: pools.Summaries, workers: pools.Workers, log: e.log}
+	e.locks = lockWalk{rows: pools.Locks, retention: cfg.LockRetention, inOutage: health.inOutage, metrics: metrics, log: e.log}
+	return e
 }
 
-// run works until ctx ends, then finishes the batch in hand.
-func (w *engine) run(ctx context.Context) error {
-	jobs, err := w.startCron(ctx)
+// jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, and
+// the retention of workers' notes and of the rows of locks.
+func (e *engine) jobs() []cronJob {
+	return []cronJob{
+		{e.cfg.GaugeSchedule, false, e.gauges.read},
+		{e.cfg.RetentionSchedule, true, e.expiry.expireJournal},
+		{summarySchedule, true, e.summaries.run},
+		{e.cfg.RetentionSchedule, true, e.expiry.forgetWorkers},
+		{e.cfg.RetentionSchedule, true, e.locks.run},
+	}
+}
+
+// run works until ctx ends, then finishes the current batch.
+func (e *engine) run(ctx context.Context) error {
+	jobs, err := startCron(ctx, e.log, e.mysql.Hung, e.jobs())
 	if err != nil {
 		return err
 	}
-	if err := w.introduce(ctx); err != nil {
-		w.log.Debug("cannot say yet whose heartbeats these are", "error", err)
+	if err := e.heart.Introduce(ctx); err != nil {
+		e.log.Debug("cannot say yet whose heartbeats these are", "error", err)
 	}
-	defer w.goodbye(ctx)
+	defer e.heart.Goodbye(ctx)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { w.loop(ctx); return nil })
-	group.Go(func() error { w.sweepLoop(ctx); return nil })
-	group.Go(func() error { w.prover.run(ctx); return nil })
-	group.Go(func() error { w.heartbeats(ctx); return nil })
-	group.Go(func() error { w.notePresence(ctx); return nil })
-	group.Go(func() error { w.tellRedis(ctx); return nil })
-	group.Go(func() error { w.tellDatabase(ctx); return nil })
-	group.Go(func() error { w.maps.watch(ctx, w.log, w.metrics); return nil })
-	if w.cfg.WakeChannel != noWake {
-		group.Go(func() error { w.listen(ctx); return nil })
+	group.Go(func() error { e.loop.run(ctx); return nil })
+	group.Go(func() error { e.sweeper.Run(ctx); return nil })
+	group.Go(func() error { e.prover.run(ctx); return nil })
+	group.Go(func() error { e.heart.Run(ctx); return nil })
+	group.Go(func() error { e.presence.run(ctx); return nil })
+	group.Go(func() error { e.status.run(ctx); return nil })
+	group.Go(func() error { e.database.run(ctx); return nil })
+	group.Go(func() error { e.watch.run(ctx); return nil })
+	if e.cfg.WakeChannel != noWake {
+		group.Go(func() error { e.wakes.run(ctx); return nil })
 	}
 	err = group.Wait()
-	if w.spans != nil {
-		go w.spans.Close(closeLimit) // beside the last words; Worker.Run waits for it
-	}
-	w.noteStopped(ctx)
-	w.deadLog.close()
-	w.delayLog.close()
+	e.presence.stopped(ctx)
+	e.failed.close()
 	<-jobs.Stop().Done() // cron jobs end with ctx
 	return err
 }
 
-// drain is Worker.Drain.
-func (w *engine) drain(ctx context.Context) (Result, error) {
-	total, err := w.drainRows(ctx)
+// drain implements Worker.Drain.
+func (e *engine) drain(ctx context.Context) (Result, error) {
+	total, err := e.drainRows(ctx)
 	for swept := 1; swept > 0 && err == nil; {
-		if swept, err = w.sweep(ctx); errors.Is(err, errSweptElsewhere) {
+		if swept, err = e.sweeper.Sweep(ctx); errors.Is(err, sweep.ErrElsewhere) {
 			err = nil
 		}
 	}
 	if err != nil {
 		return total, fmt.Errorf("drain: %w", err)
 	}
-	w.summariseAll(ctx, 0) // no scheduled task does, if no other worker runs
+	e.summaries.all(ctx, 0) // no scheduled task does, if no other worker runs
 	return total, nil
 }
 
-// drainRows is Worker.DrainRows.
-func (w *engine) drainRows(ctx context.Context) (Result, error) {
-	defer w.deadLog.close()
-	defer w.delayLog.close()
-	var total Result
-	pause, err := w.store.Paused(ctx)
-	if err == nil {
-		_, err = w.store.PollState(ctx) // for the database's clock
-	}
-	if err != nil {
-		return total, err
-	}
-	if pause != nil {
-		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
-	}
-	w.paused.Store(false)
-	if err := w.healAll(ctx); err != nil {
-		return total, err
-	}
-	for _, l := range []*lane{w.hot, w.due} {
-		for {
-			if ctx.Err() != nil {
-				return total, ctx.Err()
-			}
-			r, err := w.runBatch(ctx, turn{lane: l})
-			if err == nil {
-				err = w.heavyTurn(ctx, &r)
-			}
-			total.add(r)
-			if err != nil {
-				return total, err
-			}
-			if r.Claimed == 0 && !r.Full {
-				break
-			}
-		}
-	}
-	return total, nil
-}
-
-func (r *Result) add(o Result) {
-	r.Claimed += o.Claimed
-	r.Unlinked += o.Unlinked
-	r.Delayed += o.Delayed
-	r.Dead += o.Dead
-	r.Repeats += o.Repeats
-	r.Keys += o.Keys
-	r.Messages += o.Messages
-	r.Sweeps += o.Sweeps
-	r.Took += o.Took
+// drainRows implements Worker.DrainRows.
+func (e *engine) drainRows(ctx context.Context) (Result, error) {
+	defer e.failed.close()
+	return e.loop.drain(ctx)
 }

@@ -5,14 +5,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// unknownEntity is the label of rows of an entity that the map does not have: what an application writes is no label.
+// unknownEntity is the label of rows whose entity is not in the map: text of an application must
+// not become a label.
 const unknownEntity = "unknown"
 
-// entityCounts count by entity: those of the map in use, each from the start, and unknown ones. Safe for concurrent use.
+// entityCounts count by entity: those of the map in use, each from the start, and unknown ones.
+// Safe for concurrent use.
 type entityCounts struct {
 	vec *prometheus.CounterVec
 
@@ -37,7 +39,7 @@ func (e *entityCounts) set(m *invalidation.Map) {
 }
 
 // addRows counts rows.
-func (e *entityCounts) addRows(rows []store.ClaimedRow) {
+func (e *entityCounts) addRows(rows []queue.ClaimedRow) {
 	for i := 0; i < len(rows); {
 		entity, first := rows[i].Entity, i
 		for i < len(rows) && rows[i].Entity == entity { // mostly of one transaction

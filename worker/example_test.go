@@ -17,8 +17,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A service runs a worker inside itself, beside its HTTP server: SIGTERM ends both, the worker after the batch in hand.
-// Its figures and its health are served with those of the service.
+// A service embeds a worker next to its HTTP server: SIGTERM ends both, the worker after the
+// current batch. The service serves the worker's metrics and health together with its own.
 func ExampleWorker() {
 	serve := func() error {
 		db := mysql.NewConfig()

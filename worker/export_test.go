@@ -8,54 +8,64 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
 )
 
-// What the tests of this package put between a worker and its servers, or look at behind its back.
+// Hooks of the tests of this package between a worker and its servers, and access to internals.
 
 type (
 	Engine  = engine
-	Redis   = cache
+	Redis   = redisPort
 	MapFile = mapFile
 )
 
 // NewEngine makes the inside of a worker of parts that the caller opened, and closes.
 func NewEngine(cfg Config, store *store.Store, redis Redis, maps *MapFile, log *slog.Logger) (*Engine, error) {
-	cfg.MySQL, cfg.Redis, cfg.MapFile, cfg.Log = nil, nil, "", log
+	cfg.MySQL, cfg.Redis, cfg.MapFile, cfg.Logger = nil, nil, "", log
 	cfg = cfg.WithDefaults()
 	if err := cfg.validateWork(); err != nil {
 		return nil, err
 	}
-	metrics := newMetrics(maps)
-	return newEngine(cfg, store, redis, maps, metrics, newHealth(log, metrics)), nil
+	metrics := newMetrics(maps.Map(), maps.refusal() != nil)
+	return newEngine(cfg, store, redis, nil, maps, metrics, newHealth(log, metrics)), nil
 }
 
-// OpenMapFile is what a worker does with Config.MapFile.
+// NewRedis joins the parts of a Keyspace.
+func NewRedis(k *keyspace.Keyspace) Redis { return newRedisPort(k) }
+
+// OpenMapFile opens the file of Config.MapFile.
 var OpenMapFile = openMapFile
 
-// ReadGauges is what cron does.
-func (w *engine) ReadGauges(ctx context.Context) { w.readGauges(ctx) }
+// ReadGauges runs the cron job.
+func (w *engine) ReadGauges(ctx context.Context) { w.gauges.read(ctx) }
 
-// Prove is what the prover does every half second, of a worker that works.
+// Prove makes one step of the prover, which runs every half second.
 func (w *engine) Prove(ctx context.Context) {
-	w.paused.Store(false)
+	w.signals.paused.Store(false)
 	w.prover.step(ctx)
 }
 
-// ListedEarlier moves the times at which rows that wait were first listed into the past.
+// ListedEarlier moves the times when waiting rows were first listed, or passed over, into the past.
 func (w *engine) ListedEarlier(by time.Duration) {
 	for _, t := range w.prover.tables {
-		for at, since := range t.seen {
-			t.seen[at] = since.Add(-by)
+		for at, s := range t.seen {
+			s.since = s.since.Add(-by)
+			if !s.passed.IsZero() {
+				s.passed = s.passed.Add(-by)
+			}
+			t.seen[at] = s
 		}
 	}
 }
 
-// SawFirstRow moves the time at which the first row was first seen.
-func (w *engine) SawFirstRow(by time.Duration) { w.first.seen = w.first.seen.Add(by) }
+// SawFirstRow moves the time when the first row was first seen.
+func (w *engine) SawFirstRow(by time.Duration) { w.gauges.first.seen = w.gauges.first.seen.Add(by) }
 
 // TellVanished lets the next line of what vanishes be due, as an hour does.
-func (w *engine) TellVanished() { w.dropped.due, w.undeclared.due = time.Now(), time.Now() }
+func (w *engine) TellVanished() {
+	w.vanished.dropped.due, w.vanished.undeclared.due = time.Now(), time.Now()
+}
 
 // Run works without the checks of the start.
 func (w *engine) Run(ctx context.Context) error { return w.run(ctx) }
@@ -75,5 +85,5 @@ func (m *metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// MapWarning is the warning that status shows.
-func (w *engine) MapWarning() string { return w.mapWarning() }
+// MapWarning returns the warning that status shows.
+func (w *engine) MapWarning() string { return w.status.record.warning() }

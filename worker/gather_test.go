@@ -9,8 +9,9 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// At a light load commits that come after a batch are carried together. The idle interval is beyond the test's
-// patience, so the hint at the end makes the only other batch, unless the loop polls when it should wait.
+// At a light load, commits that come after a batch are processed together. The idle interval
+// exceeds the timeout of the test, so only the hint at the end makes another batch, unless the loop
+// polls when it should wait.
 func TestLightLoadIsGathered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -34,7 +35,7 @@ func TestLightLoadIsGathered(t *testing.T) {
 	}
 }
 
-// batches are how many rows each batch in the journal has.
+// batches returns how many rows each batch in the journal has.
 func (w *world) batches() (counts []int) {
 	w.t.Helper()
 	rows, err := w.db.QueryContext(w.t.Context(), "SELECT row_count FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id")

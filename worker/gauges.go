@@ -5,18 +5,19 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 )
 
-// A firstRow is the first row of cache_outbox, as this process saw it. A created_at may lie ahead of the database's clock, or
-// the clock be set back: since when the row was seen tells how long it waits at least.
+// A firstRow is the first row of cache_outbox, as this process saw it. Its created_at may be ahead
+// of the database clock, or the clock may have been set back: the time since the process first saw
+// the row is a lower bound of its wait.
 type firstRow struct {
-	row  *store.WaitingRow // nil: none
+	row  *operate.WaitingRow // nil: none
 	seen time.Time
 }
 
-// waits is for how long the first row of a status waits, at least.
-func (f *firstRow) waits(row *store.WaitingRow) time.Duration {
+// waits returns for how long the first row of a status waits, at least.
+func (f *firstRow) waits(row *operate.WaitingRow) time.Duration {
 	switch {
 	case row == nil:
 		*f = firstRow{}
@@ -27,23 +28,33 @@ func (f *firstRow) waits(row *store.WaitingRow) time.Duration {
 	return max(row.Age, time.Since(f.seen))
 }
 
-// readGauges sets the gauges from the tables, each table's by themselves.
-func (w *engine) readGauges(ctx context.Context) {
-	read := w.metrics.mysql.begin(callGauges)
-	status, failed := w.store.StatusByTable(ctx)
+// A gaugeReader sets the gauges about tables. Not safe for concurrent use.
+type gaugeReader struct {
+	status func(context.Context) (operate.Status, map[string]error) // by table
+	// as the last reading found it
+	first    firstRow
+	unread   *unreadTables
+	inOutage func() bool
+	metrics  *metrics
+}
+
+// read sets the gauges from the tables, each table's by themselves.
+func (g *gaugeReader) read(ctx context.Context) {
+	read := g.metrics.mysql.begin(callGauges)
+	status, failed := g.status(ctx)
 	if failed[hotTable] == nil {
-		status.OldestAge = max(status.OldestAge, w.first.waits(status.First))
+		status.OldestAge = max(status.OldestAge, g.first.waits(status.First))
 	}
 	read()
 	if ctx.Err() != nil {
 		return
 	}
-	w.metrics.observe(status, failed)
-	w.unread.note(failed, w.health.inOutage())
+	g.metrics.observe(status, failed)
+	g.unread.note(failed, g.inOutage())
 }
 
-// unreadTables tells in the log, once for each change, which tables the gauges cannot be read from. Not safe for
-// concurrent use: cron runs one reading at a time.
+// unreadTables tells in the log, once for each change, which tables the gauges cannot be read from.
+// Not safe for concurrent use: cron runs one reading at a time.
 type unreadTables struct {
 	log    *slog.Logger
 	failed map[string]bool // by the last reading
@@ -54,8 +65,8 @@ func newUnreadTables(log *slog.Logger) *unreadTables {
 	return &unreadTables{log: log, failed: map[string]bool{}, told: map[string]bool{}}
 }
 
-// note takes the outcome of a reading. A table is told of when it fails for the second time in a row, since a reading
-// may notice an outage before the loop does, which then tells of it.
+// note records the outcome of a reading. A table is logged when it fails twice in a row, since a
+// reading may notice an outage before the loop does, which then logs it.
 func (u *unreadTables) note(failed map[string]error, outage bool) {
 	for table, err := range failed {
 		if u.failed[table] && !u.told[table] && !outage {

@@ -17,13 +17,13 @@ const (
 	deadLetterGauge = `unstale_rows_dead{reason="redis_refused"}`
 )
 
-// A table that cannot be read takes its own gauges away, and no others; the log tells of it once, and once when it is
-// over.
+// A table that cannot be read removes only its own gauges. It is logged once, and once when it can
+// be read again.
 func TestGaugesWithoutOneTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{GaugeSchedule: "@every 1s"})
-	if err := r.store.Pause(t.Context(), "me", "", 0); err != nil { // so that the row waits
+	if err := r.store.Orders.Pause(t.Context(), "me", "", 0); err != nil { // so that the row waits
 		t.Fatal(err)
 	}
 	w.enqueue(things(1)...)
@@ -37,7 +37,7 @@ func TestGaugesWithoutOneTable(t *testing.T) {
 	if !math.IsNaN(metric(t, r, deadLetterGauge)) || r.log.count("table=cache_outbox_dead error=") != 1 || r.log.count("outage") != 0 {
 		t.Errorf("%s is %v", deadLetterGauge, metric(t, r, deadLetterGauge))
 	}
-	if _, err := r.store.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "cache_outbox_dead") {
+	if _, err := r.store.Overview.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "cache_outbox_dead") {
 		t.Errorf("status: %v", err)
 	}
 	w.exec("RENAME TABLE hidden TO cache_outbox_dead")
@@ -47,7 +47,7 @@ func TestGaugesWithoutOneTable(t *testing.T) {
 	}
 }
 
-// In an outage that the loop tells of the gauges tell nothing more, and no old figures.
+// During an outage that the loop has logged, the gauges log nothing more, and have no old values.
 func TestGaugesInAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

@@ -19,7 +19,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// aWorldInTime is a world whose Redis can go back in time.
+// aWorldInTime returns a world whose Redis can go back in time.
 func aWorldInTime(t *testing.T) (*world, *past) {
 	t.Helper()
 	w := newWorld(t, plainMap)
@@ -31,7 +31,7 @@ type past struct {
 	server *servers.Redis
 }
 
-// remember makes the state to which goBack returns. Without it that is an empty Redis.
+// remember saves the state for goBack. Without it, goBack returns to an empty Redis.
 func (p *past) remember() {
 	p.w.t.Helper()
 	if err := p.w.redis.Save(p.w.t.Context()).Err(); err != nil {
@@ -57,12 +57,13 @@ func wantLeft(t *testing.T, w *world, want ...string) {
 	}
 }
 
-// healed is how many batches a worker says that it unlinked again.
+// healed returns the number of batches that a worker has unlinked again, by its metrics.
 func healed(t *testing.T, r *running) int {
 	return int(metric(t, r, "unstale_healed_batches_total"))
 }
 
-// Sentence 11: a worker notices by itself that Redis came back with old data, and unlinks again what it had unlinked.
+// Sentence 11: a worker notices by itself that Redis came back with old data, and unlinks again
+// what it had unlinked.
 func TestRedisGoesBackInTime(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -79,7 +80,8 @@ func TestRedisGoesBackInTime(t *testing.T) {
 	testenv.Eventually(t, "what was unlinked is gone again", func() bool { return len(w.left()) == 2 })
 	wantLeft(t, w, "shop:thing:5", "shop:thing:6")
 	testenv.Eventually(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
-	if n := healed(t, r); n < 3 || n > 4 { // the position before the loss may be overwritten by the one that notices it
+	// the position before the loss may be overwritten by the pipeline that detects it
+	if n := healed(t, r); n < 3 || n > 4 {
 		t.Errorf("%d batches were healed, 3 were lost", n)
 	}
 	w.enqueue(things(5)[4:]...)
@@ -151,7 +153,7 @@ func holdJournal(t *testing.T, w *world) (release func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback() }) // it is over before, unless the test fails
+	t.Cleanup(func() { _ = tx.Rollback() }) // it has ended before, unless the test fails
 	if _, err := tx.Exec("SELECT id FROM cache_outbox_journal WHERE beat > 0 FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +164,8 @@ func holdJournal(t *testing.T, w *world) (release func()) {
 	}
 }
 
-// Nor do they wait while the batches of a Redis that came back empty, which may be a hundred thousand, are made those of
-// the new one.
+// Nor do they wait while the batches of a Redis that came back empty, which may be a hundred
+// thousand, are made those of the new one.
 func TestRowsDoNotWaitForAdoption(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -197,8 +199,8 @@ func (w watching) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return w.Redis.Unlink(ctx, targets)
 }
 
-// A batch that is under way while Redis goes back in time: its keys are gone, Redis forgets that, and then it is
-// settled. Another worker finds it, also if this one dies at that.
+// Redis goes back in time during a batch: its keys are unlinked, Redis loses that, and then the
+// batch is settled. Another worker detects it, even if this one dies meanwhile.
 func TestLossWhileABatchIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -284,7 +286,8 @@ func TestEmptyRedisIsNotHealed(t *testing.T) {
 	wantLeft(t, w, "shop:thing:1")
 }
 
-// Patterns and index sets that were swept are swept again, the set under the id that its private name was made of.
+// Patterns and index sets that were swept are swept again, the set under the id that its private
+// name was made of.
 func TestLostSweepsAreSweptAgain(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -317,7 +320,7 @@ entities:
     sets: ["tag:{id}"]
 `
 
-// Healing that is cut off by an outage leaves what it did not finish, and goes on.
+// Healing that an outage interrupts leaves the rest, and continues later.
 func TestHealIsCutOff(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -335,7 +338,8 @@ func TestHealIsCutOff(t *testing.T) {
 		t.Errorf("%d keys are left of 9", n)
 	}
 	const healing, left = "unstale_healing", "unstale_healing_batches_left"
-	if metric(t, r, healing) != 1 || metric(t, r, left) < 9 || metric(t, r, left) > 12 { // positions, of which some may be of no batch
+	// positions; some may belong to no batch
+	if metric(t, r, healing) != 1 || metric(t, r, left) < 9 || metric(t, r, left) > 12 {
 		t.Errorf("healing is %v, with %v batches left", metric(t, r, healing), metric(t, r, left))
 	}
 	down.Store(false)
@@ -343,7 +347,7 @@ func TestHealIsCutOff(t *testing.T) {
 	testenv.Eventually(t, "healing is over", func() bool { return metric(t, r, healing) == 0 && metric(t, r, left) == 0 })
 }
 
-// metric is the value of one of the worker's figures.
+// metric returns the value of one of the worker's figures.
 func metric(t *testing.T, r *running, name string) float64 {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -386,8 +390,8 @@ func TestHealOfManySweeps(t *testing.T) {
 	}
 }
 
-// A batch of the journal that cannot be read holds no other up: it is set aside where everybody sees it, and is not an
-// outage.
+// A batch of the journal that cannot be read delays no other: it is set aside where operators see
+// it, and is not an outage.
 func TestHealMeetsADamagedBatch(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -415,7 +419,8 @@ func TestHealMeetsADamagedBatch(t *testing.T) {
 	}
 }
 
-// One worker whose own positions alone were lost has nothing to heal, and does not speak of others that did.
+// One worker whose own positions alone were lost has nothing to heal, and does not speak of others
+// that did.
 func TestNothingToHeal(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)

@@ -11,16 +11,20 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/outage"
+	"github.com/unstale/unstale/internal/session"
 )
 
-// stalled is how long the loop may be silent before the process counts as dead: several times the longest batch.
+// stalled is how long the loop may make no turn before the process counts as dead: several times
+// the longest batch.
 const stalled = 30 * time.Second
 
-// health knows whether the worker works and says so in the log, once for each change, and over HTTP:
+// health holds the state of the worker. It logs each change once, and serves it over HTTP:
 //
-//   - /healthz is 200 while the loop runs, outage or not: restart the process if it does not.
-//   - /readyz is 200 while both servers answer and rows make progress, 503 with the reason otherwise.
+//   - /healthz is 200 while the loop runs, even in an outage: restart the process if it is not.
+//   - /readyz is 200 while both servers answer and rows make progress, otherwise 503 with the
+//     reason.
 //
 // Safe for concurrent use.
 type health struct {
@@ -33,21 +37,21 @@ type health struct {
 	outage   error     // nil while the servers answer
 	state    string    // of the outage, as logged
 	stalled  error     // nil while rows make progress
+	stallWhy string    // its reason
 	sweepErr error     // nil while sweeps work
 	sweepBad time.Time // when they last failed here
-	missing  []string  // masters of a Redis Cluster that are away
-	silent   time.Time // since when heartbeats are withheld; zero while they are sent
-	mute     []string  // why, as logged since they last were sent
-	unheard  []string  // states, as logged, in which wake-ups have not been heard since they last were
-	started  bool
-	paused   bool // an operator has paused all workers: no fault, and readiness does not tell
+	missing  []string  // unavailable masters of a Redis Cluster
+	// logged states of the subscription since wake-ups last arrived
+	unheard []string
+	started bool
+	paused  bool // an operator has paused all workers: no fault, and readiness does not tell
 }
 
 func newHealth(log *slog.Logger, m *metrics) *health {
 	return &health{log: log, metrics: m, lastTurn: time.Now()}
 }
 
-// up notes a turn of the loop that found both servers well.
+// up records a turn of the loop that reached both servers.
 func (h *health) up() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +68,8 @@ func (h *health) up() {
 	h.metrics.stalled.WithLabelValues(stalledCommit).Set(0)
 }
 
-// stall notes why rows make no progress although both servers answer, or nil. Only a change is logged.
+// stall records why rows make no progress although both servers answer, or nil. Only a change is
+// logged.
 func (h *health) stall(reason string, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,28 +79,28 @@ func (h *health) stall(reason string, why error) {
 	case why == nil && h.stalled != nil:
 		h.log.Info("rows make progress again")
 	}
-	h.stalled = why
+	h.stalled, h.stallWhy = why, reason
 	for _, r := range [...]string{stalledHeld, stalledBehind} {
 		h.metrics.stalled.WithLabelValues(r).Set(oneIf(r == reason))
 	}
 }
 
-// begin notes that the worker has yet to make its first batch, again.
+// begin records that the worker has not made its first batch yet.
 func (h *health) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastTurn, h.started = time.Now(), false
 }
 
-// turn notes that the loop is at work on something long.
+// turn records that the loop is processing something long.
 func (h *health) turn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastTurn = time.Now()
 }
 
-// setPaused notes whether an operator has paused the workers. Only a change is logged.
-func (h *health) setPaused(resting bool, p *store.Pause) {
+// setPaused records whether an operator has paused the workers. Only a change is logged.
+func (h *health) setPaused(resting bool, p *operate.Pause) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -111,7 +116,7 @@ func (h *health) setPaused(resting bool, p *store.Pause) {
 	}
 }
 
-// away notes which masters of a Redis Cluster are away, and reports whether that has changed.
+// away records the unavailable masters of a Redis Cluster, and reports whether they have changed.
 func (h *health) away(masters []string) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,25 +133,26 @@ func (h *health) away(masters []string) (changed bool) {
 	return true
 }
 
-// lost tells that Redis has lost something. What comes of it is told by heal.
+// lost logs that Redis has lost writes. heal logs the outcome.
 func (h *health) lost(err error) {
 	h.log.Warn("redis went back in time; it is compared with the journal", "error", err)
 }
 
-// inOutage reports whether the loop has told of an outage that is not over.
+// inOutage reports whether the loop has logged an outage that has not ended.
 func (h *health) inOutage() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.outage != nil
 }
 
-// down notes a turn that failed. Only a change of state is logged.
+// down records a failed turn. Only a change of state is logged.
 func (h *health) down(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastTurn = time.Now()
-	state := outageState(err)
-	if fix := store.Fix(err); fix != "" && !isOutage(err) { // errors of Redis end with theirs
+	state := outage.State(err)
+	// errors of Redis end with theirs
+	if fix := session.Fix(err); fix != "" && !outage.IsRedis(err) {
 		err = fmt.Errorf("%w; %s", err, fix)
 	}
 	if h.outage == nil || h.state != state {
@@ -158,11 +164,12 @@ func (h *health) down(err error) {
 	}
 	h.outage, h.state = err, state
 	h.metrics.up.Set(0)
-	h.metrics.stalled.WithLabelValues(stalledCommit).Set(oneIf(state == store.StateHung))
+	h.metrics.stalled.WithLabelValues(stalledCommit).Set(oneIf(state == session.StateHung))
 }
 
-// sweepFailed and sweepDone do the same for the sweeper, which may fail alone. sweepDone reports whether it had.
-func (h *health) sweepFailed(err error) {
+// SweepFailed and SweepDone do the same for the sweeper, which may fail alone. SweepDone reports
+// whether it had.
+func (h *health) SweepFailed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sweepErr == nil {
@@ -172,9 +179,9 @@ func (h *health) sweepFailed(err error) {
 	h.metrics.sweeping.Set(0)
 }
 
-// sweptElsewhere notes that another worker sweeps. While sweeps fail everywhere workers take turns at failing, so that
-// somebody else's turn says nothing yet.
-func (h *health) sweptElsewhere() {
+// SweptElsewhere records that another worker sweeps. If sweeps fail on all workers, each of them
+// fails at its turn, so another worker's turn proves nothing yet.
+func (h *health) SweptElsewhere() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.sweepBad) > time.Minute {
@@ -183,7 +190,7 @@ func (h *health) sweptElsewhere() {
 	}
 }
 
-func (h *health) sweepDone() (failed bool) {
+func (h *health) SweepDone() (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	failed = h.sweepErr != nil
@@ -195,8 +202,9 @@ func (h *health) sweepDone() (failed bool) {
 	return failed
 }
 
-// subscribed notes whether the worker is subscribed to wake-ups, and if not, why. Readiness does not tell, since
-// polling finds every row. Each state is logged once until wake-ups are heard again.
+// subscribed records whether the worker is subscribed to wake-ups, and if not, why. It does not
+// affect readiness, since polling finds every row. Each state is logged once until wake-ups arrive
+// again.
 func (h *health) subscribed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,54 +217,32 @@ func (h *health) subscribed(err error) {
 		return
 	}
 	h.metrics.subscribed.Set(0)
-	if state := outageState(err); !slices.Contains(h.unheard, state) {
+	if state := outage.State(err); !slices.Contains(h.unheard, state) {
 		h.unheard = append(h.unheard, state)
 		h.log.Warn("wake-ups are not heard, so rows wait for the next poll; trying again", "state", state, "error", err)
 	}
 }
 
-// silentLimit is how long heartbeats are withheld before the log tells: as long as readers wait for them.
-const silentLimit = 3 * heartbeatPeriod
-
-// heartbeat notes that a heartbeat was sent, or why not. Readiness does not tell, since rows are carried in any case.
-func (h *health) heartbeat(err error) {
+// note returns the state of the worker for its status record.
+func (h *health) note() operate.WorkerNote {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil {
-		if len(h.mute) > 0 {
-			h.log.Info("heartbeats are sent again")
-		}
-		h.silent, h.mute = time.Time{}, nil
-		h.metrics.heartbeat.Set(1)
-		return
+	switch {
+	case h.paused:
+		return operate.WorkerNote{State: operate.WorkerPaused}
+	case h.outage != nil:
+		return operate.WorkerNote{State: h.state, Error: h.outage.Error()}
+	case !h.started:
+		return operate.WorkerNote{State: operate.WorkerStarting}
 	}
-	h.metrics.heartbeat.Set(0)
-	if h.silent.IsZero() {
-		h.silent = time.Now()
+	n := operate.WorkerNote{State: operate.WorkerWorking}
+	if h.stalled != nil {
+		n.Stalled, n.StallError = h.stallWhy, h.stalled.Error()
 	}
-	why := silenceOf(err)
-	if time.Since(h.silent) >= silentLimit && !slices.Contains(h.mute, why) {
-		h.mute = append(h.mute, why)
-		h.log.Warn("heartbeats are withheld, so readers keep nothing in memory", "error", err)
+	if len(h.missing) > 0 {
+		n.Error = "part of redis is away: " + strings.Join(h.missing, ",")
 	}
-}
-
-// silenceOf is why heartbeats are withheld, without the details of an outage.
-func silenceOf(err error) string {
-	for _, why := range []error{errNotPolled, errHealing, errUnstarted, errUnproven, errPaused, errShardAway, errIdle} {
-		if errors.Is(err, why) {
-			return why.Error()
-		}
-	}
-	return outageState(err)
-}
-
-// noHeartbeats notes that none are asked for.
-func (h *health) noHeartbeats() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.silent, h.mute = time.Time{}, nil
-	h.metrics.heartbeat.Set(0)
+	return n
 }
 
 // alive returns an error if the loop has not run for half a minute.
@@ -274,7 +260,7 @@ func (h *health) ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.paused: // it is wanted
+	case h.paused: // on purpose
 		return nil
 	case h.outage != nil:
 		return h.outage

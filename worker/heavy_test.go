@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
@@ -16,10 +18,13 @@ const heavyMap = `
 version: 1
 publish: {channel: "cache:invalidate"}
 limits: {params: 1MiB}
-params: {v: {}}
+params:
+  v: {}
+  found: {lookup: {by: [id], sql: "SELECT i.n, CONCAT(i.n, '-', v.n) FROM numbers AS i, numbers AS v WHERE i.n IN (?)"}}
 entities:
   light: {keys: ["shop:light:{id}"]}
   wide: {params: [v], keys: ["shop:wide:{v}"]}
+  found: {params: [found], keys: ["shop:found:{found}"]}
   listed: {params: [v], patterns: ["shop:list:{v}:*"], sets: ["tag:{v}"]}
   again: {keys: ["shop:again:{id}"], repeat: [1h, 2h, 3h, 4h, 5h, 6h, 7h, 8h]}
 `
@@ -40,7 +45,8 @@ func lightRows(n int) (rows []outbox.Invalidation) {
 	return rows
 }
 
-// settledOrder lists the entities of the rows in the order of the journal, each once where it repeats, and counts the names.
+// settledOrder lists the entities of the rows in the order of the journal, each once where it
+// repeats, and counts the names.
 func (w *world) settledOrder() (order []string, names int) {
 	w.t.Helper()
 	rows, err := w.db.Query("SELECT body FROM cache_outbox_journal ORDER BY id")
@@ -53,7 +59,7 @@ func (w *world) settledOrder() (order []string, names int) {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		entries, err := store.DecodeEntries(body)
+		entries, err := journal.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -66,7 +72,8 @@ func (w *world) settledOrder() (order []string, names int) {
 	return slices.Compact(order), names
 }
 
-// Sentence 12: light rows do not wait behind heavy ones, whatever makes these heavy, of cache_outbox and of delayed rows. All are settled.
+// Sentence 12: light rows do not wait behind heavy ones of any kind, in cache_outbox and among
+// delayed rows. All are settled.
 func TestHeavyRowsAreCarriedApart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -76,12 +83,15 @@ func TestHeavyRowsAreCarriedApart(t *testing.T) {
 	}{
 		{"wide", func(row int) map[string]any { return values(1000*row, 600) }, 600},
 		{"listed", func(row int) map[string]any { return values(1000*row, 300) }, 600},
+		{"found", func(int) map[string]any { return nil }, 600},
 		{"again", func(int) map[string]any { return map[string]any{"v": strings.Repeat("x", 9000)} }, 1},
 	} {
 		for _, table := range []string{"cache_outbox", "cache_outbox_delayed"} {
 			t.Run(c.entity+" in "+table, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, heavyMap)
+				w.exec("CREATE TABLE numbers (n INT PRIMARY KEY)")
+				w.exec("INSERT INTO numbers VALUES (0)" + strings.Join(texts(599, ", (%d)"), ""))
 				for row := range 4 {
 					w.enqueue(outbox.Invalidation{Entity: c.entity, ID: fmt.Sprint(row), Params: c.params(row)})
 				}
@@ -110,7 +120,8 @@ func TestHeavyRowsAreCarriedApart(t *testing.T) {
 	}
 }
 
-// Rows whose parameters are beyond the limit are dead letters, and light rows do not wait until they are copied there.
+// Rows whose parameters are beyond the limit are dead letters, and light rows do not wait until
+// they are copied there.
 func TestRowsBeyondTheLimitAreCarriedApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, heavyMap)
@@ -185,7 +196,8 @@ func TestWorkersShareHeavyRows(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r := w.worker(worker.Config{}).drain(t); r.Claimed > 0 { // what the other one held when each ended
+	// what the other one held when each ended
+	if r := w.worker(worker.Config{}).drain(t); r.Claimed > 0 {
 		t.Logf("%d rows were left", r.Claimed)
 	}
 	settled := w.journalled()
@@ -199,7 +211,7 @@ func TestWorkersShareHeavyRows(t *testing.T) {
 	}
 }
 
-// Rows for which a lookup finds many values are answered a few at a time, also those that ask two lookups.
+// Rows whose lookup finds many values are answered a few at a time, even rows with two lookups.
 func TestLookupsOfManyValues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `
@@ -222,7 +234,8 @@ entities:
 	w.enqueue(lightRows(10)...)
 	r := w.worker(worker.Config{MaxAttempts: 100})
 	done := worker.Result{}
-	for done.Unlinked < 20 && t.Context().Err() == nil { // a busy machine may delay rows, whose lookup was too slow
+	// a busy machine may delay rows, whose lookup was too slow
+	for done.Unlinked < 20 && t.Context().Err() == nil {
 		w.exec("UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6)")
 		more, err := r.DrainRows(t.Context())
 		if err != nil {
@@ -232,5 +245,36 @@ entities:
 	}
 	if done.Keys != 10+10*4800 {
 		t.Errorf("%+v", done)
+	}
+}
+
+// Sentence 17: heavy rows that wait for their turn, or take longer than the claim timeout, are
+// neither held by another session nor behind, to their own worker and to others.
+func TestSlowHeavyRowsAreNotHeld(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 2; n++ {
+		t.Run(fmt.Sprint(n, " workers"), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, heavyMap)
+			for row := range 40 {
+				w.enqueue(outbox.Invalidation{Entity: "wide", ID: fmt.Sprint(row), Params: values(1000*row, 1000)})
+			}
+			var all []*running
+			for range n {
+				parts := 0
+				r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return dawdling{real, 7 * time.Second, &parts} })
+				r.start(t)
+				all = append(all, r)
+			}
+			testenv.Eventually(t, "nothing waits", func() bool { return w.count("cache_outbox") == 0 })
+			for _, r := range all {
+				if n := r.log.count("rows make no progress"); n != 0 {
+					t.Errorf("%d reports: %s", n, r.log)
+				}
+			}
+			if n := len(w.journalled()); n != 40 {
+				t.Errorf("%d rows were settled", n)
+			}
+		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// holdMap has entities that make the same key stale, with a hold and without.
+// holdMap has entities that make the same key stale, with and without hold.
 const holdMap = `
 version: 1
 publish: {channel: "cache:invalidate"}
@@ -24,7 +24,7 @@ entities:
   sweeps: {patterns: ["shop:held:*"], sets: ["tag:{id}"]}
 `
 
-// checkTombstone wants key to be held for an hour, not much of which has passed.
+// checkTombstone checks that key has a tombstone that lives for 50 minutes to an hour.
 func (w *world) checkTombstone(key string) {
 	w.t.Helper()
 	name, _ := protocol.HoldKey(key)
@@ -33,7 +33,7 @@ func (w *world) checkTombstone(key string) {
 	}
 }
 
-// endHold lets the time of a key's tombstone be over.
+// endHold expires the tombstone of a key.
 func (w *world) endHold(key string) {
 	w.t.Helper()
 	name, _ := protocol.HoldKey(key)
@@ -43,12 +43,14 @@ func (w *world) endHold(key string) {
 	testenv.Eventually(w.t, "the tombstone is gone", func() bool { return w.redis.Exists(w.t.Context(), name).Val() == 0 })
 }
 
-// Sentence 16: a hold keeps readers from storing what they load, whatever makes the key stale meanwhile, and until its time is over.
+// Sentence 16: a tombstone keeps readers from storing values until its end, even if the key is
+// invalidated in other ways meanwhile.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, holdMap)
 	r := w.worker(worker.Config{})
-	c, err := cache.New(cache.Config{Redis: w.redis, Timeout: 5 * time.Second}) // within less, a busy Redis may not store
+	// within less, a busy Redis may not store
+	c, err := cache.New(cache.Config{Redis: w.redis, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +91,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Sentences 11 and 16: what Redis has lost is held again when it is unlinked again, for as long as at first, and what its sweeps
-// find.
+// Sentences 11 and 16: what Redis has lost is held again when it is unlinked again, for as long as
+// at first, and what its sweeps find.
 func TestHoldsAreHealed(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
@@ -120,7 +122,8 @@ func TestHoldsAreHealed(t *testing.T) {
 	}
 }
 
-// Sentences 1 and 16: a worker that dies between the tombstone and the UNLINK leaves both the row and the tombstone.
+// Sentences 1 and 16: a worker that dies between the tombstone and the UNLINK leaves both the row
+// and the tombstone.
 func TestDeathAfterTheTombstone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, holdMap)

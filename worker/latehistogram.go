@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	lateUnit    = time.Millisecond // the first bucket's bound; each is twice the one before
+	lateUnit    = time.Millisecond // the first bucket's bound; each is twice the previous one
 	lateBuckets = 20               // up to nine minutes; one more takes the rest
 )
 
-// A lateHistogram counts rows by how late they are. It is locked for a batch at a time, since rows come by the hundred
-// thousand a second: two of the client library, which lock for each row, make all metrics of a batch cost twice as much.
-// It is a prometheus.Collector.
+// A lateHistogram counts rows by their delay. It is locked once per batch, since there are hundreds
+// of thousands of rows per second. Two histograms of the client library, which lock for each row,
+// would double the cost of all metrics of a batch. It is a prometheus.Collector.
 type lateHistogram struct {
 	desc *prometheus.Desc
 

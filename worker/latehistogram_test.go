@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Each row is in the bucket of its bound and in all above, and a histogram of the client library says the same.
+// Each row is in the bucket of its bound and in all above, and a histogram of the client library
+// says the same.
 func TestLateHistogram(t *testing.T) {
 	t.Parallel()
 	h := newLateHistogram("ours", "")

@@ -3,15 +3,16 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
 )
 
-// late measures how late the keys of a settled claim's rows were unlinked. Repeats are left out, which are late on
-// purpose, and so is what an application has scheduled.
+// late measures how late the keys of the rows of a settled claim were unlinked. It leaves out
+// repeats, which are late on purpose, and scheduled rows.
 //
-// Nobody tells when a row was committed. It became visible after it was inserted and, if a look at the whole table had
-// not found it, after that look: the later of both bounds from above for how long its keys were stale.
-func (m *metrics) late(s *store.Store, c *store.Claim, done []uint64, unlinked time.Time) {
+// The commit time of a row is unknown. The row became visible after it was inserted. If a scan of
+// the whole table had not found it, it became visible after that scan. The later of both times is
+// an upper bound for how long its keys were stale.
+func (m *metrics) late(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c *queue.Claim, done []uint64, unlinked time.Time) {
 	m.insertToUnlink.mu.Lock()
 	defer m.insertToUnlink.mu.Unlock()
 	m.visibleToUnlink.mu.Lock()
@@ -28,7 +29,7 @@ func (m *metrics) late(s *store.Store, c *store.Claim, done []uint64, unlinked t
 		if r.Repeated || r.FirstID == 0 {
 			continue
 		}
-		age := s.Age(r, unlinked)
+		age := ageOf(r, unlinked)
 		m.insertToUnlink.add(age)
 		if c.IsDelayed() {
 			continue

@@ -7,23 +7,51 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup. A lookup is outside
-// the claim: its own connection, its own time limit, the state after the commit.
+// lookups asks MySQL what the rows of a batch do not say, one query for all rows that use a lookup.
+// A lookup is outside the claim: its own connection, its own time limit, the state after the
+// commit.
 type lookups struct {
 	run     lookupFunc
+	light   bool // for a batch of light rows
 	answers invalidation.Answers
 	faults  map[askKey]*lookupFault
 	found   int // values of all answers
+	bytes   int // of these
+	heavy   int // faults
 }
 
-// maxFound is how many values lookups find for a batch before its other rows are left in the table.
-const maxFound = 50_000
+// The number of values that lookups find for a batch before its other rows are left in the table,
+// and the maximum for one row.
+const (
+	maxFound      = 50_000
+	maxFoundBytes = 4 << 20
+	maxOfRow      = 100_000
+	maxBytesOfRow = 4 << 20
+	maxHeavy      = 32 // answers that a batch of light rows gives up: each costs sessions
+)
 
-// A lookupFunc runs the SQL of a lookup: see store.Lookup.
+// foundMany is the error text of a row whose lookups find too much.
+const foundMany = "its lookups find more than %d rows or %d bytes; write rows with fewer values, or let the lookups find fewer"
+
+// size returns the bytes of values.
+func size(values []string) (n int) {
+	for _, v := range values {
+		n += len(v)
+	}
+	return n
+}
+
+// isFull reports whether the answers of the batch have as many values as one row may have, or too
+// many make their rows heavy.
+func (l *lookups) isFull() bool {
+	return l.found >= maxFound || l.bytes >= maxFoundBytes || l.heavy >= maxHeavy
+}
+
+// A lookupFunc runs the SQL of a lookup: see session.Lookups.
 type lookupFunc = func(ctx context.Context, query string, by [][]string, values int) ([][]string, error)
 
 // An askKey is one question: a lookup and its by-values, made comparable.
@@ -34,14 +62,17 @@ type askKey struct {
 
 // A lookupFault is why a question has no answer.
 type lookupFault struct {
-	err   error
-	retry bool // it may pass: a timeout
+	err     error
+	retry   bool // it may pass: a timeout
+	tooMany bool // the answer is larger than a row may have
+	heavy   bool // the answer makes its rows heavy, and they need a separate batch
 }
 
-// resolve answers what the batch's rows need. Rows whose lookup fails get the fault; the error is an outage of MySQL.
-// Lookups that follow others are asked when those are answered for all rows, so that each is asked once.
-func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalidation.Answers, error) {
-	l := &lookups{run: run, faults: map[askKey]*lookupFault{}}
+// resolve answers the needs of the rows of the batch. Rows whose lookup fails get the fault; the
+// error is an outage of MySQL. Dependent lookups run when the earlier ones are answered for all
+// rows, so each lookup runs once.
+func (b *batch) resolve(ctx context.Context, run lookupFunc, most int, light bool) (*invalidation.Answers, error) {
+	l := &lookups{run: run, light: light, faults: map[askKey]*lookupFault{}}
 	for rank := 0; rank == 0 || rank < b.m.Ranks(); rank++ {
 		q := b.questions(&l.answers, rank, most)
 		for lookup, by := range q.asked {
@@ -53,40 +84,50 @@ func (b *batch) resolve(ctx context.Context, run lookupFunc, most int) (*invalid
 			return nil, err
 		}
 		if len(l.faults) > 0 {
-			for i := range b.changes {
-				b.changes[i].blameLookups(q.of[i], l.faults)
-			}
+			b.blameLookups(q, l.faults)
 		}
 	}
 	return &l.answers, nil
 }
 
-// dropUnanswered drops the rows from the first one on whose questions were not asked, since the
-// answers of the batch have too many values. They stay in the table. The first row is always answered.
+// dropUnanswered drops the rows from the first one with unasked questions, because the answers of
+// the batch have too many values. They stay in the table. The first row is always answered.
 func (b *batch) dropUnanswered(ctx context.Context, q *questions, l *lookups) error {
-	if l.found < maxFound {
+	if !l.isFull() {
 		return nil
 	}
+	rows, bytes := 0, 0 // of the answers to the first row
 	for i := range b.changes {
 		for _, n := range q.of[i] {
-			if _, answered := l.answers.Get(n); answered || l.faults[keyOf(n)] != nil {
-				continue
+			found, answered := l.answers.Get(n)
+			if !answered && l.faults[keyOf(n)] == nil {
+				if i > 0 {
+					b.changes = b.changes[:i]
+					return nil
+				}
+				l.found, l.bytes, l.heavy = 0, 0, 0
+				if err := l.ask(ctx, n.Lookup, [][]string{n.By}); err != nil {
+					return err
+				}
+				found, _ = l.answers.Get(n)
 			}
 			if i > 0 {
-				b.changes = b.changes[:i]
-				return nil
+				continue
 			}
-			l.found = 0
-			if err := l.ask(ctx, n.Lookup, [][]string{n.By}); err != nil {
-				return err
+			rows += len(found) / n.Lookup.Values()
+			bytes += size(found)
+			if rows > maxOfRow || bytes > maxBytesOfRow {
+				b.changes[i].refuse(invalidation.TooManyKeys, fmt.Errorf(foundMany, maxOfRow, maxBytesOfRow))
+				break // the row has a fault: no more answers are read
 			}
 		}
 	}
 	return nil
 }
 
-// questions returns what the batch's rows ask the lookups of a rank, when those below are answered. Once they have asked most questions,
-// or questions of invalidation.MaxQuestionBytes, the rows behind are dropped from the batch and stay in the table.
+// questions returns what the batch's rows ask the lookups of a rank, when those below are answered.
+// Once they have asked most questions, or questions of invalidation.MaxQuestionBytes, the rows
+// behind are dropped from the batch and stay in the table.
 func (b *batch) questions(answers *invalidation.Answers, rank, most int) *questions {
 	q := &questions{asked: map[*invalidation.Lookup][][]string{}, seen: map[askKey]bool{}, of: make([][]invalidation.Need, len(b.changes))}
 	for i := range b.changes {
@@ -108,7 +149,7 @@ func (b *batch) questions(answers *invalidation.Answers, rank, most int) *questi
 	return q
 }
 
-// questions are what the rows of a batch need of the lookups of a rank, each once.
+// questions are the needs of the rows of a batch for the lookups of a rank, each once.
 type questions struct {
 	asked map[*invalidation.Lookup][][]string
 	seen  map[askKey]bool
@@ -140,11 +181,30 @@ func (q *questions) add(i int, list []invalidation.Need, most int) bool {
 	return true
 }
 
+// blameLookups sets rows aside whose lookups make them heavy, and marks the other rows whose lookup
+// failed.
+func (b *batch) blameLookups(q *questions, faults map[askKey]*lookupFault) {
+	kept := b.changes[:0]
+	for i := range b.changes {
+		c := b.changes[i]
+		if slices.ContainsFunc(q.of[i], func(n invalidation.Need) bool { f := faults[keyOf(n)]; return f != nil && f.heavy }) {
+			b.setAside(c.row)
+			continue
+		}
+		c.blameLookups(q.of[i], faults)
+		kept = append(kept, c)
+	}
+	b.changes = kept
+}
+
 func (c *change) blameLookups(needs []invalidation.Need, faults map[askKey]*lookupFault) {
 	for _, n := range needs {
 		if f := faults[keyOf(n)]; f != nil {
 			c.fault = &invalidation.RowError{Reason: invalidation.LookupFailed, Param: n.Lookup.Param, Err: f.err}
 			c.retry = f.retry
+			if f.tooMany {
+				c.fault.Reason = invalidation.TooManyKeys
+			}
 			return
 		}
 	}
@@ -155,9 +215,10 @@ func keyOf(n invalidation.Need) askKey { return askKey{n.Lookup, n.Key()} }
 // joinBy makes by-values comparable.
 func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 
-// ask puts one query for all of by and files the answers: no row found is an empty list. The server compares with its
-// own rules ("042" equals the number 42, "ABC" may equal "abc"), so an answer can carry an id that was not asked for.
-// Then the row that it belongs to cannot be told, and the question is halved until it can.
+// ask runs one query for all of by and stores the answers: no row found is an empty list. The
+// server compares with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an
+// answer can have an ID that was not asked for. Then the row of the answer is ambiguous, and ask
+// halves the question until it is not.
 func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
 	if lookup.Single && len(by) > 1 {
 		for i := range by {
@@ -167,7 +228,7 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 		}
 		return nil
 	}
-	if l.found >= maxFound {
+	if l.isFull() {
 		return nil
 	}
 	found, err := l.run(ctx, lookup.SQL, by, lookup.Values())
@@ -188,6 +249,7 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 		if !known.add(key, value) {
 			values[key] = append(values[key], value...)
 			l.found += len(value)
+			l.bytes += size(value)
 		}
 	}
 	var silent [][]string
@@ -213,8 +275,8 @@ func (k knownRows) add(answer string, row []string) bool {
 	return known
 }
 
-// askSilent asks again for the ids without an answer that the server may have taken for another id of the same query:
-// alone, that shows as an answer that was not asked for.
+// askSilent asks again for the ids without an answer that the server may have taken for another id
+// of the same query: alone, that shows as an answer that was not asked for.
 func (l *lookups) askSilent(ctx context.Context, lookup *invalidation.Lookup, by, silent [][]string) error {
 	if len(silent) > 0 && len(silent) < len(by) {
 		return l.ask(ctx, lookup, silent)
@@ -243,21 +305,26 @@ func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by
 	return l.ask(ctx, lookup, by[half:])
 }
 
-// fail tells a lookup that is broken (its rows are at fault) from one that was too slow (its rows wait) and from a
-// server that is away (no row is at fault, and the error is returned).
+// fail distinguishes a broken lookup (its rows have a fault), one that was too slow (its rows wait)
+// and an unavailable server (no row has a fault, and fail returns the error).
 func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]string, err error) error {
-	var slow *store.SlowLookupError
-	var null *store.LookupNullError
-	var many *store.LookupManyError
+	var slow *session.SlowLookupError
+	var null *session.LookupNullError
+	var many *session.LookupManyError
 	f := &lookupFault{err: err}
 	switch {
-	case len(by) > 1 && (store.IsTooLarge(err) || errors.As(err, &null) || errors.As(err, &many)):
+	case len(by) > 1 && (session.IsTooLarge(err) || errors.As(err, &null) || errors.As(err, &many)):
 		return l.askHalves(ctx, lookup, by)
-	case store.IsTooLarge(err):
+	case session.IsTooLarge(err):
 		f.err = fmt.Errorf("one question is larger than max_allowed_packet; ask by shorter values: %w", err)
+	case errors.As(err, &many) && l.light:
+		f.heavy = true
+		l.heavy++
+	case errors.As(err, &many):
+		f.err, f.tooMany = fmt.Errorf(foundMany, many.Rows, many.Bytes), true
 	case errors.As(err, &slow):
 		f.retry = true
-	case !store.IsStatementFault(err):
+	case !session.IsStatementFault(err):
 		return err
 	}
 	for _, b := range by {
@@ -266,8 +333,8 @@ func (l *lookups) fail(ctx context.Context, lookup *invalidation.Lookup, by [][]
 	return nil
 }
 
-// canonical reports whether every by-value is an integer in the one form in which a server writes it, so that no other
-// text of the same query can equal it and be answered in its place.
+// canonical reports whether every by-value is an integer in the canonical form of servers. Then no
+// other text of the same query can equal it and be answered in its place.
 func canonical(by []string) bool {
 	for _, v := range by {
 		digits := strings.TrimPrefix(v, "-")
@@ -278,13 +345,13 @@ func canonical(by []string) bool {
 	return true
 }
 
-// Expand is what a worker does with a row before it goes to Redis: it asks what the row does not say, and expands.
-// lookup gets the SQL of a lookup, which has one `?` for the list of by-values (tuples when they have several columns),
-// and returns rows of the by-values and so many values, as text. The error is an *invalidation.RowError if the row is at
-// fault.
+// Expand does what a worker does with a row before it uses Redis: it runs the lookups of the row,
+// and expands it. lookup gets the SQL of a lookup, which has one `?` for the list of by-values
+// (tuples if they have several columns), and returns rows of the by-values and the found values, as
+// text. The error is an *invalidation.RowError if the row has a fault.
 func Expand(ctx context.Context, m *invalidation.Map, lookup func(ctx context.Context, query string, by [][]string, values int) ([][]string, error), row invalidation.Row) (invalidation.Plan, error) {
 	b := &batch{m: m, changes: []change{{decoded: row}}}
-	answers, err := b.resolve(ctx, lookup, m.Limits().KeysPerRow)
+	answers, err := b.resolve(ctx, lookup, m.Limits().KeysPerRow, false)
 	if err != nil {
 		return invalidation.Plan{}, err
 	}

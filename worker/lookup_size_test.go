@@ -20,7 +20,7 @@ entities:
   plain: {keys: ["shop:plain:{id}"]}
 `
 
-// pair is a row of 32 KiB of text beside a list of numbers, which its lookup is asked by in all combinations.
+// pair returns a row of 32 KiB of text and a list of numbers. Its lookup gets all combinations.
 func pair(id string, n int) outbox.Invalidation {
 	list := make([]int, n)
 	for i := range list {
@@ -29,8 +29,9 @@ func pair(id string, n int) outbox.Invalidation {
 	return outbox.Invalidation{Entity: "pair", ID: id, Params: map[string]any{"text": strings.Repeat("x", 32<<10), "n": list}}
 }
 
-// Sentence 6 and 12: a row that would ask too much is dead-lettered before a question of it is formed, and rows that
-// ask much are carried in batches that stay small. Not parallel, since allocations are counted for the whole process.
+// Sentence 6 and 12: a row with too large questions is dead-lettered before they are formed, and
+// rows with large questions are processed in small batches. Not parallel, since allocations are
+// counted for the whole process.
 func TestQuestionsAreBoundedInBytes(t *testing.T) {
 	const large, hostile = 6, 20
 	w := newWorld(t, pairMap)

@@ -8,8 +8,8 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A lookup that is asked by what the row gives is asked also where its entity's id has to be looked up first, and a row whose values do not
-// go together harms no other row.
+// A lookup by a value of the row runs even if the ID of its entity has to be looked up first. A row
+// whose values do not go together affects no other row.
 func TestLookupOfAnEntityThatIsReachedLate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `

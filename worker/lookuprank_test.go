@@ -53,7 +53,7 @@ func newShop(t *testing.T) *world {
 	return w
 }
 
-// Lookups follow each other, and each is asked once for all rows of a batch, at whatever depth they come to it.
+// Dependent lookups run one after another, each once for all rows of a batch, at any depth.
 func TestLookupsFollowEachOther(t *testing.T) {
 	t.Parallel()
 	w := newShop(t)
@@ -86,7 +86,8 @@ func TestLookupsFollowEachOther(t *testing.T) {
 	}
 }
 
-// Of values that go together a lookup finds all or none: a row with a NULL among them is at fault, alone.
+// Of values that go together a lookup finds all or none: a row with a NULL among them is at fault,
+// alone.
 func TestLookupFindsOnlySome(t *testing.T) {
 	t.Parallel()
 	w := newShop(t)

@@ -2,28 +2,61 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"github.com/unstale/unstale/internal/heal"
+	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/outage"
+	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/sweep"
 )
 
-// tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis answers and still
-// has what it acknowledged.
+// tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis
+// answers and still has what it acknowledged.
 const tickInterval = time.Second
 
-// loop polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not cut short.
-func (w *engine) loop(ctx context.Context) {
+// A loop processes rows. One goroutine, that of run, owns it.
+type loop struct {
+	cfg    *Config
+	limit  time.Duration // of one poll
+	queue  *queue.Queue
+	paused func(context.Context) (*operate.Pause, error) // by an operator: who and why
+	// why a COMMIT counts as hung, nil if none does
+	hung func() error
+	// called before the first claim, and after an outage
+	first   func(context.Context)
+	lanes   *lanes
+	healer  *heal.Healer
+	sweeper *sweep.Sweeper
+	redis   beacons
+	pulse   *heartbeat.Pulse
+	health  *health
+	signals *signals
+	metrics *metrics
+	past    *pastSteps
+}
+
+// beacons show whether Redis answers and still has what it acknowledged to this worker.
+type beacons interface {
+	CheckBeacon(context.Context) (keyspace.Position, error)
+	Away() []string
+}
+
+// run polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not
+// cut short.
+func (l *loop) run(ctx context.Context) {
 	var (
 		timer   = time.NewTimer(0)
-		pace    = newPace(w.cfg)
+		pace    = newPace(*l.cfg)
 		outages = 0
-		clock   = clock{unsure: true}
+		clock   = clock{unsure: true, unused: true}
 	)
 	defer timer.Stop()
 	for {
-		wake := w.wake
+		wake := l.signals.wake
 		if outages > 0 {
 			wake = nil
 		}
@@ -38,48 +71,55 @@ func (w *engine) loop(ctx context.Context) {
 				continue
 			}
 		}
+		if clock.unused || outages > 0 {
+			l.first(ctx)
+			clock.unused = false
+		}
 		pace.begin(time.Now())
-		r, err := w.attempt(ctx, &clock)
-		w.presence.failed.Store(err != nil && !isLoss(err))
+		r, err := l.attempt(ctx, &clock)
+		l.past.failed.Store(err != nil && !outage.IsLoss(err))
 		switch {
 		case ctx.Err() != nil:
 			return
-		case isLoss(err):
-			w.pulse.stop(errHealing)
-			w.health.turn()
-			w.health.lost(err)
-			w.progress.lost()
+		case outage.IsLoss(err):
+			l.pulse.Stop(heartbeat.ErrHealing)
+			l.health.turn()
+			l.health.lost(err)
+			l.healer.Lost()
 			clock.unsure = true
 			timer.Reset(0)
 			continue
 		case err != nil:
 			outages++
-			w.pulse.stop(err)
-			w.health.down(err)
-			timer.Reset(outagePause(err, outages))
+			l.pulse.Stop(err)
+			l.health.down(err)
+			timer.Reset(outage.Pause(err, outages))
 			continue
 		}
 		outages = 0
 		wait := pace.next(time.Now(), r)
 		switch {
 		case clock.paused:
-			w.health.turn()
+			l.health.turn()
 		case clock.unsure:
-			w.health.turn()
+			l.health.turn()
 			wait = min(wait, clock.rest)
 		default:
-			w.pulse.well()
-			w.health.up()
+			l.pulse.Well()
+			l.health.up()
 		}
 		timer.Reset(wait)
 	}
 }
 
-// A clock says when step looks at what changes slowly.
+// A clock holds when step checks state that changes slowly.
 type clock struct {
-	unsure     bool // whether Redis has what was settled: nothing is vouched for before heal has said so
-	paused     bool // by an operator, as of the last tick
-	likely     bool // rows wait, since a hint says so or the last batch found several: nobody need ask
+	unused bool // no step was made so far
+	// whether Redis still has the settled writes is unknown: no heartbeat before heal has checked
+	unsure bool
+	paused bool // by an operator, as of the last tick
+	// rows wait, by a hint or by the last batch: no need to ask
+	likely     bool
 	tick, heal time.Time
 	rest       time.Duration // before the next slice of healing, while unsure
 	retry      time.Time     // of a step, while a COMMIT hangs
@@ -91,28 +131,29 @@ const hungPause = 30 * time.Second
 
 // attempt makes a step. While a COMMIT hangs it fails, although the server answers: it then rarely
 // makes a step, and waits for any write of the worker to commit.
-func (w *engine) attempt(ctx context.Context, next *clock) (Result, error) {
+func (l *loop) attempt(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
-	if hung := w.store.Hung(); hung != nil && now.Before(next.retry) {
+	if hung := l.hung(); hung != nil && now.Before(next.retry) {
 		return Result{}, hung
 	}
 	next.retry = now.Add(hungPause)
-	r, err := w.step(ctx, next)
+	r, err := l.step(ctx, next)
 	if err == nil {
-		err = w.store.Hung()
+		err = l.hung()
 	}
 	return r, err
 }
 
-// step carries one batch of the hot table, after a plain look whether it has rows, and once a second one of the delayed
-// rows. While an operator has the workers paused it only looks whether that is over.
-func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
+// step processes one batch of cache_outbox, after a plain query whether it has rows, and once per
+// second one of the delayed rows. While an operator has paused the workers it only checks for the
+// end of the pause.
+func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
-	var state store.PollState
+	var state queue.PollState
 	if ticked {
 		var err error
-		if state, err = w.pollState(ctx, next); err != nil {
+		if state, err = l.pollState(ctx, next); err != nil {
 			return Result{}, err
 		}
 	}
@@ -122,60 +163,64 @@ func (w *engine) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		return Result{}, nil
 	}
-	if w.lossSeen.Swap(false) {
-		w.progress.lost()
+	if l.signals.lossSeen.Swap(false) {
+		l.healer.Lost()
 		next.unsure = true
 	}
 	if next.unsure {
-		w.pulse.stop(errHealing)
+		l.pulse.Stop(heartbeat.ErrHealing)
 	}
-	r, err := w.pollBatch(ctx, next.likely)
-	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < healSlice { // as much time as for healing
+	r, err := l.pollBatch(ctx, next.likely)
+	// as much time as for healing
+	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < heal.Slice {
 		var more Result
-		more, err = w.pollBatch(ctx, true)
+		more, err = l.pollBatch(ctx, true)
 		r.add(more)
 		r.Full = more.Full
 	}
 	next.likely = r.Full || r.Claimed > 1
 	if err == nil && !r.Full {
-		w.presence.drained.Store(time.Now().UnixNano())
+		l.past.drained.Store(time.Now().UnixNano())
 	}
 	if err == nil && next.unsure { // after the rows: it may fail for one shard alone
-		err = w.healSome(ctx, next)
+		err = l.healSome(ctx, next)
 	}
 	if err == nil && ticked {
-		err = w.tick(ctx, now, state, next, &r)
+		err = l.tick(ctx, now, state, next, &r)
 	}
 	if err == nil {
-		err = w.heavyTurn(ctx, &r)
+		err = l.lanes.heavyTurn(ctx, &r)
 	}
-	return w.sweepsOf(r), err
+	if r.Sweeps > 0 {
+		l.sweeper.Requested()
+	}
+	return r, err
 }
 
-// healSome heals for a while, and notes whether there is more to do.
-func (w *engine) healSome(ctx context.Context, next *clock) error {
-	state, err := w.heal(ctx)
-	next.unsure, next.rest = state != healed, 0
-	if state == healShared {
-		next.rest = healPause
+// healSome heals for a while, and records whether there is more to do.
+func (l *loop) healSome(ctx context.Context, next *clock) error {
+	state, err := l.healer.Some(ctx)
+	next.unsure, next.rest = state != heal.Healed, 0
+	if state == heal.Shared {
+		next.rest = heal.Pause
 	}
 	return err
 }
 
-// tick is the part of a step that comes once a second.
-func (w *engine) tick(ctx context.Context, now time.Time, state store.PollState, next *clock, r *Result) error {
-	if err := w.look(ctx, now, next); err != nil {
+// tick does the part of a step that runs once per second.
+func (l *loop) tick(ctx context.Context, now time.Time, state queue.PollState, next *clock, r *Result) error {
+	if err := l.look(ctx, now, next); err != nil {
 		return err
 	}
 	if state.Due {
-		due, err := w.runBatch(ctx, turn{lane: w.due})
+		due, err := l.lanes.light(ctx, l.lanes.due)
 		if err != nil {
 			return err
 		}
 		full := r.Full || due.Full
 		r.add(due)
 		r.Full = full
-		if due.Full { // the next step goes on with them
+		if due.Full { // the next step continues with them
 			return nil
 		}
 	}
@@ -183,91 +228,64 @@ func (w *engine) tick(ctx context.Context, now time.Time, state store.PollState,
 	return nil
 }
 
-// sweepsOf wakes the sweeper if a batch requested sweeps.
-func (w *engine) sweepsOf(r Result) Result {
-	if r.Sweeps > 0 {
-		notify(w.sweepNow)
-	}
-	return r
-}
-
 // pollState looks at what changes slowly in MySQL, a pause among it.
-func (w *engine) pollState(ctx context.Context, next *clock) (store.PollState, error) {
-	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
+func (l *loop) pollState(ctx context.Context, next *clock) (queue.PollState, error) {
+	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
-	polled := w.metrics.mysql.begin(callPoll)
-	state, err := w.store.PollState(looking)
+	polled := l.metrics.mysql.begin(callPoll)
+	state, err := l.queue.PollState(looking)
 	polled()
 	if err != nil {
 		return state, err
 	}
-	var p *store.Pause
+	var p *operate.Pause
 	if state.Paused && !next.paused { // who and why, for the log
-		if p, err = w.store.Paused(looking); err != nil {
+		if p, err = l.paused(looking); err != nil {
 			return state, err
 		}
 	}
-	w.paused.Store(state.Paused)
-	w.health.setPaused(state.Paused, p)
+	l.signals.paused.Store(state.Paused)
+	l.health.setPaused(state.Paused, p)
 	if next.paused = state.Paused; next.paused {
-		w.pulse.stop(errPaused)
+		l.pulse.Stop(heartbeat.ErrPaused)
 	}
 	return state, nil
 }
 
-// look asks whether Redis answers and still has what this worker had acknowledged, and every now and then whether it
-// has what others had, who may have died before they could ask. A shard that is back is looked at when the workers have
-// had time to write their beacons there.
-func (w *engine) look(ctx context.Context, now time.Time, next *clock) (err error) {
+// look checks whether Redis answers and still has the acknowledged writes of this worker, and
+// periodically those of other workers, which may have died before they could check. It checks a
+// shard that is available again only after the workers had time to write their beacons there.
+func (l *loop) look(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
-		next.heal = now.Add(jitter(healInterval, 0.1))
-		err = w.healSome(ctx, next)
+		next.heal = now.Add(sleep.Jitter(heal.Interval, 0.1))
+		err = l.healSome(ctx, next)
 	} else {
-		_, err = w.redis.CheckBeacon(ctx)
+		_, err = l.redis.CheckBeacon(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	away := w.redis.Away()
-	if w.health.away(away) && len(away) == 0 {
+	away := l.redis.Away()
+	if l.health.away(away) && len(away) == 0 {
 		next.heal = now.Add(2 * tickInterval)
 	}
 	return nil
 }
 
-// pollBatch carries a batch of the hot table if it has rows, so that an empty poll is one plain statement without a
-// transaction. Where rows are likely to wait it does not ask, which is a round trip less before they are claimed.
-func (w *engine) pollBatch(ctx context.Context, likely bool) (Result, error) {
+// pollBatch processes a batch of cache_outbox if it has rows. So an empty poll is one plain
+// statement without a transaction. If rows are likely, it skips that query, which saves a round
+// trip before the claim.
+func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	if likely {
-		return w.runBatch(ctx, turn{lane: w.hot})
+		return l.lanes.light(ctx, l.lanes.hot)
 	}
-	looking, cancel := context.WithTimeout(ctx, w.batchLimit)
+	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
-	polled := w.metrics.mysql.begin(callPoll)
-	found, err := w.store.Waiting(looking)
+	polled := l.metrics.mysql.begin(callPoll)
+	found, err := l.queue.Waiting(looking)
 	polled()
 	if !found || err != nil {
 		return Result{}, err
 	}
-	return w.runBatch(ctx, turn{lane: w.hot})
-}
-
-// notify leaves a signal unless one waits already.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// isOutage reports whether err is an outage of Redis.
-func isOutage(err error) bool {
-	var outage *keyspace.Outage
-	return errors.As(err, &outage)
-}
-
-// isLoss reports whether Redis has lost what it had acknowledged, which heal cures.
-func isLoss(err error) bool {
-	var loss *keyspace.Loss
-	return errors.As(err, &loss)
+	return l.lanes.light(ctx, l.lanes.hot)
 }

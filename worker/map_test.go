@@ -13,7 +13,7 @@ import (
 
 const shop = "zahraah:prod:"
 
-// stock is what a shop would have in Redis before each case.
+// stock returns what a shop would have in Redis before each case.
 func stock() []string {
 	keys := []string{shop + "home", "session:zahraah:1", "other:prod:product:42"}
 	for _, id := range []string{"42", "43", "4"} {
@@ -37,7 +37,8 @@ func lists(category string) []string {
 	return []string{shop + "category:" + category + ":list:p1:sort:new", shop + "category:" + category + ":list:p2:sort:new"}
 }
 
-// One case is one kind of row: what the application writes, what must be gone, what a subscriber hears.
+// One case is one kind of row: the row of the application, the keys that must be gone, the message
+// to subscribers.
 var shopCases = []struct {
 	name           string
 	inv            outbox.Invalidation
@@ -90,7 +91,7 @@ var shopCases = []struct {
 	},
 }
 
-// Each change makes exactly its keys go, and the event names them.
+// Each change deletes exactly its keys, and the event names them.
 func TestShippedMap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -122,8 +123,8 @@ func checkLeft(t *testing.T, w *world, gone []string) {
 	}
 }
 
-// Both formats of the event. In array format an escaped character becomes ?, because the oldest clients know no
-// escapes: too much goes there, never too little.
+// Both formats of the event. In array format an escaped character becomes ?, because the oldest
+// clients do not support escapes: it matches too much, never too little.
 func TestEventFormats(t *testing.T) {
 	t.Parallel()
 	inv := outbox.Invalidation{Entity: "product", ID: "42", Params: map[string]any{"category_id": "a*"}}
@@ -157,7 +158,7 @@ func TestEventFormats(t *testing.T) {
 	}
 }
 
-// Ids are data: they reach the key as they were written, and no other key goes.
+// IDs are data: they reach the key as they were written, and no other key is deleted.
 func TestIDsAreVerbatim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

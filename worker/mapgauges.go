@@ -6,18 +6,19 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// mapGauges tell which map is in use. One goroutine at a time changes them.
+// mapGauges are the metrics of the current map. One goroutine at a time changes them.
 type mapGauges struct {
 	info     *prometheus.GaugeVec // by version
 	differs  prometheus.Gauge
 	entities *entityCounts
-	// What has no effect, and shows nowhere else.
+	// rows and values without an effect, which show nowhere else
 	dropped    *entityCounts
 	undeclared *entityCounts
 	shown      *invalidation.Map
 }
 
-// show shows the map in use, and whether its file says something else, which the worker has refused or cannot read.
+// show shows the map in use, and whether its file says something else, which the worker has refused
+// or cannot read.
 func (g *mapGauges) show(now *invalidation.Map, differs bool) {
 	g.differs.Set(oneIf(differs))
 	if now == g.shown {

@@ -5,12 +5,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/outage"
+	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// metrics are the worker's figures in a registry of its own. Names and labels are an interface: dashboards and alerts
-// rely on them. Safe for concurrent use.
+// metrics are the metrics of the worker in a separate registry. Names and labels are an interface:
+// dashboards and alerts rely on them. Safe for concurrent use.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -28,7 +31,6 @@ type metrics struct {
 	sweptKeys     prometheus.Counter
 	contention    prometheus.Counter
 	wakes         prometheus.Counter
-	spans         *prometheus.CounterVec // by outcome
 	outages       *prometheus.CounterVec // by state
 	heals         prometheus.Counter
 	healedBatches prometheus.Counter
@@ -69,7 +71,9 @@ type metrics struct {
 	healingLeft     prometheus.Gauge
 }
 
-func newMetrics(maps *mapFile) *metrics {
+// newMetrics returns the metrics of a worker, with the map in use, and whether its file says
+// something else.
+func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	r := prometheus.NewRegistry()
 	m := &metrics{registry: r}
 	counter := func(name, help string) prometheus.Counter {
@@ -108,7 +112,6 @@ func newMetrics(maps *mapFile) *metrics {
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.lockRows = counter("lock_rows_deleted_total", "Rows of cache_outbox_locks that this process deleted, since nobody had acquired their locks for longer than the retention.")
-	m.spans = counters("spans_total", "Spans of batches, by outcome: sent, dropped.", "outcome")
 	m.outages = counters("outages_total", "Outages entered, by state.", "state")
 	m.heals = counter("heals_total", "Times that the worker healed, since Redis had lost unlinks that it had acknowledged.")
 	m.healedBatches = counter("healed_batches_total", "Batches of the journal that were unlinked again.")
@@ -164,7 +167,7 @@ func newMetrics(maps *mapFile) *metrics {
 		undeclared: byEntity("params_undeclared_total", "Parameters of settled rows that the map does not declare for their entity"),
 	}
 	m.zero()
-	m.maps.show(maps.Map(), maps.refusal() != nil)
+	m.maps.show(inUse, differs)
 	return m
 }
 
@@ -180,17 +183,15 @@ func (m *metrics) zero() {
 	for _, reason := range []string{awayReason, string(invalidation.LookupFailed), string(invalidation.RedisRefused), string(invalidation.UnknownEntity)} {
 		m.delays.WithLabelValues(reason)
 	}
-	for _, state := range outageStates() {
+	for _, state := range outage.States() {
 		m.outages.WithLabelValues(state)
 	}
 	for _, reason := range stalledReasons {
 		m.stalled.WithLabelValues(reason)
 	}
 	for _, kind := range sweepKinds {
-		m.sweptSoFar(kind, 0, 0)
-	}
-	for _, outcome := range []string{"sent", "dropped"} {
-		m.spans.WithLabelValues(outcome)
+		m.sweepDone.WithLabelValues(string(kind))
+		m.sweepSize.WithLabelValues(string(kind))
 	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
@@ -198,7 +199,7 @@ func (m *metrics) zero() {
 }
 
 // batchDone counts a batch that claimed rows.
-func (m *metrics) batchDone(r Result, s store.Settlement) {
+func (m *metrics) batchDone(r Result, s queue.Settlement) {
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
 	m.rows.WithLabelValues("dead").Add(float64(r.Dead))
@@ -216,27 +217,15 @@ func (m *metrics) batchDone(r Result, s store.Settlement) {
 	m.lastSettle.SetToCurrentTime()
 }
 
-// swept counts sweeps that are finished, and keys that they have unlinked.
-func (m *metrics) swept(sweeps int, keys int64) {
-	m.sweeps.Add(float64(sweeps))
-	m.sweptKeys.Add(float64(keys))
-}
-
 // sweepKinds are the label of the progress of sweeps.
-var sweepKinds = []store.SweepKind{store.SweepPattern, store.SweepSet}
-
-// sweptSoFar sets how far the sweeps of a kind are.
-func (m *metrics) sweptSoFar(kind store.SweepKind, done, size int64) {
-	m.sweepDone.WithLabelValues(string(kind)).Set(float64(done))
-	m.sweepSize.WithLabelValues(string(kind)).Set(float64(size))
-}
+var sweepKinds = []sweeps.SweepKind{sweeps.SweepPattern, sweeps.SweepSet}
 
 // hotTable is where rows wait.
 const hotTable = "cache_outbox"
 
-// observe sets the gauges about tables. Those of a table that could not be read are NaN: an old figure would look like
-// a new one.
-func (m *metrics) observe(s store.Status, failed map[string]error) {
+// observe sets the gauges about tables. Those of a table that could not be read are NaN: an old
+// figure would look like a new one.
+func (m *metrics) observe(s operate.Status, failed map[string]error) {
 	from := func(table string, value float64) float64 {
 		if failed[table] != nil {
 			return math.NaN()
@@ -254,7 +243,20 @@ func (m *metrics) observe(s store.Status, failed map[string]error) {
 	for _, reason := range invalidation.Reasons() {
 		m.dead.WithLabelValues(string(reason)).Set(from("cache_outbox_dead", float64(s.Dead[string(reason)])))
 	}
-	for _, table := range store.NumberedTables {
+	for _, table := range operate.NumberedTables {
 		m.idsLeft.WithLabelValues(table).Set(from(table, float64(s.IDsLeft[table])))
+	}
+}
+
+// observeConflicts sets the gauge of conflicts.
+func (m *metrics) observeConflicts(list []operate.Conflict) {
+	for _, kind := range operate.ConflictKinds {
+		n := 0
+		for _, c := range list {
+			if c.Kind == kind {
+				n++
+			}
+		}
+		m.conflicts.WithLabelValues(string(kind)).Set(float64(n))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// series are the values of a metric by its labels, as they are written.
+// series returns the values of a metric by its labels, as they are written.
 func series(t *testing.T, r *running, name string) map[string]string {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -37,8 +37,9 @@ func wantSeries(t *testing.T, r *running, name string, want map[string]string) {
 
 const oneEntity = "version: 1\npublish: {channel: \"cache:invalidate\"}\nentities:\n  %s: {keys: [\"shop:%s:{id}\"]}\n"
 
-// Rows are counted by the entities of the map in use, each from the start, and as unknown otherwise: what an application
-// writes is no label. A reload takes the series of what is gone, and the map's version with it.
+// Rows are counted by the entities of the current map, each from the start, and otherwise as
+// unknown: text of an application is not a label. A reload removes the series of removed entities,
+// and of the old map version.
 func TestMetricsOfTheMap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fmt.Sprintf(oneEntity, "first", "first"))
@@ -67,8 +68,8 @@ func TestMetricsOfTheMap(t *testing.T) {
 	testenv.Eventually(t, "its end", func() bool { return metric(t, r, "unstale_map_file_differs") == 0 })
 }
 
-// Rows are late since they were inserted; since they became visible as well, where a look that did not find them says
-// more. Repeats and rows that were scheduled are not late.
+// Rows are late since they were inserted; since they became visible as well, where a look that did
+// not find them says more. Repeats and rows that were scheduled are not late.
 func TestLateness(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, strings.Replace(plainMap, `keys: ["shop:thing:{id}"]`, `keys: ["shop:thing:{id}"], repeat: [1ms]`, 1))
@@ -108,8 +109,24 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// Rows that another session has locked are reported when no worker can have them in hand any more,
-// and until they are gone.
+// wantStalled checks that rows make no progress for a reason, and the age of the locked rows.
+func wantStalled(t *testing.T, r *running, reason, text string, least, most float64) {
+	t.Helper()
+	for _, other := range []string{"commit", "held", "behind"} {
+		if got := metric(t, r, `unstale_stalled{reason="`+other+`"}`) == 1; got != (other == reason) {
+			t.Errorf("stalled for %s: %t, wanted it for %q", other, got, reason)
+		}
+	}
+	if age := metric(t, r, "unstale_oldest_held_age_seconds"); age < least || age > most {
+		t.Errorf("held for %v, wanted %v to %v", age, least, most)
+	}
+	if err := r.Health().Stalled(); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+		t.Errorf("ready: %v, wanted %q", err, text)
+	}
+}
+
+// Rows that another session has locked are reported when no worker can be processing them any
+// longer, until they are gone.
 func TestMetricsOfAHeldRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -119,17 +136,7 @@ func TestMetricsOfAHeldRow(t *testing.T) {
 	w.exec("UPDATE cache_outbox SET created_at = created_at - INTERVAL 1 HOUR WHERE id = 1")
 	wantStalled := func(reason, text string, least, most float64) {
 		t.Helper()
-		for _, other := range []string{"commit", "held", "behind"} {
-			if got := metric(t, r, `unstale_stalled{reason="`+other+`"}`) == 1; got != (other == reason) {
-				t.Errorf("stalled for %s: %t, wanted it for %q", other, got, reason)
-			}
-		}
-		if age := metric(t, r, "unstale_oldest_held_age_seconds"); age < least || age > most {
-			t.Errorf("held for %v, wanted %v to %v", age, least, most)
-		}
-		if err := r.Health().Stalled(); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
-			t.Errorf("ready: %v, wanted %q", err, text)
-		}
+		wantStalled(t, r, reason, text, least, most)
 	}
 	r.Prove(t.Context())
 	wantStalled("", "", 0, 0)
@@ -161,6 +168,39 @@ func TestMetricsOfAHeldRow(t *testing.T) {
 	if behind := metric(t, r, "unstale_behind_seconds"); behind > 1800 {
 		t.Errorf("behind by %v without rows", behind)
 	}
+}
+
+// A row that claims pass over is reported as held although rows behind it are late as well, and are
+// free. Free rows that claims pass over wait for their turn if another worker has heavy rows.
+func TestMetricsOfARowThatIsPassedOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	r := w.worker(worker.Config{})
+	w.enqueue(things(4)...)
+	holder, err := w.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec("UPDATE cache_outbox SET trace = 'held' WHERE id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	r.Prove(t.Context())
+	w.exec("DELETE FROM cache_outbox WHERE id = 2")
+	r.Prove(t.Context())
+	r.ListedEarlier(time.Minute)
+	r.Prove(t.Context())
+	wantStalled(t, r, "held", "row 1 of cache_outbox has waited for", 12, 3600)
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("DELETE FROM cache_outbox WHERE id IN (1, 4)")
+	r.Prove(t.Context())
+	r.ListedEarlier(time.Minute)
+	r.Prove(t.Context())
+	wantStalled(t, r, "behind", "row 3 of cache_outbox has waited for", 0, 0)
+	w.exec("INSERT INTO cache_outbox_workers (id, name, state, since, map_version, channel, format, heavy_since) VALUES ('other', 'other', 'working', UTC_TIMESTAMP(6), '', '', '', UTC_TIMESTAMP(6))")
+	r.Prove(t.Context())
+	wantStalled(t, r, "", "", 0, 0)
 }
 
 // Row ID 0 counts like any other: gauges show its age, even if another session holds it, and a

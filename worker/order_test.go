@@ -14,8 +14,9 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// A witness looks at both servers when the worker calls Redis: before an UNLINK, a PUBLISH, a scan of the keyspace or a
-// batch of sets. Only for DrainRows and Drain, which call it one after the other or, for sweeps, side by side.
+// A witness checks both servers when the worker calls Redis: before an UNLINK, a PUBLISH, a scan of
+// the keyspace or a batch of sets. Only for DrainRows and Drain, which call it sequentially or, for
+// sweeps, in parallel.
 type witness struct {
 	worker.Redis
 	look func(call string, names []string)
@@ -40,7 +41,7 @@ func (w *witness) Sweep(ctx context.Context, patterns []string, watch func(keysp
 	return w.Redis.Sweep(ctx, patterns, watch)
 }
 
-// Sentence 3: the message comes after UNLINK was answered, and the row is there until both are over.
+// Sentence 3: the message comes after UNLINK was answered, and the row exists until both are done.
 func TestRowIsSettledLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -84,14 +85,15 @@ func TestNothingIsSettledWithoutAnAnswer(t *testing.T) {
 	lost.found = true
 	w.enqueue(outbox.Invalidation{Entity: "thing", ID: "2"})
 	r.drain(t)
-	if keys, _ := e.heard(2); strings.Join(keys, " ") != "shop:thing:1 shop:thing:2" { // each once: nothing came before
+	// each once: nothing came before
+	if keys, _ := e.heard(2); strings.Join(keys, " ") != "shop:thing:1 shop:thing:2" {
 		t.Errorf("heard %q", keys)
 	}
 }
 
 var errLost = errors.New("the answer is lost")
 
-// lostAnswers unlinks, and says that it does not know.
+// lostAnswers unlinks, and returns an error as if the outcome were unknown.
 type lostAnswers struct {
 	worker.Redis
 	found bool
@@ -105,8 +107,8 @@ func (l *lostAnswers) Unlink(ctx context.Context, targets []keyspace.Target) (ke
 	return done, err
 }
 
-// Sentence 10: a pattern is requested by the commit that settles its row, swept after that, and published after its
-// sweep.
+// Sentence 10: a pattern is requested by the commit that settles its row, swept after that, and
+// published after its sweep.
 func TestPatternIsSweptAfterItsRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -134,7 +136,8 @@ func TestPatternIsSweptAfterItsRow(t *testing.T) {
 	}
 }
 
-// Sentence 10: where the row's settlement rolls back, so does the request; where it commits, both are there.
+// Sentence 10: if the settlement of the row rolls back, so does the request; if it commits, both
+// exist.
 func TestSweepIsRequestedWithItsRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

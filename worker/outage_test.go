@@ -29,8 +29,9 @@ END`)
 		func() { w.t.Helper(); w.exec("DELETE FROM refusal") }
 }
 
-// A batch is unlinked and its journal row refused: the state says what is wrong with MySQL, and changes with it, in
-// log, metric and /readyz, each once. Rows wait, and go when the cause is gone.
+// A batch is unlinked and its journal row refused: the state describes the error of MySQL, and
+// changes with it, in the log, in the metric and in /readyz, each once. Rows wait, and are
+// delivered when the cause is gone.
 func TestJournalIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -71,7 +72,8 @@ func TestJournalIsRefused(t *testing.T) {
 	}
 }
 
-// Redis starts with much data and answers late that it is loading: the log says so, once, instead of a timeout.
+// Redis starts with much data and answers late that it is loading: the log reports that, once,
+// instead of a timeout.
 func TestLateLoadingIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -83,7 +85,7 @@ func TestLateLoadingIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	ks := w.keyspace(100 * time.Millisecond)
-	r := w.worker(worker.Config{}, func(worker.Redis) worker.Redis { return ks })
+	r := w.worker(worker.Config{}, func(worker.Redis) worker.Redis { return worker.NewRedis(ks) })
 	r.start(t)
 	testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
 	if err := server.Kill(); err != nil {
@@ -94,7 +96,8 @@ func TestLateLoadingIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the outage is over", func() bool { return r.log.count("outage is over") > 0 })
-	if r.log.count(`state="redis loading"`) != 1 || r.log.count(`state="redis timeout"`) > 2 { // slow before and after
+	// slow before and after
+	if r.log.count(`state="redis loading"`) != 1 || r.log.count(`state="redis timeout"`) > 2 {
 		t.Error("the log does not say once that redis is loading")
 	}
 }

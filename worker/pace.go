@@ -10,14 +10,16 @@ const (
 	gatherRows   = 8                    // that a batch should find at a light load
 )
 
-// A pace says when the loop polls next. A batch costs MySQL more than a commit does, whether it carries one row or ten,
-// so waits grow until each finds some rows, up to the idle interval: what arrives at a light load is gathered and what
-// arrives at a heavy one hardly waits. Full pages go on at once. A hint starts a batch at once, unless the one before
-// began less than the wake interval ago. Owned by the loop.
+// A pace sets when the loop polls next. A batch costs MySQL more than a commit does, with one row
+// or ten, so waits grow until each finds some rows, up to the idle interval. Rows at a light load
+// are collected, and rows at a heavy load hardly wait. After a full page there is no wait. A
+// wake-up starts a batch immediately, unless the previous one began less than the wake interval
+// ago. The loop owns it.
 type pace struct {
-	idle   time.Duration // the longest wait
-	apart  time.Duration // the shortest time between two batches for hints
-	spread float64       // waits are longer by that share at most, so that workers do not poll in step
+	idle  time.Duration // the longest wait
+	apart time.Duration // the shortest time between two batches for hints
+	// waits are longer by at most this share, which keeps workers from polling in step
+	spread float64
 
 	wait    time.Duration // the last one
 	began   time.Time     // the step under way, or the last one
@@ -30,11 +32,11 @@ func newPace(cfg Config) pace {
 	return pace{idle: cfg.IdleInterval, apart: cfg.WakeInterval, spread: 0.1, wait: cfg.IdleInterval}
 }
 
-// begin notes that a step begins.
+// begin records that a step begins.
 func (p *pace) begin(now time.Time) { p.began = now }
 
-// next is the wait after a step that has done r. It counts from when the step began, since what was committed after
-// that has waited since then.
+// next returns the wait after a step that has done r. It counts from when the step began, since
+// what was committed after that has waited since then.
 func (p *pace) next(now time.Time, r Result) time.Duration {
 	shortest := min(shortestWait, p.idle)
 	hinted := p.hinted
@@ -58,7 +60,8 @@ func (p *pace) next(now time.Time, r Result) time.Duration {
 	return left
 }
 
-// hint is the wait for the step that a hint asks for, 0 if it may begin at once. It never puts a step off.
+// hint returns the wait for the step that a hint requests, 0 if it can begin immediately. It never
+// delays a step.
 func (p *pace) hint(now time.Time) time.Duration {
 	p.hinted = true
 	earliest := p.carried.Add(p.apart)
@@ -66,9 +69,4 @@ func (p *pace) hint(now time.Time) time.Duration {
 		earliest = p.due
 	}
 	return max(earliest.Sub(now), 0)
-}
-
-// jitter spreads d by share either way, so that workers do not poll in step.
-func jitter(d time.Duration, share float64) time.Duration {
-	return d + time.Duration((2*rand.Float64()-1)*share*float64(d))
 }

@@ -16,7 +16,8 @@ func aPace(apart time.Duration) *pace {
 	return &p
 }
 
-// The wait grows while batches find little, shrinks while they find much, and stays between 5 ms and the idle interval.
+// The wait grows while batches find little, shrinks while they find much, and stays between 5 ms
+// and the idle interval.
 func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,8 +51,8 @@ func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 	}
 }
 
-// A wait counts from when the step began, so a commit during a slow batch does not wait for the batch and the idle
-// interval.
+// A wait counts from when the step began, so a commit during a slow batch does not wait for the
+// batch and the idle interval.
 func TestPaceCountsFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{0: 50 * ms, 20 * ms: 30 * ms, 48 * ms: 5 * ms, time.Second: 5 * ms} {
@@ -63,7 +64,8 @@ func TestPaceCountsFromTheBeginning(t *testing.T) {
 	}
 }
 
-// Each hint starts a batch at once, or after the wake interval, whatever there are of them; none puts a poll off.
+// Each hint starts a batch immediately, or after the wake interval, at any number of hints; none
+// delays a poll.
 func TestPaceOfHints(t *testing.T) {
 	t.Parallel()
 	for apart, want := range map[time.Duration][]time.Duration{
@@ -87,7 +89,7 @@ func TestPaceOfHints(t *testing.T) {
 	}
 }
 
-// While hints come polling rests, however many rows they bring.
+// While hints come, there are no polls, for any number of rows.
 func TestPaceRestsWhileHintsCome(t *testing.T) {
 	t.Parallel()
 	p, now := aPace(20*ms), time.Now()
@@ -101,10 +103,11 @@ func TestPaceRestsWhileHintsCome(t *testing.T) {
 	}
 }
 
-// a load is what became of commits at a rate.
+// A load is the result of commits at a rate.
 type load struct {
 	rows, batches, polls int
-	longest, waited      time.Duration // from a commit to the step that finds it; all of them together
+	// from a commit to the step that finds it; all of them together
+	longest, waited time.Duration
 }
 
 // carry simulates a minute of commits at random times.
@@ -132,13 +135,13 @@ func carry(p *pace, rate float64, progress time.Duration) (l load) {
 	return l
 }
 
-// At a light load a batch carries several commits, none waits longer than the idle interval, and polls are as rare as
-// when nothing happens. At a heavier one the wait is short.
+// At a light load a batch has several commits, none waits longer than the idle interval, and polls
+// are as rare as when idle. At a heavier load the wait is short.
 func TestPaceOfALoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rate  float64
-		rows  float64 // of a batch at the mean, at least
+		rows  float64 // least mean of a batch
 		polls int     // a second, at most
 		mean  time.Duration
 	}{

@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
-// partMap has a lookup that is slow as long as the table switch says so.
+// partMap has a lookup that is slow while the table switch is set.
 const partMap = `
 version: 1
 publish: {channel: "cache:invalidate"}
@@ -51,7 +53,7 @@ func wantLeftBeside(t *testing.T, w *world, want ...string) {
 // journal lists the entries of rows with their names, those that are partial in brackets.
 func (w *world) journal(s *store.Store) (list []string) {
 	w.t.Helper()
-	err := s.ReadJournal(w.t.Context(), store.JournalQuery{}, func(b store.Batch, entries []store.Entry) error {
+	err := s.Journal.ReadJournal(w.t.Context(), journal.JournalQuery{}, func(b journal.Batch, entries []journal.Entry) error {
 		for _, e := range entries {
 			if e.IsSweep() {
 				continue
@@ -63,7 +65,7 @@ func (w *world) journal(s *store.Store) (list []string) {
 			list = append(list, fmt.Sprint(e.ID, " ", e.HoldMillis, " ", text))
 		}
 		return nil
-	}, func(store.DamagedBatch) { w.t.Error("a batch is damaged") })
+	}, func(journal.DamagedBatch) { w.t.Error("a batch is damaged") })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -76,8 +78,9 @@ const (
 	partText  = "; applied without lookups: keys 1, patterns 1, sets 1; the others may be stale"
 )
 
-// Sentence 6: a row whose lookup is too slow has what needs no lookup applied at its first attempt and never again until the lookup
-// succeeds; then it has all of it, its hold anew and its repeats. Meanwhile its token is not settled.
+// Sentence 6: a row whose lookup is too slow has the part without lookups applied at its first
+// attempt, and not again until the lookup succeeds. Then the whole row is applied, including its
+// tombstones and its repeats. Until then its token is not settled.
 func TestSlowLookupAppliesTheRest(t *testing.T) {
 	t.Parallel()
 	w := partWorld(t, 1)
@@ -121,7 +124,8 @@ func TestSlowLookupAppliesTheRest(t *testing.T) {
 	w.endHold("shop:product:7")
 	w.set("shop:product:7")
 	again()
-	wantLeftBeside(t, w, "shop:category:70", "shop:list:70:1", "shop:product:7") // the second attempt applies nothing
+	// the second attempt applies nothing
+	wantLeftBeside(t, w, "shop:category:70", "shop:list:70:1", "shop:product:7")
 	if n := w.count("cache_outbox_delayed WHERE attempts = 2 AND error LIKE '%" + partText + "'"); n != 1 {
 		t.Errorf("%d rows still say what was applied", n)
 	}
@@ -142,7 +146,8 @@ func TestSlowLookupAppliesTheRest(t *testing.T) {
 	}
 }
 
-// The dead letter of a row whose lookup is broken says what was applied, and so does one that comes after many attempts.
+// The dead letter of a row whose lookup is broken lists the applied part, and so does one that
+// comes after many attempts.
 func TestBrokenLookupAppliesTheRest(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]bool{"broken": true, "slow": false} {
@@ -167,8 +172,32 @@ func TestBrokenLookupAppliesTheRest(t *testing.T) {
 	}
 }
 
-// A row of which nothing can be known is not applied in part: an id that was cut, a fault of the rest, or a plan that is
-// too large. Nor is one whose keys all need the lookup.
+// A row whose part fits the limits, but not the whole plan, is dead-lettered when its lookup
+// succeeds. The dead letter lists the applied part.
+func TestAPartOfARowThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	w := partWorld(t, 1)
+	w.writeMap(strings.Replace(partMap, "version: 1", "version: 1\nlimits: {keys_per_row: 3}", 1))
+	r := w.worker(worker.Config{})
+	w.set("shop:product:7", "shop:category:70", "shop:list:70:1")
+	w.enqueue(outbox.Invalidation{Entity: "product", ID: "7"})
+	r.drain(t)
+	wantLeftBeside(t, w, "shop:category:70", "shop:list:70:1")
+	w.exec("UPDATE switch SET slow = 0")
+	w.exec("UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6)")
+	r.drain(t)
+	wantLeftBeside(t, w, "shop:category:70", "shop:list:70:1")
+	checkDead(t, w, map[string][2]string{"7": {"too_many_keys", "more than 3 keys"}})
+	if n := w.count("cache_outbox_dead WHERE error LIKE '%" + partText + "'"); n != 1 {
+		t.Errorf("%d dead letters say what was applied", n)
+	}
+	if got := w.journal(r.store); !slices.Equal(got, []string{partDone}) {
+		t.Errorf("the journal has %q", got)
+	}
+}
+
+// A row is not applied in part if nothing of it can be known: an ID that was cut, another fault, or
+// a plan that is too large. Nor is one whose keys all need the lookup.
 func TestNothingIsAppliedInPart(t *testing.T) {
 	t.Parallel()
 	w := partWorld(t, 1)
@@ -190,7 +219,7 @@ func TestNothingIsAppliedInPart(t *testing.T) {
 	}
 }
 
-// A key that Redis refuses, or a lookup that fails beside rows that are well, changes nothing for the others.
+// A key that Redis refuses, or a failed lookup of another row, changes nothing for the other rows.
 func TestAPartThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	w := partWorld(t, 1)
@@ -214,5 +243,34 @@ func TestAPartThatRedisRefuses(t *testing.T) {
 	}
 	if n := w.count("cache_outbox_sweeps WHERE first_low = 1"); n != 0 {
 		t.Errorf("%d sweeps were requested for a row of which nothing was applied", n)
+	}
+}
+
+// Sentence 11: if Redis loses the applied part of a row, it is applied again from the partial entry
+// of the journal while the row still waits. Each of its two sweeps is a separate batch there.
+func TestAPartIsHealed(t *testing.T) {
+	t.Parallel()
+	w := partWorld(t, 1)
+	past := &past{w, w.onOwnRedis()}
+	w.set("shop:product:7", "shop:category:70", "shop:pages:7:1")
+	past.remember()
+	w.enqueue(outbox.Invalidation{Entity: "product", ID: "7"})
+	later := worker.Config{RetryDelay: 5 * time.Minute}
+	r := w.worker(later)
+	r.drain(t)
+	wantLeftBeside(t, w, "shop:category:70")
+	if rows, sweeps := w.count("cache_outbox_journal WHERE epoch <> '' AND row_count = 1"), w.count("cache_outbox_journal WHERE epoch <> '' AND row_count = 0"); rows != 1 || sweeps != 2 {
+		t.Errorf("%d batches of rows and %d of sweeps can be healed", rows, sweeps)
+	}
+	past.goBack()
+	again := w.worker(later)
+	again.drain(t)
+	wantLeftBeside(t, w, "shop:category:70")
+	w.checkTombstone("shop:product:7")
+	if n := healed(t, again); n != 3 {
+		t.Errorf("%d batches were healed", n)
+	}
+	if n := w.count("cache_outbox_delayed WHERE attempts = 1 AND error LIKE '%" + partText + "'"); n != 1 {
+		t.Errorf("%d rows wait", n)
 	}
 }

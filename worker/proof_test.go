@@ -1,14 +1,15 @@
 package worker
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
 )
 
-// proofWorld plays listings of cache_outbox, a second apart.
+// proofWorld runs listings of cache_outbox, a second apart.
 type proofWorld struct {
 	t     *testing.T
 	proof *proof
@@ -25,15 +26,15 @@ func newProofWorld(t *testing.T) *proofWorld {
 // list makes the listing of a second, and returns which rows are late.
 func (w *proofWorld) list(second int) (late []uint64) {
 	at := w.began.Add(time.Duration(second) * time.Second)
-	l := store.Listing{Began: at, Now: at}
+	l := queue.Listing{Began: at, Now: at}
 	for _, id := range w.ids {
-		list := &l.Lists[store.ListedHot]
+		list := &l.Lists[queue.ListedHot]
 		if w.limit == 0 || len(list.Rows) < w.limit {
-			list.Rows = append(list.Rows, store.ListedRow{ID: id, Place: id, At: w.began.Add(-time.Minute)})
+			list.Rows = append(list.Rows, queue.ListedRow{ID: id, Place: id, At: w.began.Add(-time.Minute)})
 		}
 		list.Last = id
 	}
-	for _, r := range w.proof.observe(l, w.rests)[store.ListedHot] {
+	for _, r := range w.proof.observe(l, w.rests)[queue.ListedHot] {
 		late = append(late, r.ID)
 	}
 	return late
@@ -46,8 +47,8 @@ func (w *proofWorld) wantAsOf(second int) {
 	}
 }
 
-// A listing without rows proves its own begin. One with rows is proven by the first that has none of
-// them, whatever else that has. The row with ID 0 is a row.
+// A listing without rows proves its own start. One with rows is proven by the first later listing
+// without these rows, with any other rows. The row with ID 0 is a row.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	w := newProofWorld(t)
@@ -140,6 +141,48 @@ func TestLateRows(t *testing.T) {
 	w.wantAsOf(0)
 }
 
+// A row is passed over from the listing on that shows that a row behind it is gone. Rows that a
+// full listing no longer shows may only wait behind its end.
+func TestPassedRows(t *testing.T) {
+	t.Parallel()
+	w := newProofWorld(t)
+	passed := func(second int) (rows []string) {
+		at := w.began.Add(time.Duration(second) * time.Second)
+		l := queue.Listing{Began: at, Now: at}
+		for _, id := range w.ids[:min(len(w.ids), queue.MaxListing)] {
+			l.Lists[queue.ListedHot].Rows = append(l.Lists[queue.ListedHot].Rows, queue.ListedRow{ID: id, Place: id, At: at})
+		}
+		for _, r := range w.proof.observe(l, w.rests)[queue.ListedHot] {
+			if r.passed > 0 {
+				rows = append(rows, fmt.Sprint(r.ID, " for ", r.passed))
+			}
+		}
+		return rows
+	}
+	for id := uint64(10); id < 2000; id++ {
+		w.ids = append(w.ids, id)
+	}
+	passed(0)
+	w.ids = append([]uint64{1}, w.ids...) // pushes one behind the end
+	passed(1)
+	if got := passed(15); len(got) > 0 {
+		t.Errorf("nothing is gone: %v", got)
+	}
+	w.ids = []uint64{1, 10, 12, 20, 30}
+	passed(16)
+	w.ids = []uint64{1, 10, 20}
+	passed(17)
+	if got, want := passed(28), []string{"1 for 12s", "10 for 12s", "20 for 12s"}; !slices.Equal(got, want) {
+		t.Errorf("%v, wanted %v", got, want)
+	}
+	w.rests = true
+	passed(29)
+	w.rests = false
+	if got := passed(41); len(got) > 0 {
+		t.Errorf("after a rest: %v", got)
+	}
+}
+
 // While the worker rests nothing is late. Its limit begins again afterwards.
 func TestLateRowsOfAWorkerThatRests(t *testing.T) {
 	t.Parallel()
@@ -164,14 +207,14 @@ func TestLateDelayedRowsAndSweeps(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	for second := range 40 {
 		at := began.Add(time.Duration(second) * time.Second)
-		l := store.Listing{Began: at, Now: at}
+		l := queue.Listing{Began: at, Now: at}
 		due := uint64(second / 5)
-		l.Lists[store.ListedDue] = store.List{Rows: []store.ListedRow{{ID: 1, Place: due, At: at}}, Last: due}
-		l.Lists[store.ListedSweeps] = store.List{Rows: []store.ListedRow{{ID: 1, Place: 1, At: at}}, Last: 1}
-		if late := p.observe(l, false); len(late[store.ListedDue])+len(late[store.ListedSweeps]) > 0 {
+		l.Lists[queue.ListedDue] = queue.List{Rows: []queue.ListedRow{{ID: 1, Place: due, At: at}}, Last: due}
+		l.Lists[queue.ListedSweeps] = queue.List{Rows: []queue.ListedRow{{ID: 1, Place: 1, At: at}}, Last: 1}
+		if late := p.observe(l, false); len(late[queue.ListedDue])+len(late[queue.ListedSweeps]) > 0 {
 			t.Errorf("second %d: %v are late", second, late)
 		}
-		if asOf := p.tables[store.ListedDue].asOf.Sub(began); asOf != time.Duration(max(second/5*5-5, 0))*time.Second {
+		if asOf := p.tables[queue.ListedDue].asOf.Sub(began); asOf != time.Duration(max(second/5*5-5, 0))*time.Second {
 			t.Errorf("second %d: delayed rows are proven as of %v", second, asOf)
 		}
 	}

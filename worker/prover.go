@@ -3,48 +3,57 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/queue"
 )
 
 const (
 	// provePeriod is how often a prover lists what waits.
 	provePeriod = 500 * time.Millisecond
-	// proveShare bounds the share of the time that its listings take, while deleted rows that are not
-	// purged make them slow: one part in so many.
+	// proveShare bounds the share of the time that its listings take, while deleted rows that are
+	// not purged make them slow: one part in so many.
 	proveShare = 20
-	// lateGrace is how much longer than the claim timeout a row may be listed. A worker that vanished
-	// keeps its rows for the claim timeout.
+	// lateGrace is how much longer than the claim timeout a row may be listed. A worker that
+	// vanished keeps its rows for the claim timeout.
 	lateGrace = 2 * time.Second
 )
 
-// Why rows make no progress: the label of the metric unstale_stalled.
-const (
-	stalledCommit = "commit" // a COMMIT does not return
-	stalledHeld   = "held"   // another session has rows locked
-	stalledBehind = "behind" // rows are free, and no worker claims them
-)
-
-var stalledReasons = []string{stalledCommit, stalledHeld, stalledBehind}
-
-// An outboxView is what a prover asks of the outbox.
-type outboxView interface {
-	List(context.Context) (store.Listing, error)
-	AnyFree(context.Context, store.ListedTable, []uint64) (bool, error)
-	Hung() error
+// A listedQueue is the part of the tables that a prover needs.
+type listedQueue interface {
+	List(context.Context) (queue.Listing, error)
+	AnyFree(context.Context, queue.ListedTable, []uint64) (bool, error)
 }
 
-// A prover looks in a goroutine of its own whether what is committed is invalidated, whichever worker
-// does it, and tells health if it is not.
+// progressHealth records whether rows make progress.
+type progressHealth interface {
+	down(error)
+	stall(reason string, why error)
+}
+
+// A prover checks in a separate goroutine whether committed rows are invalidated, by any worker,
+// and reports to health if they are not.
 type prover struct {
 	proof
-	outbox  outboxView
-	health  *health
+	queue   listedQueue
+	hung    func() error // why a COMMIT counts as hung, nil if none does
+	workers func(context.Context) ([]operate.WorkerNote, error)
+	health  progressHealth
 	metrics *metrics
 	resting func() bool // whether rows cannot make progress, for a reason that health knows
 
-	held map[rowAt]bool // late rows that another session had locked, all of them
+	heavy *heavyRows // which the loop has set aside or processes
+	self  string     // of the worker's status record
+	// how long another worker may have heavy rows locked: a batch that ends at its deadline leaves
+	// rows to the next one
+	heavyLimit time.Duration
+
+	// late rows that another session has locked, by when they were found
+	held [queue.ListedTables]map[rowAt]time.Time
+	// when other workers first wrote a status record without heavy rows since then
+	light map[string]time.Time
 }
 
 // run lists what waits until ctx ends.
@@ -61,13 +70,13 @@ func (p *prover) run(ctx context.Context) {
 	}
 }
 
-// step makes one listing, and returns the wait before the next one. The loop tells of outages, so
+// step makes one listing, and returns the wait before the next one. The loop reports outages, so
 // errors only make the proof older.
 func (p *prover) step(ctx context.Context) time.Duration {
-	if err := p.outbox.Hung(); err != nil { // the loop may wait for that COMMIT
+	if err := p.hung(); err != nil { // the loop may wait for that COMMIT
 		p.health.down(err)
 	}
-	l, err := p.outbox.List(ctx)
+	l, err := p.queue.List(ctx)
 	if err != nil {
 		return provePeriod
 	}
@@ -85,63 +94,163 @@ func (p *prover) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// judge returns why rows of a listing make no progress, or nil.
-func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why error) {
-	late := p.observe(l, p.resting())
+// judge returns why rows of a listing make no progress, or nil. A locked row comes first: it waits
+// with any number of workers.
+func (p *prover) judge(ctx context.Context, l queue.Listing) (reason string, why error) {
 	held := time.Duration(0)
-	for t, rows := range late {
-		table := store.ListedTable(t)
-		if len(rows) == 0 {
-			continue
-		}
-		first := rows[0]
-		for _, r := range rows {
-			if r.At.Before(first.At) {
-				first = r
+	for t, rows := range p.observe(l, p.resting()) {
+		table := queue.ListedTable(t)
+		p.forget(table, rows)
+		rows = p.heavy.without(table, rows)
+		heavy := slices.ContainsFunc(rows, isPassed) && p.otherWorker(ctx, hasHeavyRows)
+		passed, behind := p.split(rows, heavy)
+		for _, late := range [...][]lateRow{passed, behind} {
+			if len(late) == 0 {
+				continue
 			}
-		}
-		age := max(l.Now.Sub(first.At), p.limit)
-		free, err := p.free(ctx, table, rows)
-		switch {
-		case err != nil: // the next listing tries again
-		case !free:
-			held = max(held, age)
-			reason, why = stalledHeld, fmt.Errorf("%s %s for %s, and another session has %s locked; end its transaction: docs/runbook.md#a-row-is-held",
-				rowsOf(table, first.ID, len(rows)), verb(len(rows), "has waited", "have waited"), age.Round(time.Second), verb(len(rows), "it", "them"))
-		case why == nil:
-			reason, why = stalledBehind, fmt.Errorf("%s %s for %s, and no worker claims %s; start more workers: docs/operations.md#what-waits",
-				rowsOf(table, first.ID, len(rows)), verb(len(rows), "has waited", "have waited"), age.Round(time.Second), verb(len(rows), "it", "them"))
+			free, err := p.free(ctx, table, late)
+			// another worker has set them aside, for their turn
+			if free && heavy && isPassed(late[0]) {
+				continue
+			}
+			age := max(l.Now.Sub(oldest(late).At), p.limit)
+			switch {
+			case err != nil: // the next listing tries again
+			case !free && (p.mayBeHeavy(ctx, table, late) || !p.wait(ctx, table, late)):
+			case !free:
+				held = max(held, age)
+				reason, why = stalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction: docs/operations.md#a-row-is-held",
+					waited(table, late, age), verb(len(late), "it", "them"))
+			case why == nil:
+				reason, why = stalledBehind, fmt.Errorf("%s, and no worker claims %s; start more workers: docs/operations.md#what-waits",
+					waited(table, late, age), verb(len(late), "it", "them"))
+			}
 		}
 	}
 	p.metrics.held.Set(held.Seconds())
 	return reason, why
 }
 
-// free reports whether a claim could have one of the late rows. Rows that were found locked count as
-// locked until all of them are gone: the next claim takes those that their session releases.
-func (p *prover) free(ctx context.Context, table store.ListedTable, late []store.ListedRow) (bool, error) {
+// split separates late rows into those that claims pass over, and those that may only wait behind
+// others. A row counts as passed over after the limit, since a worker that is processing it may
+// settle it after rows behind it. Heavy rows of another worker are passed over until it is their
+// turn.
+func (p *prover) split(late []lateRow, heavy bool) (passed, behind []lateRow) {
+	for _, r := range late {
+		if isPassed(r) && (heavy || r.passed >= p.limit) {
+			passed = append(passed, r)
+		} else {
+			behind = append(behind, r)
+		}
+	}
+	return passed, behind
+}
+
+func isPassed(r lateRow) bool { return r.passed > 0 }
+
+func hasHeavyRows(n operate.WorkerNote) bool { return n.Heavy != nil }
+
+func oldest(rows []lateRow) lateRow {
+	return slices.MinFunc(rows, func(a, b lateRow) int { return a.At.Compare(b.At) })
+}
+
+// free reports whether a claim could have one of the late rows. Rows that were found locked count
+// as locked until all of them are gone: the next claim takes those that their session releases.
+func (p *prover) free(ctx context.Context, table queue.ListedTable, late []lateRow) (bool, error) {
 	ids := make([]uint64, len(late))
 	for i, r := range late {
-		if p.held[rowAt{r.ID, r.Place}] {
+		if _, locked := p.held[table][rowAt{r.ID, r.Place}]; locked {
 			return false, nil
 		}
 		ids[i] = r.ID
 	}
-	free, err := p.outbox.AnyFree(ctx, table, ids)
+	free, err := p.queue.AnyFree(ctx, table, ids)
 	if err == nil && !free {
-		p.held = map[rowAt]bool{}
 		for _, r := range late {
-			p.held[rowAt{r.ID, r.Place}] = true
+			p.held[table][rowAt{r.ID, r.Place}] = time.Now()
 		}
 	}
 	return free, err
 }
 
-func rowsOf(table store.ListedTable, first uint64, n int) string {
-	if n == 1 {
-		return fmt.Sprintf("row %d of %s", first, table)
+// forget drops rows that are no longer late from the rows that were found locked.
+func (p *prover) forget(table queue.ListedTable, late []lateRow) {
+	held := map[rowAt]time.Time{}
+	for _, r := range late {
+		if since, known := p.held[table][rowAt{r.ID, r.Place}]; known {
+			held[rowAt{r.ID, r.Place}] = since
+		}
 	}
-	return fmt.Sprintf("%d rows of %s, the oldest %d,", n, table, first)
+	p.held[table] = held
+}
+
+// mayBeHeavy reports whether another worker may have late rows locked because it processes heavy
+// rows, which takes it longer than the claim timeout. The status record of a worker excludes that
+// if it was made after the rows were found locked. When it was made is not known, only when it was
+// written, which a busy machine delays. But a worker makes a record after it has written the last
+// one, so the second one that was written since then was also made since then.
+func (p *prover) mayBeHeavy(ctx context.Context, table queue.ListedTable, late []lateRow) bool {
+	found := time.Now()
+	for _, r := range late {
+		if since, known := p.held[table][rowAt{r.ID, r.Place}]; known && since.Before(found) {
+			found = since
+		}
+	}
+	if time.Since(found) > p.heavyLimit {
+		return false
+	}
+	tells, asked := found.Add(heavyNews), time.Now()
+	workers, err := p.workers(ctx)
+	if err != nil {
+		return false
+	}
+	may, light := false, map[string]time.Time{}
+	for _, n := range workers {
+		if n.ID == p.self || !n.Lives() {
+			continue
+		}
+		written, first := asked.Add(-n.Silent), p.light[n.ID]
+		if n.Heavy == nil && !written.Before(tells) {
+			if first.Before(tells) {
+				first = written
+			}
+			light[n.ID] = first
+		}
+		may = may || light[n.ID].IsZero() || written.Sub(first) < presencePeriod/2
+	}
+	p.light = light
+	return may
+}
+
+// otherWorker reports whether another worker lives whose record meets a condition.
+func (p *prover) otherWorker(ctx context.Context, is func(operate.WorkerNote) bool) bool {
+	workers, err := p.workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(n operate.WorkerNote) bool {
+		return n.ID != p.self && n.Lives() && is(n)
+	})
+}
+
+// wait reports whether late rows still wait. The worker that had them locked may have settled them
+// after the listing, and before its record was read, which then has no heavy rows.
+func (p *prover) wait(ctx context.Context, table queue.ListedTable, late []lateRow) bool {
+	l, err := p.queue.List(ctx)
+	if err != nil {
+		return false // the next listing tries again
+	}
+	waits := map[rowAt]bool{}
+	for _, r := range l.Lists[table].Rows {
+		waits[rowAt{r.ID, r.Place}] = true
+	}
+	return slices.ContainsFunc(late, func(r lateRow) bool { return waits[rowAt{r.ID, r.Place}] })
+}
+
+// waited describes which rows have waited and for how long.
+func waited(table queue.ListedTable, late []lateRow, age time.Duration) string {
+	first := oldest(late).ID
+	if len(late) == 1 {
+		return fmt.Sprintf("row %d of %s has waited for %s", first, table, age.Round(time.Second))
+	}
+	return fmt.Sprintf("%d rows of %s, the oldest %d, have waited for %s", len(late), table, first, age.Round(time.Second))
 }
 
 func verb(n int, one, many string) string {

@@ -3,12 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"log/slog"
 	"time"
 
+	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -26,8 +27,12 @@ const (
 // A redisStatus publishes in Redis where the worker writes, and its status. One goroutine owns it.
 // It sends MySQL nothing, so it also reports a MySQL that hangs.
 type redisStatus struct {
-	w     *engine
-	board *keyspace.Board
+	record *record
+	source *heartbeat.Source
+	maps   *mapFile
+	epoch  func(channel string) string
+	log    *slog.Logger
+	board  *keyspace.Board // nil where the worker publishes no state
 
 	state  string // as last published
 	since  time.Time
@@ -36,25 +41,21 @@ type redisStatus struct {
 	alive, status denial
 }
 
-// A denial is what Redis denies the worker's account. Its account may write one hash and not the
-// other, so each has its own.
+// A denial records the refusals of Redis for the account of the worker. The account may write one
+// hash and not the other, so each has its own.
 type denial struct {
 	effect string
 	denied time.Time // when Redis last refused it
 	told   bool      // the log reports it
 }
 
-// tellRedis publishes once per second until ctx ends, and then that the worker has stopped. A
+// run publishes once per second until ctx ends, and then that the worker has stopped. A
 // failure harms no row: the loop reports outages, and the log reports missing ACL permissions once.
-func (w *engine) tellRedis(ctx context.Context) {
-	if w.board == nil {
+func (s *redisStatus) run(ctx context.Context) {
+	if s.board == nil {
 		return
 	}
-	s := &redisStatus{
-		w: w, board: w.board,
-		alive:  denial{effect: "readers cannot detect a wrong server or database"},
-		status: denial{effect: "status depends on mysql alone"},
-	}
+	s.alive.effect, s.status.effect = "readers cannot detect a wrong server or database", "status depends on mysql alone"
 	ticker := time.NewTicker(alivePeriod)
 	defer ticker.Stop()
 	for {
@@ -63,8 +64,8 @@ func (w *engine) tellRedis(ctx context.Context) {
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
 			defer cancel()
-			n := store.WorkerNote{State: store.WorkerStopped, MapVersion: w.maps.Map().Version()}
-			_ = registry.PostWorker(ctx, s.board, w.source.get(), s.note(n)) // silence tells, too
+			// silence tells, too
+			_ = registry.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.stopped()))
 			return
 		case <-ticker.C:
 		}
@@ -88,30 +89,29 @@ func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context
 	switch {
 	case err == nil && r.told:
 		r.told = false
-		s.w.log.Info("worker state is published in redis again", "ended", r.effect)
+		s.log.Info("worker state is published in redis again", "ended", r.effect)
 	case errors.As(err, &outage) && outage.State == keyspace.StateNoPerm:
 		r.denied = time.Now()
 		if !r.told {
 			r.told = true
-			s.w.log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
+			s.log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
 				"cure", "ACL SETUSER the worker's user with "+keyspace.BoardRules)
 		}
 	case err != nil:
-		s.w.log.Debug("cannot publish worker state in redis", "error", err, "effect", r.effect)
+		s.log.Debug("cannot publish worker state in redis", "error", err, "effect", r.effect)
 	}
 }
 
 func (s *redisStatus) tellAlive(ctx context.Context) error {
-	w, m := s.w, s.w.maps.Map()
-	source := w.source.get()
+	m, source := s.maps.Map(), s.source.Get()
 	if source == "" { // MySQL has not told it
 		return nil
 	}
-	return s.board.Alive(ctx, source, protocol.Alive{Epoch: w.redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	return s.board.Alive(ctx, source, protocol.Alive{Epoch: s.epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
 }
 
 func (s *redisStatus) tellStatus(ctx context.Context) error {
-	err := registry.PostWorker(ctx, s.board, s.w.source.get(), s.note(s.w.presenceNow()))
+	err := registry.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.now()))
 	if err == nil && time.Since(s.forgot) > forgetPeriod {
 		s.forgot = time.Now()
 		err = registry.ForgetWorkers(ctx, s.board)
@@ -120,22 +120,9 @@ func (s *redisStatus) tellStatus(ctx context.Context) error {
 }
 
 // note completes what the worker is at.
-func (s *redisStatus) note(n store.WorkerNote) store.WorkerNote {
+func (s *redisStatus) note(n operate.WorkerNote) operate.WorkerNote {
 	if n.State != s.state {
 		s.state, s.since = n.State, time.Now()
 	}
-	return s.w.complete(n, s.since)
+	return s.record.complete(n, s.since)
 }
-
-// A sourceID is the ID of the outbox. Safe for concurrent use.
-type sourceID struct{ id atomic.Pointer[string] }
-
-// get returns the ID, empty until MySQL has told it.
-func (s *sourceID) get() string {
-	if id := s.id.Load(); id != nil {
-		return *id
-	}
-	return ""
-}
-
-func (s *sourceID) set(id string) { s.id.Store(&id) }

@@ -2,14 +2,16 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
@@ -19,8 +21,13 @@ import (
 // run runs a whole worker against the world's servers, with some URL of its Redis, until the
 // function that it returns is called.
 func (w *world) run(url string, log *logBuffer) (stop func()) {
+	return w.runWith(worker.Config{}, url, log)
+}
+
+// runWith is run with some settings.
+func (w *world) runWith(cfg worker.Config, url string, log *logBuffer) (stop func()) {
 	w.t.Helper()
-	mysql, err := store.ParseDSN(w.dsn)
+	mysql, err := session.ParseDSN(w.dsn)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -28,10 +35,10 @@ func (w *world) run(url string, log *logBuffer) (stop func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	runs, err := worker.New(worker.Config{
-		MySQL: mysql, Redis: redis, MapFile: w.mapFile, MapEnv: noEnv, Name: "web-1", WakeChannel: "-", RedisTimeout: 5 * time.Second,
-		Log: slog.New(slog.NewTextHandler(log, nil)),
-	})
+	cfg.MySQL, cfg.Redis, cfg.MapFile, cfg.MapEnv = mysql, redis, w.mapFile, noEnv
+	cfg.Name, cfg.WakeChannel, cfg.RedisTimeout = "web-1", "-", 5*time.Second
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	runs, err := worker.New(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -47,8 +54,8 @@ func (w *world) run(url string, log *logBuffer) (stop func()) {
 	}
 }
 
-// A worker publishes once per second where it writes and what its status is, including the one of
-// its stop. It continues while MySQL blocks its writes.
+// A worker publishes once per second where it writes and its status, including its stop. It
+// continues while MySQL blocks its writes.
 func TestStateInRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -57,20 +64,20 @@ func TestStateInRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := keyspace.NewBoard(w.keyspace(5 * time.Second))
-	status := func() store.WorkerNote {
+	board := w.keyspace(5 * time.Second).Board
+	status := func() operate.WorkerNote {
 		t.Helper()
 		list, err := registry.Workers(t.Context(), board, source)
 		if err != nil || len(list) > 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}
 		if len(list) == 0 {
-			return store.WorkerNote{}
+			return operate.WorkerNote{}
 		}
 		return list[0]
 	}
 	stop := w.run(w.url, &logBuffer{})
-	testenv.Eventually(t, "it works", func() bool { return status().State == store.WorkerWorking })
+	testenv.Eventually(t, "it works", func() bool { return status().State == operate.WorkerWorking })
 	if n := status(); n.Name != "web-1" || n.Channel != w.channel || n.MapVersion == "" || n.Drained == nil || !n.Works() {
 		t.Errorf("%+v", n)
 	}
@@ -110,11 +117,71 @@ func TestStateInRedis(t *testing.T) {
 	}
 
 	stop()
-	if n := status(); n.State != store.WorkerStopped || n.Lives() {
+	if n := status(); n.State != operate.WorkerStopped || n.Lives() {
 		t.Errorf("%+v", n)
 	}
 	if list, err := registry.Workers(t.Context(), board, "another source"); err != nil || len(list) > 0 {
 		t.Errorf("of another source: %+v, %v", list, err)
+	}
+}
+
+// A worker that sends no heartbeats publishes its state and its database nevertheless.
+func TestStateInRedisWithoutHeartbeats(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		m   string
+		cfg worker.Config
+	}{
+		"format array":  {m: strings.Replace(plainMap, "publish: {", "publish: {format: array, ", 1)},
+		"idle interval": {m: plainMap, cfg: worker.Config{IdleInterval: 2 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, c.m)
+			w.onOwnRedis()
+			source, err := outbox.Source(t.Context(), w.db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			board := w.keyspace(5 * time.Second).Board
+			stop := w.runWith(c.cfg, w.url, &logBuffer{})
+			defer stop()
+			testenv.Eventually(t, "it publishes its status, its server and its database", func() bool {
+				list, err := registry.Workers(t.Context(), board, source)
+				_, known, conflictsErr := registry.Conflicts(t.Context(), board, source)
+				return err == nil && len(list) == 1 && list[0].Works() && conflictsErr == nil && known && w.redis.HExists(t.Context(), "unstale:alive", source).Val()
+			})
+		})
+	}
+}
+
+// A database with less data than before is detected even if the worker settles more batches
+// immediately than were lost: it publishes the database before it claims a row.
+func TestRestoredDatabaseThatWritesAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	w.onOwnRedis()
+	source, err := outbox.Source(t.Context(), w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := w.keyspace(5 * time.Second).Board
+	w.enqueue(things(1)...)
+	stop := w.run(w.url, &logBuffer{})
+	testenv.Eventually(t, "the batch is published", func() bool {
+		return strings.Contains(fmt.Sprint(w.redis.HGetAll(t.Context(), "unstale:sources").Val()), `"last_id":1}`)
+	})
+	stop()
+	for field, text := range w.redis.HGetAll(t.Context(), "unstale:sources").Val() {
+		w.redis.HSet(t.Context(), "unstale:sources", field, strings.Replace(text, `"last_id":1}`, `"last_id":3}`, 1))
+	}
+	w.enqueue(things(6)...)
+	stop = w.runWith(worker.Config{BatchRows: 1, IdleInterval: 2 * time.Second}, w.url, &logBuffer{})
+	defer stop()
+	testenv.Eventually(t, "the rows are settled", func() bool { return w.count("cache_outbox") == 0 })
+	list, known, err := registry.Conflicts(t.Context(), board, source)
+	if err != nil || !known || len(list) != 1 || list[0].Kind != operate.ConflictRestored || !strings.Contains(list[0].Text, "had batch 3 and then ended with 1") {
+		t.Errorf("%+v, %v, %v", list, known, err)
 	}
 }
 

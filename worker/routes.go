@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -16,12 +17,12 @@ type route struct {
 	moved   string // the channel of the current map, if that is another one
 }
 
-// routes are where a worker publishes: on the channel of its map and, when a reload has changed that, on those of the
-// maps before, until the worker is restarted, so that whoever listens there goes on hearing everything. Safe for
-// concurrent use by one that sets and many that read.
+// routes are the channels of a worker: the channel of its map and, if reloads have changed it, the
+// channels of the earlier maps, until the worker is restarted. Subscribers of an old channel still
+// receive everything. Safe for concurrent use by one goroutine that sets and many that read.
 type routes struct{ list atomic.Pointer[[]route] }
 
-// set notes a map that is loaded now.
+// set records a newly loaded map.
 func (r *routes) set(m *invalidation.Map) {
 	list := []route{{channel: m.Channel(), format: m.Format()}}
 	if old := r.list.Load(); old != nil {
@@ -38,28 +39,41 @@ func (r *routes) set(m *invalidation.Map) {
 // all lists the routes, that of the current map first.
 func (r *routes) all() []route { return *r.list.Load() }
 
-// beating lists the routes that heartbeats take: none while the map asks for the array format, which has no room for
-// them.
-func (r *routes) beating() (list []route) {
-	all := r.all()
-	if all[0].format == protocol.FormatArray {
-		return nil
-	}
-	for _, route := range all {
+// Numbered implements heartbeat.Channels: messages of the array format have no numbers.
+func (r *routes) Numbered() (list []heartbeat.Channel) {
+	for _, route := range r.all() {
 		if route.format != protocol.FormatArray {
-			list = append(list, route)
+			list = append(list, heartbeat.Channel{Name: route.channel, Moved: route.moved})
 		}
 	}
 	return list
 }
 
-// publish announces news on all routes, as they are now, after what it announces was unlinked: a reader
-// that leaves a channel for another one forgets everything, and what is announced on the old one alone was unlinked
-// before the worker said that it had moved. It returns how many messages were
-// published, their numbers, and how many heard each at least, on all routes together; -1: not known.
-func (w *engine) publish(ctx context.Context, news keyspace.News) (done keyspace.Published, err error) {
-	for _, r := range w.maps.routes.all() {
-		n, err := w.redis.Publish(ctx, r.channel, r.format, news)
+// Beating implements heartbeat.Channels: none takes heartbeats while the map asks for the array
+// format, which has no room for them.
+func (r *routes) Beating() []heartbeat.Channel {
+	if r.all()[0].format == protocol.FormatArray {
+		return nil
+	}
+	return r.Numbered()
+}
+
+// A publisher announces what was unlinked.
+type publisher struct {
+	routes *routes
+	redis  interface {
+		Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error)
+	}
+}
+
+// publish announces news on all current routes, after the keys were unlinked. A reader that
+// switches channels empties its cache, and keys that are announced only on the old channel were
+// unlinked before the worker announced the move. It returns how many messages were published, their
+// numbers, and the least number of receivers of a message, on all routes together; -1 means
+// unknown.
+func (p *publisher) publish(ctx context.Context, news keyspace.News) (done keyspace.Published, err error) {
+	for _, r := range p.routes.all() {
+		n, err := p.redis.Publish(ctx, r.channel, r.format, news)
 		done.Messages += n.Messages
 		done.Runs = append(done.Runs, n.Runs...)
 		if done.Receivers += n.Receivers; n.Receivers < 0 {

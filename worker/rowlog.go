@@ -5,14 +5,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
 )
 
-// rowLogInterval is the time between two lines of one reason: a broken application makes many bad rows.
+// rowLogInterval is the time between two lines of one reason: a broken application makes many bad
+// rows.
 const rowLogInterval = 10 * time.Second
 
-// A rowLog logs what became of rows that failed. Each reason is logged at once, and then at most once in an interval;
-// each row is counted in one line. Safe for concurrent use.
+// A rowLog logs rows that failed. Each reason is logged immediately, and then at most once per
+// interval; each row is counted in one record. Safe for concurrent use.
 type rowLog struct {
 	log     *slog.Logger
 	message string
@@ -21,7 +22,7 @@ type rowLog struct {
 	reasons map[string]*rowLogReason
 }
 
-// A rowLogReason is what is to be logged of one reason.
+// A rowLogReason is the pending log record of one reason.
 type rowLogReason struct {
 	rows              int // that are not logged yet
 	entity, id, error string
@@ -33,7 +34,7 @@ func newRowLog(log *slog.Logger, message string) *rowLog {
 }
 
 // note records one row.
-func (t *rowLog) note(reason string, row *store.ClaimedRow, text string) {
+func (t *rowLog) note(reason string, row *queue.ClaimedRow, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.reasons[reason]
@@ -58,7 +59,7 @@ func (t *rowLog) flush() {
 	}
 }
 
-// again is the end of an interval.
+// again runs at the end of an interval.
 func (t *rowLog) again(reason string, n *rowLogReason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,24 +93,40 @@ func (t *rowLog) close() {
 	}
 }
 
-// logFailedRows logs the rows of a claim that were just dead-lettered or delayed for a fault of their own. That a shard
-// is away is logged elsewhere.
-func (w *engine) logFailedRows(rows []store.ClaimedRow, s store.Settlement) {
+// rowLogs log what became of rows that failed.
+type rowLogs struct{ dead, delayed *rowLog }
+
+func newRowLogs(log *slog.Logger) *rowLogs {
+	return &rowLogs{
+		dead:    newRowLog(log, "rows are dead letters now, see 'unstale dead list'"),
+		delayed: newRowLog(log, "rows are delayed and tried again, see cache_outbox_delayed"),
+	}
+}
+
+// close logs what is not logged yet. The logs may be used on.
+func (l *rowLogs) close() {
+	l.dead.close()
+	l.delayed.close()
+}
+
+// note logs the rows of a claim that were just dead-lettered or delayed because of a fault. An
+// unavailable shard is logged elsewhere.
+func (l *rowLogs) note(rows []queue.ClaimedRow, s queue.Settlement) {
 	if len(s.Dead)+len(s.Delays) == 0 {
 		return
 	}
-	byID := make(map[uint64]*store.ClaimedRow, len(rows))
+	byID := make(map[uint64]*queue.ClaimedRow, len(rows))
 	for i := range rows {
 		byID[rows[i].ID] = &rows[i]
 	}
 	for _, d := range s.Dead {
-		w.deadLog.note(d.Reason, byID[d.ID], d.Error)
+		l.dead.note(d.Reason, byID[d.ID], d.Error)
 	}
 	for _, d := range s.Delays {
 		if d.Reason != awayReason {
-			w.delayLog.note(d.Reason, byID[d.ID], d.Error)
+			l.delayed.note(d.Reason, byID[d.ID], d.Error)
 		}
 	}
-	w.deadLog.flush()
-	w.delayLog.flush()
+	l.dead.flush()
+	l.delayed.flush()
 }

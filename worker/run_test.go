@@ -92,7 +92,8 @@ func TestLateCommit(t *testing.T) {
 	testenv.Eventually(t, "the late row's key goes", func() bool { return len(w.left()) == 0 })
 }
 
-// A wake-up makes the worker poll at once; the idle interval here is far beyond the test's patience.
+// A wake-up makes the worker poll immediately; the idle interval here exceeds the timeout of the
+// test.
 func TestWakeUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -110,7 +111,8 @@ func TestWakeUp(t *testing.T) {
 	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 0 })
 }
 
-// Patterns and index sets go through the sweep table; an index set's members are named in the event.
+// Patterns and index sets go through the sweep table; an index set's members are named in the
+// event.
 func TestSweepsPatternsAndSets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -134,7 +136,7 @@ func TestSweepsPatternsAndSets(t *testing.T) {
 	}
 }
 
-// What Redis refuses to sweep waits where status shows it, and holds nothing else up.
+// A set that Redis refuses to sweep waits where status shows it, and delays nothing else.
 func TestRefusedSetWaitsVisibly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -145,13 +147,13 @@ func TestRefusedSetWaitsVisibly(t *testing.T) {
 	if left := strings.Join(w.left(), " "); left != "tag:text" {
 		t.Errorf("left %s", left)
 	}
-	st, err := r.store.Status(t.Context())
+	st, err := r.store.Overview.Status(t.Context())
 	if err != nil || st.Sweeps-st.Settling != 1 || st.SweepsRefused != 1 || !strings.Contains(st.SweepError, "tag:text") {
 		t.Errorf("status %+v, %v", st, err)
 	}
 }
 
-// repeat runs a row once more after its delay, and only once.
+// repeat runs a row again after its delay, exactly once.
 func TestRepeat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -173,7 +175,7 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
-// A row with a time runs then, whoever wrote it.
+// A row with a time runs then, for any writer.
 func TestScheduled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -204,7 +206,8 @@ func (r refusing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return done, err
 }
 
-// Sentence 6: a key that Redis refuses delays its row, and dead-letters it when its attempts are used up.
+// Sentence 6: a key that Redis refuses delays its row, and dead-letters it when its attempts are
+// used up.
 func TestRefusedKeyIsDelayedThenDeadLettered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -238,8 +241,8 @@ func (f failing) Unlink(ctx context.Context, targets []keyspace.Target) (keyspac
 	return f.Redis.Unlink(ctx, targets)
 }
 
-// Sentence 7: an outage counts against no row's attempts, is logged once when it begins and once when it ends, and
-// shows in readyz.
+// Sentence 7: an outage counts against no row's attempts, is logged once when it begins and once
+// when it ends, and shows in readyz.
 func TestOutageIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -274,7 +277,7 @@ func status(r *running, path string) int {
 	return reply.Code
 }
 
-// What an error says reaches the reader of /readyz as it is, such as a rule of an account.
+// /readyz contains the text of an error unchanged, for example an ACL rule.
 func TestReadyzIsVerbatim(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t, plainMap).worker(worker.Config{})
@@ -286,7 +289,8 @@ func TestReadyzIsVerbatim(t *testing.T) {
 	}
 }
 
-// Sentence 9: a stop finishes the batch in hand. The batch is held up inside UNLINK while the stop arrives.
+// Sentence 9: a stop finishes the current batch. The batch is delayed inside UNLINK while the stop
+// arrives.
 func TestStopFinishesTheBatchInHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -323,7 +327,8 @@ func (h *holding) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return h.Redis.Unlink(ctx, targets)
 }
 
-// The map is read again when its file changes; a broken one leaves the old in place, with one line in the log.
+// The map is read again when its file changes; a broken one leaves the old in place, with one line
+// in the log.
 func TestMapReload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -366,8 +371,8 @@ func TestMapReload(t *testing.T) {
 	}
 }
 
-// A map that lacks entities which it had, or which the journal has, keeps their rows waiting and says which; those of
-// an entity that nobody ever knew are dead-lettered at once.
+// A map that lacks entities which it had, or which the journal has, keeps their rows waiting and
+// names them. Rows of an entity that was never known are dead-lettered immediately.
 func TestEntityThatWasKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -391,14 +396,16 @@ func TestEntityThatWasKnown(t *testing.T) {
 	}
 	testenv.Eventually(t, "the row waits", delayed("had it"))
 	testenv.Eventually(t, "the log says so", func() bool { return r.log.count("rows are delayed") > 0 })
-	testenv.Eventually(t, "what nobody knew is dead", func() bool { // once the journal could be asked, in time
+	// once the journal could be asked, in time
+	testenv.Eventually(t, "what nobody knew is dead", func() bool {
 		return w.count("cache_outbox_dead WHERE entity = 'planet'") == 1
 	})
 	if n := w.count("cache_outbox_dead"); n != 1 {
 		t.Errorf("%d dead letters", n)
 	}
 	stop()
-	again := w.worker(worker.Config{RetryDelay: 10 * time.Millisecond}) // nothing to compare the map with but the journal
+	// nothing to compare the map with but the journal
+	again := w.worker(worker.Config{RetryDelay: 10 * time.Millisecond})
 	again.start(t)
 	testenv.Eventually(t, "the row still waits", delayed("settled within the last day"))
 	w.writeMap(plainMap)
@@ -406,7 +413,7 @@ func TestEntityThatWasKnown(t *testing.T) {
 	testenv.Eventually(t, "the row is carried", func() bool { return strings.Join(w.left(), " ") == "shop:thing:3" })
 }
 
-// The metrics tell what happened, by outcome and reason.
+// The metrics count events by outcome and reason.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

@@ -6,81 +6,85 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/heartbeat"
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/session"
 )
 
-// A Result says what one batch did. The zero Result means that there was nothing to claim.
-type Result struct {
-	Claimed  int           // rows
-	Full     bool          // the claim was as large as it may be: more rows probably wait
-	Unlinked int           // rows whose keys are gone and that are settled
-	Delayed  int           // rows delayed after a failure of their own
-	Dead     int           // rows dead-lettered
-	Repeats  int           // repeats scheduled
-	Keys     int           // distinct keys unlinked
-	Messages int           // published
-	Sweeps   int           // patterns and sets requested
-	Took     time.Duration // from the claim to the commit
-}
-
-// contentionTries is how often a batch that met a deadlock or a lock wait timeout is repeated at once.
+// contentionTries is how often a batch that met a deadlock or a lock wait timeout is repeated
+// immediately.
 const contentionTries = 3
-
-// claimFunc takes rows: Store.Claim or Store.ClaimDue.
-type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
 // heavyTimes is how many times as long a batch of heavy rows may take as one of light ones.
 const heavyTimes = 5
 
-// runBatch claims one batch and carries it: claim, look up, expand, UNLINK, PUBLISH, settle. It is all or nothing for
-// MySQL, and what it did to Redis is harmless to repeat, so it may be cut off anywhere. A row's own fault never stops
-// its neighbours; an error is an outage of a server, and settles nothing.
+// A runner runs batches. Owned by the loop.
+type runner struct {
+	cfg        *Config
+	limit      time.Duration // of a batch of light rows, from the claim to the commit
+	maps       *mapFile
+	lookups    *session.Lookups
+	deprecated *deprecated
+	known      *knownEntities
+	redis      unlinkPort
+	publisher  *publisher
+	pulse      *heartbeat.Pulse
+	metrics    *metrics
+	age        func(*queue.ClaimedRow, time.Time) time.Duration // by the database's clock
+	failed     *rowLogs
+	vanished   *vanished
+}
+
+// run claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In MySQL
+// it is all or nothing, and its effects in Redis are idempotent, so it can be interrupted anywhere.
+// The fault of a row never stops others. An error is an outage of a server, and settles nothing.
 //
-// The batch finishes under a deadline of its own even when ctx ends, so that a stop leaves nothing half done; one of heavy
-// rows is given up if it is not over soon after that.
-func (w *engine) runBatch(ctx context.Context, t turn) (Result, error) {
-	ctx, cancel := w.batchContext(ctx, t)
+// The batch finishes under a separate deadline even when ctx ends, so a stop leaves nothing half
+// done. A batch of heavy rows is abandoned if it does not end soon after that.
+func (r *runner) run(ctx context.Context, t turn) (Result, error) {
+	ctx, cancel := r.batchContext(ctx, t)
 	defer cancel()
 	alone, size := false, t.size()
 	for try := 1; ; {
-		r, err := w.tryBatch(ctx, t, alone)
+		done, err := r.try(ctx, t, alone)
 		switch {
 		case err == nil:
-			size.grow()
-			return r, nil
-		case store.IsTooLarge(err) && !alone:
-			alone = !size.halve()
+			size.Grow()
+			return done, nil
+		case session.IsTooLarge(err) && !alone:
+			alone = !size.Halve()
 			continue
 		case ctx.Err() != nil: // it took too long
-			size.halve()
-			return r, err
-		case !store.IsContention(err):
-			return r, err
+			size.Halve()
+			return done, err
+		case !session.IsContention(err):
+			return done, err
 		}
-		w.metrics.contention.Inc()
+		r.metrics.contention.Inc()
 		if try++; try > contentionTries {
 			return Result{}, fmt.Errorf("%d tries: %w", contentionTries, err)
 		}
 	}
 }
 
-// batchContext is the context of a batch.
-func (w *engine) batchContext(ctx context.Context, t turn) (context.Context, context.CancelFunc) {
+// batchContext returns the context of a batch.
+func (r *runner) batchContext(ctx context.Context, t turn) (context.Context, context.CancelFunc) {
 	if !t.heavy {
-		return context.WithTimeout(context.WithoutCancel(ctx), w.batchLimit)
+		return context.WithTimeout(context.WithoutCancel(ctx), r.limit)
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), heavyTimes*w.batchLimit)
-	stopped := context.AfterFunc(ctx, func() { time.AfterFunc(w.batchLimit, cancel) })
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), heavyTimes*r.limit)
+	stopped := context.AfterFunc(ctx, func() { time.AfterFunc(r.limit, cancel) })
 	return limited, func() { stopped(); cancel() }
 }
 
-// tryBatch makes one attempt. A row that is alone and still too large for the journal is dead-lettered.
-func (w *engine) tryBatch(ctx context.Context, t turn, alone bool) (r Result, err error) {
+// try makes one attempt. A row that is alone and still too large for the journal is dead-lettered.
+func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err error) {
 	began := time.Now()
-	m, most := w.maps.Map(), t.budget(&w.cfg)
-	limits := t.limits(most, store.ClaimLimits{Bytes: w.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
-	answered := w.metrics.mysql.begin(callClaim)
+	m, most := r.maps.Map(), t.budget(r.cfg)
+	limits := t.limits(most, queue.ClaimLimits{Bytes: r.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
+	answered := r.metrics.mysql.begin(callClaim)
 	c, err := t.lane.claim(ctx, limits)
 	answered()
 	if err != nil {
@@ -92,13 +96,13 @@ func (w *engine) tryBatch(ctx context.Context, t turn, alone bool) (r Result, er
 	}
 	claimed := time.Now()
 	over, _ := ctx.Deadline()
-	w.pulse.begin(over)
-	defer w.pulse.end()
+	r.pulse.Begin(over)
+	defer r.pulse.End()
 	b := newBatch(m, c.Rows, most)
-	r, settlement, err := w.apply(ctx, b, most, alone)
+	done, settlement, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
-		settled := w.metrics.mysql.begin(callSettle)
+		settled := r.metrics.mysql.begin(callSettle)
 		err = c.Settle(ctx, settlement)
 		settled()
 	} else {
@@ -106,56 +110,56 @@ func (w *engine) tryBatch(ctx context.Context, t turn, alone bool) (r Result, er
 	}
 	if err != nil {
 		t.failed(limits.Only)
-		w.trace(c.Rows, began, Result{}, store.Settlement{}, err)
+		r.cfg.Hooks.report(c.Rows, began, Result{}, queue.Settlement{}, err)
 		return Result{}, err
 	}
 	t.over(limits.Only, c, b)
-	r.Full = len(c.Rows) >= limits.Rows || len(c.Left) > 0 || len(b.changes)+len(b.aside) < len(c.Rows)
-	r.Took = time.Since(began)
+	done.Full = len(c.Rows) >= limits.Rows || len(c.Left) > 0 || len(b.changes)+len(b.aside) < len(c.Rows)
+	done.Took = time.Since(began)
 	if len(b.changes) == 0 {
-		return r, nil
+		return done, nil
 	}
-	w.metrics.batchDone(r, settlement)
+	r.metrics.batchDone(done, settlement)
 	rows := b.rows(c.Rows)
-	w.metrics.maps.entities.addRows(rows)
-	w.metrics.late(w.store, c, settlement.Done, settlement.Marks.Unlinked)
-	w.logFailedRows(c.Rows, settlement)
-	w.noteVanished(b)
-	w.trace(rows, began, r, settlement, nil)
-	return r, nil
+	r.metrics.maps.entities.addRows(rows)
+	r.metrics.late(r.age, c, settlement.Done, settlement.Marks.Unlinked)
+	r.failed.note(c.Rows, settlement)
+	r.vanished.note(b)
+	r.cfg.Hooks.report(rows, began, done, settlement, nil)
+	return done, nil
 }
 
-// apply carries a batch to Redis and says what becomes of its rows.
-func (w *engine) apply(ctx context.Context, b *batch, most budget, alone bool) (r Result, s store.Settlement, err error) {
-	if b.answers, err = b.resolve(ctx, w.lookup, w.cfg.BatchKeys); err != nil {
-		return r, s, err
+// apply applies a batch to Redis and returns the outcomes of its rows.
+func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s queue.Settlement, err error) {
+	if b.answers, err = b.resolve(ctx, r.lookup(most.light), r.cfg.BatchKeys, most.light); err != nil {
+		return done, s, err
 	}
 	b.expand(b.answers, most)
 	if len(b.changes) == 0 { // all are set aside
-		return r, s, nil
+		return done, s, nil
 	}
-	w.delayKnown(ctx, b)
-	done, err := b.unlink(ctx, w.redis)
+	r.known.delay(ctx, b)
+	unlinks, err := b.unlink(ctx, r.redis)
 	if err != nil {
-		return r, s, fmt.Errorf("unlink keys: %w", err)
+		return done, s, fmt.Errorf("unlink keys: %w", err)
 	}
-	gone := b.blameFailures(done.Failures)
+	gone := b.blameFailures(unlinks.Failures)
 	unlinked := time.Now()
-	published, err := w.publish(ctx, keyspace.News{Keys: gone, Unlinked: done.Born})
+	published, err := r.publisher.publish(ctx, keyspace.News{Keys: gone, Unlinked: unlinks.Born})
 	if err != nil {
-		return r, s, fmt.Errorf("publish keys: %w", err)
+		return done, s, fmt.Errorf("publish keys: %w", err)
 	}
 	if alone {
 		b.refuseJournal()
 	}
-	s = b.settlement(w.cfg)
-	s.Position, s.Born = store.Position(done.Position), done.Born
-	s.Marks = store.Marks{Unlinked: unlinked, Receivers: published.Receivers}
+	s = b.settlement(*r.cfg)
+	s.Position, s.Born = journal.Position(unlinks.Position), unlinks.Born
+	s.Marks = journal.Marks{Unlinked: unlinked, Receivers: published.Receivers}
 	if published.Messages > 0 {
 		s.Marks.Published = time.Now()
 	}
-	for _, r := range published.Runs {
-		s.Marks.Runs = append(s.Marks.Runs, store.Run{Epoch: store.EpochHash(r.Epoch), First: r.First, Last: r.Last})
+	for _, run := range published.Runs {
+		s.Marks.Runs = append(s.Marks.Runs, journal.Run{Epoch: journal.EpochHash(run.Epoch), First: run.First, Last: run.Last})
 	}
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
@@ -163,10 +167,17 @@ func (w *engine) apply(ctx context.Context, b *batch, most budget, alone bool) (
 	}, s, nil
 }
 
-// lookup is Store.Lookup, measured.
-func (w *engine) lookup(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
-	defer w.metrics.mysql.begin(callLookup)()
-	found, err := w.store.Lookup(ctx, query, by, values)
-	w.deprecated.note(w.maps.Map(), query, w.store.Ungrouped(query))
-	return found, err
+// lookup returns Lookups.LookupUpTo, measured. In a batch of light rows it does not read the
+// answers that make a row heavy.
+func (r *runner) lookup(light bool) lookupFunc {
+	each := 0
+	if light {
+		each = lightNames
+	}
+	return func(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
+		defer r.metrics.mysql.begin(callLookup)()
+		found, err := r.lookups.LookupUpTo(ctx, query, by, values, each)
+		r.deprecated.note(query, r.lookups.Ungrouped(query))
+		return found, err
+	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A settleLease is the longest lease that a reader may hold, over reloads of the map. Where the map's lease becomes
-// shorter, readers may still hold a longer one that they took before: sweeps settle by that until it has run out. Safe
-// for concurrent use.
+// A settleLease is the longest lease that a reader may hold, over reloads of the map. If a reload
+// shortens the lease of the map, readers may still hold a longer one: second sweeps wait for that
+// until it has ended. Safe for concurrent use.
 type settleLease struct {
 	mu      sync.Mutex
 	lease   time.Duration // of the current map
@@ -20,7 +20,7 @@ type earlierLease struct {
 	until time.Time
 }
 
-// set notes the lease of a map that is loaded now.
+// set records the lease of a newly loaded map.
 func (l *settleLease) set(lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,7 +30,7 @@ func (l *settleLease) set(lease time.Duration) {
 	l.lease = lease
 }
 
-// longest is the longest lease that a reader may hold now.
+// longest returns the longest lease that a reader may hold now.
 func (l *settleLease) longest() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

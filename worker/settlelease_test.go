@@ -15,9 +15,9 @@ func TestSettleLease(t *testing.T) {
 			after, set, want time.Duration // set 0: no reload
 		}{
 			{set: 10 * time.Second, want: 10 * time.Second},
-			{set: 30 * time.Second, want: 30 * time.Second}, // a longer one counts at once
+			{set: 30 * time.Second, want: 30 * time.Second}, // a longer one counts immediately
 			{set: 5 * time.Second, want: 30 * time.Second},
-			{after: 20 * time.Second, set: 7 * time.Second, want: 30 * time.Second}, // from 5 s, which adds nothing
+			{after: 20 * time.Second, set: 7 * time.Second, want: 30 * time.Second}, // from 5 s
 			{after: 9 * time.Second, set: 2 * time.Second, want: 30 * time.Second},
 			{after: time.Second, want: 7 * time.Second},
 			{after: 6 * time.Second, want: 2 * time.Second},

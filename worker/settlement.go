@@ -3,19 +3,21 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
-// settlement says what becomes of each change: applied rows are done and journalled, a fault that may pass is delayed
-// until its attempts are used up, any other is dead-lettered.
-func (b *batch) settlement(cfg Config) store.Settlement {
+// settlement returns the outcome of each change: applied rows are done and journalled, a fault that
+// may pass is delayed until its attempts are used up, any other is dead-lettered.
+func (b *batch) settlement(cfg Config) queue.Settlement {
 	n := len(b.changes) // nothing is wrong with any of them, mostly
-	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.Entry, 0, n)}
+	s := queue.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]journal.Entry, 0, n)}
 	for i := range b.changes {
 		c := &b.changes[i]
 		switch {
 		case c.away != nil:
-			s.Delays = append(s.Delays, store.Delay{
+			s.Delays = append(s.Delays, queue.Delay{
 				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: awayReason, Error: c.away.Error(),
 			})
 			continue
@@ -32,7 +34,7 @@ func (b *batch) settlement(cfg Config) store.Settlement {
 		s.Journal = append(s.Journal, c.entry())
 		if !c.row.Repeated {
 			for _, after := range c.plan.Repeat {
-				s.Repeats = append(s.Repeats, store.Repeat{ID: c.row.ID, After: after})
+				s.Repeats = append(s.Repeats, queue.Repeat{ID: c.row.ID, After: after})
 			}
 		}
 	}
@@ -40,42 +42,39 @@ func (b *batch) settlement(cfg Config) store.Settlement {
 	return s
 }
 
-func (c *change) settleFault(cfg Config, s *store.Settlement) {
+func (c *change) settleFault(cfg Config, s *queue.Settlement) {
 	reason, text := string(c.fault.Reason), c.errorText()
 	attempts := c.row.Attempts + 1
 	if c.known && attempts < knownTries {
-		s.Delays = append(s.Delays, store.Delay{
-			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
+		s.Delays = append(s.Delays, queue.Delay{
+			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), sleep.Jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
 	if c.retry && attempts < cfg.MaxAttempts {
-		s.Delays = append(s.Delays, store.Delay{
+		s.Delays = append(s.Delays, queue.Delay{
 			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
-	s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
+	s.Dead = append(s.Dead, queue.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
 }
 
-// awayReason is why a row is delayed whose shard is away.
-const awayReason = "redis_away"
-
-// awayDelay grows with the time that a row has waited, so that rows by the thousand do not keep MySQL busy, and stays
-// short enough to be over soon after the shard is back.
+// awayDelay grows with the waiting time of a row: thousands of rows must not keep MySQL busy. It
+// stays short enough to end soon after the shard is available again.
 func awayDelay(age time.Duration) time.Duration {
-	return jitter(min(max(age/4, time.Second), 5*time.Second), 0.25)
+	return sleep.Jitter(min(max(age/4, time.Second), 5*time.Second), 0.25)
 }
 
 // retryDelay doubles with each attempt and is jittered by a quarter either way.
 func retryDelay(base time.Duration, attempts int) time.Duration {
 	d := base << min(attempts-1, 20)
-	return jitter(min(max(d, base), longestRetry), 0.25)
+	return sleep.Jitter(min(max(d, base), longestRetry), 0.25)
 }
 
-func (c *change) entry() store.Entry {
+func (c *change) entry() journal.Entry {
 	id := c.row.FirstID
-	return store.Entry{
+	return journal.Entry{
 		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
 		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold), WrittenMicros: c.row.CreatedAt.UnixMicro(),
 	}

@@ -6,23 +6,22 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
-// newOwnWorld is a world on a MySQL server that no other test uses, so that its counters are this test's.
+// newOwnWorld returns a world on a MySQL server that no other test uses, for a test that reads the
+// server's counters.
 func newOwnWorld(t testing.TB, mapText string) (w *world, flavor servers.Kind) {
 	t.Helper()
 	w = newWorld(t, mapText)
 	own := testenv.OwnDatabase(t)
 	w.dsn, w.db = own.DSN, own.DB
-	if _, err := migrations.Up(t.Context(), w.db); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, w.db)
 	return w, own.Flavor
 }
 
@@ -38,8 +37,8 @@ func (w *world) deadlocks(flavor servers.Kind) (n int) {
 	return n
 }
 
-// Sentence 5: four workers share 50,000 rows. Every key goes, no row is settled twice, and the server's own counter of
-// deadlocks does not move.
+// Sentence 5: four workers share 50,000 rows. Every key is deleted, no row is settled twice, and
+// the deadlock counter of the server does not change.
 func TestFourWorkersShare(t *testing.T) {
 	t.Parallel()
 	w, flavor := newOwnWorld(t, "")
@@ -101,7 +100,7 @@ func (w *world) journalled() map[uint64]int {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		entries, err := store.DecodeEntries(body)
+		entries, err := journal.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -8,31 +8,29 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
-// onOwnMySQL puts a server with options of its own in the place of the world's.
+// onOwnMySQL replaces the MySQL of the world with a server that has other options.
 func (w *world) onOwnMySQL(args ...string) {
 	w.t.Helper()
 	own := testenv.OwnDatabase(w.t, args...)
 	w.dsn, w.db = own.DSN, own.DB
-	if _, err := migrations.Up(w.t.Context(), w.db); err != nil {
-		w.t.Fatal(err)
-	}
+	schematest.Up(w.t, w.db)
 }
 
 const noteMap = `
 version: 1
 publish: {channel: "cache:invalidate"}
-limits: {keys_per_row: 100000}
+limits: {keys_per_row: 50000}
 entities:
   note: {params: [text, n], keys: ["shop:{text}:{id}:{n}"]}
 `
 
-// notes are rows of many keys that do not compress, so that the journal's packet is large.
+// notes returns rows with many keys that do not compress, to make the packet of the journal large.
 func notes(n, keys int) []outbox.Invalidation {
 	invs := make([]outbox.Invalidation, n)
 	for i := range invs {
@@ -45,8 +43,8 @@ func notes(n, keys int) []outbox.Invalidation {
 	return invs
 }
 
-// Sentence 12: a batch whose journal entry is larger than max_allowed_packet is cut until it fits, and a row that is
-// too large alone is dead-lettered with a reason. Nothing stands still.
+// Sentence 12: a batch whose journal entry exceeds max_allowed_packet is cut until it fits, and a
+// row that is too large alone is dead-lettered with a reason. Other rows make progress.
 func TestBatchLargerThanAPacket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noteMap)
@@ -96,8 +94,8 @@ func (d dawdling) Unlink(ctx context.Context, targets []keyspace.Target) (keyspa
 	return d.Redis.Unlink(ctx, targets)
 }
 
-// Sentence 12: a batch that is too large for its deadline settles what it has unlinked by half of it and releases the
-// rest.
+// Sentence 12: a batch that is too large for its deadline settles what it has unlinked by half of
+// it and releases the rest.
 func TestBatchLargerThanItsDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, noteMap)

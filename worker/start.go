@@ -6,22 +6,22 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/schema"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/internal/store"
 )
 
 // awaitPause is the wait between two looks at a MySQL that is not there yet.
 const awaitPause = 500 * time.Millisecond
 
-// await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that does not fit, a
-// password.
-func (w *engine) await(ctx context.Context) error {
+// await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that
+// does not fit, a password.
+func await(ctx context.Context, s *session.Sessions, down func(error)) error {
 	for {
-		err := w.check(ctx)
-		if err == nil || errors.Is(err, schema.Err) || store.IsRefusal(err) {
+		err := check(ctx, s)
+		if err == nil || errors.Is(err, schema.Err) || session.IsRefusal(err) {
 			return err
 		}
-		w.health.down(err)
+		down(err)
 		if err := sleep.For(ctx, awaitPause); err != nil {
 			return err
 		}
@@ -29,12 +29,12 @@ func (w *engine) await(ctx context.Context) error {
 }
 
 // check asks MySQL whether it is fit for a worker.
-func (w *engine) check(ctx context.Context) error {
-	if err := w.store.Ping(ctx); err != nil {
+func check(ctx context.Context, s *session.Sessions) error {
+	if err := s.Ping(ctx); err != nil {
 		return err
 	}
-	if err := schema.Check(ctx, w.store.DB()); err != nil {
+	if err := schema.Check(ctx, s.DB()); err != nil {
 		return err
 	}
-	return w.store.Check(ctx)
+	return s.Check(ctx)
 }

@@ -10,17 +10,18 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
-// Sentence 14: what a reader loaded before the change and stores after the first sweep has gone by is found by the
-// settling sweep, which is published again and leaves nothing to do.
+// Sentence 14: the second sweep finds a value that a reader loaded before the change and stores
+// after the first sweep. It is published again and leaves nothing to do.
 func TestSweepsSettle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
-	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1s", 1))
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1))
 	r := w.worker(worker.Config{})
 	e := w.listen()
 	w.set("shop:list:7:p1", "shop:member:1")
@@ -37,6 +38,7 @@ func TestSweepsSettle(t *testing.T) {
 	wantLeft(t, w)
 	w.set("shop:list:7:p2", "shop:member:2") // by a reader whose lease has not run out
 	add("shop:member:2")
+	w.exec("UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL 1 HOUR, not_before = requested_at")
 	testenv.Eventually(t, "the settling sweep", func() bool { return w.count("cache_outbox_sweeps") == 0 })
 	wantLeft(t, w)
 	keys, patterns := e.heard(4)
@@ -45,14 +47,14 @@ func TestSweepsSettle(t *testing.T) {
 	}
 }
 
-// Sentence 14: what a reader took a lease for while the hold ran is waited for as well, since its replica may have lagged
-// until then.
+// Sentence 14: the second sweep also waits for a lease that a reader took during the hold time,
+// since its replica may have lagged until then.
 func TestSweepsSettleAfterTheHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{})
-	request := store.Sweep{Kind: store.SweepPattern, Name: "shop:list:7:*", HoldMillis: 15_000}
-	if err := r.store.RequestSweeps(t.Context(), []store.Sweep{request}); err != nil {
+	request := sweeps.Sweep{Kind: sweeps.SweepPattern, Name: "shop:list:7:*", HoldMillis: 15_000}
+	if err := r.store.Sweeps.RequestSweeps(t.Context(), []sweeps.Sweep{request}); err != nil {
 		t.Fatal(err)
 	}
 	const backdate = "UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL ? SECOND, not_before = requested_at"
@@ -73,7 +75,7 @@ func TestLateSweepIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{})
-	if err := r.store.RequestSweeps(t.Context(), []store.Sweep{{Kind: store.SweepPattern, Name: "shop:list:7:*"}}); err != nil {
+	if err := r.store.Sweeps.RequestSweeps(t.Context(), []sweeps.Sweep{{Kind: sweeps.SweepPattern, Name: "shop:list:7:*"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.db.Exec("UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL 11 SECOND"); err != nil {
@@ -104,8 +106,8 @@ func (s slowSweeper) Sweep(ctx context.Context, patterns []string, watch func(ke
 	return s.Redis.Sweep(ctx, patterns, watch)
 }
 
-// One worker sweeps at a time, and status shows how far it is. When the server takes the sweep lock away the scan is
-// given up, since another worker may be at it.
+// One worker sweeps at a time, and status shows how far it is. When the server takes the sweep lock
+// away the scan is given up, since another worker may be at it.
 func TestSweepingIsOneWorkersWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -114,9 +116,9 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	w.set("shop:list:7:p1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
 	r.start(t)
-	progress := func() *store.SweepProgress {
+	progress := func() *sweeps.SweepProgress {
 		t.Helper()
-		st, err := r.store.Status(t.Context())
+		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,20 +158,20 @@ func TestPauseEndsAScan(t *testing.T) {
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
 	r.start(t)
 	progress := func() bool {
-		st, err := r.store.Status(t.Context())
+		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st.Scan != nil
 	}
 	testenv.Eventually(t, "the scan", progress)
-	if err := r.store.Pause(t.Context(), "somebody", "", 0); err != nil {
+	if err := r.store.Orders.Pause(t.Context(), "somebody", "", 0); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the end of the scan", func() bool { return !progress() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
-	if _, err := r.store.Resume(t.Context()); err != nil {
+	if _, err := r.store.Orders.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
@@ -178,7 +180,8 @@ func TestPauseEndsAScan(t *testing.T) {
 	}
 }
 
-// A set that meets an outage, as one in a slot that is moving does, keeps no other waiting, nor the patterns.
+// A set that meets an outage, as one in a slot that is moving does, keeps no other waiting, nor the
+// patterns.
 func TestOneSetIsInTrouble(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -245,16 +248,16 @@ func (s slowTaker) TakeSets(ctx context.Context, requests []keyspace.SetRequest,
 func (w *world) requestSets(s *store.Store, n int) {
 	w.t.Helper()
 	pipe := w.redis.Pipeline()
-	sweeps := make([]store.Sweep, n)
-	for i := range sweeps {
-		sweeps[i] = store.Sweep{Kind: store.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
+	requests := make([]sweeps.Sweep, n)
+	for i := range requests {
+		requests[i] = sweeps.Sweep{Kind: sweeps.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
 		pipe.Set(w.t.Context(), fmt.Sprintf("member:%d", i), "old", 0)
-		pipe.SAdd(w.t.Context(), sweeps[i].Name, fmt.Sprintf("member:%d", i))
+		pipe.SAdd(w.t.Context(), requests[i].Name, fmt.Sprintf("member:%d", i))
 	}
 	if _, err := pipe.Exec(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := s.RequestSweeps(w.t.Context(), sweeps); err != nil {
+	if err := s.Sweeps.RequestSweeps(w.t.Context(), requests); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -275,19 +278,21 @@ func TestSetsComeInBatches(t *testing.T) {
 	}
 }
 
-// Sentence 14: a pattern does not wait behind sets, of which status tells how far they are, nor sets behind a scan.
+// Sentence 14: a pattern does not wait behind sets, whose progress status shows, nor sets behind a
+// scan.
 func TestAPatternBesideSets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
-	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // no settling sweep comes between
+	// no second sweep comes between
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1))
 	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)
 	r.start(t)
 	testenv.Eventually(t, "the second batch", func() bool { return slow.batches.Load() == 2 })
-	var sets *store.SweepProgress
+	var sets *sweeps.SweepProgress
 	testenv.Eventually(t, "status shows the sets", func() bool {
-		st, err := r.store.Status(t.Context())
+		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +313,7 @@ func TestAPatternBesideSets(t *testing.T) {
 	testenv.Eventually(t, "the sets", func() bool { return len(w.left()) == 0 })
 }
 
-// What Redis refuses is told once and not every minute, and readiness is not about it.
+// A refusal of Redis is logged once and not every minute, and does not affect readiness.
 func TestARefusedSweepIsToldOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
-// Sweeps that the account may not make fail as a whole while rows go on: a gauge, /readyz and status tell, and why.
+// Sweeps that the account may not make fail as a whole while rows are processed: a gauge, /readyz
+// and status show it, with the reason.
 func TestSweepsFailAsAWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -34,8 +35,8 @@ func TestSweepsFailAsAWhole(t *testing.T) {
 		t.Error("sweeps are said to fail before any")
 	}
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"}, outbox.Invalidation{Entity: "tagged", ID: "x"})
-	failure := func() *store.SweepFailure {
-		st, err := r.store.Status(t.Context())
+	failure := func() *sweeps.SweepFailure {
+		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,8 +18,8 @@ entities:
   long:  {keys: ["shop:long:{id}"], patterns: ["shop:list:{list}:*"], params: [list], hold: 90s}
 `
 
-// A request says which rows asked for it, and has the longest hold of theirs. Repeats, and rows that never were in
-// cache_outbox, are none of them.
+// A request has the IDs of the rows that asked for it, and their longest hold. Repeats, and rows
+// that were never in cache_outbox, are not included.
 func TestASweepKnowsWhoAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, askingMap)
@@ -36,7 +36,7 @@ func TestASweepKnowsWhoAsked(t *testing.T) {
 	if _, err := r.DrainRows(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	requests, err := r.store.Sweeps(t.Context(), 100)
+	requests, err := r.store.Sweeps.Sweeps(t.Context(), 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,16 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
 
-// setsInStatus is what status says of index sets once good is satisfied with it.
-func setsInStatus(t *testing.T, r *running, what string, good func(p *store.SweepProgress) bool) (last *store.SweepProgress) {
+// setsInStatus returns the progress of index sets in status once good accepts it.
+func setsInStatus(t *testing.T, r *running, what string, good func(p *sweeps.SweepProgress) bool) (last *sweeps.SweepProgress) {
 	t.Helper()
 	testenv.Eventually(t, what, func() bool {
-		st, err := r.store.Status(t.Context())
+		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,26 +28,27 @@ func setsInStatus(t *testing.T, r *running, what string, good func(p *store.Swee
 	return last
 }
 
-// What is requested while sets are taken counts among those that wait, and nobody guesses when they will be over while
-// requests keep arriving.
+// Sets that are requested while others are taken count among those that wait, and there is no
+// estimate of the end while requests keep arriving.
 func TestSetsThatComeAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
-	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1)) // none waits for its settling sweep
+	// none waits for its second sweep
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1))
 	slow := slowTaker{batches: &atomic.Int32{}, from: 2, goOn: make(chan struct{})}
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)
 	r.start(t)
-	setsInStatus(t, r, "the first total", func(p *store.SweepProgress) bool { return p.Scanned == 500 && p.Total == 600 })
+	setsInStatus(t, r, "the first total", func(p *sweeps.SweepProgress) bool { return p.Scanned == 500 && p.Total == 600 })
 	w.requestSets(r.store, 1000)
-	p := setsInStatus(t, r, "the next total", func(p *store.SweepProgress) bool { return p.Total == 1600 })
+	p := setsInStatus(t, r, "the next total", func(p *sweeps.SweepProgress) bool { return p.Total == 1600 })
 	if p.Scanned != 500 || !p.Unsure {
 		t.Errorf("%+v", p)
 	}
 	if left, ok := p.Left(); ok {
 		t.Errorf("%v are said to be left", left)
 	}
-	setsInStatus(t, r, "an estimate when no more come", func(p *store.SweepProgress) bool { _, ok := p.Left(); return ok })
+	setsInStatus(t, r, "an estimate when no more come", func(p *sweeps.SweepProgress) bool { _, ok := p.Left(); return ok })
 	close(slow.goOn)
 	testenv.Eventually(t, "the sets", func() bool { return len(w.left()) == 0 })
 }
@@ -80,26 +82,7 @@ func (w *world) requestLarge(s *store.Store, name string, members int) {
 	if err := w.redis.SAdd(w.t.Context(), name, names...).Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := s.RequestSweeps(w.t.Context(), []store.Sweep{{Kind: store.SweepSet, Name: name}}); err != nil {
+	if err := s.Sweeps.RequestSweeps(w.t.Context(), []sweeps.Sweep{{Kind: sweeps.SweepSet, Name: name}}); err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-// The members of a large set are counted page by page, and nobody guesses how long it will take.
-func TestMembersOfALargeSetMove(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainMap)
-	held := heldSet{goOn: make(chan struct{})}
-	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { held.Redis = real; return held })
-	w.requestLarge(r.store, "tag:large", 5000)
-	r.start(t)
-	p := setsInStatus(t, r, "members", func(p *store.SweepProgress) bool { return p.Unlinked > 0 })
-	if p.Scanned != 0 || p.Total != 1 || p.Unlinked >= 5000 || !p.Unsure {
-		t.Errorf("%+v", p)
-	}
-	if n := metric(t, r, "unstale_sweep_keys_unlinked_total"); n != float64(p.Unlinked) {
-		t.Errorf("the metric counts %v of %d members", n, p.Unlinked)
-	}
-	close(held.goOn)
-	testenv.Eventually(t, "the set", func() bool { return len(w.left()) == 0 })
 }

@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	journalInterval = time.Minute     // between two looks at the journal's entities, however many unknown ones there are
-	journalRetry    = 5 * time.Second // after a look that failed: an outage that is over keeps no row waiting
-	journalLimit    = time.Second     // of one look
-	knownTries      = 64              // of a row whose entity was known lately: about an hour
-	knownDelay      = time.Minute     // the longest wait between two of them
+	// between two queries of the entities of the journal, for any number of unknown ones
+	journalInterval = time.Minute
+	// after a look that failed: an outage that is over keeps no row waiting
+	journalRetry = 5 * time.Second
+	journalLimit = time.Second // of one look
+	knownTries   = 64          // of a row whose entity was known lately: about an hour
+	knownDelay   = time.Minute // the longest wait between two of them
 )
 
 // journalEntities remember which entities the journal has, of this worker and of all others.
@@ -25,8 +27,8 @@ type journalEntities struct {
 	due   time.Time // when there is another
 }
 
-// has reports whether an entity was settled lately. Where the journal could not be asked it reports that: to wait loses
-// nothing.
+// has reports whether an entity was settled lately. Where the journal could not be asked it reports
+// that: to wait loses nothing.
 func (j *journalEntities) has(ctx context.Context, entity string, ask func(context.Context) (map[string]bool, error)) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -43,9 +45,17 @@ func (j *journalEntities) has(ctx context.Context, entity string, ask func(conte
 	return j.found[entity], j.err
 }
 
-// delayKnown delays rows whose entity the map does not have and had lately: the file was probably cut short, or is
-// older than what runs elsewhere. Dead-lettering them would lose what a good map cures.
-func (w *engine) delayKnown(ctx context.Context, b *batch) {
+// knownEntities are entities that are not in the map but were known before.
+type knownEntities struct {
+	maps    *mapFile
+	journal journalEntities
+	ask     func(context.Context) (map[string]bool, error) // the journal's entities
+}
+
+// delay delays rows whose entity the map does not have and had lately: the file was probably cut
+// short, or is older than what runs elsewhere. Dead-lettering them would lose what a good map
+// cures.
+func (k *knownEntities) delay(ctx context.Context, b *batch) {
 	known := map[string]string{}
 	for i := range b.changes {
 		c := &b.changes[i]
@@ -54,7 +64,7 @@ func (w *engine) delayKnown(ctx context.Context, b *batch) {
 		}
 		why, asked := known[c.row.Entity]
 		if !asked {
-			why = w.knownLately(ctx, c.row.Entity)
+			why = k.lately(ctx, c.row.Entity)
 			known[c.row.Entity] = why
 		}
 		if why != "" {
@@ -64,14 +74,14 @@ func (w *engine) delayKnown(ctx context.Context, b *batch) {
 	}
 }
 
-// knownLately says how an entity was known that the map does not have, or "".
-func (w *engine) knownLately(ctx context.Context, entity string) string {
-	if version := w.maps.had(entity); version != "" {
+// lately returns how an entity was known that is not in the map, or "".
+func (k *knownEntities) lately(ctx context.Context, entity string) string {
+	if version := k.maps.had(entity); version != "" {
 		return "the map of version " + version + " had it"
 	}
-	switch found, err := w.journal.has(ctx, entity, w.store.JournalEntities); {
+	switch found, err := k.journal.has(ctx, entity, k.ask); {
 	case err != nil:
-		return "the journal could not be asked whether it was known: " + err.Error()
+		return "the journal could not be searched for it: " + err.Error()
 	case found:
 		return "rows of it were settled within the last day"
 	}

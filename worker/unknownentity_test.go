@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A look at the journal that failed is made again soon: rows that an outage has delayed are dead letters, or carried,
-// when it is over.
+// A failed query of the journal is repeated soon: rows that an outage has delayed become dead
+// letters, or are processed, when it ends.
 func TestFailedLookIsRepeatedSoon(t *testing.T) {
 	t.Parallel()
 	var j journalEntities
@@ -27,7 +27,7 @@ func TestFailedLookIsRepeatedSoon(t *testing.T) {
 	if wait := time.Until(j.due); asked != 1 || wait > journalRetry {
 		t.Errorf("asked %d times, and again after %s", asked, wait)
 	}
-	failure, j.due = nil, time.Time{} // it is over, and time has passed
+	failure, j.due = nil, time.Time{} // it has ended, and time has passed
 	for range 2 {
 		if known, err := has(); !known || err != nil {
 			t.Errorf("%v, %v afterwards", known, err)

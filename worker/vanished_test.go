@@ -19,8 +19,8 @@ entities:
   variant: {params: [product_id], keys: ["shop:variant:{id}"], as: {product: "{product_id}"}}
 `
 
-// What a row gives in vain, and the templates that make nothing of it, are counted once, when it is settled, and told of at
-// once and then once an hour.
+// Unused values of a row, and templates that make nothing of them, are counted once, when the row
+// is settled. They are logged immediately and then once per hour.
 func TestVanishedIsCountedAndToldOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, vanishMap)
@@ -33,7 +33,8 @@ func TestVanishedIsCountedAndToldOf(t *testing.T) {
 	w.enqueue(
 		variants,
 		outbox.Invalidation{Entity: "product", ID: "9", Params: map[string]any{"locale": "ar"}},
-		outbox.Invalidation{Entity: "variant", ID: "8", Params: map[string]any{"productid": 5}}, // its dead letter says so
+		// its dead letter reports it
+		outbox.Invalidation{Entity: "variant", ID: "8", Params: map[string]any{"productid": 5}},
 	)
 	down.Store(true)
 	if _, err := r.Drain(t.Context()); err == nil {
@@ -68,7 +69,8 @@ func TestVanishedIsCountedAndToldOf(t *testing.T) {
 			" templates=2 entity=product id=6 template=shop:product:{id}:{locale} absent=locale")
 }
 
-// checkVanished compares the counts of coupons, products and variants, and the lines since the last look, sorted.
+// checkVanished compares the counts of coupons, products and variants, and the lines since the last
+// look, sorted.
 func checkVanished(t *testing.T, r *running, dropped, undeclared [3]string, lines ...string) {
 	t.Helper()
 	for name, want := range map[string][3]string{"unstale_templates_dropped_total": dropped, "unstale_params_undeclared_total": undeclared} {

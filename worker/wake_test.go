@@ -9,9 +9,9 @@ import (
 	"github.com/unstale/unstale/worker"
 )
 
-// An account that may not subscribe loses hints and nothing else: one warning names the rule that is missing, the gauge
-// is 0, /readyz stays well and polling finds rows. When it may, hints are heard without a restart, and when it no
-// longer may, that is told again.
+// An account that may not subscribe loses only hints: one warning names the missing rule, the gauge
+// is 0, /readyz stays 200 and polling finds rows. With the permission, hints arrive without a
+// restart, and its removal is logged again.
 func TestRefusedWakeUpsAreNamed(t *testing.T) {
 	t.Parallel()
 	const channel = "cache:outbox:wake"
@@ -41,7 +41,8 @@ func TestRefusedWakeUpsAreNamed(t *testing.T) {
 			}
 			w.enqueue(things(1)...)
 			testenv.Eventually(t, "polling finds the row", func() bool { return w.count("cache_outbox") == 0 })
-			testenv.Eventually(t, "/readyz is well", func() bool { return r.Health().Ready() == nil }) // when the batch is over
+			// after the batch
+			testenv.Eventually(t, "/readyz is well", func() bool { return r.Health().Ready() == nil })
 			if got := metric(t, r, "unstale_wake_subscribed"); got != 0 {
 				t.Errorf("unstale_wake_subscribed is %v without the right", got)
 			}
@@ -67,7 +68,7 @@ func TestRefusedWakeUpsAreNamed(t *testing.T) {
 	}
 }
 
-// A subscription whose connection is lost is renewed at once, and nobody is told.
+// A lost subscription is renewed immediately, without a log record.
 func TestLostWakeUpsAreRenewed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

@@ -1,7 +1,8 @@
 package worker
 
-// A row is heavy if it exceeds one of these limits. Batches of light rows leave it to a batch of
-// heavy ones, so light rows do not pay for it.
+// A row is heavy if it exceeds one of these limits, or if one answer of a lookup has more rows than
+// lightNames. Batches of light rows leave it to a batch of heavy ones, so light rows do not pay for
+// it.
 const (
 	lightNames  = 500      // keys, patterns and sets
 	lightBytes  = 64 << 10 // of their names, and of parameters that are copied to other tables
@@ -13,24 +14,6 @@ const (
 type weight struct {
 	names int // keys, patterns and sets
 	bytes int // of their names, and of parameters that are copied to other tables
-}
-
-// weight returns the weight of the change, by its plan or its fault.
-func (c *change) weight() weight {
-	p := &c.plan
-	n := weight{names: p.Len()}
-	for _, list := range [...][]string{p.Keys, p.Patterns, p.Sets} {
-		for _, name := range list {
-			n.bytes += len(name)
-		}
-	}
-	switch {
-	case c.fault != nil: // the row is copied to the delayed rows or the dead letters
-		n.bytes += c.row.ParamsBytes
-	case !c.row.Repeated:
-		n.bytes += len(p.Repeat) * c.row.ParamsBytes
-	}
-	return n
 }
 
 func (n weight) isHeavy() bool { return n.names > lightNames || n.bytes > lightBytes }
@@ -63,19 +46,4 @@ func (c *Config) lightBudget() budget {
 
 func (c *Config) heavyBudget() budget {
 	return budget{keys: min(c.BatchKeys, heavyKeys), sweeps: batchSweeps, names: heavyNames, bytes: batchBytes, params: batchDecoded}
-}
-
-// fits reports whether a change of weight n fits the rest of the budget.
-func (b *batch) fits(c *change, n weight, most budget) bool {
-	if b.made.names+n.names > most.names || b.made.bytes+n.bytes > most.bytes {
-		return false
-	}
-	keys, sweeps := len(b.set.Targets)+len(c.plan.Keys), len(b.sweeps.list)+len(c.plan.Patterns)+len(c.plan.Sets)
-	if keys > most.keys { // count exactly: other rows may have the same keys
-		keys = len(b.set.Targets) + b.set.Missing(c.plan.Keys)
-	}
-	if sweeps > most.sweeps {
-		sweeps = len(b.sweeps.list) + b.sweeps.missing(c)
-	}
-	return keys <= most.keys && sweeps <= most.sweeps
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A Worker carries committed rows from MySQL to Redis. Several workers, in one process or in many, share the work. Its
-// methods are safe for concurrent use, but for Run, Drain and DrainRows, of which one may be under way at a time.
+// A Worker delivers committed rows from MySQL to Redis. Several workers, in one process or in many,
+// share the work. Its methods are safe for concurrent use, except that only one of Run, Drain and
+// DrainRows can run at a time.
 type Worker struct {
 	cfg     Config
 	maps    *mapFile
@@ -22,8 +23,9 @@ type Worker struct {
 	health  *health
 }
 
-// New applies the defaults, checks cfg, reads the map and returns a Worker. It connects to nothing, and starts nothing that would have to be
-// stopped. The error of a broken map is invalidation.Faults.
+// New applies the defaults, checks cfg, reads the map and returns a Worker. It connects to nothing,
+// and starts nothing that would have to be stopped. The error of a broken map is
+// invalidation.Faults.
 func New(cfg Config) (*Worker, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -33,8 +35,8 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics := newMetrics(maps)
-	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Log, metrics)}, nil
+	metrics := newMetrics(maps.Map(), maps.refusal() != nil)
+	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Logger, metrics)}, nil
 }
 
 func (c Config) openMap() (*mapFile, error) {
@@ -44,10 +46,11 @@ func (c Config) openMap() (*mapFile, error) {
 	return compiledMap(c.Map), nil
 }
 
-// Run opens its connections, waits until MySQL answers, and works until ctx ends; then it finishes the batch in hand,
-// closes what it opened and returns nil, within five seconds. It returns an error only for what no waiting can cure: a
-// schema that is not this version's (it wraps migrations.ErrSchema), a password, a setting of the server. Outages are
-// waited out, at the start too. Run may be called again when it has returned.
+// Run opens its connections, waits until MySQL answers, and works until ctx ends. Then it finishes
+// the current batch, closes its connections and returns nil, within five seconds. It returns an
+// error only if waiting cannot help: for a schema of another version (it wraps
+// migrations.ErrSchema), a password, or a setting of the server. It waits out outages, also at the
+// start. Run can be called again after it has returned.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	e, err := w.open()
 	if err != nil {
@@ -55,7 +58,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 	w.health.begin()
-	if err := e.await(ctx); err != nil {
+	if err := await(ctx, e.mysql, e.health.down); err != nil {
 		if ctx.Err() != nil { // stopped while it waited
 			return nil
 		}
@@ -64,12 +67,12 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	return e.run(ctx)
 }
 
-// Drain carries what is there now, due rows and sweeps included, and returns when nothing is left to claim: for tests
-// and for jobs. Rows that other workers hold are theirs. An outage ends it with an error, beside which the result says
-// what was done.
+// Drain processes the existing rows, including due rows and sweeps, and returns when nothing is
+// left to claim: for tests and for jobs. It leaves rows that other workers have claimed. An outage
+// ends it with an error; the result has what was done before.
 func (w *Worker) Drain(ctx context.Context) (Result, error) { return w.once(ctx, (*engine).drain) }
 
-// DrainRows is Drain without the sweeps that the rows ask for, which wait.
+// DrainRows is like Drain, without the sweeps that the rows request, which wait.
 func (w *Worker) DrainRows(ctx context.Context) (Result, error) {
 	return w.once(ctx, (*engine).drainRows)
 }
@@ -81,16 +84,16 @@ func (w *Worker) once(ctx context.Context, work func(*engine, context.Context) (
 		return r, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	if err := e.check(ctx); err != nil {
+	if err := check(ctx, e.mysql); err != nil {
 		return r, err
 	}
-	defer e.goodbye(ctx)
+	defer e.heart.Goodbye(ctx)
 	return work(e, ctx)
 }
 
-// open makes the inside of the worker. It dials nobody.
+// open creates the engine of the worker. It does not dial.
 func (w *Worker) open() (*engine, error) {
-	pools, err := store.Open(w.cfg.store())
+	pools, err := store.Open(w.cfg.sessions())
 	if err != nil {
 		return nil, err
 	}
@@ -99,36 +102,31 @@ func (w *Worker) open() (*engine, error) {
 		return nil, errors.Join(fmt.Errorf("redis: %w", err), pools.Close())
 	}
 	if w.cfg.InstrumentRedis != nil {
-		w.cfg.InstrumentRedis(keys.Client())
+		w.cfg.InstrumentRedis(keys.Nodes.Client())
 	}
-	e := newEngine(w.cfg, pools, keys, w.maps, w.metrics, w.health)
-	e.board = keyspace.NewBoard(keys)
-	e.spans = w.cfg.Tracing.start(w.cfg.Name, w.cfg.Log, w.metrics)
-	e.close = func() error {
-		if e.spans != nil {
-			e.spans.Close(drainLimit)
-		}
-		return errors.Join(keys.Close(), pools.Close())
-	}
+	e := newEngine(w.cfg, pools, newRedisPort(keys), keys.Board, w.maps, w.metrics, w.health)
+	e.close = func() error { return errors.Join(keys.Close(), pools.Close()) }
 	return e, nil
 }
 
-// Map is the map in use.
+// Map returns the map in use.
 func (w *Worker) Map() *invalidation.Map { return w.maps.Map() }
 
-// Reload asks a worker that runs to read MapFile now, and to log what came of it in any case. It does not wait, and does
-// nothing where Config.Map was given.
+// Reload asks a worker that runs to read MapFile now, and to log what came of it in any case. It
+// does not wait, and does nothing where Config.Map was given.
 func (w *Worker) Reload() { w.maps.Reload() }
 
-// Metrics are the worker's figures, to be registered beside those of the service; docs/metrics.md lists them. Two
-// workers of one registry need a label each: see prometheus.WrapRegistererWith.
+// Metrics returns the metrics of the worker, for the registry of the service; docs/observability.md
+// lists them. Two workers in one registry need different labels: see prometheus.WrapRegistererWith.
 func (w *Worker) Metrics() prometheus.Collector { return w.metrics.registry }
 
-// Alive returns an error if the loop has not run for half a minute, outage or not: restart the process.
+// Alive returns an error if the loop has not run for half a minute, outage or not: restart the
+// process.
 func (w *Worker) Alive() error { return w.health.alive() }
 
 // Ready returns why the worker does not work at the moment, or nil.
 func (w *Worker) Ready() error { return w.health.ready() }
 
-// HealthHandler serves GET /healthz and GET /readyz: 200 while Alive and Ready return nil, else 503 with the reason.
+// HealthHandler serves GET /healthz and GET /readyz: 200 while Alive and Ready return nil, else 503
+// with the reason.
 func (w *Worker) HealthHandler() http.Handler { return w.health.handler() }

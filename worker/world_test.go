@@ -16,10 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
@@ -35,24 +36,23 @@ type world struct {
 	channel string
 	mapFile string
 
-	lookupTimeout time.Duration // 0: one for a busy machine
+	messageKeys   []protocol.MessageKey // of readers
+	lookupTimeout time.Duration         // 0: one for a busy machine
 }
 
-// newWorld has a migrated database, an empty Redis and the given map; "" is the map that ships, but for its lease. The
-// map's channel is replaced by one of the test's own, since channels are shared by all databases of a Redis.
+// newWorld has a migrated database, an empty Redis and the given map; "" is the shipped map with a
+// longer lease. It replaces the channel of the map, since all databases of a Redis share channels.
 func newWorld(t testing.TB, mapText string) *world {
 	t.Helper()
 	env, r := testenv.MySQL(t), testenv.Redis(t)
 	w := &world{t: t, dsn: env.DSN, db: env.DB, url: r.URL, redis: r.Client, channel: r.Channel("invalidate")}
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	if mapText == "" {
 		src, err := os.ReadFile("../mapping.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A settling sweep for one change, on a busy machine, would take the keys of a later one.
+		// A second sweep for one change, on a busy machine, would delete the keys of a later one.
 		mapText = strings.Replace(string(src), "\nlease: 10s", "\nlease: 1h", 1)
 	}
 	w.mapFile = filepath.Join(t.TempDir(), "mapping.yaml")
@@ -60,7 +60,7 @@ func newWorld(t testing.TB, mapText string) *world {
 	return w
 }
 
-// onOwnRedis puts a Redis process of its own in the place of the world's, which can be killed and restarted.
+// onOwnRedis replaces the Redis of the world with a process that the test can kill and restart.
 func (w *world) onOwnRedis() *servers.Redis {
 	w.t.Helper()
 	server := testenv.OwnRedis(w.t)
@@ -85,7 +85,7 @@ func (w *world) writeMap(text string) {
 // noEnv resolves ${...} as if nothing was set: the shipped map is then that of prod.
 func noEnv(string) (string, bool) { return "", false }
 
-// A running is a worker with what it works with.
+// A running is a worker with its surroundings.
 type running struct {
 	*worker.Engine
 	store *store.Store
@@ -101,11 +101,11 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 	if lookups == 0 {
 		lookups = 2 * time.Second // a busy machine takes its time
 	}
-	dsn, err := store.ParseDSN(w.dsn)
+	dsn, err := session.ParseDSN(w.dsn)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	store, err := store.Open(store.Config{MySQL: dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
+	store, err := store.Open(session.Config{MySQL: dsn, Worker: "test", ClaimTimeout: 10 * time.Second, LookupTimeout: lookups})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &running{store: store, maps: maps, redis: ks, log: &logBuffer{}}
+	r := &running{store: store, maps: maps, redis: worker.NewRedis(ks), log: &logBuffer{}}
 	for _, f := range wrap {
 		r.redis = f(r.redis)
 	}
@@ -221,7 +221,7 @@ func (w *world) left() []string {
 	return slices.Compact(keys)
 }
 
-// An ear hears what the worker publishes.
+// An ear receives the messages of the worker.
 type ear struct {
 	t   testing.TB
 	sub *redis.PubSub

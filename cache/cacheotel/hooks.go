@@ -1,13 +1,14 @@
-// Package cacheotel makes spans of OpenTelemetry from what a Cache does. It is a module of its own, so that nobody who imports
-// unstale gets OpenTelemetry with it.
+// Package cacheotel creates OpenTelemetry spans for the calls of a Cache. It is a separate package
+// because applications without OpenTelemetry should not link it.
 //
 //	cache.New(cache.Config{Redis: client, Hooks: cacheotel.Hooks(otel.Tracer("shop"), cacheotel.Options{})})
 //
-// "cache fetch" is a call of Fetch, with cache.result: redis, stale, loader (also where the call joined a load that another
-// one had begun) or none. Below it are "cache load" around its loader, whose own spans lie below that, and "cache read",
-// "cache lease", "cache fill", "cache stamps" and "cache release" around what is sent to Redis. Other calls, such as FetchMany
-// and Delete ("cache unlink"), have those below the caller's span. A hit in this process' memory makes no span. Where a
-// background load follows a stale value, its spans end after that of the call.
+// "cache fetch" is a call of Fetch, with cache.result: redis, stale, loader (even if the call
+// joined the load of another call) or none. Its children are "cache load" around its loader, with
+// the spans of the loader as children, and "cache read", "cache lease", "cache fill", "cache
+// stamps" and "cache release" around commands to Redis. Other calls, for example FetchMany and
+// Delete ("cache unlink"), create these as children of the caller's span. A hit in L1 creates no
+// span. If a background load follows a stale value, its spans end after the span of the call.
 package cacheotel
 
 import (
@@ -21,10 +22,11 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// Options say what spans show.
+// Options configure spans.
 type Options struct {
-	// Key is what the attribute cache.key shows of a key, such as a part of it or a hash: keys may hold personal data. Of
-	// several keys that are loaded together it gets their number, as "3 keys". Nil: there is no such attribute.
+	// Key returns the value of the attribute cache.key for a key, for example a part of it or a
+	// hash: keys may contain personal data. If several keys are loaded together, the value is their
+	// number, for example "3 keys". Nil: the attribute is absent.
 	Key func(key string) string
 }
 
@@ -57,7 +59,7 @@ func Hooks(tracer trace.Tracer, o Options) cache.Hooks {
 	}
 }
 
-// result is the value of cache.result.
+// result returns the value of cache.result.
 func result(from cache.Source, stale bool, err error) string {
 	switch {
 	case err != nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/unstale/unstale/cache/cachetest"
 )
 
-// A call is what ended below the span of one call, by its path.
+// A call has the spans that ended below the span of one call, by path.
 type call map[string]tracetest.SpanStub
 
 func (c call) attribute(path string, name attribute.Key) string {
@@ -29,7 +29,7 @@ func (c call) attribute(path string, name attribute.Key) string {
 	return ""
 }
 
-// below runs a call below a span of its own.
+// below runs a call below a separate span.
 func below(t *testing.T, o cacheotel.Options, do func(ctx context.Context, store *cachetest.Store, c *cache.Cache)) (call, []string) {
 	t.Helper()
 	kept := tracetest.NewInMemoryExporter()
@@ -40,7 +40,7 @@ func below(t *testing.T, o cacheotel.Options, do func(ctx context.Context, store
 	c := store.Cache(cache.Config{Hooks: cacheotel.Hooks(tracer, o)})
 	ctx, span := tracer.Start(t.Context(), "call")
 	do(ctx, store, c)
-	if err := c.Close(); err != nil { // which waits for what goes on after the call
+	if err := c.Close(); err != nil { // which waits for background work of the call
 		t.Error(err)
 	}
 	span.End()
@@ -88,7 +88,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Each result has its name; a loader that fails is an error, and what does not exist is none. No key shows by itself.
+// Each result has its name; a loader that fails is an error, and what does not exist is none. No
+// key shows by itself.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	policy := cache.MustPolicy(cache.Options{TTL: time.Hour, Stale: time.Hour})

@@ -1,9 +1,10 @@
-// Package cacheprom shows what a Cache counts to Prometheus. Applications that do not import it do not link the client
-// library.
+// Package cacheprom shows what a Cache counts to Prometheus. Applications that do not import it do
+// not link the client library.
 //
 //	prometheus.MustRegister(cacheprom.New(products, prometheus.Labels{"cache": "products"}))
 //
-// The metrics are listed in docs/cache.md. Their names and labels are an interface: dashboards and alerts rely on them.
+// The metrics are listed in docs/cache.md. Their names and labels are an interface: dashboards and
+// alerts rely on them.
 package cacheprom
 
 import (
@@ -12,8 +13,9 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// New makes a collector of what Statistics and Healthy say at each scrape; it sends nothing to Redis. labels are put on
-// every metric: two caches of one registry need different ones. Nil: none. Safe for concurrent use, also after Close.
+// New returns a collector of the results of Statistics and Healthy at each scrape. It sends nothing
+// to Redis. Every metric gets labels: two caches in one registry need different ones. Nil means
+// none. Safe for concurrent use, and after Close.
 func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 	desc := func(name, help string, variable ...string) *prometheus.Desc {
 		return prometheus.NewDesc("unstale_cache_"+name, help, variable, labels)
@@ -25,25 +27,31 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		loads:         desc("loads_total", "Calls of loaders."),
 		loadErrors:    desc("load_errors_total", "Calls of loaders that failed."),
 		unsettled:     desc("unsettled_total", "Calls that had to load, since their caller's writes are not known to be settled."),
-		invalidations: desc("invalidations_total", "Keys, tags and patterns that were heard or deleted here."),
+		invalidations: desc("invalidations_total", "Keys, tags and patterns that were received or deleted here."),
 		overflows:     desc("memory_overflows_total", "Values that memory did not keep, since too much was evicted during their load."),
 		evictions:     desc("memory_evictions_total", "Values that memory dropped or did not take because it was full."),
 		patternErrors: desc("pattern_errors_total", "Messages with a pattern that cannot be compiled: each has emptied memory."),
+		rejected:      desc("rejected_messages_total", "Messages without a valid MAC, or too old: only their keys and patterns were evicted."),
 		strays:        desc("stray_answers_total", "Answers of a server that workers had left: none was used."),
-		unreported:    desc("unreported_messages_total", "Messages heard that this process should have reported and did not."),
-		memoryValues:  desc("memory_values", "Values in this process' memory, roughly."),
-		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is away or memory is closed."),
+		stalled:       desc("stalled_commands_total", "Commands to Redis that timed out because this process did not run."),
+		elsewhere:     desc("elsewhere_answers_total", "Answers of a server or database that the reader's workers do not write to."),
+		oldEntries:    desc("old_entries_total", "Entries read that workers had unlinked before: workers unlink keys elsewhere."),
+		shortLeases:   desc("short_leases_total", "Leases for as long as the map's, which is shorter than configured."),
+		heardNames:    desc("heard_names_total", "Keys and patterns of messages, by whether they have the configured prefix.", "prefix"),
+		unreported:    desc("unreported_messages_total", "Messages received that this process should have reported and did not."),
+		memoryValues:  desc("memory_values", "Approximate number of values in process memory (L1)."),
+		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is unavailable or L1 is closed."),
 	}
 }
 
 type collector struct {
 	cache *cache.Cache
 
-	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, strays, unreported, memoryValues, healthy *prometheus.Desc
+	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, rejected, strays, stalled, elsewhere, oldEntries, shortLeases, heardNames, unreported, memoryValues, healthy *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.strays, c.unreported, c.memoryValues, c.healthy} {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.rejected, c.strays, c.stalled, c.elsewhere, c.oldEntries, c.shortLeases, c.heardNames, c.unreported, c.memoryValues, c.healthy} {
 		to <- d
 	}
 }
@@ -69,7 +77,14 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.overflows, s.L1Overflows)
 	count(c.evictions, s.L1Evictions)
 	count(c.patternErrors, s.PatternErrors)
+	count(c.rejected, s.Rejected)
 	count(c.strays, s.Strays)
+	count(c.stalled, s.Stalled)
+	count(c.elsewhere, s.Elsewhere)
+	count(c.oldEntries, s.OldEntries)
+	count(c.shortLeases, s.ShortLeases)
+	count(c.heardNames, s.NamesOwn, "own")
+	count(c.heardNames, s.NamesHeard-s.NamesOwn, "other")
 	count(c.unreported, s.Unreported)
 	gauge(c.memoryValues, s.L1Size)
 	healthy := 0

@@ -37,7 +37,7 @@ func newCache(t *testing.T, config cache.Config) *cache.Cache {
 	return c
 }
 
-// The metrics are what Statistics says, and pass Prometheus' own linter.
+// The metrics equal the fields of Statistics and pass the linter of Prometheus.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	o, err := redis.ParseURL(testenv.Redis(t).URL)
@@ -64,15 +64,22 @@ func TestCollector(t *testing.T) {
 	}
 	got := cacheprom.New(c, prometheus.Labels{"cache": "products"})
 	want := `
+# HELP unstale_cache_elsewhere_answers_total Answers of a server or database that the reader's workers do not write to.
+# TYPE unstale_cache_elsewhere_answers_total counter
+unstale_cache_elsewhere_answers_total{cache="products"} 0
 # HELP unstale_cache_fills_total Values that were loaded to be stored, by what became of them.
 # TYPE unstale_cache_fills_total counter
 unstale_cache_fills_total{cache="products",result="failed"} 1
 unstale_cache_fills_total{cache="products",result="refused"} 0
 unstale_cache_fills_total{cache="products",result="stored"} 1
-# HELP unstale_cache_healthy 1 while values are cached as configured, 0 while Redis is away or memory is closed.
+# HELP unstale_cache_healthy 1 while values are cached as configured, 0 while Redis is unavailable or L1 is closed.
 # TYPE unstale_cache_healthy gauge
 unstale_cache_healthy{cache="products"} 1
-# HELP unstale_cache_invalidations_total Keys, tags and patterns that were heard or deleted here.
+# HELP unstale_cache_heard_names_total Keys and patterns of messages, by whether they have the configured prefix.
+# TYPE unstale_cache_heard_names_total counter
+unstale_cache_heard_names_total{cache="products",prefix="other"} 0
+unstale_cache_heard_names_total{cache="products",prefix="own"} 0
+# HELP unstale_cache_invalidations_total Keys, tags and patterns that were received or deleted here.
 # TYPE unstale_cache_invalidations_total counter
 unstale_cache_invalidations_total{cache="products"} 2
 # HELP unstale_cache_load_errors_total Calls of loaders that failed.
@@ -87,21 +94,33 @@ unstale_cache_memory_evictions_total{cache="products"} 0
 # HELP unstale_cache_memory_overflows_total Values that memory did not keep, since too much was evicted during their load.
 # TYPE unstale_cache_memory_overflows_total counter
 unstale_cache_memory_overflows_total{cache="products"} 0
-# HELP unstale_cache_memory_values Values in this process' memory, roughly.
+# HELP unstale_cache_memory_values Approximate number of values in process memory (L1).
 # TYPE unstale_cache_memory_values gauge
 unstale_cache_memory_values{cache="products"} 0
+# HELP unstale_cache_old_entries_total Entries read that workers had unlinked before: workers unlink keys elsewhere.
+# TYPE unstale_cache_old_entries_total counter
+unstale_cache_old_entries_total{cache="products"} 0
 # HELP unstale_cache_pattern_errors_total Messages with a pattern that cannot be compiled: each has emptied memory.
 # TYPE unstale_cache_pattern_errors_total counter
 unstale_cache_pattern_errors_total{cache="products"} 0
+# HELP unstale_cache_rejected_messages_total Messages without a valid MAC, or too old: only their keys and patterns were evicted.
+# TYPE unstale_cache_rejected_messages_total counter
+unstale_cache_rejected_messages_total{cache="products"} 0
 # HELP unstale_cache_requests_total Calls for one key, by what answered them.
 # TYPE unstale_cache_requests_total counter
 unstale_cache_requests_total{cache="products",result="memory"} 0
 unstale_cache_requests_total{cache="products",result="miss"} 3
 unstale_cache_requests_total{cache="products",result="redis"} 2
+# HELP unstale_cache_short_leases_total Leases for as long as the map's, which is shorter than configured.
+# TYPE unstale_cache_short_leases_total counter
+unstale_cache_short_leases_total{cache="products"} 0
+# HELP unstale_cache_stalled_commands_total Commands to Redis that timed out because this process did not run.
+# TYPE unstale_cache_stalled_commands_total counter
+unstale_cache_stalled_commands_total{cache="products"} 0
 # HELP unstale_cache_stray_answers_total Answers of a server that workers had left: none was used.
 # TYPE unstale_cache_stray_answers_total counter
 unstale_cache_stray_answers_total{cache="products"} 0
-# HELP unstale_cache_unreported_messages_total Messages heard that this process should have reported and did not.
+# HELP unstale_cache_unreported_messages_total Messages received that this process should have reported and did not.
 # TYPE unstale_cache_unreported_messages_total counter
 unstale_cache_unreported_messages_total{cache="products"} 0
 # HELP unstale_cache_unsettled_total Calls that had to load, since their caller's writes are not known to be settled.
@@ -123,7 +142,7 @@ unstale_cache_unsettled_total{cache="products"} 1
 	}
 }
 
-// Two caches stand side by side under labels of their own, and one without Redis is not healthy.
+// Two caches register with different labels, and one without Redis is not healthy.
 func TestTwoCaches(t *testing.T) {
 	t.Parallel()
 	r := prometheus.NewPedanticRegistry()
@@ -138,7 +157,7 @@ func TestTwoCaches(t *testing.T) {
 	}
 }
 
-// scrape is what Prometheus gets.
+// scrape returns what Prometheus gets.
 func scrape(r *prometheus.Registry) string {
 	to := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(to, httptest.NewRequest("GET", "/metrics", nil))

@@ -30,7 +30,8 @@ func (h hook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook answers one command after the other; others may come in between, as in Redis.
+// ProcessPipelineHook answers the commands one by one. Commands of other clients may run between
+// them, as in Redis.
 func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	one := h.ProcessHook(nil)
 	return func(ctx context.Context, cmds []redis.Cmder) (first error) {
@@ -43,7 +44,8 @@ func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 	}
 }
 
-// answer does what a command asks for. These are all that package cache sends: another one fails the test.
+// answer does what a command asks for. These are all that package cache sends: another one fails
+// the test.
 func (s *Store) answer(cmd redis.Cmder) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +84,7 @@ func (s *Store) unknown(cmd redis.Cmder) error {
 	return err
 }
 
-// texts are a command's arguments as they would be sent.
+// texts returns a command's arguments as they would be sent.
 func texts(args []any) []string {
 	all := make([]string, len(args))
 	for i, arg := range args {
@@ -95,7 +97,7 @@ func texts(args []any) []string {
 	return all
 }
 
-// life is the time of a command in seconds (ex) or milliseconds (px).
+// life returns the time of a command in seconds (ex) or milliseconds (px).
 func life(unit, number string) time.Duration {
 	n, _ := strconv.ParseInt(number, 10, 64)
 	if strings.EqualFold(unit, "ex") {
@@ -119,7 +121,8 @@ func (s *Store) set(name, text string, life time.Duration) {
 	s.items[name] = item{text, s.now().Add(life)}
 }
 
-// left is for how long a name stays, in milliseconds, which is rounded up so that nobody asks too early.
+// left returns the time to live of a name in milliseconds, rounded up so that a caller does not ask
+// too early.
 func (s *Store) left(name string) int64 {
 	return (s.items[name].end.Sub(s.now()) + time.Millisecond - 1).Milliseconds()
 }
@@ -134,7 +137,7 @@ func (s *Store) unlink(names ...string) (n int64) {
 	return n
 }
 
-// scripts are those of the protocol, by the hash that they are called by.
+// scripts are the scripts of the protocol, by the hash of their text.
 var scripts = map[string]func(s *Store, keys, args []string) any{
 	hash(protocol.LeaseScript):   (*Store).lease,
 	hash(protocol.FillScript):    (*Store).fill,
@@ -159,7 +162,7 @@ func (s *Store) evaluate(cmd *redis.Cmd, args []string) error {
 	return nil
 }
 
-// token is the text of a lease or a stamp: see protocol/scripts.
+// token returns a lease value or a tag version: see protocol/scripts.
 func (s *Store) token(random string) string {
 	return fmt.Sprintf("%s:%d", random, s.now().UnixMicro())
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client is what a Cache of the Store is given.
+// Client returns what a Cache of the Store is given.
 func (s *Store) Client() redis.UniversalClient { return client{s.client, s} }
 
 // Hold sets a tombstone, or anything else.
@@ -16,7 +16,7 @@ func (s *Store) Hold(name string, d time.Duration) {
 	s.set(name, "1", d)
 }
 
-// TTL is for how long a name stays, and -2 if there is none.
+// TTL returns for how long a name stays, and -2 if there is none.
 func (s *Store) TTL(name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

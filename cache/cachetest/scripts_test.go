@@ -26,10 +26,10 @@ type side struct {
 	leases map[string]string // texts that were given out, by token
 }
 
-// times are those in leases and stamps, which differ.
+// times are the times in leases and tag versions, which differ.
 var times = regexp.MustCompile(`:\d{16}`)
 
-// plain is an answer without its times.
+// plain returns an answer without its times.
 func plain(v any, err error) string {
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -50,7 +50,7 @@ func sum(text string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// A step is one command, with the same arguments on both sides but for the leases' times.
+// A step is one command, with the same arguments on both sides except for the times of leases.
 type step func(ctx context.Context, s *side) string
 
 func evaluate(ctx context.Context, s *side, script string, keys []string, args ...any) string {
@@ -111,7 +111,8 @@ func anyStep(r *rand.Rand, prefix string) (what string, do step) {
 	}
 }
 
-// Whatever a Cache can send, the Store answers as Redis does with the real scripts, and has the same afterwards.
+// The Store answers every command of a Cache as Redis does with the real scripts, and ends in the
+// same state.
 func TestStoreAnswersAsRedis(t *testing.T) {
 	t.Parallel()
 	ctx, server, store := t.Context(), testenv.Redis(t), cachetest.NewStore(t)

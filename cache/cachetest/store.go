@@ -1,5 +1,5 @@
-// Package cachetest makes a Cache for an application's own tests: it needs no Redis, keeps its values in the test's process,
-// and has a clock that the test moves.
+// Package cachetest provides a Cache for tests of an application: it needs no Redis, keeps its
+// values in the test process, and has a clock that the test advances.
 //
 //	store := cachetest.NewStore(t)
 //	products := store.Cache(cache.Config{Prefix: "shop:"})
@@ -7,9 +7,9 @@
 //	store.Invalidate("shop:product:42") // what the worker does after the commit
 //	store.Advance(time.Hour)
 //
-// The Cache is the real one: policies, leases, stamps, negative results and loads that callers share are those of package
-// cache, and one suite of tests runs over this store and over Redis. What is missing is Redis' network and its faults, and
-// the process' own memory: a Config.Memory is ignored, as Config.Redis is.
+// The Cache is the real one: it uses the policies, leases, tag versions, negative results and
+// shared loads of package cache, and one suite of tests runs over this store and over Redis. The
+// network of Redis, its faults, and L1 are missing: Config.Memory and Config.Redis are ignored.
 package cachetest
 
 import (
@@ -29,7 +29,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Store is in the place of Redis. Caches of one store are as those of several processes. Safe for concurrent use.
+// A Store replaces Redis. Caches of one store behave like those of several processes. Safe for
+// concurrent use.
 type Store struct {
 	t      testing.TB
 	client *redis.Client
@@ -45,7 +46,7 @@ type item struct {
 	end  time.Time
 }
 
-// New makes a Cache on a Store of its own, with defaults. It closes with the test.
+// New returns a Cache with defaults on a new Store. It closes with the test.
 func New(t testing.TB) *cache.Cache {
 	t.Helper()
 	return NewStore(t).Cache(cache.Config{})
@@ -57,7 +58,8 @@ func NewStore(t testing.TB) *Store {
 	s := &Store{t: t, items: map[string]item{}}
 	s.client = redis.NewClient(&redis.Options{
 		Addr: "cachetest", ContextTimeoutEnabled: true, MaxRetries: -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // or it looks up the name
+		// or it looks up the name
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("cachetest: there is no server to connect to")
 		},
@@ -67,11 +69,11 @@ func NewStore(t testing.TB) *Store {
 	return s
 }
 
-// Cache makes a Cache on the Store, which closes with the test. Config.Redis and Config.Memory are replaced. Without a
-// Logger it logs nothing. A config that is refused fails the test.
+// Cache makes a Cache on the Store, which closes with the test. Config.Redis and Config.Memory are
+// replaced. Without a Logger it logs nothing. A config that is refused fails the test.
 //
-// Each TTL varies by up to Config.Jitter, as always: a value is surely fresh for 0.8 of its policy's TTL, and surely gone
-// after 1.2 of it and the policy's stale time.
+// Each TTL varies by up to Config.Jitter, as always: a value is surely fresh for 0.8 of its
+// policy's TTL, and surely gone after 1.2 of it and the policy's stale time.
 func (s *Store) Cache(config cache.Config) *cache.Cache {
 	s.t.Helper()
 	config.Redis, config.Memory = client{s.client, s}, cache.Memory{}
@@ -90,16 +92,17 @@ func (s *Store) Cache(config cache.Config) *cache.Cache {
 	return c
 }
 
-// client is what a Cache is given. It tells the time, so that the Cache follows Advance at once.
+// A client is the Redis client of a Cache. It provides the time: the Cache follows Advance
+// immediately.
 type client struct {
 	*redis.Client
 	store *Store
 }
 
-// Now is the Store's time.
+// Now returns the Store's time.
 func (c client) Now() time.Time { return c.store.Now() }
 
-// Now is what the Store's clock shows: the present, and what Advance has added.
+// Now returns what the Store's clock shows: the present, and what Advance has added.
 func (s *Store) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +111,8 @@ func (s *Store) Now() time.Time {
 
 func (s *Store) now() time.Time { return time.Now().Add(s.ahead) }
 
-// Advance moves the clock forward: values and leases whose time is over are gone. It does not shorten waits of the Cache,
-// such as Config.HardTimeout. It panics if d is negative.
+// Advance moves the clock forward: values and leases whose time is over are gone. It does not
+// shorten waits of the Cache, such as Config.HardTimeout. It panics if d is negative.
 func (s *Store) Advance(d time.Duration) {
 	if d < 0 {
 		panic("cachetest: time does not go back")
@@ -119,8 +122,8 @@ func (s *Store) Advance(d time.Duration) {
 	s.ahead += d
 }
 
-// Invalidate does what the worker does with keys after a commit, whose full names it takes, with the prefix: each goes with
-// its lease, so that a load which began before stores nothing.
+// Invalidate does what the worker does after a commit. It takes full key names, with the prefix.
+// Each key is deleted with its lease, so a load that began earlier stores nothing.
 func (s *Store) Invalidate(keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +144,8 @@ func (s *Store) InvalidateTags(tags ...string) {
 	s.Invalidate(stamps...)
 }
 
-// InvalidatePattern does what the worker does with a pattern of the map, which matches full names. A pattern that is none
-// fails the test.
+// InvalidatePattern does what the worker does with a pattern of the map, which matches full names.
+// A pattern that is none fails the test.
 func (s *Store) InvalidatePattern(pattern string) {
 	s.t.Helper()
 	glob, err := protocol.CompileGlob(pattern)

@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/cache/cachetest"
 )
 
-// wantFresh wants to know whether a key has a value that counts.
+// wantFresh checks whether a key has a valid value.
 func wantFresh(t *testing.T, c *cache.Cache, key string, want bool) {
 	t.Helper()
 	if has, err := c.Has(t.Context(), key); has != want || err != nil {
@@ -28,7 +28,7 @@ func put(t *testing.T, c *cache.Cache, key string, p *cache.Policy) {
 	}
 }
 
-// The test's clock decides what has expired, at once, also for caches that have looked at it before.
+// Advance expires values immediately, also for caches that have read them before.
 func TestAdvance(t *testing.T) {
 	t.Parallel()
 	store := cachetest.NewStore(t)
@@ -57,7 +57,7 @@ func TestAdvance(t *testing.T) {
 	store.Advance(-1)
 }
 
-// Where time is the bubble's, no Advance is needed.
+// In a synctest bubble, the store uses the time of the bubble, and Advance is not needed.
 func TestSynctest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestInvalidate(t *testing.T) {
 	wantFresh(t, c, "product:1", false)
 }
 
-// A recorder is a test that hears of errors.
+// A recorder is a test that records errors.
 type recorder struct {
 	testing.TB
 	text strings.Builder
@@ -101,7 +101,7 @@ type recorder struct {
 
 func (r *recorder) Error(args ...any) { r.text.WriteString(fmt.Sprintln(args...)) }
 
-// What the Store does not understand fails the test: a Cache would take it for an outage and load.
+// An unknown command fails the test: otherwise a Cache would treat it as an outage and load.
 func TestUnknownCommand(t *testing.T) {
 	t.Parallel()
 	r := &recorder{TB: t}

@@ -27,7 +27,7 @@ type place struct {
 	*testing.T
 	cache      func(cache.Config) *cache.Cache
 	invalidate func(keys ...string)
-	// until lets d pass and wants the condition to hold then.
+	// until lets d pass and checks that the condition then holds.
 	until func(d time.Duration, what string, condition func() bool)
 	row   atomic.Value // what the loader finds
 	loads atomic.Int64
@@ -55,7 +55,7 @@ func (p *place) wantErr(what string, err, want error) {
 	}
 }
 
-// want fetches a key and wants a value from somewhere.
+// want fetches a key and checks the value and its source.
 func (p *place) want(c *cache.Cache, key string, policy *cache.Policy, value string, from cache.Source, stale bool) {
 	p.Helper()
 	got, err := cache.FetchResult(p.Context(), c, key, p.load, policy)
@@ -109,7 +109,8 @@ func onRedis(t *testing.T) *place {
 	return p
 }
 
-// brief is the TTL of what has to expire: the Store's clock is moved over it, Redis' has to reach it.
+// brief is the TTL of values that have to expire: the clock of the Store is advanced past it, and
+// the clock of Redis has to reach it.
 const brief = 300 * time.Millisecond
 
 // settled is a Checker of writes that are done.
@@ -117,7 +118,7 @@ type settled struct{}
 
 func (settled) Settled(context.Context) (bool, time.Duration, error) { return true, time.Minute, nil }
 
-// behaviours are what a Cache does, whatever its values are kept in.
+// behaviours are the properties of a Cache over any store.
 var behaviours = map[string]func(p *place){
 	"fetch, get, has, delete, clear": func(p *place) {
 		c := p.cache(cache.Config{Prefix: "shop:"})
@@ -402,7 +403,7 @@ var behaviours = map[string]func(p *place){
 	},
 }
 
-// One table of behaviours, over the Store and over Redis.
+// The same behaviors hold over the Store and over Redis.
 func TestBehaviours(t *testing.T) {
 	t.Parallel()
 	for where, on := range map[string]func(*testing.T) *place{"store": onStore, "redis": onRedis} {

@@ -1,11 +1,13 @@
-// Package msgpack is a codec of package cache: values become MessagePack, which is smaller than JSON and keeps bytes and
-// large numbers of untyped values. Applications that do not import it do not link it.
+// Package msgpack is a codec of package cache for MessagePack. It is smaller than JSON and
+// preserves bytes and large numbers in untyped values. Applications that do not import it do not
+// link it.
 //
 //	products, err := cache.New(cache.Config{Redis: client, Codec: msgpack.Codec{}})
 //
-// A struct is a map of its exported fields, under the names that the tag "msgpack" gives them, or else the tag "json". A
-// type with MarshalBinary and UnmarshalBinary is what those say, and time.Time is MessagePack's timestamp: an instant, to
-// the nanosecond, which comes back in UTC. What would come back as another value is refused: see Codec.Marshal.
+// A struct is a map of its exported fields, with names from the tag "msgpack", or else the tag
+// "json". A type with MarshalBinary and UnmarshalBinary uses these. time.Time is the timestamp of
+// MessagePack: an instant with nanoseconds, which decodes in UTC. Marshal refuses values that would
+// decode differently: see Codec.Marshal.
 package msgpack
 
 import (
@@ -19,9 +21,10 @@ import (
 // mostDepth is how deep a value may be nested. An entry that goes deeper is corrupt.
 const mostDepth = 1000
 
-// handle is what both directions agree on. It does not change after the first use.
+// handle is the configuration of both directions. It does not change after the first use.
 var handle = func() *codec.MsgpackHandle {
-	h := &codec.MsgpackHandle{WriteExt: true} // the present format, which tells text from bytes and has timestamps
+	// the present format, which tells text from bytes and has timestamps
+	h := &codec.MsgpackHandle{WriteExt: true}
 	h.MapType = reflect.TypeFor[map[string]any]()
 	h.TypeInfos = codec.NewTypeInfos([]string{"msgpack", "json"})
 	h.MaxDepth = mostDepth
@@ -36,12 +39,13 @@ var (
 // Codec is for cache.Config. Its zero value is ready, and safe for concurrent use.
 type Codec struct{}
 
-// Name is what entries call it.
+// Name returns what entries call it.
 func (Codec) Name() string { return "msgpack" }
 
-// Marshal returns the MessagePack of a value. It refuses channels, functions, and types that would lose what they hold: a
-// struct with unexported fields that knows to write itself as text or JSON (such as big.Int), and not as bytes. Give
-// such a type MarshalBinary and UnmarshalBinary, or keep JSON.
+// Marshal returns the MessagePack of a value. It refuses channels, functions, and types that would
+// lose what they hold: a struct with unexported fields that knows to write itself as text or JSON
+// (such as big.Int), and not as bytes. Give such a type MarshalBinary and UnmarshalBinary, or keep
+// JSON.
 func (Codec) Marshal(v any) (data []byte, err error) {
 	if err := checkType(reflect.TypeOf(v)); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func there(t *testing.T, codec cache.Codec, v any) any {
 	return to.Elem().Interface()
 }
 
-// What comes back of a value, where that is not the value itself in both codecs.
+// Values whose decoded form differs from the original in at least one of the codecs.
 func TestWhatComesBack(t *testing.T) {
 	t.Parallel()
 	type box struct{ V any }
@@ -104,7 +104,7 @@ func TestWhatComesBack(t *testing.T) {
 	}
 }
 
-// asUTC makes instants comparable that JSON brings back in a zone of its own.
+// asUTC makes instants comparable that JSON decodes with another time zone.
 func asUTC(v any) any {
 	if at, ok := v.(time.Time); ok {
 		return at.UTC()
@@ -117,7 +117,8 @@ type textOnly struct{ hidden string }
 func (t textOnly) MarshalText() ([]byte, error)     { return []byte(t.hidden), nil }
 func (t *textOnly) UnmarshalText(text []byte) error { t.hidden = string(text); return nil }
 
-// The library would write these without what they hold, and bring back their zero: of an amount of money, say.
+// The library would write these without what they hold, and bring back their zero: of an amount of
+// money, say.
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	type order struct {
@@ -185,7 +186,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// What is decoded keeps nothing of the data, and goroutines share the codec.
+// A decoded value does not refer to the data, and goroutines can share the codec.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
@@ -211,7 +212,7 @@ func TestSideBySide(t *testing.T) {
 	all.Wait()
 }
 
-// An entry carries the codec's name, and a reader of JSON leaves it alone.
+// An entry has the name of the codec, and a reader of JSON leaves it alone.
 func TestEntries(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

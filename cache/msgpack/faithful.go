@@ -14,8 +14,8 @@ import (
 // checked remembers what checkType has found: an error, or nil, by type.
 var checked sync.Map
 
-// checkType refuses a type whose values would come back as others. What an interface holds is not looked at: it comes
-// back as maps and lists in any case, as it does from JSON.
+// checkType refuses a type whose values would decode differently. It does not check the contents of
+// interfaces: they decode as maps and lists, as with JSON.
 func checkType(t reflect.Type) error {
 	if t == nil {
 		return nil
@@ -29,7 +29,7 @@ func checkType(t reflect.Type) error {
 	return err
 }
 
-// inspect is checkType for a type and all that it is made of.
+// inspect implements checkType for a type and all of its parts.
 func inspect(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] || t == reflect.TypeFor[time.Time]() || either[encoding.BinaryMarshaler](t) && either[encoding.BinaryUnmarshaler](t) || either[codec.Selfer](t) {
 		return nil

@@ -10,24 +10,25 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
 )
 
 func newAudit(p process) *cobra.Command {
-	return group("audit", "List what operators did", newAuditList(p))
+	return group("audit", "List operators' actions", newAuditList(p))
 }
 
 func newAuditList(p process) *cobra.Command {
 	var (
 		l     listing
-		query store.AuditQuery
+		query operate.AuditQuery
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List what operators did, newest first",
-		Long: `List what operators did, newest first: dead letters retried and discarded, pauses and their ends,
-replays. Each with the time and the database account, which the server itself says, and beside
-them the user and the host that ran the command, which it claims.`,
+		Short: "List operators' actions, newest first",
+		Long: `List operators' actions, newest first: dead letters retried and discarded, pauses, resumes and
+replays. Each record has the time and the database account, both from the server, and the user and
+host that the command sent.`,
 		Example: `  unstale audit list --since 24h
   unstale audit list --action 'dead discard' --json`,
 		Args: noArgs,
@@ -35,14 +36,14 @@ them the user and the host that ran the command, which it claims.`,
 			if err := refuseEmpty(cmd.Flags(), "action", "since"); err != nil {
 				return err
 			}
-			if actions := store.Actions(); query.Action != "" && !slices.Contains(actions, query.Action) {
+			if actions := operate.Actions(); query.Action != "" && !slices.Contains(actions, query.Action) {
 				return usageError{fmt.Errorf("--action %q: there is no such action; the actions are '%s'", query.Action, strings.Join(actions, "', '"))}
 			}
 			if query.Since < 0 {
-				return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 24h", query.Since)}
+				return usageError{fmt.Errorf("--since %s: must be a positive duration, for example 24h", query.Since)}
 			}
-			return show(cmd.Context(), p, &l, "audit", func(ctx context.Context, s *store.Store) ([]store.AuditRecord, int, error) {
-				return s.Audit(ctx, query, l.limit)
+			return show(cmd.Context(), p, &l, "audit", func(ctx context.Context, s *session.Sessions) ([]operate.AuditRecord, int, error) {
+				return operate.NewOrders(s).Audit(ctx, query, l.limit)
 			}, auditObject, auditLine, "nothing was done")
 		},
 	}
@@ -64,7 +65,7 @@ type auditRecord struct {
 	Rows      uint64          `json:"rows"`
 }
 
-func auditObject(list []store.AuditRecord, total any) any {
+func auditObject(list []operate.AuditRecord, total any) any {
 	records := make([]auditRecord, len(list))
 	for i := range list {
 		r := &list[i]
@@ -80,7 +81,7 @@ func auditObject(list []store.AuditRecord, total any) any {
 	}{total, records}
 }
 
-func auditLine(r *store.AuditRecord) string {
+func auditLine(r *operate.AuditRecord) string {
 	return fmt.Sprintf("%s  %s (claims to be %s)  %s  %s  %s", r.At.Format(time.RFC3339), printable(r.Account),
 		printable(r.ClaimedBy), printable(r.Action), count(int64(r.Rows), "row"), printable(r.Arguments))
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What operators do is listed, newest first, with its arguments; what does nothing is not.
+// The actions of operators are listed, newest first, with their arguments. Commands that did
+// nothing are not listed.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -68,7 +69,8 @@ func TestAudit(t *testing.T) {
 	if r := call(t, w.env, "status", "--json"); strings.Contains(r.out, `"replay_broken"`) {
 		t.Errorf("%+v", r)
 	}
-	if _, err := w.db.Exec("DELETE FROM cache_outbox_audit WHERE action = 'replay over'"); err != nil { // as if it had been killed
+	// as if it had been killed
+	if _, err := w.db.Exec("DELETE FROM cache_outbox_audit WHERE action = 'replay over'"); err != nil {
 		t.Fatal(err)
 	}
 	if r := call(t, w.env, "status"); !strings.Contains(r.out, "the replay of "+operator()+" did not come to its end") {

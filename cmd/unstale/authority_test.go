@@ -1,10 +1,13 @@
 package main
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/unstale/unstale/internal/testenv"
 )
@@ -19,6 +22,33 @@ func TestPrivateAuthority(t *testing.T) {
 	}
 	args := []string{"map", "check", file, "--redis-url", "rediss://" + certificate.OwnTLSRedis(t)}
 	if out, err := child(t.Context(), nil, args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate") {
+		t.Errorf("without it: %v\n%s", err, out)
+	}
+	if out, err := child(t.Context(), map[string]string{"SSL_CERT_FILE": certificate.CertFile}, args...).CombinedOutput(); err != nil {
+		t.Errorf("with it: %v\n%s", err, out)
+	}
+}
+
+// So may the certificate of MySQL. Without it, the error names the fix.
+func TestPrivateAuthorityOfMySQL(t *testing.T) {
+	t.Parallel()
+	certificate := testenv.NewCertificate(t)
+	own := testenv.OwnMySQL(t, "--ssl-cert="+certificate.CertFile, "--ssl-key="+certificate.KeyFile)
+	admin, err := sql.Open("mysql", own.DSN(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE shop"); err != nil {
+		t.Fatal(err)
+	}
+	dsn, err := mysql.ParseDSN(own.TCPDSN("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn.TLSConfig = "true"
+	args := []string{"migrate", "up", "--mysql-dsn", dsn.FormatDSN()}
+	if out, err := child(t.Context(), nil, args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate signed by unknown authority; name the certificate of its authority in SSL_CERT_FILE: docs/accounts.md#passwords-and-tls\n") {
 		t.Errorf("without it: %v\n%s", err, out)
 	}
 	if out, err := child(t.Context(), map[string]string{"SSL_CERT_FILE": certificate.CertFile}, args...).CombinedOutput(); err != nil {

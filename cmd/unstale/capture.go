@@ -17,17 +17,17 @@ import (
 )
 
 func newCapture(p process) *cobra.Command {
-	cmd := group("capture", "Have triggers insert the outbox rows that nobody must forget",
+	cmd := group("capture", "Manage triggers that insert outbox rows",
 		newCaptureSQL(p), newCaptureApply(p), newCaptureDiff(p), newCaptureDrop(p), newCaptureStatus(p))
-	cmd.Long = `Have triggers insert the outbox rows that nobody must forget. The map's section capture names
-tables, and which rows of the outbox their changes become. A trigger runs in the transaction of
-the write, whoever makes it: an application, an import, a console.`
+	cmd.Long = `Manage triggers that insert outbox rows (change data capture). The section capture of the map
+names tables, and the rows that their changes become. A trigger runs in the transaction of every
+write: of an application, an import, or a console.`
 	cmd.Example = `  unstale capture diff
   unstale capture apply --definer unstale_capture@localhost`
 	return cmd
 }
 
-// captureFlags are those of the commands that compare the map with the database.
+// captureFlags are the flags of the commands that compare the map with the database.
 type captureFlags struct {
 	mysql   mysqlFlags
 	mapFile string
@@ -39,11 +39,11 @@ func (f *captureFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.mysql.add(flags)
 	flags.StringVar(&f.mapFile, "map", "mapping.yaml", "the map's file")
-	flags.StringVar(&f.definer, "definer", "", "the account with whose rights the triggers run, as user@host (default: the one of --mysql-dsn)")
+	flags.StringVar(&f.definer, "definer", "", "account that triggers run as (DEFINER), as user@host (default: the one of --mysql-dsn)")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object")
 }
 
-// with reads the map and calls fn with what makes its triggers.
+// with reads the map and calls fn with a Capturer of its triggers.
 func (f *captureFlags) with(p process, fn func(*capture.Capturer) error) (err error) {
 	c := &capture.Capturer{Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
 	if f.definer != "" {
@@ -58,15 +58,15 @@ func (f *captureFlags) with(p process, fn func(*capture.Capturer) error) (err er
 	if c.Captures = m.Captures(); len(c.Captures) == 0 {
 		return fmt.Errorf("%s has no section capture; add one such as\n  capture:\n    products: {entity: product, id: id}", f.mapFile)
 	}
-	store, err := f.mysql.open("capture")
+	db, err := f.mysql.open("capture")
 	if err != nil {
 		return err
 	}
-	c.DB = store.SchemaDB()
-	return errors.Join(fn(c), store.Close())
+	c.DB = db.SchemaDB()
+	return errors.Join(fn(c), db.Close())
 }
 
-// A trigger is one in JSON, with what is or was to be done about it.
+// A trigger is the JSON form of a trigger, with the action that was or would be taken.
 type trigger struct {
 	Table   string `json:"table"`
 	Event   string `json:"event"`
@@ -105,10 +105,9 @@ func newCaptureSQL(p process) *cobra.Command {
 	f := &captureFlags{}
 	cmd := &cobra.Command{
 		Use:   "sql",
-		Short: "Print the triggers that the map asks for, as SQL to review",
-		Long: `Print the triggers that the map asks for, as SQL to review, and to run with the mysql client
-where "unstale capture apply" has not the rights. It reads the columns of the tables and
-changes nothing.`,
+		Short: "Print the map's triggers as SQL",
+		Long: `Print the map's triggers as SQL, to review, or to run with the mysql client if "unstale capture
+apply" lacks the privileges. The command reads the columns of the tables and changes nothing.`,
 		Example: "  unstale capture sql > triggers.sql\n  unstale capture sql --definer unstale_capture@localhost --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -137,14 +136,13 @@ func newCaptureApply(p process) *cobra.Command {
 	f, dry := &captureFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Make the triggers that are missing, and drop those of an older map",
-		Long: `Make the triggers that are missing, and drop those of an older map, beside a running shop:
-each new trigger is there before the old one is dropped, and a statement that has to wait for a
-table gives up after a second, lets the shop's statements through, and is tried again. A second
-call changes nothing.
+		Short: "Create missing triggers and drop outdated ones",
+		Long: `Create missing triggers and drop outdated ones while the application runs. Each new trigger exists
+before the old one is dropped. A statement that waits for a table gives up after a second, lets
+other statements through, and is retried. A second call changes nothing.
 
-Before the first trigger it looks whether the definer may do what the triggers do, since every
-write to their tables would fail otherwise.`,
+The command first checks that the definer has the privileges of the triggers, because otherwise
+every write to their tables would fail.`,
 		Example:     "  unstale capture apply --dry-run\n  unstale capture apply --definer unstale_capture@localhost",
 		Args:        noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)},
@@ -158,7 +156,7 @@ write to their tables would fail otherwise.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, and change nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the changes without making them")
 	showEnv(cmd.Flags(), "json", "dry-run")
 	return cmd
 }
@@ -178,7 +176,7 @@ func planned(ctx context.Context, p process, c *capture.Capturer, asJSON bool) e
 	return errors.Join(err, out.print(p, asJSON))
 }
 
-const upToDate = "nothing to do: the triggers are those of the map"
+const upToDate = "nothing to do: the triggers match the map"
 
 // applied does it, and prints each statement's effect when it has been run.
 func applied(ctx context.Context, p process, c *capture.Capturer, asJSON bool) error {
@@ -206,14 +204,17 @@ func newCaptureDiff(p process) *cobra.Command {
 	f, metrics := &captureFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "diff",
-		Short: "Compare the database's triggers with the map; exit code 1 if they differ",
-		Long: `Compare the database's triggers with the map. Exit code 1 says that they differ, or that some
-cannot be seen: without the right TRIGGER on a table the server shows none of it; or that the
-definer has lost a right, so that every write fails. In CI it finds the table that was rebuilt,
-renamed or changed without its triggers.
+		Short: "Compare the database's triggers with the map",
+		Long: `Compare the database's triggers with the map. Run it in CI to find a table that was rebuilt, renamed
+or changed without its triggers.
 
---metrics prints the number of differences for Prometheus, and the exit code is 0 if the
-comparison was possible: let cron write it to a file of node_exporter's textfile collector.`,
+Exit codes:
+  0  the triggers match the map
+  1  they differ; or the account lacks the privilege TRIGGER on a table and sees none of it; or the
+     definer has lost a privilege, so every write fails
+
+--metrics prints the number of differences for Prometheus, and exits with 0 if the comparison was
+possible: let cron write it to a file of node_exporter's textfile collector.`,
 		Example: "  unstale capture diff\n  unstale capture diff --json\n  unstale capture diff --metrics > capture.prom.new && mv capture.prom.new capture.prom",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -233,7 +234,7 @@ comparison was possible: let cron write it to a file of node_exporter's textfile
 					out.Triggers = append(out.Triggers, triggerOf(change))
 				}
 				if different := capture.Differences(changes, nil); different > 0 {
-					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' mends that", count(different, "difference"), count(len(changes), "trigger")))
+					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' fixes that", count(different, "difference"), count(len(changes), "trigger")))
 				}
 				return errors.Join(out.print(p, f.json), fault)
 			})
@@ -254,10 +255,10 @@ func newCaptureDrop(p process) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "drop",
-		Short: "Drop the triggers: all, or those of some tables",
-		Long: `Drop the triggers that "unstale capture apply" has made: all, those of some tables, or those of
-the tables that a map captures. From then on a write without an outbox row leaves stale keys
-behind. Do it before "unstale migrate down": a trigger without an outbox would fail every write.`,
+		Short: "Drop all triggers, or those of some tables",
+		Long: `Drop the triggers of "unstale capture apply": all, those of some tables, or those of the tables that
+a map captures. Later writes without an outbox row leave stale keys behind. Drop them before
+"unstale migrate down": a trigger without an outbox would fail every write.`,
 		Example:     "  unstale capture drop --dry-run\n  unstale capture drop --table products\n  unstale capture drop --map mapping.yaml",
 		Args:        noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)},
@@ -275,18 +276,18 @@ behind. Do it before "unstale migrate down": a trigger without an outbox would f
 					return err
 				}
 			}
-			store, err := f.open("capture")
+			db, err := f.open("capture")
 			if err != nil {
 				return err
 			}
-			err = dropTriggers(cmd.Context(), p, store.SchemaDB(), chosen, tables, dry)
-			return errors.Join(err, store.Close())
+			err = dropTriggers(cmd.Context(), p, db.SchemaDB(), chosen, tables, dry)
+			return errors.Join(err, db.Close())
 		},
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().StringArrayVar(&tables, "table", nil, "only of this table, which may be given several times (default: all)")
 	cmd.Flags().StringVar(&mapFile, "map", "", "map whose captured tables are meant (default: all tables that have triggers)")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be dropped, and change nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the triggers to drop without dropping them")
 	showEnv(cmd.Flags(), "table", "map", "dry-run")
 	return cmd
 }
@@ -306,8 +307,8 @@ func capturedTables(p process, file string) (tables []string, err error) {
 	return tables, nil
 }
 
-// dropTriggers drops the triggers of some tables, or of all if there are none to choose. It returns an
-// error for a named table that has no trigger.
+// dropTriggers drops the triggers of some tables, or of all if there are none to choose. It returns
+// an error for a named table that has no trigger.
 func dropTriggers(ctx context.Context, p process, db *sql.DB, tables, named []string, dry bool) error {
 	chosen := func(e capture.Existing) bool { return len(tables) == 0 || slices.Contains(tables, e.Table) }
 	had := map[string]bool{} // tables, of those that are chosen
@@ -333,11 +334,11 @@ func dropTriggers(ctx context.Context, p process, db *sql.DB, tables, named []st
 	}
 	for _, table := range named {
 		if !had[table] {
-			return fmt.Errorf("%s has no such trigger, or the account has no right TRIGGER on it and sees none; 'unstale capture status' lists them", printable(table))
+			return fmt.Errorf("%s has no such trigger, or the account lacks the privilege TRIGGER on it and sees none; 'unstale capture status' lists them", printable(table))
 		}
 	}
 	if len(had) == 0 {
-		fmt.Fprintln(p.Out, "nothing to drop: there is no such trigger, or the account has no right TRIGGER and sees none")
+		fmt.Fprintln(p.Out, "nothing to drop: there is no such trigger, or the account lacks the privilege TRIGGER and sees none")
 	}
 	return nil
 }
@@ -349,16 +350,16 @@ func newCaptureStatus(p process) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "status",
-		Short:   "List the triggers that the database has, without a map",
+		Short:   "List the database's triggers, without a map",
 		Example: "  unstale capture status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("capture")
+			db, err := f.open("capture")
 			if err != nil {
 				return err
 			}
-			list, err := capture.ReadExisting(cmd.Context(), store.SchemaDB())
-			if err = errors.Join(err, store.Close()); err != nil {
+			list, err := capture.ReadExisting(cmd.Context(), db.SchemaDB())
+			if err = errors.Join(err, db.Close()); err != nil {
 				return err
 			}
 			return printExisting(p, list, asJSON)
@@ -388,7 +389,7 @@ func printExisting(p process, list []capture.Existing, asJSON bool) error {
 		return output.JSON(p.Out, out)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(p.Out, "no trigger, or the account has no right TRIGGER and sees none")
+		fmt.Fprintln(p.Out, "no trigger, or the account lacks the privilege TRIGGER and sees none")
 	}
 	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
 	for _, e := range out.Triggers {

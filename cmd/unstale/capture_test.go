@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// The commands on a real server, in the order in which somebody meets them.
+// The commands on a real server, in the order of the tutorial.
 func TestCaptureCommands(t *testing.T) {
 	t.Parallel()
 	env := testenv.MySQL(t)
@@ -44,18 +44,19 @@ func TestCaptureCommands(t *testing.T) {
 	want(exitDone, "applied", "", "migrate", "up")
 
 	want(exitUsage, "", "--definer: ", "capture", "apply", "--definer", "@")
-	want(exitFail, "missing  products  AFTER UPDATE  unstale_update_", "1 difference of 1 trigger; 'unstale capture apply' mends that", "capture", "diff")
+	want(exitFail, "missing  products  AFTER UPDATE  unstale_update_", "1 difference of 1 trigger; 'unstale capture apply' fixes that", "capture", "diff")
 	want(exitDone, "\nunstale_capture_differences 1\n", "", "capture", "diff", "--metrics")
 	want(exitUsage, "", "--json and --metrics", "capture", "diff", "--metrics", "--json")
 	want(exitDone, "missing  products  AFTER UPDATE", "", "capture", "apply", "--dry-run")
 	want(exitDone, "no trigger", "", "capture", "status")
 	want(exitDone, "created unstale_update_", "", "capture", "apply")
-	want(exitDone, "nothing to do: the triggers are those of the map", "", "capture", "apply")
-	want(exitDone, "nothing to do: the triggers are those of the map", "", "capture", "apply", "--dry-run")
+	want(exitDone, "nothing to do: the triggers match the map", "", "capture", "apply")
+	want(exitDone, "nothing to do: the triggers match the map", "", "capture", "apply", "--dry-run")
 	want(exitFail, "", "does not exist (1449)", "capture", "apply", "--dry-run", "--definer", "nobody@nowhere")
 	want(exitDone, "in place  products  AFTER UPDATE", "", "capture", "diff")
 	want(exitDone, "\nunstale_capture_differences 0\n", "", "capture", "diff", "--metrics")
-	want(exitDone, "\nunstale_capture_differences 2\n", "", "capture", "diff", "--metrics", "--definer", "nobody@nowhere") // and no such account
+	// and no such account
+	want(exitDone, "\nunstale_capture_differences 2\n", "", "capture", "diff", "--metrics", "--definer", "nobody@nowhere")
 	want(exitDone, `"state": "in place"`, "", "capture", "diff", "--json")
 	want(exitFail, "wrong definer  products", "does not exist (1449)", "capture", "diff", "--definer", "nobody@nowhere")
 	want(exitDone, "products  AFTER UPDATE  unstale_update_", "", "capture", "status")
@@ -81,8 +82,8 @@ func TestCaptureCommands(t *testing.T) {
 	want(exitDone, "took back", "", "migrate", "down")
 }
 
-// An account that does not see all triggers takes no migration back without --force, since a hidden
-// trigger may need the outbox.
+// An account that does not see all triggers takes no migration back, not even with --force, since a
+// hidden trigger may need the outbox.
 func TestMigrateDownSeesTriggers(t *testing.T) {
 	t.Parallel()
 	env := testenv.MySQL(t)
@@ -109,13 +110,28 @@ func TestMigrateDownSeesTriggers(t *testing.T) {
 		}
 	}
 	want(exitDone, "applied", "", "migrate", "up")
-	want(exitFail, "", "does not see all triggers, and a hidden one may need the outbox; GRANT TRIGGER ON `"+env.Name+"`.* to it, or use --force", "migrate", "down")
-	want(exitDone, "took back", "", "migrate", "down", "--force")
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\nentities:\n  product: {keys: [\"product:{id}\"]}\ncapture:\n  products: {entity: product, id: id}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exec("CREATE TABLE products (id INT PRIMARY KEY, name TEXT)")
+	root := map[string]string{"MYSQL_DSN": env.DSN, "UNSTALE_MAP": file}
+	if r := call(t, root, "capture", "apply"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	hidden := "does not see all triggers, and a hidden one may need the outbox; GRANT TRIGGER ON `" + env.Name + "`.* to it\n"
+	want(exitFail, "", hidden, "migrate", "down")
+	want(exitFail, "", hidden, "migrate", "down", "--force")
+	exec("INSERT INTO products VALUES (1, 'x')") // captured
 	exec("GRANT TRIGGER ON " + env.Name + ".* TO " + account)
+	want(exitFail, "", "names the outbox, and would fail every write to its table", "migrate", "down", "--force")
+	if r := call(t, root, "capture", "drop"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
 	want(exitDone, "took back", "", "migrate", "down")
 }
 
-// What "capture sql" prints makes the triggers that "capture apply" would make.
+// The output of "capture sql" creates the triggers that "capture apply" would create.
 func TestCaptureSQL(t *testing.T) {
 	t.Parallel()
 	env := testenv.MySQL(t)

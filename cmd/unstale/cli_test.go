@@ -27,7 +27,7 @@ func TestFlagBeatsVariable(t *testing.T) {
 		t.Errorf("bad variable: %+v", r)
 	}
 	grpc := map[string]string{"MYSQL_DSN": "u@/d", "REDIS_URL": "redis://x", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-	if r := call(t, grpc, "run"); r.code != exitUsage || !strings.Contains(r.err, `variable OTEL_EXPORTER_OTLP_PROTOCOL "grpc": spans are sent as http/json alone`) {
+	if r := call(t, grpc, "run"); r.code != exitUsage || !strings.Contains(r.err, `variable OTEL_EXPORTER_OTLP_PROTOCOL "grpc": must be http/protobuf or http/json; set `) {
 		t.Errorf("a protocol that is not there: %+v", r)
 	}
 	for flag, name := range map[string]string{"mysql-dsn": "MYSQL_DSN", "redis-db-cache": "REDIS_DB_CACHE", "redis-tls": "REDIS_TLS", "map": "UNSTALE_MAP", "redis-timeout": "UNSTALE_REDIS_TIMEOUT"} {

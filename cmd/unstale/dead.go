@@ -12,8 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -22,28 +23,28 @@ func newDead(p process) *cobra.Command {
 		newDeadList(p), newDeadShow(p),
 		newDeadBulk(p, deadVerb{
 			name: "retry", done: "retried",
-			short: "Put dead letters back",
-			long: `Put dead letters back with the same parameters, trace and time. They are due at once and get new
-ids, but "unstale history" shows the first one. Fix what their reason says first; what is
-refused again is dead-lettered again.
+			short: "Retry dead letters",
+			long: `Retry dead letters with the same parameters, trace and time. They are due immediately and get new
+IDs; "unstale history" shows the first one. Fix the cause first: a row that is refused again is
+dead-lettered again.
 
---set-entity and --set-params correct one letter on its way back. The map, which must be the one
-that the workers use, has to take it; --dry-run shows what the row invalidates before and after.`,
+--set-entity and --set-params correct one letter. The map must be that of the workers and must accept
+the row; --dry-run shows what the row invalidates before and after.`,
 			example: `  unstale dead retry --reason unknown_entity --dry-run
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
   unstale dead retry 17 18
   unstale dead retry 17 --set-params '{"category_id": [7, 9]}' --map mapping.yaml --dry-run`,
-			run: (*store.Store).RetryDead, corrects: true,
+			run: (*operate.Orders).RetryDead, corrects: true,
 		}),
 		newDeadBulk(p, deadVerb{
 			name: "discard", done: "discarded",
 			short: "Delete dead letters for good",
-			long: `Delete dead letters for good. What was stale when a row died may still be stale: see
-"unstale map explain" for its keys.`,
+			long: `Delete dead letters for good. The keys of a dead row may still be stale: "unstale map explain" lists
+them.`,
 			example: `  unstale dead discard --older-than 720h --dry-run
   unstale dead discard --older-than 720h
   unstale dead discard 17`,
-			run: (*store.Store).DiscardDead,
+			run: (*operate.Orders).DiscardDead,
 		}),
 	)
 }
@@ -51,7 +52,7 @@ that the workers use, has to take it; --dry-run shows what the row invalidates b
 // deadFlags choose dead letters.
 type deadFlags struct {
 	mysqlFlags
-	query store.DeadQuery
+	query operate.DeadQuery
 	json  bool
 }
 
@@ -88,13 +89,13 @@ func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc(filterFlags, func(name string) bool { return flags.Changed(name) })
 }
 
-// with runs do on the store.
-func (f *deadFlags) with(ctx context.Context, do func(*store.Store) error) error {
-	store, err := f.open("dead")
+// with runs do on new sessions.
+func (f *deadFlags) with(ctx context.Context, do func(*session.Sessions) error) error {
+	db, err := f.open("dead")
 	if err != nil {
 		return err
 	}
-	return errors.Join(orSchema(ctx, store, do(store)), store.Close())
+	return errors.Join(orSchema(ctx, db, do(db)), db.Close())
 }
 
 func newDeadList(p process) *cobra.Command {
@@ -113,7 +114,7 @@ func newDeadList(p process) *cobra.Command {
 			if err := checkLimit(limit); err != nil {
 				return err
 			}
-			return f.with(cmd.Context(), func(s *store.Store) error { return f.list(cmd.Context(), p, s, limit) })
+			return f.with(cmd.Context(), func(s *session.Sessions) error { return f.list(cmd.Context(), p, s, limit) })
 		},
 	}
 	f.add(cmd.Flags())
@@ -122,12 +123,13 @@ func newDeadList(p process) *cobra.Command {
 	return cmd
 }
 
-func (f *deadFlags) list(ctx context.Context, p process, s *store.Store, limit int) error {
-	letters, err := s.DeadLetters(ctx, f.query, limit)
+func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, limit int) error {
+	orders := operate.NewOrders(s)
+	letters, err := orders.DeadLetters(ctx, f.query, limit)
 	if err != nil {
 		return err
 	}
-	total, err := s.CountDead(ctx, f.query)
+	total, err := orders.CountDead(ctx, f.query)
 	if err != nil {
 		return err
 	}
@@ -157,10 +159,11 @@ func (f *deadFlags) list(ctx context.Context, p process, s *store.Store, limit i
 
 // A letter is a dead letter as an object; texts are exact.
 type letter struct {
-	ID         uint64    `json:"id"`
-	Entity     string    `json:"entity"`
-	EntityID   string    `json:"entity_id"`
-	Params     *string   `json:"params"` // the text as written, which need not be well-formed for our parser
+	ID       uint64 `json:"id"`
+	Entity   string `json:"entity"`
+	EntityID string `json:"entity_id"`
+	// the text as written, which may not be well-formed
+	Params     *string   `json:"params"`
 	Trace      string    `json:"trace"`
 	Reason     string    `json:"reason"`
 	Error      string    `json:"error"`
@@ -172,7 +175,7 @@ type letter struct {
 	Repeated   bool      `json:"repeated"`
 }
 
-func letterObject(l *store.DeadLetter) letter {
+func letterObject(l *operate.DeadLetter) letter {
 	return letter{l.ID, l.Entity, l.EntityID, l.Params, l.Trace, l.Reason, l.Error, l.MapVersion, l.CreatedAt, l.DiedAt,
 		l.FirstID, l.Attempts, l.Repeated}
 }
@@ -181,7 +184,7 @@ func newDeadShow(p process) *cobra.Command {
 	f := deadFlags{}
 	cmd := &cobra.Command{
 		Use:     "show ID",
-		Short:   "Show everything about a dead letter",
+		Short:   "Show a dead letter with all details",
 		Example: "  unstale dead show 17",
 		Args:    exactArgs("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -190,7 +193,7 @@ func newDeadShow(p process) *cobra.Command {
 				return err
 			}
 			f.query.IDs = ids
-			return f.with(cmd.Context(), func(s *store.Store) error { return f.show(cmd.Context(), p, s) })
+			return f.with(cmd.Context(), func(s *session.Sessions) error { return f.show(cmd.Context(), p, s) })
 		},
 	}
 	f.mysqlFlags.add(cmd.Flags())
@@ -199,8 +202,8 @@ func newDeadShow(p process) *cobra.Command {
 	return cmd
 }
 
-func (f *deadFlags) show(ctx context.Context, p process, s *store.Store) error {
-	letters, err := s.DeadLetters(ctx, f.query, 1)
+func (f *deadFlags) show(ctx context.Context, p process, s *session.Sessions) error {
+	letters, err := operate.NewOrders(s).DeadLetters(ctx, f.query, 1)
 	if err != nil {
 		return err
 	}

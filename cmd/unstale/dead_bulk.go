@@ -9,15 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A deadVerb does something with many dead letters.
 type deadVerb struct {
 	name, done           string
 	short, long, example string
-	run                  func(*store.Store, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
+	run                  func(*operate.Orders, context.Context, operate.DeadQuery, func(total int)) ([]uint64, error)
 	corrects             bool // it can also correct one letter
 }
 
@@ -43,7 +44,7 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 			if b.corrects {
 				do = b.doCorrect
 			}
-			return b.with(cmd.Context(), func(s *store.Store) error { return do(cmd.Context(), p, s) })
+			return b.with(cmd.Context(), func(s *session.Sessions) error { return do(cmd.Context(), p, s) })
 		},
 	}
 	flags := cmd.Flags()
@@ -59,7 +60,7 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 	return cmd
 }
 
-// choose refuses a call that does not say which letters it is about.
+// choose refuses a call that does not select letters.
 func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
 	if err := b.check(cmd.Flags()); err != nil {
 		return err
@@ -85,14 +86,14 @@ func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (b *deadBulk) do(ctx context.Context, p process, s *store.Store) error {
+func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error {
 	var done []uint64
 	var err error
 	if b.dryRun {
 		return b.count(ctx, p, s)
 	}
 	said := time.Now()
-	done, err = b.verb.run(s, ctx, b.query, func(total int) {
+	done, err = b.verb.run(operate.NewOrders(s), ctx, b.query, func(total int) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
 			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
@@ -105,16 +106,16 @@ func (b *deadBulk) do(ctx context.Context, p process, s *store.Store) error {
 	return b.missing(done)
 }
 
-// count says how many there are.
-func (b *deadBulk) count(ctx context.Context, p process, s *store.Store) error {
-	n, err := s.CountDead(ctx, b.query)
+// count prints how many letters there are.
+func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) error {
+	n, err := operate.NewOrders(s).CountDead(ctx, b.query)
 	if err != nil {
 		return err
 	}
 	if b.report(p, n); n == len(b.query.IDs) {
 		return nil
 	}
-	letters, err := s.DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
+	letters, err := operate.NewOrders(s).DeadLetters(ctx, operate.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
 	if err != nil || len(b.query.IDs) == 0 {
 		return err
 	}
@@ -125,7 +126,8 @@ func (b *deadBulk) count(ctx context.Context, p process, s *store.Store) error {
 	return b.missing(there)
 }
 
-// report says how many letters it was done to. A write that fails is told at the end, and is no failure of the action.
+// report prints how many letters it was done to. A write error is reported at the end, and does not
+// fail the action.
 func (b *deadBulk) report(p process, n int) {
 	if b.json {
 		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
@@ -138,7 +140,7 @@ func (b *deadBulk) report(p process, n int) {
 	fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
 }
 
-// missing is an error about ids that were asked for and are not there, or that the filter leaves out.
+// missing returns an error about requested IDs that do not exist, or that the filter leaves out.
 func (b *deadBulk) missing(done []uint64) error {
 	var missing []uint64
 	for _, id := range b.query.IDs {

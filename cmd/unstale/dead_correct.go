@@ -8,8 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -29,7 +30,7 @@ func (c *deadCorrection) add(cmd *cobra.Command, f *deadFlags) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.entity, "set-entity", "", "of one dead letter: put it back with this entity, if the map takes it")
 	flags.StringVar(&c.params, "set-params", "", "of one dead letter: put it back with these parameters, a JSON object, kept byte for byte")
-	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "the map's file, for --set-entity and --set-params: the one that the workers read")
+	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "file of the workers' map, for --set-entity and --set-params")
 	f.addLookups(flags)
 }
 
@@ -48,7 +49,7 @@ func (c *deadCorrection) wanted(cmd *cobra.Command, ids []uint64) (bool, error) 
 	return true, nil
 }
 
-// A judgement is what the map makes of a row: what it invalidates, or why it is refused.
+// A judgement is the result of the map for a row: what it invalidates, or why it is refused.
 type judgement struct {
 	Entity  string       `json:"entity"`
 	ID      string       `json:"id"`
@@ -57,7 +58,7 @@ type judgement struct {
 	Refused string       `json:"refused,omitempty"`
 }
 
-func (b *deadBulk) doCorrect(ctx context.Context, p process, s *store.Store) error {
+func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions) error {
 	m, err := loadMap(p, b.correct.mapFile)
 	if err != nil {
 		return mapError(err)
@@ -65,14 +66,15 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *store.Store) err
 	if err := b.correct.checkMap(ctx, p, s, m); err != nil {
 		return err
 	}
-	letters, err := s.DeadLetters(ctx, b.query, 1)
+	orders := operate.NewOrders(s)
+	letters, err := orders.DeadLetters(ctx, b.query, 1)
 	if err != nil {
 		return err
 	}
 	if len(letters) == 0 {
 		return b.missing(nil)
 	}
-	c := store.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
+	c := operate.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
 	if b.correct.entity != "" {
 		c.Entity = b.correct.entity
 	}
@@ -82,7 +84,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *store.Store) err
 	before, _ := judgeRow(ctx, s, m, c.Letter.Entity, c.Letter.EntityID, c.Letter.Params)
 	after, refused := judgeRow(ctx, s, m, c.Entity, c.Letter.EntityID, c.Params)
 	if refused == nil && !b.dryRun {
-		if err := s.RetryCorrected(ctx, c); err != nil {
+		if err := orders.RetryCorrected(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -94,9 +96,9 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *store.Store) err
 	return nil
 }
 
-// checkMap refuses a map with which no worker works, whose judgement would say nothing.
-func (c *deadCorrection) checkMap(ctx context.Context, p process, s *store.Store, m *invalidation.Map) error {
-	workers, err := s.Workers(ctx)
+// checkMap refuses a map that no worker uses, since its result would mean nothing.
+func (c *deadCorrection) checkMap(ctx context.Context, p process, s *session.Sessions, m *invalidation.Map) error {
+	workers, err := operate.NewWorkers(s).Workers(ctx)
 	var versions []string
 	for i := range workers {
 		if v := workers[i].MapVersion; workers[i].Lives() && !slices.Contains(versions, v) {
@@ -116,7 +118,7 @@ func (c *deadCorrection) checkMap(ctx context.Context, p process, s *store.Store
 }
 
 // judgeRow asks the rules of Enqueue for entity and id, and then the map, with its lookups.
-func judgeRow(ctx context.Context, s *store.Store, m *invalidation.Map, entity, id string, params *string) (judgement, error) {
+func judgeRow(ctx context.Context, s *session.Sessions, m *invalidation.Map, entity, id string, params *string) (judgement, error) {
 	j := judgement{Entity: entity, ID: id, Params: params}
 	plan, row, err := expandTexts(ctx, s, m, entity, id, params)
 	if err != nil {
@@ -127,14 +129,16 @@ func judgeRow(ctx context.Context, s *store.Store, m *invalidation.Map, entity, 
 	return j, nil
 }
 
-func expandTexts(ctx context.Context, s *store.Store, m *invalidation.Map, entity, id string, params *string) (plan invalidation.Plan, row invalidation.Row, err error) {
+func expandTexts(ctx context.Context, s *session.Sessions, m *invalidation.Map, entity, id string, params *string) (plan invalidation.Plan, row invalidation.Row, err error) {
 	var raw []byte
 	if params != nil {
 		raw = []byte(*params)
 	}
-	inv := outbox.Invalidation{Entity: entity, ID: id} // its rules for parameters are stricter than a worker's
+	// its rules for parameters are stricter than a worker's
+	inv := outbox.Invalidation{Entity: entity, ID: id}
 	if err := inv.Validate(); err != nil {
-		if field := (*outbox.FieldError)(nil); errors.As(err, &field) { // it counts invalidations, of which this is one
+		// the index of this invalidation
+		if field := (*outbox.FieldError)(nil); errors.As(err, &field) {
 			err = fmt.Errorf("%s: %s", field.Field, field.Problem)
 		}
 		return plan, row, err
@@ -147,7 +151,7 @@ func expandTexts(ctx context.Context, s *store.Store, m *invalidation.Map, entit
 		return plan, row, err
 	}
 	row = invalidation.Row{Entity: entity, ID: id, Params: decoded}
-	plan, err = worker.Expand(ctx, m, s.Lookup, row)
+	plan, err = worker.Expand(ctx, m, session.NewLookups(s).Lookup, row)
 	return plan, row, err
 }
 
@@ -157,7 +161,8 @@ func (b *deadBulk) reportCorrection(p process, before, after judgement, fits boo
 		done = 1
 	}
 	if b.json {
-		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: done, "before": before, "after": after}) // as report
+		// as report
+		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: done, "before": before, "after": after})
 		return
 	}
 	for _, side := range []struct {

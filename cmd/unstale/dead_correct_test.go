@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// One dead letter is put back corrected: the map judges it first, before and after are shown, and the parameters arrive
-// byte for byte.
+// One dead letter is corrected and retried: the map checks it first, before and after are shown,
+// and the parameters arrive byte for byte.
 func TestDeadCorrect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,7 @@ func TestDeadCorrect(t *testing.T) {
 		t.Errorf("unlinked %s", got)
 	}
 
-	// A map with which no worker works says nothing.
+	// A map that no worker uses proves nothing.
 	if _, err := w.db.Exec("INSERT INTO cache_outbox_workers (id, name, state, since, map_version, channel, format) VALUES ('x', 'web-1', 'working', UTC_TIMESTAMP(6), 'another', 'c', 'event')"); err != nil {
 		t.Fatal(err)
 	}

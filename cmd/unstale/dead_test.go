@@ -75,8 +75,8 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// Sentence 4: under whichever id a row is put back, history tells of it by the first one: what it unlinked in the end,
-// and its repeat.
+// Sentence 4: whatever the ID of a retried row, history lists it under the first one: the keys that
+// it finally unlinked, and its repeat.
 func TestHistoryOfARetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -116,7 +116,7 @@ func TestHistoryOfARetry(t *testing.T) {
 	}
 }
 
-// A bulk verb wants to be told what it is about.
+// A bulk command requires a selection.
 func TestDeadRefuses(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
@@ -128,7 +128,7 @@ func TestDeadRefuses(t *testing.T) {
 		"is not an id":                 {"discard", "x"},
 		"want a time that has passed":  {"discard", "--older-than", "-1h"},
 		"--limit 0":                    {"list", "--limit", "0"},
-		"--entity is empty":            {"discard", "--entity", ""}, // as by a variable that is not set
+		"--entity is empty":            {"discard", "--entity", ""}, // an unset variable
 		"--reason is empty":            {"retry", "--reason", "", "--dry-run"},
 		"--map-version is empty":       {"list", "--map-version", ""},
 		"--newer-than is 0":            {"discard", "--newer-than", "0s"},

@@ -7,23 +7,24 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
 )
 
 func newDelayed(p process) *cobra.Command {
-	return group("delayed", "List rows that wait for their time", newDelayedList(p))
+	return group("delayed", "List delayed rows", newDelayedList(p))
 }
 
 func newDelayedList(p process) *cobra.Command {
 	var (
 		l     listing
-		query store.DelayedQuery
+		query operate.DelayedQuery
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List delayed rows, the first due first",
-		Long: `List rows that wait for their time: those that the application has scheduled, repeats that the
-map asks for, and rows that have failed and are tried again, each with the reason and the error.`,
+		Short: "List delayed rows, by due time",
+		Long: `List delayed rows: rows that the application has scheduled, repeats of the map, and failed rows
+that will be retried, each with the reason and the error.`,
 		Example: `  unstale delayed list
   unstale delayed list --due
   unstale delayed list --reason redis_refused --json`,
@@ -32,8 +33,8 @@ map asks for, and rows that have failed and are tried again, each with the reaso
 			if err := refuseEmpty(cmd.Flags(), "entity", "reason"); err != nil {
 				return err
 			}
-			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *store.Store) ([]store.DelayedRow, int, error) {
-				return s.DelayedRows(ctx, query, l.limit)
+			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *session.Sessions) ([]operate.DelayedRow, int, error) {
+				return operate.NewOrders(s).DelayedRows(ctx, query, l.limit)
 			}, delayedObject, delayedLine, "no delayed rows")
 		},
 	}
@@ -62,7 +63,7 @@ type delayedRow struct {
 	Error      string    `json:"error"`
 }
 
-func delayedObject(rows []store.DelayedRow, total any) any {
+func delayedObject(rows []operate.DelayedRow, total any) any {
 	list := make([]delayedRow, len(rows))
 	for i := range rows {
 		r := &rows[i]
@@ -75,7 +76,7 @@ func delayedObject(rows []store.DelayedRow, total any) any {
 	}{total, list}
 }
 
-func delayedLine(r *store.DelayedRow) string {
+func delayedLine(r *operate.DelayedRow) string {
 	when := "in " + r.DueIn().Round(time.Second).String()
 	if r.DueIn() <= 0 {
 		when = "due for " + (-r.DueIn()).Round(time.Millisecond).String()

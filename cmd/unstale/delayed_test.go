@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Scheduled rows, repeats and failures are listed in the order in which they are due, each with why it waits.
+// Scheduled rows, repeats and failures are listed in the order of their due times, each with the
+// reason for waiting.
 func TestDelayedList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -48,14 +48,14 @@ func newDoctor(p process) *cobra.Command {
 	d := &doctorCommand{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what goes wrong in practice: rights, settings, the map, clocks, servers",
-		Long: `Look for what goes wrong in practice, before a deploy or from cron: each finding comes with its
-severity (ok, info, unknown, warning, critical), what was seen, and the cure. It changes nothing.
-What it could not see is unknown, and never ok.
+		Short: "Check privileges, settings, map, clocks and servers",
+		Long: `Check an installation, before a deployment or from cron. Each finding has a severity (ok, info,
+unknown, warning, critical), the observation, and the fix. The command changes nothing. A check
+that it cannot make is unknown, and never ok.
 
-With the worker's own flags it tries every right that a worker needs, on no row and on made-up
-names, and compares settings, tables, map and clocks. With accounts for an audit it looks at the
-servers themselves, and with --redis-url-state at the Redis of sessions, limits and locks:
+With the worker's flags it tries every privilege of a worker, on no row and on made-up names, and
+compares settings, tables, map and clocks. With accounts for an audit it checks the servers, and
+with --redis-url-state the Redis of sessions, limits and locks:
 
 ` + indented(auditHelp) + `
 In Redis Cluster each of these, and the one for --keys, needs ` + doctor.ClusterRules + ` as well.
@@ -87,7 +87,7 @@ Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something 
 	return cmd
 }
 
-// auditHelp is how to make the accounts; a test runs it.
+// auditHelp shows how to create the accounts; a test runs it.
 const auditHelp = `MySQL:
   CREATE USER 'unstale_audit'@'%' IDENTIFIED BY 'change me 6';
   GRANT PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO 'unstale_audit'@'%';
@@ -123,16 +123,16 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&d.auditRedis, "audit-redis-url", "", "Redis by an account that may look at the server")
 	flags.StringVar(&d.state, "redis-url-state", "", "Redis of sessions, limits and locks, by an account that may look at it")
 	flags.StringVar(&d.mapFile, "map", "mapping.yaml", "the map's file")
-	flags.StringVar(&d.wake, "wake-channel", c.WakeChannel, "channel of wake-up hints; - if workers hear none")
+	flags.StringVar(&d.wake, "wake-channel", c.WakeChannel, "channel of wake-ups; - if workers do not subscribe")
 	flags.IntVar(&d.wait, "redis-wait", c.RedisWait, "as workers have it: replicas that must have acknowledged a batch")
-	flags.StringVar(&d.definer, "definer", "", "the account with whose rights triggers are to run, as user@host (default: not looked at)")
+	flags.StringVar(&d.definer, "definer", "", "account that triggers run as (DEFINER), as user@host (default: not checked)")
 	flags.DurationVar(&d.long, "long-transaction", 10*time.Second, "how long a transaction may hold rows of the outbox before it is told")
 	flags.StringArrayVar(&d.checks, "check", nil, "make this check alone, which may be given several times (default: all)")
 	flags.BoolVar(&d.keys, "keys", false, "review the keys of the cache, and make no check")
 	flags.Int64Var(&d.sample, "sample", 1_000_000, "with --keys: how many keys to look at")
 	flags.BoolVar(&d.markdown, "markdown", false, "with --keys: print a page in Markdown")
 	flags.BoolVar(&d.noNames, "no-names", false, "with --keys: tell no name of a key, nor of a family that the map does not name")
-	flags.BoolVar(&d.strict, "strict", false, "exit with 3 also where something is unknown")
+	flags.BoolVar(&d.strict, "strict", false, "exit with 3 if a check is unknown")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
 }
 
@@ -168,16 +168,21 @@ func checkNames() (names []string) {
 // exam opens what was given. The function that it returns closes it, with an error too.
 func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, err error) {
 	e = &doctor.Exam{StateDB: d.redis.state, Wait: d.wait > 0, LongTransaction: d.long}
+	var opened []*keyspace.Keyspace
+	open := func(d *doctorCommand, url string) (k *keyspace.Keyspace, user string, err error) {
+		if k, user, err = d.openRedis(url); err == nil {
+			opened = append(opened, k)
+		}
+		return k, user, err
+	}
 	closeAll = func() (err error) {
-		for _, s := range []*store.Store{e.MySQL, e.AuditMySQL} {
+		for _, s := range []*session.Sessions{e.MySQL, e.AuditMySQL} {
 			if s != nil {
 				err = errors.Join(err, s.Close())
 			}
 		}
-		for _, k := range []*keyspace.Keyspace{e.Redis, e.AuditRedis, e.State} {
-			if k != nil {
-				err = errors.Join(err, k.Close())
-			}
+		for _, k := range opened {
+			err = errors.Join(err, k.Close())
 		}
 		return err
 	}
@@ -201,27 +206,33 @@ func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, 
 		}
 	}
 	if d.redis.url != "" {
-		if e.Redis, e.RedisUser, err = d.openRedis(d.redis.url); err != nil {
+		if e.Redis, e.RedisUser, err = open(d, d.redis.url); err != nil {
 			return e, closeAll, err
 		}
 	}
 	if d.auditRedis != "" {
-		if e.AuditRedis, _, err = d.openRedis(d.auditRedis); err != nil {
+		audit, _, err := open(d, d.auditRedis)
+		if err != nil {
 			return e, closeAll, flagged("--audit-redis-url", err)
 		}
+		e.AuditRedis = audit.Nodes
 	}
 	if d.state != "" {
 		apart := *d
-		apart.redis.cache, apart.redis.state = unsetDB, unsetDB // which are databases of the cache's
-		if e.State, _, err = apart.openRedis(d.state); err != nil {
+		// which are databases of the cache's
+		apart.redis.cache, apart.redis.state = unsetDB, unsetDB
+		state, _, err := open(&apart, d.state)
+		if err != nil {
 			return e, closeAll, flagged("--redis-url-state", err)
 		}
+		e.State = state.Nodes
 	}
 	e.Map, e.MapError = loadMap(p, d.mapFile)
 	return e, closeAll, nil
 }
 
-// patience is how long an answer may take: what is slow is to be told, and not taken for an outage.
+// doctorPatience is how long an answer may take: a slow server should be reported as slow, not as
+// an outage.
 const doctorPatience = 2 * time.Second
 
 func (d *doctorCommand) openRedis(url string) (k *keyspace.Keyspace, user string, err error) {
@@ -238,7 +249,7 @@ func (d *doctorCommand) openRedis(url string) (k *keyspace.Keyspace, user string
 // flagged names the flag at fault.
 func flagged(flag string, err error) error { return usageError{fmt.Errorf("%s: %w", flag, err)} }
 
-// verdict is the error with the exit code of a severity.
+// verdict returns an error with the exit code of a severity.
 func (d *doctorCommand) verdict(worst doctor.Severity) error {
 	switch {
 	case worst == doctor.Critical:
@@ -275,9 +286,10 @@ func (d *doctorCommand) print(p process, all []doctor.Finding) error {
 	return nil
 }
 
-// gathered makes one finding of those that are unknown for want of the same thing, so that they do not hide what is wrong.
+// gathered merges findings that are unknown for the same reason, so that they do not hide real
+// problems.
 func gathered(all []doctor.Finding) (list []doctor.Finding) {
-	at := map[string]int{} // in list, by what is wanted and how to give it
+	at := map[string]int{} // in list, by the missing thing and its fix
 	for _, f := range all {
 		key := f.Evidence + "\n" + f.Cure
 		if f.Severity != doctor.Unknown || !strings.HasPrefix(f.Evidence, doctor.Needs) {

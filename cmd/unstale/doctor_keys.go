@@ -12,11 +12,11 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// review is "unstale doctor --keys".
+// review implements "unstale doctor --keys".
 func (d *doctorCommand) review(ctx context.Context, p process) error {
 	switch {
 	case d.sample < 1:
-		return usageError{fmt.Errorf("--sample %d: wanted 1 or more", d.sample)}
+		return usageError{fmt.Errorf("--sample %d: must be at least 1", d.sample)}
 	case d.json && d.markdown:
 		return usageError{errors.New("--json and --markdown: give one of them")}
 	case len(d.checks) > 0:
@@ -37,7 +37,7 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 	}
 	r := review.New(m, err) // without a file there is none, which the report says
 	r.User, r.NoNames = user, d.noNames
-	walked, failed := k.Walk(ctx, d.sample, r.Note)
+	walked, failed := k.Contents.Walk(ctx, d.sample, r.Note)
 	if d.mysql.dsn != "" && ctx.Err() == nil {
 		s, err := d.mysql.open("doctor")
 		if err != nil {
@@ -51,7 +51,7 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 		return err
 	}
 	if failed != nil {
-		return fmt.Errorf("the review is of what was seen until then: %w", failed)
+		return fmt.Errorf("the review covers what was seen before: %w", failed)
 	}
 	return d.verdict(doctor.Worst(report.Findings))
 }

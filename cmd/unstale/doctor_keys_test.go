@@ -13,7 +13,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A review ends with the exit code of what it found; the first signal ends it with what was seen until then.
+// A review ends with the exit code of its findings; the first signal ends it with the results so
+// far.
 func TestDoctorKeys(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--enable-debug-command", "local")

@@ -14,12 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 )
 
-// The exit code goes by the worst finding, and the accounts that the help prints see all that an audit sees.
+// The exit code goes by the worst finding, and the accounts that the help prints see all that an
+// audit sees.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
@@ -37,16 +38,15 @@ func TestDoctor(t *testing.T) {
 		return r
 	}
 	want(exitFail, "critical  schema ", "something is critical")
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	want(exitDone, "0 critical, 0 warnings, 0 unknown, 2 ok\n", "", "--check", "reach", "--check", "schema")
-	want(exitWarning, "warning   mysql-excess", "there are warnings", "--check", "mysql-excess") // by root
+	// by root
+	want(exitWarning, "warning   mysql-excess", "there are warnings", "--check", "mysql-excess")
 	want(exitDone, "unknown   readers", "", "--check", "readers")
 	want(exitWarning, "unknown   readers", "something is unknown", "--check", "readers", "--strict")
 	want(exitFail, "the map is refused", "something is critical", "--map", "nowhere.yaml", "--check", "reach")
 
-	// What is wrong comes first, and is not hidden by what could not be looked at for it.
+	// Problems come first, and are not hidden by checks that are unknown because of them.
 	away := maps.Clone(vars)
 	away["MYSQL_DSN"] = "unstale:wrong@tcp(127.0.0.1:1)/shop"
 	if r := call(t, away, "doctor"); r.code != exitFail || !strings.Contains(r.out, "\ncritical  reach              MySQL does not answer\n") ||
@@ -56,7 +56,8 @@ func TestDoctor(t *testing.T) {
 
 	vars["UNSTALE_AUDIT_MYSQL_DSN"], vars["UNSTALE_AUDIT_REDIS_URL"] = auditAccounts(t, env, server)
 	vars["REDIS_URL_STATE"] = stateAccount(t)
-	for _, db := range []string{"-1", "0"} { // of the cache's server, which has nothing to do with the other one
+	// of the cache's server, which has nothing to do with the other one
+	for _, db := range []string{"-1", "0"} {
 		want(exitDone, "0 critical, 0 warnings, 0 unknown, 2 ok\n", "", "--check", "reach", "--check", "state", "--redis-db-cache", "1", "--redis-db-state", db)
 	}
 	want(exitWarning, "is the cache's", "there are warnings", "--check", "state", "--redis-url-state", server.URL())
@@ -71,7 +72,8 @@ func TestDoctor(t *testing.T) {
 	}
 	for _, f := range told.Findings {
 		switch f.Check {
-		case "running-map", "beacon", "databases", "readers", "mysql-replication": // nobody can tell
+		// unknown with these accounts
+		case "running-map", "beacon", "databases", "readers", "mysql-replication":
 		default:
 			if f.Severity == doctor.Unknown {
 				t.Errorf("by the accounts of the help: %+v", f)
@@ -80,7 +82,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// The help and the page name what each account of Redis needs besides in Cluster, where the tests of package doctor use the same.
+// The help and the page name what each account of Redis needs besides in Cluster, where the tests
+// of package doctor use the same.
 func TestDoctorNamesRulesOfCluster(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/doctor.md")
@@ -97,7 +100,7 @@ func TestDoctorNamesRulesOfCluster(t *testing.T) {
 	}
 }
 
-// A worker that is frozen is told by doctor and by status, with its name, and so is one that uses another map.
+// doctor and status name a frozen worker, and one that uses another map.
 func TestDoctorOfFrozenWorker(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/doctor.md")
@@ -135,7 +138,8 @@ func TestDoctorOfFrozenWorker(t *testing.T) {
 	r.until("all is well again", well)
 }
 
-// stateAccount makes an instance for state with the account of doctor's help, and returns where it is.
+// stateAccount makes an instance for state with the account of doctor's help, and returns where it
+// is.
 func stateAccount(t *testing.T) string {
 	t.Helper()
 	_, rules, found := strings.Cut(auditHelp, "ACL SETUSER unstale_state ")
@@ -147,7 +151,7 @@ func stateAccount(t *testing.T) string {
 	return fmt.Sprintf("redis://unstale_state:change-me-10@%s/0", server.Addr())
 }
 
-// auditAccounts makes the accounts as doctor's help says, and returns where they lead.
+// auditAccounts creates the accounts as in doctor's help, and returns their URLs.
 func auditAccounts(t *testing.T, env *testenv.Database, server *servers.Redis) (dsn, url string) {
 	t.Helper()
 	sections := map[string][]string{}
@@ -170,7 +174,8 @@ func auditAccounts(t *testing.T, env *testenv.Database, server *servers.Redis) (
 	if env.Flavor == servers.KindMariaDB {
 		kind = "MariaDB"
 	}
-	t.Cleanup(func() { _, _ = env.DB.Exec("DROP USER 'unstale_audit'@'%'") }) // the server is the tests' own
+	// the server is the tests' own
+	t.Cleanup(func() { _, _ = env.DB.Exec("DROP USER 'unstale_audit'@'%'") })
 	for _, statement := range sections[kind] {
 		if _, err := env.DB.ExecContext(t.Context(), strings.Replace(statement, "shop.", env.Name+".", 1)); err != nil {
 			t.Fatalf("%s: %v", statement, err)

@@ -26,7 +26,7 @@ func newEnqueue(p process) *cobra.Command {
 	e := &enqueueCommand{}
 	cmd := &cobra.Command{
 		Use:   "enqueue ENTITY ID",
-		Short: "Insert one invalidation row, in a transaction of its own",
+		Short: "Insert one invalidation row",
 		Example: `  unstale enqueue product 42 --param category_id=7 --param category_id=9
   unstale enqueue coupon SUMMER --at +10m
   unstale enqueue coupon -- -10%      # an id that begins with a dash
@@ -67,12 +67,12 @@ func (e *enqueueCommand) run(ctx context.Context, p process, entity, id string) 
 		fmt.Fprintf(p.Out, "would enqueue %s %s%s %s\n", printable(entity), printable(id), when, inv.RawParams)
 		return nil
 	}
-	store, err := e.mysql.open("enqueue")
+	db, err := e.mysql.open("enqueue")
 	if err != nil {
 		return err
 	}
-	err = outbox.InTx(ctx, store.DB(), func(tx *sql.Tx) error { return outbox.Enqueue(ctx, tx, inv) })
-	if err = errors.Join(orSchema(ctx, store, err), store.Close()); err != nil {
+	err = outbox.InTx(ctx, db.DB(), func(tx *sql.Tx) error { return outbox.Enqueue(ctx, tx, inv) })
+	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.Out, "enqueued %s %s%s\n", printable(entity), printable(id), when)
@@ -91,5 +91,5 @@ func parseAt(at string, now time.Time) (time.Time, error) {
 	} else if t, err := time.Parse(time.RFC3339, at); err == nil {
 		return t, nil
 	}
-	return time.Time{}, usageError{fmt.Errorf("--at %q: wanted a time such as 2027-01-31T08:00:00Z, or +10m", at)}
+	return time.Time{}, usageError{fmt.Errorf("--at %q: must be a time, for example 2027-01-31T08:00:00Z or +10m", at)}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// envName is the variable that stands in for a flag: --mysql-dsn and MYSQL_DSN are one name. Flags of our own carry the
-// prefix UNSTALE_, so that a variable called MAP or LISTEN of somebody else does not reach us.
+// envName returns the environment variable of a flag: --mysql-dsn and MYSQL_DSN are one name. Flags
+// of this program have the prefix UNSTALE_, so that another program's MAP or LISTEN has no effect.
 func envName(flag string) string {
 	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 	if strings.HasPrefix(name, "MYSQL_") || name == "REDIS_TLS" || strings.HasPrefix(name, "REDIS_URL") || strings.HasPrefix(name, "REDIS_DB_") {
@@ -21,7 +21,7 @@ func envName(flag string) string {
 // noEnv marks flags that belong to one call and have no variable, such as --json.
 const noEnv = "unstale-no-env"
 
-// showEnv adds the variable's name to each flag's help. Call it when all flags are there.
+// showEnv adds the name of the variable to each flag's help. Call it after adding all flags.
 func showEnv(flags *pflag.FlagSet, perCall ...string) {
 	for _, name := range perCall {
 		flag := flags.Lookup(name)
@@ -37,8 +37,8 @@ func showEnv(flags *pflag.FlagSet, perCall ...string) {
 	})
 }
 
-// refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in a script: they
-// would choose everything.
+// refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in
+// a script: they would choose everything.
 func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		f := flags.Lookup(name)
@@ -55,7 +55,8 @@ func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
-// applyEnv gives each flag that was not set the value of its variable. An empty variable counts as unset.
+// applyEnv gives each flag that was not set the value of its variable. An empty variable counts as
+// unset.
 func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {

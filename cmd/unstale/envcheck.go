@@ -9,12 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// foreign matches variables that begin with our name and are not ours: those of tests, and those that Kubernetes sets
-// in every container for a Service whose name begins with unstale.
+// foreign matches variables with the prefix of this program that do not belong to it: those of
+// tests, and those that Kubernetes sets in every container for a Service whose name begins with
+// unstale.
 var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|(.*_)?PORT(_[0-9]+_.*)?)$`)
 
-// warnVariables names variables that begin as ours do and belong to no flag, most often because of a spelling mistake:
-// they have no effect.
+// warnVariables lists variables with the prefix of this program that belong to no flag, usually
+// because of a misspelling: they have no effect.
 func warnVariables(cmd *cobra.Command, p process) error {
 	known := append(variables(cmd.Root()), "UNSTALE_SERVERS_DIR") // which package servers reads
 	var unknown, meant []string
@@ -47,7 +48,7 @@ func warnVariables(cmd *cobra.Command, p process) error {
 	return nil
 }
 
-// variables are those of all flags of a command and of those below it.
+// variables returns those of all flags of a command and of those below it.
 func variables(cmd *cobra.Command) (all []string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Annotations[noEnv] == nil {
@@ -60,8 +61,8 @@ func variables(cmd *cobra.Command) (all []string) {
 	return all
 }
 
-// nearest returns the known name that is reached from name by the fewest changes of single letters, "" if it takes more
-// than three of them, or than one for every three letters after the prefix: that is not a spelling mistake.
+// nearest returns the known name with the smallest edit distance to name. It returns "" if that is
+// more than three, or than one for every three letters after the prefix: that is not a misspelling.
 func nearest(name string, known []string) (best string) {
 	least := 1 + min(3, max(1, len(strings.TrimPrefix(name, "UNSTALE_"))/3))
 	for _, k := range known {

@@ -23,10 +23,13 @@ func newHealth(p process) *cobra.Command {
 	h := &healthCommand{}
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running worker whether it works: a probe for containers",
-		Long: `Ask the worker that serves on --listen whether it is ready: exit code 0 if it is, 1 with the
-reason if it is not or nobody answers. The image has no shell and no HTTP client, so this is
-what its health check calls.`,
+		Short: "Probe a running worker, for containers",
+		Long: `Ask the worker on --listen whether it is ready. The image has no shell and no HTTP client, so its
+health check runs this command.
+
+Exit codes:
+  0  the worker is ready
+  1  it is not, or does not answer; the output has the reason`,
 		Example: `  unstale health           # /readyz: both servers answer
   unstale health --alive   # /healthz: the loop runs, outage or not`,
 		Args: noArgs,
@@ -58,15 +61,15 @@ func (h *healthCommand) run(ctx context.Context, p process) error {
 	return nil
 }
 
-// probeAddress is where a worker that listens on an address can be reached on the same host: one that listens on every
-// interface is asked over loopback.
+// probeAddress returns where a worker that listens on an address can be reached on the same host:
+// one that listens on every interface is asked over loopback.
 func probeAddress(listen string) (string, error) {
 	if listen == "-" {
 		return "", errors.New("--listen is -: the worker serves nothing that could be asked")
 	}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", fmt.Errorf("--listen %q: wanted host:port", listen)
+		return "", fmt.Errorf("--listen %q: must be host:port", listen)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
@@ -74,7 +77,8 @@ func probeAddress(listen string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// probe returns nil if url answers 200, otherwise the reason that it gives. It takes no proxy from the environment.
+// probe returns nil if url answers 200, otherwise the reason that it gives. It takes no proxy from
+// the environment.
 func probe(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -85,7 +89,7 @@ func probe(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	defer func() { _ = answer.Body.Close() }() // all that is wanted was read
+	defer func() { _ = answer.Body.Close() }() // the body was read
 	if answer.StatusCode == http.StatusOK {
 		return nil
 	}

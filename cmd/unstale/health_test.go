@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The probe of the container says what /readyz and /healthz say.
+// The probe of the container returns the results of /readyz and /healthz.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -39,7 +39,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// What is no worker is not taken for one.
+// A server that is not a worker is not mistaken for one.
 func TestHealthRefuses(t *testing.T) {
 	t.Parallel()
 	stranger := httptest.NewServer(http.NotFoundHandler())
@@ -49,7 +49,7 @@ func TestHealthRefuses(t *testing.T) {
 		address:       {code: exitFail, err: "unstale: ask the worker: http://" + address + "/readyz answers 404 Not Found; is that unstale?\n"},
 		"127.0.0.1:1": {code: exitFail, err: "unstale: ask the worker: Get \"http://127.0.0.1:1/readyz\": dial tcp 127.0.0.1:1: connect: connection refused\n"},
 		"-":           {code: exitUsage, err: "unstale: --listen is -: the worker serves nothing that could be asked\nSee 'unstale health --help'.\n"},
-		"9117":        {code: exitUsage, err: "unstale: --listen \"9117\": wanted host:port\nSee 'unstale health --help'.\n"},
+		"9117":        {code: exitUsage, err: "unstale: --listen \"9117\": must be host:port\nSee 'unstale health --help'.\n"},
 	} {
 		if got := call(t, nil, "health", "--listen", listen); got != want {
 			t.Errorf("got  %+v\nwant %+v", got, want)

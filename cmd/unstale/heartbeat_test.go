@@ -14,8 +14,8 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// Sentence 17: a reader that hears a process keeps values in memory, and forgets them when it is killed; it hears the next
-// one from its first message on.
+// Sentence 17: a reader that receives messages of a process keeps values in L1, and drops them when
+// the process is killed. Messages of the next process count from the first one on.
 func TestReaderOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,15 +11,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // historyCommand is "unstale history".
 type historyCommand struct {
 	mysqlFlags
 	redis redisFlags
-	query store.JournalQuery
+	query journal.JournalQuery
 
 	quoted string // the key as a Go string
 	limit  int
@@ -30,19 +32,24 @@ func newHistory(p process) *cobra.Command {
 	h := &historyCommand{}
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "Show when and why a key or a row was unlinked, and in which batch",
-		Long: `Show when the keys of something were unlinked, in which batch, by which worker and with which
-version of the map: the newest last. Ask by key, where nothing else is known: what unlinked it by
-name or by a pattern is found, and the name of an index set finds what took that apart. The
-members of a set are not in the journal, so whether one of them was this key is unknown. A key with
-bytes that no argument can have goes into --key-quoted, as it is shown here. Or ask by
-entity, by trace, or by the row's id in cache_outbox, which also tells where the row is now. With
---key and a Redis the last line tells what is there now, and the birth of an entry of package cache.
-With a Redis, processes that report it (cache.Memory.Report) are named that evicted the keys from
-their memory; whether others did is unknown.
+		Short: "Show when and why keys were unlinked",
+		Long: `Show when keys were unlinked, in which batch, by which worker and with which version of the map; the
+newest last. Search by one of these:
 
-The journal reaches back for --journal-retention of the workers. What Redis evicted or let expire,
-and what somebody deleted without unstale, is in no journal.`,
+  --key                 the key itself: by name, or by a pattern that matches it. The name of an
+                        index set finds when it was cleared. The members of a set are not in the
+                        journal, so whether one of them was this key is unknown.
+  --key-quoted          a key with bytes that an argument cannot have, as shown in the output
+  --entity and --id     the entity that changed
+  --trace               the trace of the request
+  --row                 the row's ID in cache_outbox; also shows where the row is now
+
+With --key and a Redis, the last line shows the key's current state, and the lease time of an entry
+of package cache. With a Redis, the output also lists processes that report (cache.Memory.Report)
+that they evicted the keys from their in-process cache; of other processes it is unknown.
+
+The journal reaches back for --journal-retention of the workers. Evictions, expirations and deletes
+without unstale are not in the journal.`,
 		Example: `  unstale history --key shop:product:42
   unstale history --entity product --id 42
   unstale history --trace request-7f3a --since 10m
@@ -57,7 +64,7 @@ and what somebody deleted without unstale, is in no journal.`,
 	}
 	flags := cmd.Flags()
 	h.redis.add(flags)
-	flags.StringVar(&h.query.Key, "key", "", "what unlinked this key, byte for byte, or took apart the index set of this name")
+	flags.StringVar(&h.query.Key, "key", "", "key, byte for byte, or name of an index set")
 	flags.StringVar(&h.quoted, "key-quoted", "", `--key as this program shows one with control characters or broken UTF-8: "a\x00b", with the quotes`)
 	flags.StringVar(&h.query.Entity, "entity", "", "rows of this entity")
 	flags.StringVar(&h.query.EntityID, "id", "", "only this id; needs --entity")
@@ -81,7 +88,7 @@ func (h *historyCommand) check() error {
 	if h.quoted != "" {
 		key, err := strconv.Unquote(h.quoted)
 		if err != nil || h.quoted[0] != '"' || key == "" || q.Key != "" {
-			return usageError{fmt.Errorf(`--key-quoted %s: wanted a key in double quotes, such as "a\x00b", in place of --key`, printable(h.quoted))}
+			return usageError{fmt.Errorf(`--key-quoted %s: must be a key in double quotes, for example "a\x00b", instead of --key`, printable(h.quoted))}
 		}
 		q.Key = key
 	}
@@ -91,44 +98,49 @@ func (h *historyCommand) check() error {
 	case q.Key == "" && q.Entity == "" && q.Trace == "" && q.Row == 0:
 		return usageError{errors.New("of what? give --key, --entity, --trace or --row, for example: unstale history --key shop:product:42")}
 	case q.Since < 0:
-		return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 1h", q.Since)}
+		return usageError{fmt.Errorf("--since %s: must be a positive duration, for example 1h", q.Since)}
 	}
 	return checkLimit(h.limit)
 }
 
 // A settlement is one row's entry in the journal, or a finished sweep's, as an object.
 type settlement struct {
-	SettledAt  time.Time  `json:"settled_at"`
-	BornAt     *time.Time `json:"born_at"` // by the clock of Redis, before the first UNLINK; null: not known
+	SettledAt time.Time `json:"settled_at"`
+	// by the clock of Redis, before the first UNLINK; null: not known
+	BornAt     *time.Time `json:"born_at"`
 	Batch      uint64     `json:"batch"`
 	Worker     string     `json:"worker"`
 	MapVersion string     `json:"map_version"`
 	Row        uint64     `json:"row"`
-	Sweep      uint64     `json:"sweep,omitempty"` // the request that was carried out; then there is no row
-	Entity     string     `json:"entity"`
-	EntityID   string     `json:"entity_id"`
-	Trace      string     `json:"trace"`
-	Partial    bool       `json:"partial"` // a lookup of the row had failed, and this is what needs none; the row was not settled
-	Keys       []string   `json:"keys"`
-	Patterns   []string   `json:"patterns"`
-	Sets       []string   `json:"sets"`
+	// the request that was carried out; then there is no row
+	Sweep    uint64 `json:"sweep,omitempty"`
+	Entity   string `json:"entity"`
+	EntityID string `json:"entity_id"`
+	Trace    string `json:"trace"`
+	// a lookup of the row had failed, and these names need none; the row was not settled
+	Partial  bool     `json:"partial"`
+	Keys     []string `json:"keys"`
+	Patterns []string `json:"patterns"`
+	Sets     []string `json:"sets"`
 
-	// The way of the row and its batch, by the database's clock; null: not known, or there was none.
+	// The way of the row and its batch, by the database's clock; null: not known, or there was
+	// none.
 	WrittenAt   *time.Time `json:"written_at"`
 	ClaimedAt   *time.Time `json:"claimed_at"`
 	UnlinkedAt  *time.Time `json:"unlinked_at"`
 	PublishedAt *time.Time `json:"published_at"`
-	Receivers   *int       `json:"receivers"` // of the message that the fewest subscribers heard
+	Receivers   *int       `json:"receivers"` // of the message with the fewest subscribers
 	Messages    uint64     `json:"messages"`  // of the batch; 0: not known
 
-	EvictedBy      []evictor `json:"evicted_by"` // processes that report it; whether others did is unknown. null: not known
+	// processes that report it; whether others did is unknown. null: not known
+	EvictedBy      []evictor `json:"evicted_by"`
 	EvictedUnknown string    `json:"evicted_unknown,omitempty"`
 
-	runs  []store.Run // the messages
-	least bool        // processes have heard more than they report
+	runs  []journal.Run // the messages
+	least bool          // processes have received more than they report
 }
 
-func newSettlement(b store.Batch, e *store.Entry) settlement {
+func newSettlement(b journal.Batch, e *journal.Entry) settlement {
 	s := settlement{
 		SettledAt: b.SettledAt, BornAt: b.BornAt(), Batch: b.ID, Worker: b.Worker, MapVersion: b.MapVersion, Row: e.ID,
 		Entity: e.Entity, EntityID: e.EntityID, Trace: e.Trace, Partial: e.Partial, Keys: orNone(e.Keys), Patterns: orNone(e.Patterns), Sets: orNone(e.Sets),
@@ -150,7 +162,7 @@ func newSettlement(b store.Batch, e *store.Entry) settlement {
 	return s
 }
 
-// before is a time so long before another one, nil where that is not known.
+// before returns a time so long before another one, nil where that is not known.
 func before(settled time.Time, ago time.Duration) *time.Time {
 	if ago == 0 {
 		return nil
@@ -159,23 +171,26 @@ func before(settled time.Time, ago time.Duration) *time.Time {
 	return &at
 }
 
-// A past is what the journal tells, and the tables of rows that are not settled.
+// A past is the result from the journal, and from the tables of rows that are not settled.
 type past struct {
 	More    bool         `json:"more"` // older ones are left out
 	Found   []settlement `json:"found"`
 	Damaged []uint64     `json:"damaged"` // batches that cannot be read
 
-	// Unreported are how many messages processes have heard and not reported, since the oldest of these rows or shortly before.
+	// Unreported are how many messages processes have received and not reported, since the oldest
+	// of these rows or shortly before.
 	Unreported map[string]uint64 `json:"unreported,omitempty"`
 
-	Untold []string `json:"untold,omitempty"` // what could not be read, or not quickly, and the grant that is missing
+	// what could not be read, or not quickly, and the grant that is missing
+	Untold []string `json:"untold,omitempty"`
 
-	Now   *now         `json:"now,omitempty"`   // what Redis holds under the key, if it was asked for
+	// what Redis holds under the key, if it was asked for
+	Now   *now         `json:"now,omitempty"`
 	Waits []whereabout `json:"waits,omitempty"` // where the row is now, if it was asked for
 	since *time.Time   // the journal's beginning, where nothing was found
 }
 
-// A whereabout is where a row is that is not settled, or is to be unlinked again.
+// A whereabout is the table of a row that is not settled, or has a repeat.
 type whereabout struct {
 	Where  string     `json:"where"` // outbox, delayed or dead
 	DueAt  *time.Time `json:"due_at,omitempty"`
@@ -184,12 +199,12 @@ type whereabout struct {
 }
 
 func (h *historyCommand) run(ctx context.Context, p process) error {
-	store, err := h.open("history")
+	db, err := h.open("history")
 	if err != nil {
 		return err
 	}
-	all, err := h.read(ctx, store)
-	if err = errors.Join(orSchema(ctx, store, err), store.Close()); err != nil {
+	all, err := h.read(ctx, db)
+	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil {
 		return err
 	}
 	h.evictions(ctx, all)
@@ -203,12 +218,12 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	return nil
 }
 
-// manyUnsummarised is more batches than wait for their summary while a worker keeps up: it summarizes
-// every ten seconds.
+// manyUnsummarised is more batches than wait for their summary while a worker keeps up: it
+// summarizes every ten seconds.
 const manyUnsummarised = 20_000
 
 // read keeps the newest, and lists the batches that cannot be read.
-func (h *historyCommand) read(ctx context.Context, db *store.Store) (*past, error) {
+func (h *historyCommand) read(ctx context.Context, db *session.Sessions) (*past, error) {
 	all := &past{Found: []settlement{}, Damaged: []uint64{}}
 	h.query.Unsummarised = func(err error) {
 		all.untold("the summaries of the journal cannot be read, so all of it is searched, which takes longer", err)
@@ -219,7 +234,7 @@ func (h *historyCommand) read(ctx context.Context, db *store.Store) (*past, erro
 				"workers summarize them: if that lasts, see whether one runs, and its log", batches))
 		}
 	}
-	err := db.SearchJournal(ctx, h.query, func(b store.Batch, entries []store.Entry) bool {
+	err := journal.New(db).SearchJournal(ctx, h.query, func(b journal.Batch, entries []journal.Entry) bool {
 		for i := range slices.Backward(entries) {
 			if all.More = len(all.Found) == h.limit; all.More {
 				return false
@@ -227,17 +242,17 @@ func (h *historyCommand) read(ctx context.Context, db *store.Store) (*past, erro
 			all.Found = append(all.Found, newSettlement(b, &entries[i]))
 		}
 		return true
-	}, func(b store.DamagedBatch) { all.Damaged = append(all.Damaged, b.ID) })
+	}, func(b journal.DamagedBatch) { all.Damaged = append(all.Damaged, b.ID) })
 	slices.Reverse(all.Found)
 	slices.Reverse(all.Damaged)
 	if err == nil && len(all.Found) == 0 {
-		all.since, err = db.JournalStart(ctx)
+		all.since, err = journal.New(db).JournalStart(ctx)
 	}
 	if err != nil || h.query.Row == 0 {
 		return all, err
 	}
-	list, err := db.Whereabouts(ctx, h.query.Row)
-	if store.MissingGrant(err) != "" {
+	list, err := operate.NewOrders(db).Whereabouts(ctx, h.query.Row)
+	if session.MissingGrant(err) != "" {
 		all.untold(fmt.Sprintf("where row %d is now is unknown", h.query.Row), err)
 		return all, nil
 	}
@@ -247,10 +262,10 @@ func (h *historyCommand) read(ctx context.Context, db *store.Store) (*past, erro
 	return all, err
 }
 
-// untold notes what a missing right has kept from being told.
+// untold records the part of the result that a missing privilege hides.
 func (p *past) untold(what string, err error) {
 	text := fmt.Sprintf("%s: %v", what, err)
-	if grant := store.MissingGrant(err); grant != "" {
+	if grant := session.MissingGrant(err); grant != "" {
 		text += "; " + granted(grant)
 	}
 	p.Untold = append(p.Untold, text)

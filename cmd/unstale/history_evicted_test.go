@@ -18,7 +18,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// reader starts a process' cache that keeps values in memory, and hears what the worker says.
+// reader starts the cache of a process with an L1 that receives the worker's messages.
 func (w *world) reader(process string) *cache.Cache {
 	w.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: w.server.Addr(), ContextTimeoutEnabled: true})
@@ -45,7 +45,7 @@ func (w *world) evictedBy(row string) []evictor {
 	return found.Found[0].EvictedBy
 }
 
-// reported is what history says in both forms of a row, about which no report is on its way.
+// reported returns what history says in both forms of a row, about which no report is on its way.
 func (w *world) reported(env map[string]string, row string) (text string, found past) {
 	w.t.Helper()
 	text = call(w.t, env, "trace", row).out
@@ -56,7 +56,8 @@ func (w *world) reported(env map[string]string, row string) (text string, found 
 	return text, found
 }
 
-// Processes that report what they have evicted are named; all others are unknown, and so is why nobody is.
+// Processes that report their evictions are named; all others are unknown, with the reason if none
+// is named.
 func TestHistoryNamesWhoEvicted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -98,7 +99,7 @@ func TestHistoryNamesWhoEvicted(t *testing.T) {
 		}
 	}
 
-	// What was dropped may be of any row, and what is no report is of none.
+	// Dropped messages may be of any row. An entry that is not a report is ignored.
 	dropped := protocol.Report{Process: "web-3", Epoch: "other", First: 1, Last: 2, Dropped: 7}
 	for _, values := range []any{dropped.Fields(), []string{"process", "web-4"}} {
 		if err := w.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: values}).Err(); err != nil {
@@ -106,18 +107,19 @@ func TestHistoryNamesWhoEvicted(t *testing.T) {
 		}
 	}
 	text, found = w.reported(w.env, "2")
-	if !strings.Contains(text, `(reported as evicted by at least "web\n2" and web-1;`) || !strings.Contains(text, "\nnote: web-3 did not report 7 messages that it heard") ||
+	if !strings.Contains(text, `(reported as evicted by at least "web\n2" and web-1;`) || !strings.Contains(text, "\nnote: web-3 did not report 7 messages that it received") ||
 		!maps.Equal(found.Unreported, map[string]uint64{"web-3": 7}) {
 		t.Errorf("%s%+v", text, found)
 	}
 	w.enqueue(1)
 	w.start("--once").wantExit(exitDone)
-	if text, _ := w.reported(w.env, "3"); strings.Contains(text, "evicted") { // nobody heard of it
+	if text, _ := w.reported(w.env, "3"); strings.Contains(text, "evicted") { // it had no subscribers
 		t.Error(text)
 	}
 }
 
-// Without a Redis, or without the right to read reports, who evicted something is unknown, with the reason.
+// Without a Redis, or without the permission to read reports, evictions are unknown, with the
+// reason.
 func TestHistoryMayNotReadReports(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -155,7 +157,8 @@ func TestHistoryMayNotReadReports(t *testing.T) {
 	if text, _ := w.reported(env, "1"); !strings.Contains(text, "unknown: no --redis-url is given)") {
 		t.Error(text)
 	}
-	if _, err := w.db.Exec("UPDATE cache_outbox_journal SET journey = LEFT(journey, LENGTH(journey) - 10)"); err != nil { // as before runs
+	// as before runs
+	if _, err := w.db.Exec("UPDATE cache_outbox_journal SET journey = LEFT(journey, LENGTH(journey) - 10)"); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := w.reported(w.env, "1"); !strings.Contains(text, "unknown: its messages have no numbers)") {
@@ -163,7 +166,8 @@ func TestHistoryMayNotReadReports(t *testing.T) {
 	}
 }
 
-// A batch of several messages may be heard in part, and in the array format messages have no numbers.
+// A batch of several messages may be received in part, and in the array format messages have no
+// numbers.
 func TestHistoryOfSeveralMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,7 +204,7 @@ func TestHistoryOfSeveralMessages(t *testing.T) {
 	}
 }
 
-// A message that was reported twice counts once, and those of several epochs are added up.
+// A message that was reported twice counts once, and the messages of several epochs are added up.
 func TestEvictorsOf(t *testing.T) {
 	t.Parallel()
 	got := evictorsOf(map[uint64][]*wantedRun{

@@ -13,10 +13,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// journey is the line of a row that was published to nobody.
+// journey is the line of a row whose message had no subscribers.
 var journey = regexp.MustCompile(`^  journey  written 20[0-9T:.-]+Z, claimed \+[0-9.]+[mµ]?s, unlinked \+[0-9.]+[mµ]?s, published \+[0-9.]+[mµ]?s to 0 receivers, settled \+[0-9.]+[mµ]?s$`)
 
-// history tells when, in which batch and with which keys.
+// history shows when, in which batch and with which keys.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,8 +62,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A key is found by what reached it: a pattern when it was asked for and when it was swept, and a set's name. A row is
-// found where it is, settled or not.
+// A key is found by what reached it: a pattern when it was asked for and when it was swept, and a
+// set's name. A row is found where it is, settled or not.
 func TestHistoryOfAKeyAndARow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,7 +119,7 @@ entities:
 	}
 }
 
-// What Redis holds now is told where it can be asked, and is unknown otherwise.
+// The current state in Redis is shown if Redis can be asked, and is unknown otherwise.
 func TestHistoryLooksAtRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -136,7 +136,7 @@ func TestHistoryLooksAtRedis(t *testing.T) {
 	}{
 		{w.env["REDIS_URL"], func() {}, "now: not in Redis\n", true, nil},
 		{w.env["REDIS_URL"], func() { w.redis.Set(t.Context(), "shop:thing:1", entry, 0) },
-			"now: in Redis, an entry that was born at 2023-11-14T22:13:20.123456Z\n", true, &born},
+			"now: in Redis, an entry with the lease time 2023-11-14T22:13:20.123456Z\n", true, &born},
 		{w.env["REDIS_URL"], func() { w.redis.Set(t.Context(), "shop:thing:1", "42", 0) }, "now: in Redis, since when is unknown", true, nil},
 		{w.env["REDIS_URL"], func() { w.redis.Del(t.Context(), "shop:thing:1"); w.redis.SAdd(t.Context(), "shop:thing:1", "x") },
 			"now: in Redis, since when is unknown", true, nil},
@@ -158,7 +158,8 @@ func TestHistoryLooksAtRedis(t *testing.T) {
 	}
 }
 
-// The way of a row: who heard of it is told, steps come in their order, and what an older worker settled is unknown.
+// The timeline of a row: the number of subscribers is shown, steps are in order, and for rows that
+// an older worker settled it is unknown.
 func TestHistoryTellsTheWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -193,7 +194,7 @@ func TestHistoryTellsTheWay(t *testing.T) {
 	}
 }
 
-// An operator whose account is of an earlier version is told what can be read, and the grant that is missing.
+// An operator whose account is of an earlier version gets what can be read, and the missing grant.
 func TestHistoryWithoutGrants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,12 +248,13 @@ func TestHistoryWithoutGrants(t *testing.T) {
 	}
 }
 
-// testHistoryUnsummarised has a journal of 32,768 batches without a summary: history says so, and a
-// worker that runs once summarizes them.
+// testHistoryUnsummarised has a journal of 32,768 batches without a summary: history reports it,
+// and a worker that runs once summarizes them.
 func testHistoryUnsummarised(t *testing.T, w *world) {
 	t.Helper()
 	const columns = "worker, row_count, map_version, epoch, beat, hashes, body"
-	const one = "INSERT INTO cache_outbox_journal (" + columns + ", settled_at) " + // old, since a young batch behind a gap waits
+	// old, since a young batch behind a gap waits
+	const one = "INSERT INTO cache_outbox_journal (" + columns + ", settled_at) " +
 		"SELECT " + columns + ", UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE FROM cache_outbox_journal ORDER BY id LIMIT "
 	for n := 1; n < 1<<15; n *= 2 {
 		if _, err := w.db.ExecContext(t.Context(), one+fmt.Sprint(n)); err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -24,7 +24,7 @@ type evictor struct {
 	Messages uint64 `json:"messages"` // of how many of them
 }
 
-// A wantedRun is messages of a batch, and which of them processes have heard.
+// A wantedRun is messages of a batch, and which of them processes have received.
 type wantedRun struct {
 	batch       uint64
 	first, last uint64
@@ -34,8 +34,8 @@ type wantedRun struct {
 // A span is messages, both ends included.
 type span struct{ first, last uint64 }
 
-// evictions asks Redis which processes have reported the messages of what was found. Whatever is in the way, the journal's part
-// of the answer stands.
+// evictions asks Redis which processes have reported the messages of the rows. On any error, the
+// part from the journal stays.
 func (h *historyCommand) evictions(ctx context.Context, all *past) {
 	wanted, since := map[uint64][]*wantedRun{}, time.Time{} // by epoch
 	asked := map[uint64]bool{}                              // batches
@@ -61,10 +61,10 @@ func (h *historyCommand) evictions(ctx context.Context, all *past) {
 	oldest, dropped := time.Time{}, map[string]uint64{}
 	err := errNoRedisURL
 	if h.redis.url != "" {
-		err = h.withRedis(func(redis *keyspace.Keyspace) error {
+		err = h.withRedis(func(redis *keyspace.Contents) error {
 			return redis.Reports(ctx, since.Add(-reportSlack), func(r protocol.Report, at time.Time) {
 				oldest = at
-				for _, w := range wanted[store.EpochHash(r.Epoch)] {
+				for _, w := range wanted[journal.EpochHash(r.Epoch)] {
 					w.note(r)
 				}
 				if r.Dropped > 0 {
@@ -89,12 +89,12 @@ func (h *historyCommand) evictions(ctx context.Context, all *past) {
 
 var errNoRedisURL = errors.New("no --redis-url is given")
 
-// mayBeEvicted reports whether anybody may have heard of the row.
+// mayBeEvicted reports whether a process may have received a message of the row.
 func (s *settlement) mayBeEvicted() bool {
 	return s.PublishedAt != nil && (s.Receivers == nil || *s.Receivers > 0)
 }
 
-// whyUnknown says why no process is known to have evicted what the row names.
+// whyUnknown returns why no process is known to have evicted the keys of the row.
 func (s *settlement) whyUnknown(err error, oldest time.Time) string {
 	switch {
 	case s.Messages == 0:
@@ -109,7 +109,7 @@ func (s *settlement) whyUnknown(err error, oldest time.Time) string {
 	return "no process has reported it"
 }
 
-// note notes what a report says of the messages.
+// note records the messages of a report.
 func (w *wantedRun) note(r protocol.Report) {
 	if both := (span{max(w.first, r.First), min(w.last, r.Last)}); both.first <= both.last {
 		w.heard[r.Process] = append(w.heard[r.Process], both)
@@ -151,7 +151,7 @@ func covered(spans []span) (n uint64) {
 	return n
 }
 
-// evicted tells who evicted what the row names.
+// evicted describes which processes evicted the keys of the row.
 func (s *settlement) evicted() string {
 	if len(s.EvictedBy) == 0 {
 		return " (which of them evicted it is unknown: " + printable(s.EvictedUnknown) + ")"
@@ -175,9 +175,9 @@ func (s *settlement) evicted() string {
 	return text + strings.Join(names, " and ") + "; whether others evicted it is unknown)"
 }
 
-// printUnreported tells what processes have heard and not reported.
+// printUnreported prints the messages that processes have received and not reported.
 func printUnreported(p process, unreported map[string]uint64) {
 	for _, process := range slices.Sorted(maps.Keys(unreported)) {
-		fmt.Fprintf(p.Out, "note: %s did not report %s that it heard, which may be of these rows\n", printable(process), count(unreported[process], "message"))
+		fmt.Fprintf(p.Out, "note: %s did not report %s that it received, possibly of these rows\n", printable(process), count(unreported[process], "message"))
 	}
 }

@@ -9,20 +9,21 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// A now is what Redis holds under the key that was asked for.
+// A now is the current state of the requested key in Redis.
 type now struct {
-	InRedis *bool      `json:"in_redis"` // null: not known
-	BornAt  *time.Time `json:"born_at"`  // of an entry of package cache, by the clock of Redis; null: not known
+	InRedis *bool `json:"in_redis"` // null: not known
+	// of an entry of package cache, by the clock of Redis; null: not known
+	BornAt  *time.Time `json:"born_at"`
 	Unknown string     `json:"unknown,omitempty"`
 }
 
-// lookNow looks at the key. Whatever is in the way, the journal's part of the answer stands.
+// lookNow reads the key. On any error, the part from the journal stays.
 func (h *historyCommand) lookNow(ctx context.Context) *now {
 	if h.redis.url == "" {
 		return &now{Unknown: errNoRedisURL.Error()}
 	}
 	var present keyspace.Present
-	err := h.withRedis(func(redis *keyspace.Keyspace) (err error) {
+	err := h.withRedis(func(redis *keyspace.Contents) (err error) {
 		present, err = redis.Present(ctx, h.query.Key)
 		return err
 	})
@@ -36,7 +37,7 @@ func (h *historyCommand) lookNow(ctx context.Context) *now {
 	return n
 }
 
-func (h *historyCommand) withRedis(ask func(*keyspace.Keyspace) error) error {
+func (h *historyCommand) withRedis(ask func(*keyspace.Contents) error) error {
 	options, err := h.redis.options()
 	if err != nil {
 		return err
@@ -45,7 +46,7 @@ func (h *historyCommand) withRedis(ask func(*keyspace.Keyspace) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(ask(redis), redis.Close())
+	return errors.Join(ask(redis.Contents), redis.Close())
 }
 
 func printNow(p process, n *now) {
@@ -54,9 +55,9 @@ func printNow(p process, n *now) {
 	case n.InRedis == nil:
 		text = "unknown: " + n.Unknown
 	case *n.InRedis && n.BornAt == nil:
-		text = "in Redis, since when is unknown: it is no entry of package cache"
+		text = "in Redis, since when is unknown: it is not an entry of package cache"
 	case *n.InRedis:
-		text = "in Redis, an entry that was born at " + n.BornAt.Format(time.RFC3339Nano)
+		text = "in Redis, an entry with the lease time " + n.BornAt.Format(time.RFC3339Nano)
 	}
 	fmt.Fprintf(p.Out, "now: %s\n", printable(text))
 }

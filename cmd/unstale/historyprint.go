@@ -35,7 +35,7 @@ func (h *historyCommand) print(p process, all *past) {
 		printNow(p, all.Now)
 	}
 	if h.query.Key != "" && len(all.Found) == 0 {
-		fmt.Fprintln(p.Out, "unknown: whether Redis evicted the key or let it expire, whether a set that was taken apart had it, and what others deleted")
+		fmt.Fprintln(p.Out, "unknown: whether Redis evicted or expired the key, whether it was a member of a cleared set, and deletes by others")
 	}
 }
 
@@ -55,7 +55,7 @@ func (h *historyCommand) printOne(p process, s *settlement) {
 		fmt.Fprintf(p.Out, "  journey  %s\n", s.journey())
 	}
 	if s.Partial {
-		fmt.Fprintln(p.Out, "  partial  a lookup failed: this is what needs none, the rest was not unlinked then")
+		fmt.Fprintln(p.Out, "  partial  a lookup failed: these names need none, the rest was not unlinked then")
 	}
 	if s.Trace != "" {
 		fmt.Fprintf(p.Out, "  trace    %s\n", printable(s.Trace))
@@ -65,7 +65,7 @@ func (h *historyCommand) printOne(p process, s *settlement) {
 	printList(p, "set", h.reaching(s.Sets))
 }
 
-// journey tells the steps of a row, each from when the row was written.
+// journey returns the timeline of a row, each step relative to when the row was written.
 func (s *settlement) journey() string {
 	if s.WrittenAt == nil {
 		return "unknown: a worker of an older version settled it"

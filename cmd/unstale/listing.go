@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A listing has the flags of a command that lists the first of many rows.
@@ -26,9 +27,10 @@ func (l *listing) add(flags *pflag.FlagSet, own ...string) {
 	showEnv(flags, append(own, "limit", "json")...)
 }
 
-// show reads rows for a command, with how many there are in all, and prints them: as one object, or a line each.
+// show reads rows for a command, with how many there are in all, and prints them: as one object, or
+// a line each.
 func show[Row any](ctx context.Context, p process, l *listing, command string,
-	read func(context.Context, *store.Store) ([]Row, int, error),
+	read func(context.Context, *session.Sessions) ([]Row, int, error),
 	object func(rows []Row, total any) any, line func(*Row) string, none string,
 ) error {
 	if err := checkLimit(l.limit); err != nil {
@@ -51,8 +53,8 @@ func show[Row any](ctx context.Context, p process, l *listing, command string,
 	switch {
 	case total == 0:
 		fmt.Fprintln(p.Out, none)
-	case total > store.MaxExactCount:
-		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
+	case total > operate.MaxExactCount:
+		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", operate.MaxExactCount)
 	case total > len(rows):
 		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
 	}

@@ -18,7 +18,7 @@ func (f *logFlags) add(flags *pflag.FlagSet) {
 func (f *logFlags) logger(p process) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, usageError{fmt.Errorf("log-level %q: wanted debug, info, warn or error", f.level)}
+		return nil, usageError{fmt.Errorf("log-level %q: must be debug, info, warn or error", f.level)}
 	}
 	options := &slog.HandlerOptions{Level: level}
 	format := f.format
@@ -34,5 +34,5 @@ func (f *logFlags) logger(p process) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(p.Err, options)), nil
 	}
-	return nil, usageError{fmt.Errorf("log-format %q: wanted auto, text or json", f.format)}
+	return nil, usageError{fmt.Errorf("log-format %q: must be auto, text or json", f.format)}
 }

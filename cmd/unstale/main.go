@@ -1,12 +1,13 @@
-// Command unstale invalidates Redis keys when MySQL rows change: it carries committed invalidation rows to Redis,
-// migrates the outbox, checks and explains maps, and shows what waits.
+// Command unstale invalidates Redis keys when MySQL rows change: it processes committed
+// invalidation rows, migrates the outbox, checks and explains maps, and shows rows that wait.
 //
-// Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM; of "status" also 3
-// something is stale, 4 nobody can tell, and of "doctor" 3 warnings.
+// Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM;
+// "status" also 3 something is stale, 4 unknown; "doctor" also 3 warnings.
 package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,7 @@ func main() {
 	os.Exit(s.exitCode(execute(s.ctx, process{Args: os.Args[1:], Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Vars: os.Environ, Stop: s})))
 }
 
-// A process is what a command sees of the world, so that tests can be one.
+// A process is the environment of a command, so that tests can replace it.
 type process struct {
 	Args []string
 	Out  io.Writer
@@ -39,12 +40,13 @@ const (
 	exitUsage = 2
 )
 
-// A usageError says that the command line, or a variable that stands in for a flag, is wrong.
+// A usageError is an error of the command line, or of the variable of a flag.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// An answer is an exit code of a command that has done its work, with a last line where it has not said all.
+// An answer is an exit code of a command that has done its work, with a last line where it has not
+// said all.
 type answer struct {
 	code int
 	line string
@@ -53,7 +55,8 @@ type answer struct {
 // Error implements error.
 func (a answer) Error() string { return a.line }
 
-// execute runs the command line and returns its exit code. Errors are printed here and nowhere else.
+// execute runs the command line and returns its exit code. Errors are printed here and nowhere
+// else.
 func execute(ctx context.Context, p process) int {
 	out := &output.Writer{To: p.Out}
 	p.Out = out
@@ -63,7 +66,8 @@ func execute(ctx context.Context, p process) int {
 	var usage usageError
 	var given answer
 	switch {
-	case out.Err != nil && (err == nil || errors.As(err, &given)): // a command that has changed something has done so
+	// a command that has changed something has done so
+	case out.Err != nil && (err == nil || errors.As(err, &given)):
 		fmt.Fprintf(p.Err, "unstale: the command has done its work, but what it says about that cannot be written: %v\n", out.Err)
 		return exitFail
 	case err == nil:
@@ -77,21 +81,30 @@ func execute(ctx context.Context, p process) int {
 		fmt.Fprintf(p.Err, "unstale: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintf(p.Err, "unstale: %v\n", err)
+		fmt.Fprintf(p.Err, "unstale: %v%s\n", err, fixOf(err))
 		return exitFail
 	}
+}
+
+// fixOf returns the fix for a cause that all commands have in common, or nothing.
+func fixOf(err error) string {
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return "; name the certificate of its authority in SSL_CERT_FILE: docs/accounts.md#passwords-and-tls"
+	}
+	return ""
 }
 
 func newRoot(p process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "unstale",
-		Short: "Keep Redis honest with MySQL",
-		Long: `unstale keeps Redis honest with MySQL. An application inserts an invalidation row in the
-same transaction as its write; "unstale run" claims committed rows, expands them through
+		Short: "Invalidate Redis keys when MySQL rows change",
+		Long: `unstale invalidates Redis keys when MySQL rows change. An application inserts an invalidation row
+in the transaction of its write; "unstale run" claims committed rows, expands them through
 mapping.yaml into keys, UNLINKs the keys and publishes them.
 
-Every flag has an environment variable, shown beside it. A flag beats its variable, the
-variable beats the default.`,
+Every flag has an environment variable, shown next to it. A flag takes precedence over its
+variable, and the variable over the default.`,
 		Example: `  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'
   unstale map check mapping.yaml
   unstale run --map mapping.yaml`,
@@ -132,7 +145,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// group is a command that only holds others.
+// group returns a command that only holds others.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: noArgs,

@@ -10,8 +10,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// childVariable makes the test binary be unstale itself: tests that kill processes need a real one, and this one is
-// built with the race detector when they are.
+// childVariable makes the test binary be unstale itself: tests that kill processes need a real one,
+// and this one is built with the race detector when they are.
 const childVariable = "UNSTALE_TEST_BE_UNSTALE"
 
 func TestMain(m *testing.M) {
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// A result is what a command said and its exit code.
+// A result is the output of a command and its exit code.
 type result struct {
 	code     int
 	out, err string
@@ -45,7 +45,7 @@ func call(t testing.TB, env map[string]string, args ...string) result {
 	return result{code, out.String(), err.String()}
 }
 
-// child prepares a command line as a process of its own, with only env in its environment.
+// child prepares a command line as a separate process, with only env in its environment.
 func child(ctx context.Context, env map[string]string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = []string{childVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}

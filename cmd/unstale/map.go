@@ -39,12 +39,15 @@ func newMapCheck(p process) *cobra.Command {
 	c := &checkCommand{}
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Check a map: every fault with its place and cure, or a summary",
-		Long: `Check a map: every fault with its place and cure, or a summary with advice. With --redis-url
-it also looks at a sample of the keys that are there, without changing any, and returns how many
-each pattern matches, whatever a row gives for its variables. With --mysql-dsn it compares the
-section capture with the tables of the database, and runs each lookup for up to 20 IDs of them,
-together and one by one, which must find the same rows.`,
+		Short: "Check a map and report every error",
+		Long: `Check a map. The output has every error with its place and fix, or a summary with advice.
+
+If the map has the section reads, the command proves that entities cover it: each read is reached by
+a key, pattern, tag or set of an entity, whatever the values, and each of these reaches a read.
+
+With --redis-url the command also reads a sample of the keys, and estimates how many each pattern
+matches. With --mysql-dsn it compares the section capture with the tables of the database, and runs
+each lookup for up to 20 IDs, together and one by one, which must find the same rows.`,
 		Example: `  unstale map check mapping.yaml
   unstale map check mapping.yaml --redis-url redis://cache:6379/0
   unstale map check mapping.yaml --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'
@@ -57,7 +60,8 @@ together and one by one, which must find the same rows.`,
 	c.redis.add(cmd.Flags())
 	c.db.add(cmd.Flags())
 	c.db.addLookups(cmd.Flags())
-	showEnv(cmd.Flags(), "json", "sample", "redis-url", "mysql-dsn") // a check asks a server only where the call says so
+	// a check uses a server only if the call requests it
+	showEnv(cmd.Flags(), "json", "sample", "redis-url", "mysql-dsn")
 	return cmd
 }
 
@@ -74,7 +78,7 @@ func (c *checkCommand) run(ctx context.Context, p process, file string) error {
 	var tables databaseCheck
 	var noEstimate, noTables error // of a server that cannot tell
 	if m != nil {
-		faults = m.Deprecations()
+		faults = append(m.Deprecations(), m.Uncovered()...)
 		if c.redis.url != "" {
 			keyspace.SetClientLog(nil)
 			found, noEstimate = estimatePatterns(ctx, c.redis, m, c.sample)
@@ -82,8 +86,8 @@ func (c *checkCommand) run(ctx context.Context, p process, file string) error {
 		if c.db.dsn != "" {
 			tables, noTables = checkDatabase(ctx, c.db, file, m)
 			faults = append(faults, tables.faults...)
-			slices.SortStableFunc(faults, func(a, b invalidation.Fault) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 		}
+		slices.SortStableFunc(faults, func(a, b invalidation.Fault) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 	}
 	switch {
 	case c.json:
@@ -134,6 +138,7 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 		Format   string   `json:"format,omitempty"`
 		Lease    string   `json:"lease,omitempty"`
 		Entities []string `json:"entities,omitempty"`
+		Reads    []string `json:"reads,omitempty"`
 		Faults   []place  `json:"faults"`
 		Advice   []place  `json:"advice"`
 
@@ -142,16 +147,26 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}, Lookups: tables.proofs}
 	if out.OK {
 		out.Version, out.Channel, out.Format, out.Lease = m.Version(), m.Channel(), string(m.Format()), m.Lease().String()
-		out.Entities, out.Advice = m.Entities(), places(m.Warnings())
+		out.Entities, out.Reads, out.Advice = m.Entities(), readNames(m), places(m.Warnings())
 		out.Keyspace = found
 	}
 	return out
+}
+
+func readNames(m *invalidation.Map) (names []string) {
+	for _, r := range m.Reads() {
+		names = append(names, r.Name)
+	}
+	return names
 }
 
 func printCheck(p process, file string, m *invalidation.Map) {
 	limits := m.Limits()
 	fmt.Fprintf(p.Out, "%s is good: version %s, %s\n", file, m.Version(), count(len(m.Entities()), "entity", "entities"))
 	fmt.Fprintf(p.Out, "  entities  %s\n", strings.Join(m.Entities(), ", "))
+	if reads := readNames(m); len(reads) > 0 {
+		fmt.Fprintf(p.Out, "  reads     %s: entities cover all of them\n", strings.Join(reads, ", "))
+	}
 	fmt.Fprintf(p.Out, "  publish   %s, format %s\n", m.Channel(), m.Format())
 	fmt.Fprintf(p.Out, "  lease     %s\n", m.Lease())
 	fmt.Fprintf(p.Out, "  limits    %s of parameters, %s a row, %s of literal prefix in a pattern\n",

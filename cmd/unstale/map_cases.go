@@ -20,11 +20,14 @@ func newMapTest(p process) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "test FILE",
-		Short: "Check a map by cases: rows, and the keys that they must and must not reach",
-		Long: `Check a map by the cases of a file: rows, the keys that each must reach (reaches) and must not
-(spares), or the reason for which the map must refuse it (refused). No server is needed: a case
-says what lookups find. Then it tells which templates no case touches. Exit code 1 if a case
-fails or, with --complete, if something is not touched.
+		Short: "Run the test cases of a map",
+		Long: `Run the test cases of a map. A case has a row, and the keys that it must reach (reaches) and must
+not reach (spares), or the reason why the map must refuse it (refused). No server is needed: a case
+contains the results of lookups. The output also lists templates that no case covers.
+
+Exit codes:
+  0  all cases passed
+  1  a case failed or, with --complete, a template is not covered
 
   cases:
     - name: a product moves to another category

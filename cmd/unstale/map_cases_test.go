@@ -24,7 +24,7 @@ func TestMapTest(t *testing.T) {
 	}
 }
 
-// Each expectation that a map does not meet is told, with the place and with what it does instead.
+// Each expectation that a map does not meet is reported, with the place and the actual result.
 func TestMapTestFails(t *testing.T) {
 	t.Parallel()
 	cases := writeFile(t, `cases:

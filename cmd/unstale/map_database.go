@@ -7,7 +7,7 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/lookups"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -46,7 +46,7 @@ func checkDatabase(ctx context.Context, f mysqlFlags, file string, m *invalidati
 }
 
 // prove runs the lookups of a map.
-func (d *databaseCheck) prove(ctx context.Context, s *store.Store, file string, m *invalidation.Map) error {
+func (d *databaseCheck) prove(ctx context.Context, s *session.Sessions, file string, m *invalidation.Map) error {
 	d.proofs = []lookupProof{}
 	for _, l := range m.Lookups() {
 		fault := invalidation.Fault{File: file, Line: l.Line, Column: l.Column, Text: l.Param}

@@ -9,7 +9,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A description is what explain prints of an entity as JSON, where no row is given. The lists are always there.
+// A description is the JSON that explain prints for an entity without a row. The lists are never
+// null.
 type description struct {
 	Entity     string        `json:"entity"`
 	MapVersion string        `json:"map_version"`
@@ -31,7 +32,7 @@ type aliasSource struct {
 	ID     string `json:"id"`
 }
 
-// A nameSource says where the values of a name come from: row, each or lookup.
+// A nameSource is the origin of the values of a name: row, each or lookup.
 type nameSource struct {
 	Name     string   `json:"name"`
 	From     string   `json:"from"`
@@ -39,9 +40,9 @@ type nameSource struct {
 	Values   []string `json:"values,omitempty"`
 	By       []string `json:"by,omitempty"`
 	SQL      string   `json:"sql,omitempty"`
-	Always   bool     `json:"always,omitempty"` // it is looked up also where the row gives it
+	Always   bool     `json:"always,omitempty"` // the lookup runs even if the row gives it
 	Default  []string `json:"default,omitempty"`
-	With     []string `json:"with,omitempty"` // the names with whose values these go together
+	With     []string `json:"with,omitempty"` // the names whose values go together with these
 }
 
 func describe(m *invalidation.Map, d invalidation.Description) *description {
@@ -115,7 +116,7 @@ func (n *nameSource) told() string {
 	return "from the row, which must give it" + n.along()
 }
 
-// otherwise says what stands for a name that the row does not give.
+// otherwise returns what replaces a name that the row does not give.
 func (n *nameSource) otherwise() string {
 	switch {
 	case n.Optional:
@@ -132,7 +133,7 @@ func (n *nameSource) lookup() string {
 	return strings.Join(n.By, ", ") + n.along() + ": " + strings.Join(strings.Fields(n.SQL), " ")
 }
 
-// along names those with whose values these go together.
+// along returns the names whose values go together with these.
 func (n *nameSource) along() string {
 	if len(n.With) == 0 {
 		return ""

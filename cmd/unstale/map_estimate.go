@@ -9,7 +9,7 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// An estimate is what the patterns of a map match in a keyspace, by a sample.
+// An estimate is the number of matches of a map's patterns in a keyspace, from a sample.
 type estimate struct {
 	Keys     int64             `json:"keys"`
 	Sampled  int64             `json:"sampled"`
@@ -39,7 +39,7 @@ func estimatePatterns(ctx context.Context, f redisFlags, m *invalidation.Map, sa
 	for i, p := range patterns {
 		globs[i] = p.Glob
 	}
-	found, err := redis.Estimate(ctx, globs, sample)
+	found, err := redis.Contents.Estimate(ctx, globs, sample)
 	if err = errors.Join(err, redis.Close()); err != nil {
 		return nil, fmt.Errorf("estimate what the patterns match: %w", err)
 	}

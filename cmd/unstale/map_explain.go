@@ -12,6 +12,7 @@ import (
 
 	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/worker"
 )
@@ -30,10 +31,10 @@ func newMapExplain(p process) *cobra.Command {
 	e := &explainCommand{}
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Show what a row or any row of an entity would invalidate, without a server",
-		Long: `Show what a row would invalidate. No server is needed, unless the map looks a parameter up and
-it is not given: with --mysql-dsn the lookup is run, otherwise the missing parameter is named.
-Without --id it shows the templates of the entity, and where the values for them come from.`,
+		Short: "Show what a row would invalidate",
+		Long: `Show what a row would invalidate, without a server. If the map looks a parameter up and the call
+does not give it, --mysql-dsn runs the lookup; otherwise the output names the missing parameter.
+Without --id the output has the templates of the entity, and the origins of their values.`,
 		Example: `  unstale map explain --map mapping.yaml --entity product --id 42 --param category_id=7 --param category_id=9
   unstale map explain --entity coupon --id SUMMER --json
   unstale map explain --entity product`,
@@ -57,7 +58,7 @@ Without --id it shows the templates of the entity, and where the values for them
 	return cmd
 }
 
-// An explanation is what explain prints as JSON. The lists are always there.
+// An explanation is the JSON of explain. The lists are never null.
 type explanation struct {
 	Entity     string   `json:"entity"`
 	ID         string   `json:"id"`
@@ -119,7 +120,7 @@ func undeclared(name string, d invalidation.Description) string {
 	return strings.TrimSuffix("parameter "+printable(name)+" is not declared for "+d.Entity+"; "+near.DidYouMean(name, d.Params, ""), "; ")
 }
 
-// explain says what a row's plan comes to.
+// explain describes the plan of a row.
 func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) *explanation {
 	out := &explanation{
 		Entity: row.Entity, ID: row.ID, MapVersion: m.Version(),
@@ -131,7 +132,7 @@ func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) 
 	return out
 }
 
-// delays writes them for JSON, in which the list is always there.
+// delays formats them for JSON, as lists that are never null.
 func delays(repeat []time.Duration, hold time.Duration) (list []string, held string) {
 	list = []string{}
 	for _, d := range repeat {
@@ -143,7 +144,7 @@ func delays(repeat []time.Duration, hold time.Duration) (list []string, held str
 	return list, held
 }
 
-// expand runs lookups only where a server is given.
+// expand runs lookups only if a server is given.
 func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (invalidation.Plan, error) {
 	if e.mysql.dsn == "" {
 		plan, err := m.Expand(row, nil)
@@ -154,12 +155,12 @@ func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row in
 		}
 		return plan, err
 	}
-	store, err := e.mysql.open("explain")
+	db, err := e.mysql.open("explain")
 	if err != nil {
 		return invalidation.Plan{}, err
 	}
-	plan, err := worker.Expand(ctx, m, store.Lookup, row)
-	return plan, errors.Join(err, store.Close())
+	plan, err := worker.Expand(ctx, m, session.NewLookups(db).Lookup, row)
+	return plan, errors.Join(err, db.Close())
 }
 
 func sorted(list []string) []string {
@@ -188,7 +189,7 @@ func (x explanation) print(p process) {
 	}
 }
 
-// printable keeps a terminal safe from what a key may hold; --json shows the exact bytes.
+// printable escapes bytes of a key that could affect a terminal; --json shows the exact bytes.
 func printable(s string) string {
 	for _, r := range s {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\uFFFD' {

@@ -22,7 +22,7 @@ entities:
   price: {params: [country, currency, region, zone], keys: ["price:{country}:{currency}", "r:{region}:{zone}"]}
 `
 
-// What explain says of an entity tells where each value comes from.
+// The output of explain for an entity names the origin of each value.
 func TestMapExplainSources(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, grammarMap)
@@ -49,7 +49,8 @@ func TestMapExplainSources(t *testing.T) {
 	}
 }
 
-// A row need not give what a lookup may find, be it the id of as, or what has a default.
+// A row need not give a value that a lookup can find, including the ID of as, or one with a
+// default.
 func TestMapWhoNeedNotGive(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, grammarMap)

@@ -51,7 +51,29 @@ func TestMapCheck(t *testing.T) {
 	}
 }
 
-// With --redis-url, and only where the call says so, a check counts what the patterns match today.
+// A map whose reads no entity covers fails the check; a worker can use it.
+func TestMapCheckReads(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(shippedMap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if good := call(t, nil, "map", "check", shippedMap); !strings.Contains(good.out, "reads     product_page, category_list, home") {
+		t.Errorf("the shipped map: %+v", good)
+	}
+	typo := writeFile(t, strings.Replace(string(text), "{app}:{env}:coupon:{coupon_id}", "{app}:{env}:coupons:{coupon_id}", 1))
+	r := call(t, nil, "map", "check", typo)
+	for _, want := range []string{"coupon does not make coupon stale", "reaches no read", "2 faults"} {
+		if r.code != exitFail || !strings.Contains(r.err, want) {
+			t.Errorf("wanted %q: %+v", want, r)
+		}
+	}
+	if r := call(t, nil, "map", "explain", "--map", typo, "--entity", "coupon", "--id", "X"); r.code != exitDone {
+		t.Errorf("a map that does not cover its reads: %+v", r)
+	}
+}
+
+// With --redis-url, and only then, a check counts the current matches of the patterns.
 func TestMapCheckEstimates(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -145,7 +167,7 @@ func TestMapNamesNearby(t *testing.T) {
 		{`ignored  parameter categry_id is not declared for product; did you mean "category_id"?`, []string{"map", "explain", "--map", shippedMap, "--entity", "product", "--id", "4", "--param", "categry_id=3", "--param", "category_id=3"}},
 		{`line 2: unknown field reach; did you mean "reaches"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, reach: [x]}\n")}},
 		{`line 2: unknown field parms; did you mean "params"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1, parms: {}}, reaches: [x]}\n")}},
-		{`which is no reason of a map; did you mean "missing_parameter"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, refused: missing_param}\n")}},
+		{`which is not a reason of a map; did you mean "missing_parameter"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, refused: missing_param}\n")}},
 		{`the map does not have the entity "prodct"; did you mean "product"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: prodct, id: 1}, reaches: [x]}\n")}},
 		{`the map does not have the parameter "categry_id"; did you mean "category_id"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1, params: {categry_id: 7}}, reaches: [x]}\n")}},
 		{`the map does not have the lookup of "categry_id"; did you mean "category_id"?`, []string{"map", "test", "--map", shippedMap, cases("  - {row: {entity: product, id: 1}, lookups: {categry_id: 7}, reaches: [x]}\n")}},
@@ -157,7 +179,8 @@ func TestMapNamesNearby(t *testing.T) {
 	}
 }
 
-// A row that the map refuses: exit 1 and the reason. A lookup that is not given: run on a server, or named.
+// A row that the map refuses: exit 1 and the reason. A lookup that is not given: run on a server,
+// or named.
 func TestMapExplainRefuses(t *testing.T) {
 	t.Parallel()
 	lookup := writeFile(t, `

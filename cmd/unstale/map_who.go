@@ -21,10 +21,10 @@ func newMapWho(p process) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "who KEY",
-		Short: "Show which rows reach a key, without a server",
-		Long: `Show which rows reach a key: of which entity, with which id and which parameters, and by which
-template. What is not named may have any value. Members of index sets are not known to the map:
-a key that only a set lists is not found. Exit code 1 if no row reaches the key.`,
+		Short: "Show which rows reach a key",
+		Long: `Show which rows reach a key, without a server: their entity, ID, parameters and template. Values that
+are not given can be anything. Members of index sets are not in the map, so a key that only a set
+lists is not found. Exit code 1 if no row reaches the key.`,
 		Example: `  unstale map who zahraah:prod:product:42
   unstale map who --map mapping.yaml zahraah:prod:category:7:list:p1 --json`,
 		Args: exactArgs("KEY"),
@@ -33,7 +33,7 @@ a key that only a set lists is not found. Exit code 1 if no row reaches the key.
 			case args[0] == "":
 				return usageError{errors.New("KEY is empty")}
 			case limit < 1:
-				return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
+				return usageError{fmt.Errorf("--limit %d: must be at least 1", limit)}
 			}
 			m, err := loadMap(p, file)
 			if err != nil {
@@ -63,7 +63,7 @@ a key that only a set lists is not found. Exit code 1 if no row reaches the key.
 	return cmd
 }
 
-// origins are what who prints as JSON. The lists are always there.
+// origins are the JSON of who. The lists are never null.
 type origins struct {
 	Key        string   `json:"key"`
 	MapVersion string   `json:"map_version"`
@@ -76,11 +76,12 @@ type origin struct {
 	ID       string              `json:"id,omitempty"` // none: any
 	Params   map[string][]string `json:"params"`
 	LookedUp []string            `json:"looked_up"` // of those, what a lookup may find
-	Defaults []string            `json:"defaults"`  // of those, what has these values where the row does not give it
-	Via      []string            `json:"via"`
-	Kind     string              `json:"kind"`
-	Template string              `json:"template"`
-	names    []string            // of Params, in order
+	// of those, what has these values where the row does not give it
+	Defaults []string `json:"defaults"`
+	Via      []string `json:"via"`
+	Kind     string   `json:"kind"`
+	Template string   `json:"template"`
+	names    []string // of Params, in the same order
 }
 
 func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all bool) *origins {
@@ -105,7 +106,7 @@ func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all
 	return out
 }
 
-// note says of a name that a row need not give its values.
+// note records a name whose values a row need not give.
 func (o *origin) note(n invalidation.NameSource) {
 	if !slices.Contains(o.names, n.Name) {
 		return

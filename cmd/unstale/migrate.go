@@ -13,30 +13,30 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/migrations"
 )
 
 func newMigrate(p process) *cobra.Command {
-	return group("migrate", "Bring the outbox's tables up to date, or take them down",
+	return group("migrate", "Create, upgrade or revert the outbox tables",
 		newMigrateUp(p), newMigrateDown(p), newMigrateStatus(p))
 }
 
-// migrateVerb is a subcommand that works on a database.
-func migrateVerb(p process, use, short, example string, run func(ctx context.Context, s *store.Store) error) *cobra.Command {
+// migrateVerb returns a subcommand that works on a database.
+func migrateVerb(p process, use, short, example string, run func(ctx context.Context, s *session.Sessions) error) *cobra.Command {
 	f := &mysqlFlags{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)}, // a step is finished
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("migrate")
+			db, err := f.open("migrate")
 			if err != nil {
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), func() {
-				fmt.Fprintln(p.Err, "stopping: the step in hand is finished, unless it waits for a lock in vain; a second signal ends the process at once")
+				fmt.Fprintln(p.Err, "stopping: the current step is finished, unless it waits for a lock; a second signal ends the process immediately")
 			})()
-			return errors.Join(run(cmd.Context(), store), store.Close())
+			return errors.Join(run(cmd.Context(), db), db.Close())
 		},
 	}
 	f.add(cmd.Flags())
@@ -49,9 +49,9 @@ func noticesTo(p process) migrations.Option {
 }
 
 func newMigrateUp(p process) *cobra.Command {
-	cmd := migrateVerb(p, "up", "Apply what is missing; processes that start together take turns, and a signal lets the step in hand end",
+	cmd := migrateVerb(p, "up", "Apply missing migrations",
 		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'",
-		func(ctx context.Context, s *store.Store) error {
+		func(ctx context.Context, s *session.Sessions) error {
 			done, err := migrations.Up(ctx, s.SchemaDB(), noticesTo(p))
 			for _, r := range done {
 				fmt.Fprintf(p.Out, "applied %s in %s\n", r.Source.Path, r.Duration.Round(time.Millisecond))
@@ -74,15 +74,16 @@ func newMigrateUp(p process) *cobra.Command {
 	return cmd
 }
 
-// newerSchema says of a schema that is newer than this binary that it does no harm.
+// newerSchema reports that a schema is newer than this binary and compatible.
 const newerSchema = "the schema has version %d, which is newer than this binary's %d and declares that the binary may run on it\n"
 
 func newMigrateDown(p process) *cobra.Command {
 	var force bool
-	cmd := migrateVerb(p, "down", "Take back the last migration; refused while its table has rows",
+	cmd := migrateVerb(p, "down", "Revert the last migration",
 		"  unstale migrate down          # one step\n  unstale migrate down --force  # even if rows are lost",
-		func(ctx context.Context, s *store.Store) error {
-			if err := seesTriggers(ctx, s.SchemaDB()); err != nil && !force {
+		func(ctx context.Context, s *session.Sessions) error {
+			// --force as well: it gives up rows, not writes
+			if err := seesTriggers(ctx, s.SchemaDB()); err != nil {
 				return err
 			}
 			r, err := migrations.Down(ctx, s.SchemaDB(), force, noticesTo(p))
@@ -96,7 +97,7 @@ func newMigrateDown(p process) *cobra.Command {
 			fmt.Fprintf(p.Out, "took back %s\n", r.Source.Path)
 			return nil
 		})
-	cmd.Flags().BoolVar(&force, "force", false, "drop the table even if it has rows, which are lost, or if the account does not see all triggers")
+	cmd.Flags().BoolVar(&force, "force", false, "drop the table even if it has rows, which are lost; never under a trigger")
 	showEnv(cmd.Flags(), "force")
 	return cmd
 }
@@ -113,7 +114,7 @@ func seesTriggers(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if g == nil || !g.On("TRIGGER", database, "") {
-		return fmt.Errorf("migrate down: the account does not see all triggers, and a hidden one may need the outbox; GRANT TRIGGER ON `%s`.* to it, or use --force", strings.ReplaceAll(database, "`", "``"))
+		return fmt.Errorf("migrate down: the account does not see all triggers, and a hidden one may need the outbox; GRANT TRIGGER ON `%s`.* to it", strings.ReplaceAll(database, "`", "``"))
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func seesTriggers(ctx context.Context, db *sql.DB) error {
 func newMigrateStatus(p process) *cobra.Command {
 	var asJSON bool
 	cmd := migrateVerb(p, "status", "List the migrations and which are applied", "  unstale migrate status --json",
-		func(ctx context.Context, s *store.Store) error {
+		func(ctx context.Context, s *session.Sessions) error {
 			list, err := migrations.Status(ctx, s.SchemaDB())
 			if err != nil {
 				return err
@@ -154,7 +155,8 @@ func printMigrations(p process, list []*goose.MigrationStatus, have int64, asJSO
 		AppliedAt *time.Time `json:"applied_at"`
 	}
 	out := struct {
-		SchemaVersion int64       `json:"schema_version"` // may be newer than the last migration of this binary
+		// may be newer than the last migration of this binary
+		SchemaVersion int64       `json:"schema_version"`
 		Migrations    []migration `json:"migrations"`
 	}{SchemaVersion: have, Migrations: []migration{}}
 	for _, s := range list {

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 )
 
 // A frail is a world whose servers, and the worker's links to them, can be broken.
@@ -51,9 +51,7 @@ func newFrail(t testing.TB, mysqlArgs ...string) *frail {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.db.Close() })
-	if _, err := migrations.Up(t.Context(), w.db); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, w.db)
 	w.env["MYSQL_DSN"] = "unstale:secret@tcp(" + f.toMySQL.Addr() + ")/shop"
 	w.env["REDIS_URL"] = "redis://" + f.toRedis.Addr() + "/0"
 	w.env["UNSTALE_LISTEN"] = "127.0.0.1:0"
@@ -134,12 +132,14 @@ func (f *frail) killSessions() (n int) {
 	f.t.Helper()
 	ids := testenv.Sessions(f.t, f.admin, "user = 'unstale'")
 	for _, id := range ids {
-		_, _ = f.admin.ExecContext(f.t.Context(), fmt.Sprint("KILL CONNECTION ", id)) // it may be gone already
+		// it may be gone already
+		_, _ = f.admin.ExecContext(f.t.Context(), fmt.Sprint("KILL CONNECTION ", id))
 	}
 	return len(ids)
 }
 
-// saysOutage reports whether the log has the line of an outage with the state. Wake-ups that are not heard name one too.
+// saysOutage reports whether the log has the line of an outage with the state. A lost subscription
+// to wake-ups names one too.
 func (r *running) saysOutage(state string) bool {
 	for line := range strings.Lines(r.log.String()) {
 		if strings.Contains(line, "outage: rows wait") && strings.Contains(line, `"state":"`+state+`"`) {
@@ -149,7 +149,7 @@ func (r *running) saysOutage(state string) bool {
 	return false
 }
 
-// ready is the status of /readyz.
+// ready returns the status of /readyz.
 func (r *running) ready() int {
 	status, _ := r.readyz()
 	return status
@@ -172,8 +172,8 @@ func (r *running) readyz() (status int, body string) {
 	return 0, ""
 }
 
-// Sentence 7, for each way in which a server can be away: the worker says so once, is not ready, counts no attempt, and
-// goes on by itself.
+// Sentence 7, for each way in which a server can be unavailable: the worker logs it once, is not
+// ready, counts no attempt, and recovers.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	for name, o := range outages {
@@ -187,7 +187,8 @@ func TestOutages(t *testing.T) {
 			r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
 			f.setKeys(3)
 			o.breakIt(f)
-			if !strings.HasPrefix(name, "mysql") { // otherwise it waits for the next check of the beacon
+			// otherwise it waits for the next check of the beacon
+			if !strings.HasPrefix(name, "mysql") {
 				f.enqueue(3)
 			} else if name == "mysql is read-only" {
 				f.enqueue(3) // as root
@@ -219,7 +220,8 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// A killed session is not an outage, or a short one: the worker goes on, and settles nothing twice.
+// A killed session is not an outage, or a short one: the worker continues, and settles nothing
+// twice.
 func TestKilledSessions(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)

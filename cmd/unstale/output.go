@@ -33,7 +33,7 @@ func count[N int | int64 | uint64](n N, singular string, plural ...string) strin
 // checkLimit refuses a --limit that lists nothing.
 func checkLimit(limit int) error {
 	if limit < 1 {
-		return usageError{fmt.Errorf("--limit %d: wanted 1 or more", limit)}
+		return usageError{fmt.Errorf("--limit %d: must be at least 1", limit)}
 	}
 	return nil
 }

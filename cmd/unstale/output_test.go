@@ -13,7 +13,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// Whatever cannot print what it has to say fails, and says that its work is done.
+// A command that cannot print its output fails, and reports that its work is done.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

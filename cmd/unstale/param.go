@@ -15,15 +15,15 @@ func addParams(flags *pflag.FlagSet) *[]string {
 	return flags.StringArray("param", nil, "a parameter as name=value; given twice, the name is a list")
 }
 
-// parseParams turns name=value pairs into parameters, in the order of first appearance. A name that is given twice is a
-// list.
+// parseParams turns name=value pairs into parameters, in the order of first appearance. A name that
+// is given twice is a list.
 func parseParams(pairs []string) (invalidation.Params, error) {
 	var params invalidation.Params
 	at := map[string]int{}
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return nil, usageError{fmt.Errorf("--param %q: wanted name=value", pair)}
+			return nil, usageError{fmt.Errorf("--param %q: must be name=value", pair)}
 		}
 		if i, known := at[name]; known {
 			params[i].Values = append(params[i].Values, value)
@@ -36,7 +36,7 @@ func parseParams(pairs []string) (invalidation.Params, error) {
 	return params, nil
 }
 
-// paramsJSON writes parameters as the row carries them.
+// paramsJSON writes parameters in the form of a row.
 func paramsJSON(params invalidation.Params) (json.RawMessage, error) {
 	if len(params) == 0 {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 )
 
 // maxReason is how many bytes a pause's reason may have.
@@ -24,9 +24,9 @@ func newPause(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause",
 		Short: "Make all workers stop claiming",
-		Long: `Make all workers stop claiming and sweeping within about a second. The batch that they have in
-hand is finished, a scan of the keyspace is given up and begins again afterwards. Rows wait,
-nothing is lost, and applications notice nothing. Pausing again replaces reason and end.`,
+		Long: `Make all workers stop claiming and sweeping within about a second. They finish their current batch. A
+scan of the keyspace stops and restarts afterwards. Rows wait, nothing is lost, and applications are
+not affected. Pausing again replaces reason and end.`,
 		Example: `  unstale pause --reason 'moving redis' --for 30m
   unstale resume`,
 		Args: noArgs,
@@ -35,17 +35,17 @@ nothing is lost, and applications notice nothing. Pausing again replaces reason 
 				return err
 			}
 			if len(reason) > maxReason {
-				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it stands in a line of the log", len(reason), maxReason)}
+				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it is part of a log line", len(reason), maxReason)}
 			}
 			if lasts < 0 {
-				return usageError{fmt.Errorf("--for %s: wanted a time such as 30m", lasts)}
+				return usageError{fmt.Errorf("--for %s: must be a positive duration, for example 30m", lasts)}
 			}
-			store, err := f.open("pause")
+			db, err := f.open("pause")
 			if err != nil {
 				return err
 			}
-			err = store.Pause(cmd.Context(), operator(), reason, lasts)
-			if err = errors.Join(orSchema(cmd.Context(), store, err), store.Close()); err != nil {
+			err = operate.NewOrders(db).Pause(cmd.Context(), operator(), reason, lasts)
+			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}
 			until := "until 'unstale resume'"
@@ -58,12 +58,12 @@ nothing is lost, and applications notice nothing. Pausing again replaces reason 
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "what for; status and the workers' logs show it")
-	cmd.Flags().DurationVar(&lasts, "for", 0, "end by itself after this, such as 30m (default: it does not)")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "end of the pause, after this duration (default: none)")
 	showEnv(cmd.Flags(), "reason", "for")
 	return cmd
 }
 
-// operator says who gives an order.
+// operator returns the name of the user who runs the command.
 func operator() string {
 	name := "somebody"
 	if u, err := user.Current(); err == nil {
@@ -79,23 +79,23 @@ func newResume(p process) *cobra.Command {
 	var f mysqlFlags
 	cmd := &cobra.Command{
 		Use:     "resume",
-		Short:   "Let paused workers go on",
+		Short:   "Resume paused workers",
 		Example: "  unstale resume",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := f.open("resume")
+			db, err := f.open("resume")
 			if err != nil {
 				return err
 			}
-			was, err := store.Resume(cmd.Context())
-			if err = errors.Join(orSchema(cmd.Context(), store, err), store.Close()); err != nil {
+			was, err := operate.NewOrders(db).Resume(cmd.Context())
+			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}
 			if was == nil {
 				fmt.Fprintln(p.Out, "nothing was paused")
 				return nil
 			}
-			fmt.Fprintf(p.Out, "all workers go on; they were paused %s\n", printable(was.String()))
+			fmt.Fprintf(p.Out, "all workers resume; they were paused %s\n", printable(was.String()))
 			return nil
 		},
 	}
@@ -104,16 +104,17 @@ func newResume(p process) *cobra.Command {
 	return cmd
 }
 
-// A pause is an store.Pause as an object.
+// A pause is an operate.Pause as a JSON object.
 type pause struct {
 	Who     string     `json:"who"`
 	Reason  string     `json:"reason"`
 	BeganAt time.Time  `json:"began_at"`
 	EndsAt  *time.Time `json:"ends_at"`
-	Account string     `json:"account"` // of the database, by the audit; "": it has no record, or this account may not read it
+	// of the database, by the audit; "": it has no record, or this account may not read it
+	Account string `json:"account"`
 }
 
-func pauseObject(p *store.Pause) *pause {
+func pauseObject(p *operate.Pause) *pause {
 	if p == nil {
 		return nil
 	}

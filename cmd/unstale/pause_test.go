@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Sentence 13: a pause keeps all workers, also those that start meanwhile, from claiming; rows wait and go on after it.
+// Sentence 13: a pause keeps all workers, including those that start meanwhile, from claiming; rows
+// wait and are processed after it.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -47,7 +48,7 @@ func TestPause(t *testing.T) {
 	if r := call(t, w.env, "status"); !strings.Contains(r.out, "\npaused       since 20") || !strings.Contains(r.out, ": moving redis  database account root@") || !strings.Contains(r.out, "\nwaiting      5\n") {
 		t.Errorf("%+v", r)
 	}
-	if r := call(t, w.env, "resume"); r.code != exitDone || !strings.HasPrefix(r.out, "all workers go on; they were paused since") {
+	if r := call(t, w.env, "resume"); r.code != exitDone || !strings.HasPrefix(r.out, "all workers resume; they were paused since") {
 		t.Errorf("%+v", r)
 	}
 	late.until("the rows go", func() bool { return w.count("cache_outbox") == 0 && w.keys() == 0 })
@@ -57,7 +58,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A pause with an end ends by itself, by the database's clock.
+// A pause with an end ends by the database's clock.
 func TestPauseEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

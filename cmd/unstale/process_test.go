@@ -17,10 +17,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -38,9 +38,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	file := filepath.Join(t.TempDir(), "map.yaml")
 	if err := os.WriteFile(file, []byte(thingMap), 0o600); err != nil {
 		t.Fatal(err)
@@ -105,11 +103,12 @@ func (w *world) keys() (n int) {
 	return n
 }
 
-// probeInterval is the least time between two probes of claimed. A worker that claims during a probe gets nothing, and
-// looks after Redis instead, which may take it seconds: so probes are to be rare.
+// probeInterval is the least time between two probes of claimed. A worker that claims during a
+// probe gets nothing, and then checks Redis instead, which may take seconds. So probes must be
+// rare.
 const probeInterval = 100 * time.Millisecond
 
-// claimed reports whether somebody holds rows: not all that are there can be locked.
+// claimed reports whether a session has rows locked: not all existing rows can be locked.
 func (w *world) claimed() bool {
 	w.t.Helper()
 	time.Sleep(probeInterval)
@@ -117,7 +116,7 @@ func (w *world) claimed() bool {
 	return free < w.count("cache_outbox")
 }
 
-// lockable counts the rows that nobody holds.
+// lockable counts the rows that no session has locked.
 func (w *world) lockable() (free int) {
 	w.t.Helper()
 	tx, err := w.db.BeginTx(w.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
@@ -166,8 +165,8 @@ func (w *world) settled() map[uint64]int {
 	return settled
 }
 
-// entries are all of the journal's.
-func (w *world) entries() (entries []store.Entry) {
+// entries returns all of the journal's.
+func (w *world) entries() (entries []journal.Entry) {
 	w.t.Helper()
 	rows, err := w.db.Query("SELECT body FROM cache_outbox_journal")
 	if err != nil {
@@ -179,7 +178,7 @@ func (w *world) entries() (entries []store.Entry) {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		batch, err := store.DecodeEntries(body)
+		batch, err := journal.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -188,7 +187,7 @@ func (w *world) entries() (entries []store.Entry) {
 	return entries
 }
 
-// A running is an "unstale run" in a process of its own.
+// A running is an "unstale run" in a separate process.
 type running struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -204,7 +203,7 @@ func (w *world) start(args ...string) *running {
 	if err := r.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	go func() { _ = r.cmd.Wait(); close(r.over) }() // ProcessState tells how it ended
+	go func() { _ = r.cmd.Wait(); close(r.over) }() // ProcessState has the exit status
 	w.t.Cleanup(func() {
 		_ = r.cmd.Process.Signal(syscall.SIGCONT)
 		_ = r.cmd.Process.Kill()
@@ -244,7 +243,8 @@ func (r *running) wantExit(code int) {
 // patience bounds waits for what must happen; it is never waited out when all is well.
 const patience = 60 * time.Second
 
-// until waits for a condition that the process brings about, and fails when the process ends before.
+// until waits for a condition that the process brings about, and fails when the process ends
+// before.
 func (r *running) until(what string, condition func() bool) {
 	r.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -254,7 +254,7 @@ func (r *running) until(what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-r.over:
-			if condition() { // the end is what it waited for
+			if condition() { // it waited for the end
 				return
 			}
 			r.t.Fatalf("%s: the process ended with %s", what, r.cmd.ProcessState)

@@ -10,9 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
-// redisFlags say how to reach Redis.
+// redisFlags are the flags for Redis.
 type redisFlags struct {
 	url     string
 	tls     bool
@@ -20,24 +21,38 @@ type redisFlags struct {
 	state   int
 	timeout time.Duration
 	sharded bool // Pub/Sub
+	key     string
 }
 
 const unsetDB = -1
 
 func (f *redisFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "redis-url", "", "Redis: redis://, rediss://, redis+cluster:// or redis+sentinel://")
-	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS whatever the URL says")
-	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache; beats the URL's (-1: the URL's)")
+	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS with any URL")
+	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache, instead of the URL's (-1: the URL's)")
 	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks; never touched here, only refused if it is also the cache's (-1: none)")
 	flags.BoolVar(&f.sharded, "redis-sharded-pubsub", false, "publish with SPUBLISH, for subscribers that use SSUBSCRIBE")
 	flags.DurationVar(&f.timeout, "redis-timeout", 200*time.Millisecond, "for one Redis command")
 }
 
+// addKey adds the flag of commands that publish.
+func (f *redisFlags) addKey(flags *pflag.FlagSet) {
+	flags.StringVar(&f.key, "message-key", "", "secret that signs messages, at least 16 bytes; better set as a variable")
+}
+
+// messageKey returns nil without a key.
+func (f *redisFlags) messageKey() protocol.MessageKey {
+	if key := strings.TrimSpace(f.key); key != "" {
+		return protocol.MessageKey(key)
+	}
+	return nil
+}
+
 // optionFlags names the flags that options come from.
 var optionFlags = strings.NewReplacer("option Timeout", "--redis-timeout", "option DB", "--redis-db-cache",
-	"option WaitReplicas", "--redis-wait", "option SweepShare", "--sweep-share")
+	"option WaitReplicas", "--redis-wait", "option SweepShare", "--sweep-share", "option MessageKey", "--message-key")
 
-// address is what the URL says, and what the other flags change in it.
+// address returns what the URL says, and what the other flags change in it.
 func (f *redisFlags) address() (*redis.UniversalOptions, error) {
 	if f.url == "" {
 		return nil, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
@@ -51,18 +66,18 @@ func (f *redisFlags) address() (*redis.UniversalOptions, error) {
 	}
 	if a.DB == f.state {
 		return nil, usageError{fmt.Errorf("the cache's database, of --redis-db-cache or else of --redis-url, and --redis-db-state are both %d; "+
-			"what expires and what must stay need databases of their own", a.DB)}
+			"keys that expire and keys that must stay need different databases", a.DB)}
 	}
 	return a, nil
 }
 
-// options are for commands that neither sweep nor remember what they unlinked.
+// options returns options for commands that neither sweep nor keep a record of unlinked keys.
 func (f *redisFlags) options() (keyspace.Options, error) {
 	a, err := f.address()
 	if err != nil {
 		return keyspace.Options{}, err
 	}
-	o := keyspace.Options{Redis: a, Timeout: f.timeout, ShardedPubSub: f.sharded}
+	o := keyspace.Options{Redis: a, Timeout: f.timeout, ShardedPubSub: f.sharded, MessageKey: f.messageKey()}
 	if err := o.WithDefaults().Validate(); err != nil {
 		return o, usageError{errors.New(optionFlags.Replace(err.Error()))}
 	}

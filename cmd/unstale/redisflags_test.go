@@ -20,7 +20,7 @@ func TestDatabasesDiffer(t *testing.T) {
 		{"redis+cluster://h", unsetDB, 0, true},
 		{"redis://h/1", 1, 1, true},
 		{"redis://h/1", 0, 0, true},
-		{"redis://h/1", 0, 1, false}, // the flag beats the URL
+		{"redis://h/1", 0, 1, false}, // the flag takes precedence over the URL
 		{"redis://h/1", unsetDB, 0, false},
 		{"redis://h/1", unsetDB, unsetDB, false},
 		{"redis://h", unsetDB, unsetDB, false},

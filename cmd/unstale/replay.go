@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/replay"
-	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -26,7 +27,7 @@ type replayCommand struct {
 	needsMap bool // it was named
 	channel  string
 	format   string
-	query    store.JournalQuery
+	query    journal.JournalQuery
 	all      bool
 	dryRun   bool
 	json     bool
@@ -36,13 +37,12 @@ func newReplay(p process) *cobra.Command {
 	r := &replayCommand{}
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Unlink again what the journal says was unlinked",
-		Long: `Unlink and publish again what the journal says was unlinked, oldest first. Workers heal by
-themselves what they see that Redis has lost; this is for what they cannot know, such as a
-snapshot restored by hand or a cache that was filled from an old database. It is harmless:
-at worst a reader loads something once more. Patterns and index sets are requested again,
-and swept by the workers. The keys are in the journal, so no map is needed: where there is none,
-messages go where the workers say that theirs go; with --channel and --format nobody is asked.`,
+		Short: "Unlink the keys of the journal again",
+		Long: `Unlink and publish the keys of the journal again, oldest first. Workers heal lost writes that they
+detect. Replay is for losses that they cannot detect, such as a snapshot restored by hand or a cache
+that was filled from an old database. It is harmless: at worst a reader loads a value again.
+Patterns and index sets are requested again, and workers sweep them. The keys are in the journal, so
+no map is needed: without one, messages go to the workers' channel, or to --channel in --format.`,
 		Example: `  unstale replay --since 10m --dry-run
   unstale replay --since 10m
   unstale replay --since 24h --entity product --id 42`,
@@ -58,6 +58,7 @@ messages go where the workers say that theirs go; with --channel and --format no
 	flags := cmd.Flags()
 	r.mysql.add(flags)
 	r.redis.add(flags)
+	r.redis.addKey(flags)
 	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not read if both are given")
 	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or of the workers)")
 	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or of the workers)")
@@ -71,8 +72,8 @@ messages go where the workers say that theirs go; with --channel and --format no
 	return cmd
 }
 
-// namesMap reports whether somebody wants a certain map: the variable alone does not, if that is the image's, and nobody has
-// put a file there.
+// namesMap reports whether the call requires a certain map. The variable alone does not, if it is
+// the image's and its file does not exist.
 func (r *replayCommand) namesMap(cmd *cobra.Command, p process) bool {
 	named, _ := p.Env(envName("map"))
 	return cmd.Flags().Changed("map") && r.mapFile != named
@@ -81,20 +82,20 @@ func (r *replayCommand) namesMap(cmd *cobra.Command, p process) bool {
 func (r *replayCommand) check() error {
 	switch {
 	case r.query.Since < 0:
-		return usageError{fmt.Errorf("--since %s: wanted a time that has passed, such as 10m", r.query.Since)}
+		return usageError{fmt.Errorf("--since %s: must be a positive duration, for example 10m", r.query.Since)}
 	case (r.query.Since == 0) != r.all:
 		return usageError{errors.New("how much? give either --since, such as --since 10m, or --all")}
 	case r.format != "" && r.format != string(protocol.FormatEvent) && r.format != string(protocol.FormatArray):
-		return usageError{fmt.Errorf("--format %q: wanted event or array", r.format)}
+		return usageError{fmt.Errorf("--format %q: must be event or array", r.format)}
 	case r.query.EntityID != "" && r.query.Entity == "":
 		return usageError{errors.New("--id needs --entity")}
 	}
 	return nil
 }
 
-// publication is where and how to publish: as the flags say, else as the map does, else, without one, as the workers say
-// that they do, else as a map that says nothing. What the flags say is asked of nobody.
-func (r *replayCommand) publication(ctx context.Context, p process, s *store.Store) (channel string, format protocol.Format, err error) {
+// publication returns where and how to publish: by the flags, else by the map, else, without a map,
+// as the workers do, else by an empty map. With both flags, neither is consulted.
+func (r *replayCommand) publication(ctx context.Context, p process, s *session.Sessions) (channel string, format protocol.Format, err error) {
 	if r.channel != "" && r.format != "" {
 		return r.channel, protocol.Format(r.format), nil
 	}
@@ -118,25 +119,25 @@ func (r *replayCommand) publication(ctx context.Context, p process, s *store.Sto
 	return channel, format, nil
 }
 
-// asWorkers is where and how the workers publish that live, or the one that lived last.
-func (r *replayCommand) asWorkers(ctx context.Context, p process, s *store.Store) (channel string, format protocol.Format, err error) {
-	workers, err := s.Workers(ctx)
+// asWorkers returns where and how live workers publish, or the last one that was live.
+func (r *replayCommand) asWorkers(ctx context.Context, p process, s *session.Sessions) (channel string, format protocol.Format, err error) {
+	workers, err := operate.NewWorkers(s).Workers(ctx)
 	if err != nil {
 		return "", "", fmt.Errorf("where do messages go? there is no %s, and %w; give --channel and --format", r.mapFile, orSchema(ctx, s, err))
 	}
-	asked := slices.DeleteFunc(slices.Clone(workers), func(w store.WorkerNote) bool { return !w.Lives() })
+	asked := slices.DeleteFunc(slices.Clone(workers), func(w operate.WorkerNote) bool { return !w.Lives() })
 	if len(asked) == 0 {
 		asked = workers[:min(len(workers), 1)]
 	}
-	why := "since no worker was heard within a day"
-	channel, format = invalidation.DefaultChannel, protocol.FormatEvent
+	why := "since no worker has run within a day"
+	channel, format = protocol.DefaultChannel, protocol.FormatEvent
 	for i := range asked {
 		w, first := &asked[i], &asked[0]
 		if w.Channel != first.Channel || w.Format != first.Format {
 			return "", "", fmt.Errorf("where do messages go? worker %s publishes on %s (%s), and worker %s on %s (%s); give --channel and --format",
 				first.Name, first.Channel, first.Format, w.Name, w.Channel, w.Format)
 		}
-		channel, format, why = w.Channel, protocol.Format(w.Format), "as those of worker "+first.Name
+		channel, format, why = w.Channel, protocol.Format(w.Format), "like worker "+first.Name
 	}
 	if !r.dryRun {
 		fmt.Fprintf(p.Err, "no %s here: messages go to %s (%s), %s; see --map and --channel\n", r.mapFile, printable(channel), format, printable(why))
@@ -149,21 +150,21 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	store, err := r.mysql.open("replay")
+	db, err := r.mysql.open("replay")
 	if err != nil {
 		return err
 	}
-	channel, format, err := r.publication(ctx, p, store)
+	channel, format, err := r.publication(ctx, p, db)
 	if err != nil {
-		return errors.Join(err, store.Close())
+		return errors.Join(err, db.Close())
 	}
 	redis, err := keyspace.Open(options) // without beacons: the journal has its batches already
 	if err != nil {
-		return errors.Join(err, store.Close())
+		return errors.Join(err, db.Close())
 	}
-	job := replay.Job{Store: store, Redis: redis, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	job := replay.Job{MySQL: db, Unlinker: redis.Unlinker, Publisher: redis.Publisher, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
 	result, err := job.Run(ctx)
-	err = errors.Join(orSchema(ctx, store, err), redis.Close(), store.Close())
+	err = errors.Join(orSchema(ctx, db, err), redis.Close(), db.Close())
 	return r.report(p, result, err)
 }
 
@@ -181,10 +182,11 @@ func (r *replayCommand) progress(p process) func(replay.Result) {
 	}
 }
 
-// report says what was done, also when it did not come to its end.
+// report prints what was done, even if it did not finish.
 func (r *replayCommand) report(p process, result replay.Result, err error) error {
 	if r.json {
-		_ = output.JSON(p.Out, struct { // a write that fails is told at the end, and is no failure of the replay
+		// a write error is reported at the end, and does not fail the replay
+		_ = output.JSON(p.Out, struct {
 			DryRun bool `json:"dry_run"`
 			replay.Result
 		}{r.dryRun, result})
@@ -203,7 +205,7 @@ func (r *replayCommand) report(p process, result replay.Result, err error) error
 		return fmt.Errorf("everything else is done, but these batches of the journal cannot be read: %v; what they unlinked may be "+
 			"stale until its TTL, so invalidate again what was written at that time", result.Damaged)
 	case result.Refused > 0:
-		return fmt.Errorf("redis refuses %s; give its account the rights and run it again", count(result.Refused, "key"))
+		return fmt.Errorf("redis refuses %s; give its account the permissions and run it again", count(result.Refused, "key"))
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ func TestReplay(t *testing.T) {
 	if r := replay("--since", "1h", "--entity", "thing", "--id", "9"); r.out != "unlinked 1 key of 1 row in 1 batch, requested 0 sweeps\n" || w.keys() != rows-1 {
 		t.Errorf("%+v, %d keys left", r, w.keys())
 	}
-	// The journal has the keys: without a map the messages go where those of a map go that names no channel.
+	// The journal has the keys: without a map the messages go where those of a map go that names no
+	// channel.
 	w.env["UNSTALE_MAP"] = ""
 	sub := w.redis.Subscribe(t.Context(), "cache:invalidate", "elsewhere")
 	defer sub.Close()
@@ -50,7 +51,7 @@ func TestReplay(t *testing.T) {
 		if usual := len(args) == 0; usual != (m.Channel == "cache:invalidate") || usual != strings.HasPrefix(m.Payload, `{"v":1,`) || usual != strings.Contains(r.err, "no mapping.yaml here: messages go to cache:invalidate") {
 			t.Errorf("%s: %s; %+v", m.Channel, m.Payload, r)
 		}
-		if len(args) == 0 { // readers know that they have heard all of it
+		if len(args) == 0 { // readers know that they have received all of it
 			if bye, err := sub.ReceiveMessage(t.Context()); err != nil || !strings.Contains(bye.Payload, `"last":true`) {
 				t.Errorf("no goodbye: %+v, %v", bye, err)
 			}
@@ -78,7 +79,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// What was held is held again, for as long, whatever the map says now.
+// A hold is set again with its duration, regardless of the current map.
 func TestReplayHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -102,8 +103,8 @@ func TestReplayHolds(t *testing.T) {
 	}
 }
 
-// Where both the channel and the format are given there is nothing to read in a map: one that is missing or broken, and
-// named, as by the image's variable, keeps nobody from a replay.
+// With both the channel and the format a replay needs no map: one that is missing or broken, even
+// if it is named by the image's variable, does not prevent it.
 func TestReplayWithoutTheMap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -123,7 +124,8 @@ func TestReplayWithoutTheMap(t *testing.T) {
 	}
 }
 
-// Without a map messages go where those of the workers go; where they differ somebody has to say.
+// Without a map, messages go where those of the workers go; if workers differ, the call must
+// choose.
 func TestReplayAsWorkers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -139,14 +141,14 @@ func TestReplayAsWorkers(t *testing.T) {
 		return w.keys() == 0 && w.count("cache_outbox") == 0 && w.count("cache_outbox_workers WHERE state = 'working'") == 1
 	})
 	file := w.env["UNSTALE_MAP"]
-	w.env["UNSTALE_MAP"] = "/no/such/map.yaml" // as the image's, where nobody has put a file
+	w.env["UNSTALE_MAP"] = "/no/such/map.yaml" // as in the image, without the file
 	sub := w.redis.Subscribe(t.Context(), "a")
 	defer sub.Close()
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r := call(t, w.env, "replay", "--all")
-	if r.code != exitDone || !strings.Contains(r.err, "no /no/such/map.yaml here: messages go to a (array), as those of worker web-1;") {
+	if r.code != exitDone || !strings.Contains(r.err, "no /no/such/map.yaml here: messages go to a (array), like worker web-1;") {
 		t.Errorf("%+v", r)
 	}
 	if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != `["shop:thing:1"]` {
@@ -176,7 +178,7 @@ func TestReplayRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"give either --since":          {},
 		"give either --since, such":    {"--since", "1m", "--all"},
-		"wanted a time that has":       {"--since", "-1m"},
+		"must be a positive dura":      {"--since", "-1m"},
 		"--id needs --entity":          {"--all", "--id", "7"},
 		"--entity is empty":            {"--since", "1m", "--entity", ""},
 		"--id is empty":                {"--since", "1m", "--entity", "thing", "--id", ""},
@@ -198,8 +200,8 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// A batch of the journal that cannot be read: replay and history do the rest and name it, and status shows it once a
-// worker has set it aside.
+// A batch of the journal that cannot be read: replay and history do the rest and name it, and
+// status shows it once a worker has set it aside.
 func TestDamagedBatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 )
 
-// newOwnWorld is a world whose MySQL can be killed too.
+// newOwnWorld returns a world whose MySQL can be killed too.
 func newOwnWorld(t testing.TB) (w *world, killMySQL func()) {
 	t.Helper()
 	w = newWorld(t)
@@ -28,9 +28,7 @@ func newOwnWorld(t testing.TB) (w *world, killMySQL func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.db.Close() })
-	if _, err := migrations.Up(t.Context(), w.db); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, w.db)
 	w.env["MYSQL_DSN"] = own.DSN("shop")
 	return w, func() {
 		t.Helper()
@@ -43,7 +41,8 @@ func newOwnWorld(t testing.TB) (w *world, killMySQL func()) {
 	}
 }
 
-// put writes one change as a shop does, its key first, and reports whether the commit is known to have succeeded.
+// put writes one change as a shop does, its key first, and reports whether the commit is known to
+// have succeeded.
 func (w *world) put(id string) (committed bool) {
 	ctx := w.t.Context()
 	if w.redis.Set(ctx, "shop:thing:"+id, "old", time.Hour).Err() != nil {
@@ -54,14 +53,14 @@ func (w *world) put(id string) (committed bool) {
 		return false
 	}
 	if err := outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "thing", ID: id, Trace: id}); err != nil {
-		_ = tx.Rollback() // the server is away
+		_ = tx.Rollback() // the server is unavailable
 		return false
 	}
 	return tx.Commit() == nil
 }
 
-// Sentences 1 and 7: both servers and a worker are killed and started again while a shop writes. Every change that
-// committed is settled and its key is gone; the workers go on by themselves.
+// Sentences 1 and 7: both servers and a worker are killed and started again during writes. Every
+// change that committed is settled and its key is gone; the workers recover.
 func TestServersAreKilledAtWork(t *testing.T) {
 	t.Parallel()
 	w, killMySQL := newOwnWorld(t)
@@ -122,7 +121,7 @@ func TestServersAreKilledAtWork(t *testing.T) {
 	t.Logf("%d transactions committed", len(committed))
 }
 
-// traces are those of the journal's entries.
+// traces returns those of the journal's entries.
 func (w *world) traces() map[string]bool {
 	w.t.Helper()
 	all := map[string]bool{}

@@ -35,30 +35,35 @@ type runCommand struct {
 	logs   logFlags
 	worker worker.Config
 
-	listen string
-	once   bool
+	listen  string
+	once    bool
+	tracing string // the collector's endpoint; it may hold a secret
 }
 
 func newRun(p process) *cobra.Command {
-	r := &runCommand{worker: worker.Config{}.WithDefaults()} // so that a zero that is given is refused
+	// so that a zero that is given is refused
+	r := &runCommand{worker: worker.Config{}.WithDefaults()}
 	cmd := &cobra.Command{
 		Use:         "run",
 		Annotations: map[string]string{stopNote: string(stopDone)},
-		Short:       "Carry committed rows to Redis until stopped",
-		Long: `Carry committed rows to Redis until SIGTERM or SIGINT, which let the batch in hand finish
-(5 s at most); a second signal ends the process at once. SIGHUP reads the map again; it is
-also read when its file changes. Several workers share the work.
+		Short:       "Process outbox rows until stopped",
+		Long: `Process outbox rows until SIGTERM or SIGINT: claim committed rows, unlink their keys and publish them.
+Several workers share the work.
 
-/metrics, /healthz and /readyz are served on --listen. Spans of batches are sent where the
-variables of OpenTelemetry name a collector, as OTEL_EXPORTER_OTLP_ENDPOINT does.`,
+Signals:
+  SIGTERM, SIGINT  finish the current batch (at most 5 s) and exit; a second one exits immediately
+  SIGHUP           read the map again; a worker also reads a changed file
+
+The worker serves /metrics, /healthz and /readyz on --listen. It sends spans of batches to the
+collector in the variables of OpenTelemetry, such as OTEL_EXPORTER_OTLP_ENDPOINT.`,
 		Example: `  unstale run --mysql-dsn 'unstale:secret@tcp(db:3306)/shop' --redis-url redis://cache:6379/0
-  unstale run --once       # carry what is there, then exit`,
+  unstale run --once       # process existing rows, then exit`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags(), "lookup-timeout"); err != nil {
 				return err
 			}
-			if r.once { // then the end of the work is what it was asked for, not the stop
+			if r.once { // then it ends with its work, and a stop is an early end
 				p.Stop.set(stopOrderly)
 			}
 			return r.run(cmd.Context(), p)
@@ -72,14 +77,15 @@ variables of OpenTelemetry name a collector, as OTEL_EXPORTER_OTLP_ENDPOINT does
 func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	r.mysql.add(flags)
 	r.redis.add(flags)
+	r.redis.addKey(flags)
 	r.logs.add(flags)
 	d := r.worker
 	flags.IntVar(&r.worker.RedisWait, "redis-wait", d.RedisWait, "replicas that must have acknowledged a batch before it is settled (WAIT)")
-	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis' time that sweeps may take together; 1: all of it")
+	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis time for all sweeps; 1: all of it")
 	flags.StringVar(&r.worker.MapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes")
 	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")
-	flags.BoolVar(&r.once, "once", false, "carry what is there and exit")
+	flags.BoolVar(&r.once, "once", false, "process existing rows and exit")
 	flags.DurationVar(&r.worker.ClaimTimeout, "claim-timeout", d.ClaimTimeout, "the server frees the rows of a vanished worker after this, whole seconds")
 	flags.IntVar(&r.worker.BatchRows, "batch-rows", d.BatchRows, "rows of one claim at most")
 	flags.IntVar(&r.worker.BatchKeys, "batch-keys", d.BatchKeys, "keys of one batch at most")
@@ -88,9 +94,9 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.worker.MaxAttempts, "max-attempts", d.MaxAttempts, "failures of a row before it is dead-lettered")
 	flags.DurationVar(&r.worker.RetryDelay, "retry-delay", d.RetryDelay, "wait after a row's first failure; doubles")
 	flags.DurationVar(&r.worker.JournalRetention, "journal-retention", d.JournalRetention, "how long the journal is kept")
-	flags.DurationVar(&r.worker.LockRetention, "lock-retention", d.LockRetention, "how long the row of a lock is kept that nobody acquires, at least 48h")
+	flags.DurationVar(&r.worker.LockRetention, "lock-retention", d.LockRetention, "how long the row of a lock is kept after its last acquisition, at least 48h")
 	flags.StringVar(&r.worker.WakeChannel, "wake-channel", d.WakeChannel, "channel of wake-up hints; - turns it off")
-	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two batches for hints; 0: each hint starts one at once")
+	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two batches for wake-ups; 0: each starts one immediately")
 }
 
 // complete gives the worker's settings what other flags say.
@@ -103,8 +109,8 @@ func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
 		return err
 	}
 	c.RedisTimeout, c.RedisShardedPubSub, c.LookupTimeout = r.redis.timeout, r.redis.sharded, r.mysql.lookupTimeout
-	c.MapEnv, c.Log = p.Env, log
-	if c.Tracing, err = tracing(p); err != nil {
+	c.MapEnv, c.Logger, c.MessageKey = p.Env, log, r.redis.messageKey()
+	if r.tracing, err = tracingEndpoint(p); err != nil {
 		return err
 	}
 	if c.SweepShare == 0 {
@@ -116,9 +122,9 @@ func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
 	return nil
 }
 
-// memoryLimit is up to where the heap may grow before garbage is collected more often. It is not a bound: a batch of rows
-// within the limits of a map needs less.
-const memoryLimit = 96 << 20
+// memoryLimit is up to where the heap may grow before garbage is collected more often. It is not a
+// bound: a batch of rows within the limits of a map needs less.
+const memoryLimit = 72 << 20
 
 func (r *runCommand) run(ctx context.Context, p process) error {
 	log, err := r.logs.logger(p)
@@ -132,14 +138,21 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 	if _, set := p.Env("GOMEMLIMIT"); !set { // or Go has read it
 		debug.SetMemoryLimit(memoryLimit)
 	}
+	sent, err := newSpans(ctx, r.tracing, r.worker.Name, log)
+	if err != nil {
+		return err
+	}
+	r.worker.Hooks = sent.hooks()
 	w, err := worker.New(r.worker)
 	if err != nil {
 		return mapError(err)
 	}
 	r.logSettings(log, w.Map())
 	if !r.once {
-		return r.work(ctx, log, w)
+		defer sent.close(time.Second)
+		return r.work(ctx, log, w, sent)
 	}
+	defer sent.close(3 * time.Second)
 	defer tellStop(ctx, log)()
 	return r.drain(ctx, log, w)
 }
@@ -147,7 +160,7 @@ func (r *runCommand) run(ctx context.Context, p process) error {
 // tellStop logs a signal when it comes, until the function that it returns is called.
 func tellStop(ctx context.Context, log *slog.Logger) (end func() bool) {
 	return context.AfterFunc(ctx, func() {
-		log.Info("stopping: the batch in hand is finished; a second signal ends the process at once")
+		log.Info("stopping: the current batch is finished; a second signal ends the process immediately")
 	})
 }
 
@@ -159,7 +172,7 @@ func orStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// mapError puts every fault of a map on a line of its own.
+// mapError puts every error of a map on a separate line.
 func mapError(err error) error {
 	var faults invalidation.Faults
 	if errors.As(err, &faults) {
@@ -174,11 +187,11 @@ func (r *runCommand) logSettings(log *slog.Logger, m *invalidation.Map) {
 		"mysql", redacted(c.MySQL), "redis", keyspace.Options{Redis: c.Redis}.Redacted(), "map", c.MapFile, "map_version", m.Version(),
 		"entities", len(m.Entities()), "channel", m.Channel(), "format", m.Format(), "listen", r.listen,
 		"claim_timeout", c.ClaimTimeout.String(), "redis_timeout", c.RedisTimeout.String(),
-		"redis_wait", c.RedisWait, "redis_sharded_pubsub", c.RedisShardedPubSub, "sweep_share", c.SweepShare,
+		"redis_wait", c.RedisWait, "redis_sharded_pubsub", c.RedisShardedPubSub, "messages_signed", c.MessageKey != nil, "sweep_share", c.SweepShare,
 		"batch_rows", c.BatchRows, "batch_keys", c.BatchKeys, "idle_interval", c.IdleInterval.String(),
 		"lookup_timeout", c.LookupTimeout.String(), "max_attempts", c.MaxAttempts, "retry_delay", c.RetryDelay.String(),
 		"journal_retention", c.JournalRetention.String(), "lock_retention", c.LockRetention.String(), "wake_channel", c.WakeChannel, "wake_interval", c.WakeInterval.String(),
-		"traces", cmp.Or(c.Tracing.Redacted(), "-"))
+		"traces", cmp.Or(redactedURL(r.tracing), "-"))
 }
 
 func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Worker) error {
@@ -187,18 +200,18 @@ func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Work
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		said, err = "stopped before all was carried, nothing is half done", orStopped(ctx, err)
+		said, err = "stopped before all rows were processed, nothing is half done", orStopped(ctx, err)
 	case total == (worker.Result{}):
 		return err // nothing to tell
 	default:
-		said = "failed before all was carried, nothing is half done"
+		said = "failed before all rows were processed, nothing is half done"
 	}
 	log.Info(said, "rows", total.Claimed, "unlinked", total.Unlinked, "delayed", total.Delayed, "dead", total.Dead,
 		"keys", total.Keys, "messages", total.Messages, "sweeps", total.Sweeps)
 	return err
 }
 
-func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker) error {
+func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, sent spans) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -214,7 +227,7 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 			}
 		}
 	}()
-	stop, err := r.serve(log, w)
+	stop, err := r.serve(log, w, sent)
 	if err != nil {
 		return err
 	}
@@ -228,7 +241,7 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 }
 
 // serve answers on --listen until the function that it returns is called.
-func (r *runCommand) serve(log *slog.Logger, w *worker.Worker) (stop func(), err error) {
+func (r *runCommand) serve(log *slog.Logger, w *worker.Worker, sent spans) (stop func(), err error) {
 	if r.listen == "-" {
 		return func() {}, nil
 	}
@@ -237,7 +250,7 @@ func (r *runCommand) serve(log *slog.Logger, w *worker.Worker) (stop func(), err
 		return nil, fmt.Errorf("listen for metrics: %w; choose another address with --listen, or - for none", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics(w))
+	mux.Handle("GET /metrics", metrics(w, sent))
 	mux.Handle("/", w.HealthHandler())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan struct{})
@@ -255,8 +268,8 @@ func (r *runCommand) serve(log *slog.Logger, w *worker.Worker) (stop func(), err
 }
 
 // metrics serves the figures of the worker and of the process.
-func metrics(w *worker.Worker) http.Handler {
+func metrics(w *worker.Worker, sent spans) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(w.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(w.Metrics(), sent.counts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }

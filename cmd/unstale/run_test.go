@@ -19,7 +19,8 @@ import (
 // slowRedis lets a worker hang in UNLINK on a frozen Redis for longer than a batch may take.
 var slowRedis = []string{"--redis-timeout", "5s"}
 
-// startHolding starts a worker that holds rows in mid-batch: Redis freezes once the worker has found it well.
+// startHolding starts a worker that holds rows in mid-batch: Redis freezes once the worker has
+// found it well.
 func (w *world) startHolding(rows int, args ...string) *running {
 	w.t.Helper()
 	w.setKeys(rows)
@@ -53,8 +54,8 @@ func TestKilledInMidBatch(t *testing.T) {
 	w.checkDone(rows)
 }
 
-// Sentence 9: SIGTERM ends a working worker with exit code 0 and nothing half done: what is settled is gone from Redis,
-// what is not is untouched.
+// Sentence 9: SIGTERM ends a working worker with exit code 0 and nothing half done: what is settled
+// is gone from Redis, what is not is untouched.
 func TestTerminatedAtWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,8 +79,8 @@ func TestTerminatedAtWork(t *testing.T) {
 	w.checkDone(rows)
 }
 
-// A signal ends "run --once" after the batch in hand: it says what it carried, and its exit code that something is
-// left.
+// A signal ends "run --once" after the current batch: it prints what it processed, and its exit
+// code shows that rows are left.
 func TestTerminatedWhileDraining(t *testing.T) {
 	t.Parallel()
 	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -94,7 +95,7 @@ func TestTerminatedWhileDraining(t *testing.T) {
 		if settled+left != rows || settled == rows || w.keys() != left {
 			t.Errorf("%d settled, %d left of %d, %d keys", settled, left, rows, w.keys())
 		}
-		said := fmt.Sprintf(`"msg":"stopped before all was carried, nothing is half done","rows":%d,`, settled)
+		said := fmt.Sprintf(`"msg":"stopped before all rows were processed, nothing is half done","rows":%d,`, settled)
 		if !r.log.has(said) || !r.log.has("stopped; run it again for the rest") || r.log.has("context canceled") || r.log.has(`"msg":"drained"`) {
 			t.Errorf("%s: wanted %s in:\n%s", end, said, r.log)
 		}
@@ -127,7 +128,7 @@ func TestTerminatedBeforeDraining(t *testing.T) {
 	}
 }
 
-// A second signal ends the process at once, whatever it waits for.
+// A second signal ends the process immediately in any state.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,8 +145,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	w.checkDone(10)
 }
 
-// Sentence 8: the rows of a worker that is frozen in mid-claim are free within the claim timeout; when it thaws it
-// settles nothing that it has lost, and goes on.
+// Sentence 8: the rows of a worker that is frozen during a claim are free within the claim timeout.
+// When it resumes, it settles nothing that it has lost, and continues.
 func TestFrozenInMidClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -191,7 +192,8 @@ func TestBrokenMapAtStart(t *testing.T) {
 	}
 }
 
-// SIGHUP reads the map again. A broken one leaves the old in place with one error line, and a good one replaces it.
+// SIGHUP reads the map again. A broken one leaves the old in place with one error line, and a good
+// one replaces it.
 func TestReloadBySignal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -220,7 +222,8 @@ func TestReloadBySignal(t *testing.T) {
 	}
 }
 
-// What waiting cannot cure ends "run" with exit code 1 and says what to do; so does an outage with --once.
+// An error that waiting cannot fix ends "run" with exit code 1 and contains the fix. So does an
+// outage with --once.
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -232,19 +235,20 @@ func TestRunRefuses(t *testing.T) {
 	cfg.DBName = "no_such_database"
 	w.fill(1)
 	for want, change := range map[string][]string{
-		"run `unstale migrate up`":       {"--mysql-dsn", bare.DSN},
-		"no_such_database":               {"--mysql-dsn", cfg.FormatDSN()},
-		"redis outage":                   {"--once", "--redis-url", "redis://127.0.0.1:1"},
-		"reach mysql":                    {"--once", "--mysql-dsn", "u:secret@tcp(127.0.0.1:1)/d"},
-		"choose another address":         {"--listen", "256.0.0.1:1"},
-		"no such file":                   {"--map", "no/such/map.yaml"},
-		"batch rows 0: wanted 1 to":      {"--batch-rows", "0"},
-		"must begin with redis://":       {"--redis-url", "http://user:secret@x"},
-		"names no database":              {"--mysql-dsn", "u:secret@tcp(127.0.0.1:1)/"},
-		"must be from 50ms":              {"--redis-timeout", "1ms"},
-		`log-level "loud": wanted`:       {"--log-level", "loud"},
-		"unknown argument \"x\"":         {"x"},
-		"claim timeout 1s: wanted whole": {"--claim-timeout", "1s"},
+		"run `unstale migrate up`":                 {"--mysql-dsn", bare.DSN},
+		"no_such_database":                         {"--mysql-dsn", cfg.FormatDSN()},
+		"redis outage":                             {"--once", "--redis-url", "redis://127.0.0.1:1"},
+		"reach mysql":                              {"--once", "--mysql-dsn", "u:secret@tcp(127.0.0.1:1)/d"},
+		"choose another address":                   {"--listen", "256.0.0.1:1"},
+		"no such file":                             {"--map", "no/such/map.yaml"},
+		"batch rows 0: wanted 1 to":                {"--batch-rows", "0"},
+		"must begin with redis://":                 {"--redis-url", "http://user:secret@x"},
+		"names no database":                        {"--mysql-dsn", "u:secret@tcp(127.0.0.1:1)/"},
+		"must be from 50ms":                        {"--redis-timeout", "1ms"},
+		`log-level "loud": must be`:                {"--log-level", "loud"},
+		"unknown argument \"x\"":                   {"x"},
+		"--message-key: a message key has 6 bytes": {"--message-key", "secret"},
+		"claim timeout 1s: wanted whole":           {"--claim-timeout", "1s"},
 	} {
 		r := w.start(change...)
 		if code := r.end().ExitCode(); code != exitFail && code != exitUsage || !r.log.has(want) || r.log.has("secret") {
@@ -256,7 +260,8 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// The log is JSON where no terminal is, shows the settings without the secrets, and the port answers.
+// The log is JSON where no terminal is, shows the settings without the secrets, and the port
+// answers.
 func TestSettingsAndPort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -265,11 +270,12 @@ func TestSettingsAndPort(t *testing.T) {
 	}
 	w.env["REDIS_URL"] = "redis://:hush-hush@" + w.server.Addr() + "/3"
 	w.env["OTEL_EXPORTER_OTLP_ENDPOINT"], w.env["OTEL_EXPORTER_OTLP_HEADERS"] = "http://user:hush-hush@127.0.0.1:1/hush-hush", "key=hush-hush"
+	w.env["UNSTALE_MESSAGE_KEY"] = "hush-hush-hush-hush"
 	r := w.start("--listen", "127.0.0.1:0")
 	r.until("the worker works", func() bool { return r.log.has("working") })
 	var settings map[string]any
 	first, _, _ := strings.Cut(r.log.String(), "\n")
-	if err := json.Unmarshal([]byte(first), &settings); err != nil || settings["batch_rows"] != 1000.0 || settings["entities"] != 1.0 || settings["traces"] != "http://127.0.0.1:1" {
+	if err := json.Unmarshal([]byte(first), &settings); err != nil || settings["batch_rows"] != 1000.0 || settings["entities"] != 1.0 || settings["traces"] != "http://127.0.0.1:1" || settings["messages_signed"] != true {
 		t.Errorf("%v in %s", err, first)
 	}
 	if r.log.has("hush-hush") {

@@ -11,13 +11,13 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
 func newSource(p process) *cobra.Command {
-	return group("source", "Replace the ID of a copied database, and clean up after a restore",
+	return group("source", "Manage copied and restored databases",
 		newSourceReplace(p), newSourceRestored(p))
 }
 
@@ -33,7 +33,7 @@ A database that was restored from another one has its ID. Readers then take hear
 tokens of one database for those of the other. Run the command on the copy, and then restart its
 workers and its readers. Its write tokens expire.
 
-The account needs SELECT, INSERT and DELETE on cache_outbox_source, as the one of migrations has.`,
+The account needs SELECT, INSERT and DELETE on cache_outbox_source, like the account of migrations.`,
 		Example: "  unstale source replace 0123456789abcdef0123456789abcdef",
 		Args:    exactArgs("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,8 +68,8 @@ func newSourceRestored(p process) *cobra.Command {
 		Long: `Unlink all keys of the map, in Redis and in the memory of readers. Run it after the database was
 restored from a backup: Redis may hold entries that readers stored from the data that is gone, and
 the journal that named their keys is gone as well. The command requests one sweep for each name of
-the map, and a worker carries them out with one scan. Then it ends the report of the restore in
-"unstale status".
+the map, and a worker runs them with one scan. Then "unstale status" no longer reports the
+restore.
 
 The members of index sets are unlinked only if a key or pattern of the map covers them. If the map
 does not cover all that Redis holds of the database, empty Redis instead.`,
@@ -90,7 +90,7 @@ func (c *restoredCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return mapError(err)
 	}
-	sweeps, sets, err := sweepsOfAll(m)
+	requests, sets, err := sweepsOfAll(m)
 	if err != nil {
 		return err
 	}
@@ -108,15 +108,15 @@ func (c *restoredCommand) run(ctx context.Context, p process) error {
 	}
 	source, err := s.Source(ctx)
 	if err == nil {
-		err = s.RequestSweeps(ctx, sweeps)
+		err = sweeps.New(s).RequestSweeps(ctx, requests)
 	}
 	if err == nil {
-		err = registry.ForgetDatabases(ctx, keyspace.NewBoard(k), source)
+		err = registry.ForgetDatabases(ctx, k.Board, source)
 	}
 	if err = errors.Join(orSchema(ctx, s, err), k.Close(), s.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Out, "requested %s; 'unstale status' shows when workers have carried them out\n", count(len(sweeps), "sweep"))
+	fmt.Fprintf(p.Out, "requested %s; 'unstale status' shows when workers have finished them\n", count(len(requests), "sweep"))
 	if len(sets) > 0 {
 		fmt.Fprintf(p.Err, "members of these index sets are unlinked only if a key or pattern of the map covers them: %s\n", strings.Join(sets, ", "))
 	}
@@ -124,9 +124,9 @@ func (c *restoredCommand) run(ctx context.Context, p process) error {
 }
 
 // sweepsOfAll returns a sweep for each name of a map, and the index sets, which have none: without
-// them, nobody would know their members. A name that begins with a value would sweep what belongs to
-// others.
-func sweepsOfAll(m *invalidation.Map) (sweeps []store.Sweep, sets []string, err error) {
+// a set, its members are unknown. It leaves out a name that begins with a value, which would sweep
+// other applications' keys.
+func sweepsOfAll(m *invalidation.Map) (requests []sweeps.Sweep, sets []string, err error) {
 	holds := map[string]int64{}
 	for _, n := range m.Names() {
 		if n.Kind == invalidation.KindSet {
@@ -143,8 +143,8 @@ func sweepsOfAll(m *invalidation.Map) (sweeps []store.Sweep, sets []string, err 
 		holds[n.Glob] = max(holds[n.Glob], n.Hold.Milliseconds())
 	}
 	for glob, hold := range holds {
-		sweeps = append(sweeps, store.Sweep{Kind: store.SweepPattern, Name: glob, HoldMillis: hold})
+		requests = append(requests, sweeps.Sweep{Kind: sweeps.SweepPattern, Name: glob, HoldMillis: hold})
 	}
-	slices.SortFunc(sweeps, func(a, b store.Sweep) int { return strings.Compare(a.Name, b.Name) })
-	return sweeps, slices.Compact(sets), nil
+	slices.SortFunc(requests, func(a, b sweeps.Sweep) int { return strings.Compare(a.Name, b.Name) })
+	return requests, slices.Compact(sets), nil
 }

@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -29,23 +31,29 @@ type statusCommand struct {
 	redis  redisFlags
 	board  *keyspace.Board // nil: no Redis was given
 	json   bool
-	watch  time.Duration // 0: once
-	before *store.Status // the first look that showed the row which is the first now
+	watch  time.Duration   // 0: once
+	before *operate.Status // the first look that showed the current first row
 }
 
 func newStatus(p process) *cobra.Command {
 	c := &statusCommand{}
 	cmd := &cobra.Command{
 		Use:   "status [--watch [INTERVAL]]",
-		Short: "Say whether anything is stale, and show what waits, is delayed, is dead and was done last",
-		Long: `Say in the first line whether anything is stale, since when, why, and what to do; then show what
-waits, what is delayed, what is dead and what was done last. Exit code 0: nothing is stale.
-3: something is, or may be. 4: nobody can tell, such as while no worker runs. 1: the tables
-cannot be read. With --watch it looks again and again until Ctrl-C: on a terminal it draws a
-page, elsewhere it writes the first line alone, with --json an object a line.
+		Short: "Show whether cached data is stale, and why",
+		Long: `Show whether cached data is stale, and why. The first line has the overall status, since when, the
+cause, and what to do. Further lines list waiting, delayed and dead rows, and recent work.
 
-Workers publish their status in MySQL and in Redis. With --redis-url the command reads both,
-and so knows workers while MySQL refuses writes.`,
+Exit codes:
+  0  nothing is stale
+  1  the tables cannot be read
+  3  data is stale, or may be
+  4  unknown, for example because no worker runs
+
+--watch repeats until Ctrl-C. On a terminal it draws a page, elsewhere it writes the first line;
+with --json it writes one object per line.
+
+Workers publish their status in MySQL and in Redis. With --redis-url the command reads both, and so
+knows the workers while MySQL refuses writes.`,
 		Example: `  unstale status
   unstale status --json
   unstale status --watch      # every second
@@ -66,7 +74,7 @@ and so knows workers while MySQL refuses writes.`,
 	c.mysql.add(cmd.Flags())
 	c.redis.add(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
-	cmd.Flags().DurationVar(&c.watch, "watch", 0, "look again at this interval, 100ms to 1h, until Ctrl-C (default 1s if it is given alone)")
+	cmd.Flags().DurationVar(&c.watch, "watch", 0, "refresh interval until Ctrl-C, 100ms to 1h (1s without a value)")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"
 	showEnv(cmd.Flags(), "json", "watch")
 	return cmd
@@ -80,16 +88,16 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 	}
 	if len(args) == 1 {
 		if c.watch, err = time.ParseDuration(args[0]); err != nil {
-			return usageError{fmt.Errorf("--watch %q: wanted an interval such as 5s", args[0])}
+			return usageError{fmt.Errorf("--watch %q: must be an interval, for example 5s", args[0])}
 		}
 	}
 	if watches && (c.watch < 100*time.Millisecond || c.watch > time.Hour) {
-		return usageError{fmt.Errorf("--watch %s: wanted 100ms to 1h", c.watch)}
+		return usageError{fmt.Errorf("--watch %s: must be 100ms to 1h", c.watch)}
 	}
 	return nil
 }
 
-func (c *statusCommand) run(ctx context.Context, p process, s *store.Store) error {
+func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions) error {
 	if c.watch > 0 {
 		return c.watching(ctx, p, s)
 	}
@@ -119,9 +127,9 @@ func (c *statusCommand) run(ctx context.Context, p process, s *store.Store) erro
 	return nil
 }
 
-// look reads a status and judges it, beside the one before.
-func (c *statusCommand) look(ctx context.Context, s *store.Store) (store.Status, verdict.Verdict, error) {
-	status, err := s.Status(ctx)
+// look reads a status and evaluates it, together with the previous one.
+func (c *statusCommand) look(ctx context.Context, s *session.Sessions) (operate.Status, verdict.Verdict, error) {
+	status, err := operate.NewOverview(s).Status(ctx)
 	if err != nil {
 		return status, verdict.Verdict{}, orSchema(ctx, s, err)
 	}
@@ -131,15 +139,15 @@ func (c *statusCommand) look(ctx context.Context, s *store.Store) (store.Status,
 	return status, v, nil
 }
 
-// bounded is a count that is exact to store.MaxExactCount.
+// bounded returns a count that is exact to operate.MaxExactCount.
 func bounded(n int) any {
-	if n > store.MaxExactCount {
-		return fmt.Sprintf(">%d", store.MaxExactCount)
+	if n > operate.MaxExactCount {
+		return fmt.Sprintf(">%d", operate.MaxExactCount)
 	}
 	return n
 }
 
-func statusObject(s store.Status, v verdict.Verdict) any {
+func statusObject(s operate.Status, v verdict.Verdict) any {
 	type batch struct {
 		ID         uint64    `json:"id"`
 		Worker     string    `json:"worker"`
@@ -149,8 +157,9 @@ func statusObject(s store.Status, v verdict.Verdict) any {
 	}
 	out := struct {
 		verdictObject
-		Waiting          any            `json:"waiting"`
-		OldestAgeSeconds *float64       `json:"oldest_age_seconds"` // null: not known, since all first rows lie ahead
+		Waiting any `json:"waiting"`
+		// null: unknown, since the times of all first rows are ahead
+		OldestAgeSeconds *float64       `json:"oldest_age_seconds"`
 		AheadSeconds     float64        `json:"created_ahead_seconds"`
 		Delayed          any            `json:"delayed"`
 		OverdueSeconds   float64        `json:"overdue_seconds"`
@@ -190,7 +199,7 @@ func statusObject(s store.Status, v verdict.Verdict) any {
 	}
 	out.Pause, out.Source = pauseObject(s.Pause), s.Source
 	out.JournalDamaged = bounded(s.Damaged)
-	for b, field := range map[*store.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
+	for b, field := range map[*journal.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
 		if b != nil {
 			*field = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
 		}
@@ -198,19 +207,20 @@ func statusObject(s store.Status, v verdict.Verdict) any {
 	return out
 }
 
-// oldestAge is the age of the oldest row; not known where all lie ahead of the database's clock.
-func oldestAge(s store.Status) (age time.Duration, known bool) {
+// oldestAge returns the age of the oldest row. It is unknown if all are ahead of the database's
+// clock.
+func oldestAge(s operate.Status) (age time.Duration, known bool) {
 	return s.OldestAge, s.OldestAge > 0 || s.Ahead == nil
 }
 
-func deadTotal(s store.Status) (n int) {
+func deadTotal(s operate.Status) (n int) {
 	for _, k := range s.Dead {
 		n += k
 	}
 	return n
 }
 
-func printStatus(p process, s store.Status) {
+func printStatus(p process, s operate.Status) {
 	line := func(name string, value any, notes ...string) {
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
 	}
@@ -244,7 +254,7 @@ func printStatus(p process, s store.Status) {
 	line("dead", deadTotal(s), reasons...)
 	sweeps := []string{}
 	if s.Settling > 0 {
-		sweeps = append(sweeps, fmt.Sprintf("%v of them swept once, and settling", bounded(s.Settling)))
+		sweeps = append(sweeps, fmt.Sprintf("%v of them swept once, and waiting for the second sweep", bounded(s.Settling)))
 	}
 	if s.SweepsRefused > 0 {
 		sweeps = append(sweeps, fmt.Sprintf("%v refused by Redis, the last: %s", bounded(s.SweepsRefused), s.SweepError))
@@ -265,7 +275,7 @@ func printStatus(p process, s store.Status) {
 		line("last batch", "none in the journal")
 	}
 	if b := s.LastDamaged; b != nil {
-		line("damaged", fmt.Sprintf("%v of the journal's batches, which nobody can unlink again", bounded(s.Damaged)),
+		line("damaged", fmt.Sprintf("%v of the journal's batches, which cannot be unlinked again", bounded(s.Damaged)),
 			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), count(b.Rows, "row")))
 	}
 	if s.SourceError != nil {

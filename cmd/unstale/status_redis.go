@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
 )
 
 // redisPatience bounds the read of Redis. An outage of Redis must not delay the answer.
@@ -26,12 +26,12 @@ func (c *statusCommand) openBoard() (shut func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.board = keyspace.NewBoard(k)
+	c.board = k.Board
 	return k.Close, nil
 }
 
 // askRedis adds what workers publish in Redis to a status.
-func (c *statusCommand) askRedis(ctx context.Context, s *store.Status) {
+func (c *statusCommand) askRedis(ctx context.Context, s *operate.Status) {
 	if c.board == nil {
 		return
 	}
@@ -48,7 +48,7 @@ const (
 )
 
 // workersInRedis returns one of these, and a line for people where they do not know all workers.
-func workersInRedis(s store.Status) (state, line string) {
+func workersInRedis(s operate.Status) (state, line string) {
 	switch {
 	case !s.AskedRedis:
 		return redisNotGiven, "as MySQL knows them; --redis-url adds the status that they publish in Redis, even while MySQL refuses writes"

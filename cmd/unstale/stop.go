@@ -12,29 +12,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A stopper ends the process on SIGINT and SIGTERM. The first one cancels ctx; a command that does not end by that
-// within the grace is ended, unless it has a step to finish first. The second one ends the process at once. Their
-// default effect would not do: there is none for process 1 of a container, nor for SIGINT in a job that a script runs
-// in the background.
+// A stopper ends the process on SIGINT and SIGTERM. The first one cancels ctx; a command that does
+// not end within the grace period is ended, unless it has a step to finish first. The second one
+// ends the process immediately. The default actions would not suffice: process 1 of a container has
+// none, and neither has SIGINT in a background job of a script.
 type stopper struct {
 	ctx   context.Context
 	first atomic.Int32 // the signal, 0 before it
 	how   atomic.Value // of the command that runs: a stopWay
 }
 
-// A stopWay says what the first signal does to a command, beyond cancelling what it does.
+// A stopWay is the effect of the first signal on a command, in addition to canceling its context.
 type stopWay string
 
 const (
 	stopAtOnce  stopWay = ""        // it is ended after the grace
-	stopOrderly stopWay = "orderly" // it ends by itself: a step is to be finished
-	stopDone    stopWay = "done"    // the same, and then it has done what it was asked for: its exit code counts
+	stopOrderly stopWay = "orderly" // it ends on its own, after the current step
+	// the same, and then it has done what it was asked for: its exit code counts
+	stopDone stopWay = "done"
 )
 
 // stopNote is the annotation of a command that says its stopWay.
 const stopNote = "unstale-stop"
 
-// stopGrace is how long a command has for what it still wants to say.
+// stopGrace is how long a command may take for its last output.
 const stopGrace = 500 * time.Millisecond
 
 func listen() *stopper {
@@ -75,14 +76,15 @@ func (s *stopper) begin(cmd *cobra.Command) {
 	}
 }
 
-// set says what the first signal does to the command that runs, for one that does not always do the same.
+// set changes the effect of the first signal on the running command.
 func (s *stopper) set(how stopWay) {
 	if s != nil {
 		s.how.Store(how)
 	}
 }
 
-// exitCode is that of a command which ended with code: one that was cut off by a signal says so.
+// exitCode returns the exit code of a command that ended with code, or that of the signal that
+// ended it.
 func (s *stopper) exitCode(code int) int {
 	first := syscall.Signal(s.first.Load())
 	if first == 0 || code == exitDone || s.how.Load() == stopDone {
@@ -91,5 +93,5 @@ func (s *stopper) exitCode(code int) int {
 	return signalCode(first)
 }
 
-// signalCode is the exit code that a shell gives to a process that a signal ended.
+// signalCode returns the exit code that a shell gives to a process that a signal ended.
 func signalCode(s syscall.Signal) int { return 128 + int(s) }

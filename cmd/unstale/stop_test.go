@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// begin starts a command line in a process of its own.
+// begin starts a command line in a separate process.
 func begin(t testing.TB, env map[string]string, args ...string) *running {
 	t.Helper()
 	r := &running{t: t, log: &syncBuffer{}, over: make(chan struct{})}
@@ -23,7 +23,7 @@ func begin(t testing.TB, env map[string]string, args ...string) *running {
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = r.cmd.Wait(); close(r.over) }() // ProcessState tells how it ended
+	go func() { _ = r.cmd.Wait(); close(r.over) }() // ProcessState has the exit status
 	t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
 		<-r.over
@@ -31,7 +31,7 @@ func begin(t testing.TB, env map[string]string, args ...string) *running {
 	return r
 }
 
-// Only a regular file is read as a map, so that nothing waits for a pipe that nobody writes to.
+// Only a regular file is read as a map, so a pipe without a writer cannot block the command.
 func TestMapIsARegularFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestMapIsARegularFile(t *testing.T) {
 	r.wantExit(exitDone)
 }
 
-// The first signal ends a command, whatever it does, with the exit code that a shell would give.
+// The first signal ends any command, with the exit code that a shell would return.
 func TestFirstSignalEndsACommand(t *testing.T) {
 	t.Parallel()
 	var large strings.Builder
@@ -94,7 +94,7 @@ func TestFirstSignalEndsAMigration(t *testing.T) {
 		return err == nil && n == 1
 	})
 	r.signal(syscall.SIGINT)
-	r.until("it says what it waits for", func() bool { return r.log.has("stopping: the step in hand is finished") })
+	r.until("it says what it waits for", func() bool { return r.log.has("stopping: the current step is finished") })
 	if err := holder.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestFirstSignalEndsAMigration(t *testing.T) {
 	}
 }
 
-// A migration says what it waits for, once, and goes on when the lock is free.
+// A migration reports once what it waits for, and continues when the lock is free.
 func TestMigrationWaitsForALock(t *testing.T) {
 	t.Parallel()
 	_, variables, holder := beforeSettling(t)
@@ -122,7 +122,7 @@ func TestMigrationWaitsForALock(t *testing.T) {
 	}
 }
 
-// beforeSettling is a schema whose next step waits for the transaction that is returned.
+// beforeSettling returns a schema whose next step waits for the transaction that is returned.
 func beforeSettling(t *testing.T) (*testenv.Database, map[string]string, *sql.Tx) {
 	t.Helper()
 	env := testenv.MySQL(t)
@@ -147,7 +147,7 @@ func beforeSettling(t *testing.T) (*testenv.Database, map[string]string, *sql.Tx
 	return env, variables, holder
 }
 
-// memory is how many KiB a process has in memory.
+// memory returns how many KiB a process has in memory.
 func memory(pid int) (n int) {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") // it may be gone
 	_, after, _ := strings.Cut(string(text), "VmRSS:")

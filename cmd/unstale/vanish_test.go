@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// lockTable keeps everybody away from a table until the function that it returns is called.
+// lockTable locks a table for all other sessions until the caller calls unlock.
 func (f *frail) lockTable(table string) (unlock func()) {
 	f.t.Helper()
 	conn, err := f.db.Conn(f.t.Context())
@@ -31,7 +31,8 @@ func (f *frail) lockTable(table string) (unlock func()) {
 // stuck counts the worker's sessions that wait for a locked table.
 func (f *frail) stuck() (n int) {
 	f.t.Helper()
-	rows, err := f.admin.Query("SHOW PROCESSLIST") // the dictionary's view cannot show statements with binary text
+	// the dictionary's view cannot show statements with binary text
+	rows, err := f.admin.Query("SHOW PROCESSLIST")
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -52,7 +53,8 @@ func (f *frail) stuck() (n int) {
 	return n
 }
 
-// Sentence 8: a worker that freezes while a large claim is on its way to it frees the rows: net_write_timeout.
+// Sentence 8: a worker that freezes while a large claim is on its way to it frees the rows:
+// net_write_timeout.
 func TestFrozenWhileReceiving(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)
@@ -112,8 +114,8 @@ func TestNetworkSwallowsTheWorker(t *testing.T) {
 	victim.until("the worker that was away works", func() bool { return f.count("cache_outbox") == 0 })
 }
 
-// Sentence 8: a worker that vanishes while it waits for a locked table leaves no session that would claim rows later:
-// lock_wait_timeout.
+// Sentence 8: a worker that vanishes while it waits for a locked table leaves no session that would
+// claim rows later: lock_wait_timeout.
 func TestVanishedBehindALockedTable(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)
@@ -181,7 +183,7 @@ func TestTerminatedThenKilled(t *testing.T) {
 			f := newFrail(t)
 			r, free := block(f)
 			r.signal(syscall.SIGTERM)
-			r.until("the first signal is heard", func() bool { return r.log.has("stopping: the batch in hand") })
+			r.until("the first signal is heard", func() bool { return r.log.has("stopping: the current batch") })
 			_ = r.cmd.Process.Signal(syscall.SIGKILL) // it may have ended in order by now
 			r.end()
 			free()
@@ -196,10 +198,10 @@ func TestTerminatedThenKilled(t *testing.T) {
 	}
 }
 
-// mysqlConn is a session beside the one that holds a lock.
+// mysqlConn returns another session than the one with the lock.
 func (f *frail) mysqlConn() (*sql.Conn, error) { return f.db.Conn(f.t.Context()) }
 
-// Sentence 9: SIGTERM during an outage ends the worker in order.
+// Sentence 9: SIGTERM during an outage ends the worker cleanly.
 func TestTerminatedDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(f *frail){

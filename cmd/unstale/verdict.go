@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
-// printVerdict says whether anything is stale: the first line, and one for each other cause.
+// printVerdict prints whether anything is stale: the first line, and one for each other cause.
 func printVerdict(p process, v verdict.Verdict) {
 	fmt.Fprintln(p.Out, printable(v.String()))
 	for _, line := range v.Others() {
@@ -20,7 +20,7 @@ func printVerdict(p process, v verdict.Verdict) {
 const shownWorkers = 10
 
 // printWorkers lists the workers that live.
-func printWorkers(line func(name string, value any, notes ...string), all []store.WorkerNote) {
+func printWorkers(line func(name string, value any, notes ...string), all []operate.WorkerNote) {
 	shown := 0
 	for i := range all {
 		w := &all[i]
@@ -35,7 +35,7 @@ func printWorkers(line func(name string, value any, notes ...string), all []stor
 	}
 }
 
-// A verdictObject is a verdict in JSON.
+// A verdictObject is the overall status in JSON.
 type verdictObject struct {
 	Verdict string        `json:"verdict"` // fresh, stale or unknown
 	Says    string        `json:"says"`    // the first line
@@ -43,7 +43,7 @@ type verdictObject struct {
 	Causes  []causeObject `json:"causes"`
 }
 
-// A causeObject is one reason. Its level is that of the verdict which it alone would lead to.
+// A causeObject is one cause. Its level is the overall status that it alone would lead to.
 type causeObject struct {
 	Cause string     `json:"cause"`
 	Level string     `json:"level"`
@@ -63,27 +63,36 @@ func newVerdictObject(v verdict.Verdict) verdictObject {
 	return out
 }
 
-// A workerObject is what a worker of the last day said of itself, in JSON.
+// A workerObject is the status record of a worker of the last day, in JSON.
 type workerObject struct {
-	Name          string   `json:"name"`
-	State         string   `json:"state"`
-	Error         string   `json:"error,omitempty"`
-	ForSeconds    float64  `json:"for_seconds"`
-	SilentSeconds float64  `json:"silent_seconds"`
-	Drained       *float64 `json:"drained_seconds_ago"` // null: it has never found the outbox without rows to claim
-	MapVersion    string   `json:"map_version"`
-	MapError      string   `json:"map_error,omitempty"`
-	MapWarning    string   `json:"map_warning,omitempty"`
+	Name          string  `json:"name"`
+	State         string  `json:"state"`
+	Error         string  `json:"error,omitempty"`
+	ForSeconds    float64 `json:"for_seconds"`
+	SilentSeconds float64 `json:"silent_seconds"`
+	// null: it has never found the outbox without rows to claim
+	Drained    *float64 `json:"drained_seconds_ago"`
+	MapVersion string   `json:"map_version"`
+	MapError   string   `json:"map_error,omitempty"`
+	MapWarning string   `json:"map_warning,omitempty"`
+	// held or behind: why rows make no progress
+	Stalled    string   `json:"stalled,omitempty"`
+	StallError string   `json:"stall_error,omitempty"`   // which rows, and what to do
+	Heavy      *float64 `json:"heavy_seconds,omitempty"` // since it has heavy rows to process
 }
 
-func workerObjects(all []store.WorkerNote) []workerObject {
+func workerObjects(all []operate.WorkerNote) []workerObject {
 	out := make([]workerObject, len(all))
 	for i := range all {
 		w := &all[i]
-		out[i] = workerObject{w.Name, w.State, w.Error, w.For.Seconds(), w.Silent.Seconds(), nil, w.MapVersion, w.MapError, w.MapWarning}
+		out[i] = workerObject{w.Name, w.State, w.Error, w.For.Seconds(), w.Silent.Seconds(), nil, w.MapVersion, w.MapError, w.MapWarning, w.Stalled, w.StallError, nil}
 		if w.Drained != nil {
 			ago := w.Drained.Seconds()
 			out[i].Drained = &ago
+		}
+		if w.Heavy != nil {
+			lasts := w.Heavy.Seconds()
+			out[i].Heavy = &lasts
 		}
 	}
 	return out

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -13,9 +14,10 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
 )
 
-// A judged world is asked for its status.
+// A judged is a world whose status is checked.
 type judged struct {
 	*world
 	last struct {
@@ -39,7 +41,7 @@ func (j *judged) look() {
 // exits are the exit codes of the levels.
 var exits = map[string]int{"fresh": exitDone, "stale": exitStale, "unknown": exitUnknown}
 
-// says waits until the first line says all parts, and then wants the level, and the exit code that goes with it.
+// says waits until the first line contains all parts, and then checks the level and its exit code.
 func (j *judged) says(level string, parts ...string) {
 	j.t.Helper()
 	defer func() {
@@ -102,7 +104,7 @@ func (j *judged) writeMap(text string) {
 	}
 }
 
-// others makes or removes 200,000 keys that nobody asks for, in steps that keep nobody else waiting.
+// others creates or removes 200,000 unrelated keys, in steps that do not block other clients.
 func (j *judged) others(command string, value ...any) {
 	j.t.Helper()
 	const script = "for i = 1, 10000 do redis.call(ARGV[1], 'other:' .. ARGV[2] .. ':' .. i, unpack(ARGV, 3)) end return 1"
@@ -122,8 +124,8 @@ entities: {thing: {params: [other], keys: ["x:{other}"]}}
 
 const fresh = "nothing is stale: all rows "
 
-// The first line of status names the cause, the time and the cure: without a worker, in a pause, behind a lock, with a map
-// that is refused.
+// The first line of status names the cause, the time and the cure: without a worker, in a pause,
+// behind a lock, with a map that is refused.
 func TestVerdictOnWorkers(t *testing.T) {
 	t.Parallel()
 	j := &judged{world: newWorld(t)}
@@ -139,11 +141,11 @@ func TestVerdictOnWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback() }() // it is over by then
+	defer func() { _ = tx.Rollback() }() // it has ended by then
 	if _, err := tx.Exec("INSERT INTO cache_outbox (entity, entity_id, created_at) VALUES ('thing', '1', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)"); err != nil {
 		t.Fatal(err)
 	}
-	j.says("fresh", fresh) // nobody has committed that
+	j.says("fresh", fresh) // that is not committed
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,13 +155,14 @@ func TestVerdictOnWorkers(t *testing.T) {
 	j.says("unknown", "all workers are paused by ", "(moving redis); nothing waits", "unstale resume")
 	j.enqueue(2)
 	j.exec("UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) - INTERVAL 3 MINUTE",
-		"UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR ORDER BY id LIMIT 1") // which must not hide the other one
+		// which must not hide the other one
+		"UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR ORDER BY id LIMIT 1")
 	j.says("stale", " (3 min): all workers are paused by ", "2 rows wait")
 	holder, err := j.db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = holder.Rollback() }() // it is over by then
+	defer func() { _ = holder.Rollback() }() // it has ended by then
 	j.exec("INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', '9', UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)")
 	for _, table := range []string{"cache_outbox", "cache_outbox_delayed"} {
 		if _, err := holder.Exec("SELECT * FROM " + table + " FORCE INDEX (PRIMARY) FOR UPDATE"); err != nil {
@@ -199,7 +202,8 @@ func TestVerdictOnWorkers(t *testing.T) {
 	j.says("unknown", "no worker has been heard for ", "the last was web-2; nothing waits")
 }
 
-// It names what is wrong with Redis: away, without a right, gone back in time; and rows that fail for it.
+// It names the problem of Redis: unavailable, a missing permission, lost writes; and rows that fail
+// because of it.
 func TestVerdictOnRedis(t *testing.T) {
 	t.Parallel()
 	j := &judged{world: newWorld(t)}
@@ -225,7 +229,8 @@ func TestVerdictOnRedis(t *testing.T) {
 	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('list', '7')")
 	j.says("stale", "sweeps wait, and all fail in worker web-1", "+scan", "docs/operations.md#sweeps")
 	j.redisDo("acl setuser default +scan")
-	j.exec("DELETE FROM cache_outbox_sweeps", "DELETE FROM cache_outbox_sweeper WHERE name = 'failed'") // it would be tried again within a minute
+	// it would be tried again within a minute
+	j.exec("DELETE FROM cache_outbox_sweeps", "DELETE FROM cache_outbox_sweeper WHERE name = 'failed'")
 	j.says("fresh", fresh)
 
 	j.others("set", "x")
@@ -254,16 +259,17 @@ func TestVerdictOnRedis(t *testing.T) {
 	j.must(call(t, j.env, "dead", "discard", "--all"))
 	j.says("fresh", fresh)
 
-	// Redis goes back in time, and somebody holds what the worker has to heal.
+	// Redis goes back in time, and another session has locked the batches to heal.
 	j.setKeys(3)
 	j.redisDo("save")
 	j.enqueue(3)
 	testenv.Eventually(t, "the keys go", func() bool { return j.keys() == 0 && j.count("cache_outbox") == 0 })
-	holder, err := j.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // new batches have their place
+	// new batches have their place
+	holder, err := j.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = holder.Rollback() }() // it is over by then
+	defer func() { _ = holder.Rollback() }() // it has ended by then
 	if _, err := holder.Exec("SELECT id FROM cache_outbox_journal FORCE INDEX (PRIMARY) FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +287,7 @@ func TestVerdictOnRedis(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.wantExit(exitDone)
 
-	// A replay says so while it is under way, here held up by Redis.
+	// A running replay is reported; here Redis delays it.
 	if err := j.server.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +307,7 @@ func TestVerdictOnRedis(t *testing.T) {
 	}
 }
 
-// More rows than one worker carries at once are a backlog, and rows that are due are one as well.
+// More rows than one worker processes at a time are a backlog, and so are due rows.
 func TestVerdictOnABacklog(t *testing.T) {
 	t.Parallel()
 	j := &judged{world: newWorld(t)}
@@ -319,8 +325,76 @@ func TestVerdictOnABacklog(t *testing.T) {
 	j.says("stale", "no worker has been heard for", "delayed rows that are due wait")
 }
 
-// status --watch writes a line at each look where no terminal is, and an object with --json; what cannot be read is
-// unknown, and Ctrl-C ends it with 0.
+// A row that another session has locked is named although rows come faster than the worker takes
+// them.
+func TestVerdictOnAHeldRowBehindABacklog(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	j.enqueue(1)
+	holder, err := j.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }() // it has ended by then
+	if _, err := holder.Exec("SELECT * FROM cache_outbox WHERE id = 1 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	writing, done := context.WithCancel(t.Context())
+	written := make(chan error, 1)
+	go func() { written <- j.keepWaiting(writing, 1000) }()
+	testenv.Eventually(t, "rows wait", func() bool { return j.count("cache_outbox") > 1000 })
+	r := j.start("--batch-rows", "1", "--batch-keys", "1")
+	defer func() {
+		if t.Failed() {
+			t.Logf("it says: %+v", j.last)
+		}
+	}()
+	testenv.Eventually(t, "the held row comes first", func() bool {
+		j.look()
+		return strings.Contains(j.last.Says, "row 1 of cache_outbox has waited for ") && strings.Contains(j.last.Says, "another session has it locked; end that transaction")
+	})
+	if !j.has("locked") || j.has("backlog") || len(j.last.Workers) != 1 || j.last.Workers[0].Stalled != "held" {
+		t.Errorf("%+v", j.last)
+	}
+	if r := call(t, j.env, "doctor", "--check", "queue"); r.code != exitFail || !strings.Contains(r.out, "another session has it locked") && !strings.Contains(r.out, "workers pass it over") {
+		t.Errorf("%+v", r)
+	}
+	done()
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	j.exec("DELETE FROM cache_outbox") // rather than wait for 1,000 batches
+	j.says("fresh", fresh)
+	r.signal(syscall.SIGTERM)
+	r.wantExit(exitDone)
+}
+
+// keepWaiting inserts rows until ctx ends, so that at least n wait most of the time.
+func (j *judged) keepWaiting(ctx context.Context, n int) error {
+	rows := make([]outbox.Invalidation, n)
+	for i := range rows {
+		rows[i] = outbox.Invalidation{Entity: "thing", ID: fmt.Sprint(i)}
+	}
+	for {
+		var waiting int
+		err := j.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM cache_outbox").Scan(&waiting)
+		if err == nil && waiting < n {
+			err = outbox.InTx(ctx, j.db, func(tx *sql.Tx) error { return outbox.Enqueue(ctx, tx, rows...) })
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// status --watch writes a line at each look where no terminal is, and an object with --json; what
+// cannot be read is unknown, and Ctrl-C ends it with 0.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,7 +11,7 @@ import (
 // version is set by the release build: -ldflags "-X main.version=v1.2.3".
 var version = ""
 
-// versionText is the release, or what the Go toolchain noted about the build.
+// versionText returns the release, or what the Go toolchain noted about the build.
 func versionText() string {
 	if version != "" {
 		return version

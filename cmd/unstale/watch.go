@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
 // drawAgain puts the cursor of a terminal into the corner and clears the rest.
 const drawAgain = "\x1b[H\x1b[2J"
 
-// watching looks again and again until ctx ends. What cannot be read is unknown, and looked for again: an outage of MySQL
-// is what one watches for.
-func (c *statusCommand) watching(ctx context.Context, p process, s *store.Store) error {
+// watching looks repeatedly until ctx ends. An error means unknown, and it continues: an operator
+// may be watching an outage of MySQL.
+func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sessions) error {
 	p.Stop.set(stopDone)
 	page := !c.json && onTerminal(p.Out)
 	for {
@@ -37,7 +38,7 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *store.Store)
 }
 
 // show writes one look.
-func (c *statusCommand) show(p process, status store.Status, v verdict.Verdict, failed error, page bool) error {
+func (c *statusCommand) show(p process, status operate.Status, v verdict.Verdict, failed error, page bool) error {
 	now := time.Now().UTC()
 	if failed != nil {
 		v = verdict.Verdict{Level: verdict.Unknown, At: now, Causes: []verdict.Cause{{

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// An Account is one of the server's, such as unstale_capture@localhost. Its text quotes both parts.
+// An Account is an account of the server, for example unstale_capture@localhost. Its text quotes
+// both parts.
 type Account struct{ User, Host string }
 
-// ParseAccount reads user@host, with or without quotes; without a host it is any.
+// ParseAccount parses user@host, with or without quotes. Without a host, the account has any host.
 func ParseAccount(text string) (Account, error) {
 	user, host := text, "%"
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
@@ -32,13 +33,14 @@ func trimQuotes(text string) string {
 
 func (a Account) String() string { return literal(a.User) + "@" + literal(a.Host) }
 
-// is reports whether the dictionary means the account, which it shows without quotes.
+// is reports whether definer is the account in the dictionary's format, without quotes.
 func (a Account) is(definer string) bool {
 	at := strings.LastIndexByte(definer, '@')
-	return at >= 0 && definer[:at] == a.User && strings.EqualFold(definer[at+1:], a.Host) // hosts are kept in lower case
+	// hosts are stored in lower case
+	return at >= 0 && definer[:at] == a.User && strings.EqualFold(definer[at+1:], a.Host)
 }
 
-// currentAccount is the connection's own.
+// currentAccount returns the account of the connection.
 func currentAccount(ctx context.Context, db *sql.DB) (Account, error) {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&text); err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// account makes a locked account of the shop's own, with rights such as "INSERT ON cache_outbox".
+// account creates a locked account for the shop, with privileges such as "INSERT ON cache_outbox".
 func (s *shop) account(rights ...string) capture.Account {
 	s.t.Helper()
 	a := capture.Account{User: s.Name, Host: "localhost"}
 	s.exec("CREATE USER " + a.String() + " IDENTIFIED BY 'secret' ACCOUNT LOCK")
-	s.t.Cleanup(func() { s.DB.Exec("DROP USER " + a.String()) }) // the test's context is over
+	s.t.Cleanup(func() { s.DB.Exec("DROP USER " + a.String()) }) // the test's context has ended
 	s.grant(a, rights...)
 	return a
 }
@@ -28,8 +28,8 @@ func (s *shop) grant(a capture.Account, rights ...string) {
 	}
 }
 
-// A definer that lacks a right would make every write fail. It is found before the first trigger is made, with the cure, and
-// what the cure says is enough.
+// A definer that lacks a privilege would make every write fail. The error comes before the first
+// trigger is created, with the fix, and the fix suffices.
 func TestDefinerWithoutRights(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -96,7 +96,7 @@ func TestDefinerThatMayChooseIDs(t *testing.T) {
 	s.want("INSERT INTO products (id, category_id) VALUES (1, 7)", `product 1 {"category_id": ["7"]}`)
 }
 
-// An account that does not exist is refused, and so is what is none.
+// An account that does not exist is refused, and so is a text that is not an account.
 func TestNoSuchDefiner(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -119,7 +119,7 @@ func TestNoSuchDefiner(t *testing.T) {
 	}
 }
 
-// An account that may not see triggers is told so: to it, the server shows none.
+// An account that may not see triggers gets an error: the server shows none to it.
 func TestWithoutTheRightToSee(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -147,7 +147,8 @@ func TestWithoutTheRightToSee(t *testing.T) {
 	}
 	s.grant(blind, "TRIGGER ON products")
 	c.Definer = capture.Account{User: "root", Host: "localhost"}
-	s.exec("SET GLOBAL log_bin_trust_function_creators = 1") // on the server of all tests, whose other accounts have SUPER
+	// on the server of all tests, whose other accounts have SUPER
+	s.exec("SET GLOBAL log_bin_trust_function_creators = 1")
 	s.exec("DROP TRIGGER " + triggerOf(t, s, "AFTER UPDATE"))
 	if err := c.Apply(t.Context(), func(capture.Change) {}); err == nil ||
 		!strings.Contains(err.Error(), "SET_ANY_DEFINER") {
@@ -155,7 +156,7 @@ func TestWithoutTheRightToSee(t *testing.T) {
 	}
 }
 
-// Where there is a binary log, an account needs more than TRIGGER: the cure is told, and works.
+// With a binary log, an account needs more than TRIGGER: the error has the fix, which works.
 func TestBesideABinaryLog(t *testing.T) {
 	t.Parallel()
 	s := newShopOn(t, testenv.OwnDatabase(t, "--log-bin=binlog", "--server-id=1"), products)
@@ -181,7 +182,7 @@ func TestBesideABinaryLog(t *testing.T) {
 	s.want("INSERT INTO products (id, category_id) VALUES (1, 7)", `product 1 {"category_id": ["7"]}`)
 }
 
-// as logs in with an account of the shop's own.
+// as logs in with another account.
 func (s *shop) as(a capture.Account) *sql.DB {
 	s.t.Helper()
 	s.exec("ALTER USER " + a.String() + " ACCOUNT UNLOCK")
@@ -198,7 +199,7 @@ func (s *shop) as(a capture.Account) *sql.DB {
 	return db
 }
 
-// triggerOf is the name of the trigger on an event.
+// triggerOf returns the name of the trigger on an event.
 func triggerOf(t *testing.T, s *shop, event string) string {
 	t.Helper()
 	all, err := capture.ReadExisting(t.Context(), s.DB)

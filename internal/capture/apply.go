@@ -12,12 +12,13 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// turn is the task for which processes take turns.
+// turn is the name of the lock between processes.
 const turn = "capture"
 
-// Apply makes what is missing and drops what is too much, each new trigger before the old one, and calls did for each
-// statement. Processes take turns. A second call changes nothing. Writes go on meanwhile: a statement waits at most a second for
-// its table, and as long again lets those through that have queued behind it.
+// Apply creates missing triggers and drops superfluous ones, each new trigger before the old one,
+// and calls did for each statement. Processes run one at a time. A second call changes nothing.
+// Writes continue meanwhile: a statement waits at most a second for its table, and then pauses as
+// long to let queued statements through.
 func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
 	return c.inTurn(ctx, func(conn *sql.Conn) error {
 		changes, definer, err := c.rehearse(ctx)
@@ -42,7 +43,8 @@ func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
 	})
 }
 
-// Rehearse returns what Apply would do, or the error with which it would begin, and changes nothing.
+// Rehearse returns the changes that Apply would make, or the error of its start, and changes
+// nothing.
 func (c *Capturer) Rehearse(ctx context.Context) ([]Change, error) {
 	changes, _, err := c.rehearse(ctx)
 	return changes, err
@@ -59,7 +61,7 @@ func (c *Capturer) rehearse(ctx context.Context) (changes []Change, definer Acco
 	return changes, definer, err
 }
 
-// ready looks at what could make writes fail once there are triggers.
+// ready checks everything that could make writes fail once the triggers exist.
 func (c *Capturer) ready(ctx context.Context, wanted *Wanted, definer Account, changes []Change) error {
 	if err := schema.Check(ctx, c.DB); err != nil {
 		return err
@@ -91,11 +93,11 @@ func (c *Capturer) checkBinaryLog(ctx context.Context, wanted *Wanted, changes [
 	return errors.New("the server has a binary log and lets only accounts with SUPER create triggers (1419); " + binaryLogCure)
 }
 
-// binaryLogCure is for an account without SUPER.
+// binaryLogCure is the fix for an account without SUPER.
 const binaryLogCure = "SET GLOBAL log_bin_trust_function_creators = 1, also in the server's configuration, or GRANT SUPER ON *.* to the account, " +
 	"or run the output of 'unstale capture sql' as an administrator"
 
-// Drop drops all triggers of ours, or those of some tables, and calls did for each.
+// Drop drops all triggers of unstale, or those that chosen selects, and calls did for each.
 func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did func(Existing)) error {
 	return c.inTurn(ctx, func(conn *sql.Conn) error {
 		existing, err := ReadExisting(ctx, c.DB)
@@ -115,7 +117,8 @@ func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did fun
 	})
 }
 
-// Contract: an exclusive metadata lock on the table, for which it waits a second; repeating it does nothing.
+// Contract: an exclusive metadata lock on the table, with a wait of at most a second; repeating it
+// does nothing.
 func (c *Capturer) drop(ctx context.Context, conn *sql.Conn, e Existing) error {
 	if err := c.run(ctx, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
 		return fmt.Errorf("drop trigger %s of %s: %w", e.Name, e.Table, err)
@@ -126,7 +129,7 @@ func (c *Capturer) drop(ctx context.Context, conn *sql.Conn, e Existing) error {
 // Contract: of the session only.
 const sessionSQL = "SET SESSION lock_wait_timeout = 1, sql_mode = '" + SQLMode + "', time_zone = '+00:00'"
 
-// inTurn gives fn a connection in the session that triggers are made in.
+// inTurn gives fn a connection in a session with the settings for creating triggers.
 func (c *Capturer) inTurn(ctx context.Context, fn func(*sql.Conn) error) error {
 	return ddl.InTurn(ctx, c.DB, turn, func(conn *sql.Conn) error {
 		if _, err := conn.ExecContext(ctx, sessionSQL); err != nil {
@@ -146,7 +149,7 @@ func (c *Capturer) run(ctx context.Context, conn *sql.Conn, what, statement stri
 	})
 }
 
-// explained adds the cure of what a server refuses.
+// explained adds the fix to an error of the server.
 func explained(err error, change Change, definer Account) error {
 	switch mysqlerr.Number(err) {
 	case mysqlerr.NoSpecialRight:

@@ -39,8 +39,8 @@ func (s *shop) waits(session int) {
 	})
 }
 
-// A parent is deleted while another transaction changes what goes with it: its rows are of what that has made of the children, in
-// READ COMMITTED too, and in trees.
+// A parent is deleted while another transaction changes its children. The outbox rows are for the
+// changed children, even at READ COMMITTED, and in trees.
 func TestCascadesBesideOtherWrites(t *testing.T) {
 	t.Parallel()
 	s := newShop(t,
@@ -78,7 +78,8 @@ func TestCascadesBesideOtherWrites(t *testing.T) {
 	}
 }
 
-// LOCK TABLES locks what triggers write as well: in MySQL nobody else reaches the outbox meanwhile.
+// LOCK TABLES also locks the tables that triggers write. In MySQL no other session can access the
+// outbox meanwhile.
 func TestLockTables(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -95,7 +96,8 @@ func TestLockTables(t *testing.T) {
 	s.do(application, insert)
 }
 
-// An hour that comes twice at the end of summer time has the same text for two times, which are a change all the same.
+// At the end of summer time, one hour occurs twice. Two times in it have the same text, and are a
+// change nevertheless.
 func TestTheHourThatComesTwice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "CREATE TABLE offers (id INT PRIMARY KEY, until TIMESTAMP NULL, later TIMESTAMP NULL)")

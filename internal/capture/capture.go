@@ -11,25 +11,26 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A Capturer has the triggers of a map made in the database of DB.
+// A Capturer manages the triggers of a map in the database of DB.
 type Capturer struct {
 	DB       *sql.DB
 	Captures []invalidation.Capture
-	Definer  Account             // with whose rights the triggers run; none: the account of DB
-	Notify   func(notice string) // of what is waited for, in the caller's goroutine
+	Definer  Account             // account that the triggers run as; none: the account of DB
+	Notify   func(notice string) // progress of Apply's waits; called in the caller's goroutine
 }
 
-// A Wanted is what the captures ask for.
+// A Wanted is the set of triggers of the captures.
 type Wanted struct {
 	Triggers []Trigger
-	Reads    []object     // tables that the triggers select from, beside OLD and NEW
-	Calls    []object     // functions of the database that they call
+	Reads    []object     // tables that the triggers select from, in addition to OLD and NEW
+	Calls    []object     // functions of the database that the triggers call
 	locks    []foreignKey // whose children triggers lock; MySQL requires a privilege for that
-	invokers []string     // of these, those that run with the rights of the definer
+	invokers []string     // functions among these that run as the definer
 	mariaDB  bool
 }
 
-// Wanted is what the captures ask for, given the tables of the database and its foreign keys. The error joins all faults.
+// Wanted returns the triggers of the captures, from the tables of the database and its foreign
+// keys. The error joins all faults.
 func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 	keys, err := readForeignKeys(ctx, c.DB)
 	if err != nil {
@@ -100,8 +101,8 @@ func (c *Capturer) checkNames(all []Trigger) error {
 	return nil
 }
 
-// cover adds what a writer must not miss. The account must see all of the parents, whose keys lead
-// to their own parents.
+// cover adds the effects of foreign keys to a writer. The account must see all of the parents,
+// whose keys lead to their own parents.
 func (c *Capturer) cover(ctx context.Context, cascades *cascaded, w *writer) error {
 	known := len(cascades.order)
 	if err := cascades.cover(w); err != nil {
@@ -124,7 +125,7 @@ func isMariaDB(ctx context.Context, db *sql.DB) (bool, error) {
 	return strings.Contains(version, "MariaDB"), nil
 }
 
-// Plan says how the database's triggers stand to the captures.
+// Plan compares the database's triggers with the captures.
 func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
 	wanted, definer, err := c.look(ctx)
 	if err != nil {
@@ -133,8 +134,8 @@ func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
 	return c.plan(ctx, wanted, definer)
 }
 
-// Examine is Plan, and looks whether the definer may still do what the triggers do: the error says what it may not, and the changes
-// are there beside it.
+// Examine is like Plan, and also checks that the definer still has the privileges of the triggers.
+// The error lists what is missing; the changes are returned in any case.
 func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 	wanted, definer, err := c.look(ctx)
 	if err != nil {
@@ -147,7 +148,7 @@ func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 	return changes, err
 }
 
-// look returns what there should be, and for whom.
+// look returns the wanted triggers, and the definer.
 func (c *Capturer) look(ctx context.Context) (wanted *Wanted, definer Account, err error) {
 	if wanted, err = c.Wanted(ctx); err != nil {
 		return nil, Account{}, err
@@ -173,7 +174,7 @@ func (c *Capturer) plan(ctx context.Context, wanted *Wanted, definer Account) ([
 	return compare(wanted.Triggers, existing, definer, hidden), nil
 }
 
-// hidden are the tables whose triggers this account may not see, of those that its rights tell.
+// hidden returns the tables whose triggers this account cannot see, by its grants.
 func (c *Capturer) hidden(ctx context.Context, wanted *Wanted) (map[string]bool, error) {
 	g, err := sessionGrants(ctx, c.DB, wanted.mariaDB)
 	if err != nil || g == nil {

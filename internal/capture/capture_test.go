@@ -13,8 +13,8 @@ const products = `CREATE TABLE products (
 const productCapture = `  products: {entity: product, id: id, watch: [name, price, notes], params: {category_id: category_id}}
 `
 
-// Each kind of write leaves the rows that it should: one for a change of what is watched, with the old and the new
-// value, two for a changed id, none where nothing changes.
+// Each kind of write leaves its rows: one row for a change of a watched column, with the old and
+// the new value, two rows for a changed ID, and none if nothing changes.
 func TestRowsOfWrites(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -33,7 +33,7 @@ func TestRowsOfWrites(t *testing.T) {
 	s.want("DELETE FROM products", `product 1 {"category_id": ["8"]}`, `product 3 {"category_id": ["9"]}`)
 }
 
-// A row of a table between products and categories is a change of its product.
+// A row of a junction table between products and categories is a change of its product.
 func TestTableBetweenTwo(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "CREATE TABLE product_categories (product_id INT, category_id INT, PRIMARY KEY (product_id, category_id))")
@@ -46,7 +46,7 @@ func TestTableBetweenTwo(t *testing.T) {
 	s.want("DELETE FROM product_categories", `product 2 {"category_id": ["7"]}`, "category 7")
 }
 
-// What a collation takes for the same is another key.
+// Values that a collation treats as equal make different keys.
 func TestComparisonIsBytewise(t *testing.T) {
 	t.Parallel()
 	s := newShop(t,
@@ -64,7 +64,7 @@ func TestComparisonIsBytewise(t *testing.T) {
 	s.want("UPDATE things SET id = 'ETE'")
 }
 
-// A session may say that it writes its rows itself.
+// A session can declare that it writes its rows itself.
 func TestSwitchedOff(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -86,7 +86,8 @@ func TestSwitchedOff(t *testing.T) {
 	}
 }
 
-// A second apply changes nothing; another map changes what differs, and what is gone from it is dropped.
+// A second apply changes nothing. With another map, it changes the differences, and drops triggers
+// that the map no longer has.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products, "CREATE TABLE categories (id INT PRIMARY KEY, name TEXT)")
@@ -113,7 +114,7 @@ func TestApply(t *testing.T) {
 		"drop AFTER DELETE on products: not in the map", "drop AFTER INSERT on products: not in the map", "drop AFTER UPDATE on products: not in the map")
 }
 
-// Whatever becomes of triggers is told, and mended.
+// Any change of triggers is reported, and repaired.
 func TestPlanSeesWhatBecameOfTriggers(t *testing.T) {
 	t.Parallel()
 	const section = "  products: {entity: product, id: id, watch: [name], on: [update]}\n"
@@ -152,7 +153,7 @@ func TestPlanSeesWhatBecameOfTriggers(t *testing.T) {
 	check("changed: AFTER UPDATE on products")
 }
 
-// Faults of the map against the schema are told together, with their lines.
+// Errors of the map against the schema are reported together, with their lines.
 func TestFaultsOfTheSchema(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "CREATE TABLE things (id BINARY(16), name VARCHAR(300), f DOUBLE, at TIMESTAMP NULL, b BIT(8), j POINT)", "CREATE VIEW seen AS SELECT 1 AS id")

@@ -7,28 +7,29 @@ import (
 	"strings"
 )
 
-// cascaded are triggers on the parents of captured tables: what a foreign key deletes or sets fires no trigger of the child,
-// so the parent's writes the rows before it happens.
+// cascaded are triggers on the parents of captured tables. A delete or update by a foreign key
+// fires no trigger of the child, so the parent's trigger inserts the rows in advance.
 type cascaded struct {
 	keys    []foreignKey
 	mariaDB bool
-	share   string              // what a SELECT of children ends with
+	share   string              // suffix of a SELECT of children
 	order   []string            // of the triggers
 	bodies  map[string][]string // by parent and event
-	reads   []string            // the tables that they select from
-	locks   []foreignKey        // whose children they lock for an update
+	reads   []string            // tables that the triggers select from
+	locks   []foreignKey        // whose children the triggers lock for an update
 	trees   []string            // triggers that read a tree in their own table
 }
 
-// maxCascade is how many levels MySQL follows a foreign key that refers to its own table.
+// maxCascade is the number of levels that MySQL follows a foreign key to its own table.
 const maxCascade = 15
 
-// child is what a trigger calls the row that a foreign key will change.
+// child is the alias, in a trigger, of the row that a foreign key will change.
 const child = "unstale_child"
 
-// newCascaded is told the server. In MySQL's READ COMMITTED a trigger's SELECT would see what was committed when the
-// statement began, and so miss what a child has become since: FOR SHARE has it see the latest, and wait for who changes it, on
-// each level of a tree. MariaDB does so by itself.
+// newCascaded depends on the server. In MySQL with READ COMMITTED, the SELECT of a trigger would
+// see the data from the start of the statement, and miss later changes of a child. FOR SHARE makes
+// it see the latest data, and wait for sessions that change it, on each level of a tree. MariaDB
+// does so without it.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
 	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}}
 	if !mariaDB {
@@ -37,7 +38,7 @@ func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
 	return c
 }
 
-// cover adds what a writer must not miss.
+// cover adds the effects of foreign keys to a writer.
 func (c *cascaded) cover(w *writer) error {
 	for _, key := range c.keys {
 		if key.child != w.table.Name || w.IgnoreCascades {
@@ -61,7 +62,7 @@ func (c *cascaded) cover(w *writer) error {
 	return nil
 }
 
-// uncovered says what to add to the map.
+// uncovered describes the line that the map needs.
 func uncovered(key foreignKey, err error) error {
 	return fmt.Errorf("%s changes it without firing a trigger, and that cannot be covered: %w; write rows for that yourself and add 'cascades: ignore' to the capture, or change the key",
 		key, err)
@@ -72,7 +73,7 @@ var (
 	errComputed  = errors.New("an expression uses its columns")
 )
 
-// coverDeletes adds triggers for what a delete does by a key of the captured table.
+// coverDeletes adds triggers for the effect of a delete through a key of the captured table.
 func (c *cascaded) coverDeletes(w *writer, key foreignKey) error {
 	if own := c.ownKey(w); own >= 0 && key.parent != key.child {
 		return fmt.Errorf("%s goes on from there", c.keys[own])
@@ -83,7 +84,8 @@ func (c *cascaded) coverDeletes(w *writer, key foreignKey) error {
 	return c.coverDelete(w, []foreignKey{key})
 }
 
-// ownKey is a key of the captured table to itself by which a delete changes more of what is captured, or -1.
+// ownKey returns a self-referencing key of the captured table if a delete changes more captured
+// rows through it, or -1.
 func (c *cascaded) ownKey(w *writer) int {
 	return slices.IndexFunc(c.keys, func(k foreignKey) bool {
 		return k.child == w.table.Name && k.parent == k.child &&
@@ -91,8 +93,8 @@ func (c *cascaded) ownKey(w *writer) int {
 	})
 }
 
-// coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins at the captured table, and
-// of the parent's own parents.
+// coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins
+// at the captured table, and of the parent's own parents.
 func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 	last := path[len(path)-1]
 	switch {
@@ -201,7 +203,7 @@ func (c *cascaded) triggers() (all []Trigger) {
 	return all
 }
 
-// uses reports whether a change of one of the columns is one of the capture.
+// uses reports whether a change of one of the columns counts for the capture.
 func (w *writer) uses(columns []string) bool {
 	if len(w.Watch) == 0 || w.computes(columns) || slices.ContainsFunc(w.Watch, w.isVirtual) {
 		return true
@@ -213,7 +215,7 @@ func (w *writer) uses(columns []string) bool {
 	return slices.ContainsFunc(columns, func(c string) bool { return indexFold(used, c) >= 0 })
 }
 
-// isVirtual reports whether a column is computed from others, it may be from those of a key.
+// isVirtual reports whether a column is computed from others, possibly from columns of a key.
 func (w *writer) isVirtual(name string) bool {
 	column, err := w.table.column(name)
 	return err == nil && column.Virtual
@@ -237,7 +239,7 @@ func (w *writer) computes(columns []string) bool {
 	return slices.ContainsFunc(columns, func(c string) bool { return strings.Contains(expressions, strings.ToLower(c)) })
 }
 
-// paramsOf are the params of a child's row, with what they become.
+// paramsOf returns the params of a child's row, with its new values.
 func (w *writer) paramsOf(becomes func(Column) (string, bool)) string {
 	return w.paramsObject(func(p param) []string {
 		values := []string{p.of(child)}

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// unlimited returns a statement that limits of the session do not stop. The verb is INSERT or
-// SELECT. A client such as mysql --safe-updates sets max_join_size, and its deletes must not fail
-// by that.
+// unlimited returns a statement that ignores limits of the session. The verb is INSERT or SELECT. A
+// client such as mysql --safe-updates sets max_join_size, which must not make its deletes fail.
 func (c *cascaded) unlimited(verb, rest string) string {
 	if c.mariaDB {
 		return fmt.Sprintf("SET STATEMENT sql_big_selects = 1, max_recursive_iterations = %d FOR %s%s", recursions, verb, rest)
@@ -15,7 +14,7 @@ func (c *cascaded) unlimited(verb, rest string) string {
 	return fmt.Sprintf("%s /*+ SET_VAR(max_join_size = 18446744073709551615) SET_VAR(cte_max_recursion_depth = %d) */%s", verb, recursions, rest)
 }
 
-// recursions are more than what [maxCascade] needs.
+// recursions exceeds the needs of [maxCascade].
 const recursions = 100
 
 // lockLevel locks the rows at the beginning of a path that a delete at its end deletes. READ
@@ -40,8 +39,8 @@ func (c *cascaded) lockLevel(path []foreignKey) string {
 		"    END;\n"
 }
 
-// insertSelect inserts outbox rows of the rows that from selects, with an id. becomes, if there is
-// one, is what a column becomes.
+// insertSelect inserts outbox rows, with an ID, for the rows that from selects. becomes, if set,
+// returns the new value of a column.
 func (c *cascaded) insertSelect(w *writer, indent, id, from string, becomes func(Column) (string, bool)) string {
 	return w.insertion(indent, func(indent string, to destination) string {
 		return indent + c.unlimited("INSERT", " INTO "+to.into()) + "\n" +
@@ -50,7 +49,7 @@ func (c *cascaded) insertSelect(w *writer, indent, id, from string, becomes func
 	})
 }
 
-// fromTree is for a key to its own table: all rows below one that is deleted.
+// fromTree returns the FROM clause for a key to its own table: all rows below a deleted one.
 func (c *cascaded) fromTree(w *writer, key foreignKey) string {
 	var columns, below []string
 	for i, reference := range key.references {

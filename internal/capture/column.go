@@ -3,13 +3,15 @@ package capture
 import (
 	"fmt"
 	"strings"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Column is a column of a table as the server describes it.
 type Column struct {
 	Name     string
 	Type     string // without its length, in lower case, such as varchar
-	Length   uint64 // in characters, where it is text
+	Length   uint64 // in characters, for text
 	Zerofill bool
 	Virtual  bool // generated from others when it is read
 	MariaDB  bool // the server is MariaDB
@@ -22,8 +24,8 @@ const (
 	triedRow = "unstale_row" // in a SELECT
 )
 
-// same is an expression that is true where the column has the same bytes in both rows, or is NULL in both. A collation
-// takes 'été' for 'ETE', and JSON takes 1 for 1.0.
+// same returns an expression that is true if the column has the same bytes in both rows, or is NULL
+// in both. A collation treats 'été' and 'ETE' as equal, and JSON treats 1 and 1.0 as equal.
 func (c Column) same() string {
 	name, text := quote(c.Name), "%s.%s"
 	compare := func(text string) string { return fmt.Sprintf(text+" <=> "+text, oldRow, name, newRow, name) }
@@ -34,7 +36,7 @@ func (c Column) same() string {
 		text = "CAST(CAST(%s.%s AS CHAR) AS BINARY)"
 	case "timestamp": // whose text is the same twice where an hour of the session's time zone is
 		text = "UNIX_TIMESTAMP(%s.%s)"
-		if c.MariaDB { // which is NULL in a trigger for the time zero
+		if c.MariaDB { // the time zero is NULL in a trigger
 			return compare(text) + alsoAsText(compare)
 		}
 	case "float", "double": // -0 equals 0
@@ -46,21 +48,21 @@ func (c Column) same() string {
 	return compare(text)
 }
 
-// alsoAsText returns a second condition, which finds values whose texts differ although the server
-// takes the values for equal.
+// alsoAsText returns a second condition. It finds values whose texts differ although the server
+// treats the values as equal.
 func alsoAsText(compare func(text string) string) string {
 	return "\n      AND " + compare("CAST(%s.%s AS CHAR)")
 }
 
-// text is an expression that gives the column's value in a row as the text that applications write, or says why there is
-// none.
+// text returns an expression for the column's value in a row, in the form that applications write,
+// or an error if there is none.
 func (c Column) text(row string) (string, error) {
 	name := row + "." + quote(c.Name)
 	switch c.Type {
 	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
 		return plainText(name), nil
 	case "tinyint", "smallint", "mediumint", "int", "bigint", "decimal":
-		if c.Zerofill { // which is how clients show a number, and no part of it
+		if c.Zerofill { // clients show the zeros, which are not part of the number
 			name += " + 0"
 		}
 		return "CAST(" + name + " AS CHAR CHARACTER SET utf8mb4)", nil
@@ -81,25 +83,23 @@ func (c Column) text(row string) (string, error) {
 	}
 }
 
-// plainText is an expression's value as text, which JSON_ARRAY makes a string of: MariaDB would nest what comes from a
-// column that is declared as JSON.
+// plainText returns an expression's value as text, which JSON_ARRAY converts to a string: MariaDB
+// would nest the value of a column that is declared as JSON.
 func plainText(expression string) string {
 	return "CONCAT('', CONVERT(" + expression + " USING utf8mb4))"
 }
 
-// fits says why the column's values are not ids: a longer one would fail the write.
+// fits returns an error if the column's values cannot be IDs: a longer one would fail the write.
 func (c Column) fits() error {
-	if c.Length > maxID {
+	if c.Length > protocol.MaxID {
 		return fmt.Errorf("the column %s may have %d characters, an id of the outbox at most %d, and a longer one would fail the write; give an expression, such as LEFT({row}.%s, %d)",
-			c.Name, c.Length, maxID, quote(c.Name), maxID)
+			c.Name, c.Length, protocol.MaxID, quote(c.Name), protocol.MaxID)
 	}
 	return nil
 }
 
-// maxID is how many characters an id of the outbox may have.
-const maxID = 255
-
-// refuse says why a column cannot be used by itself, and what can: an expression of it, %s.
+// refuse returns an error with the reason why a column cannot be used, and a usable expression of
+// it, %s.
 func (c Column) refuse(why, expression string) error {
 	return fmt.Errorf("the column %s is of the type %s: %s; give an expression, such as %s", c.Name, c.Type, why, fmt.Sprintf(expression, "{row}."+quote(c.Name)))
 }
@@ -107,7 +107,7 @@ func (c Column) refuse(why, expression string) error {
 // quote quotes an identifier.
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// literal is a text. Only its quotes and backslashes mean something.
+// literal returns a text literal. Only quotes and backslashes are special.
 func literal(text string) string {
 	return "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
 }

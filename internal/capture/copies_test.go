@@ -35,7 +35,7 @@ func (s *shop) copyTriggers(from, to, suffix string) {
 	s.exec(statements...)
 }
 
-// named returns how many triggers name the outbox.
+// named returns the number of triggers that name the outbox.
 func (s *shop) named() (n int) {
 	s.t.Helper()
 	if err := s.DB.QueryRowContext(s.t.Context(), "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND action_statement LIKE '%cache\\_outbox%'").Scan(&n); err != nil {
@@ -101,8 +101,8 @@ func TestCopiesOfTriggers(t *testing.T) {
 	}
 }
 
-// A trigger in another database that names this outbox keeps it, too. A trigger that names the
-// outbox of its database does not.
+// A trigger in another database that names this outbox keeps it as well. A trigger that names the
+// outbox of its own database does not.
 func TestTriggersInOtherDatabases(t *testing.T) {
 	t.Parallel()
 	s, other := newShop(t), newShop(t, "CREATE TABLE orders (id INT PRIMARY KEY)")

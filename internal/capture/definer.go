@@ -13,12 +13,12 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A need is rights that a definer must have.
+// A need is a set of privileges that a definer must have.
 type need struct {
 	rights  []string
 	kind    string // FUNCTION; "" for tables
 	object  object
-	columns []string // for which alone they are needed; none: for all
+	columns []string // the columns that need them; none: all
 	instead []string // each of these privileges is as good; then one of the columns is enough
 }
 
@@ -30,7 +30,7 @@ func (n need) text(definer Account) string {
 	return "GRANT " + rights + " ON " + strings.TrimLeft(n.kind+" ", " ") + n.object.String() + " TO " + definer.String() + ";"
 }
 
-// needs are what the definer of all triggers must be allowed to do in a database.
+// needs returns the privileges that the definer of all triggers needs in a database.
 func (c *Capturer) needs(wanted *Wanted, database string) (all []need) {
 	here := func(name string) object { return object{database, name} }
 	all = append(all, need{[]string{"INSERT"}, "", here("cache_outbox"), outboxRows.columns, nil})
@@ -63,7 +63,7 @@ func (c *Capturer) needs(wanted *Wanted, database string) (all []need) {
 // ofRow matches a column of the row, which the definer must be allowed to read.
 var ofRow = regexp.MustCompile("(?i)\\b(?:OLD|NEW)\\s*\\.\\s*(`(?:[^`]|``)+`|[\\pL\\pN_$]+)")
 
-// columns are those of its table that the trigger reads.
+// columns returns the columns of its table that the trigger reads.
 func (t Trigger) columns() (names []string) {
 	for _, m := range ofRow.FindAllStringSubmatch(t.Body, -1) {
 		names = append(names, unquote(m[1]))
@@ -177,7 +177,7 @@ func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Define
 		own := *wanted
 		own.Triggers = triggers[name]
 		if !slices.ContainsFunc(own.Triggers, func(t Trigger) bool { return strings.Contains(t.Body, " FOR UPDATE") }) {
-			own.locks = nil // they were made by an earlier version
+			own.locks = nil // an earlier version created them
 		}
 		err := c.checkDefiner(ctx, &own, Account{name[:max(at, 0)], name[at+1:]})
 		all = append(all, Definer{name, len(own.Triggers), err})
@@ -185,7 +185,7 @@ func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Define
 	return all, nil
 }
 
-// add adds rights that are missing, to those on the same object if there are any.
+// add adds privileges. It merges those on the same object.
 func add(all []need, n need) []need {
 	if len(n.rights) == 0 {
 		return all

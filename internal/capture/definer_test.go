@@ -15,8 +15,8 @@ const (
 	outboxRights = "GRANT INSERT ON cache_outbox TO ACCOUNT"
 )
 
-// What a definer may do is told before there are triggers, as a write then finds it: neither is a shop stopped by what was called
-// good, nor is refused what works.
+// Missing privileges of a definer are reported before there are triggers, exactly as a later write
+// would find them: an accepted definer never fails a write, and a working one is never refused.
 func TestWhatADefinerMay(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products, "CREATE TABLE extra (id INT PRIMARY KEY, p INT)",
@@ -61,7 +61,8 @@ func TestWhatADefinerMay(t *testing.T) {
 	}
 }
 
-// wantTheTruth compares what is said of a definer who is given some rights with what its trigger does.
+// wantTheTruth compares the result of the check for a definer with given privileges with the effect
+// of its trigger.
 func (s *shop) wantTheTruth(t *testing.T, section string, given []string) {
 	t.Helper()
 	account, role := capture.Account{User: s.Name, Host: "localhost"}, "r_"+s.Name
@@ -93,7 +94,7 @@ func (s *shop) wantTheTruth(t *testing.T, section string, given []string) {
 	if (said == nil) != (happened == nil) || said != nil && !strings.Contains(said.Error(), "too few rights") {
 		t.Errorf("said: %v; a write: %v", said, happened)
 	}
-	// What has become of rights is told later, too.
+	// Later changes of privileges are reported as well.
 	if _, told := c.Examine(t.Context()); (told == nil) != (happened == nil) {
 		t.Errorf("told later: %v; a write: %v", told, happened)
 	}
@@ -102,8 +103,9 @@ func (s *shop) wantTheTruth(t *testing.T, section string, given []string) {
 	}
 }
 
-// With settings of MySQL names of databases are no patterns, rights are taken back in part, and more roles are active in a session
-// than in a trigger; the cure for an account that is not there makes it.
+// With these settings of MySQL, names of databases are not patterns, privileges are partially
+// revoked, and more roles are active in a session than in a trigger. The fix for a missing account
+// creates it.
 func TestWhatADefinerMayBySettings(t *testing.T) {
 	t.Parallel()
 	s := newShopOn(t, testenv.OwnDatabase(t), products, "INSERT INTO products (id) VALUES (1)")

@@ -13,7 +13,7 @@ type destination struct {
 	values  func(entity, id, params string) string
 }
 
-// into is the table with its columns.
+// into returns the table with its columns.
 func (d destination) into() string { return d.table + " (" + strings.Join(d.columns, ", ") + ")" }
 
 var outboxRows = destination{
@@ -21,7 +21,8 @@ var outboxRows = destination{
 	func(entity, id, params string) string { return literal(entity) + ", " + id + ", " + params },
 }
 
-// deadLetters are of a table whose captures skip errors. What has failed is in variables, see handled.
+// deadLetters returns the destination of a table whose captures skip errors. The error is in
+// variables: see handled.
 func (w *writer) deadLetters() destination {
 	return destination{
 		deadTable, deadColumns,
@@ -36,7 +37,8 @@ const deadTable = "cache_outbox_dead"
 
 var deadColumns = []string{"entity", "entity_id", "params", "created_at", "first_id", "reason", "error", "map_version"}
 
-// insertion is a statement that inserts into the outbox or, where errors are skipped and that fails, into the dead letters.
+// insertion returns a statement that inserts into the outbox. If errors are skipped and that fails,
+// it inserts into the dead letters.
 func (w *writer) insertion(indent string, statement func(indent string, to destination) string) string {
 	if !w.SkipErrors {
 		return statement(indent, outboxRows)
@@ -44,9 +46,9 @@ func (w *writer) insertion(indent string, statement func(indent string, to desti
 	return handled(indent, "EXIT", statement(indent+"    ", w.deadLetters()), statement(indent+"  ", outboxRows))
 }
 
-// guarded are statements of a capture after which the write goes on, whatever fails in them, if errors are skipped: where there
-// is not even an id the dead letter has none, and where there is no place for dead letters nothing is left. MySQL runs no
-// handler after a deadlock or a lock that was not granted in time: these fail the write as they would without triggers.
+// guarded returns statements of a capture that never fail the write if errors are skipped: without
+// an ID the dead letter has none, and if the dead letter fails too, the row is lost. MySQL runs no
+// handler after a deadlock or a lock wait timeout: these fail the write as without triggers.
 func (w *writer) guarded(statements string) string {
 	if !w.SkipErrors {
 		return statements
@@ -58,8 +60,9 @@ func (w *writer) guarded(statements string) string {
 		"        END;\n", statements)
 }
 
-// handled are statements with a handler of what fails in them, which finds its number and message in variables. They are declared
-// outside of it: a declaration would clear the condition, for which MariaDB has no GET STACKED DIAGNOSTICS.
+// handled returns statements with a handler of their errors, which gets number and message in
+// variables. The variables are declared outside: a declaration would clear the condition, and
+// MariaDB has no GET STACKED DIAGNOSTICS.
 func handled(indent, handler, failed, statements string) string {
 	return indent + "BEGIN\n" +
 		indent + "  DECLARE unstale_number INT;\n" +

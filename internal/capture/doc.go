@@ -1,8 +1,11 @@
-// Package capture makes triggers from a map's section capture: they insert the outbox row of a change, whoever makes it.
+// Package capture creates triggers from the section capture of a map: they insert the outbox row of
+// a change by any client.
 //
-// A trigger runs in the transaction of the write, with the rights of its definer. Where it fails, the write fails: no row is
-// lost in silence. So what could make it fail is looked at before it is made.
+// A trigger runs in the transaction of the write, as its definer. If it fails, the write fails, so
+// no row is silently lost. Therefore the package checks what could make it fail before it creates
+// the trigger.
 //
-// A trigger's name ends in a hash of its text, so a new one can be made beside the old one, which is dropped after it:
-// MySQL replaces no trigger, but has several for one event since 5.7.
+// The name of a trigger ends in a hash of its text. A new trigger can therefore exist next to the
+// old one, which is then dropped: MySQL cannot replace a trigger, but supports several for one
+// event since 5.7.
 package capture

@@ -9,22 +9,23 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// An Existing is a trigger of ours that the database has.
+// An Existing is a trigger of unstale in the database.
 type Existing struct {
 	Trigger
 	Name    string
 	Definer string // as user@host
-	Mode    string // in which it was made
+	Mode    string // sql_mode at its creation
 	Created time.Time
 }
 
-// Contract: no lock; the dictionary. An account without the right TRIGGER on a table sees none of its triggers, and no
-// error. The order is bytewise, since servers collate an underscore before or behind letters.
+// Contract: no lock; the dictionary. An account without the privilege TRIGGER on a table sees none
+// of its triggers, and no error. The order is bytewise, since collations differ in the place of an
+// underscore.
 const existingSQL = `SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement, definer, sql_mode,
 COALESCE(UNIX_TIMESTAMP(created), 0) FROM information_schema.triggers
 WHERE ` + schema.OwnTriggers + ` ORDER BY CAST(event_object_table AS BINARY), trigger_name`
 
-// ReadExisting returns the triggers of ours that the account may see.
+// ReadExisting returns the triggers of unstale that the account can see.
 func ReadExisting(ctx context.Context, db *sql.DB) ([]Existing, error) {
 	return list(ctx, db, "the triggers", func(scan func(...any) error) (e Existing, err error) {
 		var created float64
@@ -38,8 +39,8 @@ func ReadExisting(ctx context.Context, db *sql.DB) ([]Existing, error) {
 const originalSQL = "SHOW CREATE TRIGGER "
 
 // readOriginals corrects the bodies of triggers that have the name of a wanted one, or had it in
-// earlier versions. The dictionary's list shows literals with their escapes and character sets
-// resolved, and without characters that the server's own character set lacks.
+// earlier versions. The list of the dictionary shows literals with resolved escapes and character
+// sets, and without characters that the server's character set lacks.
 func readOriginals(ctx context.Context, db *sql.DB, existing []Existing, wanted []Trigger) error {
 	for i := range existing {
 		for _, w := range wanted {
@@ -68,5 +69,5 @@ func readOriginal(ctx context.Context, db *sql.DB, e *Existing, t *Trigger) erro
 	return err
 }
 
-// isStrict reports whether the trigger was made in a mode in which no value is cut.
+// isStrict reports whether the trigger was created in a mode that does not truncate values.
 func (e Existing) isStrict() bool { return strings.Contains(e.Mode, "STRICT_ALL_TABLES") }

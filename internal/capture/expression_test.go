@@ -9,7 +9,7 @@ import (
 	"github.com/unstale/unstale/internal/capture"
 )
 
-// Whatever is in a literal, a second apply has nothing to do, though servers show it differently.
+// With any literal, a second apply has nothing to do, although servers show literals differently.
 func TestLiterals(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products, "CREATE TABLE `a'b` (id INT PRIMARY KEY)")
@@ -27,7 +27,7 @@ func TestLiterals(t *testing.T) {
 		`CONCAT({row}.id, _latin1 x'E9', CONVERT(_binary'a' USING utf8mb4))`: "1éa",
 		`CONCAT({row}.id, _latin1'é', "b" 'c')`:                              "1Ã©bc",
 	} {
-		text, err := json.Marshal(expression) // which is YAML
+		text, err := json.Marshal(expression) // JSON is YAML
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,8 +50,8 @@ func TestLiterals(t *testing.T) {
 	}
 }
 
-// What the server does not know of an expression is said before a trigger is made, since every write would fail; and so is an
-// engine that knows no transactions.
+// Expressions with unknown names are refused before a trigger is created, since every write would
+// fail. So are engines without transactions.
 func TestExpressionsAreTried(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products, "CREATE TABLE other (p INT)", "CREATE TABLE plain (id INT PRIMARY KEY) ENGINE = MyISAM",
@@ -79,7 +79,7 @@ func TestExpressionsAreTried(t *testing.T) {
 	}
 }
 
-// Triggers of others stay, whatever they are called.
+// Other triggers stay, with any name.
 func TestTriggersOfOthers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -96,7 +96,7 @@ func TestTriggersOfOthers(t *testing.T) {
 	}
 }
 
-// Whatever else the variable holds switches nothing off, and fails no write.
+// Other values of the variable disable nothing, and fail no write.
 func TestSwitchHoldsSomethingElse(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)

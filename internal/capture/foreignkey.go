@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A foreignKey is one by which a change of the parent changes rows of the child, for which the server fires no trigger.
+// A foreignKey is a key that lets a change of the parent change rows of the child, without firing
+// the child's triggers.
 type foreignKey struct {
 	name, child, parent string
 	elsewhere           bool     // the parent is in another database
@@ -16,8 +17,8 @@ type foreignKey struct {
 	onDelete, onUpdate  string   // CASCADE, SET NULL, ...; "" if the account may not see it
 }
 
-// Contract: no lock; the dictionary, one row for each column of the foreign keys of one database. Names of constraints are
-// those of a table in MariaDB.
+// Contract: no lock; the dictionary, one row per column of the foreign keys of one database. In
+// MariaDB names of constraints are unique per table.
 const foreignKeysSQL = `SELECT k.constraint_name, k.table_name, k.referenced_table_name, k.referenced_table_schema <> DATABASE(),
 k.column_name, k.referenced_column_name, COALESCE(r.delete_rule, ''), COALESCE(r.update_rule, '')
 FROM information_schema.key_column_usage AS k
@@ -49,7 +50,8 @@ func sets(rule string) bool { return rule == "CASCADE" || strings.HasPrefix(rule
 // empties reports whether a delete of the parent changes the child's columns, and leaves its rows.
 func (f foreignKey) empties() bool { return sets(f.onDelete) && f.onDelete != "CASCADE" }
 
-// join is the condition that rows of child and parent belong together, given what they are called.
+// join returns the condition that rows of child and parent belong together, under the given
+// aliases.
 func (f foreignKey) join(child, parent string) string {
 	var all []string
 	for i := range f.columns {
@@ -58,29 +60,29 @@ func (f foreignKey) join(child, parent string) string {
 	return strings.Join(all, " AND ")
 }
 
-// String is for people.
+// String returns a description for messages.
 func (f foreignKey) String() string {
 	return fmt.Sprintf("%s (ON DELETE %s, ON UPDATE %s)", f.between(), f.onDelete, f.onUpdate)
 }
 
-// hidden is an error where the account may not see what the key does.
+// hidden returns an error if the account cannot see the action of the key.
 func (f foreignKey) hidden() error {
 	if f.onDelete != "" {
 		return nil
 	}
-	return fmt.Errorf("the account may not see what %s does when its parent changes, which this version of MariaDB shows to those alone who have a right on the whole database: GRANT SELECT ON it", f.between())
+	return fmt.Errorf("the account may not see what %s does when its parent changes, which this version of MariaDB shows only to an account with a right beside SELECT on the whole database; GRANT TRIGGER ON it", f.between())
 }
 
 func (f foreignKey) between() string {
 	return fmt.Sprintf("the foreign key %s from %s to %s", f.name, f.child, f.parent)
 }
 
-// touches reports whether one of the columns is among the key's.
+// touches reports whether the key contains one of the columns.
 func (f foreignKey) touches(columns []string) bool {
 	return slices.ContainsFunc(columns, func(c string) bool { return indexFold(f.columns, c) >= 0 })
 }
 
-// indexFold is where a list has a name of a column, whose case means nothing.
+// indexFold returns the index of a column name in a list, ignoring case.
 func indexFold(list []string, name string) int {
 	return slices.IndexFunc(list, func(s string) bool { return strings.EqualFold(s, name) })
 }

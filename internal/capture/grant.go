@@ -8,20 +8,23 @@ import (
 
 // A grant is a line of SHOW GRANTS.
 type grant struct {
-	revoked        bool                // from what is granted on all databases: MySQL's partial revokes
-	rights         map[string][]string // in upper case, with the columns that a right is for; without any it is for all
-	kind           string              // FUNCTION, PROCEDURE ...; "" for tables
-	database, name string              // "*" is any; a database may be a pattern of LIKE
-	passedOn       bool                // WITH GRANT OPTION
+	// a partial revoke of MySQL, from privileges on all databases
+	revoked bool
+	// in upper case, with the columns of a privilege; without columns it applies to all
+	rights         map[string][]string
+	kind           string // FUNCTION, PROCEDURE ...; "" for tables
+	database, name string // "*" is any; a database may be a pattern of LIKE
+	passedOn       bool   // WITH GRANT OPTION
 }
 
-// grantLine matches GRANT SELECT, INSERT (`a`) ON `shop`.* TO `user`@`host` ... Names have no quotes with sql_quote_show_create = 0.
+// grantLine matches GRANT SELECT, INSERT (`a`) ON `shop`.* TO `user`@`host` ... Names have no
+// quotes with sql_quote_show_create = 0.
 var grantLine = regexp.MustCompile(`^(GRANT|REVOKE) (.+) ON (?:(TABLE|FUNCTION|PROCEDURE|PACKAGE|PACKAGE BODY) )?` +
 	"(" + nameInGrant + `)\.(` + nameInGrant + ") (?:TO|FROM) ((?:" + nameInGrant + ")(?:@(?:" + nameInGrant + "))?)")
 
 const nameInGrant = "`(?:[^`]|``)*`|'(?:[^']|'')*'|[^`'. @]+"
 
-// parseGrant reads a line that is about tables or routines.
+// parseGrant parses a line about tables or routines.
 func parseGrant(line string) (holder string, g grant, ok bool) {
 	m := grantLine.FindStringSubmatch(line)
 	if m == nil {
@@ -33,14 +36,15 @@ func parseGrant(line string) (holder string, g grant, ok bool) {
 	}
 	for _, one := range oneRight.FindAllStringSubmatch(m[2], -1) {
 		right, columns := strings.ToUpper(strings.TrimSpace(one[1])), columnsIn(one[2])
-		if limits, known := g.rights[right]; !known || len(limits) > 0 { // it may be there for the table and for columns
+		// there can be a privilege on the table and on columns
+		if limits, known := g.rights[right]; !known || len(limits) > 0 {
 			g.rights[right] = columns
 		}
 	}
 	return m[6], g, true
 }
 
-// oneRight matches a right, with the columns that it is for.
+// oneRight matches a privilege with its columns.
 var oneRight = regexp.MustCompile("([^,(]+)(?:\\(((?:[^`)]|`(?:[^`]|``)*`)*)\\))?,?")
 
 func columnsIn(list string) (names []string) {
@@ -59,7 +63,7 @@ func unquote(name string) string {
 	return name
 }
 
-// gives reports whether the grant has a right, if need be for these columns at least.
+// gives reports whether the grant has a privilege, if necessary for at least these columns.
 func (g grant) gives(right string, columns []string) bool {
 	if _, all := g.rights["ALL PRIVILEGES"]; all {
 		return true
@@ -68,12 +72,13 @@ func (g grant) gives(right string, columns []string) bool {
 	return has && (len(limits) == 0 || len(columns) > 0 && !slices.ContainsFunc(columns, func(c string) bool { return indexFold(limits, c) < 0 }))
 }
 
-// On reports whether the account has a right for a table, or at least for these columns of it.
+// On reports whether the account has a privilege on a table, or on at least these columns of it.
 func (g *Grants) On(right, database, table string, columns ...string) bool {
 	return g.has("", right, database, table, columns)
 }
 
-// onTable reports whether a right is granted on all columns of a table by a grant on that table.
+// onTable reports whether a privilege is granted on all columns of a table by a grant on that
+// table.
 func (g *Grants) onTable(right string, o object) bool {
 	return g.byTable(right, o, func(columns []string) bool { return len(columns) == 0 })
 }
@@ -83,7 +88,7 @@ func (g *Grants) onSome(right string, o object) bool {
 	return g.On(right, o.database, o.name) || g.byTable(right, o, func([]string) bool { return true })
 }
 
-// byTable reports whether a right is granted by a grant on the table itself, whose columns fit.
+// byTable reports whether a grant on the table itself grants a privilege with fitting columns.
 func (g *Grants) byTable(right string, o object, fits func(columns []string) bool) bool {
 	for _, all := range g.holders {
 		for _, one := range all {
@@ -111,14 +116,15 @@ func (g *Grants) has(kind, right, database, name string, columns []string) bool 
 	return false
 }
 
-// everywhere reports whether a right is granted on all databases, and not revoked from this one.
+// everywhere reports whether a privilege is granted on all databases, and not revoked from this
+// one.
 func everywhere(all []grant, right, database string) bool {
 	return slices.ContainsFunc(all, func(one grant) bool { return one.database == "*" && one.gives(right, nil) }) &&
 		!slices.ContainsFunc(all, func(one grant) bool { return one.revoked && one.database == database && one.gives(right, nil) })
 }
 
-// inDatabase reports whether a right is granted on the whole database. Of several patterns that match it a server goes by the
-// most specific one alone; by which of two equals, nobody can tell.
+// inDatabase reports whether a privilege is granted on the whole database. Of several patterns that
+// match it, a server uses only the most specific one; the order of equal ones is undefined.
 func (g *Grants) inDatabase(all []grant, right, database string) bool {
 	most, granted := -1, false
 	for _, one := range all {
@@ -139,7 +145,7 @@ func (g *Grants) matches(pattern, database string) bool {
 	return pattern == database || !g.literal && like(pattern, database)
 }
 
-// specificity grows with what a pattern says before its first wildcard.
+// specificity grows with the literal text of a pattern before its first wildcard.
 func (g *Grants) specificity(pattern string) int {
 	const none = 128 // as many as a name has, and more
 	for i := 0; i < len(pattern) && !g.literal; i++ {

@@ -9,15 +9,18 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// Grants are what an account may do. A nil Grants is one that could not be read.
+// Grants are the privileges of an account. A nil Grants could not be read.
 type Grants struct {
-	holders map[string][]grant // of the account, and in MariaDB of its role and of PUBLIC: what each may do is added up
-	literal bool               // names of databases are no patterns
-	nobody  bool               // there is no such account
-	unread  []string           // lines that are about neither tables nor routines, such as those of roles
+	// of the account, and in MariaDB also of its role and of PUBLIC; their privileges add up
+	holders map[string][]grant
+	literal bool // names of databases are not patterns
+	nobody  bool // the account does not exist
+	// lines that are about neither tables nor routines, for example roles
+	unread []string
 }
 
-// Contract for all: no lock; the server's own tables of grants, and a setting. SHOW GRANTS adds the roles of roles.
+// Contract for all: no lock; the server's own tables of grants, and a setting. SHOW GRANTS adds the
+// roles of roles.
 const (
 	literalSQL         = "SHOW VARIABLES LIKE 'partial_revokes'" // of MySQL since 8.0.16
 	publicSQL          = "SHOW GRANTS FOR PUBLIC"                // of MariaDB since 10.11
@@ -25,14 +28,15 @@ const (
 	defaultRolesSQL    = "SELECT default_role_user, default_role_host FROM mysql.default_roles WHERE user = ? AND host = ?"
 )
 
-// sessionGrants are what this session may do, with the roles that are active in it. They are nil where they cannot be read.
+// sessionGrants returns the privileges of this session, including its active roles. They are nil if
+// they cannot be read.
 func sessionGrants(ctx context.Context, db *sql.DB, mariaDB bool) (*Grants, error) {
 	return readGrants(ctx, db, mariaDB, "SHOW GRANTS")
 }
 
-// definerGrants are what an account may do as a definer, which is not what it may do in a session: in MySQL its default roles
-// count, though all others may be active when it logs in; in MariaDB no role does, except PUBLIC. They are nil where they
-// cannot be read.
+// definerGrants returns the privileges of an account as a definer, which differ from those in a
+// session. In MySQL only its default roles count, although all others may be active after a login.
+// In MariaDB no role counts, except PUBLIC. They are nil if they cannot be read.
 func definerGrants(ctx context.Context, db *sql.DB, mariaDB bool, account, own Account) (*Grants, error) {
 	query := "SHOW GRANTS FOR " + account.String()
 	if mariaDB {
@@ -79,7 +83,7 @@ func readGrants(ctx context.Context, db *sql.DB, mariaDB bool, query string) (*G
 		if err != nil && mysqlerr.Number(err) == 0 {
 			return nil, err
 		}
-		lines = append(lines, public...) // of which an older server knows nothing
+		lines = append(lines, public...) // older servers do not have it
 	} else if g.literal, err = namesAreLiteral(ctx, db); err != nil {
 		return nil, err
 	}

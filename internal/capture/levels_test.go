@@ -81,7 +81,7 @@ func TestSkipDoesNotHideLocksOfLevels(t *testing.T) {
 	s.want("DELETE FROM products WHERE id = 1", "product 111", "product 121")
 }
 
-// The limits of a client do not fail a delete by what its trigger reads.
+// The limits of a client do not make a delete fail because of its trigger's reads.
 func TestLimitsOfTheSession(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, append(slices.Clone(threeLevels),

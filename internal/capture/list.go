@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// list returns what a query finds, a row at a time by one. what is what is read, for errors.
+// list returns the rows of a query, each converted by one. what names them in errors.
 func list[T any](ctx context.Context, db *sql.DB, what string, one func(scan func(...any) error) (T, error), query string, args ...any) (all []T, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// writers change products until they are stopped, each its own, and note every name that was committed.
+// writers change products until they are stopped. Each writer changes its own products, and records
+// every committed name.
 type writers struct {
 	sync.WaitGroup
 	stop   atomic.Bool
@@ -28,7 +29,8 @@ type writers struct {
 func (s *shop) writers(n int) *writers {
 	s.t.Helper()
 	dsn := s.DSN
-	if s.Flavor == servers.KindMariaDB { // where a prepared statement may fail at that moment: MDEV-26048
+	// a prepared statement can fail then: MDEV-26048
+	if s.Flavor == servers.KindMariaDB {
 		dsn += "&interpolateParams=true"
 	}
 	db, err := sql.Open("mysql", dsn)
@@ -60,8 +62,9 @@ func (s *shop) writers(n int) *writers {
 	return w
 }
 
-// write is a transaction as a shop makes it. Half of them read first: who has read a table and then writes it while DDL waits
-// for it is refused by the server at once, as in a deadlock, and must try again as after any other.
+// write runs a transaction as an application does. Half of them read first: a transaction that has
+// read a table and then writes it while DDL waits is refused immediately, as in a deadlock, and
+// must be retried.
 func write(db *sql.DB, id int, name string) error {
 	tx, err := db.Begin()
 	if err != nil {
@@ -80,7 +83,7 @@ func write(db *sql.DB, id int, name string) error {
 	return tx.Commit()
 }
 
-// more waits for another so many writes.
+// more waits for n more writes.
 func (w *writers) more(t *testing.T, n int64) {
 	t.Helper()
 	want := w.writes.Load() + n
@@ -96,8 +99,8 @@ func (w *writers) end(t *testing.T) {
 	}
 }
 
-// While a shop writes, triggers are made, changed and dropped: no write fails, and from the first apply to the drop none is
-// without its row.
+// While an application writes, triggers are created, changed and dropped. No write fails, and every
+// write from the first apply to the drop has its row.
 func TestUnderLoad(t *testing.T) {
 	t.Parallel()
 	section := func(watch string) string {
@@ -108,7 +111,7 @@ func TestUnderLoad(t *testing.T) {
 	w.more(t, 50)
 	s.apply(section("name"))
 	w.mu.Lock()
-	w.names = nil // a transaction under way is older than the triggers
+	w.names = nil // a running transaction is older than the triggers
 	w.mu.Unlock()
 	w.more(t, 50)
 	for range 5 {
@@ -141,7 +144,7 @@ func TestUnderLoad(t *testing.T) {
 	w.end(t)
 }
 
-// A long transaction keeps apply waiting, and nobody else.
+// A long transaction delays only apply.
 func TestBehindALongTransaction(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products, "INSERT INTO products (id, name) VALUES (1, 'tea')")

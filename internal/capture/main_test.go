@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/migrations"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -28,9 +28,7 @@ func newShop(t testing.TB, statements ...string) *shop {
 func newShopOn(t testing.TB, on *testenv.Database, statements ...string) *shop {
 	t.Helper()
 	s := &shop{t, on}
-	if _, err := migrations.Up(t.Context(), s.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, s.DB)
 	s.exec(statements...)
 	return s
 }
@@ -44,7 +42,7 @@ func (s *shop) exec(statements ...string) {
 	}
 }
 
-// capturer returns what makes the triggers of a map's section capture.
+// capturer returns a Capturer of a map's section capture.
 func (s *shop) capturer(section string) *capture.Capturer {
 	s.t.Helper()
 	src := `version: 1
@@ -60,7 +58,7 @@ capture:
 	return &capture.Capturer{DB: s.DB, Captures: m.Captures(), Notify: func(notice string) { s.t.Log(notice) }}
 }
 
-// apply makes the triggers, and returns what was done.
+// apply creates the triggers, and returns the statements.
 func (s *shop) apply(section string) (done []string) {
 	s.t.Helper()
 	return s.applyBy(s.capturer(section))
@@ -81,7 +79,7 @@ func (s *shop) applyBy(by *capture.Capturer) (done []string) {
 	return done
 }
 
-// states are those of the plan, as "state event on table", sorted.
+// states returns the states of the plan, as "state event on table", sorted.
 func (s *shop) states(section string) (states []string) {
 	s.t.Helper()
 	changes, err := s.capturer(section).Plan(s.t.Context())
@@ -101,7 +99,7 @@ func (s *shop) rows() (all []string) {
 	return s.take("CONCAT_WS(' ', entity, entity_id, params)", "cache_outbox")
 }
 
-// take takes all rows of a table of ours, each as a text.
+// take removes all rows of a table of the outbox, and returns each as a text.
 func (s *shop) take(text, table string) (all []string) {
 	s.t.Helper()
 	rows, err := s.DB.QueryContext(s.t.Context(), "SELECT "+text+" FROM "+table+" ORDER BY id")
@@ -123,7 +121,7 @@ func (s *shop) take(text, table string) (all []string) {
 	return all
 }
 
-// conn is a session that stays the same until the test ends.
+// conn returns a session that lasts until the test ends.
 func (s *shop) conn() *sql.Conn {
 	s.t.Helper()
 	conn, err := s.DB.Conn(s.t.Context())

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// WriteMetrics writes the result of a comparison of the triggers with the map in Prometheus' text
-// format.
+// WriteMetrics writes the result of a comparison of the triggers with the map, in the Prometheus
+// text format.
 func WriteMetrics(w io.Writer, differences int, at time.Time) error {
 	_, err := fmt.Fprintf(w, `# HELP unstale_capture_differences Triggers that differ from the map or cannot be seen, and definers that lack a privilege.
 # TYPE unstale_capture_differences gauge

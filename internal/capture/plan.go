@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A State is how a trigger of the database stands to the map.
+// A State is the state of a trigger relative to the map.
 type State string
 
 // The states of triggers.
@@ -15,22 +15,22 @@ const (
 	Changed      State = "changed"       // the map, or the table, has changed since it was made
 	Outdated     State = "outdated"      // an older version made it, with a defect
 	WrongDefiner State = "wrong definer" // made for another account
-	CutsValues   State = "cuts values"   // made in a mode in which what is too long is cut
+	CutsValues   State = "cuts values"   // created in a mode that truncates values
 	RenamedAway  State = "renamed away"  // its table has another name now
 	NotInMap     State = "not in the map"
 	Duplicate    State = "duplicate" // another trigger on the same table does the same
-	Unknown      State = "unknown"   // the account has no right to see it
+	Unknown      State = "unknown"   // the account cannot see it
 )
 
-// A Change is a trigger with its state, and what is to be done about it.
+// A Change is a trigger with its state, and the action that it needs.
 type Change struct {
 	State  State
 	Want   *Trigger  // nil: none
-	Create string    // the name of the trigger to be made, or ""
+	Create string    // the name of the trigger to create, or ""
 	Have   *Existing // nil: none. Dropped, unless it is in place
 }
 
-// Table is that of the trigger.
+// Table returns the table of the trigger.
 func (c Change) Table() string {
 	if c.Have != nil {
 		return c.Have.Table
@@ -38,7 +38,7 @@ func (c Change) Table() string {
 	return c.Want.Table
 }
 
-// Event is what the trigger fires on, such as AFTER UPDATE.
+// Event returns the event of the trigger, for example AFTER UPDATE.
 func (c Change) Event() string {
 	if c.Have != nil {
 		return c.Have.Timing + " " + c.Have.Event
@@ -46,8 +46,8 @@ func (c Change) Event() string {
 	return c.Want.Timing + " " + c.Want.Event
 }
 
-// compare says what has to be done so that there are the wanted triggers and no other, in the order of wanted. hidden are the
-// tables whose triggers cannot be seen.
+// compare returns the changes that leave exactly the wanted triggers, in the order of wanted.
+// hidden are the tables whose triggers cannot be seen.
 func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[string]bool) (all []Change) {
 	left := slices.Clone(existing)
 	take := func(fits func(Existing) bool) *Existing {
@@ -60,7 +60,8 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 		return &e
 	}
 	all = make([]Change, len(wanted))
-	for i := range wanted { // first what is in place, so that nothing else is taken for a changed one
+	// first the existing ones: none of them must count as changed
+	for i := range wanted {
 		w := &wanted[i]
 		all[i] = Change{State: Missing, Want: w, Have: take(func(e Existing) bool {
 			return w.is(e) && definer.is(e.Definer) && e.isStrict()
@@ -110,12 +111,13 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 	return all
 }
 
-// is reports whether a trigger of the database is this one.
+// is reports whether e is the same trigger.
 func (t *Trigger) is(e Existing) bool {
 	return e.Table == t.Table && e.Timing == t.Timing && e.Event == t.Event && e.Body == t.Body
 }
 
-// freeName is a name that no trigger has, also of those that are dropped: the new one is made first.
+// freeName returns a name that no trigger has, including the triggers that will be dropped: the new
+// one is created first.
 func freeName(t Trigger, existing []Existing, planned []Change) string {
 	for n := 1; ; n++ {
 		name := t.Name(n)

@@ -9,7 +9,7 @@ import (
 	"github.com/unstale/unstale/internal/sqltext"
 )
 
-// An object is a table or a function. Without a database it is in that of the connection.
+// An object is a table or a function. An empty database means the connection's database.
 type object struct{ database, name string }
 
 func (o object) in(database string) object {
@@ -21,25 +21,25 @@ func (o object) in(database string) object {
 
 func (o object) String() string { return quote(o.database) + "." + quote(o.name) }
 
-// A reading is what an expression reads and calls, as far as its text tells.
+// A reading is the tables and functions of an expression, by its text.
 type reading struct {
 	tables []object
-	calls  []object // whatever is followed by a parenthesis: functions of the server too
+	calls  []object // names before a parenthesis, including the server's functions
 	scopes []scope
 }
 
-// A scope is what stands between two parentheses.
+// A scope is the text between two parentheses.
 type scope struct {
-	selects bool // SELECT was there
+	selects bool // it has a SELECT
 	from    bool // in the list of tables
-	table   bool // one comes next
+	table   bool // a table name comes next
 }
 
-// What ends a list of tables.
+// The words that end a list of tables.
 var afterFrom = []string{"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "FOR", "LOCK", "PROCEDURE"}
 
-// readingOf looks through an expression. It knows no more of the grammar than which names are tables: those after FROM and JOIN
-// and commas between these, except what a WITH defines.
+// readingOf parses an expression. It needs only the part of the grammar that identifies tables:
+// names after FROM and JOIN and commas between these, except those that a WITH defines.
 func readingOf(expression string) reading {
 	tokens := sqltext.Tokens(expression)
 	r := reading{scopes: []scope{{}}}
@@ -88,7 +88,7 @@ func readingOf(expression string) reading {
 	return r
 }
 
-// definedByWith are the names before AS ( and (columns) AS (.
+// definedByWith returns the names before AS ( and (columns) AS (.
 func definedByWith(tokens []string) (names []string) {
 	for i := 1; i+1 < len(tokens); i++ {
 		if !strings.EqualFold(tokens[i], "AS") || tokens[i+1] != "(" {
@@ -113,14 +113,14 @@ func isName(token string) bool {
 	return c == "`" || c == "_" || c == "$" || c >= "A" && c <= "Z" || c >= "a" && c <= "z" || c >= "\x80"
 }
 
-// A function is one that the database has.
+// A function is a function of the database.
 type function struct {
 	name    string
-	invoker bool // it runs with the rights of who calls it
+	invoker bool // it runs with the caller's privileges
 }
 
-// Contract: no lock; the dictionary. An account sees the functions that it has a right on; one that it may not execute is refused
-// when the expression is tried.
+// Contract: no lock; the dictionary. An account sees the functions that it has a privilege for; a
+// function that it may not execute is refused when the expression is tried.
 const functionsSQL = `SELECT routine_name, security_type = 'INVOKER' FROM information_schema.routines
 WHERE routine_schema = DATABASE() AND routine_type = 'FUNCTION'`
 
@@ -131,7 +131,7 @@ func readFunctions(ctx context.Context, db *sql.DB) ([]function, error) {
 	}, functionsSQL)
 }
 
-// depend adds what the expressions of a capture read and call beside the row.
+// depend adds the tables and functions of a capture's expressions.
 func (w *Wanted) depend(on *writer, functions []function) {
 	for _, s := range on.expressions() {
 		r := readingOf(s.Of(triedRow))

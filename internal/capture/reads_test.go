@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Of what an expression reads and calls nothing is missed that its text says.
+// All tables and functions in the text of an expression are found.
 func TestReadingOf(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string][]string{

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Statements are those that make all wanted triggers in a database that has none of ours, in [SQLMode].
+// Statements returns the statements that create all wanted triggers in a database without any, in
+// [SQLMode].
 func (c *Capturer) Statements(ctx context.Context) ([]string, error) {
 	wanted, definer, err := c.look(ctx)
 	if err != nil {
@@ -19,7 +20,7 @@ func (c *Capturer) Statements(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Script is statements as the mysql client takes them.
+// Script returns statements in the format of the mysql client.
 func Script(statements []string) string {
 	delimiter := "$$"
 	for slices.ContainsFunc(statements, func(s string) bool { return strings.Contains(s, delimiter) }) {

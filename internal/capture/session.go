@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// SessionGrants are what the account of db may do in a session, with the roles that are active in it: nil where they cannot be
-// read. See Grants.On.
+// SessionGrants returns the privileges of the account of db in a session, including its active
+// roles. They are nil if they cannot be read. See Grants.On.
 func SessionGrants(ctx context.Context, db *sql.DB) (*Grants, error) {
 	mariaDB, err := isMariaDB(ctx, db)
 	if err != nil {
@@ -18,15 +18,16 @@ func SessionGrants(ctx context.Context, db *sql.DB) (*Grants, error) {
 	return sessionGrants(ctx, db, mariaDB)
 }
 
-// A Held is what a line of SHOW GRANTS gives on one object.
+// A Held is the part of a SHOW GRANTS line about one object.
 type Held struct {
-	Holder         string              // the account, or a role that it has, as the line writes it
-	Rights         map[string][]string // with the columns that a right is for, if it is not for all; GRANT OPTION among them
-	Kind           string              // FUNCTION, PROCEDURE ...; "" for tables
-	Database, Name string              // "*" is any; a database may be a pattern of LIKE
+	Holder string // the account, or a role that it has, as the line writes it
+	// with the columns of a privilege, unless it applies to all; includes GRANT OPTION
+	Rights         map[string][]string
+	Kind           string // FUNCTION, PROCEDURE ...; "" for tables
+	Database, Name string // "*" is any; a database may be a pattern of LIKE
 }
 
-// On is the object, as GRANT and REVOKE name it.
+// On returns the object, as GRANT and REVOKE name it.
 func (h *Held) On() string {
 	name := func(s string) string {
 		if s == "*" {
@@ -37,8 +38,8 @@ func (h *Held) On() string {
 	return strings.TrimPrefix(h.Kind+" ", " ") + name(h.Database) + "." + name(h.Name)
 }
 
-// Held lists what is granted, and the lines that are about something else, such as roles, without what identifies an account.
-// What a partial revoke takes away again is among it.
+// Held lists the grants, and the lines about something else, such as roles, without credentials. It
+// includes what a partial revoke removes.
 func (g *Grants) Held() (all []Held, others []string) {
 	for _, holder := range slices.Sorted(maps.Keys(g.holders)) {
 		for _, one := range g.holders[holder] {

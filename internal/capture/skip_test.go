@@ -14,7 +14,8 @@ func (s *shop) dead() (all []string) {
 	return s.take("CONCAT(entity, ' ''', entity_id, ''' ', COALESCE(params, '-'), ' ', reason, ' ', error)", "cache_outbox_dead")
 }
 
-// wantDead compares the dead letters with the beginnings and an error's number, such as "product '7' - (1406)".
+// wantDead compares the dead letters with the beginnings and an error's number, such as "product
+// '7' - (1406)".
 func (s *shop) wantDead(want ...string) {
 	s.t.Helper()
 	got := s.dead()
@@ -29,8 +30,8 @@ func (s *shop) wantDead(want ...string) {
 
 const things = "CREATE TABLE things (id INT PRIMARY KEY, parent INT, name VARCHAR(50), length INT NOT NULL DEFAULT 1) DEFAULT CHARACTER SET utf8mb4"
 
-// The rows of a capture that skips errors: what cannot be inserted is a dead letter, whole if it can be, and the write goes
-// on. The other rows of the same write are inserted.
+// The rows of a capture that skips errors: a row that cannot be inserted becomes a dead letter,
+// complete if possible, and the write succeeds. The other rows of the same write are inserted.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, things)
@@ -47,7 +48,7 @@ func TestSkip(t *testing.T) {
 	s.wantDead(`product '` + long + `' {"category_id": ["7"]} (1406)`)
 }
 
-// Where there is not even an id, the dead letter has none.
+// If even the ID fails, the dead letter has none.
 func TestSkipWithoutAnID(t *testing.T) {
 	t.Parallel()
 	const section = `  things: {entity: product, id: "(SELECT {row}.id UNION SELECT 2)", params: {category_id: parent}`
@@ -60,12 +61,13 @@ func TestSkipWithoutAnID(t *testing.T) {
 	s.want("INSERT INTO things (id, parent) VALUES (1, 7), (2, 8)", `product 2 {"category_id": ["8"]}`)
 	s.wantDead("product '' - (1242)")
 	s.want("UPDATE things SET parent = 9", `product 2 {"category_id": ["8", "9"]}`)
-	s.wantDead("product '' - (1242)", "product '' - (1242)") // for the row, and for whether there is one more, with the old id
+	// for the row, and for the check whether the old ID needs another row
+	s.wantDead("product '' - (1242)", "product '' - (1242)")
 	s.want("DELETE FROM things", `product 2 {"category_id": ["9"]}`)
 	s.wantDead("product '' - (1242)")
 }
 
-// What foreign keys change is skipped alike.
+// Changes by foreign keys are skipped in the same way.
 func TestSkipOfCascades(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "CREATE TABLE parents (id INT PRIMARY KEY)", `CREATE TABLE things (
@@ -79,7 +81,7 @@ func TestSkipOfCascades(t *testing.T) {
 	s.want("DELETE FROM parents WHERE id = 2")
 	s.wantDead("product '" + strings.Repeat("a", 256) + "' - (1406)")
 
-	// One without an id stands for all children that come after it.
+	// One without an ID represents all later children.
 	s.apply(`  things: {entity: product, id: "(SELECT {row}.id FROM numbers WHERE n = 1 OR {row}.length = 300)", on_error: skip}
 `)
 	s.exec("INSERT INTO parents VALUES (1)", "INSERT INTO things VALUES (1, 1, 1), (2, 1, 300), (3, 1, 1)")
@@ -89,8 +91,8 @@ func TestSkipOfCascades(t *testing.T) {
 	s.wantDead("product '1' - (1242)", "product '' - (1242)")
 }
 
-// A right that was taken away, and an outbox that is gone: the whole row is a dead letter, which a retry puts back. Where dead
-// letters have no place either, nothing is left of it, and the write goes on.
+// A revoked privilege, and a missing outbox: the whole row becomes a dead letter, which a retry
+// puts back. If the dead letter fails too, the row is lost, and the write succeeds.
 func TestSkipWithoutAnOutbox(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)
@@ -114,7 +116,8 @@ func TestSkipWithoutAnOutbox(t *testing.T) {
 	s.wantDead()
 }
 
-// A lock that is not granted in time fails the write, as it would in a transaction that inserts the row itself.
+// A lock that is not granted in time fails the write, as it would in a transaction that inserts the
+// row itself.
 func TestSkipDoesNotHideLocks(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products, "INSERT INTO products (id) VALUES (1)")
@@ -138,7 +141,8 @@ func TestSkipDoesNotHideLocks(t *testing.T) {
 	s.want("UPDATE products SET name = 'y'", `product 1 {"category_id": [null, null]}`)
 }
 
-// A column that is gone is skipped too. A trigger that cannot begin, since its definer is gone, fails the write.
+// A column that is gone is skipped too. A trigger that cannot begin, since its definer is gone,
+// fails the write.
 func TestSkipOfATriggerThatIsBroken(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, products)

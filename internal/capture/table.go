@@ -29,7 +29,7 @@ WHERE t.table_schema = DATABASE() AND t.table_name = ?`
 
 // readTable returns the table with a name, in the connection's database.
 func readTable(ctx context.Context, db *sql.DB, mariaDB bool, name string) (Table, error) {
-	var t Table // whose name may be in another case on a server that knows none
+	var t Table // the name may differ in case on a server that ignores it
 	var kind, engine, transactions string
 	if err := db.QueryRowContext(ctx, tableTypeSQL, name).Scan(&kind, &t.Name, &engine, &transactions); err != nil {
 		return t, fmt.Errorf("look for the table %s: %w", name, err)
@@ -94,7 +94,7 @@ func (t *Table) checkVisible(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// A Fault is what a database does not allow of a map's capture.
+// A Fault is a part of a map's capture that the database does not allow.
 type Fault struct {
 	invalidation.Capture
 	Err error
@@ -128,7 +128,7 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// byTable groups captures, in the order in which tables are named first.
+// byTable groups captures by table, in the order of their first occurrence.
 func byTable(all []invalidation.Capture) (groups [][]invalidation.Capture) {
 	at := map[string]int{}
 	for _, c := range all {

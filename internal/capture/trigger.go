@@ -11,18 +11,19 @@ import (
 	"github.com/unstale/unstale/internal/sqltext"
 )
 
-// Prefix begins the name of every trigger of ours.
+// Prefix begins the name of every trigger of unstale.
 const Prefix = "unstale_"
 
-// Switch is the session variable that keeps triggers from inserting rows, where it is 'off'. It is compared as bytes: a number
-// would make a number of 'off', which MySQL refuses (1292) and MariaDB takes for 0.
+// Switch is the session variable that disables triggers if it is 'off'. It is compared as bytes:
+// otherwise a number would convert 'off' to a number, which MySQL refuses (1292) and MariaDB treats
+// as 0.
 const Switch = "@unstale_capture"
 
-// SQLMode is the mode in which triggers must be made, since they keep it: a value that is too long fails the write, and is not
-// cut, so that the row would name another key.
+// SQLMode is the required mode for creating triggers, since they keep it: a value that is too long
+// fails the write instead of being truncated, so the row cannot name another key.
 const SQLMode = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
-// A Trigger is one that a map asks for.
+// A Trigger is a trigger that a map requires.
 type Trigger struct {
 	Table  string
 	Timing string // AFTER or BEFORE
@@ -31,7 +32,7 @@ type Trigger struct {
 	Tree   bool   // it reads a tree in its table, and loses rows of the tree at READ COMMITTED
 }
 
-// Name is that of the trigger, or of its nth twin while that one has it.
+// Name returns the name of the trigger, or of its nth twin while another trigger has that name.
 func (t Trigger) Name(n int) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{t.Table, t.Timing, t.Event, t.Body}, "\x00")))
 	name := Prefix + strings.ToLower(t.Event) + "_" + hex.EncodeToString(sum[:8])
@@ -53,7 +54,7 @@ func (t Trigger) older() *Trigger {
 	return &t
 }
 
-// SQL is the statement that makes the trigger.
+// SQL returns the statement that creates the trigger.
 func (t Trigger) SQL(name string, definer Account) string {
 	return fmt.Sprintf("CREATE DEFINER = %s TRIGGER %s %s %s ON %s FOR EACH ROW\n%s", definer, quote(name), t.Timing, t.Event, quote(t.Table), t.Body)
 }
@@ -75,12 +76,12 @@ func (t Trigger) unstorable() string {
 	return ""
 }
 
-// newTrigger makes one of what its captures write.
+// newTrigger creates a trigger from the statements of its captures.
 func newTrigger(table, timing, event string, statements []string) Trigger {
 	return Trigger{Table: table, Timing: timing, Event: event, Body: "BEGIN\n  IF NOT (CAST(" + Switch + " AS BINARY) <=> 'off') THEN\n" + strings.Join(statements, "") + "  END IF;\nEND"}
 }
 
-// ofRows are the triggers for the rows of a table that statements name, one for each operation.
+// ofRows returns the triggers that the writers need on a table, one for each operation.
 func ofRows(table string, writers []*writer) (all []Trigger) {
 	for _, event := range []string{"INSERT", "UPDATE", "DELETE"} {
 		var body []string

@@ -13,11 +13,11 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A writer writes what one capture adds to triggers.
+// A writer generates the statements of one capture in triggers.
 type writer struct {
 	invalidation.Capture
 	table  Table
-	same   []string // conditions, all of which are true where an UPDATE does not count
+	same   []string // conditions; an UPDATE does not count if all are true
 	id     source
 	params []param
 }
@@ -27,10 +27,10 @@ type param struct {
 	source
 }
 
-// A source is where a value comes from.
+// A source is the source of a value.
 type source struct {
 	of     func(row string) string // an expression
-	same   string                  // a condition: it is the same in both rows
+	same   string                  // condition: the value is the same in both rows
 	column string                  // "" if it is an expression
 }
 
@@ -124,8 +124,8 @@ func (w *writer) source(s invalidation.Source) (source, error) {
 	}, nil
 }
 
-// try has the server look at the expressions, without a row: what it does not know would fail every
-// write. The error joins all faults.
+// try lets the server parse the expressions, without a row: unknown names would fail every write.
+// The error joins all faults.
 func (w *writer) try(ctx context.Context, db *sql.DB) error {
 	var faults []error
 	for _, s := range w.expressions() {
@@ -139,7 +139,8 @@ func (w *writer) try(ctx context.Context, db *sql.DB) error {
 			faults = append(faults, fmt.Errorf("the expression %s gives bytes, and bytes that are not UTF-8 would leave no row in MySQL and fail the write in MariaDB; "+
 				"use HEX or BIN_TO_UUID or, if it is always text, CONVERT(... USING utf8mb4)", s))
 		case err == nil:
-		case n == mysqlerr.NoRight, n == mysqlerr.NoColumnRight: // of this account, which need not be the definer
+		// privileges of this account, which need not be the definer
+		case n == mysqlerr.NoRight, n == mysqlerr.NoColumnRight:
 		default:
 			faults = append(faults, fmt.Errorf("the expression %s: %w", s, err))
 		}
@@ -147,10 +148,10 @@ func (w *writer) try(ctx context.Context, db *sql.DB) error {
 	return errors.Join(faults...)
 }
 
-// Kinds of values that are bytes, as the driver names them.
+// Kinds of binary values, as the driver names them.
 var bytesKinds = []string{"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "BIT"}
 
-// kindOf is the kind of an expression's values for a row of a table.
+// kindOf returns the kind of an expression's values for a row of a table.
 func kindOf(ctx context.Context, db *sql.DB, expression, table string) (string, error) {
 	// Contract: no lock, no row.
 	rows, err := db.QueryContext(ctx, "SELECT "+expression+" FROM "+quote(table)+" AS "+triedRow+" LIMIT 0")
@@ -164,7 +165,7 @@ func kindOf(ctx context.Context, db *sql.DB, expression, table string) (string, 
 	return kinds[0].DatabaseTypeName(), nil
 }
 
-// expressions are those of the id and the params.
+// expressions returns the expressions of the ID and the params.
 func (w *writer) expressions() (all []invalidation.Source) {
 	for _, p := range append([]invalidation.CaptureParam{{Source: w.ID}}, w.Params...) {
 		if p.Source.IsExpression() {
@@ -174,7 +175,7 @@ func (w *writer) expressions() (all []invalidation.Source) {
 	return all
 }
 
-// statements are those of one operation.
+// statements returns the statements of one operation.
 func (w *writer) statements(event string) string {
 	switch event {
 	case "INSERT":
@@ -188,7 +189,7 @@ func (w *writer) statements(event string) string {
 		"    END IF;\n")
 }
 
-// insert inserts the outbox row of an id, with the params of rows. What has no id has no keys.
+// insert inserts the outbox row of an ID, with the params of rows. A row without an ID has no keys.
 func (w *writer) insert(id, indent string, rows ...string) string {
 	params := w.paramsObject(func(p param) (values []string) {
 		for _, row := range rows {
@@ -203,7 +204,7 @@ func (w *writer) insert(id, indent string, rows ...string) string {
 	})
 }
 
-// paramsObject is the column params, given the values of each.
+// paramsObject returns the column params, given the values of each.
 func (w *writer) paramsObject(values func(param) []string) string {
 	if len(w.params) == 0 {
 		return "NULL"

@@ -1,16 +1,12 @@
 package clock_test
 
 import (
-	"bufio"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
@@ -45,47 +41,6 @@ func wantJump(t *testing.T, shown time.Time, wanted time.Duration) {
 	}
 }
 
-// The clock of a Go program is set, and time.Since of what it has read before counts on.
-func TestOverlay(t *testing.T) {
-	t.Parallel()
-	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	must(t, err)
-	overlay, err := clock.Overlay(strings.TrimSpace(string(goroot)), t.TempDir())
-	must(t, err)
-	file, program := newFile(t), filepath.Join(t.TempDir(), "teller")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", clock.Tag, "-overlay", overlay, "-o", program, "./testdata/teller")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), file.Env())
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	for lines, i := bufio.NewScanner(out), 0; i < len(jumps); i++ {
-		file.Set(jumps[i])
-		_, err := fmt.Fprintln(in)
-		must(t, err)
-		var seconds int64
-		var monotonic bool
-		if !lines.Scan() {
-			t.Fatal("the program says nothing")
-		}
-		if _, err := fmt.Sscan(lines.Text(), &seconds, &monotonic); err != nil {
-			t.Fatalf("the program says %q", lines.Text())
-		}
-		wantJump(t, time.Unix(seconds, 0), jumps[i])
-		if !monotonic {
-			t.Error("what counts since the program's start was set, too")
-		}
-	}
-	must(t, in.Close())
-	must(t, cmd.Wait())
-}
-
 // A program without the overlay says so, rather than going by the true clock.
 func TestFollowWithoutOverlay(t *testing.T) {
 	t.Setenv("UNSTALE_CLOCK_OFFSET", filepath.Join(t.TempDir(), "offset"))
@@ -103,29 +58,6 @@ func TestOverlayOfUnknownSource(t *testing.T) {
 	_, err := clock.Overlay(goroot, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "adapt internal/clock/overlay.go") {
 		t.Errorf("Overlay: %v", err)
-	}
-}
-
-// The clock of a program in Java is set, forward and back.
-func TestLibraryInJava(t *testing.T) {
-	t.Parallel()
-	library, err := clock.Library(t.TempDir())
-	must(t, err)
-	file := newFile(t)
-	server, err := servers.StartZooKeeper(t.Context(), servers.ZooKeeperOptions{Servers: 1, Env: [][]string{{library, file.Env()}}})
-	must(t, err)
-	t.Cleanup(func() { must(t, server.Close()) })
-	conn, _, err := zk.Connect(server.Addrs(), time.Minute, zk.WithLogInfo(false))
-	must(t, err)
-	t.Cleanup(conn.Close)
-	for i, jump := range jumps {
-		file.Set(jump)
-		path := fmt.Sprint("/node", i)
-		_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
-		must(t, err)
-		_, stat, err := conn.Exists(path)
-		must(t, err)
-		wantJump(t, time.UnixMilli(stat.Ctime), jump)
 	}
 }
 

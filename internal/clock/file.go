@@ -45,7 +45,8 @@ func (f *File) offset() *int64 { return (*int64)(unsafe.Pointer(&f.page[0])) }
 // Set makes a process' clock show the time that lies by offset after the true one, cut to seconds.
 func (f *File) Set(offset time.Duration) { atomic.StoreInt64(f.offset(), int64(offset/time.Second)) }
 
-// Env is what a process needs in its environment beside its own means: see Overlay and Library.
+// Env returns what a process needs in its environment beside its own means: see Overlay and
+// Library.
 func (f *File) Env() string { return variable + "=" + f.path }
 
 // Close unmaps the file. Processes that follow it are not affected.

@@ -13,8 +13,8 @@ var follow func(offset *int64)
 // Overlaid reports whether this program was built with an overlay.
 func Overlaid() bool { return follow != nil }
 
-// Follow makes time.Now of this process follow the file that its environment names, if it names one. Call it before
-// anything that runs beside it.
+// Follow makes time.Now of this process follow the file that its environment names, if it names
+// one. Call it before anything that runs beside it.
 func Follow() error {
 	path := os.Getenv(variable)
 	if path == "" {

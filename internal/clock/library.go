@@ -13,8 +13,8 @@ import (
 //go:embed preload/clock.c
 var source []byte
 
-// Library builds the library in dir, with what the variable CC names, gcc or cc, and returns what a C program needs in its
-// environment beside Env of a File.
+// Library builds the library in dir, with what the variable CC names, gcc or cc, and returns what a
+// C program needs in its environment beside Env of a File.
 func Library(dir string) (env string, err error) {
 	compiler := os.Getenv("CC")
 	if compiler == "" {

@@ -18,8 +18,9 @@ const (
 	added   = "\n// ClockJump is by how many seconds Now is ahead of the clock.\nvar ClockJump *int64\n"
 )
 
-// Overlay writes an overlay of GOROOT's package time to dir, and returns the file for 'go build -tags clockjump -overlay'. In
-// programs that are built so, Follow works. It refuses a source that it does not know.
+// Overlay writes an overlay of GOROOT's package time to dir, and returns the file for 'go build
+// -tags clockjump -overlay'. In programs that are built so, Follow works. It refuses a source that
+// it does not know.
 func Overlay(goroot, dir string) (file string, err error) {
 	original := filepath.Join(goroot, "src", "time", "time.go")
 	text, err := os.ReadFile(original)

@@ -12,11 +12,12 @@ import (
 // patience bounds how long a statement is tried again that is refused a lock.
 const patience = turnSeconds * time.Second
 
-// Patiently runs a statement again while it is refused its lock (1205), for two minutes at most; what it is called in
-// errors and in the notice that it waits comes from the error. The session's lock_wait_timeout should be short: what has
-// queued behind a statement that waited is let through for as long as it waited, because while an ALTER waits for a transaction,
-// inserts wait behind the ALTER. run gets a context that does not end: a statement in hand is finished. When ctx ends,
-// one that was refused its lock is not tried again; the error wraps ctx's and the server's.
+// Patiently runs a statement again while it is refused its lock (1205), for two minutes at most;
+// what it is called in errors and in the notice that it waits comes from the error. The session's
+// lock_wait_timeout should be short: what has queued behind a statement that waited is let through
+// for as long as it waited, because while an ALTER waits for a transaction, inserts wait behind the
+// ALTER. run gets a context that does not end: a statement in hand is finished. When ctx ends, one
+// that was refused its lock is not tried again; the error wraps ctx's and the server's.
 func Patiently(ctx context.Context, called func(error) string, say func(notice string), run func(context.Context) error) error {
 	for first, waits := time.Now(), false; ; {
 		begun := time.Now()

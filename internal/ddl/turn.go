@@ -1,5 +1,5 @@
-// Package ddl changes a schema beside a running shop: processes take turns, and a statement that has to wait for a table
-// lets through what has queued behind it.
+// Package ddl changes a schema beside a running shop: processes take turns, and a statement that
+// has to wait for a table lets through what has queued behind it.
 package ddl
 
 import (
@@ -10,10 +10,11 @@ import (
 	"fmt"
 )
 
-// InTurn makes processes take turns around fn, by a user lock of MySQL. The lock belongs to a session, so a process that
-// dies frees it at once. It is named after the task and the schema, because user locks are global to the server, and hashed,
-// because their names end at 64 characters (SHA1 and MD5 are gone from MySQL 9). db must allow two connections; fn gets the
-// one that holds the lock, which is closed afterwards, whatever fn has set in its session.
+// InTurn makes processes take turns around fn, by a user lock of MySQL. The lock belongs to a
+// session, so a process that dies frees it at once. It is named after the task and the schema,
+// because user locks are global to the server, and hashed, because their names end at 64 characters
+// (SHA1 and MD5 are gone from MySQL 9). db must allow two connections; fn gets the one that holds
+// the lock, which is closed afterwards, whatever fn has set in its session.
 func InTurn(ctx context.Context, db *sql.DB, task string, fn func(*sql.Conn) error) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -30,8 +31,8 @@ func InTurn(ctx context.Context, db *sql.DB, task string, fn func(*sql.Conn) err
 	return fn(conn)
 }
 
-// turnSeconds bounds the wait for the others. A statement is small; what takes longer is waiting for a metadata lock, and
-// that should be seen.
+// turnSeconds bounds the wait for the others. A statement is small; what takes longer is waiting
+// for a metadata lock, and that should be seen.
 const turnSeconds = 120
 
 // Contract: takes no row lock; waits up to turnSeconds; repeating it in one session only counts up.

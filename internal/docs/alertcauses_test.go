@@ -18,7 +18,7 @@ func (d *drill) exec(statements ...string) {
 	run(d.t, d.db, statements...)
 }
 
-// must fails the test for an error of what brings a cause about.
+// must fails the test if bringing a cause about fails.
 func (d *drill) must(err error) {
 	d.t.Helper()
 	if err != nil {
@@ -37,11 +37,11 @@ func (d *drill) changeOneMap() (cure func()) {
 	return func() { d.write(d.otherMap, drillMap) }
 }
 
-// backlog is carried a row at a time, and Redis is slow.
+// backlog creates a backlog: the worker processes one row at a time, and Redis is slow.
 func (d *drill) backlog() (cure func()) {
 	d.t.Helper()
 	d.must(d.links[1].Slow(100))
-	const rows = 150 // which take half a minute
+	const rows = 150 // half a minute of work
 	run(d.t, d.overloaded, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '1')"+strings.Repeat(", ('product', '1')", rows-1))
 	return func() {
 		d.links[1].Calm(d.t.Context())
@@ -49,7 +49,7 @@ func (d *drill) backlog() (cure func()) {
 	}
 }
 
-// holdRows inserts rows and takes them before a worker does.
+// holdRows inserts rows and locks them before a worker does.
 func (d *drill) holdRows() (cure func()) {
 	d.t.Helper()
 	var holders []*sql.Tx
@@ -86,8 +86,8 @@ func (d *drill) useUpIDs() (cure func()) {
 	}
 }
 
-// shareNames publishes a database that no worker of the drill serves. It stays until it is removed: its
-// time lies ahead.
+// shareNames publishes a database that no worker of the drill serves. Its time is in the future, so
+// it stays until it is removed.
 func (d *drill) shareNames() (cure func()) {
 	d.t.Helper()
 	record := fmt.Sprintf(`%d {"source": "another", "server": "s", "schema": "another", "names": ["zahraah:product:*"]}`, time.Now().Add(time.Hour).UnixMicro())
@@ -124,7 +124,8 @@ func (d *drill) notASet() (cure func()) {
 	return func() {
 		d.must(d.keys.Del(d.t.Context(), "tag:text").Err())
 		d.exec("UPDATE cache_outbox_sweeps SET not_before = UTC_TIMESTAMP(6)")
-		testenv.Eventually(d.t, "no sweep is refused", func() bool { // or it hides that sweeps are stuck
+		// a refused sweep would hide that sweeps are stuck
+		testenv.Eventually(d.t, "no sweep is refused", func() bool {
 			return value(d.t, d.db, "SELECT COUNT(*) FROM cache_outbox_sweeps WHERE kind = 'set' AND name = 'tag:text'") == "0"
 		})
 	}
@@ -143,7 +144,8 @@ func (d *drill) failLoaders() (cure func()) {
 	return d.steadily(20*time.Millisecond, func(ctx context.Context, n int) { d.fetch(ctx, fmt.Sprint("failing:", n), errors.New("no database")) })
 }
 
-// holdSweepLock does what a frozen worker does that may sweep. All that waits then says that it is an hour old.
+// holdSweepLock acts as a frozen worker that holds the sweep lock. It makes all waiting sweeps an
+// hour old.
 func (d *drill) holdSweepLock() (cure func()) {
 	d.t.Helper()
 	tx, err := d.db.BeginTx(d.t.Context(), nil)
@@ -173,7 +175,8 @@ func (d *drill) forbidScan() (cure func()) {
 	return func() { d.must(d.keys.Do(d.t.Context(), "acl", "setuser", "unstale", "+scan").Err()) }
 }
 
-// flap closes the links of two workers until these notice, and opens them until they are well, again and again.
+// flap closes the links of two workers until the workers notice, and opens them until the workers
+// are ready, repeatedly.
 func (d *drill) flap() (cure func()) {
 	var stops []func()
 	for i, link := range d.links {
@@ -191,22 +194,22 @@ func (d *drill) flap() (cure func()) {
 	return func() {
 		for i, stop := range stops {
 			stop()
-			_ = d.links[i].Open() // unless it is
+			_ = d.links[i].Open() // an error means that it is open
 		}
 	}
 }
 
-// killCache leaves a snapshot behind that is older than what the worker has unlinked. All rows that wait then say that they are
-// an hour old.
+// killCache leaves a snapshot that is older than the keys that the worker has unlinked. It makes
+// all waiting rows an hour old.
 func (d *drill) killCache() (cure func()) {
 	d.t.Helper()
 	d.outdate()
 	d.must(d.cache.Kill())
 	d.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', 'waits')", "UPDATE cache_outbox SET created_at = "+anHourAgo)
-	return func() {} // goBack is
+	return func() {} // goBack is the cure
 }
 
-// outdate makes a snapshot, and waits until the worker has settled more.
+// outdate saves a snapshot, and waits until the worker has settled more rows.
 func (d *drill) outdate() {
 	d.t.Helper()
 	d.must(d.keys.Save(d.t.Context()).Err())
@@ -216,12 +219,15 @@ func (d *drill) outdate() {
 	})
 }
 
-// goBack damages the last batch of the journal, holds those before that Redis has lost, and starts Redis.
+// goBack damages the last batch of the journal, withholds the batches before it that Redis has
+// lost, and starts Redis.
 func (d *drill) goBack() (cure func()) {
 	d.t.Helper()
-	last := value(d.t, d.db, "SELECT MAX(id) FROM cache_outbox_journal WHERE row_count > 0") // others may have no body
+	// batches without rows may have no body
+	last := value(d.t, d.db, "SELECT MAX(id) FROM cache_outbox_journal WHERE row_count > 0")
 	d.exec("UPDATE cache_outbox_journal SET body = REVERSE(body) WHERE id = " + last)
-	tx, err := d.db.BeginTx(d.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // which does not lock what is next
+	// READ COMMITTED does not lock the gap to the next row
+	tx, err := d.db.BeginTx(d.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	d.must(err)
 	_, err = tx.Exec("UPDATE cache_outbox_journal SET worker = 'frozen' WHERE id > " + d.saved + " AND id < " + last)
 	d.must(err)
@@ -238,10 +244,10 @@ func (d *drill) stopWorkers() (cure func()) {
 	for _, stop := range d.stops {
 		stop()
 	}
-	return func() {} // startWorker is
+	return func() {} // startWorker is the cure
 }
 
-// startWorker starts one that nobody has scraped before, and which has healed before anybody does.
+// startWorker starts a worker that was never scraped, and that heals before its first scrape.
 func (d *drill) startWorker() (cure func()) {
 	d.t.Helper()
 	d.must(d.cache.Kill())

@@ -16,10 +16,9 @@ import (
 const (
 	alertsFile     = "deploy/prometheus/alerts.yaml"
 	alertsTestFile = "deploy/prometheus/alerts_test.yaml"
-	runbookPage    = "docs/runbook.md"
 )
 
-// An alert is one of alertsFile.
+// An alert is an alert in alertsFile.
 type alert struct {
 	Alert, Expr string
 	For         string            `yaml:",omitempty"`
@@ -27,13 +26,13 @@ type alert struct {
 	Annotations map[string]string `yaml:",omitempty"`
 }
 
-// An alertGroup is a group of them.
+// An alertGroup is a group of alerts.
 type alertGroup struct {
 	Name  string
 	Rules []alert
 }
 
-// alerts are those of alertsFile.
+// alerts returns the alerts of alertsFile.
 func alerts(t testing.TB) (list []alert) {
 	t.Helper()
 	for _, g := range alertGroups(t) {
@@ -54,8 +53,8 @@ func alertGroups(t testing.TB) []alertGroup {
 	return file.Groups
 }
 
-// monitoring is the path of a program that scripts/servers prometheus unpacks, or of one on PATH. It may have several
-// names.
+// monitoring returns the path of a program, from scripts/servers prometheus or from PATH. The
+// program can have several names.
 func monitoring(t testing.TB, names ...string) string {
 	t.Helper()
 	folder, found := servers.Folder()
@@ -75,7 +74,7 @@ func monitoring(t testing.TB, names ...string) string {
 	return ""
 }
 
-// Each alert fires for its reason and stays silent over a healthy hour, by promtool.
+// According to promtool, each alert fires for its reason and stays inactive over a healthy hour.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	promtool := monitoring(t, "promtool")
@@ -88,8 +87,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// Each alert has a test in which it fires and one in which it does not, says how bad it is, what the value is, and where
-// the cure stands.
+// Each alert has a test in which it fires and one in which it does not. It has a severity, the
+// value, and a link to its fix.
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
 	var tests struct {
@@ -110,8 +109,8 @@ func TestAlertsAreComplete(t *testing.T) {
 			silent[r.Name] = silent[r.Name] || len(r.Alerts) == 0
 		}
 	}
-	cures := anchors(t, runbookPage)
-	runbook := read(t, runbookPage)
+	cures := anchors(t, operationsPage)
+	runbook := read(t, operationsPage)
 	for _, a := range alerts(t) {
 		if !fires[a.Alert] || !silent[a.Alert] {
 			t.Errorf("%s: tested to fire %t, to be silent %t", a.Alert, fires[a.Alert], silent[a.Alert])
@@ -123,11 +122,11 @@ func TestAlertsAreComplete(t *testing.T) {
 			t.Errorf("%s: the description does not have the value: %q", a.Alert, a.Annotations["description"])
 		}
 		page, anchor, _ := strings.Cut(a.Annotations["runbook"], "#")
-		if page != runbookPage || !slices.Contains(cures, anchor) {
+		if page != operationsPage || !slices.Contains(cures, anchor) {
 			t.Errorf("%s: there is no %q", a.Alert, a.Annotations["runbook"])
 		}
 		if !strings.Contains(runbook, "`"+a.Alert+"`") {
-			t.Errorf("%s does not mention %s", runbookPage, a.Alert)
+			t.Errorf("%s does not mention %s", operationsPage, a.Alert)
 		}
 	}
 }

@@ -8,17 +8,20 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// An auditor has what testAudit needs: the program, the operators' account, Redis, and the database as its administrator.
+// An auditor holds the parameters of testAudit: the program, the operators' account, Redis, and the
+// database as its administrator.
 type auditor struct {
 	program, operator, redis string
 	admin, shop              *sql.DB
 }
 
-// testAudit does all that is recorded under the operators' account of docs/accounts.md: without the right to record it,
-// which nothing is done without, and with it. Then the account tries to forge.
+// testAudit runs all recorded actions with the operators' account of docs/accounts.md: first
+// without the privilege to record them, when all must fail, and then with it. Then the account
+// tries to forge records.
 func testAudit(t *testing.T, a auditor) {
 	t.Helper()
-	// The replay is of next to nothing: the journal has batches by now that were made up and cannot be read.
+	// The replay covers almost nothing: by now the journal has artificial batches that cannot be
+	// read.
 	actions := [][]string{
 		{"pause", "--reason", "moving redis"}, {"resume"}, {"dead", "retry", "--reason", "unknown_entity"},
 		{"replay", "--since", "1us", "--redis-url", a.redis, "--channel", "cache:invalidate", "--format", "event"},
@@ -59,7 +62,7 @@ func testAudit(t *testing.T, a auditor) {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
-	// What a session may set moves neither the time nor the id, and keeps nobody else from their records.
+	// The session variables change neither the time nor the ID, and leave other records alone.
 	run(t, open(t, a.operator), "SET timestamp = 1000000000, insert_id = 18446744073709551614, time_zone = '-11:00', sql_mode = ''",
 		"INSERT INTO cache_outbox_audit (claimed_by, action, arguments, row_count) VALUES ('', 'forged', '{}', 0)")
 	want(t, a.shop, "SELECT ABS(TIMESTAMPDIFF(SECOND, at, SYSDATE())) < 600 AND id < 18446744073709551614 FROM cache_outbox_audit WHERE action = 'forged'", "1")
@@ -68,7 +71,7 @@ func testAudit(t *testing.T, a auditor) {
 		t.Errorf("status in a pause:\n%s", said)
 	}
 	call(t, a.program, a.operator, "resume")
-	// What cannot be prevented is told.
+	// The command reports a record that privileges cannot prevent.
 	run(t, forger, "INSERT INTO cache_outbox_control (name, who, reason, began_at) VALUES ('pause', 'anna@web', 'raw', UTC_TIMESTAMP() - INTERVAL 1 DAY)")
 	if _, said := exit(t, a.program, a.operator, "status"); !strings.Contains(said, "paused by anna@web (raw), of which the audit has no record") {
 		t.Errorf("status in a pause that was written by hand:\n%s", said)
@@ -78,7 +81,7 @@ func testAudit(t *testing.T, a auditor) {
 		t.Errorf("audit list:\n%s", said)
 	}
 	run(t, a.shop, "DELETE FROM cache_outbox_audit ORDER BY at DESC LIMIT 3")
-	// Where somebody else's rights are lent, the account is theirs.
+	// A procedure that runs with its definer's privileges records the definer's account.
 	run(t, a.admin, "CREATE PROCEDURE shop.lent() INSERT INTO shop.cache_outbox_audit (claimed_by, action, arguments, row_count) VALUES ('', 'lent', '{}', 0)",
 		"GRANT EXECUTE ON PROCEDURE shop.lent TO 'unstale_operator'@'%'")
 	run(t, forger, "CALL shop.lent()")

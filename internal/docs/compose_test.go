@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A service is what docker-compose.yml says about one.
+// A service is an entry of docker-compose.yml.
 type service struct {
 	Image       string
 	Build       string
@@ -33,7 +33,8 @@ func services(t testing.TB) map[string]service {
 	return file.Services
 }
 
-// docker compose up --wait needs a health check of all that stays, and somebody who waits for what ends.
+// docker compose up --wait needs a health check of each service that keeps running, and a service
+// that waits for each one that ends.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	all := services(t)
@@ -63,11 +64,15 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s waits for %s with %q, wanted %q", c.name, c.on, got, c.condition)
 		}
 	}
-	// What tests use where Docker answers.
+	// Without it, the account of the try cannot create triggers while the binary log is on (1419).
+	if !slices.Contains(all["mysql"].Command, "--log-bin-trust-function-creators=1") {
+		t.Errorf("mysql runs %q", all["mysql"].Command)
+	}
+	// Tests use these images if Docker is available.
 	if all["mysql"].Image != "mysql:8.4" || all["redis"].Image != "redis:8" {
 		t.Errorf("images %s and %s", all["mysql"].Image, all["redis"].Image)
 	}
-	// What scripts/demo sets, so that its containers meet no others.
+	// scripts/demo sets these variables, to keep its containers apart from others.
 	for name, variables := range map[string][]string{"mysql": {"MYSQL_PORT-", "MYSQL_ROOT_PASSWORD:-"}, "redis": {"REDIS_PORT-", "REDIS_PASSWORD:-"}} {
 		for _, variable := range variables {
 			if !strings.Contains(fmt.Sprint(all[name]), "${"+variable) {
@@ -111,7 +116,8 @@ func TestComposeSecrets(t *testing.T) {
 	}
 }
 
-// testComposeCommands asks the program whether it has what the services and the image call.
+// testComposeCommands checks that the program has the commands and variables that the services and
+// the image use.
 func testComposeCommands(t *testing.T, program string) {
 	knows := func(args ...string) string {
 		out, err := exec.CommandContext(t.Context(), program, append(args, "--help")...).CombinedOutput()
@@ -129,7 +135,8 @@ func testComposeCommands(t *testing.T, program string) {
 	for _, name := range []string{"migrate", "worker"} {
 		help := knows(all[name].Command...)
 		for variable := range all[name].Environment {
-			if variable != "APP_ENV" && !strings.Contains(help, "["+variable+"]") { // APP_ENV is the map's
+			// APP_ENV belongs to the map
+			if variable != "APP_ENV" && !strings.Contains(help, "["+variable+"]") {
 				t.Errorf("%s: unstale does not read %s", name, variable)
 			}
 		}
@@ -142,7 +149,7 @@ func testComposeCommands(t *testing.T, program string) {
 	}
 }
 
-// The image is minimal, runs as nobody in particular, and is built by the Go version of go.mod.
+// The image is minimal, runs as an unprivileged user, and is built by the Go version of go.mod.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	file := read(t, "Dockerfile")
@@ -167,7 +174,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// What is built from is in the image's context: .dockerignore leaves everything out but what it names.
+// The image's context has all source files of the build: .dockerignore excludes everything that it
+// does not name.
 func TestBuildContext(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
@@ -193,7 +201,8 @@ func TestBuildContext(t *testing.T) {
 	}
 }
 
-// matches knows as much of .dockerignore's patterns as ours use: a star within a name, two in front for any folder.
+// matches supports the .dockerignore patterns in use: a star within a name, and two leading stars
+// for any directory.
 func matches(pattern, file string) bool {
 	text := regexp.QuoteMeta(pattern)
 	text = strings.ReplaceAll(text, `\*\*/`, `(.*/)?`)

@@ -14,24 +14,25 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/lookups"
 	"github.com/unstale/unstale/internal/mapcases"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
 const cookbookPage = "docs/map-cookbook.md"
 
-// A recipe is a section of the cookbook: a map, cases, SQL that makes tables, fills them and writes rows, and what fills the cache.
+// A recipe is a section of the cookbook: a map, cases, SQL that creates tables, fills them and
+// writes rows, and commands that fill the cache.
 type recipe struct {
 	title, cases string
 	m            *invalidation.Map
 	sql, redis   []block
 }
 
-// A recipeCase is a case as the page has it, read without package mapcases.
+// A recipeCase is a case of the page, parsed without package mapcases.
 type recipeCase struct {
 	Name string
 	Row  struct {
@@ -57,14 +58,12 @@ func (v *recipeValues) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Every recipe of docs/map-cookbook.md does what its cases say, with what lookups find in its tables, and the rows that it writes are
-// among its cases.
+// Every recipe of docs/map-cookbook.md has the results of its cases, with lookups in its tables,
+// and the rows that it writes are among its cases.
 func TestCookbook(t *testing.T) {
 	t.Parallel()
 	outbox := testenv.MySQL(t)
-	if _, err := migrations.Up(t.Context(), outbox.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, outbox.DB)
 	for _, r := range recipes(t) {
 		t.Run(r.title, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +141,7 @@ func (r *recipe) take(t *testing.T, b block) {
 	}
 }
 
-// decoded are the cases as the page has them.
+// decoded returns the cases of the page.
 func (r *recipe) decoded(t *testing.T) []recipeCase {
 	t.Helper()
 	var file struct{ Cases []recipeCase }
@@ -152,7 +151,7 @@ func (r *recipe) decoded(t *testing.T) []recipeCase {
 	return file.Cases
 }
 
-// onServer makes the tables, writes rows to an outbox like another one, checks the lookups for
+// onServer creates the tables, writes rows to an outbox like another one, checks the lookups for
 // several IDs together, and expands the cases as a worker does.
 func (r *recipe) onServer(t *testing.T, outbox string) {
 	shop := testenv.MySQL(t)
@@ -166,11 +165,11 @@ func (r *recipe) onServer(t *testing.T, outbox string) {
 	if writes {
 		wantWritten(t, shop, cases)
 	}
-	at, err := store.ParseDSN(shop.DSN)
+	at, err := session.ParseDSN(shop.DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(store.Config{MySQL: at, Worker: "cookbook", LookupTimeout: 2 * time.Second})
+	s, err := session.Open(session.Config{MySQL: at, Worker: "cookbook", LookupTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +190,7 @@ func (r *recipe) onServer(t *testing.T, outbox string) {
 	}
 }
 
-// wantWritten wants each row that the SQL has written to be that of a case.
+// wantWritten checks that each row that the SQL has written is the row of a case.
 func wantWritten(t *testing.T, shop *testenv.Database, cases []recipeCase) {
 	t.Helper()
 	var known []string
@@ -222,7 +221,7 @@ func wantWritten(t *testing.T, shop *testenv.Database, cases []recipeCase) {
 	}
 }
 
-// row is the case's, with the parameters by name.
+// row returns the row of the case, with its parameters sorted by name.
 func (c *recipeCase) row() invalidation.Row {
 	row := invalidation.Row{Entity: c.Row.Entity, ID: c.Row.ID, Params: invalidation.Params{}}
 	for _, name := range slices.Sorted(maps.Keys(c.Row.Params)) {
@@ -232,12 +231,13 @@ func (c *recipeCase) row() invalidation.Row {
 	return row
 }
 
-// expand wants lookups to find what the case says, and the row to reach what it must and nothing that it must not.
-func (r *recipe) expand(t *testing.T, s *store.Store, c recipeCase) {
+// expand checks that the lookups find the rows of the case, and that the row reaches all keys that
+// it must reach, and no key that it must not.
+func (r *recipe) expand(t *testing.T, s *session.Sessions, c recipeCase) {
 	t.Helper()
 	found, says := map[string][]string{}, map[string][]string{}
 	plan, err := worker.Expand(t.Context(), r.m, func(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
-		rows, err := s.Lookup(ctx, query, by, values)
+		rows, err := session.NewLookups(s).Lookup(ctx, query, by, values)
 		for _, l := range r.m.Lookups() {
 			if l.SQL != query {
 				continue
@@ -269,7 +269,7 @@ func (r *recipe) expand(t *testing.T, s *store.Store, c recipeCase) {
 	}
 }
 
-// says are the rows that a lookup finds, as the case says.
+// says returns the rows that a lookup finds according to the case.
 func (c *recipeCase) says(l *invalidation.Lookup) []string {
 	list := slices.Clone(c.Lookups[l.Param].texts)
 	for _, name := range l.With {
@@ -280,7 +280,7 @@ func (c *recipeCase) says(l *invalidation.Lookup) []string {
 	return list
 }
 
-// sets are texts of which neither the order nor the number counts.
+// sets formats lists as sets: neither the order nor the number of their texts counts.
 func sets(of map[string][]string) string {
 	texts := map[string][]string{}
 	for name, list := range of {
@@ -300,11 +300,11 @@ func reaches(t *testing.T, plan invalidation.Plan, key string) bool {
 	})
 }
 
-// takeSets fills the cache and takes the sets of the cases apart, as a worker does.
+// takeSets fills the cache and clears the sets of the cases, as a worker does.
 func (r *recipe) takeSets(t *testing.T) {
 	cache := testenv.Redis(t)
 	for _, b := range r.redis {
-		conn := cache.Client.Conn() // of one MULTI
+		conn := cache.Client.Conn() // one connection for MULTI
 		for line := range strings.Lines(b.text) {
 			if err := conn.Do(t.Context(), words(line)...).Err(); err != nil {
 				t.Fatalf("%s:%d: %s: %v", b.page, b.line, line, err)
@@ -335,7 +335,7 @@ func (r *recipe) takeSets(t *testing.T) {
 		}
 		for _, set := range plan.Sets {
 			members = append(members, cache.Client.SMembers(t.Context(), set).Val()...)
-			if _, err := k.TakeSet(t.Context(), set, uint64(i), func([]string) error { return nil }); err != nil {
+			if _, err := k.Sets.TakeSet(t.Context(), set, uint64(i), func([]string) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		}

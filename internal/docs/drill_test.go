@@ -26,16 +26,16 @@ import (
 	"github.com/unstale/unstale/cache/cacheprom"
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/limit"
 	"github.com/unstale/unstale/lock"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
 )
 
-// drillMap has all that a drill needs. The worker's account may not touch what is elsewhere.
+// drillMap covers all drills. The worker's account has no access to keys elsewhere.
 const drillMap = `version: 1
 lease: 1s
 entities:
@@ -44,20 +44,25 @@ entities:
   foreign: {keys: ["elsewhere:{id}"]}
 `
 
-// A drill is a place where alerts have their causes: a worker with its Redis and a reader of that, a worker that is soon
-// overloaded, one of a Redis Cluster, an application that locks and limits, and a Redis that other applications torment.
+// A drill has all components in which causes of alerts can occur:
+//
+//   - a worker with its Redis and a reader of that Redis
+//   - a worker that is soon overloaded
+//   - a worker of a Redis Cluster
+//   - an application that uses locks and limits
+//   - a Redis under load from other applications
 type drill struct {
 	t          *testing.T
 	prometheus *prometheusServer
 
 	first             worker.Config // of the first worker, and of one that starts later
 	db, overloaded    *sql.DB       // outboxes of the first two workers
-	hangable          *sql.DB       // the outbox of the third worker, on a server of its own
+	hangable          *sql.DB       // the outbox of the third worker, on its own server
 	ready             []func() error
 	stops             []func()      // of workers
 	mapFile, otherMap string        // of the first worker, and of all others
 	links             []*proxy.Link // of the first two workers to their Redis
-	spare             net.Listener  // where that one's metrics will be
+	spare             net.Listener  // address for the metrics of a worker that starts later
 
 	cache   *servers.Redis // of the first two workers
 	keys    *redis.Client
@@ -111,12 +116,10 @@ func startDrill(t *testing.T) *drill {
 	return d
 }
 
-// outbox makes one for a worker.
+// outbox prepares the outbox of a worker.
 func (d *drill) outbox(c *worker.Config, env *testenv.Database) *sql.DB {
 	d.t.Helper()
-	if _, err := migrations.Up(d.t.Context(), env.DB); err != nil {
-		d.t.Fatal(err)
-	}
+	schematest.Up(d.t, env.DB)
 	var err error
 	if c.MySQL, err = mysql.ParseDSN(env.DSN); err != nil {
 		d.t.Fatal(err)
@@ -124,7 +127,7 @@ func (d *drill) outbox(c *worker.Config, env *testenv.Database) *sql.DB {
 	return env.DB
 }
 
-// aclUser are options of a server for an account as a page has it.
+// aclUser returns server options that create an account of a page.
 func aclUser(t *testing.T, page, command string) []string {
 	t.Helper()
 	return append([]string{"--user"}, strings.Fields(onlyBlock(t, page, "redis", command).text)[2:]...)
@@ -143,7 +146,7 @@ func (d *drill) client(server *servers.Redis) *redis.Client {
 	return c
 }
 
-// throughLink is how a worker reaches the cache.
+// throughLink returns the worker's path to the cache, through a new link.
 func (d *drill) throughLink() *redis.UniversalOptions {
 	d.t.Helper()
 	link, err := proxy.New("redis", d.cache.Addr())
@@ -155,7 +158,7 @@ func (d *drill) throughLink() *redis.UniversalOptions {
 	return &redis.UniversalOptions{Addrs: []string{link.Addr()}, Username: "unstale", Password: "change-me-3"}
 }
 
-// listen takes an address for metrics. Whoever asks there waits until they are served.
+// listen opens a port for metrics. A client that connects waits until the metrics are served.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -166,10 +169,10 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// carry runs a worker, and serves its metrics from when it is at work until it is stopped.
+// carry runs a worker, and serves its metrics from when it is ready until it is stopped.
 func (d *drill) carry(cfg worker.Config, l net.Listener) {
 	d.t.Helper()
-	cfg.RedisTimeout, cfg.GaugeSchedule, cfg.RetentionSchedule, cfg.Log = 5*time.Second, "@every 1s", "@every 1h", slog.New(slog.DiscardHandler)
+	cfg.RedisTimeout, cfg.GaugeSchedule, cfg.RetentionSchedule, cfg.Logger = 5*time.Second, "@every 1s", "@every 1h", slog.New(slog.DiscardHandler)
 	w, err := worker.New(cfg)
 	if err != nil {
 		d.t.Fatal(err)
@@ -191,7 +194,7 @@ func (d *drill) carry(cfg worker.Config, l net.Listener) {
 	d.ready, d.stops = append(d.ready, w.Ready), append(d.stops, func() { stop(); served.Close() })
 }
 
-// read starts a reader, which keeps values in memory, and serves its metrics.
+// read starts a reader with L1, and serves its metrics.
 func (d *drill) read() (address string) {
 	d.t.Helper()
 	source, err := outbox.Source(d.t.Context(), d.db)
@@ -221,7 +224,8 @@ func registered(c prometheus.Collector) *prometheus.Registry {
 	return registry
 }
 
-// load is what goes on in any case: applications write and read. Some of it fails where a cause is at work.
+// load runs in all drills: applications write and read. Some of these calls fail while a cause is
+// active.
 func (d *drill) load() {
 	d.t.Helper()
 	d.stockOther()
@@ -242,7 +246,7 @@ func (d *drill) load() {
 	}
 }
 
-// steadily does work again and again, until stop, which waits for it.
+// steadily repeats work until stop, which waits for it.
 func (d *drill) steadily(every time.Duration, work func(ctx context.Context, n int)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
@@ -263,14 +267,14 @@ func (d *drill) steadily(every time.Duration, work func(ctx context.Context, n i
 	return stop
 }
 
-// fetch reads a value as an application does, whose loader may fail.
+// fetch reads a value like an application whose loader may fail.
 func (d *drill) fetch(ctx context.Context, key string, fails error) {
 	_, _ = cache.Fetch(ctx, d.reader, key, func(context.Context) (string, error) { return "value", fails }, nil)
 }
 
 const stock = 20
 
-// stockOther stores what clients of the other Redis ask for.
+// stockOther stores the keys that clients of the other Redis read.
 func (d *drill) stockOther() {
 	d.t.Helper()
 	for n := range stock {
@@ -280,7 +284,7 @@ func (d *drill) stockOther() {
 	}
 }
 
-// getOther asks the other Redis for keys.
+// getOther reads keys from the other Redis.
 func (d *drill) getOther(ctx context.Context, prefix string) {
 	_, _ = d.noise.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for n := range stock {

@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// capture makes a trigger and serves what unstale capture diff --metrics says of it every second, as
-// node_exporter does.
+// capture creates a trigger and serves the output of unstale capture diff --metrics every second,
+// as node_exporter does.
 func (d *drill) capture() (address string) {
 	d.t.Helper()
 	m, err := invalidation.Parse("map", []byte(drillMap+"capture: {captured: {entity: product, id: id, on: [insert]}}\n"),
@@ -47,20 +47,20 @@ func (d *drill) dropTrigger() (cure func()) {
 	return d.applyTriggers
 }
 
-// compareNoMore ends the comparisons, of which the last is four hours old.
+// compareNoMore ends the comparisons. The last one is four hours old.
 func (d *drill) compareNoMore() (cure func()) {
 	d.compared.put(0, time.Now().Add(-4*time.Hour), true)
 	return d.compared.goOn
 }
 
-// A comparison is the text that the last comparison of triggers has written.
+// A comparison is the output of the latest comparison of triggers.
 type comparison struct {
 	mu    sync.Mutex
 	text  string
 	stays bool
 }
 
-// put keeps a comparison, unless the one before stays.
+// put stores a comparison, unless the previous one stays.
 func (c *comparison) put(differences int, at time.Time, stays bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/unstale/unstale/lock/lockprom"
 )
 
-// lockAndLimit starts an application that locks and limits on a Redis of its own, and serves its metrics.
+// lockAndLimit starts an application that uses locks and limits on its own Redis, and serves its
+// metrics.
 func (d *drill) lockAndLimit() (address string) {
 	d.t.Helper()
 	d.state = testenv.OwnRedis(d.t)
@@ -41,7 +42,7 @@ func (d *drill) lockAndLimit() (address string) {
 	return served.URL
 }
 
-// lockOnce acquires a lock and releases it, with what is done in between. It fails where a cause is at work.
+// lockOnce acquires a lock, runs section, and releases the lock. It fails while a cause is active.
 func (d *drill) lockOnce(ctx context.Context, name string, section func()) {
 	held, err := d.locks.Acquire(ctx, name)
 	if err != nil {
@@ -51,14 +52,14 @@ func (d *drill) lockOnce(ctx context.Context, name string, section func()) {
 	_ = held.Release()
 }
 
-// loseLocks has Redis forget locks while they are held.
+// loseLocks makes Redis lose locks while they are held.
 func (d *drill) loseLocks() (cure func()) {
 	return d.steadily(100*time.Millisecond, func(ctx context.Context, _ int) {
 		d.lockOnce(ctx, "lost", func() { _ = d.counts.Del(ctx, "lock:{lost}").Err() })
 	})
 }
 
-// stayInSection does what a guarded transaction does that goes on when its lock is lost.
+// stayInSection acts as a guarded transaction that continues after its lock is lost.
 func (d *drill) stayInSection() (cure func()) {
 	d.t.Helper()
 	var tx *sql.Tx

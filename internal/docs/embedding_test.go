@@ -8,22 +8,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 )
 
-const embeddingPage = "docs/embedding.md"
-
-// The program of docs/embedding.md compiles outside of this module, carries rows, and ends well at a signal.
+// The program of docs/adopting.md compiles outside this module, processes rows, and exits without
+// an error on a signal.
 func TestEmbeddingExample(t *testing.T) {
 	t.Parallel()
 	shop, server := testenv.MySQL(t), testenv.OwnRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	if _, err := migrations.Up(t.Context(), shop.DB); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(outside(t, map[string]string{"main.go": onlyBlock(t, embeddingPage, "go", "package main").text}))
+	schematest.Up(t, shop.DB)
+	cmd := exec.Command(outside(t, map[string]string{"main.go": onlyBlock(t, adoptingPage, "go", "package main").text}))
 	cmd.Dir = t.TempDir()
 	text := "version: 1\nentities: {coupon: {keys: [\"coupon:{id}\"]}}\n"
 	if err := os.WriteFile(filepath.Join(cmd.Dir, "mapping.yaml"), []byte(text), 0o600); err != nil {

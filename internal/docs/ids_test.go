@@ -11,16 +11,15 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-const maintenancePage = "docs/maintenance.md"
-
-// The greatest ID that a row can have and its table still number no further one, and the numbers of errors.
+// The highest ID of a row whose table can still insert another row without an explicit ID, and
+// error numbers.
 const (
 	lastID    = "18446744073709551614"
 	noMoreIDs = 1467 // ER_AUTOINC_READ_FAILED
 	signaled  = 1644 // ER_SIGNAL_EXCEPTION
 )
 
-// inserts has a statement that inserts a row into each table that numbers its rows.
+// inserts has a statement for each table with generated IDs.
 var inserts = map[string]string{
 	"cache_outbox":         "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '1')",
 	"cache_outbox_delayed": "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('product', '1', UTC_TIMESTAMP() + INTERVAL 1 HOUR)",
@@ -28,8 +27,8 @@ var inserts = map[string]string{
 		"VALUES ('product', '1', UTC_TIMESTAMP(), 0, 'unknown_entity', '', '')",
 }
 
-// testIDs uses up the IDs of each table. status and doctor name them, the steps of docs/maintenance.md
-// repair them, and the triggers of that page refuse the next accident.
+// testIDs uses up the IDs of each table. status and doctor report them, the steps of
+// docs/operations.md repair them, and the triggers on that page prevent a repetition.
 func testIDs(t *testing.T, program string) {
 	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
 	run(t, open(t, server.DSN("")), "CREATE DATABASE shop", "CREATE TABLE shop.product_categories (product_id INT, category_id INT)",
@@ -57,7 +56,8 @@ func testIDs(t *testing.T, program string) {
 	run(t, db, chosen(inserts["cache_outbox_delayed"])...)
 	says(4, "unknown: table cache_outbox_delayed has no ID left, so every insert into it fails (1467)", "status")
 	run(t, db, chosen(inserts["cache_outbox_dead"])...)
-	run(t, db, chosen(inserts["cache_outbox"])...) // which no worker can settle, for want of an ID for its repeat
+	// No worker can settle this row, because no ID is left for its repeat.
+	run(t, db, chosen(inserts["cache_outbox"])...)
 	for table, insert := range inserts {
 		fails(t, db, insert, noMoreIDs)
 		says(3, "unknown too: table "+table+" has no ID left", "status") // behind the dead letter
@@ -65,11 +65,12 @@ func testIDs(t *testing.T, program string) {
 	}
 
 	for _, part := range []string{"UPDATE cache_outbox_delayed SET id", "SELECT COUNT(*) FROM cache_outbox WHERE id > "} {
-		steps := statements(onlyBlock(t, maintenancePage, "sql", part))
+		steps := statements(onlyBlock(t, operationsPage, "sql", part))
 		if strings.HasPrefix(steps[0], "SELECT") {
 			worker.until("the high row is delivered", func() bool { return value(t, db, steps[0]) == "0" })
 		}
-		worker.until("the steps of the page", func() bool { // they say that a statement which fails with 1205 is repeated
+		// The steps tell the operator to repeat a statement that fails with 1205.
+		worker.until("the steps of the page", func() bool {
 			_, err := firstError(t, db, steps)
 			if err != nil && mysqlerr.Number(err) != mysqlerr.LockTimeout {
 				t.Fatal(err)
@@ -89,15 +90,15 @@ func testIDs(t *testing.T, program string) {
 	says(0, "its tables are as the migrations left them", "doctor", "--check", "schema")
 }
 
-// testRefusedIDs makes the triggers of the page: they refuse a chosen ID, and nothing else.
+// testRefusedIDs creates the triggers of the page: they refuse a chosen ID, and nothing else.
 func testRefusedIDs(t *testing.T, db *sql.DB) {
 	t.Helper()
-	text := onlyBlock(t, maintenancePage, "sql", "CREATE TRIGGER cache_outbox_ids").text
+	text := onlyBlock(t, operationsPage, "sql", "CREATE TRIGGER cache_outbox_ids").text
 	text = strings.NewReplacer("DELIMITER $$\n", "", "DELIMITER ;\n", "").Replace(text)
 	triggers := strings.Split(strings.TrimSuffix(text, "$$\n"), "$$\n")
 	for i, table := range []string{"cache_outbox", "cache_outbox_delayed"} {
 		if triggers[i] != schema.RefuseIDs(table) {
-			t.Fatalf("%s has\n%s\nwanted\n%s", maintenancePage, triggers[i], schema.RefuseIDs(table))
+			t.Fatalf("%s has\n%s\nwanted\n%s", operationsPage, triggers[i], schema.RefuseIDs(table))
 		}
 		run(t, db, triggers[i], inserts[table])
 		fails(t, db, strings.NewReplacer("(entity", "(id, entity", "VALUES (", "VALUES (7, ").Replace(inserts[table]), signaled)
@@ -107,7 +108,7 @@ func testRefusedIDs(t *testing.T, db *sql.DB) {
 	fails(t, db, "UPDATE products SET name = 'y'", signaled, "SET insert_id = "+lastID)
 }
 
-// fails runs a statement of which an error is wanted, after others.
+// fails runs statement after others, and checks that it fails with the expected error.
 func fails(t *testing.T, db *sql.DB, statement string, wanted uint16, before ...string) {
 	t.Helper()
 	if at, err := firstError(t, db, append(before, statement)); at != statement || mysqlerr.Number(err) != wanted {
@@ -115,8 +116,8 @@ func fails(t *testing.T, db *sql.DB, statement string, wanted uint16, before ...
 	}
 }
 
-// firstError runs statements in one session up to the first that fails, and returns that one. The
-// session ends, since it may have an insert_id.
+// firstError runs statements in one session up to the first that fails, and returns it. The session
+// ends, since it may have an insert_id.
 func firstError(t *testing.T, db *sql.DB, statements []string) (string, error) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())

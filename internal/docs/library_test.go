@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 )
 
 const adoptingPage = "docs/adopting.md"
 
-// shopMain calls what docs/adopting.md shows for database/sql and sqlx.
+// shopMain calls the code that docs/adopting.md shows for database/sql and sqlx.
 const shopMain = `package main
 
 import (
@@ -44,14 +44,12 @@ func main() {
 }
 `
 
-// What docs/adopting.md shows compiles outside of this module, and its transactions leave the rows that the page says.
-// So do its SQL examples.
+// The code in docs/adopting.md compiles outside this module, and its transactions leave the rows
+// that the page shows. So do its SQL examples.
 func TestLibraryExample(t *testing.T) {
 	t.Parallel()
 	shop := testenv.MySQL(t)
-	if _, err := migrations.Up(t.Context(), shop.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, shop.DB)
 	shopTables(t, shop.DB)
 	program := outside(t, map[string]string{"main.go": shopMain, "databasesql.go": "", "sqlx.go": ""})
 	cmd := exec.CommandContext(t.Context(), program)
@@ -73,10 +71,11 @@ func TestLibraryExample(t *testing.T) {
 	want(t, shop.DB, "SELECT CONCAT_WS(' ', entity, entity_id, due_at > UTC_TIMESTAMP()) FROM cache_outbox_delayed", "coupon SUMMER 1")
 }
 
-// outside builds a program as its author would: in a module of its own, beside the checkout, with the page's commands.
-// A file without text is that of examples. It fetches what a new machine does not have, so its checksums and modules
-// need not be among those of this module. Versions are ours, so that a release of somebody else never decides what this
-// test says.
+// outside builds a program as its author would: in a separate module, next to the checkout, with
+// the page's commands. A file without text is copied from examples. The build fetches modules that
+// a new machine does not have, so they need not be among the checksums and modules of this module.
+// The versions are the ones in this go.mod: a release of another module never decides the outcome
+// of this test.
 func outside(t *testing.T, files map[string]string) (program string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +104,7 @@ func outside(t *testing.T, files map[string]string) (program string) {
 		commands = append(commands, command)
 	}
 	program = filepath.Join(dir, "program")
-	for _, command := range append(commands, "go build -o "+program+" .", "go vet .") {
+	for _, command := range append(commands, "go build -o "+program+" .") {
 		args := strings.Fields(command)
 		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 		cmd.Dir = shop
@@ -117,7 +116,7 @@ func outside(t *testing.T, files map[string]string) (program string) {
 	return program
 }
 
-// version is the version of a module that this one uses.
+// version returns the version of a module in this module's go.mod.
 func version(t testing.TB, module string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
@@ -144,7 +143,7 @@ func run(t testing.TB, db *sql.DB, statements ...string) {
 	}
 }
 
-// want compares the one value that a query gives.
+// want compares the single value that a query returns.
 func want(t testing.TB, db *sql.DB, query, wanted string) {
 	t.Helper()
 	if got := value(t, db, query); got != wanted {

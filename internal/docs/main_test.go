@@ -14,7 +14,7 @@ const root = "../.."
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// checkout is the absolute path of the source tree.
+// checkout returns the absolute path of the source tree.
 func checkout(t testing.TB) string {
 	t.Helper()
 	path, err := filepath.Abs(root)
@@ -34,7 +34,8 @@ func read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// build makes the program as a person does, with make build in a copy of the checkout, and returns the copy.
+// build builds the program as a user does, with make build in a copy of the checkout, and returns
+// the copy.
 func build(t testing.TB) (place string) {
 	t.Helper()
 	place = t.TempDir()
@@ -56,7 +57,7 @@ func build(t testing.TB) (place string) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "make", "build")
-	cmd.Dir = place
+	cmd.Dir, cmd.Env = place, append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make build: %v\n%s", err, out)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A block is fenced text of a page.
+// A block is a fenced block of a page.
 type block struct {
 	page string
 	line int // of its fence
@@ -15,7 +15,7 @@ type block struct {
 	text string
 }
 
-// pages are the names of what people read.
+// pages returns the names of all pages.
 func pages(t testing.TB) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -28,7 +28,7 @@ func pages(t testing.TB) []string {
 	return append(names, "README.md", "CHANGELOG.md")
 }
 
-// blocks returns the fenced blocks of a page that are in one of some languages, from top to bottom.
+// blocks returns the fenced blocks of a page in one of the given languages, from top to bottom.
 func blocks(t testing.TB, page string, langs ...string) (found []block) {
 	t.Helper()
 	var open *block
@@ -52,7 +52,23 @@ func blocks(t testing.TB, page string, langs ...string) (found []block) {
 	return found
 }
 
-// onlyBlock returns the block of a page that is in a language and contains a text.
+// lines returns the lines of a section: its heading, and the next heading of its level.
+func lines(t testing.TB, page, heading string) (from, to int) {
+	t.Helper()
+	level, _, _ := strings.Cut(heading, " ")
+	for i, line := range strings.Split(read(t, page), "\n") {
+		switch {
+		case line == heading:
+			from = i + 1
+		case from > 0 && strings.HasPrefix(line, level+" "):
+			return from, i + 1
+		}
+	}
+	t.Fatalf("%s has no section %q, or it is the last one", page, heading)
+	return 0, 0
+}
+
+// onlyBlock returns the single block of a page in a language that contains part.
 func onlyBlock(t testing.TB, page, lang, part string) block {
 	t.Helper()
 	var found []block
@@ -67,7 +83,8 @@ func onlyBlock(t testing.TB, page, lang, part string) block {
 	return found[0]
 }
 
-// table returns the rows of all tables of a page whose first column has a title; cells without back quotes.
+// table returns the rows of all tables of a page whose first column has the given title. Cells have
+// no backquotes.
 func table(t testing.TB, page, title string) (rows [][]string) {
 	t.Helper()
 	within := false
@@ -92,7 +109,7 @@ func table(t testing.TB, page, title string) (rows [][]string) {
 	return rows
 }
 
-// statements splits SQL at semicolons and leaves comments out.
+// statements splits SQL at semicolons and omits comments.
 func statements(b block) (list []string) {
 	var text strings.Builder
 	for _, line := range strings.Split(b.text, "\n") {

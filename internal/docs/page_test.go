@@ -2,12 +2,14 @@ package docs
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -22,7 +24,7 @@ var (
 	punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
-// Links within the checkout lead somewhere.
+// Links within the checkout have a target.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
@@ -47,9 +49,43 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors are the headings of a page as links write them: GitHub drops punctuation.
+var citedHeading = regexp.MustCompile(`(docs/[\w-]+\.md)#([\w-]+)`)
+
+// Headings that the programs' source cites exist.
+func TestCitedHeadings(t *testing.T) {
+	t.Parallel()
+	cited := 0
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		name, err = filepath.Rel(root, name)
+		for _, match := range citedHeading.FindAllStringSubmatch(read(t, name), -1) {
+			cited++
+			if !slices.Contains(anchors(t, match[1]), match[2]) {
+				t.Errorf("%s cites %s, which has no heading #%s", name, match[1], match[2])
+			}
+		}
+		return err
+	})
+	if err != nil || cited == 0 {
+		t.Errorf("%d citations, %v", cited, err)
+	}
+}
+
+// knownAnchors caches the anchors of pages.
+var knownAnchors sync.Map
+
+// anchors returns the headings of a page as anchors: GitHub drops punctuation.
 func anchors(t testing.TB, page string) (list []string) {
 	t.Helper()
+	if known, ok := knownAnchors.Load(page); ok {
+		return known.([]string)
+	}
+	defer func() { knownAnchors.Store(page, list) }()
 	text := fencedText.ReplaceAllString(read(t, page), "") // # begins a comment there
 	for _, match := range headingText.FindAllStringSubmatch(text, -1) {
 		list = append(list, strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
@@ -57,7 +93,7 @@ func anchors(t testing.TB, page string) (list []string) {
 	return list
 }
 
-// The index of the pages leads to each of them.
+// The index of the pages links to each page.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	index := read(t, "docs/README.md")
@@ -68,7 +104,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// Maps that pages show are good ones, other YAML can be read at least.
+// Maps on pages are valid, and other YAML can be parsed.
 func TestYAML(t *testing.T) {
 	t.Parallel()
 	unset := func(string) (string, bool) { return "", false }
@@ -132,6 +168,17 @@ func TestFields(t *testing.T) {
 			t.Errorf("docs/map.md: the default of %s is %s, not %s", name, text, row[len(row)-1])
 		}
 	}
+	for _, row := range table(t, "docs/map.md", "field of a read") {
+		for _, name := range strings.Split(row[0], ", ") {
+			if _, known := schema.Defs["read"].Properties[name]; !known {
+				t.Errorf("docs/map.md explains %s, which no read has", name)
+			}
+			seen["reads."+name] = true
+		}
+	}
+	for name := range schema.Defs["read"].Properties {
+		defaults["reads."+name] = nil
+	}
 	for name := range defaults {
 		if !seen[name] {
 			t.Errorf("docs/map.md does not explain %s", name)
@@ -139,7 +186,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// docs/operations.md has a cure for every reason of a dead letter.
+// docs/operations.md has a fix for every reason of a dead letter.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	var want, got []string
@@ -154,7 +201,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// docs/operations.md knows every state of an outage of Redis.
+// docs/operations.md describes every state of an outage of Redis.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
@@ -180,7 +227,7 @@ var (
 	bareState  = regexp.MustCompile(`[a-z]+`)
 )
 
-// The table of states and its picture have the words of the picture in worker/doc.go.
+// The state table and its picture use the words of the picture in worker/doc.go.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	const page = "docs/how-it-works.md"

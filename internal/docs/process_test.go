@@ -43,7 +43,7 @@ func launch(t *testing.T, cmd *exec.Cmd) *process {
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = w.cmd.Wait(); close(w.over) }() // ProcessState tells how it ended
+	go func() { _ = w.cmd.Wait(); close(w.over) }() // ProcessState has the exit status
 	t.Cleanup(func() {
 		_ = w.cmd.Process.Kill()
 		<-w.over
@@ -54,7 +54,7 @@ func launch(t *testing.T, cmd *exec.Cmd) *process {
 	return w
 }
 
-// until waits for what must happen.
+// until waits for a condition, and fails the test if it does not come.
 func (w *process) until(what string, condition func() bool) {
 	w.t.Helper()
 	if !w.comes(5*time.Millisecond, time.Minute, condition) {
@@ -62,7 +62,7 @@ func (w *process) until(what string, condition func() bool) {
 	}
 }
 
-// comes waits for what must happen, and asks again and again. It reports whether it came within a limit.
+// comes polls a condition, and reports whether it came within a limit.
 func (w *process) comes(again, limit time.Duration, condition func() bool) bool {
 	w.t.Helper()
 	deadline, tick := time.NewTimer(limit), time.NewTicker(again)
@@ -112,7 +112,7 @@ func (w *process) stop() {
 	}
 }
 
-// A buffer takes what a process says while the test reads it.
+// A buffer collects the output of a process while the test reads it.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a page says about the program is what the program says.
+// The pages describe the program as it is.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	place := build(t)

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// scrapeInterval is no shorter, since a busy machine takes a good part of it for a scrape, and one that fails begins the
-	// time of a pending alert again.
+	// scrapeInterval is not shorter, since a scrape takes a good part of it on a busy machine, and
+	// a failed scrape restarts the time of a pending alert.
 	scrapeInterval   = time.Second
 	evaluateInterval = scrapeInterval / 2
-	// Where a drill waits for an alert, the times of that are divided: how far it looks back, as in [5m] and offset 5m, and its
-	// "for". What values are compared with stays.
+	// While a drill waits for an alert, the alert's times are divided by these: its range, as in
+	// [5m] and offset 5m, and its "for". Its thresholds stay.
 	backHaste, forHaste = 100, 600
-	// hasty stands before the name of an alert whose times are divided.
+	// hasty is the name prefix of an alert with divided times.
 	hasty = "Hasty"
 )
 
@@ -37,7 +37,7 @@ var (
 	anyTime  = regexp.MustCompile(`\b[0-9]+(ms|s|m|h|d)\b`)
 )
 
-// hurry is an alert whose times are divided. Nothing else of it changes, but for its name.
+// hurry returns an alert with a new name and divided times. All else stays.
 func hurry(t testing.TB, a alert) alert {
 	t.Helper()
 	divided := func(text string, by time.Duration) string {
@@ -77,7 +77,7 @@ func TestHurry(t *testing.T) {
 	}
 }
 
-// A prometheusServer has the rules loaded, once as they are and once in haste.
+// A prometheusServer has the rules loaded twice: as they are, and with divided times.
 type prometheusServer struct {
 	t       *testing.T
 	process *process
@@ -85,7 +85,7 @@ type prometheusServer struct {
 	address string
 }
 
-// startPrometheus scrapes some addresses.
+// startPrometheus starts a Prometheus that scrapes the targets.
 func startPrometheus(t *testing.T, targets ...string) *prometheusServer {
 	t.Helper()
 	folder := t.TempDir()
@@ -134,7 +134,7 @@ func startPrometheus(t *testing.T, targets ...string) *prometheusServer {
 	return p
 }
 
-// listenAddress is one that nobody listens on now.
+// listenAddress returns an address that no process listens on now.
 func listenAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -145,7 +145,7 @@ func listenAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// ask reads the data of an answer of the API.
+// ask decodes the data of an API response.
 func (p *prometheusServer) ask(path string, data any) {
 	p.t.Helper()
 	reply, err := p.client.Get(p.address + path)
@@ -162,7 +162,7 @@ func (p *prometheusServer) ask(path string, data any) {
 	}
 }
 
-// query is what a query finds.
+// query returns the result of a query.
 func (p *prometheusServer) query(query string) []any {
 	p.t.Helper()
 	var data struct{ Result []any }
@@ -170,7 +170,8 @@ func (p *prometheusServer) query(query string) []any {
 	return data.Result
 }
 
-// states are those of all alerts that were evaluated, and could be: inactive, pending or firing.
+// states returns the state of each alert that was evaluated without an error: inactive, pending or
+// firing.
 func (p *prometheusServer) states() map[string]string {
 	p.t.Helper()
 	var data struct {
@@ -193,7 +194,7 @@ func (p *prometheusServer) states() map[string]string {
 	return states
 }
 
-// firing are the alerts that fire in haste, without the word before their names, in order.
+// firing returns the names of the divided alerts that fire, without the prefix, in ascending order.
 func (p *prometheusServer) firing() (list []string) {
 	p.t.Helper()
 	states := p.states()

@@ -10,7 +10,8 @@ import (
 
 const dashboardFile = "deploy/grafana/unstale.json"
 
-// queries are all of the alerts and of the dashboard, by what they are for. Grafana's interval is replaced by one.
+// queries returns all queries of the alerts and of the dashboard, by their purpose. It replaces
+// Grafana's interval.
 func queries(t testing.TB) map[string]string {
 	t.Helper()
 	list := map[string]string{}
@@ -45,11 +46,12 @@ var (
 	operators = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// selectors are the series that a query asks for: names, with their labels if it gives some.
+// selectors returns the series that a query reads: names, with their labels if it has any.
 func selectors(query string) (list []string) {
 	query = rangeText.ReplaceAllString(grouping.ReplaceAllString(query, ""), "")
 	for _, match := range name.FindAllStringSubmatch(query, -1) {
-		if match[3] == "" && !slices.Contains(operators, match[1]) { // with a parenthesis it is a function
+		// a name before a parenthesis is a function
+		if match[3] == "" && !slices.Contains(operators, match[1]) {
 			list = append(list, match[1]+match[2])
 		}
 	}

@@ -29,13 +29,14 @@ func (d *drill) askForNothing() (cure func()) {
 	return d.steadily(50*time.Millisecond, func(ctx context.Context, _ int) { d.getOther(ctx, "misspelt") })
 }
 
-// connectTooOften opens connections until one is refused, and closes them all, so that the exporter can tell.
+// connectTooOften opens connections until one is refused, and then closes them all. The exporter
+// can then report the refusal.
 func (d *drill) connectTooOften() (cure func()) {
 	return d.steadily(500*time.Millisecond, func(ctx context.Context, _ int) { d.takeConnections(ctx)() })
 }
 
-// connectForGood keeps the connections, and takes the one that the exporter has at that moment once it is free, so that the
-// exporter is refused as well.
+// connectForGood keeps the connections. It also takes the exporter's current connection once it is
+// free, so the exporter is refused as well.
 func (d *drill) connectForGood() (cure func()) {
 	var releases []func()
 	stop := d.steadily(20*time.Millisecond, func(ctx context.Context, _ int) { releases = append(releases, d.takeConnections(ctx)) })
@@ -67,7 +68,7 @@ func (d *drill) takeConnections(ctx context.Context) (release func()) {
 	}
 }
 
-// fragment leaves every other value of those that lie side by side, so that no page of memory is free.
+// fragment deletes every other value in adjacent memory, so no page of memory is free.
 func (d *drill) fragment() (cure func()) {
 	d.t.Helper()
 	d.must(d.noise.ConfigSet(d.t.Context(), "maxmemory", "0").Err())
@@ -87,7 +88,7 @@ func (d *drill) fragment() (cure func()) {
 	}
 }
 
-// slowCommands sleep, which costs no processor, and leave others their turn.
+// slowCommands runs commands that sleep: they use no CPU, and leave time for other commands.
 func (d *drill) slowCommands() (cure func()) {
 	return d.steadily(40*time.Millisecond, func(ctx context.Context, _ int) { d.noise.Do(ctx, "debug", "sleep", "0.02") })
 }

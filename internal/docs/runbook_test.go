@@ -9,18 +9,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/migrations"
 )
 
-// testRunbook runs every command of the runbook by the account that it names: unstale by the operator's, SQL by that of an
-// audit, redis-cli by the exporter's.
+// testRunbook runs every command of the symptoms in docs/operations.md with the account that the
+// page names: the operator's for unstale, the audit's for SQL, the exporter's for redis-cli.
 func testRunbook(t *testing.T, place, program string) {
 	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, env.DB)
 	state := testenv.OwnRedis(t, append([]string{"--appendonly", "yes"}, aclUser(t, "docs/doctor.md", "ACL SETUSER unstale_state")...)...)
 	operator := runbookAccount(t, env, onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_operator'"))
 	granted := "XA_RECOVER_ADMIN"
@@ -36,9 +34,18 @@ func testRunbook(t *testing.T, place, program string) {
 	auditor := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "exporter", Password: "change-me-6"})
 	defer auditor.Close()
 	run(t, env.DB, "INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) "+
-		"VALUES ('coupon', 'SUMMER', 1, 8, 'redis_refused', '', '', '2020-01-01')") // for what is put back
+		"VALUES ('coupon', 'SUMMER', 1, 8, 'redis_refused', '', '', '2020-01-01')") // to retry
 	commands := 0
-	for _, b := range blocks(t, runbookPage, "sh") {
+	symptoms := func(lang string) (found []block) {
+		from, to := lines(t, operationsPage, "## By symptom")
+		for _, b := range blocks(t, operationsPage, lang) {
+			if from < b.line && b.line < to {
+				found = append(found, b)
+			}
+		}
+		return found
+	}
+	for _, b := range symptoms("sh") {
 		for line := range strings.Lines(b.text) {
 			commands++
 			command := strings.Fields(line)
@@ -48,7 +55,7 @@ func testRunbook(t *testing.T, place, program string) {
 				cmd.Dir, cmd.Env = place, []string{"MYSQL_DSN=" + operator, "REDIS_URL=" + server.URL(), "REDIS_URL_STATE=redis://unstale_state:change-me-10@" + state.Addr()}
 				out, err := cmd.CombinedOutput()
 				if ended := new(exec.ExitError); command[1] == "status" && errors.As(err, &ended) && ended.ExitCode() > 2 {
-					err = nil // its answer: something is stale here
+					err = nil // exit codes above 2 report that something is stale
 				}
 				if err != nil {
 					t.Errorf("%s:%d: %s: %v\n%s", b.page, b.line, line, err, out)
@@ -63,9 +70,9 @@ func testRunbook(t *testing.T, place, program string) {
 		}
 	}
 	if commands == 0 {
-		t.Errorf("%s has no commands", runbookPage)
+		t.Errorf("%s has no commands", operationsPage)
 	}
-	for _, b := range blocks(t, runbookPage, "sql") {
+	for _, b := range symptoms("sql") {
 		for _, statement := range statements(b) {
 			rows, err := auditSQL.QueryContext(t.Context(), statement)
 			if err != nil {
@@ -77,7 +84,8 @@ func testRunbook(t *testing.T, place, program string) {
 	}
 }
 
-// runbookAccount makes the account of a page on a server that other tests share, and returns its DSN.
+// runbookAccount creates the account of a page on a server that other tests share, and returns its
+// DSN.
 func runbookAccount(t *testing.T, env *testenv.Database, b block) string {
 	t.Helper()
 	const password = "change me 7"

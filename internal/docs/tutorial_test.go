@@ -23,9 +23,9 @@ const (
 	captureTutorialPage = "docs/tutorial-capture.md"
 )
 
-// testTutorial does what a tutorial says, from top to bottom, in a copy of the checkout and against empty servers: it
-// types what the consoles show, saves the YAML as shop.yaml, runs the SQL and sends what Redis is asked. Three dots stand for any
-// text.
+// testTutorial follows a tutorial from top to bottom, in a copy of the checkout and against empty
+// servers. It types the commands of the consoles, saves the YAML as shop.yaml, runs the SQL and
+// sends the Redis commands. Three dots represent any text.
 func testTutorial(t *testing.T, place, page string) {
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)
 	options, err := redis.ParseURL(cache.URL)
@@ -34,7 +34,7 @@ func testTutorial(t *testing.T, place, page string) {
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	// The account that docker-compose.yml makes has all privileges on its database, and no others.
+	// docker-compose.yml creates the account with all privileges on its database, and no others.
 	run(t, shop.DB, "CREATE USER '"+shop.Name+"'@'%' IDENTIFIED BY 'secret'", "GRANT ALL ON "+shop.Name+".* TO '"+shop.Name+"'@'%'")
 	defer run(t, shop.DB, "DROP USER '"+shop.Name+"'@'%'")
 	env := append(bare(), "MYSQL_DSN="+dsn(t, shop.DSN, shop.Name, "secret"), "REDIS_URL="+cache.URL)
@@ -59,8 +59,8 @@ func testTutorial(t *testing.T, place, page string) {
 	}
 }
 
-// testTutorialServers compares the addresses that the tutorial and the README export with what docker-compose.yml
-// starts.
+// testTutorialServers compares the addresses that the tutorial and the README export with the
+// servers that docker-compose.yml starts.
 func testTutorialServers(t *testing.T) {
 	t.Helper()
 	server := services(t)["mysql"].Environment
@@ -74,14 +74,15 @@ func testTutorialServers(t *testing.T) {
 	}
 }
 
-// bare is the environment without what would set the program, or tell make that another one runs it.
+// bare returns the environment without variables that configure the program, or that make reads as
+// a child of another make.
 func bare() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		return regexp.MustCompile("^(UNSTALE_|MYSQL_|REDIS_|APP_ENV=|MAKE|MFLAGS=)").MatchString(variable)
 	})
 }
 
-// typeIn types the commands of a console block and compares what they say.
+// typeIn types the commands of a console block and compares their output.
 func typeIn(t *testing.T, b block, place string, env []string) {
 	t.Helper()
 	for _, typed := range strings.Split("\n"+b.text, "\n$ ")[1:] {
@@ -102,7 +103,7 @@ func typeIn(t *testing.T, b block, place string, env []string) {
 	}
 }
 
-// ask sends the commands of a block for redis-cli and compares what it would show.
+// ask sends the commands of a redis-cli block and compares their results.
 func ask(t *testing.T, b block, client *redis.Client) {
 	t.Helper()
 	for _, typed := range strings.Split("\n"+b.text, "\n> ")[1:] {
@@ -114,14 +115,14 @@ func ask(t *testing.T, b block, client *redis.Client) {
 		if err != nil {
 			t.Errorf("%s:%d: %s: %v", b.page, b.line, command, err)
 		}
-		text := fmt.Sprint(got) // a status is shown as it is, a value in quotes
+		text := fmt.Sprint(got) // a status is shown unquoted, a value in quotes
 		if shown = strings.TrimSpace(shown); shown != text && shown != strconv.Quote(text) {
 			t.Errorf("%s:%d: %s: %s, wanted %s", b.page, b.line, command, text, shown)
 		}
 	}
 }
 
-// shopTables makes what the examples change.
+// shopTables creates the tables of the examples.
 func shopTables(t testing.TB, db *sql.DB) {
 	t.Helper()
 	run(t, db,

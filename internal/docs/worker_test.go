@@ -20,11 +20,12 @@ import (
 // The pages that testWorker follows.
 const (
 	accountsPage   = "docs/accounts.md"
-	metricsPage    = "docs/metrics.md"
+	metricsPage    = "docs/observability.md"
 	operationsPage = "docs/operations.md"
 )
 
-// everything uses all that a map can, so that the worker needs every right that it may ever need.
+// everything uses all features of a map, so the worker needs every privilege that a worker can
+// need.
 const everything = `version: 1
 params:
   category_id:
@@ -40,8 +41,9 @@ entities:
     hold: 1ms
 `
 
-// testWorker runs the program under the accounts of docs/accounts.md and nothing more: migrations down and up, an
-// application's rows, a worker that does everything, its metrics, summaries of a journal, and dead letters that are put back.
+// testWorker runs the program under the accounts of docs/accounts.md and no others. It covers
+// migrations down and up, an application's rows, a worker that does everything, its metrics,
+// summaries of a journal, and dead letters that are retried.
 func testWorker(t *testing.T, program string) {
 	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
 	as := func(user, password string) string { return dsn(t, server.TCPDSN("shop"), user, password) }
@@ -57,7 +59,8 @@ func testWorker(t *testing.T, program string) {
 	}
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale'@"))...)
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "GRANT SELECT, INSERT, UPDATE ON shop.cache_outbox_locks TO 'shop'@"))...)
-	run(t, admin, "GRANT INSERT ON shop.cache_outbox TO 'shop'@'%'", "GRANT INSERT ON shop.cache_outbox_delayed TO 'shop'@'%'") // as earlier versions did
+	// earlier versions granted these
+	run(t, admin, "GRANT INSERT ON shop.cache_outbox TO 'shop'@'%'", "GRANT INSERT ON shop.cache_outbox_delayed TO 'shop'@'%'")
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "REVOKE INSERT"))...)
 
 	const four = "(SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) AS "
@@ -70,7 +73,8 @@ func testWorker(t *testing.T, program string) {
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
 	shop := open(t, server.DSN("shop"))
-	run(t, admin, "REVOKE INSERT ON shop.cache_outbox_workers FROM 'unstale'@'%'") // as before that table was there
+	// this account predates the table
+	run(t, admin, "REVOKE INSERT ON shop.cache_outbox_workers FROM 'unstale'@'%'")
 	w.until("it says that it cannot note what it is at, and works", func() bool {
 		return w.log.has("GRANT SELECT, INSERT, DELETE ON cache_outbox_workers") && w.get("/readyz") == "200 {\"ok\":true}\n"
 	})
@@ -93,7 +97,8 @@ func testWorker(t *testing.T, program string) {
 	testAudit(t, auditor{program, operator, "redis://unstale:change-me-3@" + cache.Addr() + "/0", admin, shop})
 }
 
-// testHistory asks under the operators' account in Redis what became of a key: all that it reads there, it may read.
+// testHistory runs history under the operators' account in Redis, which may read all keys that
+// history reads.
 func testHistory(t *testing.T, program, operator string, client *redis.Client, url string) {
 	t.Helper()
 	if err := client.Do(t.Context(), words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER unstale_operator").text)...).Err(); err != nil {
@@ -112,7 +117,8 @@ func testHistory(t *testing.T, program, operator string, client *redis.Client, u
 	}
 }
 
-// testInvalidation lets an application insert rows, and sees keys, patterns, sets, tags and repeats done.
+// testInvalidation lets an application insert rows, and checks the effects on keys, patterns, sets,
+// tags and repeats.
 func testInvalidation(t *testing.T, w *process, shop, application *sql.DB, client *redis.Client) {
 	t.Helper()
 	stale := []string{"zahraah:product:42", "zahraah:category:7:list", "zahraah:member", "stamp:product-42"}
@@ -150,7 +156,7 @@ func testInvalidation(t *testing.T, w *process, shop, application *sql.DB, clien
 	}
 }
 
-// testMetrics compares the page's table with what a worker serves.
+// testMetrics compares the page's table with the metrics that a worker serves.
 func testMetrics(t *testing.T, served string) {
 	t.Helper()
 	got := map[string]string{}
@@ -176,16 +182,16 @@ func testMetrics(t *testing.T, served string) {
 	}
 }
 
-// exit runs a command and returns its exit code and what it says.
+// exit runs a command and returns its exit code and output.
 func exit(t *testing.T, program, dsn string, args ...string) (code int, out string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = []string{"MYSQL_DSN=" + dsn}
-	said, _ := cmd.CombinedOutput() // the exit code tells
+	said, _ := cmd.CombinedOutput() // the exit code is the result
 	return cmd.ProcessState.ExitCode(), string(said)
 }
 
-// call runs a command to its end.
+// call runs a command and fails the test on an error.
 func call(t *testing.T, program, dsn string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
@@ -195,7 +201,7 @@ func call(t *testing.T, program, dsn string, args ...string) {
 	}
 }
 
-// dsn is base for another account.
+// dsn returns base with another account.
 func dsn(t *testing.T, base, user, password string) string {
 	t.Helper()
 	c, err := mysql.ParseDSN(base)
@@ -216,7 +222,7 @@ func open(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// value is the one value that a query gives, "" for none.
+// value returns the single value that a query returns, or "" for none.
 func value(t testing.TB, db *sql.DB, query string) string {
 	t.Helper()
 	var v sql.NullString

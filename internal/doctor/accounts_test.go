@@ -10,10 +10,10 @@ import (
 	"github.com/unstale/unstale/internal/doctor"
 )
 
-// accountsPage says what a worker's accounts need.
+// accountsPage has the privileges of a worker's accounts.
 const accountsPage = "../../docs/accounts.md"
 
-// workerRules are the rules that the page gives a worker in Redis.
+// workerRules returns the rules that the page gives a worker in Redis.
 func workerRules(t testing.TB) string {
 	t.Helper()
 	page, err := os.ReadFile(accountsPage)
@@ -28,7 +28,7 @@ func workerRules(t testing.TB) string {
 	return "on >secret " + rules
 }
 
-// The page grants a worker the commands that the doctor takes for those of one.
+// The page grants a worker the commands that the doctor counts as a worker's.
 func TestAccountsPageOfRedis(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(accountsPage)
@@ -47,7 +47,7 @@ func TestAccountsPageOfRedis(t *testing.T) {
 	}
 }
 
-// The page grants a worker what the doctor tries, and nothing else.
+// The page grants a worker the privileges that the doctor tries, and nothing else.
 func TestAccountsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(accountsPage)

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// beacons compares what Redis remembers with what workers of late were told.
+// beacons compares the beacons in Redis with the positions of recent workers.
 func beacons(ctx context.Context, e *Exam) ([]Finding, error) {
-	positions, err := e.MySQL.RecentPositions(ctx, recently)
+	positions, err := journal.New(e.MySQL).RecentPositions(ctx, recently)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +25,7 @@ func beacons(ctx context.Context, e *Exam) ([]Finding, error) {
 	for i, p := range positions {
 		epochs[i] = p.Epoch
 	}
-	has, err := e.Redis.Survived(ctx, epochs)
+	has, err := e.Redis.Beacons.Survived(ctx, epochs)
 	if err != nil {
 		return nil, err
 	}

@@ -77,8 +77,8 @@ func TestCaptureSessions(t *testing.T) {
 	want(settings, "", doctor.Unknown)
 }
 
-// An account that may know finds a definer without its privileges. For another account that is
-// unknown.
+// An account with enough privileges finds a definer without its privileges. For another account the
+// result is unknown.
 func TestCaptureDefiner(t *testing.T) {
 	t.Parallel()
 	w := newWard(t).withAudit()

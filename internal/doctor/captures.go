@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/capture"
 )
 
-// captures compares the map's section capture with the triggers, by the audit's account if there is one: a worker's
-// sees none.
+// captures compares the map's section capture with the triggers. It uses the audit's account if
+// there is one: a worker's account sees no triggers.
 func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 	wanted := e.Map.Captures()
 	if len(wanted) == 0 {
@@ -27,7 +27,8 @@ func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 	changes, err := c.Plan(ctx)
 	var fault capture.Fault
 	switch {
-	case errors.As(err, &fault) && !audited: // a worker's account does not see the tables of the application
+	// a worker's account does not see the tables of the application
+	case errors.As(err, &fault) && !audited:
 		return []Finding{unseen("whether the triggers are those of the map", err, notGivenSQL)}, nil
 	case err != nil && !errors.As(err, &fault):
 		return nil, err
@@ -44,7 +45,7 @@ func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 			hidden++
 		case capture.WrongDefiner:
 			if e.Definer == (capture.Account{}) {
-				continue // nobody said who it is to be
+				continue // the expected account is unknown
 			}
 			all = append(all, found(Warning, "a trigger has another definer: "+what, "it is "+change.Have.Definer, "unstale capture apply --definer "+e.Definer.String()))
 		case capture.Outdated:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A sessionRisk is a setting that does damage in sessions that write captured tables.
@@ -43,8 +43,8 @@ WHERE t.type = 'FOREGROUND' AND t.processlist_user <> SUBSTRING_INDEX(USER(), '@
 AND v.variable_name IN ('transaction_isolation', 'binlog_format', 'sql_log_bin') AND v.variable_value IN ('READ-COMMITTED', 'READ-UNCOMMITTED', 'STATEMENT', 'OFF')
 GROUP BY user, name, value ORDER BY user, name, value`
 
-// captureSessions looks for defaults and sessions that make triggers lose rows or stop replicas.
-func captureSessions(ctx context.Context, e *Exam, on *store.Store, changes []capture.Change) (all []Finding, err error) {
+// captureSessions finds defaults and sessions that let triggers lose rows or stop replicas.
+func captureSessions(ctx context.Context, e *Exam, on *session.Sessions, changes []capture.Change) (all []Finding, err error) {
 	var risks []sessionRisk
 	var trees []string
 	for _, change := range changes {
@@ -93,7 +93,7 @@ func captureSessions(ctx context.Context, e *Exam, on *store.Store, changes []ca
 }
 
 // look returns a finding if the default or a session has the setting.
-func (r sessionRisk) look(ctx context.Context, on *store.Store, sessions []row, worker string) ([]Finding, error) {
+func (r sessionRisk) look(ctx context.Context, on *session.Sessions, sessions []row, worker string) ([]Finding, error) {
 	var evidence []string
 	for _, name := range r.global {
 		value, err := on.Variable(ctx, name)
@@ -105,7 +105,8 @@ func (r sessionRisk) look(ctx context.Context, on *store.Store, sessions []row, 
 		}
 	}
 	for _, s := range sessions {
-		isWorker := r.name == isolationRisk.name && s["user"] == worker // it writes no captured table
+		// it writes no captured table
+		isWorker := r.name == isolationRisk.name && s["user"] == worker
 		if s["name"] == r.name && slices.Contains(r.values, s["value"]) && !isWorker {
 			evidence = append(evidence, fmt.Sprintf("%s = %s in %s session(s) of %s", r.name, s["value"], s["sessions"], s["user"]))
 		}

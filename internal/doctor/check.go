@@ -10,7 +10,7 @@ import (
 // A Check looks for one kind of fault.
 type Check struct {
 	Name  string
-	About string // what it sees, in a few words
+	About string // what it examines, in a few words
 	needs []need
 	run   func(context.Context, *Exam) ([]Finding, error)
 }
@@ -18,7 +18,7 @@ type Check struct {
 // checkLimit bounds one check.
 const checkLimit = 10 * time.Second
 
-// Checks are all checks, in the order in which they are made and told.
+// Checks are all checks, in the order of their execution.
 var Checks = []Check{
 	{"reach", "whether the servers answer and the map can be read", nil, reach},
 	{"schema", "whether the outbox's tables fit this binary", []need{aMySQL}, schemaFits},
@@ -51,8 +51,8 @@ var Checks = []Check{
 	{"state", "whether the Redis of sessions, limits and locks keeps them", []need{aState}, stateKept},
 }
 
-// Examine makes the checks with the given names, or all, one after the other, and returns what they found: one finding each
-// at least. When ctx ends, the checks that are left are unknown.
+// Examine runs the checks with the given names, or all, one by one, and returns their findings, at
+// least one each. When ctx ends, the remaining checks are unknown.
 func Examine(ctx context.Context, e *Exam, names ...string) []Finding {
 	e.reach(ctx)
 	e.compare(ctx)

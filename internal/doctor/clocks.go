@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// mostApart is how far clocks may be apart: times in rows are the database's, births are those of Redis, and people
-// compare them with logs.
+// mostApart is how far clocks may be apart: times in rows are by the database's clock, unlink times
+// by the clock of Redis, and operators compare them with logs.
 const mostApart = time.Second
 
 // Contract: no table.
@@ -41,7 +41,7 @@ func clocks(ctx context.Context, e *Exam) (all []Finding, err error) {
 
 func clock(ctx context.Context, server string, ask func(context.Context) (time.Time, error)) Finding {
 	var apart, trip time.Duration
-	for i := range 3 { // the shortest trip tells best
+	for i := range 3 { // the shortest trip is the most precise
 		began := time.Now()
 		now, err := ask(ctx)
 		took := time.Since(began)

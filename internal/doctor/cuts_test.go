@@ -11,11 +11,12 @@ import (
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// wantUnknown checks that what a check left out is told as unknown, with what was seen.
+// wantUnknown checks that the part that a check left out is reported as unknown, with the
+// observation.
 func (w *ward) wantUnknown(check, says string) {
 	w.t.Helper()
 	all := w.examine(check)
@@ -24,7 +25,7 @@ func (w *ward) wantUnknown(check, says string) {
 	}
 }
 
-// testCuts crosses the limits of what checks look at: what lies beyond is unknown, and never ok.
+// testCuts exceeds the limits of checks: the rest is unknown, and never ok.
 func testCuts(w *ward) {
 	w.t.Helper()
 	for _, test := range []func(*ward){cutNames, cutTransactions, cutAudit, cutSlowLog, cutInfo, cutDatabases, cutLookups, seenSources, seenDelays, newerSchema} {
@@ -33,7 +34,7 @@ func testCuts(w *ward) {
 	w.useMap(everything)
 }
 
-// newerSchema: a schema of a later release lets this binary run, and then it does not.
+// newerSchema: the schema of a later release first lets this binary run, and then does not.
 func newerSchema(w *ward) {
 	const finding = "has version 99, which is newer than this binary's"
 	w.sql("INSERT INTO shop."+schema.Table+" (version_id, is_applied) VALUES (99, 1)", outlastCache)
@@ -58,7 +59,8 @@ func cutNames(w *ward) {
 	w.useMap(everything)
 }
 
-// cutTransactions: one is open more than are looked at, and none of them has done anything; then one has locked the outbox alone.
+// cutTransactions: more transactions are open than are examined, first without any work, then one
+// that has locked the outbox alone.
 func cutTransactions(w *ward) {
 	t := w.t
 	var conns []*sql.Conn
@@ -97,7 +99,7 @@ func cutTransactions(w *ward) {
 	w.sql(outlastCache)
 }
 
-// cutAudit: the account of the audit looks elsewhere, or the server does not count.
+// cutAudit: the account of the audit connects elsewhere, or the server does not count.
 func cutAudit(w *ward) {
 	right := w.exam.AuditMySQL
 	w.exam.AuditMySQL = w.mysql(audit, "information_schema")
@@ -111,7 +113,7 @@ func cutAudit(w *ward) {
 	}
 }
 
-// cutSlowLog: more commands were slow than are looked at, or nobody notes them.
+// cutSlowLog: more commands were slow than are checked, or none are logged.
 func cutSlowLog(w *ward) {
 	w.do("config set slowlog-log-slower-than 0")
 	for range 130 {
@@ -125,7 +127,7 @@ func cutSlowLog(w *ward) {
 	w.do("config set slowlog-log-slower-than 10000000")
 }
 
-// cutInfo: a Redis that hides some of INFO is not well for it.
+// cutInfo: a Redis that hides some of INFO is not reported as well.
 func cutInfo(w *ward) {
 	whole := w.admin.Info(w.t.Context(), "memory", "stats").Val()
 	if all := doctor.MemoryOf(whole); len(all) != 1 || all[0].Severity != doctor.OK {
@@ -157,7 +159,7 @@ func cutDatabases(w *ward) {
 	}
 }
 
-// cutLookups: those that the check did not come to are unknown, and not at fault.
+// cutLookups: lookups that the check did not reach are unknown, not faulty.
 func cutLookups(w *ward) {
 	t := w.t
 	const n = 20 // each may wait for two seconds
@@ -180,7 +182,7 @@ func cutLookups(w *ward) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	exam := w.exam
-	exam.MySQL = w.store(store.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", LookupTimeout: 2 * time.Second})
+	exam.MySQL = w.store(session.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", LookupTimeout: 2 * time.Second})
 	told := make(chan []doctor.Finding)
 	go func() { told <- doctor.Examine(ctx, &exam, "lookups") }()
 	testenv.Eventually(t, "a lookup to wait", func() bool {
@@ -199,7 +201,7 @@ func cutLookups(w *ward) {
 	_ = lock.Close()
 }
 
-// seenSources: a replica of two sources is looked at for both.
+// seenSources: both sources of a replica are examined.
 func seenSources(w *ward) {
 	second, drop := "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 2, SOURCE_USER = 'nobody' FOR CHANNEL 'second'", "RESET REPLICA ALL FOR CHANNEL 'second'"
 	if w.db.Flavor == servers.KindMariaDB {
@@ -214,20 +216,23 @@ func seenSources(w *ward) {
 	w.resetReplica()
 }
 
-// seenDelays: sweeps that nobody carries out, and rows that fail again and again.
+// seenDelays: sweeps that no worker runs, and rows that fail repeatedly.
 func seenDelays(w *ward) {
 	w.sql("INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES ('pattern', 'a:*', UTC_TIMESTAMP(6) - INTERVAL 5 MINUTE)",
 		"INSERT INTO cache_outbox_delayed (entity, entity_id, created_at, due_at, reason, error) VALUES ('product', '1', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 'redis_refused', 'WRONGTYPE')")
 	all := w.examine("queue")
-	for _, says := range []string{"1 request in all, the first not yet carried out for 5m", "redis_refused: 1 row"} {
-		if f := find(all, "queue", says); f == nil || f.Severity != doctor.Warning {
+	for says, severity := range map[string]doctor.Severity{
+		"1 sweep of patterns or index sets, the first not yet carried out for 5m": doctor.Critical, // no worker
+		"(redis_refused): 1 row": doctor.Warning,
+	} {
+		if f := find(all, "queue", says); f == nil || f.Severity != severity {
 			w.t.Errorf("%q is not told: %+v", says, all)
 		}
 	}
 	w.sql("DELETE FROM cache_outbox_sweeps", "DELETE FROM cache_outbox_delayed")
 }
 
-// lonelyReplica makes the server a replica whose source nobody reaches.
+// lonelyReplica makes the server a replica whose source is unreachable.
 func (w *ward) lonelyReplica() {
 	if w.db.Flavor == servers.KindMariaDB {
 		w.sql("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'nobody'")

@@ -14,7 +14,7 @@ type served struct {
 	lastBatch      uint64
 }
 
-// serve has workers publish the exam's database, which is well, and then others.
+// serve publishes the exam's database, which is well, and then others, as workers do.
 func serve(others ...served) func(*ward) {
 	return func(w *ward) {
 		w.t.Helper()
@@ -34,7 +34,7 @@ func (w *ward) publish(s served) {
 		s.source = w.source()
 	}
 	d := registry.Database{Source: s.source, Server: s.server, Schema: "shop", Names: []string{"zahraah:product:*"}}
-	if _, err := registry.PostDatabase(w.t.Context(), keyspace.NewBoard(w.exam.Redis), d, func(context.Context) (uint64, error) { return s.lastBatch, nil }); err != nil {
+	if _, err := registry.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, func(context.Context) (uint64, error) { return s.lastBatch, nil }); err != nil {
 		w.t.Fatal(err)
 	}
 }

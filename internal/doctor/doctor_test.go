@@ -6,8 +6,9 @@ import (
 	"github.com/unstale/unstale/internal/doctor"
 )
 
-// testHealthy: where all is well nothing is worse than info but for what nobody can see; without the accounts of the audit, and without
-// anything, what was not looked at is unknown and never ok.
+// testHealthy: in a healthy installation nothing is worse than info, except checks that are always
+// unknown. Without the accounts of the audit, and without anything, other checks are unknown and
+// never ok.
 func testHealthy(w *ward) {
 	t := w.t
 	t.Helper()

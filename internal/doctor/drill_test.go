@@ -3,30 +3,29 @@ package doctor_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
 const drillPage = "../../docs/doctor.md"
 
-// A fault is planted, found by a check that names it, and healed, by what the finding says where cure is set.
+// A fault is planted, found by a check that names it, and removed; if cure is set, by the fix of
+// the finding.
 type fault struct {
 	name     string
 	check    string
 	says     string // in the finding
 	severity doctor.Severity
-	account  string // that finds it: worker, audit or state
+	account  string // the account that finds it: worker, audit or state
 	plant    func(w *ward)
-	cure     bool // heal by the finding's own cure
+	cure     bool // apply the finding's own fix
 	heal     func(w *ward)
 }
 
@@ -54,7 +53,7 @@ var drill = []fault{
 	{"a dropped trigger", "capture", "a trigger is missing", doctor.Critical, "audit", (*ward).dropTrigger, false, (*ward).applyTriggers},
 	{"a dropped definer", "capture", "does not exist (1449)", doctor.Critical, "audit", (*ward).dropDefiner, false, (*ward).applyTriggers},
 	{"a long transaction", "transactions", "a transaction is open for long", doctor.Warning, "audit", (*ward).openTransaction, false, (*ward).endTransaction},
-	{"a table that somebody keeps open", "transactions", "KILL ", doctor.Critical, "audit", (*ward).jamTable, false, (*ward).endJam},
+	{"a table that a client keeps open", "transactions", "KILL ", doctor.Critical, "audit", (*ward).jamTable, false, (*ward).endJam},
 	{"a prepared XA transaction", "transactions", "prepared for XA and wait", doctor.Warning, "audit", (*ward).prepareXA, false, (*ward).endXA},
 	{"no worker", "queue", "no worker has been heard", doctor.Critical, "worker",
 		onMySQL("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)"), false, onMySQL("DELETE FROM shop.cache_outbox")},
@@ -74,18 +73,18 @@ var drill = []fault{
 	{"a lagging replica of Redis", "redis-replication", "bytes behind", doctor.Warning, "audit", (*ward).lagReplica, false, (*ward).dropReplica},
 	{"a lagging replica of MySQL", "mysql-replication", "the replica is behind", doctor.Warning, "audit", (*ward).stopReplica, false, (*ward).startReplica},
 	{"the wrong database of MySQL", "schema", "there is one in shop", doctor.Critical, "worker", (*ward).wrongMySQL, false, func(w *ward) { w.exam.MySQL = w.mysql(worker, "shop") }},
-	{"an index that somebody dropped", "schema", "ADD KEY (due_at)", doctor.Warning, "worker", onMySQL("ALTER TABLE shop.cache_outbox_delayed DROP KEY due"), false, onMySQL("ALTER TABLE shop.cache_outbox_delayed ADD KEY due (due_at)")},
-	{"a trigger of somebody's own", "schema", "has the trigger", doctor.Warning, "audit",
+	{"a dropped index", "schema", "ADD KEY (due_at)", doctor.Warning, "worker", onMySQL("ALTER TABLE shop.cache_outbox_delayed DROP KEY due"), false, onMySQL("ALTER TABLE shop.cache_outbox_delayed ADD KEY due (due_at)")},
+	{"an unknown trigger", "schema", "has the trigger", doctor.Warning, "audit",
 		onMySQL("CREATE TRIGGER shop.mine BEFORE INSERT ON shop.cache_outbox_delayed FOR EACH ROW SET NEW.trace = 'mine'"), false, onMySQL("DROP TRIGGER shop.mine")},
 	{"the wrong database of Redis", "beacon", "has never heard of the workers", doctor.Critical, "worker", (*ward).wrongRedis, false, (*ward).rightRedis},
 	{"two databases with the same names on one Redis", "databases", "unlink the same names, such as zahraah:product:*", doctor.Warning, "worker", serve(served{"another", "other", 1}), false, (*ward).stopServing},
 	{"two databases with one ID on one Redis", "databases", "unstale source replace", doctor.Critical, "worker", serve(served{"", "other", 1}), false, (*ward).stopServing},
 	{"a restored database that is older than Redis", "databases", "unstale source restored", doctor.Critical, "worker", serve(served{"", "own", 3}), false, (*ward).stopServing},
-	{"data beside the cache", "redis-state", "db7 (keys=1)", doctor.Warning, "audit", func(w *ward) { w.set(7, "session:1") }, false, func(w *ward) { w.flush(7) }},
+	{"other data in the cache's Redis", "redis-state", "db7 (keys=1)", doctor.Warning, "audit", func(w *ward) { w.set(7, "session:1") }, false, func(w *ward) { w.flush(7) }},
 	{"state that may be evicted", "state", "may evict what must stay", doctor.Warning, "state", onState("config set maxmemory-policy allkeys-lru"), false, onState("config set maxmemory-policy noeviction")},
-	{"state that a restart forgets", "state", "forgets what must stay", doctor.Warning, "state", onState("config set appendonly no"), false, onState("config set appendonly yes")},
-	{"state in the cache's Redis", "state", "is that of a server of the cache", doctor.Warning, "audit", (*ward).stateInCache, false, func(w *ward) { w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0) }},
-	{"state that is away", "reach", "the Redis of sessions, limits and locks does not answer", doctor.Warning, "state", (*ward).killState, false, (*ward).restartState},
+	{"state that a restart loses", "state", "forgets what must stay", doctor.Warning, "state", onState("config set appendonly no"), false, onState("config set appendonly yes")},
+	{"state in the cache's Redis", "state", "is that of a server of the cache", doctor.Warning, "audit", (*ward).stateInCache, false, func(w *ward) { w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0).Nodes }},
+	{"state that is unavailable", "reach", "the Redis of sessions, limits and locks does not answer", doctor.Warning, "state", (*ward).killState, false, (*ward).restartState},
 	{"a worker that may do too much in Redis", "redis-excess", "FLUSHALL", doctor.Warning, "audit", onRedis("acl setuser unstale +flushall"), false, onRedis("acl setuser unstale -flushall")},
 	{"a user that may publish to readers", "redis-publishers", "ACL SETUSER shop resetchannels &cache:invalidate -publish -spublish", doctor.Warning, "audit", (*ward).letPublish, false, (*ward).forbidPublishing},
 	{"a worker that may do too much in MySQL", "mysql-excess", "DROP", doctor.Warning, "worker", onMySQL("GRANT DROP ON shop.* TO 'unstale'@'%'"), false, onMySQL("REVOKE DROP ON shop.* FROM 'unstale'@'%'")},
@@ -103,58 +102,6 @@ var drill = []fault{
 	{"dead letters", "queue", "capture_failed: 1", doctor.Warning, "worker",
 		onMySQL(`INSERT INTO shop.cache_outbox_dead (entity, entity_id, created_at, first_id, reason, error, map_version) VALUES ('product', '1', UTC_TIMESTAMP(6), 0, 'capture_failed', 'x', '')`),
 		false, onMySQL("DELETE FROM shop.cache_outbox_dead")},
-}
-
-// TestDrill plants faults one after the other. Each is named by the check that docs/doctor.md says, while it is there and
-// not before or after, also without the accounts of the audit where the page says that it needs none.
-func TestDrill(t *testing.T) {
-	t.Parallel()
-	w := newWard(t)
-	w.withState()
-	testHealthy(w)
-	w.withAudit()
-	testCuts(w)
-	testHitRatio(w)
-	testExcess(w)
-	testElsewhere(w)
-	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
-	w.applyTriggers()
-	page, err := os.ReadFile(drillPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range drill {
-		if line := fmt.Sprintf("| %s | `%s` | %s | %s |", f.name, f.check, f.severity, f.account); !strings.Contains(string(page), line) {
-			t.Errorf("%s lacks the line %s", drillPage, line)
-		}
-		if before := find(w.examine(f.check), f.check, f.says); before != nil {
-			t.Errorf("%s: found before it is there: %+v", f.name, before)
-		}
-		f.plant(w)
-		mysql, redis := w.exam.AuditMySQL, w.exam.AuditRedis
-		if f.account != "audit" {
-			w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
-		}
-		got := find(w.examine(f.check), f.check, f.says)
-		w.exam.AuditMySQL, w.exam.AuditRedis = mysql, redis
-		if got == nil {
-			t.Fatalf("%s: not found: %+v", f.name, w.examine(f.check))
-		}
-		if got.Severity != f.severity || got.Evidence == "" || got.Cure == "" {
-			t.Errorf("%s: %+v", f.name, got)
-		}
-		switch {
-		case f.cure && strings.HasPrefix(got.Cure, "GRANT"):
-			w.sql(strings.Split(got.Cure, "\n")...)
-		case f.cure:
-			w.do(got.Cure)
-		default:
-			f.heal(w)
-		}
-		if after := find(w.examine(f.check), f.check, f.says); after != nil {
-			t.Errorf("%s: found after it is cured: %+v", f.name, after)
-		}
-	}
 }
 
 func (w *ward) capturer() *capture.Capturer {
@@ -200,7 +147,7 @@ func (w *ward) insertByColumn() {
 	w.sql("DROP USER app", "DELETE FROM shop.cache_outbox", "DELETE FROM shop.cache_outbox_delayed")
 }
 
-// dropDefiner has triggers run as a separate account, and drops it.
+// dropDefiner makes triggers run as a separate account, and drops it.
 func (w *ward) dropDefiner() {
 	w.t.Helper()
 	const account = "'unstale_capture'@'localhost'"
@@ -226,8 +173,8 @@ func (w *ward) openTransaction() {
 	w.sql(outlastCache)
 }
 
-// outlastCache waits in the server until its list of transactions is made anew: not within a tenth of a second after
-// somebody has read it.
+// outlastCache waits in the server until its list of transactions is rebuilt: it is cached for a
+// tenth of a second after a read.
 const outlastCache = "DO SLEEP(0.15)"
 
 func (w *ward) endTransaction() {
@@ -237,8 +184,8 @@ func (w *ward) endTransaction() {
 	w.sql(outlastCache)
 }
 
-// jamTable reads the outbox in a transaction that stays open, and has an ALTER TABLE wait for it; without the audit's account, that
-// nobody can read the queue is critical too.
+// jamTable reads the outbox in a transaction that stays open, and runs an ALTER TABLE that waits
+// for it. Without the audit's account, the unreadable queue is critical too.
 func (w *ward) jamTable() {
 	t := w.t
 	t.Helper()
@@ -260,7 +207,7 @@ func (w *ward) jamTable() {
 		return err == nil && waiting > 0
 	})
 	right := w.exam.MySQL
-	w.exam.MySQL = w.store(store.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", StatementTimeout: 2 * time.Second})
+	w.exam.MySQL = w.store(session.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", StatementTimeout: 2 * time.Second})
 	if f := find(w.examine("queue"), "queue", "a table of the outbox is locked"); f == nil || f.Severity != doctor.Critical {
 		t.Errorf("a queue that nobody can read is well: %+v", w.examine("queue"))
 	}
@@ -287,7 +234,7 @@ func (w *ward) prepareXA() {
 			w.t.Fatal(err)
 		}
 	}
-	_ = conn.Raw(func(any) error { return errors.New("bad") }) // whoever prepared it is gone
+	_ = conn.Raw(func(any) error { return errors.New("bad") }) // its session is gone
 }
 
 func (w *ward) endXA() { w.sql("XA ROLLBACK 'forgotten'", outlastCache) }
@@ -305,7 +252,7 @@ func (w *ward) mendMap() {
 	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
 }
 
-// reportOutage leaves a row, and a worker that reports what keeps it from working.
+// reportOutage leaves a row, and a worker that reports an outage.
 func (w *ward) reportOutage() {
 	w.sql("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)",
 		"INSERT INTO shop.cache_outbox_workers (id, name, state, error, since, map_version, channel, format, seen_at) VALUES (REPEAT('a', 16), 'web-1', 'redis noperm', 'NOPERM unlink', UTC_TIMESTAMP(6), 'a', 'c', 'json', UTC_TIMESTAMP(6) + INTERVAL 5 SECOND)")
@@ -316,7 +263,7 @@ func (w *ward) settleElsewhere() {
 	w.sql("INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('web-1', 1, 'another', '', '')")
 }
 
-// lagReplica has a replica that stops, and writes what it lacks.
+// lagReplica stops a replica, and writes data that it then lacks.
 func (w *ward) lagReplica() {
 	w.t.Helper()
 	w.do("acl setuser default on nopass ~* &* +@all")
@@ -377,7 +324,7 @@ func (w *ward) wrongMySQL() {
 	w.exam.MySQL = w.mysql(worker, "shop_staging")
 }
 
-// wrongRedis has a worker settle a batch, and then asks another database.
+// wrongRedis lets a worker settle a batch, and then points the exam to another database.
 func (w *ward) wrongRedis() {
 	w.t.Helper()
 	options, err := keyspace.ParseURL(w.redis.URL(), false)
@@ -389,7 +336,7 @@ func (w *ward) wrongRedis() {
 		w.t.Fatal(err)
 	}
 	defer k.Close()
-	position, err := k.CheckBeacon(w.t.Context())
+	position, err := k.Beacons.CheckBeacon(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -409,7 +356,7 @@ func (w *ward) rightRedis() { w.exam.Redis = w.keys(worker, 0) }
 func (w *ward) stateInCache() {
 	w.t.Helper()
 	w.acl("unstale_state", "reset on >secret -@all +ping +select +info +scan +pubsub|numsub")
-	w.exam.State = w.keys("unstale_state", 5)
+	w.exam.State = w.keys("unstale_state", 5).Nodes
 }
 
 func (w *ward) killState() { _ = w.state.Kill() } // its error is always nil
@@ -441,7 +388,8 @@ func (w *ward) flush(db int) {
 	}
 }
 
-// beSlow is slow while the slow log is on: it is off otherwise, since the machine may be slow.
+// beSlow runs slow commands while the slow log is on. Otherwise the log is off, since the machine
+// may be slow.
 func (w *ward) beSlow() {
 	for _, command := range []string{"config set slowlog-log-slower-than 10000", "debug sleep 0.05", "config set slowlog-log-slower-than 10000000"} {
 		w.do(command)

@@ -16,8 +16,8 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// An elsewhere says that an account for an audit leads to another server than the worker's, so that what is seen there is
-// not what concerns workers.
+// An elsewhere means that an account for an audit leads to another server than the worker's, so its
+// findings do not concern workers.
 type elsewhere struct {
 	flag, than string
 	replica    bool // of the worker's server
@@ -31,7 +31,8 @@ func (o *elsewhere) Error() string {
 	return text
 }
 
-// compare finds out whether the accounts for an audit lead to the worker's servers, if both were given and answer.
+// compare checks whether the accounts for an audit lead to the worker's servers, if both were given
+// and answer.
 func (e *Exam) compare(ctx context.Context) {
 	e.elsewhere, e.unplaced = map[need]*elsewhere{}, map[need]error{}
 	note := func(worker, audit need, find func(context.Context) (*elsewhere, error)) {
@@ -50,7 +51,7 @@ func (e *Exam) compare(ctx context.Context) {
 	note(aRedis, auditRedis, e.otherRedis)
 }
 
-// placed tells of accounts for an audit that lead elsewhere.
+// placed reports accounts for an audit that lead to another server.
 func (e *Exam) placed() (all []Finding) {
 	for _, n := range []need{auditMySQL, auditRedis} {
 		other := e.elsewhere[n]
@@ -67,7 +68,8 @@ func (e *Exam) placed() (all []Finding) {
 	return all
 }
 
-// Contract: no lock; a few variables, for which no right is needed. server_uuid is MySQL's, server_uid MariaDB's.
+// Contract: no lock; a few variables, which need no privilege. server_uuid is MySQL's, server_uid
+// MariaDB's.
 const whichServerSQL = `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'socket', 'server_id', 'server_uuid', 'server_uid', 'datadir')`
 
 func whichServer(ctx context.Context, db *sql.DB) (map[string]string, error) {
@@ -92,7 +94,8 @@ func (e *Exam) otherMySQL(ctx context.Context) (*elsewhere, error) {
 		return nil, err
 	}
 	other := &elsewhere{flag: "--audit-mysql-dsn", than: "--mysql-dsn"}
-	sources, _ := sourcesOf(ctx, e.AuditMySQL.DB()) // a server that does not tell is not known for a replica
+	// a server that does not report its sources counts as no replica
+	sources, _ := sourcesOf(ctx, e.AuditMySQL.DB())
 	for _, s := range sources {
 		uuid, id, port := s.first("Source_UUID", "Master_UUID"), s.first("Source_Server_Id", "Master_Server_Id"), s.first("Source_Port", "Master_Port")
 		if uuid != "" && uuid == workers["server_uuid"] || uuid == "" && id == workers["server_id"] && port == workers["port"] {
@@ -102,14 +105,15 @@ func (e *Exam) otherMySQL(ctx context.Context) (*elsewhere, error) {
 	return other, nil
 }
 
-// otherRedis has the worker's account store a key of doctor's own for some seconds, which the account for the audit reads.
+// otherRedis has the worker's account store a key of doctor's own for some seconds, which the
+// account for the audit reads.
 func (e *Exam) otherRedis(ctx context.Context) (*elsewhere, error) {
 	name, text := keyspace.OwnPrefixes[0]+"doctor:"+rand.Text(), rand.Text()
-	if err := e.Redis.Client().Set(ctx, name, text, 10*time.Second).Err(); err != nil {
+	if err := e.Redis.Nodes.Client().Set(ctx, name, text, 10*time.Second).Err(); err != nil {
 		return nil, fmt.Errorf("mark the workers' Redis: %w", err)
 	}
-	defer e.Redis.Client().Unlink(ctx, name)
-	got, err := readIn(ctx, e.AuditRedis, e.Redis.DB(), name)
+	defer e.Redis.Nodes.Client().Unlink(ctx, name)
+	got, err := readIn(ctx, e.AuditRedis, e.Redis.Nodes.DB(), name)
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("look for a mark in the audited Redis: %w", err)
 	}
@@ -124,18 +128,19 @@ func (e *Exam) otherRedis(ctx context.Context) (*elsewhere, error) {
 	if got == text && !other.replica {
 		return nil, nil
 	}
-	other.replica = got == text // one that has not received it in time is not known for a replica of it
+	// a server without the key in time counts as no replica
+	other.replica = got == text
 	return other, nil
 }
 
 // readIn reads a key of one of the databases.
-func readIn(ctx context.Context, k *keyspace.Keyspace, db int, name string) (text string, err error) {
-	one, ok := k.Client().(*redis.Client)
-	if !ok || k.DB() == db {
-		return k.Client().Get(ctx, name).Result()
+func readIn(ctx context.Context, n *keyspace.Nodes, db int, name string) (text string, err error) {
+	one, ok := n.Client().(*redis.Client)
+	if !ok || n.DB() == db {
+		return n.Client().Get(ctx, name).Result()
 	}
 	conn := one.Conn()
-	defer func() { err = cmp.Or(err, conn.Select(ctx, k.DB()).Err(), conn.Close()) }()
+	defer func() { err = cmp.Or(err, conn.Select(ctx, n.DB()).Err(), conn.Close()) }()
 	if err := conn.Select(ctx, db).Err(); err != nil {
 		return "", err
 	}

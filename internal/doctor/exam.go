@@ -9,37 +9,42 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/verdict"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// An Exam is what a doctor looks at. What is nil was not given, and what depends on it is unknown.
+// An Exam holds the connections and files to check. A nil field was not given, and checks that
+// depend on it are unknown.
 type Exam struct {
-	MySQL      *store.Store       // by the worker's account
+	MySQL      *session.Sessions  // by the worker's account
 	Redis      *keyspace.Keyspace // by the worker's account
-	AuditMySQL *store.Store
-	AuditRedis *keyspace.Keyspace
-	State      *keyspace.Keyspace // of sessions, limits and locks, by an account that may look at it
+	AuditMySQL *session.Sessions
+	AuditRedis *keyspace.Nodes
+	State      *keyspace.Nodes // of sessions, limits and locks, by an account that may look at it
 	Map        *invalidation.Map
-	MapError   error // why there is none
+	MapError   error // why there is no map
 
-	RedisUser string          // of the worker's account
-	StateDB   int             // of sessions, limits and locks in the cache's Redis; negative: not known
-	Wake      string          // channel of hints; "": none
-	Wait      bool            // --redis-wait is used
-	Definer   capture.Account // of triggers; none: not known
+	RedisUser string // of the worker's account
+	// of sessions, limits and locks in the cache's Redis; negative: not known
+	StateDB int
+	Wake    string          // channel of hints; "": none
+	Wait    bool            // --redis-wait is used
+	Definer capture.Account // of triggers; none: not known
 
-	LongTransaction time.Duration // how long one may be open before it is told; whole seconds
+	LongTransaction time.Duration // age of an open transaction that is reported; whole seconds
 
-	reached   map[need]error            // nil: it answers, or in Redis Cluster some master does
-	elsewhere map[need]*elsewhere       // accounts for an audit that lead to other servers than the worker's
-	unplaced  map[need]error            // those of which nobody knows where they lead
-	away      map[need]map[string]error // masters of a Redis Cluster that do not answer, by address, where some do
+	reached map[need]error // nil: it answers, or in Redis Cluster at least one master does
+	// accounts for an audit that lead to other servers than the worker's
+	elsewhere map[need]*elsewhere
+	unplaced  map[need]error // accounts for an audit whose server is unknown
+	// masters of a Redis Cluster that do not answer, by address, if others do
+	away map[need]map[string]error
 }
 
-// A need is what a check cannot do without.
+// A need is a requirement of a check.
 type need string
 
 const (
@@ -58,10 +63,10 @@ const (
 	notGivenRed = "give --audit-redis-url; 'unstale doctor --help' prints the account"
 )
 
-// Needs begins the evidence of a finding whose check was not made for want of something.
+// Needs begins the evidence of a finding whose check lacks a requirement.
 const Needs = "it needs "
 
-// flags are how to give what is needed.
+// flags are the flags that provide a requirement.
 var flags = map[need]string{
 	aMySQL: "give --mysql-dsn", aRedis: "give --redis-url", aMap: "give --map", auditMySQL: notGivenSQL, auditRedis: notGivenRed,
 	aState: "give --redis-url-state, if there is one; 'unstale doctor --help' prints the account",
@@ -69,7 +74,7 @@ var flags = map[need]string{
 
 var errNotGiven = errors.New("not given")
 
-// reach asks whatever was given whether it answers.
+// reach checks that each given server answers.
 func (e *Exam) reach(ctx context.Context) {
 	e.reached = map[need]error{aMySQL: errNotGiven, aRedis: errNotGiven, aMap: errNotGiven, auditMySQL: errNotGiven, auditRedis: errNotGiven, aState: errNotGiven}
 	try := func(n need, ping func(context.Context) error) {
@@ -81,9 +86,9 @@ func (e *Exam) reach(ctx context.Context) {
 		try(aMySQL, e.MySQL.Ping)
 	}
 	e.away = map[need]map[string]error{}
-	tryRedis := func(n need, k *keyspace.Keyspace) {
+	tryRedis := func(n need, nodes *keyspace.Nodes) {
 		try(n, func(ctx context.Context) error {
-			answers, err := k.PingMasters(ctx)
+			answers, err := nodes.PingMasters(ctx)
 			all := len(answers)
 			maps.DeleteFunc(answers, func(_ string, err error) bool { return err == nil })
 			if len(answers) < all {
@@ -97,7 +102,7 @@ func (e *Exam) reach(ctx context.Context) {
 		})
 	}
 	if e.Redis != nil {
-		tryRedis(aRedis, e.Redis)
+		tryRedis(aRedis, e.Redis.Nodes)
 	}
 	if e.State != nil {
 		tryRedis(aState, e.State)
@@ -113,22 +118,28 @@ func (e *Exam) reach(ctx context.Context) {
 	}
 }
 
-// redis is one of the Redis.
-func (e *Exam) redis(n need) *keyspace.Keyspace {
-	return map[need]*keyspace.Keyspace{aRedis: e.Redis, auditRedis: e.AuditRedis, aState: e.State}[n]
+// redis returns the servers of one Redis, which the caller must have checked to be given.
+func (e *Exam) redis(n need) *keyspace.Nodes {
+	switch n {
+	case auditRedis:
+		return e.AuditRedis
+	case aState:
+		return e.State
+	}
+	return e.Redis.Nodes
 }
 
-// status reads a status in MySQL, and in Redis what workers publish there, if it answers.
-func (e *Exam) status(ctx context.Context) (store.Status, error) {
-	s, err := e.MySQL.Status(ctx)
+// status reads a status in MySQL, and the workers' records in Redis if it answers.
+func (e *Exam) status(ctx context.Context) (operate.Status, error) {
+	s, err := operate.NewOverview(e.MySQL).Status(ctx)
 	if err == nil && e.reached[aRedis] == nil {
-		registry.Read(ctx, keyspace.NewBoard(e.Redis), &s)
+		registry.Read(ctx, e.Redis.Board, &s)
 	}
 	return s, err
 }
 
-// look reads a status as `unstale status` does: a second one where the first leaves a doubt.
-func (e *Exam) look(ctx context.Context) (store.Status, verdict.Verdict, error) {
+// look reads a status like `unstale status`: twice if the first one is not conclusive.
+func (e *Exam) look(ctx context.Context) (operate.Status, verdict.Verdict, error) {
 	s, err := e.status(ctx)
 	if err != nil || !verdict.Doubtful(s) {
 		return s, verdict.Of(s, nil), err
@@ -142,7 +153,7 @@ func (e *Exam) look(ctx context.Context) (store.Status, verdict.Verdict, error) 
 	return second, verdict.Of(second, verdict.First(nil, s)), err
 }
 
-// lacks is why a check cannot be made, or nil, and the cure.
+// lacks returns the reason why a check cannot be made and the fix, or nil.
 func (e *Exam) lacks(needs []need) (cure string, reason error) {
 	for _, n := range needs {
 		if cure, reason := e.unreached(n); reason != nil {
@@ -155,7 +166,7 @@ func (e *Exam) lacks(needs []need) (cure string, reason error) {
 	return "", nil
 }
 
-// unreached is why something cannot be asked, or nil, and the cure.
+// unreached returns the reason why a server cannot be asked and the fix, or nil.
 func (e *Exam) unreached(n need) (cure string, reason error) {
 	switch err := e.reached[n]; {
 	case err == nil:

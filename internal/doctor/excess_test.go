@@ -12,14 +12,15 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// testExcess gives the worker's accounts, one after the other, what no worker needs: each is told, and none is by the accounts of the page.
+// testExcess gives the worker's accounts privileges that no worker needs, one by one: each is
+// reported, and none with the accounts of the page.
 func testExcess(w *ward) {
 	w.t.Helper()
 	excessInRedis(w)
 	excessInMySQL(w)
 }
 
-// wantExcess checks that a check warns of all that was given.
+// wantExcess checks that a check warns of all excess privileges.
 func (w *ward) wantExcess(check string, all ...string) {
 	w.t.Helper()
 	found := w.examine(check)
@@ -36,7 +37,8 @@ func (w *ward) wantExcess(check string, all ...string) {
 	}
 }
 
-// testElsewhere has the audit look at another Redis, and at a replica: what is seen there is not well for it.
+// testElsewhere points the audit to another Redis, and to a replica. The findings about them are
+// not well.
 func testElsewhere(w *ward) {
 	t := w.t
 	t.Helper()
@@ -55,7 +57,7 @@ func testElsewhere(w *ward) {
 		}
 	}
 	do("acl setuser " + audit + " " + auditRules)
-	w.exam.AuditRedis = w.keysAt(other.Addr(), audit, 3) // another database than the worker's
+	w.exam.AuditRedis = w.keysAt(other.Addr(), audit, 3).Nodes // another database than the worker's
 	check := func(says string, severity doctor.Severity) {
 		t.Helper()
 		if f := find(w.examine("reach"), "reach", says); f == nil || f.Severity != severity {
@@ -76,7 +78,7 @@ func testElsewhere(w *ward) {
 	if err := other.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	w.exam.AuditRedis = w.keys(audit, 3)
+	w.exam.AuditRedis = w.keys(audit, 3).Nodes
 	if all := w.examine("reach", "redis-persistence"); doctor.Worst(all).AtLeast(doctor.Unknown) {
 		t.Errorf("the workers' server is taken for another: %+v", all)
 	}
@@ -84,7 +86,8 @@ func testElsewhere(w *ward) {
 	w.acl(audit, "-get")
 	w.wantUnknown("reach", "look for a mark")
 	w.acl(audit, "+get")
-	// Of the keys that doctor stores, those that try rights live for a second; a mark is gone with the exam.
+	// Of the keys that doctor stores, those of permission trials live for a second; a mark is
+	// deleted at the end of the exam.
 	if left, err := w.admin.Keys(t.Context(), keyspace.OwnPrefixes[0]+"doctor:*").Result(); err != nil || len(left) > 0 {
 		t.Errorf("marks are left: %q, %v", left, err)
 	}
@@ -195,7 +198,7 @@ func excessInMySQL(w *ward) {
 	well("after a grant on all tables was revoked")
 }
 
-// cureExcess runs the GRANTs and REVOKEs of the check's own cure, but those that name a word.
+// cureExcess runs the GRANTs and REVOKEs of the check's own fix, except those that contain a word.
 func (w *ward) cureExcess(but string) {
 	w.t.Helper()
 	f := find(w.examine("mysql-excess"), "mysql-excess", "may do more")

@@ -1,6 +1,6 @@
 package doctor
 
-// MemoryOf is what the check named redis-memory says of an answer to INFO.
+// MemoryOf returns the findings of the check redis-memory for an answer to INFO.
 func MemoryOf(text string) []Finding {
 	i := &info{addr: "redis", values: map[string]string{}}
 	for _, section := range []string{"memory", "stats"} {
@@ -8,3 +8,6 @@ func MemoryOf(text string) []Finding {
 	}
 	return i.judge(memoryOf)
 }
+
+// QueryRows returns the result of a query.
+var QueryRows = queryRows

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// A Severity says how bad a finding is.
+// A Severity is the severity of a finding.
 type Severity string
 
-// The severities, the least first.
+// The severities, in ascending order.
 const (
 	OK       Severity = "ok"
 	Info     Severity = "info"
@@ -26,16 +26,17 @@ func (s Severity) rank() int { return slices.Index(severities, s) }
 // AtLeast reports whether s is as bad as other, or worse.
 func (s Severity) AtLeast(other Severity) bool { return s.rank() >= other.rank() }
 
-// A Finding is what a check has found.
+// A Finding is the result of a check.
 type Finding struct {
 	Check    string   `json:"check"`
 	Severity Severity `json:"severity"`
 	Title    string   `json:"title"`
 	Evidence string   `json:"evidence,omitempty"` // what was seen
-	Cure     string   `json:"cure,omitempty"`     // the next thing to do: a statement, a rule, a flag
+	// the next action: a statement, a rule, a flag
+	Cure string `json:"cure,omitempty"`
 }
 
-// well, and its kin, make a finding. Check is filled in by whoever runs the check.
+// well, found and unseen create a finding. Examine sets its Check.
 func well(format string, args ...any) Finding {
 	return Finding{Severity: OK, Title: fmt.Sprintf(format, args...)}
 }
@@ -48,7 +49,7 @@ func unseen(title string, reason error, cure string) Finding {
 	return found(Unknown, title, reason.Error(), cure)
 }
 
-// Worst is the worst severity of findings, OK if there is none.
+// Worst returns the worst severity of findings, OK if there is none.
 func Worst(all []Finding) Severity {
 	worst := OK
 	for _, f := range all {
@@ -59,12 +60,12 @@ func Worst(all []Finding) Severity {
 	return worst
 }
 
-// Sort puts the worst first, and otherwise keeps the order of the checks.
+// Sort sorts by descending severity, and keeps the order of the checks otherwise.
 func Sort(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(b.Severity.rank(), a.Severity.rank()) })
 }
 
-// Count is how many findings have a severity.
+// Count returns the number of findings with a severity.
 func Count(all []Finding, s Severity) (n int) {
 	for _, f := range all {
 		if f.Severity == s {

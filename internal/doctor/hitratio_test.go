@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// testHitRatio: the misses of a client are a warning, those of a reader of package cache are not, since
-// Redis counts five for one.
+// testHitRatio: the misses of a client are a warning. Those of a reader of package cache are not,
+// since Redis counts five for one.
 func testHitRatio(w *ward) {
 	t := w.t
 	t.Helper()
@@ -24,7 +24,7 @@ func testHitRatio(w *ward) {
 	for n := range misses {
 		pipe.Get(t.Context(), fmt.Sprint("zahraah:nothing:", n))
 	}
-	_, _ = pipe.Exec(t.Context()) // nothing is there
+	_, _ = pipe.Exec(t.Context()) // none of them exists
 	if f := find(w.examine("redis-memory"), "redis-memory", title); f == nil || f.Severity != doctor.Warning {
 		t.Errorf("%d misses of a client: %+v", misses, w.examine("redis-memory"))
 	}
@@ -49,7 +49,8 @@ func testHitRatio(w *ward) {
 	group.Wait()
 	stats, err := w.admin.Info(t.Context(), "stats").Result()
 	counted, failed := strconv.Atoi(redisclient.Facts(stats)["keyspace_misses"])
-	if err != nil || failed != nil || counted < 4*fetches { // five each, but for those that the load cut short
+	// five each, except those that the load cut short
+	if err != nil || failed != nil || counted < 4*fetches {
 		t.Errorf("%d misses of Fetch are %d of Redis: %v, %v", fetches, counted, err, failed)
 	}
 	if all := w.examine("redis-memory"); len(all) != 1 || all[0].Severity != doctor.OK || !strings.Contains(all[0].Title, "unstale_cache_requests_total") {

@@ -6,22 +6,22 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 )
 
-// ids finds tables whose IDs run out, since an insert has chosen a high one.
+// ids finds tables whose IDs run out because an insert has chosen a high one.
 func ids(ctx context.Context, e *Exam) (all []Finding, err error) {
-	tables, err := e.MySQL.IDsLeft(ctx)
+	tables, err := operate.NewOverview(e.MySQL).IDsLeft(ctx)
 	if err != nil {
 		return nil, err
 	}
-	const cure = "docs/maintenance.md, IDs that run out"
+	const cure = "docs/operations.md, IDs that run out"
 	for _, table := range slices.Sorted(maps.Keys(tables)) {
 		switch left := tables[table]; {
 		case left == 0:
 			all = append(all, found(Critical, "table "+table+" has no ID left, so every insert into it fails (1467), and the write that the row belongs to fails with it",
 				"AUTO_INCREMENT of the table is at its end", cure))
-		case left < store.FewIDs:
+		case left < operate.FewIDs:
 			all = append(all, found(Warning, "an insert into table "+table+" has chosen a high ID, so its IDs run out", fmt.Sprintf("%d IDs are left", left), cure))
 		}
 	}

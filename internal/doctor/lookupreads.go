@@ -13,14 +13,14 @@ import (
 )
 
 // Contract for both: no row of a table; the account sees what it may use. A view or a routine with
-// SQL SECURITY INVOKER reads with the rights of the worker's account.
+// SQL SECURITY INVOKER reads with the privileges of the worker's account.
 const (
 	invokersSQL = `SELECT TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() AND SECURITY_TYPE = 'INVOKER'
 UNION SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE() AND SECURITY_TYPE = 'INVOKER'`
 	tableNamesSQL = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() ORDER BY TABLE_NAME"
 )
 
-// lookupReads is what the text of the map's lookups shows of what they read.
+// lookupReads are the tables, columns and functions in the text of the map's lookups.
 type lookupReads struct {
 	noMap    bool
 	queries  []string
@@ -55,13 +55,13 @@ func (r *lookupReads) names(name string) bool {
 	return slices.ContainsFunc(r.queries, named.MatchString)
 }
 
-// isLookups reports whether lookups may need such a right on what they name.
+// isLookups reports whether lookups may need such a privilege on their objects.
 func isLookups(h *capture.Held, right string) bool {
 	return right == "SELECT" || right == "EXECUTE" && h.Kind != ""
 }
 
-// unclear returns why a lookup may need SELECT or EXECUTE on something that no lookup names, or "" if
-// none does.
+// unclear returns why a lookup may need SELECT or EXECUTE on something that no lookup names, or ""
+// if none does.
 func (r *lookupReads) unclear(h *capture.Held) string {
 	switch {
 	case h.Name == "*" || strings.HasPrefix(h.Name, "cache_outbox") || r.names(h.Name):
@@ -74,7 +74,7 @@ func (r *lookupReads) unclear(h *capture.Held) string {
 	return ""
 }
 
-// unjudged are the grants that lookups may need.
+// unjudged returns the grants that lookups may need.
 func (r *lookupReads) unjudged(held []capture.Held) (all []string) {
 	for i := range held {
 		for _, right := range slices.Sorted(maps.Keys(held[i].Rights)) {
@@ -86,8 +86,8 @@ func (r *lookupReads) unjudged(held []capture.Held) (all []string) {
 	return all
 }
 
-// grants returns the statements that give an account what it needs table by table, to be run before a
-// right on all tables is revoked.
+// grants returns the statements that give an account its privileges table by table. Run them before
+// revoking a privilege on all tables.
 func (r *lookupReads) grants(database, account string) (all []string) {
 	for _, t := range WorkerRights {
 		all = append(all, fmt.Sprintf("GRANT %s ON %s TO %s;", strings.Join(t.Rights, ", "), (&capture.Held{Database: database, Name: t.Table}).On(), account))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/unstale/unstale/internal/lookups"
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // lookupsRun checks each lookup of the map, in a session with the settings of a worker.
@@ -46,7 +46,7 @@ func lookupsRun(ctx context.Context, e *Exam) (all []Finding, err error) {
 func lookupFinding(param string, err error, account string) Finding {
 	cure := lookups.Cure(err)
 	switch n := mysqlerr.Number(err); {
-	case store.IsGrouping(err):
+	case session.IsGrouping(err):
 		return found(Warning, "the next release refuses the lookup of "+param, err.Error(), cure)
 	case n == mysqlerr.NoRight, n == mysqlerr.NoColumnRight:
 		cure = "GRANT SELECT ON the table that it names TO " + account + ";"

@@ -12,11 +12,11 @@ import (
 
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/migrations"
 )
 
 func TestMain(m *testing.M) {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// everything uses all that a map can.
+// everything uses all features of a map.
 const everything = `version: 1
 publish: {channel: "cache:invalidate"}
 params:
@@ -39,7 +39,8 @@ entities:
     hold: 1s
 `
 
-// A ward has servers of the test's own, with the accounts of a worker and of an audit, all of which have what they need.
+// A ward has private servers, with the accounts of a worker and of an audit, which have all
+// required privileges.
 type ward struct {
 	t     testing.TB
 	db    *testenv.Database // by an administrator
@@ -50,7 +51,7 @@ type ward struct {
 
 	tx       *sql.Tx           // of a fault
 	held     []*sql.Conn       // of a fault
-	altered  chan error        // of a fault: an ALTER TABLE is over
+	altered  chan error        // of a fault: an ALTER TABLE has ended
 	replica  *servers.Redis    // of a fault
 	follower *testenv.Database // of a fault, a replica of MySQL
 }
@@ -59,15 +60,13 @@ const patience = time.Minute
 
 const worker, audit = "unstale", "unstale_audit"
 
-// noPublish are rules of the administrator of Redis, who is no worker.
+// noPublish are ACL rules of the administrator of Redis, who is not a worker.
 const noPublish = "-publish -spublish"
 
 func newWard(t testing.TB, redisArgs ...string) *ward {
 	t.Helper()
 	w := &ward{t: t, db: testenv.OwnDatabase(t, "--log-bin=changes"), redis: testenv.OwnRedis(t, append([]string{"--enable-debug-command", "local", "--repl-diskless-sync-delay", "0", "--slowlog-log-slower-than", "10000000", "--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"}, redisArgs...)...)}
-	if _, err := migrations.Up(t.Context(), w.db.DB); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Up(t, w.db.DB)
 	w.sql("CREATE TABLE product_categories (product_id INT, category_id INT)", "INSERT INTO product_categories VALUES (1, 7), (1, 9), (2, 8)", "CREATE TABLE products (id INT PRIMARY KEY, name TEXT)")
 	for _, user := range []string{worker, audit} {
 		w.sql("CREATE USER '" + user + "'@'%' IDENTIFIED BY 'secret'")
@@ -123,9 +122,9 @@ func (w *ward) do(command string) {
 	}
 }
 
-func (w *ward) mysql(user, database string) *store.Store {
+func (w *ward) mysql(user, database string) *session.Sessions {
 	w.t.Helper()
-	return w.store(store.Config{MySQL: w.dsn(user, database), Worker: "doctor"})
+	return w.store(session.Config{MySQL: w.dsn(user, database), Worker: "doctor"})
 }
 
 func (w *ward) dsn(user, database string) *mysql.Config {
@@ -138,9 +137,9 @@ func (w *ward) dsn(user, database string) *mysql.Config {
 	return c
 }
 
-func (w *ward) store(c store.Config) *store.Store {
+func (w *ward) store(c session.Config) *session.Sessions {
 	w.t.Helper()
-	s, err := store.Open(c)
+	s, err := session.Open(c)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -174,15 +173,16 @@ func (w *ward) useMap(src string) {
 
 // withAudit gives the exam the accounts of the audit.
 func (w *ward) withAudit() *ward {
-	w.exam.AuditMySQL, w.exam.AuditRedis = w.mysql(audit, "shop"), w.keys(audit, 0)
+	w.exam.AuditMySQL, w.exam.AuditRedis = w.mysql(audit, "shop"), w.keys(audit, 0).Nodes
 	return w
 }
 
-// withState gives the exam the Redis of sessions, limits and locks, by the account of docs/doctor.md.
+// withState gives the exam the Redis of sessions, limits and locks, by the account of
+// docs/doctor.md.
 func (w *ward) withState() {
 	w.t.Helper()
 	w.state = testenv.OwnRedis(w.t, "--appendonly", "yes", "--user", "unstale_state", "on", ">secret", "-@all", "+ping", "+select", "+info", "+scan", "+pubsub|numsub")
-	w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0)
+	w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0).Nodes
 }
 
 // onState runs a command there as an administrator.
@@ -208,7 +208,7 @@ func (w *ward) examine(checks ...string) []doctor.Finding {
 	return doctor.Examine(w.t.Context(), &exam, checks...)
 }
 
-// find returns the finding of a check that says a text, unless all is well.
+// find returns the finding of a check that contains text, unless all is well.
 func find(all []doctor.Finding, check, text string) *doctor.Finding {
 	for i, f := range all {
 		if f.Check == check && f.Severity != doctor.OK && strings.Contains(f.Title+"\n"+f.Evidence+"\n"+f.Cure, text) {

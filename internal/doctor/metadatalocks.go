@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Contract for all: no lock on rows; lists of the server's own. The first is MySQL's, the second a plugin of MariaDB; the third
-// stands in where there is neither: who has a transaction open, the oldest first.
+// Contract for all: no lock on rows; lists of the server. The first is MySQL's, the second is from
+// a plugin of MariaDB. Without both, the third lists open transactions, the oldest first.
 const (
 	metadataLocksMySQL = `SELECT DISTINCT CAST(t.processlist_id AS CHAR) AS session FROM performance_schema.metadata_locks m
 JOIN performance_schema.threads t ON t.thread_id = m.owner_thread_id
@@ -20,12 +20,14 @@ WHERE table_schema = DATABASE() AND table_name LIKE 'cache\_outbox%'`
 	openSessionsSQL = "SELECT CAST(trx_mysql_thread_id AS CHAR) AS session FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 100"
 )
 
-// waitsForTable reports whether a session waits until others let go of one of the outbox's tables.
+// waitsForTable reports whether a session waits until other sessions release one of the outbox
+// tables.
 func waitsForTable(session row) bool {
 	return strings.HasPrefix(session["State"], "Waiting for table metadata lock") && strings.Contains(session["Info"], "cache_outbox")
 }
 
-// jam tells who keeps a table of the outbox from others, if somebody waits for one: whoever comes later waits as well, workers too.
+// jam reports the sessions that lock a table of the outbox, if others wait for it: later statements
+// wait as well, including those of workers.
 func jam(ctx context.Context, db *sql.DB, sessions []row) []Finding {
 	waiting := slices.DeleteFunc(slices.Clone(sessions), func(s row) bool { return !waitsForTable(s) })
 	if len(waiting) == 0 {
@@ -56,7 +58,7 @@ func jam(ctx context.Context, db *sql.DB, sessions []row) []Finding {
 	return all
 }
 
-// describe tells of a session.
+// describe describes a session.
 func describe(s row) string {
 	text := fmt.Sprintf("session %s of %s@%s in %s, ", s["Id"], s["User"], s["Host"], s["db"])
 	if s["Info"] == "" {

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// mostConnections is the share of the cap above which there may be none left for a worker.
+// mostConnections is the used share of the limit above which a worker may get no connection.
 const mostConnections = 0.8
 
-// Contract: no lock; counters of the server, for which no right is needed.
+// Contract: no lock; counters of the server, which need no privilege.
 const connectionsSQL = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Max_used_connections')"
 
 func mysqlConnections(ctx context.Context, e *Exam) ([]Finding, error) {

@@ -15,8 +15,8 @@ import (
 // Contract: no table.
 const currentRoleSQL = "SELECT COALESCE(CURRENT_ROLE(), 'NONE')"
 
-// mysqlExcess compares the grants of the account and of its active roles with those that a worker needs, which is a hint: only a
-// trial proves a right, and these are not tried.
+// mysqlExcess compares the grants of the account and of its active roles with the needs of a
+// worker. The result is a hint: only a trial proves a privilege, and these are not tried.
 func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	db := e.MySQL.DB()
 	account, database, err := whoAndWhere(ctx, db)
@@ -73,13 +73,13 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// isOfTables reports whether a right that is granted on all tables may be one that a worker needs on
-// some.
+// isOfTables reports whether a privilege granted on all tables can be one that a worker needs on
+// some of them.
 func isOfTables(right string) bool {
 	return slices.Contains([]string{"ALL PRIVILEGES", "SELECT", "INSERT", "UPDATE", "DELETE"}, right)
 }
 
-// needless are the rights of a grant that no worker needs, sorted.
+// needless returns the privileges of a grant that no worker needs, sorted.
 func (r *lookupReads) needless(h *capture.Held, database string) (rights []string) {
 	for _, right := range slices.Sorted(maps.Keys(h.Rights)) {
 		if r.needs(h, right, database) {
@@ -108,8 +108,8 @@ func (r *lookupReads) needs(h *capture.Held, right, database string) bool {
 // roleGrant matches GRANT `a`@`%`, `b`@`%` TO ...; MariaDB writes no host.
 var roleGrant = regexp.MustCompile("^GRANT ((?:`(?:[^`]|``)*`(?:@`(?:[^`]|``)*`)?,? ?)+) TO |^GRANT (\\S+) TO ")
 
-// givesActive reports whether a line is about roles that are active, whose rights are listed with the account's own. MariaDB
-// lists the default role, too, which is among them.
+// givesActive reports whether a line is about active roles, whose privileges are listed with those
+// of the account. MariaDB also lists the default role, which is one of them.
 func givesActive(line string, active []string) bool {
 	if strings.HasPrefix(line, "SET DEFAULT ROLE ") {
 		return true

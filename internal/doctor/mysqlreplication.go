@@ -10,14 +10,15 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// mostLag is how far a replica may be behind, in seconds: a reader that loads from it stores what is that old.
+// mostLag limits the lag of a replica, in seconds: a reader that loads from the replica stores data
+// of that age.
 const mostLag = 10
 
-// Contract for all: no lock; the state of the replica's threads, of each of its sources. The first is MariaDB's, the last that
-// of MySQL before 8.0.22.
+// Contract for all: no lock; the state of the replica's threads, of each of its sources. The first
+// is MariaDB's, the last that of MySQL before 8.0.22.
 var replicaSQL = []string{"SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"}
 
-// sourcesOf are the sources of a replica, none where it is not one.
+// sourcesOf returns the sources of a replica, or none if the server is not a replica.
 func sourcesOf(ctx context.Context, db *sql.DB) (rows []row, err error) {
 	for _, query := range replicaSQL {
 		if rows, err = queryRows(ctx, db, query); mysqlerr.Number(err) != mysqlerr.Syntax {
@@ -27,7 +28,7 @@ func sourcesOf(ctx context.Context, db *sql.DB) (rows []row, err error) {
 	return rows, err
 }
 
-// mysqlReplication may be about another server than the worker's: one of its replicas.
+// mysqlReplication may examine a server other than the worker's: one of its replicas.
 func mysqlReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 	if cure, reason := e.unreached(auditMySQL); reason != nil {
 		return []Finding{unseen("how far a replica of MySQL is behind", reason, cure)}, nil
@@ -47,7 +48,7 @@ func mysqlReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 	return all, nil
 }
 
-// replicaFinding is about one source of a replica, which may have several.
+// replicaFinding returns the finding of one source of a replica, which may have several.
 func replicaFinding(r row) Finding {
 	from := cmp.Or(r.first("Channel_Name", "Connection_name"), r.first("Source_Host", "Master_Host"))
 	behind := r.first("Seconds_Behind_Source", "Seconds_Behind_Master")

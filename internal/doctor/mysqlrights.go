@@ -12,14 +12,15 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// A TableRights lists what a worker does with one table.
+// A TableRights lists a worker's statements on one table.
 type TableRights struct {
 	Table  string
-	Column string // one of the table's, for an UPDATE
+	Column string // a column of the table, for an UPDATE
 	Rights []string
 }
 
-// WorkerRights are those that a worker needs, beside SELECT on what the map's lookups read. docs/accounts.md grants them.
+// WorkerRights are the privileges of a worker, in addition to SELECT on the tables of the map's
+// lookups. docs/accounts.md grants them.
 var WorkerRights = []TableRights{
 	{"cache_outbox", "id", []string{"SELECT", "DELETE"}},
 	{"cache_outbox_delayed", "id", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
@@ -35,8 +36,8 @@ var WorkerRights = []TableRights{
 	{"cache_outbox_version", "id", []string{"SELECT"}},
 }
 
-// Contract for all: no row is read or changed, so that no row is locked and no log is written; a metadata lock on the
-// table until the rollback that follows. Repeating them does nothing.
+// Contract for all: no row is read or changed, so no row is locked and no log is written; a
+// metadata lock on the table until the rollback that follows. Repeating them does nothing.
 var rightSQL = map[string]string{
 	"SELECT": "SELECT * FROM %[1]s WHERE 1 = 0",
 	"INSERT": "INSERT INTO %[1]s SELECT * FROM %[1]s WHERE 1 = 0",
@@ -44,7 +45,7 @@ var rightSQL = map[string]string{
 	"DELETE": "DELETE FROM %[1]s WHERE 1 = 0",
 }
 
-// mysqlRights does to no row what a worker does to rows.
+// mysqlRights runs the statements of a worker on no row.
 func mysqlRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 	db := e.MySQL.DB()
 	account, database, err := whoAndWhere(ctx, db)
@@ -73,7 +74,7 @@ func mysqlRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// whoAndWhere are the connection's account, quoted, and its database.
+// whoAndWhere returns the connection's account, quoted, and its database.
 func whoAndWhere(ctx context.Context, db *sql.DB) (account, database string, err error) {
 	if err := db.QueryRowContext(ctx, "SELECT CURRENT_USER(), DATABASE()").Scan(&account, &database); err != nil {
 		return "", "", fmt.Errorf("ask for the account: %w", err)
@@ -87,14 +88,14 @@ func quoteAccount(user, host string) string {
 	return quote(user) + "@" + quote(host)
 }
 
-// try returns the rights that are missing, and what the server said.
+// try returns the missing privileges, and the errors of the server.
 func (t *TableRights) try(ctx context.Context, db *sql.DB) (lacks, said []string, err error) {
 	for _, right := range t.Rights {
 		err := tryStatement(ctx, db, fmt.Sprintf(rightSQL[right], t.Table, t.Column))
 		switch mysqlerr.Number(err) {
 		case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.DatabaseDenied:
 			named := slices.DeleteFunc(deniedRights(err, right), func(one string) bool { return !slices.Contains(t.Rights, one) })
-			if len(named) == 0 { // whatever it is, what was tried is not there
+			if len(named) == 0 { // an unnamed error: the tried privilege is missing
 				named = []string{right}
 			}
 			for _, one := range named {
@@ -123,7 +124,8 @@ func tryStatement(ctx context.Context, db *sql.DB, statement string) error {
 // deniedVerb matches INSERT command denied to user ...
 var deniedVerb = regexp.MustCompile(`([A-Z, ]+) command denied to user`)
 
-// deniedRights are those that an error names, or the one that was tried: an INSERT ... SELECT may lack the other one.
+// deniedRights returns the privileges that an error names, or the privilege that was tried: an
+// INSERT ... SELECT may lack the other one.
 func deniedRights(err error, tried string) []string {
 	if m := deniedVerb.FindStringSubmatch(err.Error()); m != nil {
 		return strings.Split(strings.ReplaceAll(strings.TrimSpace(m[1]), " ", ""), ",")

@@ -7,19 +7,22 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 )
 
-// A setting is a variable of the server by several names, of which it has one at most, and what is wrong with a value.
+// A setting is a server variable with a problematic value. It can have several names; a server
+// knows at most one of them.
 type setting struct {
 	names []string
 	judge func(value string) (f Finding, wrong bool)
 }
 
-// leastPacket is below what a batch of many keys needs: smaller packets cut batches, and may refuse a single row.
+// leastPacket is less than a batch of many keys needs: smaller packets cut batches, and may refuse
+// a single row.
 const leastPacket = 4 << 20
 
-// sqlMode is a variable that may be empty; any other one is not there where it is.
+// sqlMode is the only variable here that may be empty: an empty value of the others means that the
+// server does not have it.
 const sqlMode = "@@GLOBAL.sql_mode"
 
 var settings = []setting{
@@ -38,18 +41,20 @@ var settings = []setting{
 	{[]string{"@@GLOBAL.super_read_only"}, func(v string) (Finding, bool) {
 		return found(Critical, "this MySQL is read-only, even for administrators", "super_read_only is "+v, "name the primary in --mysql-dsn"), isOn(v)
 	}},
-	// What follows cannot be wrong: sessions of unstale pin it and read it back. Applications may wonder.
+	// The settings below cannot be wrong: sessions of unstale pin them and read them back. They may
+	// surprise applications.
 	{[]string{"@@GLOBAL.transaction_isolation", "@@GLOBAL.tx_isolation"}, nil},
 	{[]string{"@@GLOBAL.time_zone"}, nil},
 	{[]string{"@@GLOBAL.log_bin"}, nil},
 	{[]string{"@@GLOBAL.binlog_format"}, nil},
 }
 
-// mysqlSettings also asks what a worker asks at its start. Sessions are pinned, and were read back when they were opened.
+// mysqlSettings also repeats the queries of a worker's start. Sessions are pinned, and were read
+// back when they were opened.
 func mysqlSettings(ctx context.Context, e *Exam) (all []Finding, err error) {
 	if err := e.MySQL.Check(ctx); err != nil {
 		for _, one := range split(err) {
-			var wrong store.SettingError
+			var wrong session.SettingError
 			if !errors.As(one, &wrong) {
 				all = append(all, unseen("settings that a worker refuses", one, ""))
 				continue
@@ -83,8 +88,8 @@ func mysqlSettings(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// read returns "" for the name where the server has none of them.
-func (s setting) read(ctx context.Context, db *store.Store) (name, value string, err error) {
+// read returns "" for the name if the server has none of them.
+func (s setting) read(ctx context.Context, db *session.Sessions) (name, value string, err error) {
 	for _, name := range s.names {
 		value, err := db.Variable(ctx, name)
 		if err != nil || value != "" || name == sqlMode {
@@ -94,7 +99,7 @@ func (s setting) read(ctx context.Context, db *store.Store) (name, value string,
 	return "", "", nil
 }
 
-// split returns what errors.Join has joined.
+// split returns the errors that errors.Join has joined.
 func split(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()

@@ -8,8 +8,8 @@ import (
 
 const publisher = "reset on >secret -@all +subscribe +publish"
 
-// letPublish creates users that may publish to readers, and users that may not. The check names only
-// the first, and with fewer permissions it is unknown.
+// letPublish creates users that may publish to readers, and users that may not. The check names
+// only the first, and with fewer permissions it is unknown.
 func (w *ward) letPublish() {
 	t := w.t
 	t.Helper()

@@ -7,10 +7,12 @@ import (
 	"strconv"
 )
 
-// longHistory is how many transactions unpurged make reads of the outbox slow: its rows are deleted all the time.
+// longHistory is the number of unpurged transactions that makes reads of the outbox slow: its rows
+// are deleted all the time.
 const longHistory = 1_000_000
 
-// Contract: no lock; counters. MariaDB tells the first to everybody, MySQL the second to who has PROCESS.
+// Contract: no lock; counters. In MariaDB the first needs no privilege, in MySQL the second needs
+// PROCESS.
 const (
 	historyMariaDB = "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'"
 	historyMySQL   = "SELECT count AS Value FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len' AND status = 'enabled'"

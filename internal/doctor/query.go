@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// A row is one of a query's results, by the names of its columns as the server writes them.
+// A row is one result row of a query, by the column names that the server returns.
 type row map[string]string
 
-// queryRows returns what a query finds, NULL as "". Servers differ in the columns of what SHOW answers.
+// queryRows returns the rows of a query, NULL as "". The columns of SHOW differ between servers.
 func queryRows(ctx context.Context, db *sql.DB, query string, args ...any) (all []row, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -37,7 +37,7 @@ func queryRows(ctx context.Context, db *sql.DB, query string, args ...any) (all 
 	return all, rows.Err()
 }
 
-// texts returns the one column of a query.
+// texts returns the only column of a query.
 func texts(ctx context.Context, db *sql.DB, query string, args ...any) (all []string, err error) {
 	rows, err := queryRows(ctx, db, query, args...)
 	for _, r := range rows {
@@ -48,7 +48,8 @@ func texts(ctx context.Context, db *sql.DB, query string, args ...any) (all []st
 	return all, err
 }
 
-// first is the first of several columns that a row has: MySQL 8.4 has renamed what MariaDB has not.
+// first returns the first of several columns that a row has: MySQL 8.4 has renamed columns that
+// MariaDB has not.
 func (r row) first(names ...string) string {
 	for _, name := range names {
 		if v, ok := r[name]; ok {
@@ -58,7 +59,7 @@ func (r row) first(names ...string) string {
 	return ""
 }
 
-// count writes a number of things. The plural is the singular with an s, or given.
+// count formats a number of things. The plural is the singular with an s, unless given.
 func count(n int, singular string, plural ...string) string {
 	switch {
 	case n == 1:

@@ -5,23 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
 const (
-	oldAge   = 5 * time.Second // of a row that waits; a worker takes milliseconds
+	oldAge   = 5 * time.Second // of a waiting row; a worker takes milliseconds
 	stuckAge = time.Minute
-	aheadAge = time.Second // of created_at, where an application's clock writes it
 )
 
-// queue says what waits, and since when nobody has carried anything.
+// queue reports the same as `unstale status`: waiting rows, since when, and why.
 func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 	s, v, err := e.look(ctx)
 	switch {
@@ -29,7 +26,7 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 		return []Finding{found(Critical, "a table of the outbox is locked, so nobody can read what waits, and workers cannot carry it", err.Error(),
 			"see the check named transactions, which needs --audit-mysql-dsn, for the session that keeps it; look for ALTER TABLE, LOCK TABLES and backups")}, nil
 	case err != nil && !errors.Is(ctx.Err(), context.Canceled):
-		return []Finding{found(Warning, "what waits could not be read", err.Error(), cmp.Or(store.Fix(err), "what the error names, or see the checks named schema and mysql-rights"))}, nil
+		return []Finding{found(Warning, "what waits could not be read", err.Error(), cmp.Or(session.Fix(err), "what the error names, or see the checks named schema and mysql-rights"))}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -37,52 +34,22 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 	if b := s.LastBatch; b != nil {
 		last = fmt.Sprintf("the last batch was settled by worker %s at %s", b.Worker, b.SettledAt.Format(time.RFC3339))
 	}
-	add := func(s Severity, title, evidence, cure string) { all = append(all, found(s, title, evidence, cure)) }
+	evidence := fmt.Sprintf("%s, the first for %s; %s", exact(s.Waiting, "row"), s.OldestAge.Round(time.Second), last)
+	if s.Sweeps > 0 {
+		evidence += fmt.Sprintf("\n%s of patterns or index sets, the first not yet carried out for %s", exact(s.Sweeps, "sweep"), s.UnsweptFor.Round(time.Second))
+	}
 	silent := silentWorkers(s.Workers)
-	waits := fmt.Sprintf("%s, the first for %s; %s", exact(s.Waiting, "row"), s.OldestAge.Round(time.Second), last)
 	for _, w := range silent {
-		waits += "\n" + heard(w)
+		evidence += "\n" + heard(w)
 	}
-	if s.Pause != nil {
-		add(Warning, "all workers are paused", s.Pause.String(), "unstale resume")
-	}
-	all = append(all, waiting(v, s, waits)...)
-	if err := s.WorkersError; err != nil {
-		all = append(all, unseen("whether workers run", err, "GRANT SELECT ON cache_outbox_workers to the account of --mysql-dsn"))
-	}
-	for _, w := range silent {
-		add(Warning, "a worker has fallen silent: it is frozen, was killed, or does not reach MySQL", heard(w), "look at its process and its log; a signal that stops it, such as SIGTERM, has it say goodbye")
-	}
-	if a := s.Ahead; a != nil && -a.Age > aheadAge {
-		add(Unknown, "how long rows wait, since a row says that it was created later than now", fmt.Sprintf("created_at of row %d lies %s ahead of the database's clock; %s",
-			a.ID, -a.Age.Round(time.Second), last), "insert rows without created_at; unstale status looks twice, and tells what does not move")
-	}
-	if s.Overdue > stuckAge {
-		add(Critical, "delayed rows are overdue", "the first has been due for "+s.Overdue.Round(time.Second).String(), "as for rows that wait")
-	}
-	for _, f := range s.Failing {
-		add(Warning, "rows are tried again after a failure, and their keys are stale meanwhile", fmt.Sprintf("%s: %s, the oldest of %s ago, such as: %s",
-			f.Reason, exact(f.N, "row"), f.Age.Round(time.Second), f.Error), "unstale delayed list --reason "+f.Reason)
-	}
-	if s.UnsweptFor > stuckAge {
-		add(Warning, "sweeps wait, so keys of patterns and index sets stay stale", fmt.Sprintf("%s in all, the first not yet carried out for %s",
-			exact(s.Sweeps, "request"), s.UnsweptFor.Round(time.Second)), "see sweeping in unstale status; docs/operations.md, Sweeps")
-	}
-	if f := s.SweepFailure; f != nil {
-		add(Critical, "all sweeps fail", fmt.Sprintf("worker %s: %s", f.Worker, f.Error), "what the error names")
-	}
-	if s.SweepsRefused > 0 {
-		add(Warning, "Redis refuses sweeps", fmt.Sprintf("%s, the last: %s", exact(s.SweepsRefused, "request"), s.SweepError), "docs/operations.md, Sweeps")
-	}
-	if len(s.Dead) > 0 {
-		var reasons []string
-		for _, reason := range slices.Sorted(maps.Keys(s.Dead)) {
-			reasons = append(reasons, fmt.Sprintf("%s: %d", reason, s.Dead[reason]))
+	for _, c := range v.Causes {
+		if severity := severityOf(c, s); severity != OK {
+			all = append(all, found(severity, c.What, evidence, cmp.Or(c.Cure, "what the error names; docs/operations.md#outages")))
 		}
-		add(Warning, "there are dead letters, whose keys may be stale", strings.Join(reasons, ", "), "unstale dead list")
 	}
-	if s.Damaged > 0 {
-		add(Warning, "batches of the journal are damaged, and nobody can unlink them again", exact(s.Damaged, "damaged batch", "damaged batches"), "docs/redis.md, A damaged batch")
+	for _, w := range silent {
+		all = append(all, found(Warning, "a worker has fallen silent: it is frozen, was killed, or does not reach MySQL", heard(w),
+			"look at its process and its log; a signal that stops it, such as SIGTERM, has it say goodbye"))
 	}
 	if len(all) == 0 {
 		all = append(all, well("nothing waits that should not; %s", last))
@@ -90,61 +57,67 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// waiting turns what `unstale status` says of rows that wait into findings: which workers are kept from
-// working, and why, also if nothing waits yet.
-func waiting(v verdict.Verdict, s store.Status, evidence string) (all []Finding) {
-	for _, c := range v.Causes {
-		severity := Critical
-		switch c.Name {
-		case "outage", "worker_outage":
-			if c.Level != verdict.Stale {
-				severity = Warning
-			}
-		case "backlog":
-			switch late := max(s.OldestAge, s.Overdue); {
-			case late <= oldAge:
-				continue
-			case late <= stuckAge:
-				severity = Warning
-			}
-		case "no_worker", "no_work_yet", "locked", "locked_delayed", "read_only":
-			if c.Level != verdict.Stale {
-				continue
-			}
-		default:
-			continue
+// severityOf maps a cause of the overall status to a severity. It returns OK for a cause that ends
+// without action, one that means nothing while no row waits, and one that another check covers.
+func severityOf(c verdict.Cause, s operate.Status) Severity {
+	switch c.Name {
+	case "paused", "healing", "delayed", "dead", "journal_damaged", "replay_broken", "sweeps_refused", "worker_outage":
+		return Warning
+	case "workers_unread", "created_ahead":
+		return Unknown
+	case "outage":
+		if c.Level != verdict.Stale {
+			return Warning
 		}
-		all = append(all, found(severity, c.What, evidence, cmp.Or(c.Cure, "what the error names; docs/operations.md#outages")))
+	case "no_worker", "no_work_yet":
+		if c.Level != verdict.Stale {
+			return OK
+		}
+	case "backlog":
+		switch late := max(s.OldestAge, s.Overdue); {
+		case late <= oldAge:
+			return OK
+		case late <= stuckAge:
+			return Warning
+		}
+	case "sweeps":
+		if s.UnsweptFor <= stuckAge {
+			return OK
+		}
+		return Warning
+	case "locked", "locked_delayed", "read_only", "sweeps_fail":
+	default:
+		return OK // a replay ends; other checks cover the rest
 	}
-	return all
+	return Critical
 }
 
-// silentWorkers are those that were heard of late and neither live nor have said goodbye.
-func silentWorkers(all []store.WorkerNote) (silent []store.WorkerNote) {
+// silentWorkers returns workers with a recent record that neither run nor have stopped cleanly.
+func silentWorkers(all []operate.WorkerNote) (silent []operate.WorkerNote) {
 	for _, w := range all {
-		if !w.Lives() && w.State != store.WorkerStopped && w.Silent < recently {
+		if !w.Lives() && w.State != operate.WorkerStopped && w.Silent < recently {
 			silent = append(silent, w)
 		}
 	}
 	return silent
 }
 
-func heard(w store.WorkerNote) string {
+func heard(w operate.WorkerNote) string {
 	return fmt.Sprintf("worker %s was last heard %s ago, %s", w.Name, w.Silent.Round(time.Second), w.State)
 }
 
-// exact is a count that store.Status may have cut.
+// exact returns a count that operate.Status may have cut.
 func exact(n int, singular string, plural ...string) string {
-	if n > store.MaxExactCount {
-		return "more than " + count(store.MaxExactCount, singular, plural...)
+	if n > operate.MaxExactCount {
+		return "more than " + count(operate.MaxExactCount, singular, plural...)
 	}
 	return count(n, singular, plural...)
 }
 
-// recently is how old a batch may be to tell what workers do now.
+// recently is the maximum age of a batch that shows the current work of workers.
 const recently = 10 * time.Minute
 
-// runningMap compares the map with that of the last batch.
+// runningMap compares the map with the map of the last batch.
 func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
 	s, err := e.status(ctx)
 	if err != nil {
@@ -166,8 +139,8 @@ func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
 		evidence, "look for 'the new map is refused' in the workers' logs, and compare 'map_version' there")}, nil
 }
 
-// runningMaps is what the workers that live say of theirs, nothing if none does.
-func runningMaps(version string, workers []store.WorkerNote) (all []Finding) {
+// runningMaps returns the findings about the maps of running workers, or nothing if none runs.
+func runningMaps(version string, workers []operate.WorkerNote) (all []Finding) {
 	same := 0
 	for _, w := range workers {
 		switch {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
-// reach says what of the given does not answer.
+// reach reports which given servers do not answer.
 func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 	answered := []string{}
 	for _, n := range []need{aMySQL, aRedis, aMap, auditMySQL, auditRedis, aState} {
@@ -47,7 +47,7 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 	return all, nil
 }
 
-// severity is how much it matters that it does not answer: workers can do without some.
+// severity returns the severity of a server that does not answer: workers can run without some.
 func (n need) severity() Severity {
 	switch n {
 	case auditMySQL, auditRedis, aState:
@@ -65,8 +65,8 @@ func mapFinding(err error) Finding {
 	return found(Critical, "the map is refused: no worker starts with it, and one that runs keeps the old one", err.Error(), cure)
 }
 
-// refusal tells a server that answers and refuses from one that does not answer, and what to do. An
-// outage of Redis says itself what to do about most refusals.
+// refusal describes a server that answers and refuses, or one that does not answer, and the fix. An
+// outage of Redis has its own fix for most refusals.
 func refusal(err error) (title, cure string) {
 	var redis *keyspace.Outage
 	switch {
@@ -75,7 +75,7 @@ func refusal(err error) (title, cure string) {
 	case errors.As(err, &redis) && redis.State != keyspace.StateNetwork && redis.State != keyspace.StateTimeout:
 		return " answers with a refusal", "what the error names; docs/operations.md#outages"
 	case mysqlerr.Number(err) != 0:
-		return " refuses the account or the session", cmp.Or(store.Fix(err), "what the error names")
+		return " refuses the account or the session", cmp.Or(session.Fix(err), "what the error names")
 	}
 	return " does not answer", "check its address, and that it runs"
 }

@@ -11,19 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// WorkerCommands are all that a worker may need to run, some of them in Cluster or with a flag alone. docs/accounts.md grants them.
+// WorkerCommands are all commands that a worker can need, some of them only in Cluster or with a
+// flag. docs/accounts.md grants them.
 var WorkerCommands = []string{
 	"ping", "select", "unlink", "get", "set", "time", "pexpire", "hset", "hdel", "hgetall", "scan", "dbsize", "scard", "renamenx", "sscan", "srem", "publish", "subscribe",
 	"cluster|slots", "cluster|nodes", "wait", "spublish",
 }
 
-// ClusterRules are what each account of Redis needs besides in Redis Cluster, whose client asks where slots are.
+// ClusterRules are the additional rules of each Redis account in Redis Cluster, whose client asks
+// for the slots.
 const ClusterRules = "+cluster|slots +cluster|nodes"
 
-// mostExcess is how many commands are told by name.
+// mostExcess is the number of commands that are listed by name.
 const mostExcess = 20
 
-// redisExcess asks Redis of each command that it knows whether it would let the worker's account run it, and reads its names.
+// redisExcess asks Redis for each of its commands whether the worker's account may run it, and
+// reads the account's key patterns.
 func redisExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	user := cmp.Or(e.RedisUser, "default")
 	all, err = onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
@@ -65,7 +68,7 @@ func excessAt(ctx context.Context, e *Exam, c *redis.Client, addr, user string) 
 	return all, nil
 }
 
-// listed lists some, and the number of the others.
+// listed lists some items, and the number of the others.
 func listed(all []string) string {
 	text := strings.Join(all[:min(len(all), mostExcess)], ", ")
 	if more := len(all) - mostExcess; more > 0 {
@@ -74,12 +77,12 @@ func listed(all []string) string {
 	return text
 }
 
-// A command is one that a Redis knows.
+// A command is a command that a Redis knows.
 type command struct {
 	name      string // with a subcommand after |
-	arity     int    // words, the name among them; negative: or more
+	arity     int    // words, including the name; negative: or more
 	dangerous bool   // of @dangerous
-	always    bool   // no account needs a right to it
+	always    bool   // no account needs a permission for it
 }
 
 // commandsOf lists the commands of a Redis, with those of its modules, the dangerous ones first.
@@ -97,7 +100,7 @@ func commandsOf(ctx context.Context, c *redis.Client) (all []command, err error)
 				continue
 			}
 			if below, _ := fields[9].([]any); len(below) > 0 {
-				read(below) // of which each is granted for itself
+				read(below) // each is granted separately
 				continue
 			}
 			name, _ := fields[0].(string)
@@ -127,8 +130,8 @@ func holds(list any, text string) bool {
 	return slices.Contains(texts, any(text))
 }
 
-// allowed are the commands that no worker runs and that a user may. ACL DRYRUN runs nothing; that a user may run a command, and
-// not with the name that it is tried with, is a right too.
+// allowed returns the commands that a user may run and no worker runs. ACL DRYRUN runs nothing; a
+// refusal of only the tried name means that the command is allowed.
 func allowed(ctx context.Context, c *redis.Client, user string, commands []command) (may []string, err error) {
 	pipe := c.Pipeline()
 	var asked []*redis.Cmd

@@ -14,12 +14,13 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// An info is what INFO says of one master.
+// An info is the INFO reply of one master.
 type info struct {
 	addr   string
 	client *redis.Client
 	values map[string]string
-	untold []string // what was asked for and is not there: who runs a Redis for others may hide some of it
+	// requested fields that are missing: a provider of Redis may hide some
+	untold []string
 }
 
 // read adds the answer for a section.
@@ -31,7 +32,7 @@ func (i *info) read(section, text string) {
 	}
 }
 
-// value is "" where it is not told.
+// value returns a field, or "" if it is missing.
 func (i *info) value(name string) string {
 	v, told := i.values[name]
 	if !told {
@@ -40,7 +41,7 @@ func (i *info) value(name string) string {
 	return v
 }
 
-// number is 0 where it is not told.
+// number returns a field, or 0 if it is missing.
 func (i *info) number(name string) float64 {
 	n, err := strconv.ParseFloat(i.values[name], 64)
 	if err != nil {
@@ -51,11 +52,12 @@ func (i *info) number(name string) float64 {
 
 // calls returns how often a command was called, 0 if never.
 func (i *info) calls(command string) (n float64) {
-	_, _ = fmt.Sscanf(i.values["cmdstat_"+command], "calls=%g,", &n) // a command without calls is not listed
+	// a command without calls is not listed
+	_, _ = fmt.Sscanf(i.values["cmdstat_"+command], "calls=%g,", &n)
 	return n
 }
 
-// judge is what look says of it. Nothing is well of which something is not told.
+// judge returns the findings of look. A missing field is never reported as well.
 func (i *info) judge(look func(*info) []Finding) []Finding {
 	all := look(i)
 	if len(i.untold) == 0 {
@@ -66,7 +68,8 @@ func (i *info) judge(look func(*info) []Finding) []Finding {
 	return append(all, unseen(i.addr+": what goes by "+strings.Join(slices.Compact(i.untold), ", "), errors.New("its INFO does not tell"), "ask who runs this Redis"))
 }
 
-// eachMaster asks each master of the audited Redis for sections of INFO, and calls look with the answer.
+// eachMaster asks each master of the audited Redis for sections of INFO, and calls look with the
+// answer.
 func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sections ...string) (all []Finding, err error) {
 	return onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
 		i := &info{addr: addr, client: c, values: map[string]string{}}
@@ -81,7 +84,7 @@ func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sectio
 	})
 }
 
-// onMasters looks at each master of a Redis. Of one that does not answer nothing is known.
+// onMasters calls look for each master of a Redis. A master that does not answer is unknown.
 func onMasters(ctx context.Context, e *Exam, n need, look func(c *redis.Client, addr string) ([]Finding, error)) (all []Finding, err error) {
 	err = e.redis(n).EachMaster(ctx, func(c *redis.Client) error {
 		addr := redisclient.Address(c)
@@ -99,5 +102,5 @@ func onMasters(ctx context.Context, e *Exam, n need, look func(c *redis.Client, 
 	return all, err
 }
 
-// megabytes writes a size.
+// megabytes formats a size.
 func megabytes(n float64) string { return fmt.Sprintf("%.0f MB", n/1e6) }

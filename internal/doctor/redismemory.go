@@ -7,11 +7,13 @@ import (
 )
 
 const (
-	mostFragmentation  = 1.5
-	leastForFragments  = 100e6  // bytes: below that the ratio tells nothing, an empty Redis shows 19
-	leastHitRatio      = 0.8    // below it is a fault to look into
-	leastForHits       = 10_000 // reads
-	mostScripts        = 0.05   // for each miss; above it the misses are those of the scripts of package cache, mostly
+	mostFragmentation = 1.5
+	// bytes: below that the ratio means nothing; an empty Redis has 19
+	leastForFragments = 100e6
+	leastHitRatio     = 0.8    // below it, examine the cache
+	leastForHits      = 10_000 // reads
+	// per miss; above it, most misses come from the scripts of package cache
+	mostScripts        = 0.05
 	whyMaxmemory       = "without a limit Redis grows until the system ends it"
 	cureMaxmemory      = "set maxmemory in its configuration, and maxmemory-policy allkeys-lru or allkeys-lfu"
 	curePolicy         = "set maxmemory-policy allkeys-lru or allkeys-lfu in its configuration"

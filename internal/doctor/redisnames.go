@@ -12,10 +12,11 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// foreignName is one that no map makes, of a key or of a channel.
+// foreignName is a name of a key or channel that no map creates.
 const foreignName = "unstale-doctor:of-somebody-else"
 
-// namesOf are the patterns of keys and channels that a user may use, as ACL GETUSER writes them, those of its selectors too.
+// namesOf returns the key and channel patterns of a user, as ACL GETUSER writes them, including its
+// selectors.
 func namesOf(ctx context.Context, c *redis.Client, user string) (patterns []string, err error) {
 	answer, err := c.Do(ctx, "acl", "getuser", user).Result()
 	if err != nil {
@@ -40,7 +41,7 @@ func namesOf(ctx context.Context, c *redis.Client, user string) (patterns []stri
 	return slices.Compact(patterns), nil
 }
 
-// pairs are names and values, which RESP2 lists one after the other.
+// pairs converts a flat list of names and values, as in RESP2.
 func pairs(answer any) map[any]any {
 	if m, ok := answer.(map[any]any); ok {
 		return m
@@ -53,7 +54,7 @@ func pairs(answer any) map[any]any {
 	return m
 }
 
-// usedNames are names of keys and of channels that a worker uses, one for each pattern of the map.
+// usedNames are key and channel names that a worker uses, one for each pattern of the map.
 type usedNames struct{ keys, channels []string }
 
 func needed(e *Exam) (u usedNames) {
@@ -69,7 +70,8 @@ func needed(e *Exam) (u usedNames) {
 	return u
 }
 
-// beyond are the rules that let a user at names of which a worker uses none, or at all names, and those that are not understood.
+// beyond returns the rules that give a user names that no worker uses, or all names, and rules that
+// are not understood.
 func (u usedNames) beyond(rules []string) (wide, unclear []string) {
 	for _, rule := range rules {
 		used, pattern := u.keys, rule

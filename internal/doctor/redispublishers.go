@@ -31,8 +31,8 @@ func redisPublishers(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, err
 }
 
-// publishersAt returns the users that are on and may publish on a channel, apart from one user. It
-// publishes nothing.
+// publishersAt returns the enabled users, except one, that may publish on a channel. It publishes
+// nothing.
 func publishersAt(ctx context.Context, c *redis.Client, channel, but string) (users []string, err error) {
 	known, err := c.Do(ctx, "acl", "users").StringSlice()
 	if err != nil {

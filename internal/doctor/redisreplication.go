@@ -62,7 +62,8 @@ func redisReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 
 var errEnough = errors.New("enough")
 
-// goneReplicas are those that the Cluster knows and no master lists, since they are away: the first master that answers tells.
+// goneReplicas returns the replicas that the Cluster knows and no master lists, since they are
+// unavailable: the first master that answers reports them.
 func goneReplicas(ctx context.Context, e *Exam) (all []Finding, err error) {
 	err = e.AuditRedis.EachMaster(ctx, func(c *redis.Client) error {
 		if e.away[auditRedis][c.Options().Addr] != nil {
@@ -72,7 +73,8 @@ func goneReplicas(ctx context.Context, e *Exam) (all []Finding, err error) {
 		if err != nil {
 			return err
 		}
-		for line := range strings.Lines(text) { // id address flags master ping pong epoch link slots
+		// id address flags master ping pong epoch link slots
+		for line := range strings.Lines(text) {
 			words := strings.Fields(line)
 			if len(words) < 8 {
 				continue

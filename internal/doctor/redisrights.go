@@ -13,14 +13,14 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// mostTried bounds how many of a map's names are tried.
+// mostTried bounds the number of the map's names that are tried.
 const mostTried = 500
 
-// redisRights runs what a worker runs, on made-up names.
+// redisRights runs a worker's commands, on made-up names.
 func redisRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 	t, cut := trialOf(e.Map)
 	t.Wake, t.Wait = e.Wake, e.Wait
-	rights, err := e.Redis.TryRights(ctx, t)
+	rights, err := e.Redis.Account.TryRights(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -40,14 +40,14 @@ func redisRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// A nodeRights is what came of trying rights at one node, or at several with the same outcome. Each node of a Cluster has a list
-// of accounts of its own.
+// A nodeRights is the result of permission trials on one node, or on several with the same result.
+// Each node of a Cluster has its own list of accounts.
 type nodeRights struct {
-	addrs  []string // none outside of Cluster
+	addrs  []string // none outside Redis Cluster
 	rights []keyspace.Right
 }
 
-// nodesOf parts rights by nodes.
+// nodesOf groups permissions by nodes.
 func nodesOf(rights []keyspace.Right) (nodes []nodeRights) {
 	outcome := func(a, b keyspace.Right) bool {
 		return a.What == b.What && a.Rule == b.Rule && (a.Err == nil) == (b.Err == nil) && a.Away == b.Away
@@ -95,7 +95,7 @@ func (n *nodeRights) findings(user string) (all []Finding) {
 			all = append(all, unseen("the rights at a node that does not answer", fmt.Errorf("%w%s", r.Err, at), notReached))
 		case !isOutage:
 			all = append(all, unseen("the right "+r.What, fmt.Errorf("%w%s", r.Err, at), ""))
-		case !refused: // the first stands for all
+		case !refused: // the first represents all
 			refused = true
 			all = append(all, found(Critical, "Redis refuses what a worker does", r.What+": "+o.Error()+at, "bring it back to take writes; docs/operations.md lists the states"))
 		}
@@ -103,7 +103,8 @@ func (n *nodeRights) findings(user string) (all []Finding) {
 	return all
 }
 
-// trialOf is what a worker with a map does, and how many of the map's names it leaves out.
+// trialOf returns the permission trial for a worker's map, and how many of the map's names it
+// leaves out.
 func trialOf(m *invalidation.Map) (t keyspace.Trial, cut int) {
 	if m == nil {
 		return t, 0
@@ -123,7 +124,7 @@ func trialOf(m *invalidation.Map) (t keyspace.Trial, cut int) {
 		}
 		name := keyspace.TrialKey(n.Glob, text)
 		switch {
-		case !strings.Contains(n.Glob, "*"): // the same for all rows, and somebody's
+		case !strings.Contains(n.Glob, "*"): // the same for all rows, so other clients may use it
 			t.Fixed = append(t.Fixed, name)
 		case n.Kind == invalidation.KindSet:
 			t.Sets = append(t.Sets, name)
@@ -137,7 +138,7 @@ func trialOf(m *invalidation.Map) (t keyspace.Trial, cut int) {
 	return t, cut
 }
 
-// A denials collects what an account lacks.
+// A denials collects the missing permissions of an account.
 type denials struct {
 	rules   []string // for ACL SETUSER, each once
 	losses  []string

@@ -18,7 +18,7 @@ const (
 	slowSince   = time.Hour
 )
 
-// redisSlowLog tells the names of commands, and not what they were about, which is data.
+// redisSlowLog reports only the names of commands, because their arguments are data.
 func redisSlowLog(ctx context.Context, e *Exam) ([]Finding, error) {
 	return onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) (all []Finding, err error) {
 		slow, err := slowFrom(ctx, c)
@@ -53,8 +53,8 @@ func redisSlowLog(ctx context.Context, e *Exam) ([]Finding, error) {
 	})
 }
 
-// slowFrom is how long a command must take to be in the slow log. The error says that nothing comes there, or that nobody
-// knows.
+// slowFrom returns how long a command must take to be in the slow log. An error means that the log
+// is off, or that the setting is unknown.
 func slowFrom(ctx context.Context, c *redis.Client) (time.Duration, error) {
 	settings, err := c.ConfigGet(ctx, "slowlog-*").Result()
 	if err != nil {

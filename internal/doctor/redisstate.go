@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// redisState finds data beside the cache: they share its memory, its eviction and what it forgets.
+// redisState finds other data in the cache's Redis: they share its memory, its evictions and its
+// losses.
 func redisState(ctx context.Context, e *Exam) ([]Finding, error) {
 	cache := e.AuditRedis.DB()
 	if e.Redis != nil {
-		cache = e.Redis.DB()
+		cache = e.Redis.Nodes.DB()
 	}
 	return eachMaster(ctx, e, func(i *info) []Finding {
 		var others []string

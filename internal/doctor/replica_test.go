@@ -9,11 +9,11 @@ import (
 
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/servers"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// follow starts a server that follows the ward's from now on, and has the audit look there.
+// follow starts a replica of the ward's server, and points the audit to it.
 func (w *ward) follow() {
 	t := w.t
 	t.Helper()
@@ -53,7 +53,7 @@ func (w *ward) follow() {
 	w.onFollower(fmt.Sprintf(change, port, file, at), w.replicaVerb("START"))
 }
 
-// lookAtFollower has the audit look there.
+// lookAtFollower points the audit to the replica.
 func (w *ward) lookAtFollower() {
 	t := w.t
 	t.Helper()
@@ -62,7 +62,7 @@ func (w *ward) lookAtFollower() {
 		t.Fatal(err)
 	}
 	c.User, c.Passwd = audit, "secret"
-	w.exam.AuditMySQL = w.store(store.Config{MySQL: c, Worker: "doctor"})
+	w.exam.AuditMySQL = w.store(session.Config{MySQL: c, Worker: "doctor"})
 }
 
 func (w *ward) onFollower(statements ...string) {
@@ -74,7 +74,7 @@ func (w *ward) onFollower(statements ...string) {
 	}
 }
 
-// replicaVerb is START REPLICA, which MariaDB calls a slave.
+// replicaVerb returns the verb with the server's word for a replica: MariaDB says SLAVE.
 func (w *ward) replicaVerb(verb string) string {
 	if w.db.Flavor == servers.KindMariaDB {
 		return verb + " SLAVE"
@@ -82,7 +82,8 @@ func (w *ward) replicaVerb(verb string) string {
 	return verb + " REPLICA"
 }
 
-// stopReplica has a replica follow, and then apply nothing more. Of the transactions of its source it tells nothing.
+// stopReplica lets a replica follow, and then stops applying. It reports nothing about its source's
+// transactions.
 func (w *ward) stopReplica() {
 	w.t.Helper()
 	w.follow()

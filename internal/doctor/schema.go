@@ -10,11 +10,13 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// Contract: the dictionary, without a lock on rows; it shows the tables to which the account has a right.
+// Contract: the dictionary, without a row lock; it shows only tables that the account has a
+// privilege on.
 const outboxesSQL = `SELECT table_schema FROM information_schema.tables
 WHERE table_name = '` + schema.Table + `' AND table_schema <> DATABASE() ORDER BY table_schema LIMIT 6`
 
-// schemaFits also looks for an outbox in other databases: the name of a database is easily mistaken.
+// schemaFits also looks for an outbox in other databases, since a wrong database name is a common
+// mistake.
 func schemaFits(ctx context.Context, e *Exam) ([]Finding, error) {
 	db := e.MySQL.DB()
 	err := schema.Check(ctx, db)
@@ -43,7 +45,8 @@ func schemaFits(ctx context.Context, e *Exam) ([]Finding, error) {
 	return all, nil
 }
 
-// layout compares the tables with what the migrations left behind. Triggers are seen by those alone who may have some: an audit's account.
+// layout compares the tables with the result of the migrations. Only an account with TRIGGER sees
+// triggers, and that is the audit's.
 func layout(ctx context.Context, e *Exam) (all []Finding, _ error) {
 	list, err := schema.Deviations(ctx, e.MySQL.DB())
 	if err != nil {

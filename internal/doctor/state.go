@@ -13,7 +13,8 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// stateKept asks the Redis of sessions, limits and locks what package lock and limit ask it, and whether it is one of the cache's.
+// stateKept checks the Redis of sessions, limits and locks as packages lock and limit do, and
+// whether it is a server of the cache.
 func stateKept(ctx context.Context, e *Exam) ([]Finding, error) {
 	caches, cachesUntold := e.cacheServers(ctx)
 	var channels []string
@@ -45,9 +46,9 @@ func stateKept(ctx context.Context, e *Exam) ([]Finding, error) {
 	})
 }
 
-// cacheServers are the cache's masters, by the account that may tell them.
+// cacheServers returns the cache's masters, by the account that is able to read them.
 func (e *Exam) cacheServers(ctx context.Context) (servers []string, err error) {
-	var ask *keyspace.Keyspace
+	var ask *keyspace.Nodes
 	for _, n := range []need{aRedis, auditRedis} {
 		if _, reason := e.lacks([]need{n}); reason == nil {
 			ask = e.redis(n)
@@ -64,7 +65,7 @@ func (e *Exam) cacheServers(ctx context.Context) (servers []string, err error) {
 	return servers, err
 }
 
-// serverOf tells a server from all others, until it is started again.
+// serverOf returns the identity of a server, which changes when it restarts.
 func serverOf(ctx context.Context, c *redis.Client) (string, error) {
 	text, err := c.Info(ctx, "server").Result()
 	if err != nil {
@@ -73,5 +74,5 @@ func serverOf(ctx context.Context, c *redis.Client) (string, error) {
 	if id := redisclient.Facts(text)["run_id"]; strings.Trim(id, "0") != "" {
 		return id, nil
 	}
-	return "", errors.New("INFO server tells no run_id") // as where somebody else runs it
+	return "", errors.New("INFO server tells no run_id") // as in some managed services
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// topologyArgs are options of a Redis that is well.
+// topologyArgs are options of a healthy Redis.
 var topologyArgs = []string{"--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru", "--slowlog-log-slower-than", "10000000"}
 
 const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:* " + doctor.ClusterRules
 
-// giveAccounts makes the accounts of a worker, an audit and a review at a node.
+// giveAccounts creates the accounts of a worker, an audit and a review on a node.
 func giveAccounts(t *testing.T, node *redis.Client) {
 	t.Helper()
 	for user, rules := range map[string]string{
@@ -52,7 +52,7 @@ func openKeys(t *testing.T, url string) *keyspace.Keyspace {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A paused node that is asked for the slots must not take all the time that doctor gives itself.
+	// A paused node that is asked for the slots must not use up doctor's whole time limit.
 	k, err := keyspace.Open(keyspace.Options{Redis: options, Timeout: 2 * time.Second, SweepShare: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -71,10 +71,10 @@ func topologyMap(t *testing.T) *invalidation.Map {
 	return m
 }
 
-// behind are so many megabytes that a replica which lacks them is behind.
+// behind is the number of megabytes that make a replica count as behind.
 const behind = 12
 
-// fillBehind writes them.
+// fillBehind writes that many megabytes.
 func fillBehind(t *testing.T, to redis.UniversalClient, name func(i int) string) {
 	t.Helper()
 	for i := range behind {
@@ -84,11 +84,11 @@ func fillBehind(t *testing.T, to redis.UniversalClient, name func(i int) string)
 	}
 }
 
-// In Redis Cluster each check looks at every master, and the rights are those at every node. A node that is away is told, and
-// hides nothing of the others.
+// In Redis Cluster each check covers every master, and permissions are checked on every node. An
+// unavailable node is reported, and hides nothing of the others.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	// No replica takes over by itself, where the machine is so busy that a master seems to be away.
+	// No replica takes over automatically, in case a busy machine makes a master look unavailable.
 	c := testenv.OwnCluster(t, 3, true, append([]string{"--cluster-node-timeout", "5000"}, topologyArgs...)...)
 	for _, node := range c.Direct {
 		giveAccounts(t, node)
@@ -96,7 +96,8 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fillBehind(t, c.Client, func(i int) string { return fmt.Sprint("zahraah:first:", i) }) // a replica that has nothing yet is not listed
+	// a replica without data is not listed
+	fillBehind(t, c.Client, func(i int) string { return fmt.Sprint("zahraah:first:", i) })
 	testenv.Eventually(t, "all nodes to list the replicas", func() bool {
 		for _, node := range c.Direct {
 			//lint:ignore SA1019 the client goes by it, and it lists no replica that has nothing yet; CLUSTER SHARDS does
@@ -111,7 +112,7 @@ func TestCluster(t *testing.T) {
 	url := func(user string) string {
 		return strings.Replace(c.URL(), "redis+cluster://", "redis+cluster://"+user+":secret@", 1)
 	}
-	exam := doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Redis: openKeys(t, url(worker)), AuditRedis: openKeys(t, url(audit)), Map: topologyMap(t)}
+	exam := doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Redis: openKeys(t, url(worker)), AuditRedis: openKeys(t, url(audit)).Nodes, Map: topologyMap(t)}
 	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &exam, checks...) }
 	well := examine()
 	for _, f := range well {
@@ -129,14 +130,14 @@ func TestCluster(t *testing.T) {
 	for _, node := range c.Direct[:3] {
 		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+doctor.ClusterRules)
 	}
-	exam.State = openKeys(t, url("unstale_state"))
+	exam.State = openKeys(t, url("unstale_state")).Nodes
 	for _, master := range c.Nodes[:3] {
 		if f := find(examine("state"), "state", "is the cache's\n"+master.Addr()); f == nil || f.Severity != doctor.Warning {
 			t.Errorf("state on the cache's %s: %+v", master.Addr(), examine("state"))
 		}
 	}
 
-	// A master and a replica each lack a rule of their own.
+	// A master and a replica each lack one rule.
 	setUser(t, c.Direct[1], worker+" -unlink")
 	setUser(t, c.Direct[5], worker+" -srem")
 	lacks := examine("redis-rights")
@@ -156,7 +157,7 @@ func TestCluster(t *testing.T) {
 	}
 	giveAccounts(t, c.Direct[4])
 
-	// A replica is behind, and then away.
+	// A replica is first behind, and then unavailable.
 	if err := c.Nodes[5].Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestCluster(t *testing.T) {
 		return f != nil && f.Severity == doctor.Warning && strings.Contains(f.Evidence, c.Nodes[3].Addr())
 	})
 
-	// The first master is away, and has nobody to take over.
+	// The first master is unavailable, and has no replica.
 	if err := c.Nodes[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -201,11 +202,11 @@ func TestCluster(t *testing.T) {
 	t.Errorf("it does not look at the masters that are there: %+v", away)
 }
 
-// testWalkWithoutOne: a review tells of the keys that it sees, and of which master it saw none.
+// testWalkWithoutOne: a review reports the keys that it sees, and the master that it could not see.
 func testWalkWithoutOne(t *testing.T, k *keyspace.Keyspace, away string, keys int) {
 	t.Helper()
 	r := review.New(topologyMap(t), nil)
-	w, err := k.Walk(context.WithoutCancel(t.Context()), 1_000_000, r.Note)
+	w, err := k.Contents.Walk(context.WithoutCancel(t.Context()), 1_000_000, r.Note)
 	report := r.Report(w, err)
 	if err == nil || w.All || w.Seen < int64(keys) || w.Total < int64(keys) {
 		t.Errorf("%+v, %v", w, err)
@@ -218,7 +219,7 @@ func testWalkWithoutOne(t *testing.T, k *keyspace.Keyspace, away string, keys in
 	}
 }
 
-// Behind Sentinel the master is looked at, whichever it is.
+// Behind Sentinel, the current master is examined.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.OwnSentinel(t, topologyArgs...)
@@ -228,7 +229,7 @@ func TestSentinel(t *testing.T) {
 	giveAccounts(t, master)
 	exam := doctor.Exam{
 		StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Map: topologyMap(t),
-		Redis: openKeys(t, s.URL(worker+":secret@", 0)), AuditRedis: openKeys(t, s.URL(audit+":secret@", 0)),
+		Redis: openKeys(t, s.URL(worker+":secret@", 0)), AuditRedis: openKeys(t, s.URL(audit+":secret@", 0)).Nodes,
 	}
 	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &exam, checks...) }
 	for _, f := range examine() {
@@ -249,13 +250,13 @@ func TestSentinel(t *testing.T) {
 	if err := s.Replica.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := openKeys(t, s.URL("review:secret@", 0)).Walk(t.Context(), 1000, func([]keyspace.KeyInfo) {})
+	w, err := openKeys(t, s.URL("review:secret@", 0)).Contents.Walk(t.Context(), 1000, func([]keyspace.KeyInfo) {})
 	if err != nil || !w.All || w.Seen < behind {
 		t.Errorf("%+v, %v", w, err)
 	}
 	testenv.Eventually(t, "the replica to have all", func() bool { return replica.DBSize(t.Context()).Val() == master.DBSize(t.Context()).Val() })
 
-	// The accounts were made at one of them alone.
+	// The accounts were created on one of them only.
 	s.FailOver(t)
 	testenv.Eventually(t, "the successor to refuse", func() bool {
 		f := find(examine("reach", "redis-memory"), "reach", "WRONGPASS")

@@ -12,12 +12,12 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// serverNow is the server's own time: InnoDB tells when transactions began by the clock of its system, whatever the session's
-// time zone.
+// serverNow is the system time of the server: InnoDB reports the start of transactions by it,
+// independent of the session's time zone.
 const serverNow = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')"
 
-// Contract for all: no lock on rows; lists of the server's own. InnoDB's lists of transactions and locks are read under a
-// short latch of its own, so they are read once.
+// Contract for all: no lock on rows; lists of the server. InnoDB reads its lists of transactions
+// and locks under a short latch, so they are read once.
 const (
 	transactionsSQL = `SELECT CAST(trx_id AS CHAR) AS trx, trx_mysql_thread_id AS session, trx_rows_modified AS changed,
 trx_lock_structs AS locks, TIMESTAMPDIFF(SECOND, trx_started, ` + serverNow + `) AS age FROM information_schema.innodb_trx
@@ -28,11 +28,11 @@ WHERE object_schema = DATABASE() AND object_name LIKE 'cache\_outbox%' AND engin
 	preparedSQL = "XA RECOVER"
 )
 
-// mostTransactions is how many are looked at, the oldest.
+// mostTransactions is the number of transactions that are examined, oldest first.
 const mostTransactions = 100
 
-// transactions finds what keeps rows of the outbox from being seen, or claimed: a transaction that stays open, and one
-// that is prepared for XA and that nobody ends.
+// transactions finds transactions that keep rows of the outbox invisible or locked: open ones, and
+// prepared XA transactions that were never ended.
 func transactions(ctx context.Context, e *Exam) (all []Finding, err error) {
 	db := e.AuditMySQL.DB()
 	if err := auditsOutbox(ctx, e); err != nil {
@@ -87,7 +87,7 @@ func transactions(ctx context.Context, e *Exam) (all []Finding, err error) {
 	return all, nil
 }
 
-// holdersOf are those of the transactions that have locked something in the outbox.
+// holdersOf returns the transactions that hold a lock in the outbox.
 func holdersOf(ctx context.Context, db *sql.DB, open []row) ([]string, error) {
 	ids := []any{"none"} // so that the right is tried in any case
 	for _, t := range open {
@@ -96,11 +96,11 @@ func holdersOf(ctx context.Context, db *sql.DB, open []row) ([]string, error) {
 	return texts(ctx, db, outboxLocksSQL+strings.Repeat("?, ", len(ids)-1)+"?)", ids...)
 }
 
-// Contract: no lock; the dictionary, which shows the tables to which the account has a right.
+// Contract: no lock; the dictionary, which shows only tables that the account has a privilege on.
 const hasOutboxSQL = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'cache_outbox'"
 
-// auditsOutbox is an error where the audited database is not the one that has the outbox: what is not held there may be held
-// elsewhere.
+// auditsOutbox returns an error if the audited database does not have the outbox: rows may then be
+// locked elsewhere.
 func auditsOutbox(ctx context.Context, e *Exam) error {
 	here, err := texts(ctx, e.AuditMySQL.DB(), hasOutboxSQL)
 	if err == nil && len(here) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// beaconed is a Keyspace with beacons on a server of its own.
+// beaconed returns a Keyspace with beacons on a new server.
 func beaconed(t *testing.T) (*keyspace.Keyspace, *servers.Redis, *redis.Client) {
 	t.Helper()
 	server := testenv.OwnRedis(t)
@@ -26,14 +26,15 @@ func beaconed(t *testing.T) (*keyspace.Keyspace, *servers.Redis, *redis.Client) 
 // done unlinks keys and returns the position.
 func done(t *testing.T, k *keyspace.Keyspace, keys ...string) keyspace.Position {
 	t.Helper()
-	u, err := k.Unlink(t.Context(), targets(keys...))
+	u, err := k.Unlinker.Unlink(t.Context(), targets(keys...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return u.Position
 }
 
-// wantLoss asks until the server answers, and wants a loss of what came after the position.
+// wantLoss calls ask until the server answers, and checks that it reports a loss of everything
+// after the position.
 func wantLoss(t *testing.T, last keyspace.Position, ask func() error) {
 	t.Helper()
 	testenv.Eventually(t, "a loss", func() bool {
@@ -55,10 +56,10 @@ func wantSurvived(t *testing.T, k *keyspace.Keyspace, epoch string, want uint64)
 	wantSurvivedSince(t, k, epoch, want, want)
 }
 
-// wantSurvivedSince wants a position from least to most.
+// wantSurvivedSince checks that the position is from least to most.
 func wantSurvivedSince(t *testing.T, k *keyspace.Keyspace, epoch string, least, most uint64) {
 	t.Helper()
-	got, err := k.Survived(t.Context(), []string{epoch})
+	got, err := k.Beacons.Survived(t.Context(), []string{epoch})
 	if err != nil || got[epoch] < least || got[epoch] > most {
 		t.Errorf("position %d of the epoch survived, %v; want %d to %d", got[epoch], err, least, most)
 	}
@@ -74,8 +75,8 @@ func restart(t *testing.T, server *servers.Redis) {
 	}
 }
 
-// A server that comes back with an old snapshot: the first call tells, and what is missing is known to the position,
-// also after later calls and for another process.
+// A server that comes back with an old snapshot: the first call reports it, and the position is
+// known, also to later calls and to another process.
 func TestOldSnapshotIsNoticed(t *testing.T) {
 	t.Parallel()
 	k, server, c := beaconed(t)
@@ -93,7 +94,7 @@ func TestOldSnapshotIsNoticed(t *testing.T) {
 	restart(t, server)
 	wantLeft(t, c, []string{"a", "b", "c"}, "c")
 
-	wantLoss(t, lost, func() error { _, err := k.Unlink(t.Context(), targets("d")); return err })
+	wantLoss(t, lost, func() error { _, err := k.Unlinker.Unlink(t.Context(), targets("d")); return err })
 	wantSurvivedSince(t, k, lost.Epoch, first.N, kept.N)
 	later := done(t, k, "e")
 	if later.Epoch == lost.Epoch {
@@ -104,7 +105,7 @@ func TestOldSnapshotIsNoticed(t *testing.T) {
 	wantSurvived(t, other, later.Epoch, later.N)
 }
 
-// A snapshot from between the two keys of the beacon, whatever their turn is.
+// A snapshot from between the two keys of the beacon, in both orders.
 func TestSnapshotAtEveryPosition(t *testing.T) {
 	t.Parallel()
 	k, server, c := beaconed(t)
@@ -122,35 +123,36 @@ func TestSnapshotAtEveryPosition(t *testing.T) {
 		}
 		restart(t, server)
 		wantSurvived(t, open(t, keyspace.Options{Redis: at(server.URL())}), lost.Epoch, kept.N)
-		wantLoss(t, lost, func() error { _, err := k.CheckBeacon(t.Context()); return err })
+		wantLoss(t, lost, func() error { _, err := k.Beacons.CheckBeacon(t.Context()); return err })
 		wantSurvivedSince(t, k, lost.Epoch, before.N, kept.N)
 	}
 }
 
-// A server that comes back empty has lost the beacon and everything stale; one that holds something has lost its
-// memory.
+// A server that comes back empty has lost the beacon and everything stale; one that holds something
+// has lost its memory.
 func TestEmptyServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	k, server, c := beaconed(t)
 	lost := done(t, k, "a")
 	restart(t, server)
-	wantLoss(t, lost, func() error { _, err := k.CheckBeacon(t.Context()); return err })
+	wantLoss(t, lost, func() error { _, err := k.Beacons.CheckBeacon(t.Context()); return err })
 	wantSurvived(t, k, lost.Epoch, keyspace.Everything)
 	fill(t, c, "b")
 	wantSurvived(t, k, lost.Epoch, 0)
 }
 
-// GET and SET are all that beacons need. Who may not SCAN takes an empty server for one that has lost its memory.
+// GET and SET are all that beacons need. Who may not SCAN takes an empty server for one that has
+// lost its memory.
 func TestBeaconWithGetAndSetAlone(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	setUser(t, clientOf(t, server.URL()), "worker", "on", ">secret", "-@all", "+get", "+set", "+unlink", "~*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr()), BeaconTTL: time.Hour})
 	b := done(t, k, "a")
-	if _, err := k.CheckBeacon(t.Context()); err != nil {
+	if _, err := k.Beacons.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
 	}
-	got, err := k.Survived(t.Context(), []string{b.Epoch, "never heard of"})
+	got, err := k.Beacons.Survived(t.Context(), []string{b.Epoch, "never heard of"})
 	if err != nil || got[b.Epoch] <= b.N || got["never heard of"] != 0 {
 		t.Errorf("survived: %v, %v", got, err)
 	}
@@ -165,11 +167,11 @@ func TestLostSweepIsNoticed(t *testing.T) {
 	if err := c.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	swept, err := k.Sweep(t.Context(), []string{"list:*"}, nil)
+	swept, err := k.Sweeper.Sweep(t.Context(), []string{"list:*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken, err := k.TakeSet(t.Context(), "tag", 1, unheard)
+	taken, err := k.Sets.TakeSet(t.Context(), "tag", 1, unheard)
 	if err != nil || taken.Position.Epoch != swept.Position.Epoch || taken.Position.N <= swept.Position.N {
 		t.Fatalf("the set ends at position %v, %v, the sweep at %v", taken.Position, err, swept.Position)
 	}
@@ -178,7 +180,7 @@ func TestLostSweepIsNoticed(t *testing.T) {
 	}
 	restart(t, server)
 	wantSurvived(t, k, swept.Position.Epoch, 0)
-	wantLoss(t, taken.Position, func() error { _, err := k.Sweep(t.Context(), []string{"list:*"}, nil); return err })
+	wantLoss(t, taken.Position, func() error { _, err := k.Sweeper.Sweep(t.Context(), []string{"list:*"}, nil); return err })
 }
 
 // Without beacons nothing is written and nothing is noticed.
@@ -188,21 +190,21 @@ func TestNoBeacons(t *testing.T) {
 	if b := done(t, k, "a"); b != (keyspace.Position{}) {
 		t.Errorf("position %v", b)
 	}
-	if _, err := k.CheckBeacon(t.Context()); err != nil {
+	if _, err := k.Beacons.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := k.Client().DBSize(t.Context()).Val(); n != 0 {
+	if n := k.Nodes.Client().DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
 	}
 }
 
-// The verdict on a beacon is right for every history: a model of a server that goes back to older states at random. It
-// may forget more than it must, and never less.
+// The result for a beacon is right for every history: a model of a server that returns to older
+// states at random. It may assume more losses than there are, and never fewer.
 func TestVerdictOnEveryHistory(t *testing.T) {
 	t.Parallel()
 	type state struct {
 		keys [2]string
-		kept uint64 // the position up to which nothing is missing
+		kept uint64 // nothing is missing up to this position
 	}
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -242,7 +244,7 @@ func TestVerdictOnEveryHistory(t *testing.T) {
 	}
 }
 
-// Whatever stands in the keys of a beacon, the verdict is a number that stood there, or none.
+// For any content of the keys of a beacon, the result is a number that was in it, or none.
 func FuzzBeacon(f *testing.F) {
 	for _, seed := range [][2]string{{"7 6", "6 5"}, {"7 6", "4 3"}, {"", "1 0"}, {"18446744073709551615 1", "x"}, {"5 5", "-1 0"}} {
 		f.Add(seed[0], seed[1])

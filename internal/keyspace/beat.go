@@ -7,63 +7,58 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// Introduce says that heartbeats will be sent: from now on the first message of each epoch is marked as one, whatever
-// else is in it, so that subscribers await the next ones. source is the id of the outbox, lease the longest lease that a
-// reader may hold. Call it again where the lease changes.
-func (k *Keyspace) Introduce(source string, lease time.Duration) {
-	k.mark.Store(&protocol.Beat{Source: source, Lease: lease.Milliseconds()})
+// Introduce announces that heartbeats will be sent. From now on the first message of each epoch is
+// marked as a heartbeat in addition to its content: subscribers then expect the next ones. source
+// is the ID of the outbox, lease the longest lease that a reader may hold. Call it again when the
+// lease changes.
+func (p *Publisher) Introduce(source string, lease time.Duration) {
+	p.mark.Store(&protocol.Beat{Source: source, Lease: lease.Milliseconds()})
 }
 
 // Beat sends a heartbeat on channel, in the event format. If it would be the first message of its
-// epoch, which proves nothing, that goes before it. moved is the channel that the publisher has moved
-// to, "" for none. All that was committed by asOf is known to be invalidated. Beat waits for what is
-// being sent on the channel, which is one pipeline. Call Introduce first. The error is an *Outage.
-func (k *Keyspace) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
-	p := k.publisher(channel)
-	_, err := k.say(ctx, p, channel, func() (texts [][]byte) {
-		mark := k.mark.Load()
-		if p.seq == 0 {
+// epoch, which proves nothing, that message is sent first. moved is the new channel of the
+// publisher, or "". Everything committed by asOf is known to be invalidated. Beat waits for at most
+// one pipeline of another message on the channel. Call Introduce first. The error is an *Outage.
+func (p *Publisher) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
+	s := p.series(channel)
+	_, err := p.say(ctx, s, channel, func() (texts [][]byte) {
+		mark := p.mark.Load()
+		if s.seq == 0 {
 			first := protocol.Message{At: time.Now().UTC()}
-			p.number(&first, mark)
-			texts = append(texts, first.Append(nil, protocol.FormatEvent))
+			s.number(&first, mark)
+			texts = append(texts, p.text(s, channel, first))
 		}
 		beat := *mark
 		beat.Moved = moved
 		beat.Behind = max(time.Since(asOf).Milliseconds(), 1)
-		beat.Alive = k.alive.Load()
+		beat.Alive = p.alive.Load()
 		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
-		p.number(&m, mark)
-		return append(texts, m.Append(nil, protocol.FormatEvent))
+		s.number(&m, mark)
+		return append(texts, p.text(s, channel, m))
 	})
 	return err
 }
 
-// Goodbye ends the epoch on channel, if there is one: its last message says so, by whose number subscribers know whether
-// they have heard all of it, and that no more is to come. What is published later begins another epoch. The error is an
-// *Outage.
-func (k *Keyspace) Goodbye(ctx context.Context, channel string) error {
-	p := k.publisher(channel)
-	p.mu.Lock()
-	spoken := p.seq > 0
-	p.mu.Unlock()
+// Goodbye ends the epoch on channel, if there is one, with a final message. From its number
+// subscribers learn whether they have received all messages. Later messages begin another epoch.
+// The error is an *Outage.
+func (p *Publisher) Goodbye(ctx context.Context, channel string) error {
+	s := p.series(channel)
+	s.mu.Lock()
+	spoken := s.seq > 0
+	s.mu.Unlock()
 	if !spoken {
 		return nil
 	}
-	_, err := k.say(ctx, p, channel, func() [][]byte {
+	_, err := p.say(ctx, s, channel, func() [][]byte {
 		beat := protocol.Beat{Last: true}
-		if mark := k.mark.Load(); mark != nil {
+		if mark := p.mark.Load(); mark != nil {
 			beat.Source, beat.Lease = mark.Source, mark.Lease
 		}
 		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
-		p.number(&m, nil)
-		defer p.end()
-		return [][]byte{m.Append(nil, protocol.FormatEvent)}
+		s.number(&m, nil)
+		defer s.end()
+		return [][]byte{p.text(s, channel, m)}
 	})
 	return err
-}
-
-// end forgets the epoch.
-func (p *publisher) end() {
-	p.epoch, p.seq, p.node, p.after, p.afterSeq = "", 0, "", "", 0
-	p.shown.Store(nil)
 }

@@ -18,21 +18,21 @@ import (
 
 func mustBeat(t *testing.T, k *keyspace.Keyspace, channel, moved string) {
 	t.Helper()
-	if err := k.Beat(t.Context(), channel, moved, time.Now().Add(-time.Minute)); err != nil {
+	if err := k.Publisher.Beat(t.Context(), channel, moved, time.Now().Add(-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustPublish(t *testing.T, k *keyspace.Keyspace, channel string, keys ...string) {
 	t.Helper()
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys}); n.Messages != 1 || err != nil {
+	if n, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys}); n.Messages != 1 || err != nil {
 		t.Fatalf("%d messages, %v", n.Messages, err)
 	}
 }
 
 func mustSayGoodbye(t *testing.T, k *keyspace.Keyspace, channel string) {
 	t.Helper()
-	if err := k.Goodbye(t.Context(), channel); err != nil {
+	if err := k.Publisher.Goodbye(t.Context(), channel); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +57,8 @@ func wantMessage(t *testing.T, m protocol.Message, seq uint64, keys int, beat *p
 	}
 }
 
-// The first message of an epoch is marked, whatever it is, and its last one says so; heartbeats are between the others.
+// The first and the last message of an epoch are marked, regardless of their content. Heartbeats
+// are between the others.
 func TestBeat(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -65,9 +66,9 @@ func TestBeat(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	next := func() protocol.Message { return decode(t, hear()) }
-	k.Introduce("s", 10*time.Second)
+	k.Publisher.Introduce("s", 10*time.Second)
 
-	mustSayGoodbye(t, k, channel) // of nothing: not heard
+	mustSayGoodbye(t, k, channel) // of no epoch: not sent
 	mustPublish(t, k, channel, "a")
 	mustPublish(t, k, channel, "a", "b")
 	mustBeat(t, k, channel, "")
@@ -86,7 +87,7 @@ func TestBeat(t *testing.T) {
 	}
 
 	// A heartbeat is never the first message, which proves nothing.
-	k.Introduce("s", time.Minute)
+	k.Publisher.Introduce("s", time.Minute)
 	mustBeat(t, k, channel, "")
 	m = next()
 	wantMessage(t, m, 1, 0, &protocol.Beat{Source: "s", Lease: 60_000, First: true})
@@ -96,14 +97,15 @@ func TestBeat(t *testing.T) {
 	wantMessage(t, next(), 2, 0, &protocol.Beat{Source: "s", Lease: 60_000})
 }
 
-// Who sends no heartbeats is not awaited, and says goodbye all the same. The array format has room for neither.
+// A publisher without heartbeats is not awaited, and sends a final message nevertheless. The array
+// format has room for neither.
 func TestGoodbyeWithoutHeartbeats(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
 	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
-	if _, err := k.Publish(t.Context(), channel, protocol.FormatArray, keyspace.News{Keys: []string{"a"}}); err != nil {
+	if _, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatArray, keyspace.News{Keys: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	mustSayGoodbye(t, k, channel)
@@ -116,15 +118,15 @@ func TestGoodbyeWithoutHeartbeats(t *testing.T) {
 	wantMessage(t, decode(t, hear()), 2, 0, &protocol.Beat{Last: true})
 }
 
-// A heartbeat waits for one pipeline of a large announcement, and not for all of it: Redis holds the first one until the
-// heartbeat waits behind it.
+// A heartbeat waits for one pipeline of a large announcement, and not for all of it: Redis holds
+// the first one until the heartbeat waits behind it.
 func TestBeatPassesBy(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	defer func() { _ = client.Close() }()
 	k := open(t, keyspace.Options{Redis: at("redis://" + r.Addr()), Timeout: 5 * time.Second})
-	k.Introduce("s", time.Second)
+	k.Publisher.Introduce("s", time.Second)
 	const channel = "cache:invalidate"
 	hear := subscribe(t, client, channel)
 	keys := names(15_000, fmt.Sprintf("%01000d:%%d", 0)) // a pipeline a thousand
@@ -134,15 +136,15 @@ func TestBeatPassesBy(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() {
-		if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys}); err != nil {
+		if _, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys}); err != nil {
 			t.Error(err)
 		}
 	})
-	testenv.Eventually(t, "an announcement under way", func() bool { return k.IsSending(channel) })
+	testenv.Eventually(t, "an announcement under way", func() bool { return k.Publisher.IsSending(channel) })
 	who := make(chan string, 1)
 	group.Go(func() {
 		who <- goroutine()
-		if err := k.Beat(t.Context(), channel, "", time.Now()); err != nil {
+		if err := k.Publisher.Beat(t.Context(), channel, "", time.Now()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -167,7 +169,7 @@ func TestBeatPassesBy(t *testing.T) {
 	}
 }
 
-// goroutine names the one that calls it, as stacks do.
+// goroutine returns the name of the calling goroutine, as in stacks.
 func goroutine() string {
 	stack := make([]byte, 64)
 	stack = stack[:runtime.Stack(stack, false)]

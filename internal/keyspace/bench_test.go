@@ -10,9 +10,9 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// BenchmarkUnlink unlinks 10,000 keys with their leases through a Keyspace, and beside it by a bare pipeline of UNLINKs
-// with 500 names each, whose arguments are made beforehand: the floor. It reports keys a second of both, and the time
-// of the first as a multiple of the time of the second. Both take turns, so that a busy machine slows both.
+// BenchmarkUnlink unlinks 10,000 keys with their leases through a Keyspace. The baseline is a bare
+// pipeline of UNLINKs with 500 names each and prepared arguments. It reports keys per second of
+// both, and the ratio of their times. Both alternate, so a busy machine slows both.
 func BenchmarkUnlink(b *testing.B) {
 	const size = 10_000
 	server := testenv.OwnRedis(b)
@@ -29,7 +29,7 @@ func BenchmarkUnlink(b *testing.B) {
 		commands = append(commands, args)
 	}
 	floor := func() {
-		_, err := k.Client().Pipelined(b.Context(), func(p redis.Pipeliner) error {
+		_, err := k.Nodes.Client().Pipelined(b.Context(), func(p redis.Pipeliner) error {
 			for _, args := range commands {
 				p.Do(b.Context(), args...)
 			}
@@ -41,8 +41,8 @@ func BenchmarkUnlink(b *testing.B) {
 	}
 	timed := func(f func()) time.Duration {
 		b.StopTimer()
-		fill(b, k.Client(), keys...)
-		fill(b, k.Client(), held...)
+		fill(b, k.Nodes.Client(), keys...)
+		fill(b, k.Nodes.Client(), held...)
 		b.StartTimer()
 		start := time.Now()
 		f()
@@ -58,23 +58,23 @@ func BenchmarkUnlink(b *testing.B) {
 	b.ReportMetric(ours.Seconds()/bare.Seconds(), "x-floor")
 }
 
-// BenchmarkSweep makes one sweep of 20 patterns over 100,000 keys of which none matches, and beside it a bare SCAN of
-// the same keys.
+// BenchmarkSweep makes one sweep of 20 patterns over 100,000 keys without a match. The baseline is
+// a bare SCAN of the same keys.
 func BenchmarkSweep(b *testing.B) {
 	const size = 100_000
 	server := testenv.OwnRedis(b)
 	k := open(b, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, SweepShare: 1})
-	fill(b, k.Client(), names(size, "zahraah:prod:customer:%d")...)
+	fill(b, k.Nodes.Client(), names(size, "zahraah:prod:customer:%d")...)
 	patterns := sweepPatterns()
 	var ours, bare time.Duration
 	for b.Loop() {
 		start := time.Now()
-		if _, err := k.Sweep(b.Context(), patterns, nil); err != nil {
+		if _, err := k.Sweeper.Sweep(b.Context(), patterns, nil); err != nil {
 			b.Fatal(err)
 		}
 		ours += time.Since(start)
 		start = time.Now()
-		scan := k.Client().Scan(b.Context(), 0, "", 1000).Iterator()
+		scan := k.Nodes.Client().Scan(b.Context(), 0, "", 1000).Iterator()
 		for scan.Next(b.Context()) {
 		}
 		if err := scan.Err(); err != nil {

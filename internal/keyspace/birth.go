@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// timeRetry is for how long an account without +time is not asked again: each refusal is an entry in Redis' ACL log.
+// timeRetry is the pause before an account without +time asks again: each refusal is an entry in
+// the ACL log of Redis.
 const timeRetry = time.Minute
 
 // A clock knows whether the account may use TIME. The zero clock has yet to find out.
@@ -18,25 +19,28 @@ type clock struct {
 
 func (c *clock) mayAsk() bool { return time.Now().UnixNano() >= c.deniedUntil.Load() }
 
-// A birth asks every node for its time, in the pipeline that goes to each in any case.
+func (c *clock) deny() { c.deniedUntil.Store(time.Now().Add(timeRetry).UnixNano()) }
+
+// A birth asks every node for its time, in a pipeline that goes to the node anyway.
 type birth struct {
 	asked   []*timeCommand
 	unknown bool // the account may not ask
 }
 
-// ask is a TIME for the node that has the tag. Send it before the first UNLINK, but not as a pipeline's first command:
-// the client library judges by the first one's error whether to send all of them again.
+// ask returns a TIME for the node that has the tag. Send it before the first UNLINK, but not as the
+// first command of a pipeline: if that one fails, the client library may send the whole pipeline
+// again.
 //
-// What counts is the time that a node told in the attempt that was answered. Answers come in order, so whatever is sent
-// again to a node whose time was not answered is unlinked after the new answer.
+// The time from the answered attempt counts. Answers come in the order of the commands, so commands
+// that are sent again to a node without an answer for its time are unlinked after the new answer.
 func (b *birth) ask(ctx context.Context, tag string) redis.Cmder {
 	c := newTimeCommand(ctx, tag)
 	b.asked = append(b.asked, c)
 	return c
 }
 
-// micros is the least time that a node told, in microseconds since 1970; 0 where it is not known. A node that did not
-// answer has not unlinked anything that anybody knows of. A refusal is noted.
+// micros returns the least time of all nodes, in microseconds since 1970, or 0 if it is unknown. A
+// node that did not answer has not acknowledged any unlink. micros records a refusal.
 func (b *birth) micros(known *clock) uint64 {
 	least := uint64(0)
 	for _, c := range b.asked {
@@ -47,7 +51,7 @@ func (b *birth) micros(known *clock) uint64 {
 				least = n
 			}
 		case firstWord(err) == "NOPERM":
-			known.deniedUntil.Store(time.Now().Add(timeRetry).UnixNano())
+			known.deny()
 			b.unknown = true
 		case err == nil, firstWord(err) != "":
 			b.unknown = true
@@ -59,8 +63,8 @@ func (b *birth) micros(known *clock) uint64 {
 	return least
 }
 
-// A timeCommand is a TIME that finds its node, in a pipeline for a Cluster, as a command with a key would, and sends
-// nothing of that key.
+// A timeCommand is a TIME that finds its node, in a pipeline for a Cluster, as a command with a key
+// would, and sends nothing of that key.
 type timeCommand struct{ *redis.TimeCmd }
 
 func newTimeCommand(ctx context.Context, tag string) *timeCommand {
@@ -71,5 +75,5 @@ func newTimeCommand(ctx context.Context, tag string) *timeCommand {
 	return &timeCommand{c}
 }
 
-// Args is what is sent.
+// Args returns what is sent.
 func (c *timeCommand) Args() []any { return c.TimeCmd.Args()[:1] }

@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// micros is a server's own time.
+// micros returns a server's own time.
 func micros(t *testing.T, c *redis.Client) uint64 {
 	t.Helper()
 	now, err := c.Time(t.Context()).Result()
@@ -31,7 +31,7 @@ func logCommands(t *testing.T, c *redis.Client) {
 	}
 }
 
-// logged are the names of some commands in the order in which a server served them.
+// logged returns the names of some commands in the order of their execution by a server.
 func logged(t *testing.T, c *redis.Client, wanted ...string) (names []string) {
 	t.Helper()
 	entries, err := c.SlowLogGet(t.Context(), -1).Result()
@@ -47,7 +47,8 @@ func logged(t *testing.T, c *redis.Client, wanted ...string) (names []string) {
 	return names
 }
 
-// wantOneTimeFirst wants one TIME from a server, before the first UNLINK and not as the first command of its pipeline.
+// wantOneTimeFirst checks that a server got one TIME, before the first UNLINK and not as the first
+// command of its pipeline.
 func wantOneTimeFirst(t *testing.T, c *redis.Client) {
 	t.Helper()
 	names := logged(t, c, "get", "time", "unlink")
@@ -57,11 +58,11 @@ func wantOneTimeFirst(t *testing.T, c *redis.Client) {
 	}
 }
 
-// The time is asked for once, before the first UNLINK, however many pipelines there are.
+// The time is requested once, before the first UNLINK, for any number of pipelines.
 func TestBirth(t *testing.T) {
 	t.Parallel()
 	k, _, c := beaconed(t)
-	if _, err := k.CheckBeacon(t.Context()); err != nil {
+	if _, err := k.Beacons.CheckBeacon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	keys := names(12_000, "shop:%d")
@@ -70,7 +71,7 @@ func TestBirth(t *testing.T) {
 	if err := c.SlowLogReset(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	done, err := k.Unlink(t.Context(), targets(keys...))
+	done, err := k.Unlinker.Unlink(t.Context(), targets(keys...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +79,12 @@ func TestBirth(t *testing.T) {
 	if after := micros(t, c); done.Born < before || done.Born > after {
 		t.Errorf("born at %d, wanted %d to %d", done.Born, before, after)
 	}
-	if none, err := k.Unlink(t.Context(), nil); err != nil || none.Born != 0 {
+	if none, err := k.Unlinker.Unlink(t.Context(), nil); err != nil || none.Born != 0 {
 		t.Errorf("nothing was born at %d, %v", none.Born, err)
 	}
 }
 
-// Each master is asked for its own time, and the birth is the least.
+// Each master is asked for its own time, and the least one counts.
 func TestBirthInCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, false)
@@ -99,7 +100,7 @@ func TestBirthInCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	done, err := k.Unlink(t.Context(), targets(names(300, "shop:%d")...))
+	done, err := k.Unlinker.Unlink(t.Context(), targets(names(300, "shop:%d")...))
 	if err != nil || len(done.Failures) > 0 {
 		t.Fatal(err, done.Failures)
 	}
@@ -111,7 +112,8 @@ func TestBirthInCluster(t *testing.T) {
 	}
 }
 
-// An account without +time unlinks as any other does, has no birth, and is not refused over and over.
+// An account without +time unlinks like any other, has no unlink time, and is not refused
+// repeatedly.
 func TestBirthWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t, false)
@@ -129,7 +131,7 @@ func TestBirthWithoutTheRight(t *testing.T) {
 			}
 			k := open(t, keyspace.Options{Redis: at(s.url), BeaconTTL: time.Hour})
 			for i := range 3 {
-				done, err := k.Unlink(t.Context(), targets(names(100, "shop:%d")...))
+				done, err := k.Unlinker.Unlink(t.Context(), targets(names(100, "shop:%d")...))
 				if err != nil || len(done.Failures) > 0 || done.Born != 0 || done.Position == (keyspace.Position{}) {
 					t.Errorf("call %d: %+v, %v", i, done, err)
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,15 +18,15 @@ type Page string
 
 // The pages of a Board.
 const (
-	WorkersPage Page = "unstale:workers" // a field for each worker
-	SourcesPage Page = "unstale:sources" // a field for each database
+	WorkersPage Page = protocol.Prefix + "workers" // a field for each worker
+	SourcesPage Page = protocol.Prefix + "sources" // a field for each database
 )
 
 // BoardRules are the ACL rules that a Board needs.
 const BoardRules = "+time +hset +hdel +hgetall +pexpire ~unstale:alive* ~unstale:workers ~unstale:sources"
 
 const (
-	alivePrefix = "unstale:alive"
+	alivePrefix = protocol.AlivePrefix
 	// aliveTTL is how long the field of a source stays after its last worker stopped.
 	aliveTTL = time.Minute
 	// pageTTL exceeds what the pages tell: when each worker was last there, and what each journal
@@ -35,17 +36,18 @@ const (
 
 // A Board is where workers publish their state in Redis, for readers, for `unstale status` and for
 // each other. Nothing that a worker does to keys depends on it. It is safe for concurrent use.
-type Board struct{ k *Keyspace }
+type Board struct {
+	nodes  *Nodes
+	shards *Shards
+	alive  *atomic.Bool // the latest Alive succeeded
+}
 
-// NewBoard returns the Board of a Keyspace.
-func NewBoard(k *Keyspace) *Board { return &Board{k} }
-
-// Alive writes a under source, with the time of each master, on all masters that are not away. It
-// also removes the sources that no worker has written for a minute. The error is an *Outage of one
-// of the masters; the others are done. Heartbeats tell whether the latest call succeeded.
+// Alive writes a under source, with the time of each master, on all available masters. It also
+// removes the sources that no worker has written for a minute. The error is an *Outage of one of
+// the masters; the others are done. Heartbeats include whether the latest call succeeded.
 func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err error) {
-	defer func() { b.k.alive.Store(err == nil) }()
-	present, err := b.k.present(ctx)
+	defer func() { b.alive.Store(err == nil) }()
+	present, err := b.shards.present(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err
 		hashes[i] = newReadHash(ctx, protocol.AliveKey(s.tag))
 		commands = append(commands, hashes[i].time, hashes[i].all)
 	}
-	if err := b.k.exec(ctx, b.k.client, commands); err != nil {
+	if err := b.nodes.exec(ctx, b.nodes.client, commands); err != nil {
 		return err
 	}
 	commands = nil
@@ -67,7 +69,11 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err
 			continue
 		}
 		a.Time = now.UnixMicro()
-		commands = append(commands, redis.NewIntCmd(ctx, "hset", h.name, source, a.String()),
+		written := a
+		if before, err := protocol.ParseAlive(fields[source]); err == nil {
+			written = a.WithShorterLease(before)
+		}
+		commands = append(commands, redis.NewIntCmd(ctx, "hset", h.name, source, written.String()),
 			redis.NewBoolCmd(ctx, "pexpire", h.name, aliveTTL.Milliseconds()))
 		for other, text := range fields {
 			if o, err := protocol.ParseAlive(text); err == nil && now.Sub(time.UnixMicro(o.Time)) > aliveTTL && other != source {
@@ -79,7 +85,7 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err
 		failed = errors.Join(failed, b.send(ctx, commands))
 	}
 	if failed != nil {
-		return b.k.outage(ctx, failed)
+		return b.nodes.outage(ctx, failed)
 	}
 	return nil
 }
@@ -94,7 +100,7 @@ type Posted struct {
 func (b *Board) Post(ctx context.Context, page Page, field, text string) error {
 	clock := newTimeCommand(ctx, string(page))
 	if err := b.send(ctx, []redis.Cmder{clock}); err != nil {
-		return b.k.outage(ctx, err)
+		return b.nodes.outage(ctx, err)
 	}
 	stamped := strconv.FormatInt(clock.Val().UnixMicro(), 10) + " " + text
 	err := b.send(ctx, []redis.Cmder{
@@ -102,7 +108,7 @@ func (b *Board) Post(ctx context.Context, page Page, field, text string) error {
 		redis.NewBoolCmd(ctx, "pexpire", string(page), pageTTL.Milliseconds()),
 	})
 	if err != nil {
-		return b.k.outage(ctx, err)
+		return b.nodes.outage(ctx, err)
 	}
 	return nil
 }
@@ -111,12 +117,12 @@ func (b *Board) Post(ctx context.Context, page Page, field, text string) error {
 // error is an *Outage.
 func (b *Board) Read(ctx context.Context, page Page) ([]Posted, error) {
 	h := newReadHash(ctx, string(page))
-	if err := b.k.exec(ctx, b.k.client, []redis.Cmder{h.time, h.all}); err != nil {
+	if err := b.nodes.exec(ctx, b.nodes.client, []redis.Cmder{h.time, h.all}); err != nil {
 		return nil, err
 	}
 	now, fields, err := h.result()
 	if err != nil {
-		return nil, b.k.outage(ctx, err)
+		return nil, b.nodes.outage(ctx, err)
 	}
 	var list []Posted
 	for field, stamped := range fields {
@@ -138,14 +144,14 @@ func (b *Board) Remove(ctx context.Context, page Page, fields ...string) error {
 		args = append(args, f)
 	}
 	if err := b.send(ctx, []redis.Cmder{redis.NewIntCmd(ctx, args...)}); err != nil {
-		return b.k.outage(ctx, err)
+		return b.nodes.outage(ctx, err)
 	}
 	return nil
 }
 
 // send sends commands in one pipeline, and returns the first error.
 func (b *Board) send(ctx context.Context, commands []redis.Cmder) error {
-	if err := b.k.exec(ctx, b.k.client, commands); err != nil {
+	if err := b.nodes.exec(ctx, b.nodes.client, commands); err != nil {
 		return err
 	}
 	for _, c := range commands {

@@ -35,7 +35,7 @@ func TestBoardAlive(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
-	b := keyspace.NewBoard(k)
+	b := k.Board
 	gone := protocol.Alive{Time: int64(micros(t, c)) - 61e6}
 	if err := c.HSet(t.Context(), "unstale:alive", "gone", gone.String(), "later", `{"a later version": true}`).Err(); err != nil {
 		t.Fatal(err)
@@ -63,11 +63,49 @@ func TestBoardAlive(t *testing.T) {
 	}
 }
 
-// Each master of a Cluster has it under a name of its own slots, the least number that leads there.
+// Workers of one source whose maps have different leases agree on the shortest one, until the
+// workers with that lease have written nothing for 3 s.
+func TestBoardAliveShortestLease(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
+	b := k.Board
+	leaseAfter := func(mapVersion string, lease int64) int64 {
+		if err := b.Alive(t.Context(), "one", protocol.Alive{Lease: lease, Map: mapVersion}); err != nil {
+			t.Fatal(err)
+		}
+		a := alive(t, c, "", "one")
+		if a.Map != mapVersion {
+			t.Errorf("the map is %q, wanted %q", a.Map, mapVersion)
+		}
+		return a.Lease
+	}
+	if n := leaseAfter("long", 10_000); n != 10_000 {
+		t.Errorf("alone: %d ms", n)
+	}
+	short := protocol.Alive{Time: int64(micros(t, c)), Lease: 5000, Map: "short"}
+	if err := c.HSet(t.Context(), "unstale:alive", "one", short.String()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the short lease to end", func() bool {
+		n := leaseAfter("long", 10_000)
+		a := alive(t, c, "", "one")
+		if (n == 5000) != (a.Time-short.Time < protocol.AliveLife) {
+			t.Errorf("%d ms after %d us", n, a.Time-short.Time)
+		}
+		return n == 10_000
+	})
+	if n := leaseAfter("short", 5000); n != 5000 {
+		t.Errorf("the short one: %d ms", n)
+	}
+}
+
+// Each master of a Cluster has the field under a name in one of its slots, with the smallest number
+// that leads there.
 func TestBoardAliveInCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.OwnCluster(t, 3, false)
-	b := keyspace.NewBoard(open(t, keyspace.Options{Redis: at(c.URL())}))
+	b := open(t, keyspace.Options{Redis: at(c.URL())}).Board
 	if err := b.Alive(t.Context(), "one", protocol.Alive{Map: "m"}); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +126,7 @@ func TestBoardAliveInCluster(t *testing.T) {
 func TestBoardPages(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
-	b, c := keyspace.NewBoard(open(t, keyspace.Options{Redis: at(r.URL())})), clientOf(t, r.URL())
+	b, c := open(t, keyspace.Options{Redis: at(r.URL())}).Board, clientOf(t, r.URL())
 	for _, field := range []string{"a", "b", "c"} {
 		if err := b.Post(t.Context(), keyspace.WorkersPage, field, "text of "+field); err != nil {
 			t.Fatal(err)
@@ -134,7 +172,7 @@ func TestBoardRules(t *testing.T) {
 		}
 	}
 	rules("on", ">secret", "-@all", "+ping", "+get", "+set", "~unstale:beacon:*")
-	b := keyspace.NewBoard(open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())}))
+	b := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())}).Board
 	all := func() error {
 		_, err := b.Read(t.Context(), keyspace.WorkersPage)
 		return errors.Join(err, b.Alive(t.Context(), "one", protocol.Alive{}), b.Post(t.Context(), keyspace.WorkersPage, "a", "x"),
@@ -158,17 +196,17 @@ func TestBoardRules(t *testing.T) {
 func TestStateOfWorkersIsNoData(t *testing.T) {
 	t.Parallel()
 	k, _, c := beaconed(t)
-	b := keyspace.NewBoard(k)
+	b := k.Board
 	if err := errors.Join(b.Alive(t.Context(), "one", protocol.Alive{}), b.Post(t.Context(), keyspace.WorkersPage, "a", "x"), b.Post(t.Context(), keyspace.SourcesPage, "a", "x")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.Survived(t.Context(), []string{"LOST"}); err != nil || got["LOST"] != keyspace.Everything {
+	if got, err := k.Beacons.Survived(t.Context(), []string{"LOST"}); err != nil || got["LOST"] != keyspace.Everything {
 		t.Errorf("%v, %v", got, err)
 	}
 	if err := c.Set(t.Context(), "shop:1", "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.Survived(t.Context(), []string{"LOST"}); err != nil || got["LOST"] != 0 {
+	if got, err := k.Beacons.Survived(t.Context(), []string{"LOST"}); err != nil || got["LOST"] != 0 {
 		t.Errorf("with a key: %v, %v", got, err)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SetClientLog says where the messages of the Redis client library go, which otherwise writes them to standard error:
-// to log at level debug, since what matters of them comes back as errors, or nowhere when log is nil. It counts for
-// every go-redis client in the process, so it is for a program to call and not for a library. It may be called at any
-// time.
+// SetClientLog sets the destination of the messages of the Redis client library, which writes them
+// to standard error by default. They go to log at level debug, since relevant messages are also
+// returned as errors, or nowhere if log is nil. The setting applies to every go-redis client in the
+// process, so programs call it and libraries do not. It can be called at any time.
 func SetClientLog(log *slog.Logger) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

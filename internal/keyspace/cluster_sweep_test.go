@@ -14,12 +14,13 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// sweepMeanwhile sweeps all names that begin with "sweep:", which are 40,000 keys with their leases at the first master
-// and few at the others. Meanwhile it calls happen, when a good part of the first master is scanned and the others are
-// over, and the sweep waits for it. It checks that every name is gone, and nothing else.
+// sweepMeanwhile sweeps all names that begin with "sweep:", which are 40,000 keys with their leases
+// at the first master and few at the others. It calls happen when a good part of the first master
+// is scanned and the others are finished; the sweep waits for it. It checks that exactly these
+// names are gone.
 func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen func()) keyspace.SweepResult {
 	t.Helper()
-	k.WatchEveryPage()
+	k.Sweeper.WatchEveryPage()
 	tags := c.tags()
 	keys := append(names(40_000, "sweep:{"+tags[0]+"}:%d"), names(20, "sweep:{"+tags[1]+"}:%d")...)
 	keys = append(keys, names(20, "sweep:{"+tags[2]+"}:%d")...)
@@ -35,9 +36,10 @@ func sweepMeanwhile(t *testing.T, c *testCluster, k *keyspace.Keyspace, happen f
 		}
 	}
 	var result keyspace.SweepResult
-	testenv.Eventually(t, "a sweep", func() bool { // after a loss, or beyond its patience, it is the caller's to repeat
+	// after a loss, or beyond its patience, it is the caller's to repeat
+	testenv.Eventually(t, "a sweep", func() bool {
 		var err error
-		result, err = k.Sweep(t.Context(), []string{"sweep:*"}, watch)
+		result, err = k.Sweeper.Sweep(t.Context(), []string{"sweep:*"}, watch)
 		if err != nil {
 			t.Log(err)
 		}
@@ -66,8 +68,8 @@ func (c *testCluster) tags() []string {
 	return tags
 }
 
-// A master that hands over to its replica goes on answering SCAN. The scan of it counts for nothing, and its successor
-// is scanned from the start.
+// A master that hands over to its replica still answers SCAN. Its scan does not count, and its
+// successor is scanned from the start.
 func TestSweepHandover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, true)
@@ -98,8 +100,8 @@ func TestSweepFailover(t *testing.T) {
 	}
 }
 
-// Keys that move to a master whose scan is over are found there, whether the slot has arrived or is still on its way,
-// and also where that master is new and has no slot yet.
+// Keys that move to a master whose scan has ended are found there, whether the slot has arrived or
+// is still moving, and even if that master is new and has no slot yet.
 func TestSweepMigration(t *testing.T) {
 	t.Parallel()
 	for _, arrives := range []bool{true, false} {

@@ -3,7 +3,6 @@ package keyspace_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ import (
 // A testCluster is three masters, each with a third of the slots.
 type testCluster struct{ *testenv.Cluster }
 
-// owner is the node that a key belongs to while no slot has moved.
+// owner returns the node that a key belongs to while no slot has moved.
 func (c *testCluster) owner(key string) int { return int(protocol.Slot(key)) * 3 / 16384 }
 
 func startCluster(t *testing.T, replicas bool) *testCluster {
@@ -67,9 +66,9 @@ func TestCluster(t *testing.T) {
 	t.Run("MovingSlot", func(t *testing.T) { testClusterMovingSlot(t, c, k) })
 	t.Run("WrongMode", func(t *testing.T) {
 		one := open(t, keyspace.Options{Redis: at(c.Nodes[0].URL())})
-		_, err := one.Unlink(t.Context(), targets(names(10, "key:%d")...))
+		_, err := one.Unlinker.Unlink(t.Context(), targets(names(10, "key:%d")...))
 		wantOutage(t, err, keyspace.StateWrongMode)
-		_, err = one.Estimate(t.Context(), []string{"a*"}, 10)
+		_, err = one.Contents.Estimate(t.Context(), []string{"a*"}, 10)
 		wantOutage(t, err, keyspace.StateWrongMode)
 	})
 	t.Run("Wait", func(t *testing.T) { testClusterWait(t, c) })
@@ -78,7 +77,7 @@ func TestCluster(t *testing.T) {
 
 // No command crosses slots or goes to the wrong node (guarantee 6).
 func testClusterUnlink(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
-	if err := k.Ping(t.Context()); err != nil {
+	if err := k.Nodes.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	keys := append(names(5000, "zahraah:prod:product:%d"), names(1200, "user:{7}:%d")...)
@@ -101,7 +100,7 @@ func testClusterUnlink(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	testHolds(t, c.Client, k)
 }
 
-// Subscribers on every node hear one epoch in order.
+// Subscribers on every node receive one epoch in the order of its numbers.
 func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	var hears []func() string
 	for _, d := range c.Direct {
@@ -109,7 +108,7 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 	keys := names(5000, "key:%d")
 	for range 2 {
-		if n, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: keys, Patterns: []string{"p:*"}}); n.Messages != 6 || n.Receivers != -1 || err != nil {
+		if n, err := k.Publisher.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: keys, Patterns: []string{"p:*"}}); n.Messages != 6 || n.Receivers != -1 || err != nil {
 			t.Fatalf("%d messages, %v, want 6", n.Messages, err)
 		}
 	}
@@ -128,7 +127,8 @@ func testClusterPublish(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	}
 }
 
-// With sharded Pub/Sub a message stays in the shard of the channel's slot, and finds its way when the slot has moved.
+// With sharded Pub/Sub a message stays in the shard of the channel's slot, and finds its way when
+// the slot has moved.
 func testClusterPublishSharded(t *testing.T, c *testCluster) {
 	k := open(t, keyspace.Options{Redis: at(c.URL()), ShardedPubSub: true})
 	sub := c.Client.SSubscribe(t.Context(), "cache:{sharded}")
@@ -138,7 +138,7 @@ func testClusterPublishSharded(t *testing.T, c *testCluster) {
 	}
 	plain := subscribe(t, c.Direct[0], "cache:{sharded}")
 	for _, keys := range [][]string{{"a"}, {"b", "c"}} {
-		if n, err := k.Publish(t.Context(), "cache:{sharded}", protocol.FormatEvent, keyspace.News{Keys: keys}); n.Messages != 1 || err != nil {
+		if n, err := k.Publisher.Publish(t.Context(), "cache:{sharded}", protocol.FormatEvent, keyspace.News{Keys: keys}); n.Messages != 1 || err != nil {
 			t.Fatalf("%d messages, %v", n.Messages, err)
 		}
 		text, err := sub.ReceiveMessage(t.Context())
@@ -149,7 +149,7 @@ func testClusterPublishSharded(t *testing.T, c *testCluster) {
 			t.Errorf("heard %q", m.Keys)
 		}
 	}
-	// A plain subscriber has heard nothing: this is the first that it hears.
+	// A plain subscriber has received nothing: this is its first message.
 	if err := c.Direct[0].Publish(t.Context(), "cache:{sharded}", `["first"]`).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func testClusterSweep(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	for _, list := range [][]string{keys, leases(keys...), leases("sweep:a:absent"), staying, leases(staying...)} {
 		fill(t, c.Client, list...)
 	}
-	got, err := k.Sweep(t.Context(), []string{"sweep:a:*", "nothing:*"}, nil)
+	got, err := k.Sweeper.Sweep(t.Context(), []string{"sweep:a:*", "nothing:*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func testClusterTakeSetsMoving(t *testing.T, c *testCluster, k *keyspace.Keyspac
 			setSlot(from, "stable")
 			setSlot(to, "stable")
 		}
-		taken, err := k.TakeSets(t.Context(), requests, unheard)
+		taken, err := k.Sets.TakeSets(t.Context(), requests, unheard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,11 +251,11 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := k.CheckBeacon(t.Context()); !errors.As(err, new(*keyspace.Loss)) {
+	if _, err := k.Beacons.CheckBeacon(t.Context()); !errors.As(err, new(*keyspace.Loss)) {
 		t.Errorf("flushing all nodes is taken for %v", err)
 	}
-	// Keys stand at the old node, as do some of the leases; the others are taken at the new one. Of the last ten there
-	// is neither.
+	// Keys stand at the old node, as do some of the leases; the others are taken at the new one. Of
+	// the last ten there is neither.
 	fill(t, c.Client, keys[:30]...)
 	fill(t, c.Client, leases(keys[:10]...)...)
 	do(to, "importing", c.IDs[from])
@@ -285,11 +285,11 @@ func testClusterMovingSlot(t *testing.T, c *testCluster, k *keyspace.Keyspace) {
 	wantLeft(t, c.Client, keys)
 }
 
-// A master that is gone without a replica is an outage for its keys, and as soon as the nodes agree that it is gone for
-// all keys, since they are to cover all slots.
+// A master that is gone without a replica is an outage for its keys, and as soon as the nodes agree
+// that it is gone for all keys, since they are to cover all slots.
 func testClusterMasterLost(t *testing.T, c *testCluster) {
 	k := open(t, keyspace.Options{Redis: at(c.URL()), Timeout: 200 * time.Millisecond})
-	k.BeImpatient()
+	k.Sweeper.BeImpatient()
 	tags := c.tags()
 	there, here := "lost:{"+tags[0]+"}", "lost:{"+tags[1]+"}"
 	fill(t, c.Client, here, there)
@@ -297,16 +297,16 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 		t.Fatal(err)
 	}
 	away := []string{keyspace.StateNetwork, keyspace.StateTimeout, keyspace.StateClusterDown}
-	if done, err := k.Unlink(t.Context(), targets(here, there)); err != nil {
+	if done, err := k.Unlinker.Unlink(t.Context(), targets(here, there)); err != nil {
 		wantOutage(t, err, away...)
 	} else {
 		wantAway(t, done.Failures, 1)
 	}
-	wantOutage(t, k.Ping(t.Context()), away...)
-	_, err := k.Sweep(t.Context(), []string{"lost:*"}, nil)
+	wantOutage(t, k.Nodes.Ping(t.Context()), away...)
+	_, err := k.Sweeper.Sweep(t.Context(), []string{"lost:*"}, nil)
 	wantOutage(t, err, away...)
 	testenv.Eventually(t, "the nodes' agreement", func() bool {
-		done, err := k.Unlink(t.Context(), targets(here))
+		done, err := k.Unlinker.Unlink(t.Context(), targets(here))
 		return err != nil || len(done.Failures) > 0
 	})
 
@@ -314,13 +314,14 @@ func testClusterMasterLost(t *testing.T, c *testCluster) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "recovery", func() bool {
-		_, checkErr := k.CheckBeacon(t.Context())
-		done, err := k.Unlink(t.Context(), targets(here, there))
+		_, checkErr := k.Beacons.CheckBeacon(t.Context())
+		done, err := k.Unlinker.Unlink(t.Context(), targets(here, there))
 		return checkErr == nil && err == nil && len(done.Failures) == 0
 	})
 }
 
-// wantAway checks that the targets with the given indices, and no others, failed by their master's outage.
+// wantAway checks that the targets with the given indices, and no others, failed by their master's
+// outage.
 func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
 	t.Helper()
 	var got []int
@@ -335,74 +336,7 @@ func wantAway(t *testing.T, failures []keyspace.Failure, indices ...int) {
 	}
 }
 
-// One master that is away delays what has to do with its keys, and nothing else: not the other keys, not their beacons,
-// and no message.
-func TestClusterShardAway(t *testing.T) {
-	t.Parallel()
-	c := &testCluster{testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")}
-	k := open(t, keyspace.Options{Redis: at(c.URL()), Timeout: 3 * time.Second, BeaconTTL: time.Hour})
-	tags := c.tags()
-	channel := "channel:{" + tags[0] + "}" // the messages' way is lost, too
-	keys := []string{"a:{" + tags[0] + "}", "a:{" + tags[1] + "}", "a:{" + tags[2] + "}", "b:{" + tags[0] + "}"}
-	all := targets(keys...)
-	all[0].Hold, all[1].Hold = time.Minute, time.Minute
-	fill(t, c.Client, keys...)
-	mustUnlink(t, k, targets("x:{"+tags[0]+"}", "x:{"+tags[1]+"}", "x:{"+tags[2]+"}"))
-	heard := subscribe(t, c.Direct[1], channel)
-	k.Introduce("s", time.Second)
-	mustPublish(t, k, channel, "a", "b")
-	mustBeat(t, k, channel, "")
-	before := decode(t, heard())
-	wantMessage(t, decode(t, heard()), 2, 0, &protocol.Beat{Source: "s", Lease: 1000})
-
-	if err := c.Nodes[0].Pause(); err != nil { // answers nobody, and refuses nothing
-		t.Fatal(err)
-	}
-	for range 3 {
-		done, err := k.Unlink(t.Context(), all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantAway(t, done.Failures, 0, 3)
-		if done.Position == (keyspace.Position{}) {
-			t.Error("it is not a position")
-		}
-		if _, err := k.CheckBeacon(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	wantLeft(t, c.Client, keys[1:3])
-	if got := fmt.Sprint(k.Away()); got != "["+c.Nodes[0].Addr()+"]" {
-		t.Errorf("away are %s", got)
-	}
-	mustPublish(t, k, channel, keys[1:3]...)
-	wantMessage(t, decode(t, heard()), 1, 2, &protocol.Beat{Source: "s", Lease: 1000, First: true, After: before.Epoch, AfterSeq: 2})
-	position, err := k.CheckBeacon(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := k.Survived(t.Context(), []string{position.Epoch}); err != nil || n[position.Epoch] != position.N {
-		t.Errorf("survived %v of %d, %v", n, position.N, err)
-	}
-
-	if err := c.Nodes[0].Resume(); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, "the master's return", func() bool {
-		if position, err = k.CheckBeacon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return len(k.Away()) == 0
-	})
-	mustUnlink(t, k, all)
-	wantLeft(t, c.Client, keys)
-	// Its beacon has caught up, so nobody takes its absence for a loss.
-	if n, err := k.Survived(t.Context(), []string{position.Epoch}); err != nil || n[position.Epoch] < position.N {
-		t.Errorf("survived %v of %d, %v", n, position.N, err)
-	}
-}
-
-// A deadline that was over before anything was sent says nothing about a master.
+// A deadline that had passed before anything was sent says nothing about a master.
 func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, false)
@@ -412,11 +346,11 @@ func TestClusterBlamesNobodyForTheCallersDeadline(t *testing.T) {
 	mustUnlink(t, k, all)
 	over, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
-	_, err := k.Unlink(over, all)
+	_, err := k.Unlinker.Unlink(over, all)
 	wantOutage(t, err, keyspace.StateTimeout)
-	_, err = k.Publish(over, "channel", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
+	_, err = k.Publisher.Publish(over, "channel", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 	wantOutage(t, err, keyspace.StateTimeout)
-	if away := k.Away(); len(away) > 0 {
+	if away := k.Shards.Away(); len(away) > 0 {
 		t.Errorf("away are %q", away)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A denial is a NOPERM with what the account lacks. Redis tells only of which kind that is.
+// A denial is a NOPERM with the missing rule. Redis reports only the kind of the rule.
 type denial struct {
 	err  error
 	rule string // for ACL SETUSER
@@ -51,7 +51,7 @@ func explainDenial(err error, args []any) error {
 	return err
 }
 
-// missingRule is "" where it cannot be told.
+// missingRule returns "" if the rule is unknown.
 func missingRule(reply string, args []any) string {
 	if _, rest, found := strings.Cut(reply, "permissions to run the '"); found {
 		command, _, _ := strings.Cut(rest, "'")
@@ -75,8 +75,8 @@ func missingRule(reply string, args []any) string {
 	return "~" + name
 }
 
-// deniedName is the name that a command is about. UNLINK names a key last, after its lease: see unlink. MEMORY USAGE and
-// OBJECT FREQ name one after the second word.
+// deniedName returns the name that a command is about. UNLINK names a key last, after its lease:
+// see unlink. MEMORY USAGE and OBJECT FREQ name one after the second word.
 func deniedName(args []any) string {
 	if len(args) < 2 {
 		return ""
@@ -95,9 +95,9 @@ func deniedName(args []any) string {
 	return ""
 }
 
-// explainRefusals finds out of units that were denied whether it is their lease that the account may not touch: an
-// UNLINK names both. To unlink a lease alone is harmless.
-func (k *Keyspace) explainRefusals(ctx context.Context, refused []refusedUnit) error {
+// explainRefusals finds out of units that were denied whether it is their lease that the account
+// may not touch: an UNLINK names both. To unlink a lease alone is harmless.
+func (u *Unlinker) explainRefusals(ctx context.Context, refused []refusedUnit) error {
 	var denied []int
 	var commands []redis.Cmder
 	for i, r := range refused {
@@ -109,7 +109,7 @@ func (k *Keyspace) explainRefusals(ctx context.Context, refused []refusedUnit) e
 	if len(commands) == 0 {
 		return nil
 	}
-	if err := k.exec(ctx, k.client, commands); err != nil {
+	if err := u.nodes.exec(ctx, u.nodes.client, commands); err != nil {
 		return err
 	}
 	for n, i := range denied {

@@ -10,23 +10,29 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// What the account may not do is named as the rule that it lacks.
+// The error names the missing rule of the account.
 func TestMissingRuleIsNamed(t *testing.T) {
 	t.Parallel()
 	for rule, call := range map[string]func(t *testing.T, k *keyspace.Keyspace) error{
-		"+unlink":           unlinkOne("shop:1", 0),
-		"~shop:1":           unlinkOne("shop:1", 0),
-		"~lock:fill:*":      unlinkOne("shop:1", 0),
-		"~lock:hold:*":      unlinkOne("shop:1", time.Minute),
-		"+set":              unlinkOne("shop:1", time.Minute),
-		"+pexpire":          unlinkOne("shop:1", time.Minute),
-		"~unstale:beacon:*": func(t *testing.T, k *keyspace.Keyspace) error { _, err := k.CheckBeacon(t.Context()); return err },
-		"+get":              func(t *testing.T, k *keyspace.Keyspace) error { _, err := k.CheckBeacon(t.Context()); return err },
-		"+ping":             func(t *testing.T, k *keyspace.Keyspace) error { return k.Ping(t.Context()) },
+		"+unlink":      unlinkOne("shop:1", 0),
+		"~shop:1":      unlinkOne("shop:1", 0),
+		"~lock:fill:*": unlinkOne("shop:1", 0),
+		"~lock:hold:*": unlinkOne("shop:1", time.Minute),
+		"+set":         unlinkOne("shop:1", time.Minute),
+		"+pexpire":     unlinkOne("shop:1", time.Minute),
+		"~unstale:beacon:*": func(t *testing.T, k *keyspace.Keyspace) error {
+			_, err := k.Beacons.CheckBeacon(t.Context())
+			return err
+		},
+		"+get": func(t *testing.T, k *keyspace.Keyspace) error {
+			_, err := k.Beacons.CheckBeacon(t.Context())
+			return err
+		},
+		"+ping":             func(t *testing.T, k *keyspace.Keyspace) error { return k.Nodes.Ping(t.Context()) },
 		"+publish":          publishOne,
 		"&cache:invalidate": publishOne,
 		"+scan": func(t *testing.T, k *keyspace.Keyspace) error {
-			_, err := k.Sweep(t.Context(), []string{"shop:*"}, nil)
+			_, err := k.Sweeper.Sweep(t.Context(), []string{"shop:*"}, nil)
 			return err
 		},
 	} {
@@ -51,7 +57,7 @@ func TestMissingRuleIsNamed(t *testing.T) {
 
 func unlinkOne(key string, hold time.Duration) func(t *testing.T, k *keyspace.Keyspace) error {
 	return func(t *testing.T, k *keyspace.Keyspace) error {
-		done, err := k.Unlink(t.Context(), []keyspace.Target{{Key: key, Hold: hold}})
+		done, err := k.Unlinker.Unlink(t.Context(), []keyspace.Target{{Key: key, Hold: hold}})
 		if err == nil && len(done.Failures) == 1 {
 			err = done.Failures[0].Err
 		}
@@ -60,6 +66,6 @@ func unlinkOne(key string, hold time.Duration) func(t *testing.T, k *keyspace.Ke
 }
 
 func publishOne(t *testing.T, k *keyspace.Keyspace) error {
-	_, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"shop:1"}})
+	_, err := k.Publisher.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"shop:1"}})
 	return err
 }

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// dialer connects within a time: by dial if it is given, which then sees to TLS itself, else with TLS unless config is
-// nil.
+// dialer connects within a time: with dial if it is given, which then handles TLS, else with TLS
+// unless config is nil.
 //
-// A dial that fails gives a connection whose every use fails with the reason. The client library would otherwise count
-// failed dials and, once they are as many as its pool is large, try only once a second, so that a recovery would show
-// that late. How often to try is the caller's business.
+// A dial that fails returns a connection whose every use fails with the reason. Otherwise the
+// client library would count failed dials and, once there are as many as its pool is large, retry
+// only once per second, which would delay recovery. The caller decides how often to retry.
 func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 	plain := &net.Dialer{Timeout: timeout}
 	switch {

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// What tests outside of the package need to see.
+// Internals for tests in other packages.
 var (
 	StateOf     = stateOf
 	PrivateName = privateName
 )
 
-// JudgeBeacon is what Survived makes of the texts of a beacon's two keys.
+// JudgeBeacon returns what Survived makes of the texts of a beacon's two keys.
 func JudgeBeacon(a, b string) uint64 { return survived(parseValue(a), parseValue(b)) }
 
-// WatchEveryPage makes Sweep call watch for every page of a scan.
-func (k *Keyspace) WatchEveryPage() { k.watchEvery = 0 }
+// WatchEveryPage lets Sweep call watch for every page of a scan.
+func (s *Sweeper) WatchEveryPage() { s.watchEvery = 0 }
 
-// BeImpatient makes Sweep give up at once where it would wait for a failover.
-func (k *Keyspace) BeImpatient() { k.patience = 0 }
+// BeImpatient lets Sweep give up immediately instead of waiting for a failover.
+func (s *Sweeper) BeImpatient() { s.patience = 0 }
 
 // IsSending reports whether messages on the channel are being numbered and sent.
-func (k *Keyspace) IsSending(channel string) bool {
-	mu := &k.publisher(channel).mu
+func (p *Publisher) IsSending(channel string) bool {
+	mu := &p.series(channel).mu
 	if !mu.TryLock() {
 		return true
 	}
@@ -40,8 +40,8 @@ func (p Pace) Scanned(took time.Duration) { p.p.scanned(took) }
 func (p Pace) Owed() time.Duration        { return p.p.due() }
 func (p Pace) Rested(took time.Duration)  { p.p.rested(took) }
 
-// ReadLayout reads what CLUSTER NODES says of the node at address: who has each slot, and from where to where slots are
-// moving.
+// ReadLayout parses the CLUSTER NODES reply of the node at address: the master of each slot, and
+// the source and destination of moving slots.
 func ReadLayout(nodes, address string) (masters map[string]string, slots map[string]int, moves [][2]string, err error) {
 	l := &layout{masters: map[string]string{}}
 	err = l.add(nodes, address)
@@ -57,19 +57,19 @@ func ReadLayout(nodes, address string) (masters map[string]string, slots map[str
 	return l.masters, slots, moves, err
 }
 
-// Moved lists the tags that count as new because slots have moved, as a Keyspace notes them now.
-func (k *Keyspace) Moved(ctx context.Context) (tags []string, err error) {
-	list, err := k.listShards(ctx)
-	for _, s := range list {
-		if k.shards.hasMoved(s.tag) {
-			tags = append(tags, s.tag)
+// Moved lists the tags that count as new because slots have moved, as Shards records them now.
+func (s *Shards) Moved(ctx context.Context) (tags []string, err error) {
+	list, err := s.listShards(ctx)
+	for _, one := range list {
+		if s.hasMoved(one.tag) {
+			tags = append(tags, one.tag)
 		}
 	}
 	return tags, err
 }
 
-// FollowMoves tells which tags count as moved after one list of masters follows another, each as pairs of
-// a tag and an address. before are the tags that counted already.
+// FollowMoves returns the tags that count as moved when one list of masters follows another, each
+// as pairs of a tag and an address. before are the tags that counted already.
 func FollowMoves(complete bool, before []string, old, list [][2]string) (tags []string) {
 	shardsOf := func(pairs [][2]string) (list []shard) {
 		for _, p := range pairs {
@@ -77,7 +77,7 @@ func FollowMoves(complete bool, before []string, old, list [][2]string) (tags []
 		}
 		return list
 	}
-	s := &shards{complete: complete, list: shardsOf(old), moved: map[string]bool{}}
+	s := &Shards{complete: complete, list: shardsOf(old), moved: map[string]bool{}}
 	for _, tag := range before {
 		s.moved[tag] = true
 	}

@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// failoverPatience is how long a sweep waits for a master's successor: longer than a Cluster takes to elect one at
-	// its default node timeout of 15 s.
+	// failoverPatience is how long a sweep waits for a master's successor: longer than a Cluster
+	// takes to elect one at its default node timeout of 15 s.
 	failoverPatience = 30 * time.Second
 	failoverPause    = 200 * time.Millisecond
 )
 
-// A patience waits for a failover, and not for what no failover cures.
+// A patience waits for a failover, and not for errors that a failover does not fix.
 type patience struct {
 	limit time.Duration
-	since time.Time // of the first of the errors that came one after the other
+	since time.Time // of the first of consecutive errors
 }
 
-func (k *Keyspace) newPatience() *patience { return &patience{limit: k.patience} }
+func (s *Sweeper) newPatience() *patience { return &patience{limit: s.patience} }
 
-// reset notes that something went well.
+// reset records a success.
 func (p *patience) reset() { p.since = time.Time{} }
 
 // wait waits a little after an error, or returns it.
@@ -42,8 +42,8 @@ func (p *patience) wait(ctx context.Context, err error) error {
 	}
 }
 
-// mayFailOver reports whether a scan that ended with err may succeed at a successor of its master. Of a Loss the caller
-// has to hear at once.
+// mayFailOver reports whether a scan that ended with err may succeed at a successor of its master.
+// The caller must get a Loss immediately.
 func mayFailOver(err error) bool {
 	var o *Outage
 	if !errors.As(err, &o) {

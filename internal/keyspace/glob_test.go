@@ -17,7 +17,7 @@ type judge struct {
 	redis *redis.Client
 }
 
-// agree checks that a pattern that is a glob matches key for us exactly if it does so for Redis.
+// agree checks that a pattern that is a glob matches key exactly if it does so in Redis.
 func (j judge) agree(t *testing.T, pattern, key string) (matched bool) {
 	t.Helper()
 	g, err := protocol.CompileGlob(pattern)
@@ -69,7 +69,7 @@ func TestGlobsAgreeWithRedis(t *testing.T) {
 	}
 }
 
-// FuzzGlobAgainstRedis is the same with what the fuzzer makes of it.
+// FuzzGlobAgainstRedis makes the same check with fuzzed patterns and keys.
 func FuzzGlobAgainstRedis(f *testing.F) {
 	r := testenv.OwnRedis(f)
 	j := judge{f, clientOf(f, r.URL())}

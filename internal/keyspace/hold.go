@@ -9,10 +9,11 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// tombstoneValue is what a tombstone holds. Nobody reads it: that it is there is what counts.
+// tombstoneValue is the value of a tombstone. It is never read: only its existence counts.
 const tombstoneValue = "1"
 
-// A tombstone forbids to store anything under the key of a unit. It is a key of its own, which no UNLINK names.
+// A tombstone forbids storing a value under the key of a unit. It is a separate key, which no
+// UNLINK names.
 type tombstone struct {
 	of       *unit
 	name     string
@@ -20,35 +21,36 @@ type tombstone struct {
 	commands [3]redis.Cmder
 }
 
-// hold sets the tombstones that units need; of says for how long, 0 for none. A unit whose tombstone is refused is
-// unlinked nonetheless: its key is stale all the same. So is one whose master is away, which unlinking will meet as
-// well.
+// hold sets the tombstones that units need; of returns the hold time, 0 for none. A unit whose
+// tombstone is refused is unlinked nevertheless, since its key is stale anyway. So is a unit with
+// an unavailable master, which unlinking will find too.
 //
-// The tombstones stand before the first key is unlinked: a lease that a reader took between the two would outlive them.
-// They do not share its pipeline, since in Cluster a tombstone that is redirected would arrive after the key had gone.
-func (k *Keyspace) hold(ctx context.Context, units []unit, of func(index int) time.Duration) ([]refusedUnit, error) {
+// Tombstones are set before the first key is unlinked: otherwise a lease that a reader took between
+// the two would outlive them. They are not in the same pipeline, since in a Cluster a redirected
+// tombstone would arrive after the key was deleted.
+func (u *Unlinker) hold(ctx context.Context, units []unit, of func(index int) time.Duration) ([]refusedUnit, error) {
 	var wanted []tombstone
 	for i := range units {
-		u := &units[i]
-		hold := of(u.index)
+		one := &units[i]
+		hold := of(one.index)
 		if hold <= 0 {
 			continue
 		}
-		name, ok := protocol.HoldKey(u.key)
+		name, ok := protocol.HoldKey(one.key)
 		if !ok {
 			continue
 		}
-		switch away, err := k.awayFor(ctx, u.key); {
+		switch away, err := u.shards.awayFor(ctx, one.key); {
 		case err != nil:
 			return nil, err
 		case away == nil:
-			wanted = append(wanted, tombstone{of: u, name: name, hold: hold})
+			wanted = append(wanted, tombstone{of: one, name: name, hold: hold})
 		}
 	}
 	var refused []refusedUnit
 	for len(wanted) > 0 {
 		n := tombstonesOfAPipeline(wanted)
-		some, err := k.setTombstones(ctx, wanted[:n])
+		some, err := u.setTombstones(ctx, wanted[:n])
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +60,8 @@ func (k *Keyspace) hold(ctx context.Context, units []unit, of func(index int) ti
 	return refused, nil
 }
 
-// tombstonesOfAPipeline is how many of the first tombstones go into one pipeline: one at least.
+// tombstonesOfAPipeline returns how many of the first tombstones go into one pipeline, at least
+// one.
 func tombstonesOfAPipeline(wanted []tombstone) int {
 	bytes := 0
 	for i := range wanted {
@@ -71,13 +74,13 @@ func tombstonesOfAPipeline(wanted []tombstone) int {
 }
 
 // setTombstones sets tombstones in one pipeline.
-func (k *Keyspace) setTombstones(ctx context.Context, wanted []tombstone) (refused []refusedUnit, err error) {
+func (u *Unlinker) setTombstones(ctx context.Context, wanted []tombstone) (refused []refusedUnit, err error) {
 	var commands []redis.Cmder
 	for i := range wanted {
 		wanted[i].prepare(ctx)
 		commands = append(commands, wanted[i].commands[:]...)
 	}
-	if err := k.exec(ctx, k.client, commands); err != nil {
+	if err := u.nodes.exec(ctx, u.nodes.client, commands); err != nil {
 		return nil, err
 	}
 	for i := range wanted {
@@ -90,20 +93,20 @@ func (k *Keyspace) setTombstones(ctx context.Context, wanted []tombstone) (refus
 			refused = append(refused, refusedUnit{*t.of, err})
 			continue
 		}
-		o := k.shardOutage(ctx, err)
+		o := u.shards.shardOutage(ctx, err)
 		if o == nil {
-			return nil, k.outage(ctx, err)
+			return nil, u.nodes.outage(ctx, err)
 		}
-		if err := k.markAwayFor(ctx, t.of.key, o); err != nil {
+		if err := u.shards.markAwayFor(ctx, t.of.key, o); err != nil {
 			return nil, err
 		}
 	}
 	return refused, nil
 }
 
-// prepare builds the commands. None of them shortens a hold that runs: the first prolongs a tombstone that is there, so
-// that it does not run out before the second, which sets one where there is none. Where another worker has set a shorter
-// one between the two, the third prolongs that.
+// prepare builds the commands. None of them shortens a running tombstone. The first extends an
+// existing tombstone, which otherwise might expire before the second creates a missing one. If
+// another worker has set a shorter one meanwhile, the third extends that.
 func (t *tombstone) prepare(ctx context.Context) {
 	ms := int64((t.hold + time.Millisecond - 1) / time.Millisecond)
 	t.commands = [3]redis.Cmder{
@@ -113,7 +116,7 @@ func (t *tombstone) prepare(ctx context.Context) {
 	}
 }
 
-// err is the first error of the commands.
+// err returns the first error of the commands.
 func (t *tombstone) err() error {
 	for _, c := range t.commands {
 		if err := c.Err(); err != nil {

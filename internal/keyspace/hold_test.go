@@ -18,7 +18,8 @@ func TestHolds(t *testing.T) {
 	testHolds(t, r.Client, open(t, keyspace.Options{Redis: at(r.URL), BeaconTTL: time.Hour}))
 }
 
-// testHolds holds keys, stamps among them, and then tries all that could end or shorten their holds.
+// testHolds sets tombstones on keys, tag versions among them, and then tries everything that could
+// end or shorten them.
 func testHolds(t *testing.T, c redis.UniversalClient, k *keyspace.Keyspace) {
 	t.Helper()
 	keys := []string{"held", "held:long", "user:{7}:held", "stamp:held", "free", "no}lease", "twice"}
@@ -31,7 +32,7 @@ func testHolds(t *testing.T, c redis.UniversalClient, k *keyspace.Keyspace) {
 		{Key: "stamp:held", Hold: time.Minute},
 		{Key: "free"},
 		{Key: "no}lease", Hold: time.Minute},
-		// The longest Hold of a key counts, wherever it stands in the call.
+		// The longest Hold of a key counts, at any place in the call.
 		{Key: "twice"}, {Key: "twice", Hold: time.Hour}, {Key: "twice", Hold: time.Minute},
 	})
 	holds := map[string]time.Duration{
@@ -72,7 +73,7 @@ func testHolds(t *testing.T, c redis.UniversalClient, k *keyspace.Keyspace) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := k.TakeSet(t.Context(), "tag:all", 1, unheard); err != nil {
+	if _, err := k.Sets.TakeSet(t.Context(), "tag:all", 1, unheard); err != nil {
 		t.Fatal(err)
 	}
 	for key := range holds {
@@ -80,7 +81,7 @@ func testHolds(t *testing.T, c redis.UniversalClient, k *keyspace.Keyspace) {
 			t.Fatal(err)
 		}
 	}
-	taken, err := k.TakeSets(t.Context(), []keyspace.SetRequest{{Set: "tag:again", ID: 2}}, unheard)
+	taken, err := k.Sets.TakeSets(t.Context(), []keyspace.SetRequest{{Set: "tag:again", ID: 2}}, unheard)
 	if err != nil || taken.Sets[0].Err != nil {
 		t.Fatal(taken, err)
 	}
@@ -92,10 +93,11 @@ func testHolds(t *testing.T, c redis.UniversalClient, k *keyspace.Keyspace) {
 	check("after a longer hold")
 }
 
-// sweepAll sweeps patterns that match tombstones, in all ways. The matches are the keys and leases alone.
+// sweepAll sweeps patterns that match tombstones, in all ways. The matches are the keys and leases
+// alone.
 func sweepAll(t *testing.T, k *keyspace.Keyspace) {
 	t.Helper()
-	swept, err := k.Sweep(t.Context(), []string{"lock:hold:*", "lock:*", "*held*", "twice*", "free*", "no*"}, nil)
+	swept, err := k.Sweeper.Sweep(t.Context(), []string{"lock:hold:*", "lock:*", "*held*", "twice*", "free*", "no*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +108,8 @@ func sweepAll(t *testing.T, k *keyspace.Keyspace) {
 	}
 }
 
-// A tombstone stands before the first key is unlinked, and no UNLINK names it. A call without a hold says nothing of
-// tombstones.
+// A tombstone is set before the first key is unlinked, and no UNLINK names it. A call without hold
+// time sends no command about tombstones.
 func TestTombstonesComeFirst(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -133,7 +135,7 @@ func TestTombstonesComeFirst(t *testing.T) {
 	}
 }
 
-// What was asked for stands, whatever others do with the same tombstones meanwhile.
+// A requested hold stays, even if others use the same tombstones meanwhile.
 func TestHoldsBesideOthers(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -153,7 +155,7 @@ func TestHoldsBesideOthers(t *testing.T) {
 		done := make(chan error)
 		for range 3 {
 			go func() {
-				_, err := short.Unlink(t.Context(), held(time.Millisecond))
+				_, err := short.Unlinker.Unlink(t.Context(), held(time.Millisecond))
 				done <- err
 			}()
 		}

@@ -11,18 +11,20 @@ import (
 
 const (
 	latePatience = 5 * time.Second // with an answer that is late
-	// lateLife is how long what the server said explains timeouts, beyond what a question and a command may take. It
-	// exceeds the time between two attempts of a caller that waits for the end of an outage.
+	// lateLife is how long what the server said explains timeouts, beyond what a question and a
+	// command may take. It exceeds the time between two attempts of a caller that waits for the end
+	// of an outage.
 	lateLife = 2 * time.Second
 )
 
-// A lateAnswer finds out why a server does not answer in time. One that loads a large file, or runs a long script, says
-// so when it gets to it, which may be too late for a command: by itself that shows as a timeout. So after a timeout
-// somebody with more patience asks as well. Such a server answers one command in time and the next one not, and that is
-// one state: what it said explains the timeouts that follow, until it answers well or the connection fails. In Cluster
-// nobody asks: there a timeout is of one master.
+// A lateAnswer finds out why a server does not answer in time. A server that loads a large file, or
+// runs a long script, reports that only when it gets to it, which may be too late for a command:
+// the caller sees a timeout. So after a timeout another connection with a longer limit asks as
+// well. Such a server may answer one command in time and not the next one. Its report explains
+// later timeouts too, until it answers well or the connection fails. In a Cluster there is no such
+// connection: a timeout there comes from one master.
 type lateAnswer struct {
-	connect func() redis.UniversalClient // nil: nobody asks
+	connect func() redis.UniversalClient // nil: no second connection
 
 	mu     sync.Mutex
 	found  *Outage // what the server last said, nil if nothing

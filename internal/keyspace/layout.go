@@ -13,11 +13,11 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A layout says which master of a Cluster has which slots, by the word of each master itself. Masters go by the id that
-// they have in the Cluster.
+// A layout maps the slots of a Cluster to masters, by the reply of each master. Masters are
+// identified by their ID in the Cluster.
 type layout struct {
 	masters map[string]string          // address by id, also of those without slots
-	owners  [protocol.SlotCount]string // empty: nobody has the slot
+	owners  [protocol.SlotCount]string // empty: no master has the slot
 	moves   []move                     // of slots that are on their way
 }
 
@@ -27,8 +27,8 @@ type move struct{ from, to string }
 var errNoMaster = errors.New("the cluster's nodes do not agree on who is a master")
 
 // layout asks every master for its view.
-func (k *Keyspace) layout(ctx context.Context) (*layout, error) {
-	masters, err := k.masters(ctx)
+func (s *Sweeper) layout(ctx context.Context) (*layout, error) {
+	masters, err := s.nodes.masters(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -36,28 +36,29 @@ func (k *Keyspace) layout(ctx context.Context) (*layout, error) {
 	for _, m := range masters {
 		text, err := m.ClusterNodes(ctx).Result()
 		if err != nil {
-			return nil, k.outage(ctx, err)
+			return nil, s.nodes.outage(ctx, err)
 		}
 		if err := l.add(text, m.Options().Addr); err != nil {
-			k.cluster.ReloadState(ctx)
+			s.nodes.cluster.ReloadState(ctx)
 			return nil, &Outage{State: StateMoving, Err: fmt.Errorf("ask %s for its slots: %w", m.Options().Addr, err)}
 		}
 	}
 	for _, m := range l.moves {
 		if l.masters[m.from] == "" || l.masters[m.to] == "" {
-			k.cluster.ReloadState(ctx)
+			s.nodes.cluster.ReloadState(ctx)
 			return nil, &Outage{State: StateMoving, Err: fmt.Errorf("slots move from %s to %s: %w", m.from, m.to, errNoMaster)}
 		}
 	}
 	return l, nil
 }
 
-// add records what CLUSTER NODES says of the node that was asked, and where the others are. One line is
+// add records the CLUSTER NODES reply of the node at address, and the addresses of the others. One
+// line is
 //
 //	<id> <ip:port@cport,hostname> <flags> <master> <ping> <pong> <epoch> <link> <slot> <slot> ...
 //
-// where a slot is 7, 0-5460, [93->-<id>] on its way to another node or [77-<-<id>] from it; the last two stand only in
-// the node's own line.
+// A slot is 7, 0-5460, [93->-<id>] on its way to another node or [77-<-<id>] from it; the last two
+// are only in the line of the node itself.
 func (l *layout) add(nodes, address string) error {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)
@@ -78,7 +79,8 @@ func (l *layout) add(nodes, address string) error {
 				return fmt.Errorf("%w in %q", err, line)
 			}
 		case master && l.masters[id] == "" && fields[7] == "connected":
-			l.masters[id], _, _ = strings.Cut(fields[1], "@") // should it have slots, it will say so itself
+			// if it has slots, its own reply lists them
+			l.masters[id], _, _ = strings.Cut(fields[1], "@")
 		}
 	}
 	return nil
@@ -111,7 +113,8 @@ func (l *layout) addSlots(id string, fields []string) error {
 	return nil
 }
 
-// movesSince are the ways of slots that were open in before or in l, or that were gone between the two.
+// movesSince returns the ways of slots that were open in before or in l, or that were gone between
+// the two.
 func (l *layout) movesSince(before *layout) map[move]bool {
 	moves := map[move]bool{}
 	for _, m := range before.moves {
@@ -128,11 +131,12 @@ func (l *layout) movesSince(before *layout) map[move]bool {
 	return moves
 }
 
-// options are those of a client to the master with the id.
+// options returns those of a client to the master with the id.
 func (l *layout) options(id string, like *redis.Options) *redis.Options {
 	o := *like
 	o.Addr = l.masters[id]
-	if host, port, err := net.SplitHostPort(o.Addr); err == nil && host == "" { // a node that does not know its own address
+	// a node that does not know its own address
+	if host, port, err := net.SplitHostPort(o.Addr); err == nil && host == "" {
 		if common, _, err := net.SplitHostPort(like.Addr); err == nil {
 			o.Addr = net.JoinHostPort(common, port)
 		}

@@ -24,7 +24,7 @@ func TestLayout(t *testing.T) {
 	if want := map[string]string{"a1": "1.2.3.4:7000", "b2": "10.0.0.2:6379", "c3": ":6379"}; !maps.Equal(masters, want) {
 		t.Errorf("masters %v, want %v", masters, want)
 	}
-	// What the others have, they say themselves.
+	// The slots of the others are in their own replies.
 	if want := map[string]int{"a1": 101}; !maps.Equal(slots, want) {
 		t.Errorf("slots %v, want %v", slots, want)
 	}

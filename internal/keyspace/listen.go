@@ -13,35 +13,41 @@ import (
 )
 
 const (
-	// listenPulse is how often a subscription is asked whether it still stands. One that has been silent since it was
-	// last asked does not.
+	// listenPulse is the interval of checks of a subscription. It counts as lost if it has received
+	// nothing since the last check.
 	listenPulse = 5 * time.Second
 
 	firstListenPause   = 100 * time.Millisecond
 	longestListenPause = 5 * time.Second
 )
 
-// A Listener is told what Listen receives, one call at a time. Its functions must not block for long.
+// A Listener handles the events of Listen, one call at a time. Its functions must not block for
+// long.
 type Listener struct {
 	// Heard is called for each message.
 	Heard func()
-	// Subscribed is called with nil whenever Redis has confirmed the subscription, and with an *Outage for each attempt
-	// that fails. The loss of one that stood causes no such call, since another attempt follows at once.
+	// Subscribed is called with nil whenever Redis has confirmed the subscription, and with an
+	// *Outage for each attempt that fails. It is not called for the loss of a subscription, since
+	// another attempt follows immediately.
 	Subscribed func(error)
 }
 
-// Listen subscribes to channel and tells l what comes until ctx ends or the Keyspace is closed. It reconnects by
-// itself, within five seconds and at random times, so that many listeners do not come at once; messages that are
-// published meanwhile are lost, so it fits hints only.
+// A Subscriber receives messages.
+type Subscriber struct{ nodes *Nodes }
+
+// Listen subscribes to channel and calls l for messages until ctx ends or the Keyspace is closed.
+// It reconnects automatically within five seconds, at random times to spread many listeners.
+// Messages that are published meanwhile are lost, so use it only for hints.
 //
-// It returns as soon as ctx ends, also while a server does not answer: the client library does not give up a command
-// for a context that is cancelled, so what it has under way ends in the background, within Options.Timeout.
-func (k *Keyspace) Listen(ctx context.Context, channel string, l Listener) {
+// It returns as soon as ctx ends, even if a server does not answer. The client library does not
+// abandon a command when its context is canceled, so running commands end in the background, within
+// Options.Timeout.
+func (s *Subscriber) Listen(ctx context.Context, channel string, l Listener) {
 	events := make(chan listenEvent)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		k.listen(ctx, channel, events)
+		s.listen(ctx, channel, events)
 	}()
 	for {
 		select {
@@ -66,9 +72,9 @@ type listenEvent struct {
 }
 
 // listen subscribes again and again.
-func (k *Keyspace) listen(ctx context.Context, channel string, events chan<- listenEvent) {
+func (s *Subscriber) listen(ctx context.Context, channel string, events chan<- listenEvent) {
 	for pause := firstListenPause; ; {
-		subscribed, err := k.subscription(ctx, channel, events)
+		subscribed, err := s.subscription(ctx, channel, events)
 		if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
 			return
 		}
@@ -88,11 +94,12 @@ func (k *Keyspace) listen(ctx context.Context, channel string, events chan<- lis
 	}
 }
 
-// subscription is one attempt, on a connection of its own: it returns when that is lost, or ctx ends, and reports
-// whether the subscription stood. Reads have no time limit, because one that runs out in the middle of a message leaves
-// the rest of it to be read as the next one; what ends a read is that the connection is closed, by pulse or for ctx.
-func (k *Keyspace) subscription(ctx context.Context, channel string, events chan<- listenEvent) (subscribed bool, err error) {
-	sub := k.client.Subscribe(ctx, channel) // what goes wrong here shows at Receive
+// subscription makes one attempt, on a separate connection. It returns when the connection is lost
+// or ctx ends, and reports whether the subscription was established. Reads have no time limit: a
+// timeout in the middle of a message would leave the rest of it to be parsed as the next one.
+// Closing the connection, by pulse or for ctx, ends a read.
+func (s *Subscriber) subscription(ctx context.Context, channel string, events chan<- listenEvent) (subscribed bool, err error) {
+	sub := s.nodes.client.Subscribe(ctx, channel) // what goes wrong here shows at Receive
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	pulsing, stop := context.WithCancel(ctx)
@@ -114,7 +121,7 @@ func (k *Keyspace) subscription(ctx context.Context, channel string, events chan
 				return subscribed, err
 			}
 			err = explainDenial(err, []any{"subscribe", channel})
-			return subscribed, k.outage(ctx, fmt.Errorf("subscribe to %s: %w", channel, err))
+			return subscribed, s.nodes.outage(ctx, fmt.Errorf("subscribe to %s: %w", channel, err))
 		}
 		alive.Store(true)
 		switch got.(type) {
@@ -131,7 +138,7 @@ func (k *Keyspace) subscription(ctx context.Context, channel string, events chan
 	}
 }
 
-// pulse pings until ctx ends, and reports false when nothing was received since it last did.
+// pulse pings until ctx ends. It returns false when nothing was received since the last ping.
 func pulse(ctx context.Context, sub *redis.PubSub, alive *atomic.Bool) bool {
 	ticker := time.NewTicker(listenPulse)
 	defer ticker.Stop()

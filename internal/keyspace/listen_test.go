@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A listener hears of messages, also after its connection was lost, and ends with its context, also while the server
-// stands still.
+// A listener receives messages, even after a reconnect, and ends with its context, even if the
+// server hangs.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -29,7 +29,7 @@ func TestListen(t *testing.T) {
 	}
 	go func() {
 		defer close(ended)
-		k.Listen(ctx, "wake", tell)
+		k.Subscriber.Listen(ctx, "wake", tell)
 	}()
 	hears := func() bool {
 		admin.Publish(ctx, "wake", "")

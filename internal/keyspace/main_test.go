@@ -44,7 +44,7 @@ func open(t testing.TB, o keyspace.Options) *keyspace.Keyspace {
 // at reads a URL that is well.
 func at(url string) *redis.UniversalOptions { return read(url, false) }
 
-// withTLS is at, with TLS whatever the scheme is.
+// withTLS is like at, with TLS for any scheme.
 func withTLS(url string) *redis.UniversalOptions { return read(url, true) }
 
 // trusting is at, with a TLS configuration of the caller's.
@@ -62,7 +62,7 @@ func read(url string, forceTLS bool) *redis.UniversalOptions {
 	return o
 }
 
-// clientOf is a plain client to url that closes with the test.
+// clientOf returns a plain client to url that closes with the test.
 func clientOf(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -92,7 +92,7 @@ func fill(t testing.TB, c redis.UniversalClient, names ...string) {
 	}
 }
 
-// left are those of names that exist.
+// left returns those of names that exist.
 func left(t testing.TB, c redis.UniversalClient, names ...string) []string {
 	t.Helper()
 	var left []string
@@ -124,7 +124,7 @@ func wantLeft(t testing.TB, c redis.UniversalClient, names []string, want ...str
 	}
 }
 
-// leases are the lease keys of keys that have one.
+// leases returns the lease keys of keys that have one.
 func leases(keys ...string) []string {
 	var list []string
 	for _, key := range keys {
@@ -135,7 +135,7 @@ func leases(keys ...string) []string {
 	return list
 }
 
-// tombstones are the tombstones of keys that have one.
+// tombstones returns the tombstones of keys that have one.
 func tombstones(keys ...string) []string {
 	var list []string
 	for _, key := range keys {
@@ -165,7 +165,7 @@ func names(n int, format string) []string {
 
 func mustUnlink(t testing.TB, k *keyspace.Keyspace, targets []keyspace.Target) {
 	t.Helper()
-	done, err := k.Unlink(t.Context(), targets)
+	done, err := k.Unlinker.Unlink(t.Context(), targets)
 	if err != nil || len(done.Failures) > 0 {
 		t.Fatalf("Unlink: %v, failures %v", err, done.Failures)
 	}

@@ -21,7 +21,7 @@ const confirmed = 2
 //
 // A new tag also comes with a replica that takes over while slots move. Its master may have lost
 // something, so only a master that was there before counts, or one that has joined all others.
-func (s *shards) followMoves(list []shard) {
+func (s *Shards) followMoves(list []shard) {
 	if len(s.list) == 0 {
 		return
 	}
@@ -43,14 +43,14 @@ func (s *shards) followMoves(list []shard) {
 }
 
 // hasMoved reports whether a tag is new because slots have moved, and it is not confirmed yet.
-func (s *shards) hasMoved(tag string) bool {
+func (s *Shards) hasMoved(tag string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.moved[tag]
 }
 
-// doubt records that something may be missing in Redis, until ConfirmMoved is called.
-func (s *shards) doubt(all bool) {
+// doubt records that writes may be missing in Redis, until ConfirmMoved is called.
+func (s *Shards) doubt(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.complete = false
@@ -59,44 +59,54 @@ func (s *shards) doubt(all bool) {
 	}
 }
 
-// ConfirmMoved writes, on each master whose tag is new because slots have moved, up to which
-// position it has everything that each epoch had acknowledged. Call it with the last positions of
-// all epochs, after Survived has found that nothing is missing. Usually it has nothing to do. The
-// error is an *Outage.
-func (k *Keyspace) ConfirmMoved(ctx context.Context, last map[string]uint64) error {
-	if k.cluster == nil {
+// confirm records that a tag is confirmed.
+func (s *Shards) confirm(tag string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.moved, tag)
+}
+
+// compared records that nothing is missing in Redis, unless a master is unavailable.
+func (s *Shards) compared() {
+	complete := len(s.Away()) == 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.complete = complete
+}
+
+// ConfirmMoved handles masters whose tag is new because slots have moved. It writes on each of them
+// how far it has the acknowledged writes of each epoch. Call it with the last positions of all
+// epochs, after Survived has reported no loss. Usually it has nothing to do. The error is an
+// *Outage.
+func (b *Beacons) ConfirmMoved(ctx context.Context, last map[string]uint64) error {
+	if b.nodes.cluster == nil {
 		return nil
 	}
-	present, err := k.present(ctx)
+	present, err := b.shards.present(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range present {
-		if !k.shards.hasMoved(s.tag) {
+		if !b.shards.hasMoved(s.tag) {
 			continue
 		}
 		var commands []redis.Cmder
 		for epoch, n := range last {
 			commands = append(commands, redis.NewStatusCmd(ctx, "set", beaconKey(s.tag, epoch, confirmed),
-				value{n: n}.String(), "px", k.unlinks.ttl.Milliseconds()))
+				value{n: n}.String(), "px", b.unlinks.ttl.Milliseconds()))
 		}
 		for part := range slices.Chunk(commands, maxNamesPerPipeline) {
-			if err := k.exec(ctx, k.client, part); err != nil {
+			if err := b.nodes.exec(ctx, b.nodes.client, part); err != nil {
 				return err
 			}
 			for _, c := range part {
 				if c.Err() != nil {
-					return k.outage(ctx, c.Err())
+					return b.nodes.outage(ctx, c.Err())
 				}
 			}
 		}
-		k.shards.mu.Lock()
-		delete(k.shards.moved, s.tag)
-		k.shards.mu.Unlock()
+		b.shards.confirm(s.tag)
 	}
-	none := len(k.Away()) == 0
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	k.shards.complete = none
+	b.shards.compared()
 	return nil
 }

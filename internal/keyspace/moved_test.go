@@ -12,8 +12,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A new tag counts as moved only if its master was there before, or has joined all others, and nothing was
-// missing then.
+// A new tag counts as moved only if its master was there before, or has joined all others, and
+// nothing was missing then.
 func TestFollowMoves(t *testing.T) {
 	t.Parallel()
 	abc := [][2]string{{"0", "A"}, {"1", "B"}, {"3", "C"}}
@@ -41,8 +41,9 @@ func TestFollowMoves(t *testing.T) {
 	}
 }
 
-// A slot that moves takes the beacons of its old master with it. What others had acknowledged there is not
-// lost, as long as a Keyspace was there before and after that, and that one confirms it for all others.
+// A slot that moves takes the beacons of its old master with it. The acknowledged writes of others
+// there are not lost, as long as a Keyspace has run before and after that: it confirms them for all
+// others.
 func TestMovedSlotIsNoLoss(t *testing.T) {
 	t.Parallel()
 	c := testenv.OwnCluster(t, 3, false)
@@ -52,7 +53,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 	last := map[string]uint64{stopped.Epoch: stopped.N}
 	survived := func(k *keyspace.Keyspace) uint64 {
 		t.Helper()
-		has, err := k.Survived(t.Context(), []string{stopped.Epoch})
+		has, err := k.Beacons.Survived(t.Context(), []string{stopped.Epoch})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 			t.Fatalf("before anything moves, %d of %d survived", n, stopped.N)
 		}
 	}
-	if err := compared.ConfirmMoved(t.Context(), last); err != nil {
+	if err := compared.Beacons.ConfirmMoved(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 
@@ -76,10 +77,11 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 	c.Migrate(t, slot, from, (from+1)%3, true)
 	tags := func() []string {
 		t.Helper()
-		if _, err := compared.CheckBeacon(t.Context()); err != nil { // which is redirected, and notices
+		// which is redirected, and notices
+		if _, err := compared.Beacons.CheckBeacon(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		tags, err := compared.Moved(t.Context())
+		tags, err := compared.Shards.Moved(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 			t.Errorf("for %s, %d of %d survived", c.name, n, stopped.N)
 		}
 	}
-	if err := compared.ConfirmMoved(t.Context(), last); err != nil {
+	if err := compared.Beacons.ConfirmMoved(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	if got := tags(); len(got) > 0 {
@@ -113,11 +115,12 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 		}
 	}
 
-	if err := compared.ConfirmMoved(t.Context(), last); err != nil {
+	if err := compared.Beacons.ConfirmMoved(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 
-	// Another one moves, and its old master loses what it has under its new tag: nothing is certain then.
+	// Another one moves, and its old master loses what it has under its new tag: nothing is certain
+	// then.
 	tag := "1"
 	slot = int(protocol.Slot(tag))
 	for c.First(from+1) <= slot {
@@ -129,7 +132,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 	c.Migrate(t, slot, from, (from+1)%3, true)
 	testenv.Eventually(t, "it notices", func() bool { return len(tags()) == 1 })
 	moved := tags()[0]
-	position, err := compared.CheckBeacon(t.Context())
+	position, err := compared.Beacons.CheckBeacon(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +141,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantLoss(t, position, func() error { _, err := compared.CheckBeacon(t.Context()); return err })
+	wantLoss(t, position, func() error { _, err := compared.Beacons.CheckBeacon(t.Context()); return err })
 	if n := survived(compared); n != 0 {
 		t.Errorf("after a loss, %d survived", n)
 	}

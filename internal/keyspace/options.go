@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 const (
@@ -21,44 +23,51 @@ const (
 	minPoolSize     = 2
 )
 
-// Options say which Redis a Keyspace works on, and how.
+// Options configure a Keyspace.
 type Options struct {
-	// Redis says where Redis is, as whom to log in, and whether to use TLS. Required; see ParseURL. MasterName makes it
-	// a Sentinel set, several Addrs or IsClusterMode a Cluster, which has only DB 0; else it is one server. How
-	// commands are sent is for this package to say: of its fields Addrs, DB, MasterName, IsClusterMode, those about
-	// credentials, TLSConfig, Dialer, OnConnect, Protocol, ClientName and PoolSize are used and no others.
+	// Redis is the address of Redis, the credentials, and TLS. Required; see ParseURL. MasterName
+	// makes it a Sentinel set, several Addrs or IsClusterMode a Cluster, which has only DB 0;
+	// otherwise it is one server. This package controls how commands are sent, so it uses only
+	// these fields: Addrs, DB, MasterName, IsClusterMode, those for credentials, TLSConfig, Dialer,
+	// OnConnect, Protocol, ClientName and PoolSize.
 	//
-	// PoolSize is the number of connections, for each node of a Cluster. Zero means 8, the least is 2: taking a set
-	// apart holds one connection and unlinks on another. A sweep has two more of its own. Each has buffers of 128 KiB.
+	// PoolSize is the number of connections, for each node of a Cluster. Zero means 8, the least is
+	// 2: clearing a set holds one connection and unlinks on another. A sweep has two more. Each has
+	// buffers of 128 KiB.
 	Redis *redis.UniversalOptions
 
-	// Timeout bounds each of dialling, writing and reading; a pipeline counts as one command. Zero means 200ms. Less
-	// than 50ms would take the fork of a snapshot for an outage; more than 5s would let one command use up the time
-	// that the caller has for a whole batch. One retry may double it, and two redirections or retries in Cluster may
-	// make it threefold.
+	// Timeout bounds each of dialling, writing and reading; a pipeline counts as one command. Zero
+	// means 200ms. Less than 50ms would take the fork of a snapshot for an outage; more than 5s
+	// would let one command use up the time that the caller has for a whole batch. One retry may
+	// double it, and two redirections or retries in Cluster may make it threefold.
 	Timeout time.Duration
 
-	// BeaconTTL is how long Redis keeps the beacons that tell whether it lost what it had acknowledged: see Survived.
-	// It must exceed the time for which the caller remembers what it unlinked. Zero: no beacons are written, and no
-	// loss is noticed.
+	// BeaconTTL is how long Redis keeps the beacons, which reveal lost writes: see Survived. It
+	// must be longer than the caller keeps its record of unlinked keys. Zero: no beacons are
+	// written, and no loss is detected.
 	BeaconTTL time.Duration
 
-	// WaitReplicas makes every pipeline of Unlink and Sweep wait until so many replicas of each master it went to have
-	// acknowledged it (WAIT), for half of Timeout at most; fewer are an *Outage. It makes a loss less likely, and does
-	// not exclude it. 0, the default, to 10; it needs BeaconTTL.
+	// WaitReplicas makes every pipeline of Unlink and Sweep wait until so many replicas of each
+	// master it went to have acknowledged it (WAIT), for half of Timeout at most; fewer are an
+	// *Outage. It makes a loss less likely, and does not exclude it. 0, the default, to 10; it
+	// needs BeaconTTL.
 	WaitReplicas int
 
-	// SweepShare is the share of Redis' time that Sweep, TakeSet and TakeSets may take together, from 0.01 to 1, which
-	// means all of it: as fast as Redis answers. Zero means 0.25. A short sweep is over before it can be slowed down.
+	// SweepShare is the share of Redis time that Sweep, TakeSet and TakeSets take together, from
+	// 0.01 to 1, which means as fast as Redis answers. Zero means 0.25. A short sweep ends before
+	// it can be slowed down.
 	SweepShare float64
 
-	// ShardedPubSub makes Publish use SPUBLISH, for subscribers that use SSUBSCRIBE (Redis 7): a message then goes to
-	// the shard that has the channel's slot and no further. While that shard is away nobody is told, which is an
-	// *Outage.
+	// ShardedPubSub makes Publish use SPUBLISH, for subscribers that use SSUBSCRIBE (Redis 7): a
+	// message then stays in the shard of the channel's slot. While that shard is unavailable no
+	// subscriber gets it, which is an *Outage.
 	ShardedPubSub bool
+
+	// MessageKey signs messages in the event format. Nil: they are not signed.
+	MessageKey protocol.MessageKey
 }
 
-// WithDefaults returns a copy in which every zero field has its default.
+// WithDefaults returns a copy with zero fields replaced by defaults.
 func (o Options) WithDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -74,8 +83,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate checks the fields and how they go together. It expects the defaults to be in place and names every field at
-// fault. No error contains a password.
+// Validate checks the fields and how they go together. It expects the defaults to be in place and
+// names every field at fault. No error contains a password.
 func (o Options) Validate() error {
 	var faults []error
 	if o.Redis == nil {
@@ -98,6 +107,11 @@ func (o Options) Validate() error {
 	if !(o.SweepShare >= minSweepShare && o.SweepShare <= 1) { // NaN is neither
 		faults = append(faults, fmt.Errorf("option SweepShare is %v: it must be from %v to 1", o.SweepShare, minSweepShare))
 	}
+	if o.MessageKey != nil {
+		if err := o.MessageKey.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("option MessageKey: %w", err))
+		}
+	}
 	return errors.Join(faults...)
 }
 
@@ -117,11 +131,11 @@ func validate(o *redis.UniversalOptions) (faults []error) {
 	return faults
 }
 
-// Redacted is where the options lead, as a URL that is fit for a log: passwords are masked. It expects options that
-// Validate accepts.
+// Redacted returns where the options lead, as a URL that is fit for a log: passwords are masked. It
+// expects options that Validate accepts.
 func (o Options) Redacted() string { return redacted(o.Redis) }
 
-// kindOf is the kind of deployment that options lead to.
+// kindOf returns the kind of deployment that options lead to.
 func kindOf(o *redis.UniversalOptions) kind {
 	switch {
 	case o.MasterName != "":
@@ -132,21 +146,22 @@ func kindOf(o *redis.UniversalOptions) kind {
 	return single
 }
 
-// What all three clients share: one retry, one dial, and no command at connect beyond HELLO and SELECT, since a user of
-// least privilege may lack CLIENT.
+// Settings of all three clients: one retry, one dial, and at connect only HELLO and SELECT, since a
+// user of least privilege may lack CLIENT.
 const (
 	maxRetries    = 1
 	dialerRetries = 1
-	// maxRedirects bounds a Cluster's retries and redirections together: one MOVED and one ASK during a slot migration,
-	// or one of them and a retry.
+	// maxRedirects bounds a Cluster's retries and redirections together: one MOVED and one ASK
+	// during a slot migration, or one of them and a retry.
 	maxRedirects = 2
-	// onePool turns off the second pool, of large buffers, that go-redis keeps for pipelines: here nearly everything is
-	// one, so the only pool has them.
+	// onePool turns off the second pool, of large buffers, that go-redis keeps for pipelines: here
+	// nearly everything is one, so the only pool has them.
 	onePool    = -1
 	bufferSize = 64 << 10
 )
 
-// universal are the client library's options: those of Redis that say where and as whom, and ours for the rest.
+// universal returns the options of the client library: address and credentials from Redis, and the
+// rest from this package.
 func (o Options) universal() *redis.UniversalOptions {
 	r := o.Redis
 	u := &redis.UniversalOptions{

@@ -124,23 +124,24 @@ func TestOptionsValidate(t *testing.T) {
 	}
 }
 
-// What the URL says reaches the client, unescaped.
+// The settings of the URL reach the client, unescaped.
 func TestOptionsReachTheClient(t *testing.T) {
 	t.Parallel()
 	k := open(t, keyspace.Options{Redis: withTLS("redis://m%40e:s%2Fe%3Ac@host:7000/3"), Timeout: 70 * time.Millisecond})
-	o := k.Client().(*redis.Client).Options()
+	o := k.Nodes.Client().(*redis.Client).Options()
 	if o.Username != "m@e" || o.Password != "s/e:c" || o.Addr != "host:7000" || o.DB != 3 || o.TLSConfig == nil ||
 		o.ReadTimeout != 70*time.Millisecond || o.MaxRetries != 1 || !o.ContextTimeoutEnabled {
 		t.Errorf("%+v", o)
 	}
 	k = open(t, keyspace.Options{Redis: at("rediss+cluster://me:secret@a,b?skip_verify=1")})
-	c := k.Client().(*redis.ClusterClient).Options()
+	c := k.Nodes.Client().(*redis.ClusterClient).Options()
 	if len(c.Addrs) != 2 || c.Password != "secret" || !c.TLSConfig.InsecureSkipVerify || c.ReadOnly {
 		t.Errorf("%+v", c)
 	}
 }
 
-// What would change what commands mean, or how often they are sent, stays ours; a dialer of the caller's is used.
+// Settings that change the meaning of commands, or how often they are sent, stay with this package.
+// It uses a dialer of the caller.
 func TestOptionsThatStayOurs(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -152,21 +153,21 @@ func TestOptionsThatStayOurs(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
 	k := open(t, keyspace.Options{Redis: o})
-	if err := k.Ping(t.Context()); err != nil || dialled.Load() == 0 {
+	if err := k.Nodes.Ping(t.Context()); err != nil || dialled.Load() == 0 {
 		t.Errorf("%d connections were dialled, %v", dialled.Load(), err)
 	}
-	if got := k.Client().(*redis.Client).Options(); got.MaxRetries != 1 || got.ReadTimeout != patient {
+	if got := k.Nodes.Client().(*redis.Client).Options(); got.MaxRetries != 1 || got.ReadTimeout != patient {
 		t.Errorf("%+v", got)
 	}
 	cluster := at("redis+cluster://a")
 	cluster.ReadOnly, cluster.RouteByLatency = true, true
-	if got := open(t, keyspace.Options{Redis: cluster}).Client().(*redis.ClusterClient).Options(); got.ReadOnly || got.RouteByLatency || got.MaxRedirects != 2 {
+	if got := open(t, keyspace.Options{Redis: cluster}).Nodes.Client().(*redis.ClusterClient).Options(); got.ReadOnly || got.RouteByLatency || got.MaxRedirects != 2 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// Any user and password reach the client as they are, if they are escaped as URLs want it; none of them gets into a
-// log; and no text makes reading fail in another way than by an error.
+// Any user and password reach the client unchanged if they are escaped as in URLs. None of them
+// gets into a log, and every unreadable text returns an error.
 func FuzzURL(f *testing.F) {
 	f.Add("user", "pa:ss/w?r#d@%", "redis+cluster://a,b:1?db=0")
 	f.Add("", "secret", "redis+sentinel://[::1]:7000,b/shop/4?sentinel_password=x")
@@ -182,7 +183,7 @@ func FuzzURL(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer k.Close()
-		client := k.Client().(*redis.Client).Options()
+		client := k.Nodes.Client().(*redis.Client).Options()
 		if client.Username != user || client.Password != password {
 			t.Errorf("%q and %q became %q and %q", user, password, client.Username, client.Password)
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What an Outage may be. The set is closed, so that it can be a metric's label.
+// The states of an Outage. The set is closed, so it can be the label of a metric.
 const (
 	StateNetwork     = "network"     // refused, reset, unreachable, no node, no sentinel
 	StateTimeout     = "timeout"     // no answer, or no free connection, in time
-	StateCanceled    = "canceled"    // the caller's context was cancelled
+	StateCanceled    = "canceled"    // the caller's context was canceled
 	StateClosed      = "closed"      // the Keyspace was closed
 	StateLoading     = "loading"     // LOADING
 	StateReadOnly    = "readonly"    // READONLY: it is a replica
@@ -22,15 +22,18 @@ const (
 	StateOOM         = "oom"         // OOM: maxmemory is reached
 	StateClusterDown = "clusterdown" // CLUSTERDOWN
 	StateMoving      = "moving"      // MOVED, ASK or TRYAGAIN that redirections did not settle
-	StateWrongMode   = "wrongmode"   // MOVED or CROSSSLOT: it is a Cluster, the URL says that it is not
-	StateBusy        = "busy"        // BUSY: a script runs
-	StateAuth        = "auth"        // NOAUTH, WRONGPASS
-	StateNoPerm      = "noperm"      // NOPERM: the user may not run the command, or not use the channel
-	StateMaxClients  = "maxclients"  // max number of clients reached
-	StateProtected   = "protected"   // DENIED: protected mode
-	StateMisconf     = "misconf"     // MISCONF: Redis cannot persist and refuses writes
-	StateNoReplicas  = "noreplicas"  // NOREPLICAS, or too few have acknowledged: see Options.WaitReplicas
-	StateError       = "error"       // any other error reply
+	// MOVED or CROSSSLOT: it is a Cluster, but the URL is for a single server
+	StateWrongMode = "wrongmode"
+	StateBusy      = "busy" // BUSY: a script runs
+	StateAuth      = "auth" // NOAUTH, WRONGPASS
+	// NOPERM: the user may not run the command, or not use the channel
+	StateNoPerm     = "noperm"
+	StateMaxClients = "maxclients" // max number of clients reached
+	StateProtected  = "protected"  // DENIED: protected mode
+	StateMisconf    = "misconf"    // MISCONF: Redis cannot persist and refuses writes
+	// NOREPLICAS, or too few have acknowledged: see Options.WaitReplicas
+	StateNoReplicas = "noreplicas"
+	StateError      = "error" // any other error reply
 )
 
 // States lists the State constants.
@@ -42,7 +45,8 @@ func States() []string {
 	}
 }
 
-// replyStates maps the first word of an error reply, which is all that Redis offers as an error code.
+// replyStates maps the first word of an error reply, which is all that Redis offers as an error
+// code.
 var replyStates = map[string]string{
 	"LOADING":     StateLoading,
 	"READONLY":    StateReadOnly,
@@ -61,18 +65,18 @@ var replyStates = map[string]string{
 	"NOREPLICAS":  StateNoReplicas,
 }
 
-// hints are what to do about states that do not pass by themselves.
+// hints are the fixes of states that do not end without an action.
 var hints = map[string]string{
 	StateAuth:       "check the user and the password of the redis url",
-	StateNoPerm:     "docs/accounts.md lists the rights",
+	StateNoPerm:     "docs/accounts.md lists the permissions",
 	StateWrongMode:  "the server is a cluster: use redis+cluster://",
 	StateProtected:  "set a password for the server's users, or restrict bind and then set protected-mode no",
 	StateMaxClients: "raise the server's maxclients, or end clients that CLIENT LIST shows",
 	StateOOM:        "raise maxmemory or set an eviction policy",
 }
 
-// An Outage says that Redis could not be asked, or answered with something that is no row's fault. Wait and do it all
-// again.
+// An Outage means that Redis did not answer, or that its answer is not the fault of a row. Wait and
+// repeat the call.
 type Outage struct {
 	Err   error
 	State string // one of the State constants
@@ -124,7 +128,7 @@ func stateOf(err error) string {
 	return StateNetwork
 }
 
-// firstWord is the code of an error reply, or "" where err is not one.
+// firstWord returns the code of an error reply, or "" where err is not one.
 func firstWord(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

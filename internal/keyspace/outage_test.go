@@ -15,7 +15,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A user who may not run the command at all is no row's fault.
+// A command that the user may not run at all is not the fault of a row.
 func TestOutageNoPermissionForCommand(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -23,33 +23,33 @@ func TestOutageNoPermissionForCommand(t *testing.T) {
 	setUser(t, admin, "worker", "on", ">secret", "~*", "&none", "+@all", "-unlink", "-set", "-scan", "-scard")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 
-	_, err := k.Unlink(t.Context(), targets("a", "b"))
+	_, err := k.Unlinker.Unlink(t.Context(), targets("a", "b"))
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.Unlink(t.Context(), []keyspace.Target{{Key: "a", Hold: time.Minute}})
+	_, err = k.Unlinker.Unlink(t.Context(), []keyspace.Target{{Key: "a", Hold: time.Minute}})
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
+	_, err = k.Publisher.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
+	_, err = k.Sweeper.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateNoPerm)
-	_, err = k.TakeSet(t.Context(), "tag", 1, unheard)
+	_, err = k.Sets.TakeSet(t.Context(), "tag", 1, unheard)
 	wantOutage(t, err, keyspace.StateNoPerm)
 }
 
-// When the server refuses the connection itself, go-redis leaves the commands of a pipeline without an error. That must
-// not pass for success.
+// When the server refuses the connection itself, go-redis leaves the commands of a pipeline without
+// an error. That must not pass for success.
 func TestOutageWrongPassword(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--requirepass", "secret")
 	for _, url := range []string{"redis://:wrong@" + server.Addr(), "redis://" + server.Addr(), "redis://" + server.Addr() + "/1"} {
 		k := open(t, keyspace.Options{Redis: at(url)})
-		_, err := k.Unlink(t.Context(), targets("a"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 		wantOutage(t, err, keyspace.StateAuth)
 		if strings.Contains(err.Error(), "wrong@") || strings.Contains(err.Error(), ":wrong") {
 			t.Errorf("error shows the password: %v", err)
 		}
-		_, err = k.Publish(t.Context(), "c", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
+		_, err = k.Publisher.Publish(t.Context(), "c", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 		wantOutage(t, err, keyspace.StateAuth)
-		wantOutage(t, k.Ping(t.Context()), keyspace.StateAuth)
+		wantOutage(t, k.Nodes.Ping(t.Context()), keyspace.StateAuth)
 	}
 }
 
@@ -58,15 +58,15 @@ func TestOutageOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--maxmemory-policy", "noeviction")
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
-	fill(t, k.Client(), "a", "b")
-	if err := k.Client().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+	fill(t, k.Nodes.Client(), "a", "b")
+	if err := k.Nodes.Client().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Client().Set(t.Context(), "c", "c", 0).Err(); !redis.IsOOMError(err) {
+	if err := k.Nodes.Client().Set(t.Context(), "c", "c", 0).Err(); !redis.IsOOMError(err) {
 		t.Fatalf("SET in a full server: %v", err)
 	}
 	mustUnlink(t, k, targets("a"))
-	_, err := k.Unlink(t.Context(), []keyspace.Target{{Key: "b", Hold: time.Minute}})
+	_, err := k.Unlinker.Unlink(t.Context(), []keyspace.Target{{Key: "b", Hold: time.Minute}})
 	wantOutage(t, err, keyspace.StateOOM)
 }
 
@@ -79,7 +79,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 	if err := c.Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := k.Unlink(t.Context(), targets("a"))
+	_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateReadOnly)
 
 	// A replica without its master that refuses stale reads.
@@ -90,7 +90,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "MASTERDOWN", func() bool { return redis.IsMasterDownError(c.Get(t.Context(), "a").Err()) })
-	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
+	_, err = k.Sweeper.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateMasterDown)
 }
 
@@ -99,8 +99,8 @@ func TestOutageLoading(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024")
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
-	fill(t, k.Client(), names(2000, "some:key:%d")...)
-	if err := k.Client().Save(t.Context()).Err(); err != nil {
+	fill(t, k.Nodes.Client(), names(2000, "some:key:%d")...)
+	if err := k.Nodes.Client().Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Kill(); err != nil {
@@ -109,18 +109,18 @@ func TestOutageLoading(t *testing.T) {
 	loaded := make(chan error, 1)
 	go func() { loaded <- server.Restart(t.Context()) }()
 	testenv.Eventually(t, "LOADING", func() bool {
-		_, err := k.Unlink(t.Context(), targets("a"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 		wantOutage(t, err, keyspace.StateNetwork, keyspace.StateLoading)
 		return redis.IsLoadingError(err)
 	})
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
+	testenv.Eventually(t, "recovery", func() bool { return k.Nodes.Ping(t.Context()) == nil })
 	mustUnlink(t, k, targets("some:key:1"))
 }
 
-// A server that loads may answer LOADING too late for a command. That is loading nonetheless, and goes on being so
+// A server that loads may answer LOADING too late for a command. The state is loading nevertheless,
 // until it answers.
 func TestOutageLoadingAnswersLate(t *testing.T) {
 	t.Parallel()
@@ -138,7 +138,7 @@ func TestOutageLoadingAnswersLate(t *testing.T) {
 	go func() { loaded <- server.Restart(t.Context()) }()
 	var states []string
 	testenv.Eventually(t, "recovery", func() bool {
-		_, err := k.Unlink(t.Context(), targets("a"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 		var o *keyspace.Outage
 		if errors.As(err, &o) {
 			states = append(states, o.State)
@@ -154,7 +154,8 @@ func TestOutageLoadingAnswersLate(t *testing.T) {
 	}
 }
 
-// A server that has just said what keeps it, and then does not answer in time, is in the same state still.
+// A server that has just said what keeps it, and then does not answer in time, is in the same state
+// still.
 func TestOutageBusyThenSilence(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--busy-reply-threshold", "1")
@@ -166,20 +167,20 @@ func TestOutageBusyThenSilence(t *testing.T) {
 		_ = admin.WithTimeout(time.Minute).Eval(context.Background(), "while true do end", nil).Err()
 	}()
 	testenv.Eventually(t, "BUSY", func() bool {
-		_, err := k.Unlink(t.Context(), targets("a"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	})
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := k.Unlink(t.Context(), targets("a"))
+	_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateBusy)
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the script's end", func() bool {
 		admin.ScriptKill(t.Context())
-		return k.Ping(t.Context()) == nil
+		return k.Nodes.Ping(t.Context()) == nil
 	})
 	<-ended
 }
@@ -193,25 +194,25 @@ func TestOutageServerKilledAndBack(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := k.Unlink(t.Context(), targets("a"))
+	_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateNetwork)
-	_, err = k.Publish(t.Context(), "c", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
+	_, err = k.Publisher.Publish(t.Context(), "c", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}})
 	wantOutage(t, err, keyspace.StateNetwork)
-	_, err = k.Sweep(t.Context(), []string{"a*"}, nil)
+	_, err = k.Sweeper.Sweep(t.Context(), []string{"a*"}, nil)
 	wantOutage(t, err, keyspace.StateNetwork)
-	_, err = k.TakeSet(t.Context(), "tag", 1, unheard)
+	_, err = k.Sets.TakeSet(t.Context(), "tag", 1, unheard)
 	wantOutage(t, err, keyspace.StateNetwork)
 
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "recovery", func() bool { return k.Ping(t.Context()) == nil })
-	fill(t, k.Client(), "a")
+	testenv.Eventually(t, "recovery", func() bool { return k.Nodes.Ping(t.Context()) == nil })
+	fill(t, k.Nodes.Client(), "a")
 	mustUnlink(t, k, targets("a"))
-	wantLeft(t, k.Client(), []string{"a"})
+	wantLeft(t, k.Nodes.Client(), []string{"a"})
 }
 
-// However often dialling failed, the first call after a recovery succeeds.
+// After any number of failed dials, the first call after a recovery succeeds.
 func TestFirstCallAfterRecovery(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -221,7 +222,7 @@ func TestFirstCallAfterRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 50 {
-		_, err := k.Unlink(t.Context(), targets("a"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 		wantOutage(t, err, keyspace.StateNetwork)
 	}
 	if err := server.Restart(t.Context()); err != nil {
@@ -230,7 +231,7 @@ func TestFirstCallAfterRecovery(t *testing.T) {
 	mustUnlink(t, k, targets("a"))
 }
 
-// A server that stands still costs two timeouts, and no more.
+// A server that hangs costs two timeouts, and no more.
 func TestOutageTimeout(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -241,7 +242,7 @@ func TestOutageTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	_, err := k.Unlink(t.Context(), targets("a"))
+	_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 	took := time.Since(start)
 	wantOutage(t, err, keyspace.StateTimeout)
 	if took < timeout || took > 20*timeout {
@@ -249,13 +250,13 @@ func TestOutageTimeout(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
 	defer cancel()
-	_, err = k.Unlink(ctx, targets("a"))
+	_, err = k.Unlinker.Unlink(ctx, targets("a"))
 	wantOutage(t, err, keyspace.StateTimeout)
 
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "recovery", func() bool { _, err := k.Unlink(t.Context(), targets("a")); return err == nil })
+	testenv.Eventually(t, "recovery", func() bool { _, err := k.Unlinker.Unlink(t.Context(), targets("a")); return err == nil })
 }
 
 func TestOutageContextAndClose(t *testing.T) {
@@ -267,7 +268,7 @@ func TestOutageContextAndClose(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = k.Unlink(ctx, targets("a"))
+	_, err = k.Unlinker.Unlink(ctx, targets("a"))
 	wantOutage(t, err, keyspace.StateCanceled)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v hides its cause", err)
@@ -277,11 +278,12 @@ func TestOutageContextAndClose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = k.Unlink(t.Context(), targets("a"))
+	_, err = k.Unlinker.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateClosed)
 }
 
-// Every error reply has its state. The replies come from a real server, which a script makes say them.
+// Every error reply has its state. The replies come from a real server, which a script makes say
+// them.
 func TestOutageStates(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// scanAim is how long one SCAN should take Redis, which serves nobody else meanwhile.
+	// scanAim is how long one SCAN should take Redis, which serves no other client meanwhile.
 	scanAim = 250 * time.Microsecond
-	// scanCount is how many buckets one SCAN looks at where nothing is to be spared: some 300 microseconds of Redis'
-	// time, or a millisecond.
+	// scanCount is the COUNT of one SCAN without a budget: some 300 microseconds of Redis time, or
+	// a millisecond.
 	scanCount    = 1000
 	scanCountMin = 10
 	// scanCountFirst is how many the first SCAN looks at, before its cost is known.
 	scanCountFirst = 100
-	// maxRest bounds one pause, so that a single slow answer does not stop a sweep.
+	// maxRest bounds one pause. Otherwise a single slow answer could stop a sweep.
 	maxRest = time.Second
 	// maxAhead bounds how much a late timer saves later: a few SCANs in a row.
 	maxAhead = 2 * time.Millisecond
@@ -24,11 +24,11 @@ const (
 	minRest = 200 * time.Microsecond
 )
 
-// A pace keeps a sweep within a share of Redis' time: it says how much one SCAN looks at, and for how long to leave
-// Redis alone between two of them. All that it knows is how long answers took, so a Redis that is busy with others, and
-// a slow network, make the sweep gentler. It is safe for concurrent use.
+// A pace keeps a sweep within a share of Redis time. It sets the COUNT of one SCAN, and the pause
+// between two of them, from the response times alone. So a Redis that is busy with other clients,
+// or a slow network, slows the sweep down. It is safe for concurrent use.
 type pace struct {
-	share float64       // of Redis' time; 1 or more: all of it
+	share float64       // of Redis time; 1 or more: all of it
 	users *atomic.Int32 // those that have the share together; nil: this one alone
 
 	mu   sync.Mutex
@@ -45,30 +45,17 @@ func newPace(share float64) *pace {
 	return p
 }
 
-// newPace is the pace of a sweep, which has the share together with the others that are under way.
-func (k *Keyspace) newPace() *pace {
-	p := newPace(k.sweepShare)
-	p.users = &k.sweeping
-	return p
-}
-
-// busy notes that a sweep is under way, until the function that it returns is called.
-func (k *Keyspace) busy() (over func()) {
-	k.sweeping.Add(1)
-	return func() { k.sweeping.Add(-1) }
-}
-
 func (p *pace) unbounded() bool { return p.share >= 1 }
 
-// count is how many buckets the next SCAN should look at.
+// count returns how many buckets the next SCAN should look at.
 func (p *pace) count() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return int64(p.n)
 }
 
-// scanned records how long Redis took for a SCAN of the last count. Whatever disturbs the measurement makes it longer,
-// so a short one is trusted sooner.
+// scanned records how long Redis took for a SCAN of the last count. Disturbances only make a
+// measurement longer, so shorter ones get more weight.
 func (p *pace) scanned(took time.Duration) {
 	if p.unbounded() {
 		return
@@ -106,14 +93,15 @@ func (p *pace) owe(took time.Duration) {
 	p.owed += time.Duration(float64(took) * (1 - share) / share)
 }
 
-// due is how long Redis should be left alone now.
+// due returns how long Redis should be left alone now.
 func (p *pace) due() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return min(p.owed, maxRest)
 }
 
-// rested records for how long Redis was left alone. Timers are late, which counts for the next time.
+// rested records for how long Redis was left alone. Timers are late, which counts for the next
+// time.
 func (p *pace) rested(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// A SCAN comes to take some 250 microseconds, whatever a bucket costs, and the rests leave Redis the other three
-// quarters of its time.
+// The duration of a SCAN converges to some 250 microseconds at any cost of a bucket, and the pauses
+// leave Redis the other three quarters of its time.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -42,8 +42,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// One answer that was slow for other reasons changes little; a Redis that has become slow is noticed within a second's
-// worth of SCANs.
+// One answer that was slow for other reasons changes little; a Redis that has become slow is
+// noticed within a second's worth of SCANs.
 func TestPaceIsCalm(t *testing.T) {
 	t.Parallel()
 	p := keyspace.NewPace(0.25)
@@ -67,7 +67,7 @@ func TestPaceIsCalm(t *testing.T) {
 	}
 }
 
-// Without a budget nothing is spared.
+// Without a budget there are no pauses.
 func TestPaceUnbounded(t *testing.T) {
 	t.Parallel()
 	p := keyspace.NewPace(1)

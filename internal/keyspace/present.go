@@ -9,24 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Present is what Redis holds under a key.
+// A Present is the state of a key in Redis.
 type Present struct {
 	Exists bool
-	// Born is when the lease was taken with which the entry was stored, by the clock of Redis. Zero: not known, since it is
-	// no entry of package cache.
+	// Born is when the lease of the entry was taken, by the clock of Redis. Zero: unknown, since it
+	// is not an entry of package cache.
 	Born time.Time
 }
 
-// Present looks at a key. The account needs +get, and no right to the key's contents beyond that. An error is an *Outage.
-func (k *Keyspace) Present(ctx context.Context, key string) (Present, error) {
-	text, err := k.client.Get(ctx, key).Bytes()
+// Present looks at a key. The account needs +get, and no right to the key's contents beyond that.
+// An error is an *Outage.
+func (c *Contents) Present(ctx context.Context, key string) (Present, error) {
+	text, err := c.nodes.client.Get(ctx, key).Bytes()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return Present{}, nil
 	case firstWord(err) == "WRONGTYPE":
 		return Present{Exists: true}, nil
 	case err != nil:
-		return Present{}, k.outage(ctx, err)
+		return Present{}, c.nodes.outage(ctx, err)
 	}
 	var entry struct {
 		Born int64 `json:"b"` // microseconds since 1970

@@ -2,7 +2,6 @@ package keyspace
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -13,23 +12,24 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A publisher numbers the messages of one Keyspace on one channel.
-type publisher struct {
-	mu    sync.Mutex             // held while messages are numbered and sent: subscribers must hear them in order
-	epoch string                 // empty before the first message
-	shown atomic.Pointer[string] // epoch, readable without mu
-	seq   uint64                 // of the last message of the epoch
-	node  string                 // the address that the epoch is pinned to
+// A Publisher sends messages to readers: invalidated keys and patterns, and heartbeats.
+type Publisher struct {
+	nodes  *Nodes
+	shards *Shards
 
-	after    string // the epoch before it, if that was given up without goodbye
-	afterSeq uint64 // the number of its last message
+	sharded    bool                          // Pub/Sub
+	receivers  atomic.Int64                  // of the last message
+	channels   sync.Map                      // a *series for each channel
+	mark       atomic.Pointer[protocol.Beat] // of first messages, nil unless heartbeats are sent
+	alive      atomic.Bool                   // the latest Board.Alive succeeded; part of heartbeats
+	messageKey protocol.MessageKey           // nil: messages are not signed
 }
 
-// Published says what a Publish did.
+// Published is the result of a Publish.
 type Published struct {
 	Messages int // that Redis has confirmed
-	// Receivers is how many subscribers the message reached that reached the fewest. -1: not known, since nothing was
-	// published, or in Cluster, where a node counts its own subscribers alone.
+	// Receivers is how many subscribers the message reached that reached the fewest. -1: not known,
+	// since nothing was published, or in Cluster, where a node counts its own subscribers alone.
 	Receivers int
 	// Runs are the numbers of the messages; none in the array format, which has no room for them.
 	Runs []Run
@@ -48,39 +48,43 @@ type Run struct {
 	First, Last uint64
 }
 
-// Publish announces news on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first, in
-// messages of at most protocol.MaxEntries entries, and returns what Redis has confirmed. Without anything
-// to announce no message is sent. An error is an *Outage; the announcement is then to be made again.
+// Publish announces news on channel (PUBLISH, or SPUBLISH with Options.ShardedPubSub), keys first,
+// in messages of at most protocol.MaxEntries entries, and returns what Redis has confirmed. Without
+// news it sends nothing. After an error, which is an *Outage, the caller must publish again.
 //
-// Messages of one Keyspace on one channel bear one random epoch and a sequence without gaps, and subscribers hear them
-// in that order. Delivery is at least once: where an answer got lost, a message may be heard twice with the same number,
-// or again with another number. A number is never used for different contents, so whoever misses one has missed
-// something. In Cluster all messages go through the channel's master, or another one while that is away; when it becomes
-// another node, a new epoch begins, since messages of two nodes may overtake each other. Its first message names the
-// epoch before it. Calls may overlap, and Beat need not wait for the end of one.
-func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Format, news News) (done Published, err error) {
+// Messages of one Keyspace on one channel have one random epoch and consecutive numbers, and
+// subscribers receive them in that order. Delivery is at least once: if an answer is lost, a
+// message may arrive twice with the same number, or again with another number. A number is never
+// used for different contents, so a missing number is a missed message. In a Cluster all messages
+// go through the master of the channel, or another one while that is unavailable. When the node
+// changes, a new epoch begins, since messages of two nodes may overtake each other. Its first
+// message names the previous epoch. Calls may overlap, and Beat need not wait for the end of one.
+func (p *Publisher) Publish(ctx context.Context, channel string, f protocol.Format, news News) (done Published, err error) {
 	done.Receivers = -1
-	p := k.publisher(channel)
+	s := p.series(channel)
 	for len(news.Keys)+len(news.Patterns) > 0 {
 		var more News
 		var run Run
-		sent, err := k.say(ctx, p, channel, func() (texts [][]byte) {
+		sent, err := p.say(ctx, s, channel, func() (texts [][]byte) {
 			more = news
-			run = Run{First: p.seq + 1}
+			run = Run{First: s.seq + 1}
 			for size := 0; size < maxBytesPerPipeline && len(more.Keys)+len(more.Patterns) > 0; {
 				m := more.next()
-				if f != protocol.FormatArray {
-					p.number(&m, k.mark.Load())
+				var text []byte
+				if f == protocol.FormatArray {
+					text = m.Append(nil, f)
+				} else {
+					s.number(&m, p.mark.Load())
 					run.Epoch, run.Last = m.Epoch, m.Seq
+					text = p.text(s, channel, m)
 				}
-				text := m.Append(nil, f)
 				size += len(text)
 				texts = append(texts, text)
 			}
 			return texts
 		})
 		for _, c := range sent {
-			if n := int(c.Val()); k.cluster == nil && (done.Messages == 0 || n < done.Receivers) {
+			if n := int(c.Val()); p.nodes.cluster == nil && (done.Messages == 0 || n < done.Receivers) {
 				done.Receivers = n
 			}
 			done.Messages++
@@ -96,65 +100,73 @@ func (k *Keyspace) Publish(ctx context.Context, channel string, f protocol.Forma
 	return done, nil
 }
 
-// publisher is the one of a channel.
-func (k *Keyspace) publisher(channel string) *publisher {
-	p, known := k.publishers.Load(channel)
+// series returns the series of a channel.
+func (p *Publisher) series(channel string) *series {
+	s, known := p.channels.Load(channel)
 	if !known {
-		p, _ = k.publishers.LoadOrStore(channel, &publisher{})
+		s, _ = p.channels.LoadOrStore(channel, &series{})
 	}
-	return p.(*publisher)
+	return s.(*series)
 }
 
-// say sends messages in one pipeline, through another node in another epoch if the first one is away. next makes them,
-// and is called for each attempt.
-func (k *Keyspace) say(ctx context.Context, p *publisher, channel string, next func() [][]byte) (sent []*redis.IntCmd, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// say sends messages in one pipeline. If the first node is unavailable, it uses another node and
+// another epoch. It calls next for the messages of each attempt.
+func (p *Publisher) say(ctx context.Context, s *series, channel string, next func() [][]byte) (sent []*redis.IntCmd, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for {
-		node, err := k.publishNode(ctx, channel)
+		node, err := p.publishNode(ctx, channel)
 		if err != nil {
 			return nil, err
 		}
-		p.pin(node.Options().Addr)
-		before := p.seq
+		s.pin(node.Options().Addr)
+		switch again, err := p.askTime(ctx, s, node); {
+		case err != nil:
+			return nil, err
+		case again:
+			continue
+		}
+		before := s.seq
 		texts := next()
 		commands := make([]redis.Cmder, len(texts))
 		sent := make([]*redis.IntCmd, len(texts))
 		for i, text := range texts {
-			sent[i] = redis.NewIntCmd(ctx, k.publishCommand(), channel, text)
+			sent[i] = redis.NewIntCmd(ctx, p.publishCommand(), channel, text)
 			commands[i] = sent[i]
 		}
-		if err := k.exec(ctx, k.publishClient(node), commands); err != nil {
-			if errors.Is(err, errNoTime) { // nobody has heard the numbers
-				p.seq = before
+		if err := p.nodes.exec(ctx, p.publishClient(node), commands); err != nil {
+			if errors.Is(err, errNoTime) { // no subscriber has received the numbers
+				s.seq = before
 			}
 			return nil, err
 		}
-		switch again, err := k.heard(ctx, node, commands); {
+		switch again, err := p.heard(ctx, node, commands); {
 		case err != nil:
 			return nil, err
-		case again: // in another epoch, since what this one has heard is not known
+		case again: // in another epoch, since it is unknown which messages were received
 			continue
 		}
 		return sent, nil
 	}
 }
 
-// heard checks the replies to messages that went through a node, and reports whether they are to be sent again through
+// heard checks the replies of a node, and reports whether to send the messages again through
 // another one.
-func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []redis.Cmder) (again bool, err error) {
+func (p *Publisher) heard(ctx context.Context, node *redis.Client, commands []redis.Cmder) (again bool, err error) {
 	for _, c := range commands {
 		err := c.Err()
 		if err == nil {
-			k.receivers.Store(c.(*redis.IntCmd).Val())
+			if sent, ok := c.(*redis.IntCmd); ok {
+				p.receivers.Store(sent.Val())
+			}
 			continue
 		}
-		o := k.shardOutage(ctx, err)
-		if o == nil || k.sharded {
-			return false, k.outage(ctx, err)
+		o := p.shards.shardOutage(ctx, err)
+		if o == nil || p.sharded {
+			return false, p.nodes.outage(ctx, err)
 		}
-		k.markAway(node.Options().Addr, o)
-		if present, err := k.present(ctx); err != nil || len(present) == 0 || k.isAway(present[0].addr) {
+		p.shards.markAway(node.Options().Addr, o)
+		if present, err := p.shards.present(ctx); err != nil || len(present) == 0 || p.shards.isAway(present[0].addr) {
 			return false, o
 		}
 		return true, nil
@@ -162,84 +174,54 @@ func (k *Keyspace) heard(ctx context.Context, node *redis.Client, commands []red
 	return false, nil
 }
 
-// Receivers is how many subscribers the server counted at the last message or heartbeat, on whichever channel: in a
-// Cluster those at the node that it went through alone. 0 before the first.
-func (k *Keyspace) Receivers() int64 { return k.receivers.Load() }
+// Receivers returns how many subscribers the server counted at the last message or heartbeat, on
+// whichever channel: in a Cluster those at the node that it went through alone. 0 before the first.
+func (p *Publisher) Receivers() int64 { return p.receivers.Load() }
 
-func (k *Keyspace) publishCommand() string {
-	if k.sharded {
+func (p *Publisher) publishCommand() string {
+	if p.sharded {
 		return "spublish"
 	}
 	return "publish"
 }
 
-// publishClient is the node's client, or where the node must be the one that has the channel's slot a client that
-// follows the slot.
-func (k *Keyspace) publishClient(node *redis.Client) redis.UniversalClient {
-	if k.sharded {
-		return k.client
+// publishClient returns the client of the node, or, if only the node of the channel's slot can
+// publish, a client that follows the slot.
+func (p *Publisher) publishClient(node *redis.Client) redis.UniversalClient {
+	if p.sharded {
+		return p.nodes.client
 	}
 	return node
 }
 
-// publishNode is the node that messages go through: the channel's master, or another one while that is away.
-// Subscribers hear them at every node.
-func (k *Keyspace) publishNode(ctx context.Context, channel string) (*redis.Client, error) {
-	away, err := k.awayFor(ctx, channel)
+// publishNode returns the node for messages: the master of the channel, or another one while that
+// is unavailable. Subscribers receive them at every node.
+func (p *Publisher) publishNode(ctx context.Context, channel string) (*redis.Client, error) {
+	away, err := p.shards.awayFor(ctx, channel)
 	switch {
 	case err != nil:
 		return nil, err
 	case away == nil:
-		return k.master(ctx, channel)
-	case k.sharded:
+		return p.nodes.master(ctx, channel)
+	case p.sharded:
 		return nil, away
 	}
-	present, err := k.present(ctx)
+	present, err := p.shards.present(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return k.master(ctx, present[0].tag)
-}
-
-// pin begins a new epoch where the node is not the one of the last message.
-func (p *publisher) pin(node string) {
-	if p.epoch != "" && p.node == node {
-		return
-	}
-	if p.seq > 0 { // one that nobody has heard of needs no mention
-		p.after, p.afterSeq = p.epoch, p.seq
-	}
-	epoch := rand.Text()
-	p.epoch, p.seq, p.node = epoch, 0, node
-	p.shown.Store(&epoch)
+	return p.nodes.master(ctx, present[0].tag)
 }
 
 // Epoch returns the epoch of the messages on channel. It is empty before the first message and
 // after the last.
-func (k *Keyspace) Epoch(channel string) string {
-	if p, known := k.publishers.Load(channel); known {
-		if epoch := p.(*publisher).shown.Load(); epoch != nil {
+func (p *Publisher) Epoch(channel string) string {
+	if s, known := p.channels.Load(channel); known {
+		if epoch := s.(*series).shown.Load(); epoch != nil {
 			return *epoch
 		}
 	}
 	return ""
-}
-
-// number makes m the next message of the epoch. The first one is marked, with what mark says of the publisher, if it
-// sends heartbeats or another epoch goes before it.
-func (p *publisher) number(m *protocol.Message, mark *protocol.Beat) {
-	p.seq++
-	m.Epoch, m.Seq = p.epoch, p.seq
-	if p.seq > 1 || mark == nil && p.after == "" {
-		return
-	}
-	if m.Beat == nil {
-		m.Beat = &protocol.Beat{}
-		if mark != nil {
-			*m.Beat = *mark
-		}
-	}
-	m.Beat.First, m.Beat.After, m.Beat.AfterSeq = true, p.after, p.afterSeq
 }
 
 // next removes the entries of the next message, and returns that message.

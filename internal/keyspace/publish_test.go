@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// subscribe returns what is heard on channel, from now on. It reads the subscription itself: go-redis' channel drops
-// silently when it is full.
+// subscribe returns a function that returns the next message on channel, from now on. It reads the
+// subscription directly: the channel of go-redis silently drops messages when it is full.
 func subscribe(t *testing.T, c redis.UniversalClient, channel string) (hear func() string) {
 	t.Helper()
 	s := c.Subscribe(t.Context(), channel)
@@ -43,7 +43,7 @@ func decode(t *testing.T, payload string) protocol.Message {
 	return m
 }
 
-// Both formats are heard as docs/protocol.md has them.
+// Messages in both formats are as in docs/protocol.md.
 func TestPublishFormats(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -55,7 +55,7 @@ func TestPublishFormats(t *testing.T) {
 
 	before := time.Now().Add(-time.Second)
 	for _, f := range []protocol.Format{protocol.FormatEvent, protocol.FormatArray} {
-		if n, err := k.Publish(t.Context(), channel, f, keyspace.News{Keys: keys, Patterns: patterns}); n.Messages != 1 || err != nil {
+		if n, err := k.Publisher.Publish(t.Context(), channel, f, keyspace.News{Keys: keys, Patterns: patterns}); n.Messages != 1 || err != nil {
 			t.Fatalf("%s: %d messages, %v", f, n.Messages, err)
 		}
 	}
@@ -78,10 +78,10 @@ func TestPublishSplits(t *testing.T) {
 	hear := subscribe(t, r.Client, channel)
 	keys, patterns := names(2500, "key:%d"), names(1700, "pattern:%d:*")
 
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{}); n.Messages != 0 || err != nil {
+	if n, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{}); n.Messages != 0 || err != nil {
 		t.Errorf("nothing: %d messages, %v", n.Messages, err)
 	}
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys, Patterns: patterns}); n.Messages != 5 || err != nil {
+	if n, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys, Patterns: patterns}); n.Messages != 5 || err != nil {
 		t.Fatalf("%d messages, %v, want 5", n.Messages, err)
 	}
 	var gotKeys, gotPatterns []string
@@ -105,7 +105,7 @@ func TestPublishUnlinked(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	news := keyspace.News{Keys: names(1001, "key:%d"), Patterns: names(1000, "pattern:%d:*"), Unlinked: 7}
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatEvent, news); n.Messages != 3 || err != nil {
+	if n, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatEvent, news); n.Messages != 3 || err != nil {
 		t.Fatalf("%d messages, %v, want 3", n.Messages, err)
 	}
 	for i, want := range []uint64{7, 7, 0} { // the last one has patterns alone
@@ -115,7 +115,7 @@ func TestPublishUnlinked(t *testing.T) {
 	}
 }
 
-// Large entries make several pipelines, which nobody can tell from one.
+// Large entries make several pipelines, which subscribers cannot distinguish from one.
 func TestPublishManyBytes(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -123,7 +123,7 @@ func TestPublishManyBytes(t *testing.T) {
 	channel := r.Channel("cache:invalidate")
 	hear := subscribe(t, r.Client, channel)
 	keys := names(3000, fmt.Sprintf("%0700d:%%d", 0))
-	if n, err := k.Publish(t.Context(), channel, protocol.FormatArray, keyspace.News{Keys: keys}); n.Messages != 3 || err != nil {
+	if n, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatArray, keyspace.News{Keys: keys}); n.Messages != 3 || err != nil {
 		t.Fatalf("%d messages, %v, want 3", n.Messages, err)
 	}
 	var heard []string
@@ -135,7 +135,7 @@ func TestPublishManyBytes(t *testing.T) {
 	}
 }
 
-// Several goroutines may publish; what is heard is one sequence without gaps, in order. Two Keyspaces have two epochs.
+// Concurrent publishers produce one ascending sequence without gaps. Two Keyspaces have two epochs.
 func TestPublishInOrder(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -147,7 +147,7 @@ func TestPublishInOrder(t *testing.T) {
 	for i := range publishers {
 		wg.Go(func() {
 			for range messages {
-				if _, err := spaces[i%2].Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: []string{"k"}}); err != nil {
+				if _, err := spaces[i%2].Publisher.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: []string{"k"}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -167,7 +167,7 @@ func TestPublishInOrder(t *testing.T) {
 	}
 }
 
-// Each channel has an epoch of its own, whose listeners hear all of it.
+// Each channel has its own epoch, and its listeners receive all of it.
 func TestPublishNumbersEachChannel(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -177,7 +177,7 @@ func TestPublishNumbersEachChannel(t *testing.T) {
 	hears := []func() string{subscribe(t, r.Client, channels[0]), subscribe(t, r.Client, channels[1])}
 	for seq := uint64(1); seq <= 3; seq++ {
 		for i, channel := range channels {
-			if _, err := k.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: []string{"k"}}); err != nil {
+			if _, err := k.Publisher.Publish(t.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: []string{"k"}}); err != nil {
 				t.Fatal(err)
 			}
 			m := decode(t, hears[i]())

@@ -72,8 +72,8 @@ func (c *refusedConn) because(err error) error {
 	return c.refused
 }
 
-// A refusedError is the reason that a server gave when it refused a connection. It does not wrap the
-// network's error, because the client library would return that one instead. It is not an error
+// A refusedError is the reason that a server gave when it refused a connection. It does not wrap
+// the network's error, because the client library would return that one instead. It is not an error
 // reply either: the client library would keep the connection.
 type refusedError struct{ reason, state string }
 

@@ -28,14 +28,14 @@ func TestRefusedConnection(t *testing.T) {
 		k := open(t, keyspace.Options{Redis: at(url)})
 		set(name, value)
 		for range 3 {
-			err := k.Ping(t.Context())
+			err := k.Nodes.Ping(t.Context())
 			wantOutage(t, err, state)
 			if !strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %v", url, err)
 			}
 		}
 		set(name, normal)
-		if err := k.Ping(t.Context()); err != nil {
+		if err := k.Nodes.Ping(t.Context()); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

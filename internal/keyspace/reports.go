@@ -14,19 +14,20 @@ import (
 
 const (
 	reportPage = 1000 // reports a command
-	// reportsRead bounds what is read of a stream that others let grow: what readers leave there, and some that XADD trims later.
+	// reportsRead bounds what is read of a stream that others let grow: what readers leave there,
+	// and some that XADD trims later.
 	reportsRead = protocol.MaxReports + 10*reportPage
 )
 
-// Reports calls visit with the reports of readers and when Redis took them, by its own clock, newest first, down to those
-// from since on. It reads at most what readers keep there; what is no report is left out. The account needs
-// +xrevrange %R~unstale:evicted. An error is an *Outage.
-func (k *Keyspace) Reports(ctx context.Context, since time.Time, visit func(protocol.Report, time.Time)) error {
+// Reports calls visit with the reports of readers and their times by the clock of Redis, newest
+// first, down to those from since on. It reads at most as many as readers keep, and skips entries
+// that are not reports. The account needs +xrevrange %R~unstale:evicted. An error is an *Outage.
+func (c *Contents) Reports(ctx context.Context, since time.Time, visit func(protocol.Report, time.Time)) error {
 	from, to := strconv.FormatInt(max(since.UnixMilli(), 0), 10), "+"
 	for read := 0; read < reportsRead; read += reportPage {
-		page, err := k.client.XRevRangeN(ctx, protocol.ReportKey, to, from, reportPage).Result()
+		page, err := c.nodes.client.XRevRangeN(ctx, protocol.ReportKey, to, from, reportPage).Result()
 		if err != nil {
-			return k.outage(ctx, err)
+			return c.nodes.outage(ctx, err)
 		}
 		for _, m := range page {
 			if r, err := parseReport(m); err == nil {
@@ -49,7 +50,7 @@ func parseReport(m redis.XMessage) (protocol.Report, error) {
 	return protocol.ParseReport(fields)
 }
 
-// reportTime is the time in the id of an entry, which Redis makes.
+// reportTime returns the time in the id of an entry, which Redis makes.
 func reportTime(id string) time.Time {
 	millis, _, _ := strings.Cut(id, "-")
 	n, _ := strconv.ParseInt(millis, 10, 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Publish says which numbers its messages have, whatever is sent between them.
+// A Publish returns the numbers of its messages, even with other messages between them.
 func TestPublishTellsItsNumbers(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -29,7 +29,7 @@ func TestPublishTellsItsNumbers(t *testing.T) {
 		{protocol.FormatEvent, names(1, "key:%d"), 1, 1}, {protocol.FormatArray, names(1, "key:%d"), 0, 0}, {protocol.FormatEvent, nil, 0, 0},
 		{protocol.FormatEvent, names(2001, "key:%d"), 2, 4}, {protocol.FormatEvent, names(3000, fmt.Sprintf("%01400d:%%d", 0)), 5, 7},
 	} {
-		done, err := k.Publish(t.Context(), channel, c.f, keyspace.News{Keys: c.keys})
+		done, err := k.Publisher.Publish(t.Context(), channel, c.f, keyspace.News{Keys: c.keys})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,8 @@ func TestPublishTellsItsNumbers(t *testing.T) {
 	}
 }
 
-// Reports come newest first, over several pages, down to a time; what is no report is left out.
+// Reports come newest first, over several pages, down to a time, without entries that are not
+// reports.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -78,7 +79,7 @@ func TestReports(t *testing.T) {
 	}
 	for _, c := range []struct{ since, want int }{{0, most - 1}, {2000, 500 - 1}, {1000 + most/2, 0}} {
 		var got []uint64
-		err := k.Reports(t.Context(), time.UnixMilli(int64(c.since)), func(r protocol.Report, at time.Time) {
+		err := k.Contents.Reports(t.Context(), time.UnixMilli(int64(c.since)), func(r protocol.Report, at time.Time) {
 			if got = append(got, r.First); at.UnixMilli() != 1000+int64(r.First-1)/2 {
 				t.Errorf("%+v is of %s", r, at)
 			}
@@ -104,10 +105,10 @@ func TestReportsOfACluster(t *testing.T) {
 	}
 	k := open(t, keyspace.Options{Redis: at(strings.Replace(c.URL(), "://", "://operator:secret@", 1)), Timeout: 5 * time.Second})
 	n := 0
-	if err := k.Reports(t.Context(), time.Time{}, func(protocol.Report, time.Time) { n++ }); err != nil || n != 1 {
+	if err := k.Contents.Reports(t.Context(), time.Time{}, func(protocol.Report, time.Time) { n++ }); err != nil || n != 1 {
 		t.Errorf("%d reports, %v", n, err)
 	}
-	if _, err := k.Present(t.Context(), protocol.ReportKey); err != nil {
+	if _, err := k.Contents.Present(t.Context(), protocol.ReportKey); err != nil {
 		t.Error(err)
 	}
 }
@@ -123,7 +124,7 @@ func TestSweepsLeaveReports(t *testing.T) {
 	if err := r.Client.Set(t.Context(), "unstale:evicted:other", "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	result, err := k.Sweep(t.Context(), []string{"*", "unstale:evicted*", protocol.ReportKey}, nil)
+	result, err := k.Sweeper.Sweep(t.Context(), []string{"*", "unstale:evicted*", protocol.ReportKey}, nil)
 	if err != nil || r.Client.Exists(t.Context(), protocol.ReportKey).Val() != 1 || r.Client.Exists(t.Context(), "unstale:evicted:other").Val() != 0 {
 		t.Errorf("%+v, %v", result, err)
 	}

@@ -15,22 +15,23 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Trial says which rights of the account TryRights tries. Names are of keys and sets that do not exist.
+// A Trial lists the permissions that TryRights tries. Names are of keys and sets that do not exist.
 type Trial struct {
-	Keys    []TrialName // that are unlinked
-	Held    []TrialName // of those, the ones that are held
-	Sets    []TrialName // index sets
-	Fixed   []TrialName // that the map names without a value, and that may exist: they are only read
-	Scans   bool        // there are patterns
-	Channel string      // of messages
-	Wake    string      // channel of hints, "" for none
-	Wait    bool        // WAIT is used
+	Keys []TrialName // that are unlinked
+	Held []TrialName // the keys with hold
+	Sets []TrialName // index sets
+	// that the map names without a value, and that may exist: they are only read
+	Fixed   []TrialName
+	Scans   bool   // there are patterns
+	Channel string // of messages
+	Wake    string // channel of hints, "" for none
+	Wait    bool   // WAIT is used
 }
 
-// A TrialName is a made-up name, and the pattern of names for which it stands.
+// A TrialName is a made-up name, and the pattern of names that it represents.
 type TrialName struct{ Name, Pattern string }
 
-// A Right is what came of trying one.
+// A Right is the result of trying one permission.
 type Right struct {
 	Node string // of a Cluster, where it was tried: its address; "" otherwise
 	Away bool   // nothing was tried there: Err is why
@@ -40,28 +41,35 @@ type Right struct {
 	Err  error  // why it is not known whether the account has it
 }
 
+// An Account is the user of Redis that the Keyspace works as.
+type Account struct {
+	nodes   *Nodes
+	sharded bool // Pub/Sub
+}
+
 // An attempt is a command with the right that it needs.
 type attempt struct {
 	Right
 	pattern string // of names, for the rule; "": the command's own
 	command redis.Cmder
-	direct  bool // to a node that may redirect, which it does after it has looked at the rights
+	direct  bool // to a node that may redirect, after it has checked permissions
 }
 
-// TryRights runs each command that a worker needs, on names that the caller has made up or that nobody else has, and
-// reports which of them the account may not run. It changes nothing that anybody else sees: what it stores lives for a
-// second, and a PUBLISH is refused for a reason that Redis looks at after the account's rights. The error is an *Outage.
+// TryRights runs each command that a worker needs, on names that the caller has invented or that no
+// other client uses, and reports the commands that the account may not run. It changes nothing that
+// other clients can see: keys that it stores live for a second, and its PUBLISH is refused for a
+// reason that Redis checks after permissions. The error is an *Outage.
 //
-// In Cluster each node has a list of accounts of its own, so that every master and every replica that CLUSTER SLOTS lists is
-// asked. One that does not answer has a Right that says so.
-func (k *Keyspace) TryRights(ctx context.Context, t Trial) ([]Right, error) {
-	if k.cluster == nil {
-		return k.tryNode(ctx, k.client.(*redis.Client), t)
+// In a Cluster each node has its own list of accounts, so TryRights asks every master and every
+// replica in CLUSTER SLOTS. A node that does not answer has a Right that reports it.
+func (a *Account) TryRights(ctx context.Context, t Trial) ([]Right, error) {
+	if a.nodes.cluster == nil {
+		return a.tryNode(ctx, a.nodes.client.(*redis.Client), t)
 	}
 	var mu sync.Mutex
 	var rights []Right
 	ask := func(ctx context.Context, node *redis.Client) error {
-		some, err := k.tryNode(ctx, node, t)
+		some, err := a.tryNode(ctx, node, t)
 		if err != nil {
 			some = []Right{{What: "what a worker does", Err: err, Away: true}}
 		}
@@ -73,25 +81,25 @@ func (k *Keyspace) TryRights(ctx context.Context, t Trial) ([]Right, error) {
 		rights = append(rights, some...)
 		return nil
 	}
-	if err := errors.Join(k.cluster.ForEachMaster(ctx, ask), k.cluster.ForEachSlave(ctx, ask)); err != nil {
-		return nil, k.outage(ctx, err)
+	if err := errors.Join(a.nodes.cluster.ForEachMaster(ctx, ask), a.nodes.cluster.ForEachSlave(ctx, ask)); err != nil {
+		return nil, a.nodes.outage(ctx, err)
 	}
 	slices.SortStableFunc(rights, func(a, b Right) int { return strings.Compare(a.Node, b.Node) })
 	return rights, nil
 }
 
 // tryNode tries all at one server.
-func (k *Keyspace) tryNode(ctx context.Context, node *redis.Client, t Trial) ([]Right, error) {
-	rights, err := k.tryAll(ctx, node, slices.Concat(k.plainAttempts(ctx, t), t.keyAttempts(ctx)))
+func (a *Account) tryNode(ctx context.Context, node *redis.Client, t Trial) ([]Right, error) {
+	rights, err := a.tryAll(ctx, node, slices.Concat(a.plainAttempts(ctx, t), t.keyAttempts(ctx)))
 	if err != nil {
 		return nil, err
 	}
-	some, err := k.tryChannels(ctx, node, t)
+	some, err := a.tryChannels(ctx, node, t)
 	return append(rights, some...), err
 }
 
-// plainAttempts are those that concern no key.
-func (k *Keyspace) plainAttempts(ctx context.Context, t Trial) []attempt {
+// plainAttempts returns those that concern no key.
+func (a *Account) plainAttempts(ctx context.Context, t Trial) []attempt {
 	plain := func(loss string, args ...any) attempt {
 		return attempt{Right: Right{What: strings.ToUpper(fmt.Sprint(args[0])), Loss: loss}, command: redis.NewCmd(ctx, args...)}
 	}
@@ -101,20 +109,20 @@ func (k *Keyspace) plainAttempts(ctx context.Context, t Trial) []attempt {
 	}
 	all := []attempt{
 		plain("", "ping"),
-		plain("the journal has no births", "time"),
+		plain("the journal has no unlink times", "time"),
 		plain(scan, "scan", 0, "count", 1),
 		plain("the progress of a sweep has no end", "dbsize"),
 	}
 	if t.Wait {
 		all = append(all, plain("", "wait", 0, 1))
 	}
-	if k.cluster != nil {
+	if a.nodes.cluster != nil {
 		all = append(all, plain("", "cluster", "nodes"))
 	}
 	return all
 }
 
-// keyAttempts are those on names.
+// keyAttempts returns those on names.
 func (t Trial) keyAttempts(ctx context.Context) (all []attempt) {
 	add := func(loss, pattern string, args ...any) {
 		right := Right{What: strings.ToUpper(fmt.Sprint(args[0])) + " " + pattern, Loss: loss}
@@ -137,7 +145,8 @@ func (t Trial) keyAttempts(ctx context.Context) (all []attempt) {
 	}
 	const state = "readers cannot detect a wrong server or database, and unstale status depends on MySQL alone"
 	alive := protocol.AliveKey(rand.Text())
-	add(state, alivePrefix+"*", "set", alive, "", "px", time.Second.Milliseconds()) // HSET would have no time to live
+	// HSET would have no time to live
+	add(state, alivePrefix+"*", "set", alive, "", "px", time.Second.Milliseconds())
 	add(state, alivePrefix+"*", "hset", alive, "doctor", "{}")
 	add(state, alivePrefix+"*", "pexpire", alive, time.Second.Milliseconds())
 	for _, page := range []Page{WorkersPage, SourcesPage} {
@@ -158,34 +167,35 @@ func (t Trial) keyAttempts(ctx context.Context) (all []attempt) {
 }
 
 // tryAll sends attempts in one pipeline, and reads the answers.
-func (k *Keyspace) tryAll(ctx context.Context, on redis.UniversalClient, all []attempt) ([]Right, error) {
+func (a *Account) tryAll(ctx context.Context, on redis.UniversalClient, all []attempt) ([]Right, error) {
 	commands := make([]redis.Cmder, len(all))
 	for i := range all {
 		commands[i] = all[i].command
 	}
-	if err := k.exec(ctx, on, commands); err != nil {
+	if err := a.nodes.exec(ctx, on, commands); err != nil {
 		return nil, err
 	}
 	rights := make([]Right, len(all))
 	for i := range all {
-		all[i].direct = k.cluster != nil
+		all[i].direct = a.nodes.cluster != nil
 		if err := all[i].read(all[i].command.Err()); err != nil {
-			return nil, k.outage(ctx, err)
+			return nil, a.nodes.outage(ctx, err)
 		}
 		rights[i] = all[i].Right
 	}
 	return rights, nil
 }
 
-// read notes what an answer says of the right. What Redis refuses for another reason, it looks at afterwards. The error
-// is not an answer.
+// read records what an answer says about the permission. Redis checks permissions first, so other
+// refusals mean that it is granted. The error is not an answer.
 func (a *attempt) read(err error) error {
 	var denied *denial
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
 	case errors.As(err, &denied) && strings.HasPrefix(denied.rule, "~") && a.pattern != "":
 		a.Rule = "~" + a.pattern
-		if strings.EqualFold(a.command.Name(), "renamenx") { // which of its two names is refused, Redis does not tell
+		// which of its two names is refused, Redis does not tell
+		if strings.EqualFold(a.command.Name(), "renamenx") {
 			a.Rule += " ~" + setPrefix + "*"
 		}
 	case errors.As(err, &denied):
@@ -193,15 +203,16 @@ func (a *attempt) read(err error) error {
 	case firstWord(err) == "":
 		return err
 	case a.direct && (stateOf(err) == StateMoving || stateOf(err) == StateWrongMode):
-	case stateOf(err) != StateError: // such as READONLY, OOM or MISCONF, which keep a worker from working
+	// such as READONLY, OOM or MISCONF, which keep a worker from working
+	case stateOf(err) != StateError:
 		a.Err = outage(err)
 	}
 	return nil
 }
 
-// tryChannels tries SUBSCRIBE, and PUBLISH without publishing: a connection that speaks RESP2 and is subscribed may do
-// nothing else, which Redis looks at after the rights.
-func (k *Keyspace) tryChannels(ctx context.Context, on *redis.Client, t Trial) (rights []Right, err error) {
+// tryChannels tries SUBSCRIBE, and PUBLISH without publishing: a RESP2 connection with a
+// subscription may run few commands, which Redis checks after permissions.
+func (a *Account) tryChannels(ctx context.Context, on *redis.Client, t Trial) (rights []Right, err error) {
 	client := quietClient(on.Options())
 	defer client.Close()
 	conn := client.Conn()
@@ -214,7 +225,7 @@ func (k *Keyspace) tryChannels(ctx context.Context, on *redis.Client, t Trial) (
 		command := redis.NewSliceCmd(ctx, "subscribe", channel)
 		try := attempt{Right: Right{What: "SUBSCRIBE " + channel, Loss: "hints are not heard"}, pattern: channel, command: command}
 		if err := conn.Process(ctx, command); try.read(err) != nil {
-			return nil, k.outage(ctx, err)
+			return nil, a.nodes.outage(ctx, err)
 		}
 		subscribed = try.Rule == "" && try.Err == nil
 		if channel == t.Wake {
@@ -225,20 +236,20 @@ func (k *Keyspace) tryChannels(ctx context.Context, on *redis.Client, t Trial) (
 		return rights, nil
 	}
 	name := "publish"
-	if k.sharded {
+	if a.sharded {
 		name = "spublish"
 	}
 	command := redis.NewCmd(ctx, name, t.Channel, "")
-	try := attempt{Right: Right{What: strings.ToUpper(name) + " " + t.Channel}, pattern: t.Channel, command: command, direct: k.cluster != nil}
+	try := attempt{Right: Right{What: strings.ToUpper(name) + " " + t.Channel}, pattern: t.Channel, command: command, direct: a.nodes.cluster != nil}
 	if !subscribed {
 		try.Err = errors.New("it cannot be tried without +subscribe")
 	} else if err := conn.Process(ctx, command); try.read(err) != nil {
-		return nil, k.outage(ctx, err)
+		return nil, a.nodes.outage(ctx, err)
 	}
 	return append(rights, try.Right), nil
 }
 
-// quietClient is a client like that of options for one connection, which speaks RESP2.
+// quietClient returns a client like that of options for one connection, which speaks RESP2.
 func quietClient(options *redis.Options) *redis.Client {
 	o := *options
 	o.Protocol, o.PoolSize, o.PipelinePoolSize, o.MinIdleConns, o.MaxRetries = 2, 1, onePool, 0, -1
@@ -247,7 +258,7 @@ func quietClient(options *redis.Options) *redis.Client {
 	return c
 }
 
-// TrialKey makes up a name that a glob matches, of a text that nobody else has.
+// TrialKey returns a made-up name that matches a glob, with an unused text.
 func TrialKey(glob, text string) TrialName {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {

@@ -10,7 +10,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// Each right that is taken away is named by the rule that gives it back, and nothing is left of the trial or published.
+// Each right that is taken away is named by the rule that gives it back, and nothing is left of the
+// trial or published.
 func TestTryRights(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -40,7 +41,7 @@ func TestTryRights(t *testing.T) {
 	for _, missing := range append([]string{""}, rules...) {
 		setUser(t, admin, "worker", "reset", "on", ">secret", "-@all")
 		setUser(t, admin, append([]string{"worker"}, slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == missing })...)...)
-		rights, err := k.TryRights(t.Context(), trial)
+		rights, err := k.Account.TryRights(t.Context(), trial)
 		if err != nil {
 			t.Fatal(err)
 		}

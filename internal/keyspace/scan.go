@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// scanBatch is how many matches are collected before they are unlinked, two UNLINKs' worth, and scanDelay how long
-	// one may have to wait for that.
+	// scanBatch is how many matches are collected before they are unlinked, two UNLINKs' worth, and
+	// scanDelay how long one may have to wait for that.
 	scanBatch = 500
 	scanDelay = 100 * time.Millisecond
-	// memory is how many batches a scan remembers, so as not to count a key again by its lease: more than pages can be
-	// under way between the goroutine that scans and the one that unlinks.
+	// memory is how many batches a scan keeps, to avoid counting a key again by its lease. It
+	// exceeds the pages that can be between the scanning and the unlinking goroutine.
 	memory = 3
-	// scanPatience is how long an answer may take. A sweep holds nothing up, so it sits out a fork or a slow command
-	// rather than begin again.
+	// scanPatience is how long an answer may take. A sweep holds nothing up, so it sits out a fork
+	// or a slow command rather than begin again.
 	scanPatience = 5 * time.Second
 )
 
@@ -36,10 +36,11 @@ type scan struct {
 	since time.Time               // when the first of found was found
 }
 
-// scan reads the names of the master that options lead to, with a connection of its own: behind another one there may
-// be another server, where a cursor means nothing. One goroutine scans while another one matches and unlinks.
+// scan reads the names of the master of options, over one connection: another one may lead to
+// another server, where a cursor means nothing. One goroutine scans while another one matches and
+// unlinks.
 func (p *sweep) scan(ctx context.Context, options *redis.Options) error {
-	s := &scan{sweep: p, pace: p.keyspace.newPace()}
+	s := &scan{sweep: p, pace: p.sweeper.budget.newPace()}
 	s.taken[0] = map[string]bool{}
 	client := s.client(options)
 	defer client.Close()
@@ -47,7 +48,7 @@ func (p *sweep) scan(ctx context.Context, options *redis.Options) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, s.watch.interrupt)()
 	if err := s.begin(ctx, conn); err != nil {
-		return p.keyspace.outage(ctx, err)
+		return p.sweeper.nodes.outage(ctx, err)
 	}
 	started := s.watch.reached()
 	pages := make(chan []string, 1)
@@ -63,12 +64,12 @@ func (p *sweep) scan(ctx context.Context, options *redis.Options) error {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return p.keyspace.outageOrLoss(ctx, err)
+		return p.sweeper.nodes.outageOrLoss(ctx, err)
 	}
 	return s.end(ctx, client, started)
 }
 
-// client is a client like that of options, which times its answers.
+// client returns a client like that of options, which times its answers.
 func (s *scan) client(options *redis.Options) *redis.Client {
 	o := *options
 	o.PoolSize, o.PipelinePoolSize, o.MinIdleConns = 2, onePool, 0
@@ -80,8 +81,8 @@ func (s *scan) client(options *redis.Options) *redis.Client {
 	return c
 }
 
-// begin measures the time on the wire, and asks how much there is to scan, which a user of least privilege may not
-// know.
+// begin measures the time on the wire, and asks how much there is to scan, which a user of least
+// privilege may not know.
 func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 	for i := range 3 {
 		if err := conn.Ping(ctx).Err(); err != nil {
@@ -138,7 +139,7 @@ func (s *scan) take(ctx context.Context, pages <-chan []string) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // and not the error of what is interrupted
+		return ctx.Err() // and not the error of the interrupted command
 	}
 	return s.flush(ctx)
 }
@@ -175,14 +176,14 @@ func (s *scan) flush(ctx context.Context) error {
 	return err
 }
 
-// end looks whether the server that was scanned is still the one that a new connection leads to: a master that was
-// replaced goes on answering SCAN.
+// end checks whether a new connection leads to the server that was scanned: a master that was
+// replaced still answers SCAN.
 func (s *scan) end(ctx context.Context, client *redis.Client, started string) error {
-	if !s.sweep.keyspace.failsOver {
+	if !s.sweep.sweeper.failsOver {
 		return nil
 	}
 	if err := client.Ping(ctx).Err(); err != nil {
-		return s.sweep.keyspace.outage(ctx, err)
+		return s.sweep.sweeper.nodes.outage(ctx, err)
 	}
 	if now := s.watch.reached(); now != started {
 		return &Outage{State: StateMasterDown, Err: fmt.Errorf("%s took over from %s", now, started)}

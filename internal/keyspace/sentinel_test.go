@@ -18,12 +18,12 @@ func TestSentinel(t *testing.T) {
 	fill(t, at2, "a", "b")
 	fill(t, at2, leases("a", "b")...)
 	mustUnlink(t, k, targets("a"))
-	if _, err := k.Sweep(t.Context(), []string{"b*"}, nil); err != nil {
+	if _, err := k.Sweeper.Sweep(t.Context(), []string{"b*"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantLeft(t, at2, append([]string{"a", "b"}, leases("a", "b")...))
 	hear := subscribe(t, at2, "cache:invalidate")
-	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}}); err != nil {
+	if _, err := k.Publisher.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	decode(t, hear())
@@ -32,18 +32,18 @@ func TestSentinel(t *testing.T) {
 	at2 = clientOf(t, "redis://"+set.Replica.Addr()+"/2")
 	fill(t, at2, "c")
 	testenv.Eventually(t, "the switch", func() bool {
-		_, err := k.Unlink(t.Context(), targets("c"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("c"))
 		return err == nil && len(left(t, at2, "c")) == 0
 	})
 }
 
-// A sweep that began at a server that is no longer a master begins again at its successor, although the old one goes on
-// answering.
+// A sweep that began at a server that is no longer a master begins again at its successor, although
+// the old one still answers.
 func TestSweepSentinelFailover(t *testing.T) {
 	t.Parallel()
 	set := testenv.OwnSentinel(t)
 	k := open(t, keyspace.Options{Redis: at(set.URL("", 2)), Timeout: time.Second, BeaconTTL: time.Hour, SweepShare: 1})
-	k.WatchEveryPage()
+	k.Sweeper.WatchEveryPage()
 	keys, staying := names(30_000, "sweep:%d"), names(1000, "stay:%d")
 	at2 := clientOf(t, "redis://"+set.Master.Addr()+"/2")
 	fill(t, at2, append(keys, staying...)...)
@@ -60,7 +60,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 	}
 	again := 0
 	testenv.Eventually(t, "a sweep", func() bool { // after a loss it is the caller's to repeat
-		result, err := k.Sweep(t.Context(), []string{"sweep:*"}, watch)
+		result, err := k.Sweeper.Sweep(t.Context(), []string{"sweep:*"}, watch)
 		again += result.Again
 		if err != nil {
 			again++

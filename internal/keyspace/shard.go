@@ -13,20 +13,20 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// shardsLife is how long the list of shards is remembered: asking costs a round trip. It is asked for again after an
-// outage.
+// shardsLife is how long the list of shards is remembered: asking costs a round trip. It is asked
+// for again after an outage.
 const shardsLife = time.Second
 
-// awayLife is how long a master that did not answer counts as away, beyond the time that three commands may take to
-// find that out again. CheckBeacon, called once a second, finds out sooner that it is back, or that it is still away,
-// and waits for awayPing at most.
+// awayLife is how long a master that did not answer counts as unavailable, in addition to the time
+// that three commands may take to detect it again. CheckBeacon, called once per second, detects
+// earlier whether it is available again, and waits for at most awayPing.
 const (
 	awayLife = 2 * time.Second
 	awayPing = 500 * time.Millisecond
 )
 
-// leastTime is what a pipeline needs to be worth sending. Later, masters would look away that were never asked in
-// earnest.
+// leastTime is the time that a pipeline needs at least. With less, a master would look unavailable
+// without having had a chance to answer.
 const leastTime = 50 * time.Millisecond
 
 var errNoTime = errors.New("no time is left to ask")
@@ -37,9 +37,11 @@ type shard struct {
 	addr string
 }
 
-// shards are the masters, and which of them are away: one that does not answer concerns the keys that it has, and no
-// others.
-type shards struct {
+// Shards are the masters, and which of them are unavailable: that concerns only the keys of these
+// masters.
+type Shards struct {
+	nodes *Nodes
+
 	mu   sync.Mutex
 	list []shard
 	read time.Time
@@ -47,37 +49,38 @@ type shards struct {
 	life time.Duration      // of an absence
 	// moved are the tags that are new because slots have moved: see followMoves.
 	moved map[string]bool
-	// complete: the last comparison found nothing missing, and nothing has cast doubt on that since.
+	// complete: the last comparison found nothing missing, and no possible loss has occurred since.
 	complete bool
 }
 
-// An absence says why a master is away, and since when nobody has asked it.
+// An absence is the reason why a master is unavailable, and since when it was not asked.
 type absence struct {
 	*Outage
 	noted time.Time
 }
 
-// of is why a master is away, or nil. The caller holds the lock.
-func (s *shards) of(addr string) *Outage {
+// of returns the reason why a master is unavailable, or nil. The caller holds the lock.
+func (s *Shards) of(addr string) *Outage {
 	if a, ok := s.away[addr]; ok && time.Since(a.noted) < s.life {
 		return a.Outage
 	}
 	return nil
 }
 
-// shards lists the masters of a Cluster with their hash tags. A master that is replaced by its replica keeps its tag.
-// One whose slots move may get another, under which its beacon starts again: see followMoves.
-func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
-	if k.cluster == nil {
+// listShards lists the masters of a Cluster with their hash tags. A master that is replaced by its
+// replica keeps its tag. If its slots move, a master may get another tag, and its beacon starts
+// again under that tag: see followMoves.
+func (s *Shards) listShards(ctx context.Context) ([]shard, error) {
+	if s.nodes.cluster == nil {
 		return []shard{{}}, nil
 	}
-	k.shards.mu.Lock()
-	list, read := k.shards.list, k.shards.read
-	k.shards.mu.Unlock()
-	if time.Since(read) < shardsLife {
+	s.mu.Lock()
+	list, read := s.list, s.read
+	s.mu.Unlock()
+	if time.Since(read) < shardsLife && !s.nodes.doubted.Load() {
 		return list, nil
 	}
-	masters, err := k.masters(ctx)
+	masters, err := s.nodes.masters(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,7 @@ func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 	found := map[*redis.Client]bool{}
 	for i := 0; len(found) < len(masters) && i < protocol.SlotCount; i++ {
 		tag := strconv.Itoa(i)
-		m, err := k.master(ctx, tag)
+		m, err := s.nodes.master(ctx, tag)
 		if err != nil {
 			return nil, err
 		}
@@ -94,28 +97,29 @@ func (k *Keyspace) listShards(ctx context.Context) ([]shard, error) {
 			list = append(list, shard{tag, m.Options().Addr})
 		}
 	}
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	k.shards.followMoves(list)
-	k.shards.list, k.shards.read = list, time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followMoves(list)
+	s.list, s.read = list, time.Now()
+	s.nodes.doubted.Store(false)
 	return list, nil
 }
 
-// present are the shards that are not away; all of them, if none is left.
-func (k *Keyspace) present(ctx context.Context) ([]shard, error) {
-	list, err := k.listShards(ctx)
-	if err != nil || k.cluster == nil {
+// present returns the shards that are not away; all of them, if none is left.
+func (s *Shards) present(ctx context.Context) ([]shard, error) {
+	list, err := s.listShards(ctx)
+	if err != nil || s.nodes.cluster == nil {
 		return list, err
 	}
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	if len(k.shards.away) == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.away) == 0 {
 		return list, nil
 	}
 	var present []shard
-	for _, s := range list {
-		if k.shards.of(s.addr) == nil {
-			present = append(present, s)
+	for _, one := range list {
+		if s.of(one.addr) == nil {
+			present = append(present, one)
 		}
 	}
 	if len(present) == 0 {
@@ -124,14 +128,14 @@ func (k *Keyspace) present(ctx context.Context) ([]shard, error) {
 	return present, nil
 }
 
-// Away lists the masters of a Cluster that did not answer last, by address. What concerns their keys fails at once;
-// CheckBeacon finds out when they are back.
-func (k *Keyspace) Away() []string {
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
+// Away lists the masters of a Cluster that did not answer last, by address. Calls about their keys
+// fail immediately. CheckBeacon detects when they are available again.
+func (s *Shards) Away() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var list []string
-	for addr := range k.shards.away {
-		if k.shards.of(addr) != nil {
+	for addr := range s.away {
+		if s.of(addr) != nil {
 			list = append(list, addr)
 		}
 	}
@@ -139,63 +143,63 @@ func (k *Keyspace) Away() []string {
 	return list
 }
 
-func (k *Keyspace) isAway(addr string) bool {
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	return k.shards.of(addr) != nil
+func (s *Shards) isAway(addr string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of(addr) != nil
 }
 
-// markAway notes that a master is away.
-func (k *Keyspace) markAway(addr string, o *Outage) {
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	if k.shards.away == nil {
-		k.shards.away = map[string]absence{}
+// markAway records that a master is unavailable.
+func (s *Shards) markAway(addr string, o *Outage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away == nil {
+		s.away = map[string]absence{}
 	}
-	k.shards.away[addr] = absence{o, time.Now()}
+	s.away[addr] = absence{o, time.Now()}
 	if o.State == StateMoving { // which says nothing about its data
 		return
 	}
-	k.shards.complete = false
-	for _, s := range k.shards.list {
-		if s.addr == addr {
-			delete(k.shards.moved, s.tag)
+	s.complete = false
+	for _, one := range s.list {
+		if one.addr == addr {
+			delete(s.moved, one.tag)
 		}
 	}
 }
 
-// markAwayFor notes that the master of a key is away.
-func (k *Keyspace) markAwayFor(ctx context.Context, key string, o *Outage) error {
-	m, err := k.master(ctx, key)
+// markAwayFor records that the master of a key is unavailable.
+func (s *Shards) markAwayFor(ctx context.Context, key string, o *Outage) error {
+	m, err := s.nodes.master(ctx, key)
 	if err == nil {
-		k.markAway(m.Options().Addr, o)
+		s.markAway(m.Options().Addr, o)
 	}
 	return err
 }
 
-// awayFor is why a key's master is away, or nil.
-func (k *Keyspace) awayFor(ctx context.Context, key string) (*Outage, error) {
-	k.shards.mu.Lock()
-	some := len(k.shards.away) > 0
-	k.shards.mu.Unlock()
+// awayFor returns the reason why the master of a key is unavailable, or nil.
+func (s *Shards) awayFor(ctx context.Context, key string) (*Outage, error) {
+	s.mu.Lock()
+	some := len(s.away) > 0
+	s.mu.Unlock()
 	if !some {
 		return nil, nil
 	}
-	m, err := k.master(ctx, key)
+	m, err := s.nodes.master(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	return k.shards.of(m.Options().Addr), nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of(m.Options().Addr), nil
 }
 
-// lookForAway pings the masters that are away, and forgets those that are no longer masters.
-func (k *Keyspace) lookForAway(ctx context.Context) error {
-	if len(k.Away()) == 0 {
+// lookForAway pings the unavailable masters, and drops those that are no longer masters.
+func (s *Shards) lookForAway(ctx context.Context) error {
+	if len(s.Away()) == 0 {
 		return nil
 	}
-	masters, err := k.masters(ctx)
+	masters, err := s.nodes.masters(ctx)
 	if err != nil {
 		return err
 	}
@@ -203,7 +207,7 @@ func (k *Keyspace) lookForAway(ctx context.Context) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for _, m := range masters {
-		if !k.isAway(m.Options().Addr) {
+		if !s.isAway(m.Options().Addr) {
 			continue
 		}
 		group.Go(func() {
@@ -217,19 +221,20 @@ func (k *Keyspace) lookForAway(ctx context.Context) error {
 		})
 	}
 	group.Wait()
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	k.shards.away, k.shards.read = still, time.Time{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away, s.read = still, time.Time{}
 	return nil
 }
 
-// shardOutage is the Outage that err is of one master of a Cluster, or nil where it is not an error of one master
-// alone. One that kept the caller until its deadline counts, so that it does not do so again.
-func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
-	if k.cluster == nil || errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, errNoTime) {
+// shardOutage returns the Outage of one master of a Cluster that err is about, or nil if err is not
+// an error of one master alone. A master that kept the caller until its deadline counts: the caller
+// must not wait for it again.
+func (s *Shards) shardOutage(ctx context.Context, err error) *Outage {
+	if s.nodes.cluster == nil || errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, errNoTime) {
 		return nil
 	}
-	o := k.outage(ctx, err)
+	o := s.nodes.outage(ctx, err)
 	switch o.State {
 	case StateNetwork, StateTimeout, StateLoading, StateReadOnly, StateMasterDown, StateClusterDown, StateMoving,
 		StateOOM, StateBusy, StateMaxClients, StateProtected, StateMisconf, StateNoReplicas:
@@ -239,10 +244,10 @@ func (k *Keyspace) shardOutage(ctx context.Context, err error) *Outage {
 }
 
 // allAway reports whether no master is left, of those that were there last.
-func (k *Keyspace) allAway() bool {
-	k.shards.mu.Lock()
-	defer k.shards.mu.Unlock()
-	return !slices.ContainsFunc(k.shards.list, func(s shard) bool { return k.shards.of(s.addr) == nil })
+func (s *Shards) allAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(s.list, func(one shard) bool { return s.of(one.addr) == nil })
 }
 
 // isOutage reports whether err is an *Outage.

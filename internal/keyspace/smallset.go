@@ -17,7 +17,7 @@ type smallSet struct {
 	failed []Failure
 }
 
-// end ends a set with an error, of which the first one stays.
+// end ends a set with an error. The first error stays.
 func (s *smallSet) end(err error) {
 	if s.over = true; s.Err == nil {
 		s.Err = err

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A stopwatch tells how long the server behind a connection took for its last answer, from the request to the answer's
-// first byte: the time on the wire is in it, reading and parsing a long answer is not. It is for one connection that is
-// used by one goroutine at a time.
+// A stopwatch measures the server's last response time on a connection, from the request to the
+// first byte of the answer. It includes the network, but not reading and parsing a long answer. It
+// is for one connection that one goroutine uses at a time.
 type stopwatch struct {
 	asked  atomic.Int64 // nanoseconds since start, of the last write
 	took   atomic.Int64 // nanoseconds, of the last answer
@@ -19,10 +19,10 @@ type stopwatch struct {
 
 var stopwatchStart = time.Now()
 
-// last is the time of the last answer.
+// last returns the time of the last answer.
 func (s *stopwatch) last() time.Duration { return time.Duration(s.took.Load()) }
 
-// reached is the address that the last dial led to.
+// reached returns the address that the last dial led to.
 func (s *stopwatch) reached() string {
 	address, _ := s.remote.Load().(string)
 	return address
@@ -44,10 +44,11 @@ func (s *stopwatch) dialer(dial dialFunc) dialFunc {
 	}
 }
 
-// interrupt makes the last connection fail at once, which the client library does only for a deadline.
+// interrupt makes the last connection fail immediately, which the client library does only for a
+// deadline.
 func (s *stopwatch) interrupt() {
 	if c := s.conn.Load(); c != nil {
-		_ = c.Close() // whoever reads gets the error
+		_ = c.Close() // a reading goroutine gets the error
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/match"
 )
 
-// A SweepResult says what a sweep found and did, up to its error if it has one.
+// A SweepResult is the result of a sweep, up to its error if it has one.
 type SweepResult struct {
 	Progress
 
@@ -22,75 +22,89 @@ type SweepResult struct {
 	Patterns []PatternResult
 }
 
-// Progress says how far a sweep is.
+// Progress is the progress of a sweep.
 type Progress struct {
 	Scanned  int64 // names that the scans returned, a name that was returned twice counted twice
 	Total    int64 // names that there were when the scans began; 0 if Redis does not tell (DBSIZE)
 	Unlinked int64 // names that Redis removed, leases included; too few where an answer got lost
 
-	// Again counts the masters that were scanned once more, since they failed over, or had got slots, while the sweep
-	// was under way.
+	// Again counts the masters that were scanned again, since they failed over, or had received
+	// slots, during the sweep.
 	Again int
 }
 
-// A PatternResult says what came of one pattern.
+// A PatternResult is the result of one pattern.
 type PatternResult struct {
 	Pattern string
-	// Matched counts the keys that were found, by themselves or by their lease. A key that several patterns match
-	// counts for the first of them.
+	// Matched counts the keys that were found, by themselves or by their lease. A key that several
+	// patterns match counts for the first of them.
 	Matched int64
-	// Err is a *Refusal where the pattern is not a glob, or for the first key that Redis refused to remove. Nil:
-	// everything that was found is gone.
+	// Err is a *Refusal where the pattern is not a glob, or for the first key that Redis refused to
+	// remove. Nil: everything that was found is gone.
 	Err error
 }
 
 // progressInterval is the time between two calls of a sweep's watch.
 const progressInterval = time.Second
 
-// Sweep scans every master once, side by side, and unlinks what matches any of patterns, with its lease. A lease alone
-// is unlinked where the key that it belongs to matches: a reader may be about to fill it. It takes no more than
-// Options.SweepShare of Redis' time, which it has together with other sweeps and sets that are under way.
+// A Sweeper unlinks the keys that match patterns.
+type Sweeper struct {
+	nodes    *Nodes
+	beacons  *Beacons
+	unlinker *Unlinker
+	budget   *budget
+
+	failsOver  bool // Sentinel provides the address of the master
+	watchEvery time.Duration
+	patience   time.Duration // how long a sweep waits for a failover
+}
+
+// Sweep scans every master once, in parallel, and unlinks names that match any of patterns, with
+// their leases. It unlinks a lease alone if its key matches: a reader may be about to fill it. It
+// takes at most Options.SweepShare of Redis time, together with other running sweeps and sets.
 //
-// A sweep finds every key that exists from its beginning to its end, also where slots move from one master to another
-// meanwhile, or a master fails over. What is stored meanwhile, by a reader who loaded before the change for example, it
-// may miss: sweep again when the longest lease has run out. It publishes nothing.
+// A sweep finds every key that exists from its beginning to its end, even if slots move to another
+// master meanwhile, or a master fails over. It may miss a key that is stored meanwhile, for example
+// by a reader that loaded before the change: sweep again when the longest lease has ended. It
+// publishes nothing.
 //
-// Watch, if not nil, is told at the beginning and then once a second how far the sweep is, by one goroutine at a time;
-// the sweep waits for it.
+// Sweep calls watch, if it is not nil, at the beginning and then once per second with the progress,
+// from one goroutine at a time, and waits for it.
 //
-// The error is an *Outage or a *Loss; the sweep is then to be made again from the start, which is harmless. That
-// includes a lost connection to a single server: behind the next one may be another, where a cursor means nothing.
-func (k *Keyspace) Sweep(ctx context.Context, patterns []string, watch func(Progress)) (SweepResult, error) {
-	defer k.busy()()
-	p := newSweep(k, patterns, watch)
-	if p.isIdle() {
-		return p.result, nil
+// The error is an *Outage or a *Loss. The caller must then repeat the sweep from the start, which
+// is harmless. That includes a lost connection to a single server: the next connection may lead to
+// another server, where a cursor means nothing.
+func (s *Sweeper) Sweep(ctx context.Context, patterns []string, watch func(Progress)) (SweepResult, error) {
+	defer s.budget.busy()()
+	run := newSweep(s, patterns, watch)
+	if run.isIdle() {
+		return run.result, nil
 	}
-	err := p.writeBeacon(ctx) // the sweep's first
+	err := run.writeBeacon(ctx) // the sweep's first
 	if err == nil {
-		err = p.run(ctx)
+		err = run.run(ctx)
 	}
 	if err == nil {
-		err = p.writeBeacon(ctx)
+		err = run.writeBeacon(ctx)
 	}
-	p.result.Position = p.tally.position
-	return p.result, err
+	run.result.Position = run.tally.position
+	return run.result, err
 }
 
 // A sweep is one Sweep under way.
 type sweep struct {
-	keyspace *Keyspace
-	matcher  *match.Matcher
-	watch    func(Progress)
+	sweeper *Sweeper
+	matcher *match.Matcher
+	watch   func(Progress)
 
-	mu      sync.Mutex // of what follows: masters are scanned side by side
+	mu      sync.Mutex // of the fields below: masters are scanned in parallel
 	tally   tally      // for its own pipelines alone
 	result  SweepResult
 	watched time.Time // when watch was last called
 }
 
-func newSweep(k *Keyspace, patterns []string, watch func(Progress)) *sweep {
-	p := &sweep{keyspace: k, watch: watch, tally: tally{writer: &k.sweeps}}
+func newSweep(s *Sweeper, patterns []string, watch func(Progress)) *sweep {
+	p := &sweep{sweeper: s, watch: watch, tally: tally{writer: &s.beacons.sweeps}}
 	seen := map[string]bool{}
 	for _, text := range patterns {
 		if !seen[text] {
@@ -116,21 +130,21 @@ func (p *sweep) isIdle() bool {
 	return !slices.ContainsFunc(p.result.Patterns, func(r PatternResult) bool { return r.Err == nil })
 }
 
-// run scans whatever there is to scan.
+// run scans all masters.
 func (p *sweep) run(ctx context.Context) error {
 	switch {
-	case p.keyspace.cluster != nil:
+	case p.sweeper.nodes.cluster != nil:
 		return p.cluster(ctx)
-	case p.keyspace.failsOver:
+	case p.sweeper.failsOver:
 		return p.sentinel(ctx)
 	}
-	return p.scan(ctx, p.keyspace.client.(*redis.Client).Options())
+	return p.scan(ctx, p.sweeper.nodes.client.(*redis.Client).Options())
 }
 
 // sentinel scans the master, and its successor from the start where it fails over meanwhile.
 func (p *sweep) sentinel(ctx context.Context) error {
-	options := p.keyspace.client.(*redis.Client).Options()
-	for patience := p.keyspace.newPatience(); ; p.again(1) {
+	options := p.sweeper.nodes.client.(*redis.Client).Options()
+	for patience := p.sweeper.newPatience(); ; p.again(1) {
 		err := p.scan(ctx, options)
 		if err == nil {
 			return nil
@@ -145,12 +159,12 @@ func (p *sweep) sentinel(ctx context.Context) error {
 func (p *sweep) writeBeacon(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tally.send(ctx, p.keyspace, nil)
+	return p.tally.send(ctx, p.sweeper.beacons, nil)
 }
 
 // unlink removes units that a scan found.
 func (p *sweep) unlink(ctx context.Context, units []unit) error {
-	t, err := p.keyspace.unlink(ctx, &p.keyspace.sweeps, units)
+	t, err := p.sweeper.unlinker.unlink(ctx, &p.sweeper.beacons.sweeps, units)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Unlinked += t.removed
@@ -171,7 +185,7 @@ func (p *sweep) unlink(ctx context.Context, units []unit) error {
 	return p.tally.follow(t.position)
 }
 
-// expect notes how many names a scan will meet.
+// expect records how many names a scan will meet.
 func (p *sweep) expect(names int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,13 +197,13 @@ func (p *sweep) scanned(names int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Scanned += int64(names)
-	if p.watch != nil && time.Since(p.watched) >= p.keyspace.watchEvery {
+	if p.watch != nil && time.Since(p.watched) >= p.sweeper.watchEvery {
 		p.watch(p.result.Progress)
 		p.watched = time.Now()
 	}
 }
 
-// again notes that masters are scanned once more.
+// again records that masters are scanned again.
 func (p *sweep) again(masters int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

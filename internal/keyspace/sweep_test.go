@@ -27,8 +27,8 @@ func sweepPatterns() []string {
 	return list
 }
 
-// One sweep removes what Redis itself says matches, and nothing else. The leases go too, also those whose key does not
-// exist.
+// One sweep removes exactly the names that match in Redis. The leases go too, even those whose key
+// does not exist.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
@@ -58,7 +58,7 @@ func TestSweep(t *testing.T) {
 	fill(t, r.Client, leases(absent...)...)
 	fill(t, r.Client, leases("bystander:absent")...)
 
-	got, err := k.Sweep(t.Context(), append(patterns, patterns[0], patterns[3]), nil)
+	got, err := k.Sweeper.Sweep(t.Context(), append(patterns, patterns[0], patterns[3]), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A pattern that is not a glob and a key that Redis refuses are told apart from the rest, which is swept.
+// A pattern that is not a glob and a key that Redis refuses are told apart from the rest, which is
+// swept.
 func TestSweepRefusals(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -95,7 +96,7 @@ func TestSweepRefusals(t *testing.T) {
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	fill(t, admin, "a:1", "a:2", "b:1", "b:2", "c:1")
 
-	got, err := k.Sweep(t.Context(), []string{"a:*", "b:*", "c:[1]", "c:*"}, nil)
+	got, err := k.Sweeper.Sweep(t.Context(), []string{"a:*", "b:*", "c:[1]", "c:*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +117,13 @@ func TestSweepNothing(t *testing.T) {
 	k := open(t, keyspace.Options{Redis: at(r.URL)})
 	fill(t, r.Client, "a")
 	for _, patterns := range [][]string{nil, {"["}} {
-		if got, err := k.Sweep(t.Context(), patterns, nil); err != nil || got.Scanned != 0 || len(got.Patterns) != len(patterns) {
+		if got, err := k.Sweeper.Sweep(t.Context(), patterns, nil); err != nil || got.Scanned != 0 || len(got.Patterns) != len(patterns) {
 			t.Errorf("%q: %+v, %v", patterns, got, err)
 		}
 	}
 }
 
-// A sweep that is interrupted says what it has done, and the next one does the rest.
+// An interrupted sweep reports what it has done, and the next one does the rest.
 func TestSweepInterrupted(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -137,7 +138,7 @@ func TestSweepInterrupted(t *testing.T) {
 	}{
 		{"cancelled", func(cancel context.CancelFunc) error { cancel(); return nil },
 			[]string{keyspace.StateCanceled}},
-		// Whoever answers on the next connection may be another server.
+		// The next connection may lead to another server.
 		{"connection lost", func(context.CancelFunc) error {
 			return admin.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err()
 		}, []string{keyspace.StateNetwork}},
@@ -150,7 +151,7 @@ func TestSweepInterrupted(t *testing.T) {
 		done := make(chan outcome, 1)
 		start := admin.DBSize(t.Context()).Val()
 		go func() {
-			got, err := k.Sweep(ctx, []string{"a:*"}, nil)
+			got, err := k.Sweeper.Sweep(ctx, []string{"a:*"}, nil)
 			done <- outcome{got, err}
 		}()
 		testenv.Eventually(t, "the sweep to begin", func() bool { return admin.DBSize(t.Context()).Val() < start })
@@ -164,7 +165,7 @@ func TestSweepInterrupted(t *testing.T) {
 			t.Errorf("%s: %+v, but %d are gone", c.what, got.SweepResult, gone)
 		}
 	}
-	if _, err := k.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
+	if _, err := k.Sweeper.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := admin.DBSize(t.Context()).Val(); n != 0 {
@@ -172,16 +173,16 @@ func TestSweepInterrupted(t *testing.T) {
 	}
 }
 
-// A sweep goes page by page, and unlinks while it scans, so that Redis stays available to others.
+// A sweep goes page by page and unlinks while it scans. Redis stays available to other clients.
 func TestSweepInPages(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
-	fill(t, k.Client(), names(20_000, "a:%d")...)
-	if _, err := k.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
+	fill(t, k.Nodes.Client(), names(20_000, "a:%d")...)
+	if _, err := k.Sweeper.Sweep(t.Context(), []string{"a:*"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	stats := k.Client().InfoMap(t.Context(), "commandstats").Val()["Commandstats"]
+	stats := k.Nodes.Client().InfoMap(t.Context(), "commandstats").Val()["Commandstats"]
 	for _, command := range []string{"scan", "unlink"} {
 		var calls int
 		if _, err := fmt.Sscanf(stats["cmdstat_"+command], "calls=%d,", &calls); err != nil || calls < 20 {
@@ -190,12 +191,13 @@ func TestSweepInPages(t *testing.T) {
 	}
 }
 
-// A Redis that is silent for longer than Timeout, as during a fork, does not cost a sweep what it has done.
+// A Redis that does not reply for longer than Timeout, as during a fork, does not cost a sweep its
+// progress.
 func TestSweepSitsOutAStall(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 50 * time.Millisecond, BeaconTTL: time.Hour})
-	k.WatchEveryPage()
+	k.Sweeper.WatchEveryPage()
 	fill(t, clientOf(t, server.URL()), names(20_000, "a:%d")...)
 	stalled := false
 	watch := func(p keyspace.Progress) {
@@ -208,7 +210,7 @@ func TestSweepSitsOutAStall(t *testing.T) {
 		}
 		time.AfterFunc(300*time.Millisecond, func() { _ = server.Resume() })
 	}
-	got, err := k.Sweep(t.Context(), []string{"a:*"}, watch)
+	got, err := k.Sweeper.Sweep(t.Context(), []string{"a:*"}, watch)
 	if err != nil || got.Scanned > 30_000 || !stalled {
 		t.Errorf("%+v, %v", got, err)
 	}

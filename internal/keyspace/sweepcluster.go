@@ -9,16 +9,17 @@ import (
 // maxRounds bounds how often slots may move on before a sweep gives up.
 const maxRounds = 20
 
-// cluster scans all masters side by side, and then again, from the start, those that a key may have moved to while it
-// went unseen.
+// cluster scans all masters in parallel, and then again, from the start, those that a key may have
+// moved to without being seen.
 //
-// A key is seen where it is before the scan of its master begins, unless it moves to another master before that scan
-// ends. So it is enough that the other one is scanned once more, from a time at which the scan of the first has ended.
-// A failover is the same: all slots move, to the replica. What moves during the second round was seen in the first,
-// except from the masters of the second round itself, whose slots may move on; and so on. A slot that moves and comes
-// back within one round goes unnoticed: the settling sweep is for that, too.
+// A key is seen at the master that has it before the scan of that master begins, unless it moves to
+// another one before that scan ends. So it is enough to scan the other one again, after the scan of
+// the first has ended. A failover is the same: all slots move, to the replica. Keys that move
+// during the second round were seen in the first, except those from masters of the second round,
+// whose slots may move on; and so on. A slot that moves and comes back within one round goes
+// undetected: the second sweep covers that too.
 func (p *sweep) cluster(ctx context.Context) error {
-	patience := p.keyspace.newPatience()
+	patience := p.sweeper.newPatience()
 	before, err := p.layout(ctx, patience)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (p *sweep) cluster(ctx context.Context) error {
 // layout asks until every master answers.
 func (p *sweep) layout(ctx context.Context, patience *patience) (*layout, error) {
 	for {
-		l, err := p.keyspace.layout(ctx)
+		l, err := p.sweeper.layout(ctx)
 		if err == nil {
 			return l, nil
 		}
@@ -79,10 +80,10 @@ func (p *sweep) layout(ctx context.Context, patience *patience) (*layout, error)
 	}
 }
 
-// round scans the masters that are due, side by side, and returns the errors of those that failed in a way that another
-// round may cure.
+// round scans the masters that are due, in parallel, and returns those errors that another round
+// may fix.
 func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (failed map[string]error, err error) {
-	masters, err := p.keyspace.masters(ctx)
+	masters, err := p.sweeper.nodes.masters(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// sameSlotTag is a text that, as a hash tag, leads to the slot of key. It is the key's own tag or the key itself, so
-// that people can read it; a key with a } but no tag cannot be a tag, and gets the smallest number whose slot is the
-// same: 16,384 tries or so, well below a millisecond.
+// sameSlotTag returns a text that, as a hash tag, leads to the slot of key. It is the tag of the
+// key or the key itself, which is readable. A key with a } but no tag cannot be a tag, so it gets
+// the smallest number with the same slot: some 16,384 tries, well below a millisecond.
 func sameSlotTag(key string) string {
 	if tag, ok := protocol.HashTag(key); ok {
 		return tag

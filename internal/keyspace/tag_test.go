@@ -7,7 +7,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A key's lease and a set's private name are in its slot, or there is none: a command on both never crosses slots.
+// A key's lease and a set's private name are in its slot, or there is none: a command on both never
+// crosses slots.
 func FuzzSameSlot(f *testing.F) {
 	for _, key := range []string{"", "a", "{", "}", "{}", "{}{a}", "a{b}c", "a{{b}}c", "}{", "a}b", "{a", "user:{1000}:cart", "\n{\xff}"} {
 		f.Add(key)

@@ -8,126 +8,142 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
-// setPrefix begins the private names of sets that are being taken apart.
-const setPrefix = "unstale:set:"
+// setPrefix is the prefix of the private names of sets that are being cleared.
+const setPrefix = protocol.SetPrefix
 
-// privateName is the name that a set is renamed to: in the same slot, since RENAMENX cannot cross slots, and derived
-// from the id of the work, so that whoever takes the work up again finds it.
+// privateName returns the name that a set is renamed to. It is in the same slot, since RENAMENX
+// cannot cross slots. It derives from the ID of the work: another worker that continues the work
+// finds the set.
 func privateName(set string, id uint64) string {
 	return setPrefix + "{" + sameSlotTag(set) + "}:" + strconv.FormatUint(id, 10)
 }
 
-// TakeSet unlinks every member of an index set, with its lease, and the set itself. It calls gone with the members of
-// each page once they are unlinked, so that they can be published; an error of gone ends the call, and the next one
-// starts those members over. It counts the members that it found, those of an interrupted call included where there was
-// one. A set that does not exist has none.
+// Sets clears index sets: it unlinks their members, and then the set.
+type Sets struct {
+	nodes    *Nodes
+	shards   *Shards
+	beacons  *Beacons
+	unlinker *Unlinker
+	budget   *budget
+}
+
+// TakeSet unlinks every member of an index set, with its lease, and the set itself. Once the
+// members of a page are unlinked, it calls gone with them, for publishing. An error of gone ends
+// the call, and the next one repeats those members. It counts the members that it found, including
+// those of an interrupted call. A missing set has none.
 //
-// The set is first renamed to a private name that derives from id, so that members which are added meanwhile go to a
-// new set and none is lost. The caller must have noted set and id where a crash cannot take them, and call again with
-// the same ones until it has succeeded: what is left under the private name is then finished before the set is looked
-// for again. It is read in pages, however large it is, within Options.SweepShare of Redis' time. Ids of different
-// callers may collide: their sets are taken apart one after the other. Two callers with the same set and id at a time
-// disturb each other in nothing but their counts.
+// The set is first renamed to a private name that derives from id. Members that are added meanwhile
+// then go to a new set, and none is lost. The caller must have stored set and id durably, and call
+// again with the same ones until it succeeds: the rest under the private name is then finished
+// first. The set is read in pages, at any size, within Options.SweepShare of Redis time. IDs of
+// different callers may collide: their sets are cleared one by one. Two concurrent callers with the
+// same set and id affect only each other's counts.
 //
-// The error is an *Outage, a *Loss, gone's own, or a *Refusal where set is not a set or Redis refused a member. A
-// refused member stays in the private set, which keeps the time to live that the set had.
-func (k *Keyspace) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
-	defer k.busy()()
-	t := tally{writer: &k.sweeps}
-	err := t.send(ctx, k, nil)
+// The error is an *Outage, a *Loss, the error of gone, or a *Refusal if set is not a set or Redis
+// refused a member. A refused member stays in the private set, which keeps the time to live of the
+// set.
+func (s *Sets) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
+	defer s.budget.busy()()
+	t := tally{writer: &s.beacons.sweeps}
+	err := t.send(ctx, s.beacons, nil)
 	var members int64
 	if err == nil {
-		members, err = k.takeSet(ctx, &t, set, privateName(set, id), gone)
+		members, err = s.takeSet(ctx, &t, set, privateName(set, id), gone)
 	}
 	if err == nil {
-		err = t.send(ctx, k, nil)
+		err = t.send(ctx, s.beacons, nil)
 	}
 	return TakenSet{Members: members, Position: t.position}, err
 }
 
-// TakenSet says what came of TakeSet.
+// TakenSet is the result of TakeSet.
 type TakenSet struct {
 	Members  int64
 	Position Position // the place after the last member: see Survived
 }
 
-func (k *Keyspace) takeSet(ctx context.Context, t *tally, set, private string, gone func(members []string) error) (members int64, err error) {
+func (s *Sets) takeSet(ctx context.Context, t *tally, set, private string, gone func(members []string) error) (members int64, err error) {
 	for taken := false; ; {
-		n, err := k.drain(ctx, t, private, gone)
+		n, err := s.drain(ctx, t, private, gone)
 		members += n
 		if err != nil || taken {
 			return members, err
 		}
 		var absent bool
-		if taken, absent, err = k.takeAway(ctx, set, private); err != nil || absent {
+		if taken, absent, err = s.takeAway(ctx, set, private); err != nil || absent {
 			return members, err
 		}
 	}
 }
 
-// takeAway renames set to private, or finds that it is gone. It does neither where there may be something under the
-// private name to be drained first: another caller's set, or this one, renamed by an attempt whose answer got lost.
-func (k *Keyspace) takeAway(ctx context.Context, set, private string) (taken, absent bool, err error) {
+// takeAway renames set to private, or finds that it is gone. It does neither where there may be
+// something under the private name to be drained first: another caller's set, or this one, renamed
+// by an attempt whose answer got lost.
+func (s *Sets) takeAway(ctx context.Context, set, private string) (taken, absent bool, err error) {
 	// SCARD refuses what is not a set, which RENAMENX would take away.
-	size, err := k.client.SCard(ctx, set).Result()
+	size, err := s.nodes.client.SCard(ctx, set).Result()
 	switch {
 	case err != nil:
-		return false, false, k.refusal(ctx, set, err)
+		return false, false, s.refusal(ctx, set, err)
 	case size == 0:
 		return false, true, nil
 	}
-	taken, err = k.client.RenameNX(ctx, set, private).Result()
+	taken, err = s.nodes.client.RenameNX(ctx, set, private).Result()
 	if err == nil {
 		return taken, false, nil
 	}
-	// That the set has gone since is an error without a code of its own.
-	if size, again := k.client.SCard(ctx, set).Result(); again == nil && size == 0 {
+	// Redis has no separate error code for a set that is gone.
+	if size, again := s.nodes.client.SCard(ctx, set).Result(); again == nil && size == 0 {
 		return false, false, nil
 	}
-	return false, false, k.refusal(ctx, set, err)
+	return false, false, s.refusal(ctx, set, err)
 }
 
-// drain unlinks the members of a private set, and removes from it what it has unlinked and nothing else: another taker
-// may have renamed a new set to the private name meanwhile. A set that is left empty does not exist. It keeps to one
-// connection: behind another one there may be another server, where a cursor means nothing.
-func (k *Keyspace) drain(ctx context.Context, t *tally, private string, gone func(members []string) error) (members int64, err error) {
-	node, err := k.master(ctx, private)
+// drain unlinks the members of a private set, and removes from it what it has unlinked and nothing
+// else: another taker may have renamed a new set to the private name meanwhile. A set that is left
+// empty does not exist. It keeps to one connection: behind another one there may be another server,
+// where a cursor means nothing.
+func (s *Sets) drain(ctx context.Context, t *tally, private string, gone func(members []string) error) (members int64, err error) {
+	node, err := s.nodes.master(ctx, private)
 	if err != nil {
 		return 0, err
 	}
 	conn := node.Conn()
 	defer conn.Close()
 	var refused error
-	pace := k.newPace()
+	pace := s.budget.newPace()
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var names []string
 		began := time.Now()
 		names, cursor, err = conn.SScan(ctx, private, cursor, "", pace.count()).Result()
 		if err != nil {
-			return members, k.refusal(ctx, private, err)
+			return members, s.refusal(ctx, private, err)
 		}
-		pace.scanned(time.Since(began)) // with the time on the wire: too gentle rather than too hard
+		// with the time on the wire: too gentle rather than too hard
+		pace.scanned(time.Since(began))
 		members += int64(len(names))
 		began = time.Now()
-		bad, err := k.page(ctx, t, private, names, gone)
+		bad, err := s.page(ctx, t, private, names, gone)
 		if err != nil {
 			return members, err
 		}
 		refused = cmp.Or(refused, bad)
 		pace.spent(time.Since(began))
 		if err := pace.rest(ctx); err != nil {
-			return members, k.outage(ctx, err)
+			return members, s.nodes.outage(ctx, err)
 		}
 	}
 	return members, refused
 }
 
-// page unlinks some members of a private set. Refused is the *Refusal of the first of those that Redis refused, which
-// stay in the set.
-func (k *Keyspace) page(ctx context.Context, t *tally, private string, names []string, gone func(members []string) error) (refused, err error) {
-	failed, err := k.unlinkMembers(ctx, t, names)
+// page unlinks some members of a private set. Refused is the *Refusal of the first of those that
+// Redis refused, which stay in the set.
+func (s *Sets) page(ctx context.Context, t *tally, private string, names []string, gone func(members []string) error) (refused, err error) {
+	failed, err := s.unlinkMembers(ctx, t, names)
 	if err != nil {
 		return nil, err
 	}
@@ -144,18 +160,18 @@ func (k *Keyspace) page(ctx context.Context, t *tally, private string, names []s
 	if err := gone(names); err != nil {
 		return nil, err
 	}
-	return refused, k.forget(ctx, private, names)
+	return refused, s.forget(ctx, private, names)
 }
 
 // forget removes members from a private set.
-func (k *Keyspace) forget(ctx context.Context, private string, members []string) error {
+func (s *Sets) forget(ctx context.Context, private string, members []string) error {
 	commands := forgetting(ctx, private, members)
-	if err := k.exec(ctx, k.client, commands); err != nil {
+	if err := s.nodes.exec(ctx, s.nodes.client, commands); err != nil {
 		return err
 	}
 	for _, c := range commands {
 		if err := c.Err(); err != nil {
-			return k.refusal(ctx, private, err)
+			return s.refusal(ctx, private, err)
 		}
 	}
 	return nil
@@ -164,7 +180,7 @@ func (k *Keyspace) forget(ctx context.Context, private string, members []string)
 // membersPerRemoval is how many members one SREM has at most, for the reason of maxNamesPerUnlink.
 const membersPerRemoval = 500
 
-// forgetting are the commands that remove members from a private set.
+// forgetting returns the commands that remove members from a private set.
 func forgetting(ctx context.Context, private string, members []string) []redis.Cmder {
 	var commands []redis.Cmder
 	for part := range slices.Chunk(members, membersPerRemoval) {
@@ -178,21 +194,22 @@ func forgetting(ctx context.Context, private string, members []string) []redis.C
 	return commands
 }
 
-// unlinkMembers unlinks members with their leases. The failures are those that Redis refused, and in Cluster those
-// whose master is away, of which the first one comes before any refusal. The error is an *Outage or a *Loss.
-func (k *Keyspace) unlinkMembers(ctx context.Context, tally *tally, names []string) ([]Failure, error) {
+// unlinkMembers unlinks members with their leases. The failures are those that Redis refused, and
+// in a Cluster those whose master is unavailable; the first of the latter precedes all refusals.
+// The error is an *Outage or a *Loss.
+func (s *Sets) unlinkMembers(ctx context.Context, tally *tally, names []string) ([]Failure, error) {
 	units := make([]unit, len(names))
 	for i, name := range names {
 		units[i] = newUnit(i, name)
 	}
-	t, err := k.unlink(ctx, tally.writer, units)
+	t, err := s.unlinker.unlink(ctx, tally.writer, units)
 	if err == nil {
 		err = tally.follow(t.position)
 	}
 	return failures(slices.Concat(t.refused, t.away)), err
 }
 
-// without are the names that did not fail.
+// without returns the names that did not fail.
 func without(names []string, failed []Failure) []string {
 	if len(failed) == 0 {
 		return names
@@ -209,9 +226,9 @@ func without(names []string, failed []Failure) []string {
 }
 
 // refusal makes a *Refusal or an *Outage of the reply to a command on one key.
-func (k *Keyspace) refusal(ctx context.Context, key string, err error) error {
+func (s *Sets) refusal(ctx context.Context, key string, err error) error {
 	if isRefusal(err) {
 		return &Refusal{Key: key, Err: err}
 	}
-	return k.outage(ctx, err)
+	return s.nodes.outage(ctx, err)
 }

@@ -32,7 +32,7 @@ func addMembers(t testing.TB, c redis.UniversalClient, set string, members ...st
 // A taker takes one set apart, and returns how many members it found.
 type taker func(ctx context.Context, k *keyspace.Keyspace, set string, id uint64, gone func(members []string) error) (int64, error)
 
-// withTakers runs a test with all takers side by side.
+// withTakers runs a test with all takers in parallel.
 func withTakers(t *testing.T, test func(t *testing.T, take taker)) {
 	t.Parallel()
 	for name, take := range takers(t) {
@@ -46,11 +46,11 @@ func withTakers(t *testing.T, test func(t *testing.T, take taker)) {
 // takers are both ways to take a set apart: alone, and among others that are not there.
 func takers(t *testing.T) map[string]taker {
 	alone := func(ctx context.Context, k *keyspace.Keyspace, set string, id uint64, gone func(members []string) error) (int64, error) {
-		taken, err := k.TakeSet(ctx, set, id, gone)
+		taken, err := k.Sets.TakeSet(ctx, set, id, gone)
 		return taken.Members, err
 	}
 	among := func(ctx context.Context, k *keyspace.Keyspace, set string, id uint64, gone func(members []string) error) (int64, error) {
-		taken, err := k.TakeSets(ctx, []keyspace.SetRequest{{Set: "none:a", ID: id}, {Set: set, ID: id}, {Set: "none:b", ID: id}}, gone)
+		taken, err := k.Sets.TakeSets(ctx, []keyspace.SetRequest{{Set: "none:a", ID: id}, {Set: set, ID: id}, {Set: "none:b", ID: id}}, gone)
 		if err != nil {
 			return 0, err
 		}
@@ -75,7 +75,7 @@ func TestTakeSet(t *testing.T) { withTakers(t, testTakeSet) }
 func testTakeSet(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
-	c := k.Client()
+	c := k.Nodes.Client()
 	for id, set := range []string{"tag:shoes", "tag:{7}:x", "tag:}odd{", "{}", "tag:{", "tag:\n*"} {
 		for _, n := range []int{0, 1, 5, 900, 20_000} {
 			members := names(n, "zahraah:prod:product:%d")
@@ -100,7 +100,7 @@ func testTakeSet(t *testing.T, take taker) {
 	}
 }
 
-// Whatever moment a crash comes at, the next call with the same id finishes.
+// After a crash at any point, the next call with the same ID finishes.
 func TestTakeSetResumes(t *testing.T) { withTakers(t, testTakeSetResumes) }
 
 func testTakeSetResumes(t *testing.T, take taker) {
@@ -143,7 +143,8 @@ func testTakeSetResumes(t *testing.T, take taker) {
 	}
 }
 
-// Members that are added all the time do not keep the call from ending: what is added after the rename is another set.
+// Members that are added all the time do not keep the call from ending: what is added after the
+// rename is another set.
 func TestTakeSetLeavesTheNextSet(t *testing.T) { withTakers(t, testTakeSetLeavesTheNextSet) }
 
 func testTakeSetLeavesTheNextSet(t *testing.T, take taker) {
@@ -176,7 +177,7 @@ func testTakeSetOfSomethingElse(t *testing.T, take taker) {
 	_, err := take(t.Context(), k, "text", 1, unheard)
 	wantRefusal(t, err, "text")
 	wantLeft(t, r.Client, []string{"text"}, "text")
-	// Somebody put something else under the private name.
+	// Another client stored a value under the private name.
 	_, err = take(t.Context(), k, "tag", 2, unheard)
 	wantRefusal(t, err, keyspace.PrivateName("tag", 2))
 	if n, err := take(t.Context(), k, "absent", 3, unheard); n != 0 || err != nil {
@@ -184,8 +185,8 @@ func testTakeSetOfSomethingElse(t *testing.T, take taker) {
 	}
 }
 
-// A member that Redis refuses keeps the private set, for another attempt; it keeps its time to live, so that it cannot
-// stay for ever.
+// A member that Redis refuses keeps the private set for another attempt. It keeps its time to live,
+// so it cannot stay forever.
 func TestTakeSetRefusedMember(t *testing.T) { withTakers(t, testTakeSetRefusedMember) }
 
 func testTakeSetRefusedMember(t *testing.T, take taker) {
@@ -217,8 +218,8 @@ func testTakeSetRefusedMember(t *testing.T, take taker) {
 	}
 }
 
-// Two takers of one set, as after a sweep lock that was lost unnoticed: what the second one has just renamed to the
-// private name is not the first one's to remove.
+// Two takers of one set, for example after a sweep lock was lost undetected: the first one must not
+// remove members that the second one has just renamed to the private name.
 func TestTakeSetTwice(t *testing.T) { withTakers(t, testTakeSetTwice) }
 
 func testTakeSetTwice(t *testing.T, take taker) {
@@ -231,7 +232,8 @@ func testTakeSetTwice(t *testing.T, take taker) {
 	addMembers(t, admin, "tag", "a")
 
 	private := keyspace.PrivateName("tag", 1)
-	_, err := take(t.Context(), first, "tag", 1, func([]string) error { // it has unlinked a, and no more
+	// it has unlinked a, and no more
+	_, err := take(t.Context(), first, "tag", 1, func([]string) error {
 		addMembers(t, admin, "tag", "b")
 		_, err := take(t.Context(), second, "tag", 1, func([]string) error {
 			setUser(t, admin, "second", "-sscan")
@@ -269,7 +271,8 @@ func testTakeSetUnannounced(t *testing.T, take taker) {
 	}
 }
 
-// Many sets cost hardly more round trips than one, and what is wrong with one of them concerns no other.
+// Many sets cost hardly more round trips than one, and what is wrong with one of them concerns no
+// other.
 func TestTakeSets(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -287,9 +290,9 @@ func TestTakeSets(t *testing.T) {
 		requests = append(requests, keyspace.SetRequest{Set: set, ID: uint64(3 + 2*i)}, keyspace.SetRequest{Set: set, ID: uint64(4 + 2*i)})
 	}
 	roundTrips := &roundTrips{}
-	k.Client().AddHook(roundTrips)
+	k.Nodes.Client().AddHook(roundTrips)
 	heard := map[string]bool{}
-	taken, err := k.TakeSets(t.Context(), requests, func(members []string) error {
+	taken, err := k.Sets.TakeSets(t.Context(), requests, func(members []string) error {
 		for _, m := range members {
 			heard[m] = true
 		}

@@ -11,10 +11,10 @@ import (
 const (
 	// largeSet is how many members a set may have that TakeSets takes: one page.
 	largeSet = 1000
-	// roundMembers is how many members TakeSets has in memory, and in one pipeline, by what their sets said of their
-	// sizes.
+	// roundMembers is how many members TakeSets has in memory, and in one pipeline, by what their
+	// sets said of their sizes.
 	roundMembers = maxNamesPerPipeline / 2
-	// leftoverPage is how many buckets of a private set are looked at whose size is not known.
+	// leftoverPage is the COUNT for a private set of unknown size.
 	leftoverPage = 100
 	// maxTries is how often TakeSets looks at one set before it leaves it to TakeSet.
 	maxTries = 4
@@ -26,51 +26,54 @@ type SetRequest struct {
 	ID  uint64
 }
 
-// TakenSets says what came of TakeSets.
+// TakenSets is the result of TakeSets.
 type TakenSets struct {
-	Sets     []SetResult // one for each request, in order
+	Sets     []SetResult // one per request, in the same order
 	Position Position    // the place after the last member: see Survived
 }
 
-// A SetResult says what came of one set. Without Large and Err it is gone.
+// A SetResult is the result of one set. Without Large and Err the set is gone.
 type SetResult struct {
 	Members int64 // that were found
-	Large   bool  // it has more members than a page, and is left to TakeSet with those that it still has
-	// Err is a *Refusal, as of TakeSet, or in Cluster the *Outage of the set's slot or master, or of a member's.
+	// it has more members than a page, and is left to TakeSet with those that it still has
+	Large bool
+	// Err is a *Refusal, as of TakeSet, or in Cluster the *Outage of the set's slot or master, or
+	// of a member's.
 	Err error
 }
 
-// TakeSets does to many sets what TakeSet does to one, in a few pipelines for all of them: some hundred sets cost
-// hardly more round trips than one. Sets of more than 1,000 members are left alone, and so is what keeps changing;
-// TakeSet takes those. It has no more than some 10,000 members in memory.
+// TakeSets does the same as TakeSet for many sets, in a few pipelines for all of them: some hundred
+// sets cost hardly more round trips than one. It leaves sets of more than 1,000 members, and sets
+// that keep changing, to TakeSet. It has at most some 10,000 members in memory.
 //
-// It calls gone with members of many sets at once. What concerns one set is that set's Err. An error is an *Outage, a
-// *Loss or gone's own: nothing is then known to be done, and repeating the call is harmless.
-func (k *Keyspace) TakeSets(ctx context.Context, requests []SetRequest, gone func(members []string) error) (TakenSets, error) {
-	defer k.busy()()
-	b := &setBatch{keyspace: k, gone: gone, tally: tally{writer: &k.sweeps}, pace: k.newPace()}
-	b.sets = make([]*smallSet, len(requests))
+// It calls gone with the members of many sets together. An error of one set is in its Err. The
+// error is an *Outage, a *Loss or the error of gone. The calls may then be done in part, and
+// repeating them is harmless.
+func (s *Sets) TakeSets(ctx context.Context, requests []SetRequest, gone func(members []string) error) (TakenSets, error) {
+	defer s.budget.busy()()
+	batch := &setBatch{taker: s, gone: gone, tally: tally{writer: &s.beacons.sweeps}, pace: s.budget.newPace()}
+	batch.sets = make([]*smallSet, len(requests))
 	for i, r := range requests {
-		b.sets[i] = &smallSet{name: r.Set, private: privateName(r.Set, r.ID), size: -1}
+		batch.sets[i] = &smallSet{name: r.Set, private: privateName(r.Set, r.ID), size: -1}
 	}
-	err := b.run(ctx)
-	out := TakenSets{Sets: make([]SetResult, len(b.sets)), Position: b.tally.position}
-	for i, s := range b.sets {
-		out.Sets[i] = s.SetResult
+	err := batch.run(ctx)
+	out := TakenSets{Sets: make([]SetResult, len(batch.sets)), Position: batch.tally.position}
+	for i, one := range batch.sets {
+		out.Sets[i] = one.SetResult
 	}
 	return out, err
 }
 
 // A setBatch is one TakeSets under way.
 type setBatch struct {
-	keyspace *Keyspace
-	gone     func(members []string) error
-	tally    tally
-	pace     *pace
-	sets     []*smallSet
+	taker *Sets
+	gone  func(members []string) error
+	tally tally
+	pace  *pace
+	sets  []*smallSet
 }
 
-// run goes on until nothing is left to do.
+// run continues until nothing is left to do.
 func (b *setBatch) run(ctx context.Context) error {
 	for {
 		pending := b.sets[:0:0]
@@ -86,7 +89,7 @@ func (b *setBatch) run(ctx context.Context) error {
 			return err
 		}
 		if err := b.pace.rest(ctx); err != nil {
-			return b.keyspace.outage(ctx, err)
+			return b.taker.nodes.outage(ctx, err)
 		}
 	}
 }
@@ -124,7 +127,7 @@ func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
 	var asked []*smallSet
 	var commands []redis.Cmder
 	for _, s := range sets {
-		away, err := b.keyspace.awayFor(ctx, s.name)
+		away, err := b.taker.shards.awayFor(ctx, s.name)
 		switch {
 		case err != nil:
 			return err
@@ -138,7 +141,7 @@ func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
 	if len(asked) == 0 {
 		return nil
 	}
-	if err := b.tally.send(ctx, b.keyspace, commands); err != nil {
+	if err := b.tally.send(ctx, b.taker.beacons, commands); err != nil {
 		return err
 	}
 	for i, s := range asked {
@@ -152,7 +155,7 @@ func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
 	return nil
 }
 
-// choose are the sets of the next round: one at least, unless all are over.
+// choose returns the sets of the next round, at least one unless all have ended.
 func choose(pending []*smallSet) []*smallSet {
 	var chosen []*smallSet
 	members := int64(0)
@@ -172,7 +175,7 @@ func choose(pending []*smallSet) []*smallSet {
 	return chosen
 }
 
-// move renames the sets that are there, and reads what is under the private names.
+// move renames the sets that exist, and reads the private ones.
 func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
 	if len(chosen) == 0 {
 		return nil
@@ -188,7 +191,7 @@ func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
 		s.scan = redis.NewScanCmd(ctx, nil, "sscan", s.private, 0, "count", count)
 		commands = append(commands, s.scan)
 	}
-	if err := b.tally.send(ctx, b.keyspace, commands); err != nil {
+	if err := b.tally.send(ctx, b.taker.beacons, commands); err != nil {
 		return err
 	}
 	for _, s := range chosen {
@@ -199,8 +202,8 @@ func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
 	return nil
 }
 
-// moved records the answers about one set. What was not renamed, since there is something under the private name or
-// since the set has gone, is looked at again.
+// moved records the answers about one set. A set that was not renamed, because the private name is
+// taken or the set is gone, is checked again.
 func (b *setBatch) moved(ctx context.Context, s *smallSet) error {
 	s.found, s.failed = nil, nil
 	names, cursor, err := s.scan.Result()
@@ -212,7 +215,8 @@ func (b *setBatch) moved(ctx context.Context, s *smallSet) error {
 	done := cursor == 0
 	if s.rename != nil {
 		renamed, err := s.rename.Result()
-		if err != nil && stateOf(err) != StateError { // that the set has gone has no code of its own
+		// a missing set has no separate error code
+		if err != nil && stateOf(err) != StateError {
 			s.found = nil // another attempt begins with these
 			return b.fault(ctx, s, s.name, err)
 		}
@@ -233,7 +237,7 @@ func (b *setBatch) unlink(ctx context.Context, chosen []*smallSet) (names []stri
 	if len(names) == 0 {
 		return nil, nil
 	}
-	failed, err := b.keyspace.unlinkMembers(ctx, &b.tally, names)
+	failed, err := b.taker.unlinkMembers(ctx, &b.tally, names)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +255,7 @@ func (b *setBatch) unlink(ctx context.Context, chosen []*smallSet) (names []stri
 	return without(names, failed), nil
 }
 
-// forget removes from the private sets what is gone, and nothing else.
+// forget removes exactly the unlinked members from the private sets.
 func (b *setBatch) forget(ctx context.Context, chosen []*smallSet) error {
 	var commands []redis.Cmder
 	var of []*smallSet
@@ -264,7 +268,7 @@ func (b *setBatch) forget(ctx context.Context, chosen []*smallSet) error {
 	if len(commands) == 0 {
 		return nil
 	}
-	if err := b.tally.send(ctx, b.keyspace, commands); err != nil {
+	if err := b.tally.send(ctx, b.taker.beacons, commands); err != nil {
 		return err
 	}
 	for i, c := range commands {
@@ -283,9 +287,9 @@ func (b *setBatch) fault(ctx context.Context, s *smallSet, key string, err error
 		s.end(&Refusal{Key: key, Err: err})
 		return nil
 	}
-	if o := b.keyspace.shardOutage(ctx, err); o != nil {
+	if o := b.taker.shards.shardOutage(ctx, err); o != nil {
 		s.end(o)
 		return nil
 	}
-	return b.keyspace.outage(ctx, err)
+	return b.taker.nodes.outage(ctx, err)
 }

@@ -2,9 +2,10 @@ package keyspace
 
 import "time"
 
-// A TargetSet collects targets, each key once; the longest hold wins. The zero value is empty. Not safe for concurrent use.
+// A TargetSet collects targets, each key once; the longest hold wins. The zero value is empty. Not
+// safe for concurrent use.
 type TargetSet struct {
-	Targets []Target // in the order in which their keys came
+	Targets []Target // in the order of their keys
 
 	at map[string]int // where a key is in Targets
 }
@@ -29,7 +30,7 @@ func (s *TargetSet) Add(key string, hold time.Duration) (at int, added bool) {
 	return at, !known
 }
 
-// Missing is how many of the keys are not in the set.
+// Missing returns how many of the keys are not in the set.
 func (s *TargetSet) Missing(keys []string) (n int) {
 	for _, key := range keys {
 		if _, known := s.at[key]; !known {

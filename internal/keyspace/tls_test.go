@@ -9,7 +9,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// TLS is on when the URL, TLS or TLSConfig says so, and then certificates are checked.
+// The URL, TLS or TLSConfig enables TLS, and then certificates are checked.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	certificate := testenv.NewCertificate(t)
@@ -28,7 +28,7 @@ func TestTLS(t *testing.T) {
 		{"no TLS", keyspace.Options{Redis: at("redis://" + addr)}, false},
 	} {
 		k := open(t, c.o)
-		_, err := k.Unlink(t.Context(), targets("a"))
+		_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 		if c.ok && err != nil {
 			t.Errorf("%s: %v", c.what, err)
 		}

@@ -5,8 +5,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A unit is a key and the name of its lease, which are always unlinked by the same command. Lease is empty where the
-// key can have none.
+// A unit is a key and the name of its lease, which are always unlinked by the same command. Lease
+// is empty where the key can have none.
 type unit struct {
 	index      int // of the target or pattern that it comes from
 	key, lease string
@@ -17,8 +17,9 @@ func newUnit(index int, key string) unit {
 	return unit{index: index, key: key, lease: lease}
 }
 
-// found is what is to be unlinked for a name that a scan found: the key with its lease where the key matches, also
-// where it is only the lease that exists. No pattern takes a tombstone, nor the reports of readers.
+// found returns the unit to unlink for a name that a scan found: the key with its lease if the key
+// matches, even if only the lease exists. No pattern matches a tombstone, nor the reports of
+// readers.
 func found(m *match.Matcher, name string) (unit, bool) {
 	if protocol.IsHoldKey(name) {
 		return unit{}, false

@@ -9,25 +9,25 @@ import (
 
 // BenchmarkCommands makes the UNLINKs of 1,000 keys and their leases, without sending them.
 func BenchmarkCommands(b *testing.B) {
-	for name, k := range map[string]*Keyspace{"one server": {}, "cluster": {cluster: &redis.ClusterClient{}}} {
+	for name, nodes := range map[string]*Nodes{"one server": {}, "cluster": {cluster: &redis.ClusterClient{}}} {
 		b.Run(name, func(b *testing.B) {
-			keys := couponKeys(1000)
+			u, keys := &Unlinker{nodes: nodes}, couponKeys(1000)
 			b.ReportAllocs()
 			for b.Loop() {
-				k.commandsOf(b, keys)
+				u.commandsOf(b, keys)
 			}
 		})
 	}
 }
 
 // commandsOf makes the UNLINKs for keys.
-func (k *Keyspace) commandsOf(t testing.TB, keys []string) []redis.Cmder {
+func (u *Unlinker) commandsOf(t testing.TB, keys []string) []redis.Cmder {
 	units := make([]unit, len(keys))
 	for i, key := range keys {
 		units[i] = newUnit(i, key)
 	}
 	var commands []redis.Cmder
-	for _, c := range k.chunks(units) {
+	for _, c := range u.chunks(units) {
 		commands = append(commands, c.command(t.Context()))
 	}
 	return commands

@@ -22,7 +22,7 @@ func TestUnlinkIsOneCommandForKeyAndLease(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	keys := []string{"shop:product:1", "user:{7}:cart", "odd}brace"}
-	fill(t, k.Client(), append(leases(keys...), keys...)...)
+	fill(t, k.Nodes.Client(), append(leases(keys...), keys...)...)
 
 	commands := monitor(t, server.Addr())
 	mustUnlink(t, k, targets(keys...))
@@ -33,10 +33,11 @@ func TestUnlinkIsOneCommandForKeyAndLease(t *testing.T) {
 	if len(got) != 1 || !strings.HasSuffix(got[0], want) {
 		t.Errorf("server saw\n%s\nwant one line ending in\n%s", strings.Join(got, "\n"), want)
 	}
-	wantLeft(t, k.Client(), append(leases(keys...), keys...))
+	wantLeft(t, k.Nodes.Client(), append(leases(keys...), keys...))
 }
 
-// monitor records what a server is asked. The function that it returns gives everything up to its own call.
+// monitor records what a server is asked. The function that it returns gives everything up to its
+// own call.
 func monitor(t *testing.T, addr string) func() []string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -107,7 +108,8 @@ func TestUnlinkNothing(t *testing.T) {
 	mustUnlink(t, k, targets("does:not:exist"))
 }
 
-// One key that the user may not touch fails alone; its neighbours in the same command are gone (guarantee 4).
+// One key that the user may not touch fails alone; its neighbours in the same command are gone
+// (guarantee 4).
 func TestUnlinkRefusedKey(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -121,7 +123,7 @@ func TestUnlinkRefusedKey(t *testing.T) {
 
 	all := targets(keys...)
 	all[1500].Hold, all[7].Hold = time.Minute, time.Minute
-	done, err := k.Unlink(t.Context(), all)
+	done, err := k.Unlinker.Unlink(t.Context(), all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +153,7 @@ func setUser(t *testing.T, admin *redis.Client, rules ...string) {
 	}
 }
 
-// The rights that the package comment lists are enough.
+// The permissions that the package comment lists are sufficient.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -166,23 +168,23 @@ func TestLeastPrivilege(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := k.Ping(t.Context()); err != nil {
+	if err := k.Nodes.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.CheckBeacon(t.Context()); err != nil {
+	if _, err := k.Beacons.CheckBeacon(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.Survived(t.Context(), []string{"an epoch"}); err != nil {
+	if _, err := k.Beacons.Survived(t.Context(), []string{"an epoch"}); err != nil {
 		t.Error(err)
 	}
 	mustUnlink(t, k, []keyspace.Target{{Key: "shop:1", Hold: time.Minute}})
-	if _, err := k.Sweep(t.Context(), []string{"shop:2*"}, nil); err != nil {
+	if _, err := k.Sweeper.Sweep(t.Context(), []string{"shop:2*"}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.TakeSet(t.Context(), "tag:a", 1, unheard); err != nil {
+	if _, err := k.Sets.TakeSet(t.Context(), "tag:a", 1, unheard); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"shop:1"}}); err != nil {
+	if _, err := k.Publisher.Publish(t.Context(), "cache:invalidate", protocol.FormatEvent, keyspace.News{Keys: []string{"shop:1"}}); err != nil {
 		t.Error(err)
 	}
 	wantLeft(t, admin, []string{"shop:1", "shop:2", "shop:3", "tag:a"})

@@ -22,7 +22,7 @@ const (
 	sentinel
 )
 
-// schemes are what a URL may begin with.
+// schemes are the schemes of URLs.
 var schemes = map[string]struct {
 	kind kind
 	tls  bool
@@ -35,26 +35,28 @@ var schemes = map[string]struct {
 	"rediss+sentinel": {sentinel, true},
 }
 
-// queryOptions are what may follow the question mark.
+// queryOptions are the options after the question mark.
 var queryOptions = map[kind][]string{
 	single:   {"db", "skip_verify"},
 	cluster:  {"db", "skip_verify"},
 	sentinel: {"db", "master", "sentinel_password", "sentinel_username", "skip_verify"},
 }
 
-// ParseURL reads where Redis is. The URL is one of
+// ParseURL parses the address of Redis. The URL is one of
 //
 //	redis://user:password@host:port/db
 //	redis+cluster://user:password@host:port,host:port
 //	redis+sentinel://user:password@host:port,host:port/master/db
 //	redis+sentinel://user:password@host:port,host:port/db?master=name
 //
-// and the same with rediss for TLS, which forceTLS turns on whatever the scheme is: 1.2 or newer, with the system's
-// authorities. Ports default to 6379, those of sentinels to 26379. Query options: db; skip_verify=true (TLS without
-// checking the certificate); for Sentinel master, sentinel_username and sentinel_password. Any other option is refused.
+// and the same with rediss for TLS, which forceTLS enables for every scheme: 1.2 or newer, with the
+// authorities of the system. Ports default to 6379, those of sentinels to 26379. Query options: db;
+// skip_verify=true (TLS without checking the certificate); for Sentinel master, sentinel_username
+// and sentinel_password. Any other option is refused.
 //
-// It reads by hand for two reasons: net/url refuses several hosts, and its errors quote the text, where a password with
-// a stray character in it may stand in any place. The errors here quote nothing but what cannot be part of a password.
+// It does not use net/url for two reasons: net/url refuses several hosts, and its errors quote the
+// text, where a password with a stray character can be at any place. The errors here quote only
+// parts that cannot belong to a password.
 func ParseURL(raw string, forceTLS bool) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	scheme, known := schemes[name]
@@ -174,7 +176,8 @@ func readQuery(query string, known []string) (map[string]string, error) {
 	return options, nil
 }
 
-// readPath reads /db, and for Sentinel /master, /master/db or, where the query names the master, /db.
+// readPath reads /db, and for Sentinel /master, /master/db or, where the query names the master,
+// /db.
 func (a *address) readPath(path string, options map[string]string) error {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "" {

@@ -10,9 +10,9 @@ import (
 
 const maxWaitReplicas = 10
 
-// A waitOption says how many replicas have to acknowledge a pipeline.
+// A waitOption is the number of replicas that must acknowledge a pipeline.
 type waitOption struct {
-	replicas int // 0: nobody waits
+	replicas int // 0: no wait
 	limit    time.Duration
 }
 
@@ -20,10 +20,11 @@ func (w waitOption) command(ctx context.Context) *redis.IntCmd {
 	return redis.NewIntCmd(ctx, "wait", w.replicas, w.limit.Milliseconds())
 }
 
-// append adds a WAIT to a pipeline over one connection: WAIT is about the writes of its own connection. In Cluster,
-// where a pipeline goes over many and a command without a key over any, it adds nothing: see waited.
-func (w waitOption) append(ctx context.Context, k *Keyspace, commands *[]redis.Cmder) []*redis.IntCmd {
-	if w.replicas == 0 || k.cluster != nil {
+// append adds a WAIT to a pipeline over one connection: WAIT covers the writes of its connection.
+// In a Cluster, where a pipeline uses many connections and a command without a key any of them, it
+// adds nothing: see waited.
+func (w waitOption) append(ctx context.Context, cluster bool, commands *[]redis.Cmder) []*redis.IntCmd {
+	if w.replicas == 0 || cluster {
 		return nil
 	}
 	wait := w.command(ctx)
@@ -31,17 +32,17 @@ func (w waitOption) append(ctx context.Context, k *Keyspace, commands *[]redis.C
 	return []*redis.IntCmd{wait}
 }
 
-// waited checks the answers. In Cluster it first writes each master's beacon once more, over a connection that then
-// waits: what a replica has of that write, it has of all those before it.
-func (k *Keyspace) waited(ctx context.Context, w waitOption, waits []*redis.IntCmd, probes []beaconProbe) error {
-	if w.replicas > 0 && k.cluster != nil {
+// waited checks the answers. In a Cluster it first writes the beacon of each master again, over a
+// connection that then waits: a replica with that write has all earlier ones.
+func (b *Beacons) waited(ctx context.Context, w waitOption, waits []*redis.IntCmd, probes []beaconProbe) error {
+	if w.replicas > 0 && b.nodes.cluster != nil {
 		for _, g := range probes {
-			master, err := k.master(ctx, g.tag)
+			master, err := b.nodes.master(ctx, g.tag)
 			if err != nil {
 				return err
 			}
 			wait := w.command(ctx)
-			if err := k.exec(ctx, master, []redis.Cmder{redis.NewStatusCmd(ctx, g.set.Args()...), wait}); err != nil {
+			if err := b.nodes.exec(ctx, master, []redis.Cmder{redis.NewStatusCmd(ctx, g.set.Args()...), wait}); err != nil {
 				return err
 			}
 			waits = append(waits, wait)
@@ -51,7 +52,7 @@ func (k *Keyspace) waited(ctx context.Context, w waitOption, waits []*redis.IntC
 		n, err := wait.Result()
 		switch {
 		case err != nil:
-			return k.outage(ctx, err)
+			return b.nodes.outage(ctx, err)
 		case n < int64(w.replicas):
 			return &Outage{State: StateNoReplicas, Err: fmt.Errorf("%d of %d replicas have acknowledged within %v", n, w.replicas, w.limit)}
 		}

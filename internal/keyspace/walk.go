@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A KeyInfo is what Redis tells of one key.
+// A KeyInfo is Redis's report about one key.
 type KeyInfo struct {
 	Name  string
 	TTL   time.Duration // NoTTL: none; negative otherwise: not told
@@ -25,23 +25,27 @@ const NoTTL = -1 * time.Nanosecond
 // notTold is a KeyInfo's TTL that Redis does not tell.
 const notTold = -2 * time.Nanosecond
 
-// Walked says how far a walk came.
+// Walked is the extent of a walk.
 type Walked struct {
-	Total      int64    // names that there are; 0 if Redis does not tell (DBSIZE)
-	Seen       int64    // names that were looked at, one that was returned twice counted twice
-	All        bool     // the walk came to the end of every master
-	Denied     []string // rules that the account lacks, such as +pttl, or %R~* where it is refused single keys
-	Hidden     int64    // names of which it may not be told all, since it may not read them
-	HiddenName string   // one of them
-	Untold     []string // rules of what is not told, or not of all keys, for whatever reason: +pttl, +memory|usage, +type
-	Away       []string // addresses of the masters that failed, of which some or all keys are missing
-	NoLFU      bool     // the policy of maxmemory is not one of -lfu, so nobody knows how often keys are used
+	Total int64 // names that there are; 0 if Redis does not tell (DBSIZE)
+	Seen  int64 // names that were looked at, one that was returned twice counted twice
+	All   bool  // the walk came to the end of every master
+	// rules that the account lacks, such as +pttl, or %R~* where it is refused single keys
+	Denied     []string
+	Hidden     int64  // names without all details, since the account may not read them
+	HiddenName string // one of them
+	// rules of details that are missing for some or all keys: +pttl, +memory|usage, +type
+	Untold []string
+	// addresses of the masters that failed; some or all of their keys are missing
+	Away []string
+	// the policy of maxmemory is not one of -lfu, so it is unknown how often keys are used
+	NoLFU bool
 }
 
-// walkChunk is of how many keys is asked in one pipeline: Redis serves nobody else meanwhile.
+// walkChunk is the number of keys per pipeline: Redis serves no other client meanwhile.
 const walkChunk = 24
 
-// walkDetails are what is asked of each key, each by a command that the account may lack.
+// walkDetails are the details of each key, each with a command that the account may lack.
 var walkDetails = []struct {
 	rule string
 	args func(name string) []any
@@ -69,15 +73,16 @@ func toInt(v any) int64 {
 	return -1
 }
 
-// Walk looks at keys, at limit of them at most and evenly at all masters, and calls visit with some at a time, which it may not
-// keep. It takes no more than Options.SweepShare of Redis' time and changes nothing, not even how
-// lately keys were used. A key that expires meanwhile is left out. The error is an *Outage, one for each master that is away
-// while the others are looked at, or that of ctx; what was seen by then stands in Walked.
-func (k *Keyspace) Walk(ctx context.Context, limit int64, visit func([]KeyInfo)) (Walked, error) {
-	w := &walk{keyspace: k, visit: visit, skip: map[string]bool{}}
-	masters, err := k.masters(ctx)
+// Walk checks at most limit keys, evenly on all masters, and calls visit with some at a time, which
+// it must not keep. It takes at most Options.SweepShare of Redis time and changes nothing, not even
+// the access times of keys. It leaves out keys that expire meanwhile. The error is an *Outage, one
+// for each unavailable master while the others are checked, or that of ctx. Walked then has what
+// was seen before it.
+func (c *Contents) Walk(ctx context.Context, limit int64, visit func([]KeyInfo)) (Walked, error) {
+	w := &walk{contents: c, visit: visit, skip: map[string]bool{}}
+	masters, err := c.nodes.masters(ctx)
 	if err == nil {
-		err = k.expectWhole(ctx)
+		err = c.expectWhole(ctx)
 	}
 	if err != nil {
 		return w.Walked, err
@@ -94,32 +99,22 @@ func (k *Keyspace) Walk(ctx context.Context, limit int64, visit func([]KeyInfo))
 			return w.Walked, ctx.Err()
 		}
 		w.Away = append(w.Away, master.Options().Addr)
-		away = errors.Join(away, k.outage(ctx, err))
+		away = errors.Join(away, c.nodes.outage(ctx, err))
 	}
 	return w.Walked, away
-}
-
-// expectWhole is expectSingle for an account that may have no GET: then nobody finds out.
-func (k *Keyspace) expectWhole(ctx context.Context) error {
-	err := k.expectSingle(ctx)
-	var o *Outage
-	if errors.As(err, &o) && o.State == StateNoPerm {
-		return nil
-	}
-	return err
 }
 
 // A walk is one Walk under way.
 type walk struct {
 	Walked
-	keyspace *Keyspace
+	contents *Contents
 	visit    func([]KeyInfo)
-	skip     map[string]bool // rules of details that are not asked for any more
+	skip     map[string]bool // rules of details that are no longer requested
 }
 
-// master looks at limit keys of one master, on a connection of its own.
+// master checks limit keys of one master, over one connection.
 func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) error {
-	s := &scan{pace: w.keyspace.newPace(), sweep: &sweep{keyspace: w.keyspace}}
+	s := &scan{pace: w.contents.budget.newPace(), sweep: &sweep{}}
 	client := s.client(master.Options())
 	defer client.Close()
 	conn := client.Conn()
@@ -213,8 +208,8 @@ func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, names []stri
 // wholeCache is the rule of an account that may read every key.
 const wholeCache = "%R~*"
 
-// refused notes that a detail is not told, and reports whether that is so of one key alone. A command that is refused is
-// refused for all keys, and not asked for again.
+// refused records that a detail is missing, and reports whether that concerns one key alone. A
+// command that is refused is refused for all keys, and not requested again.
 func (w *walk) refused(rule string, err error) (hidden bool) {
 	var denied *denial
 	lacks := rule

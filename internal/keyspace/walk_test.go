@@ -12,8 +12,9 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A walk tells of each key what Redis knows, by an account that may read nothing else, stops at its limit and when it is told
-// to, and says what it could not learn.
+// A walk returns the details that Redis has for each key, with an account that may read nothing
+// else. It stops at its limit and when it is told to, and reports the details that it could not
+// get.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -30,7 +31,7 @@ func TestWalk(t *testing.T) {
 	k := open(t, keyspace.Options{Redis: at("redis://review:secret@" + server.Addr() + "/0"), SweepShare: 1})
 	walk := func(ctx context.Context, limit int64) (map[string]keyspace.KeyInfo, keyspace.Walked, error) {
 		found := map[string]keyspace.KeyInfo{}
-		w, err := k.Walk(ctx, limit, func(some []keyspace.KeyInfo) {
+		w, err := k.Contents.Walk(ctx, limit, func(some []keyspace.KeyInfo) {
 			for _, i := range some {
 				found[i.Name] = i
 			}
@@ -54,7 +55,7 @@ func TestWalk(t *testing.T) {
 		t.Errorf("limited: %+v, %v", w, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err = k.Walk(ctx, 1_000_000, func([]keyspace.KeyInfo) { cancel() })
+	w, err = k.Contents.Walk(ctx, 1_000_000, func([]keyspace.KeyInfo) { cancel() })
 	if !errors.Is(err, context.Canceled) || w.Seen == 0 || w.All {
 		t.Errorf("cancelled: %+v, %v", w, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -18,17 +18,17 @@ const CureDiffers = "let each row depend on its own ID alone: GROUP BY or PARTIT
 
 // IsFault reports whether the lookup caused an error of Check. Otherwise the server did not answer.
 func IsFault(err error) bool {
-	var slow *store.SlowLookupError
-	return errors.As(err, &slow) || store.IsStatementFault(err)
+	var slow *session.SlowLookupError
+	return errors.As(err, &slow) || session.IsStatementFault(err)
 }
 
 // Cure returns the fix for a lookup that fails.
 func Cure(err error) string {
-	var slow *store.SlowLookupError
+	var slow *session.SlowLookupError
 	switch {
 	case errors.As(err, &slow):
 		return "index the columns that it looks up by, or raise --lookup-timeout"
-	case store.IsGrouping(err):
+	case session.IsGrouping(err):
 		return "name every column that it selects in GROUP BY, or take MIN or MAX of it; a column of ORDER BY must be selected if there is a DISTINCT"
 	}
 	return "correct its SQL, or the grants of this account"
@@ -60,13 +60,13 @@ func (p Proof) String() string {
 // Check runs a lookup for IDs that nothing has, and then for up to 20 IDs of the database, together
 // and one by one, in one snapshot of the data. It writes nothing. It returns an error if the lookup
 // fails or the server does not answer. Each statement has the time limit of a lookup.
-func Check(ctx context.Context, s *store.Store, l *invalidation.Lookup) (p Proof, err error) {
+func Check(ctx context.Context, s *session.Sessions, l *invalidation.Lookup) (p Proof, err error) {
 	madeUp := [][]string{idOf(l, "unstale-check-1"), idOf(l, "unstale-check-2")}
 	if l.Single {
-		_, err := s.Lookup(ctx, l.SQL, madeUp[:1], l.Values())
+		_, err := session.NewLookups(s).Lookup(ctx, l.SQL, madeUp[:1], l.Values())
 		return Proof{Unproven: "its SQL has a fault"}, err
 	}
-	snapshot, err := s.LookupSnapshot(ctx)
+	snapshot, err := session.NewLookups(s).LookupSnapshot(ctx)
 	if err != nil {
 		return p, err
 	}
@@ -90,7 +90,7 @@ func idOf(l *invalidation.Lookup, value string) []string {
 }
 
 // sample returns IDs to ask for, or why there are too few.
-func sample(ctx context.Context, snapshot *store.LookupSnapshot, l *invalidation.Lookup) (ids [][]string, why string) {
+func sample(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidation.Lookup) (ids [][]string, why string) {
 	query, ok := idQuery(l.SQL)
 	if !ok {
 		return nil, "its SQL does not compare a column with the list, as in WHERE product_id IN (?)"
@@ -117,7 +117,7 @@ func sample(ctx context.Context, snapshot *store.LookupSnapshot, l *invalidation
 }
 
 // compare asks for IDs together and one by one.
-func compare(ctx context.Context, snapshot *store.LookupSnapshot, l *invalidation.Lookup, ids [][]string) (Proof, error) {
+func compare(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidation.Lookup, ids [][]string) (Proof, error) {
 	together, err := snapshot.Lookup(ctx, l.SQL, ids, l.Values())
 	if err != nil {
 		return Proof{}, err

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/lookups"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -29,11 +29,11 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dsn, err := store.ParseDSN(env.DSN)
+	dsn, err := session.ParseDSN(env.DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(store.Config{MySQL: dsn, Worker: "test", LookupTimeout: 2e9})
+	s, err := session.Open(session.Config{MySQL: dsn, Worker: "test", LookupTimeout: 2e9})
 	if err != nil {
 		t.Fatal(err)
 	}

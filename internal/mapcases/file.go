@@ -15,30 +15,30 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A file is what a file of cases says.
+// A file is the content of a file of cases.
 type file struct {
 	Cases []Case
 }
 
-// A Case is one row with what is expected of it.
+// A Case is one row with its expected effects.
 type Case struct {
 	Name text
 	Row  row
-	// Lookups are what each question to the lookup of a parameter finds.
+	// Lookups are the results of the lookup of each parameter.
 	Lookups map[string]values
-	// Reaches are keys that the row must reach, Spares those that it must not.
+	// Reaches are keys that the row must reach, Spares keys that it must not reach.
 	Reaches, Spares values
-	// Refused is the reason for which the row must be refused.
+	// Refused is the expected reason if the row must be refused.
 	Refused text
 }
 
-// A row is what an application would write.
+// A row is an outbox row as an application would insert it.
 type row struct {
 	Entity, ID text
 	Params     map[string]values
 }
 
-// A text is a scalar as it is written: 010 stays 010.
+// A text is a scalar in its source form: 010 stays 010.
 type text struct {
 	Value string
 	Line  int
@@ -53,7 +53,8 @@ func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Values are one scalar or a list of them. What is null, of which nobody tells the decoder's types, is not given.
+// Values are one scalar or a list of them. A null is not given, since the decoder reports no null
+// to the types.
 type values struct {
 	texts       []string
 	lines       []int // of each
@@ -80,13 +81,13 @@ func (v *values) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// What the decoder tells of Go's types.
+// The decoder's messages about Go types.
 var (
 	unknownField = regexp.MustCompile(`field (\S+) not found in type \S*\.(\S+)`)
 	intoType     = regexp.MustCompile(` into \S+$`)
 )
 
-// Read reads cases. The error names lines.
+// Read reads cases. The error has line numbers.
 func Read(src []byte) ([]Case, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(src))
 	decoder.KnownFields(true)
@@ -108,7 +109,7 @@ func Read(src []byte) ([]Case, error) {
 	return f.Cases, errors.Join(errs...)
 }
 
-// plain says what the decoder says, in the terms of the file.
+// plain rewrites the decoder's message in the terms of the file.
 func plain(err error) error {
 	said := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
 	if several := (*yaml.TypeError)(nil); errors.As(err, &several) {
@@ -129,7 +130,7 @@ var fields = map[string][]string{
 	"file": {"cases"}, "Case": {"name", "row", "lookups", "reaches", "spares", "refused"}, "row": {"entity", "id", "params"},
 }
 
-// Line is where a case is in its file, or 0.
+// Line returns the line of a case in its file, or 0.
 func (c *Case) Line() int {
 	lines := []int{c.Name.Line, c.Row.Entity.Line, c.Row.ID.Line, c.Refused.Line}
 	lines = slices.DeleteFunc(lines, func(n int) bool { return n == 0 })
@@ -154,17 +155,17 @@ func (c *Case) check(n int) error {
 		for i, reason := range refusals {
 			names[i] = string(reason)
 		}
-		return fail(fmt.Sprintf("is to be refused for %q, which is no reason of a map; %s", r, near.DidYouMean(string(r), names, fmt.Sprintf("the reasons are %v", refusals))))
+		return fail(fmt.Sprintf("must be refused for %q, which is not a reason of a map; %s", r, near.DidYouMean(string(r), names, fmt.Sprintf("the reasons are %v", refusals))))
 	}
 	return nil
 }
 
-// refusals are the reasons for which a map refuses rows.
+// refusals are the reasons of a map for refusing a row.
 var refusals = []invalidation.Reason{
 	invalidation.UnknownEntity, invalidation.MissingParameter, invalidation.BadParameter, invalidation.TooManyKeys, invalidation.PatternTooWide,
 }
 
-// written is the case's row.
+// written returns the case's row.
 func (c *Case) written() invalidation.Row {
 	row := invalidation.Row{Entity: c.Row.Entity.Value, ID: c.Row.ID.Value}
 	for name, v := range c.Row.Params {

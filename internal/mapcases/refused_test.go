@@ -7,7 +7,7 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A row is refused for the reason that a worker gives, also where that shows before its lookups are asked.
+// A row is refused for the same reason as by a worker, even if that shows before its lookups.
 func TestRefusedBeforeLookups(t *testing.T) {
 	t.Parallel()
 	m, err := invalidation.Parse("map.yaml", []byte(`

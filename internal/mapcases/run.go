@@ -12,25 +12,26 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Result is what came of a case.
+// A Result is the outcome of a case.
 type Result struct {
 	Name     string   `json:"name"`
 	Line     int      `json:"line"`
 	Problems []string `json:"problems"` // none: it is as expected
 }
 
-// A Template is one of the map's, or an entity that has none itself.
+// A Template is a template of the map, or an entity without templates.
 type Template struct {
 	Entity string `json:"entity"`
 	Kind   string `json:"kind,omitempty"`
 	Text   string `json:"template,omitempty"`
 }
 
-// A Report is what came of all cases. The lists are always there.
+// A Report is the outcome of all cases. The lists are never null.
 type Report struct {
 	Cases  []Result `json:"cases"`
 	Failed int      `json:"failed"`
-	// Entities and Templates are how many the map has, and Touched how many of them a row of some case comes to.
+	// Entities and Templates are the numbers in the map. Touched counts those that a row of some
+	// case reaches.
 	Entities         int        `json:"entities"`
 	EntitiesTouched  int        `json:"entities_touched"`
 	Templates        int        `json:"templates"`
@@ -55,7 +56,7 @@ func Run(m *invalidation.Map, cases []Case) *Report {
 	return r
 }
 
-// misspelled returns which names of a case that fails may be meant to be others.
+// misspelled suggests corrections for the names in a case that fails.
 func (c *Case) misspelled(m *invalidation.Map) (problems []string) {
 	entity := c.Row.Entity.Value
 	d, known := m.Describe(entity)
@@ -77,7 +78,7 @@ func (c *Case) misspelled(m *invalidation.Map) (problems []string) {
 	return problems
 }
 
-// hint adds a problem for a name that is like a known one.
+// hint adds a problem for a name that resembles a known one.
 func hint(problems []string, what, name string, known []string) []string {
 	if ask := near.DidYouMean(name, known, ""); ask != "" {
 		problems = append(problems, fmt.Sprintf("the map does not have %s %q; %s", what, name, ask))
@@ -85,7 +86,7 @@ func hint(problems []string, what, name string, known []string) []string {
 	return problems
 }
 
-// cover counts what was touched.
+// cover counts the touched entities and templates.
 func (r *Report) cover(m *invalidation.Map, touched map[Template]bool) {
 	made := map[string]bool{} // entities with templates
 	for _, n := range m.Names() {
@@ -109,7 +110,7 @@ func (r *Report) cover(m *invalidation.Map, touched map[Template]bool) {
 	}
 }
 
-// run returns what is not as expected.
+// run returns the differences from the expected result.
 func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []string) {
 	answers, problems, err := c.answers(m)
 	if len(problems) > 0 {
@@ -150,7 +151,8 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 	return problems
 }
 
-// answers gives the row's lookups what the case says. The error is that of a row which is refused before it asks.
+// answers sets the results of the row's lookups to those of the case. The error is that of a row
+// that is refused before any lookup.
 func (c *Case) answers(m *invalidation.Map) (answers *invalidation.Answers, problems []string, refused error) {
 	answers = &invalidation.Answers{}
 	asked := map[string]bool{}
@@ -178,7 +180,8 @@ func (c *Case) answers(m *invalidation.Map) (answers *invalidation.Answers, prob
 	return answers, problems, nil
 }
 
-// finds returns the rows that a lookup finds, as the case says: one list for each of its names, whose values go together.
+// finds returns the rows that a lookup finds according to the case: one list for each of its names,
+// whose values belong together.
 func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
 	names := append([]string{l.Param}, l.With...)
 	count := len(c.Lookups[l.Param].texts)
@@ -187,7 +190,7 @@ func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
 		case !found.given:
 			say := fmt.Sprintf("say what, with lookups: {%s: [7]}", strings.Join(names, ": [7], "))
 			if l.Always {
-				return nil, fmt.Sprintf("a lookup finds %s, beside what the row gives: %s", name, say)
+				return nil, fmt.Sprintf("a lookup finds %s in addition to the values of the row: %s", name, say)
 			}
 			return nil, fmt.Sprintf("the row does not give %s, and a lookup finds it: %s, or give it", name, say)
 		case len(found.texts) != count:
@@ -202,7 +205,8 @@ func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
 	return rows, ""
 }
 
-// reachedBy returns what reaches a key: the key itself, a set or a pattern of that name, or a pattern that matches it.
+// reachedBy returns the expansion that reaches a key: the key itself, a set or a pattern of that
+// name, or a pattern that matches it.
 func reachedBy(made []invalidation.Expanded, key string) *invalidation.Expanded {
 	for i := range made {
 		if slices.ContainsFunc(made[i].Names, func(name string) bool {
@@ -218,7 +222,7 @@ func reachedBy(made []invalidation.Expanded, key string) *invalidation.Expanded 
 	return nil
 }
 
-// mostListed is how many names a problem lists.
+// mostListed is the maximum number of names in a problem.
 const mostListed = 5
 
 func list(made []invalidation.Expanded) string {

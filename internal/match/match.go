@@ -1,4 +1,5 @@
-// Package match finds which of many globs a name matches, at a cost that hardly depends on how many there are.
+// Package match finds which of many globs a name matches, at a cost that hardly depends on how many
+// there are.
 package match
 
 import (
@@ -8,15 +9,17 @@ import (
 )
 
 const (
-	// maxFiled is how many bytes of a literal text tell patterns apart. It bounds the matcher's memory.
+	// maxFiled is how many bytes of a literal text tell patterns apart. It bounds the matcher's
+	// memory.
 	maxFiled = 64
 	// fewGlobs are tried one after the other rather than filed once more.
 	fewGlobs = 8
 )
 
-// A Matcher tells which of several patterns a name matches. Patterns are filed by the literal text that they begin
-// with, and where many begin alike, also by the longest literal text behind that. So the cost of a name depends on its
-// length and on how many patterns nearly match it, not on how many there are. Safe for concurrent use.
+// A Matcher tells which of several patterns a name matches. Patterns are filed by the literal text
+// that they begin with, and where many begin alike, also by the longest literal text behind that.
+// So the cost of a name depends on its length and on how many patterns nearly match it, not on how
+// many there are. Safe for concurrent use.
 type Matcher struct {
 	globs    []protocol.Glob // zero where the pattern is not a glob
 	prefixes *trie
@@ -25,11 +28,13 @@ type Matcher struct {
 
 // A bucket holds the globs that begin alike.
 type bucket struct {
-	few   []int // indices of globs
-	texts *trie // of the others by their longest literal text behind the prefix; nil: there are none
+	few []int // indices of globs
+	// of the others by their longest literal text behind the prefix; nil: there are none
+	texts *trie
 }
 
-// New reads patterns. One that is not a glob matches nothing; refused is called with its index and the reason.
+// New reads patterns. One that is not a glob matches nothing; refused is called with its index and
+// the reason.
 func New(patterns []string, refused func(index int, err error)) *Matcher {
 	m := &Matcher{globs: make([]protocol.Glob, len(patterns)), prefixes: newTrie()}
 	for i, pattern := range patterns {
@@ -71,7 +76,7 @@ func (m *Matcher) newBucket(alike []int) (b bucket) {
 	return b
 }
 
-// First is the index of the first pattern that name matches, or -1.
+// First returns the index of the first pattern that name matches, or -1.
 func (m *Matcher) First(name string) int {
 	best := -1
 	m.candidates(name, func(globs []int) {
@@ -84,7 +89,7 @@ func (m *Matcher) First(name string) int {
 	return best
 }
 
-// All are the indices of all patterns that name matches.
+// All returns the indices of all patterns that name matches.
 func (m *Matcher) All(name string) (found []int) {
 	m.candidates(name, func(globs []int) {
 		for _, i := range globs {

@@ -10,7 +10,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// The matcher finds the first of the patterns that a name matches, as asking one after the other does.
+// The matcher finds the first of the patterns that a name matches, as asking one after the other
+// does.
 func TestMatcher(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(4, 2))
@@ -77,8 +78,8 @@ func FuzzMatcher(f *testing.F) {
 	})
 }
 
-// BenchmarkMatcher reads one name of a shop's keyspace, most of which match nothing. What it costs hardly depends on
-// the number of patterns.
+// BenchmarkMatcher reads one name of a shop's keyspace, most of which match nothing. What it costs
+// hardly depends on the number of patterns.
 func BenchmarkMatcher(b *testing.B) {
 	for _, kind := range []string{"zahraah:prod:category:%d:list:*", "zahraah:*:category:%d:list:*", "zahraah:prod:*:%d"} {
 		for _, n := range []int{10, 1_000, 10_000} {

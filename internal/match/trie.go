@@ -1,8 +1,9 @@
 package match
 
-// A trie files values under texts and finds those whose text a name begins with. Linked, it finds those whose text a
-// name contains anywhere, which makes it the automaton of Aho and Corasick (Efficient String Matching, 1975). A walk
-// takes a step for each byte, however many texts there are.
+// A trie files values under texts and finds those whose text a name begins with. Linked, it finds
+// those whose text a name contains anywhere, which makes it the automaton of Aho and Corasick
+// (Efficient String Matching, 1975). A walk takes a step for each byte, however many texts there
+// are.
 //
 // It takes 24 bytes of memory for each byte of text that no other text shares.
 type trie struct {
@@ -14,15 +15,16 @@ type trie struct {
 // A trieNode's numbers are indices in nodes; 0 is the root, or none.
 type trieNode struct {
 	child, sibling int32
-	fail           int32 // where to go on when no child fits: the longest proper suffix that is a node
-	found          int32 // the nearest node on the way of fails that has a list
-	list           int32 // index in lists; 0: none
-	b              byte
+	// where to go on when no child fits: the longest proper suffix that is a node
+	fail  int32
+	found int32 // the nearest node on the way of fails that has a list
+	list  int32 // index in lists; 0: none
+	b     byte
 }
 
 func newTrie() *trie { return &trie{nodes: make([]trieNode, 1), lists: make([][]int, 1)} }
 
-// step is the child of node for b, or 0.
+// step returns the child of node for b, or 0.
 func (t *trie) step(node int32, b byte) int32 {
 	if node == 0 {
 		return t.roots[b]
@@ -79,7 +81,7 @@ func (t *trie) link() {
 	}
 }
 
-// advance is the node of the longest suffix of what led to node and of b.
+// advance returns the node of the longest suffix of what led to node and of b.
 func (t *trie) advance(node int32, b byte) int32 {
 	for {
 		if next := t.step(node, b); next != 0 || node == 0 {

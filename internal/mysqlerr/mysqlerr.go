@@ -15,6 +15,7 @@ const (
 	ConCount        = 1040 // ER_CON_COUNT_ERROR
 	DatabaseDenied  = 1044 // ER_DBACCESS_DENIED_ERROR
 	AccessDenied    = 1045 // ER_ACCESS_DENIED_ERROR
+	NoneSelected    = 1046 // ER_NO_DB_ERROR
 	UnknownCommand  = 1047 // ER_UNKNOWN_COM_ERROR
 	NoDatabase      = 1049 // ER_BAD_DB_ERROR
 	TableExists     = 1050 // ER_TABLE_EXISTS_ERROR
@@ -60,7 +61,7 @@ const (
 	AccountBlocked  = 4151 // ER_ACCOUNT_HAS_BEEN_LOCKED of MariaDB
 )
 
-// Number is the server's error number, or 0 if err did not come from a server.
+// Number returns the server's error number, or 0 if err did not come from a server.
 func Number(err error) uint16 {
 	var e *mysql.MySQLError
 	if errors.As(err, &e) {
@@ -69,8 +70,8 @@ func Number(err error) uint16 {
 	return 0
 }
 
-// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, and running the transaction
-// again is the cure.
+// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, and
+// running the transaction again is the cure.
 func IsContention(err error) bool {
 	n := Number(err)
 	return n == Deadlock || n == LockTimeout

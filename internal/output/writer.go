@@ -2,8 +2,8 @@ package output
 
 import "io"
 
-// A Writer passes on what a command prints, and remembers the first write that failed, so that nobody has to look at each
-// line. Not safe for concurrent use.
+// A Writer passes on what a command prints, and remembers the first write that failed, so that
+// nobody has to look at each line. Not safe for concurrent use.
 type Writer struct {
 	To  io.Writer
 	Err error // nil unless a write failed

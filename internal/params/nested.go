@@ -72,7 +72,8 @@ type memberName struct {
 	name   string
 }
 
-// begin consumes a scalar, or the beginning of a list or an object, and reports whether that has anything in it.
+// begin consumes a scalar, or the beginning of a list or an object, and reports whether that has
+// anything in it.
 func (n *nest) begin() (bool, error) {
 	if c := n.peek(); c != '[' && c != '{' {
 		err := n.scalar()
@@ -92,7 +93,7 @@ func (n *nest) end() {
 	}
 }
 
-// closing is what ends the innermost list or object.
+// closing returns what ends the innermost list or object.
 func (n *nest) closing() byte {
 	if n.src[n.open[len(n.open)-1]] == '{' {
 		return '}'

@@ -21,14 +21,15 @@ const manyNames = 16
 // manyValues is up to how many values are expected from the look of the text.
 const manyValues = 64
 
-// Parse decodes the params column of a row: a JSON object whose values are scalars or lists of scalars. Strings are
-// decoded exactly, numbers, true and false keep their source text, null means "not given", in a list too. Empty src and
-// null mean no parameters. The error is an *Error. The values share one copy of src. The time is proportional to
-// len(src), however deep the input nests.
+// Parse decodes the params column of a row: a JSON object whose values are scalars or lists of
+// scalars. Strings are decoded exactly, numbers, true and false keep their source text, null means
+// "not given", in a list too. Empty src and null mean no parameters. The error is an *Error. The
+// values share one copy of src. The time is proportional to len(src), however deep the input nests.
 func Parse(src []byte) (Params, error) { return parse(src, false) }
 
-// ParseNested is Parse for a row that was written already: a value that is nested is a parameter without Values, whose Err says so. Within
-// it the JSON must be whole too, and no object may have a name twice.
+// ParseNested is Parse for a row that was written already: a value that is nested is a parameter
+// without Values, whose Err says so. Within it the JSON must be whole too, and no object may have a
+// name twice.
 func ParseNested(src []byte) (Params, error) { return parse(src, true) }
 
 func parse(src []byte, nested bool) (Params, error) {
@@ -64,7 +65,8 @@ type parser struct {
 	params Params
 	// values back all Param.Values.
 	values []string
-	// seen has every name once there are many, few has them before that. A null is seen, though it is not a parameter.
+	// seen has every name once there are many, few has them before that. A null is seen, though it
+	// is not a parameter.
 	seen  map[string]struct{}
 	few   [manyNames]string
 	names int
@@ -123,8 +125,9 @@ func (p *parser) member() error {
 	return nil
 }
 
-// keepNested keeps a parameter if it is nested and may be, and returns err otherwise, for which its value could not be decoded. That begins
-// at byte at, and what was decoded of it at p.values[start].
+// keepNested keeps a parameter if it is nested and may be, and returns err otherwise, for which its
+// value could not be decoded. That begins at byte at, and what was decoded of it at
+// p.values[start].
 func (p *parser) keepNested(param Param, at, start int, err error) error {
 	param.nesting = nestingOf(err)
 	if param.nesting == flat || !p.nested {

@@ -227,8 +227,8 @@ func TestParseHostile(t *testing.T) {
 	}
 }
 
-// A row without nested values allocates its text, its parameters and their values. Not parallel, since allocations are
-// counted for the whole process.
+// A row without nested values allocates its text, its parameters and their values. Not parallel,
+// since allocations are counted for the whole process.
 func TestAllocationsOfScalars(t *testing.T) {
 	src := []byte(`{"product_id":12345,"locale":"ar"}`)
 	for name, parse := range map[string]func([]byte) (Params, error){"Parse": Parse, "ParseNested": ParseNested} {

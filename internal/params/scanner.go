@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads JSON token by token, in one pass and without recursion. Unlike encoding/json it keeps numbers as they
-// were written and refuses what cannot be decoded exactly.
+// A scanner reads JSON token by token, in one pass and without recursion. Unlike encoding/json it
+// keeps numbers as they were written and refuses what cannot be decoded exactly.
 type scanner struct {
 	src string // valid UTF-8
 	pos int

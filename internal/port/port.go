@@ -8,14 +8,15 @@ import (
 	"strconv"
 )
 
-// Ports are taken from below the range that the kernel hands out to outgoing connections, so that what is stopped and started
-// again finds its own port still free.
+// Ports are taken from below the range that the kernel hands out to outgoing connections, so that
+// what is stopped and started again finds its own port still free.
 const (
 	first = 20000
 	last  = 31999
 )
 
-// Free returns a port that nobody listens on now. Somebody may take it before the caller does: see Taken.
+// Free returns a port that nobody listens on now. Somebody may take it before the caller does: see
+// Taken.
 func Free() (int, error) {
 	for range 200 {
 		port := first + rand.IntN(last-first+1)
@@ -36,5 +37,5 @@ func Taken(port int) bool {
 	return false
 }
 
-// Address is where this machine reaches the port.
+// Address returns where this machine reaches the port.
 func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,11 +1,14 @@
-// Package proxy is a TCP proxy that can drop, delay or cut connections. Tests and unstale-lab's chaos put it between a
-// program and a server.
+// Package proxy is a TCP proxy that can drop, delay or cut connections. Tests and unstale-lab's
+// chaos put it between a program and a server.
 package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"syscall"
+	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
@@ -21,6 +24,9 @@ type Link struct {
 
 // mostPorts is how many ports are tried, since others may take one after it was found free.
 const mostPorts = 5
+
+// patience bounds a wait for the address.
+const patience = 10 * time.Second
 
 // New starts a link to an address, such as 127.0.0.1:6379. The caller must Close it.
 func New(name, upstream string) (*Link, error) {
@@ -39,26 +45,35 @@ func New(name, upstream string) (*Link, error) {
 	return nil, fmt.Errorf("start link %s: %w", name, err)
 }
 
-// Addr is where clients connect. It stays the same.
+// Addr returns where clients connect. It stays the same.
 func (l *Link) Addr() string { return l.listen }
 
 // Cut ends all connections; new ones are accepted.
 func (l *Link) Cut() error {
 	l.proxy.Stop()
-	return l.proxy.Start()
+	return l.Open()
 }
 
 // Close ends all connections and refuses new ones.
 func (l *Link) Close() { l.proxy.Stop() }
 
-// Open accepts connections again.
-func (l *Link) Open() error { return l.proxy.Start() }
+// Open accepts connections again. It waits if the address is in use: a child process between fork
+// and exec has a copy of every open listener, so a listener can outlive its Close.
+func (l *Link) Open() error {
+	for deadline := time.Now().Add(patience); ; {
+		err := l.proxy.Start()
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Point leads the link elsewhere.
 func (l *Link) Point(upstream string) error {
 	l.proxy.Stop()
 	l.proxy.Upstream = upstream
-	return l.proxy.Start()
+	return l.Open()
 }
 
 // Swallow drops every byte in both directions; connections stay.
@@ -110,7 +125,8 @@ func (l *Link) Throttle(kilobytes int) error {
 	return l.add(fmt.Sprintf(`{"name":"down","type":"bandwidth","stream":"downstream","attributes":{"rate":%d}}`, kilobytes))
 }
 
-// Leaks are functions of the library whose goroutines may stay for ever, after a disturbance that held bytes back.
+// Leaks are functions of the library whose goroutines may stay for ever, after a disturbance that
+// held bytes back.
 var Leaks = []string{
 	"github.com/Shopify/toxiproxy/v2.(*ToxicLink).read",
 	"github.com/Shopify/toxiproxy/v2.(*ToxicLink).write",

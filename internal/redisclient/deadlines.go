@@ -1,10 +1,12 @@
-// Package redisclient tells what a client of go-redis was made to do, and whether its server is fit for what must stay.
+// Package redisclient tells what a client of go-redis was made to do, and whether its server is fit
+// for what must stay.
 package redisclient
 
 import "github.com/redis/go-redis/v9"
 
-// EndsCalls reports whether a client ends its calls with their contexts, for which it sets deadlines on its connections: with a
-// timeout below 0 it sets none at all. known is false for clients of other kinds, of which nobody can tell.
+// EndsCalls reports whether a client ends its calls with their contexts, for which it sets
+// deadlines on its connections: with a timeout below 0 it sets none at all. known is false for
+// clients of other kinds, of which nobody can tell.
 func EndsCalls(client redis.UniversalClient) (ends, known bool) {
 	switch client := client.(type) {
 	case interface{ Options() *redis.Options }:

@@ -14,10 +14,11 @@ func Address(client *redis.Client) string {
 	return client.Options().Addr
 }
 
-// FollowsSentinel reports whether a client asks whichever server Sentinel names, for which go-redis has a word in place of an address.
+// FollowsSentinel reports whether a client asks whichever server Sentinel names, for which go-redis
+// has a word in place of an address.
 func FollowsSentinel(client *redis.Client) bool { return client.Options().Addr == "FailoverClient" }
 
-// Facts are the values that an answer to INFO has, by their names.
+// Facts returns the values that an answer to INFO has, by their names.
 func Facts(info string) map[string]string {
 	facts := map[string]string{}
 	for line := range strings.Lines(info) {

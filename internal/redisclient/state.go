@@ -10,16 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/tlserr"
+	"github.com/unstale/unstale/protocol"
 )
 
-// By these a server tells that it is the cache's: workers leave beacons in its database, and listen for wake-ups there unless
-// they were given another channel.
+// By these a server tells that it is the cache's: workers leave beacons in its database, and listen
+// for wake-ups there unless they were given another channel.
 const (
-	beacons     = "unstale:beacon:*"
-	wakeChannel = "cache:outbox:wake"
+	beacons     = protocol.BeaconPrefix + "*"
+	wakeChannel = protocol.DefaultWakeChannel
 )
 
-// A search for beacons ends after so many requests, each of so many keys: a small database is seen as a whole.
+// A search for beacons ends after so many requests, each of so many keys: a small database is seen
+// as a whole.
 const (
 	scanRequests = 10
 	scanKeys     = 1000
@@ -28,7 +30,8 @@ const (
 // StateRights are what CheckState needs to be allowed to do.
 const StateRights = "+info +scan +pubsub|numsub"
 
-// A StateFault is one thing that speaks against keeping state at a server, or, with Err, something that could not be found out.
+// A StateFault is one thing that speaks against keeping state at a server, or, with Err, something
+// that could not be found out.
 type StateFault struct {
 	Address string
 	Says    string // after the address, as "forgets what must stay when it restarts"
@@ -49,8 +52,9 @@ func (f *StateFault) Error() string {
 
 func (f *StateFault) Unwrap() error { return f.Err }
 
-// CheckState returns what is wrong with a place for what must not vanish, such as locks and counters: an instance that may evict it, that
-// forgets it at a restart, or that is the cache's, as far as that can be told. In Cluster it asks every master.
+// CheckState returns what is wrong with a place for what must not vanish, such as locks and
+// counters: an instance that may evict it, that forgets it at a restart, or that is the cache's, as
+// far as that can be told. In Cluster it asks every master.
 func CheckState(ctx context.Context, client redis.UniversalClient) error {
 	var mu sync.Mutex
 	var faults []error
@@ -76,7 +80,8 @@ func CheckState(ctx context.Context, client redis.UniversalClient) error {
 	return errors.Join(faults...)
 }
 
-// StateFaults returns what is wrong with one server. Workers may listen to other channels than the default.
+// StateFaults returns what is wrong with one server. Workers may listen to other channels than the
+// default.
 func StateFaults(ctx context.Context, node *redis.Client, channels ...string) []*StateFault {
 	address := Address(node)
 	unknown := func(err error) *StateFault {

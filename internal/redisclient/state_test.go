@@ -33,7 +33,7 @@ func clientAt(t *testing.T, url string) *redis.Client {
 	return client
 }
 
-// stateServer is one that is fit.
+// stateServer returns one that is fit.
 func stateServer(t *testing.T) string {
 	t.Helper()
 	return testenv.OwnRedis(t, "--appendonly", "yes", "--dir", t.TempDir()).Addr()
@@ -73,7 +73,8 @@ func TestCheckState(t *testing.T) {
 	wantFaults(t, client)
 }
 
-// A worker's cache is told by its beacons in the same database, and in another one while a worker listens.
+// A worker's cache is told by its beacons in the same database, and in another one while a worker
+// listens.
 func TestCheckStateOfACache(t *testing.T) {
 	t.Parallel()
 	address := stateServer(t)
@@ -82,7 +83,7 @@ func TestCheckStateOfACache(t *testing.T) {
 	k, err := keyspace.Open(keyspace.Options{Redis: o, BeaconTTL: time.Hour, Timeout: 5 * time.Second})
 	must(t, err)
 	defer func() { must(t, k.Close()) }()
-	_, err = k.Unlink(t.Context(), []keyspace.Target{{Key: "shop:product:1"}})
+	_, err = k.Unlinker.Unlink(t.Context(), []keyspace.Target{{Key: "shop:product:1"}})
 	must(t, err)
 	same, other := clientAt(t, "redis://"+address+"/3"), clientAt(t, "redis://"+address+"/4")
 	wantFaults(t, same, address+" is the cache's (a worker has left unstale:beacon:")
@@ -92,7 +93,7 @@ func TestCheckStateOfACache(t *testing.T) {
 	subscribed, ended := make(chan error, 10), make(chan struct{})
 	go func() {
 		defer close(ended)
-		k.Listen(ctx, worker.Config{}.WithDefaults().WakeChannel, keyspace.Listener{Heard: func() {}, Subscribed: func(err error) { subscribed <- err }})
+		k.Subscriber.Listen(ctx, worker.Config{}.WithDefaults().WakeChannel, keyspace.Listener{Heard: func() {}, Subscribed: func(err error) { subscribed <- err }})
 	}()
 	for <-subscribed != nil { // an attempt that failed is followed by another
 	}
@@ -101,7 +102,8 @@ func TestCheckStateOfACache(t *testing.T) {
 	<-ended
 }
 
-// The rights that are named suffice, and each of them is needed. Of what cannot be asked nothing is known.
+// The rights that are named suffice, and each of them is needed. Of what cannot be asked nothing is
+// known.
 func TestCheckStateNeeds(t *testing.T) {
 	t.Parallel()
 	address := stateServer(t)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 	// forgetDatabase bounds the age of a record, and so how long after its last worker a restored
 	// database is recognized.
 	forgetDatabase = 30 * 24 * time.Hour
-	// restoredPrefix and the ID of an outbox are the field that says that its database is older than
-	// Redis.
+	// restoredPrefix and the ID of an outbox are the field that says that its database is older
+	// than Redis.
 	restoredPrefix = "restored:"
 )
 
@@ -91,9 +91,9 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 
 // PostDatabase publishes that a worker serves a database, and returns the conflicts of its outbox.
 // lastBatch returns the last ID of the journal. If a record of the outbox that no worker renews, or
-// the one of this database, had a higher ID, the database is older than Redis: it was restored. That
-// is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
-func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch func(context.Context) (uint64, error)) ([]store.Conflict, error) {
+// the one of this database, had a higher ID, the database is older than Redis: it was restored.
+// That is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
+func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch func(context.Context) (uint64, error)) ([]operate.Conflict, error) {
 	p, err := readPage(ctx, b)
 	if err != nil {
 		return nil, err
@@ -147,10 +147,10 @@ func (p *page) last(source string) (last *Database) {
 }
 
 // conflicts returns those of an outbox.
-func (p *page) conflicts(source string) (list []store.Conflict) {
+func (p *page) conflicts(source string) (list []operate.Conflict) {
 	if r, is := p.restored[source]; is {
-		list = append(list, store.Conflict{Kind: store.ConflictRestored,
-			Cure: "run unstale source restored: docs/maintenance.md#after-a-restore",
+		list = append(list, operate.Conflict{Kind: operate.ConflictRestored,
+			Cure: "run unstale source restored: docs/operations.md#after-a-restore",
 			Text: fmt.Sprintf("the database is older than Redis, as after a restore: its journal had batch %d and then ended with %d, so Redis may hold what was stored from the data that is gone", r.Had, r.Has)})
 	}
 	var own *Database
@@ -173,26 +173,26 @@ func (p *page) conflicts(source string) (list []store.Conflict) {
 			continue
 		}
 		if o.Source == source {
-			list = append(list, store.Conflict{Kind: store.ConflictID,
-				Cure: "give the copy its own ID with unstale source replace: docs/maintenance.md#two-databases-on-one-redis",
+			list = append(list, operate.Conflict{Kind: operate.ConflictID,
+				Cure: "give the copy its own ID with unstale source replace: docs/operations.md#two-databases-on-one-redis",
 				Text: fmt.Sprintf("two databases have one ID, so readers take heartbeats and write tokens of one for those of the other: %s and %s", own, o)})
 			continue
 		}
 		if name := overlap(own.Names, o.Names); name != "" {
-			list = append(list, store.Conflict{Kind: store.ConflictNames,
-				Cure: "give each database a Redis or names of its own: docs/maintenance.md#two-databases-on-one-redis",
+			list = append(list, operate.Conflict{Kind: operate.ConflictNames,
+				Cure: "give each database a Redis or names of its own: docs/operations.md#two-databases-on-one-redis",
 				Text: fmt.Sprintf("workers of two databases unlink the same names, such as %s: %s and %s", name, own, o)})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b store.Conflict) int {
-		return slices.Index(store.ConflictKinds, a.Kind) - slices.Index(store.ConflictKinds, b.Kind)
+	slices.SortStableFunc(list, func(a, b operate.Conflict) int {
+		return slices.Index(operate.ConflictKinds, a.Kind) - slices.Index(operate.ConflictKinds, b.Kind)
 	})
 	return list
 }
 
-// Conflicts returns those of an outbox. known reports whether a worker publishes its database now. The
-// error is a *keyspace.Outage.
-func Conflicts(ctx context.Context, b *keyspace.Board, source string) (list []store.Conflict, known bool, err error) {
+// Conflicts returns those of an outbox. known reports whether a worker publishes its database now.
+// The error is a *keyspace.Outage.
+func Conflicts(ctx context.Context, b *keyspace.Board, source string) (list []operate.Conflict, known bool, err error) {
 	p, err := readPage(ctx, b)
 	if err != nil {
 		return nil, false, err
@@ -201,8 +201,8 @@ func Conflicts(ctx context.Context, b *keyspace.Board, source string) (list []st
 	return p.conflicts(source), last != nil && last.lives(), nil
 }
 
-// ForgetDatabases removes what is known of an outbox: what its journal has had, and that its database
-// was restored. Workers publish it again. The error is a *keyspace.Outage.
+// ForgetDatabases removes what is known of an outbox: what its journal has had, and that its
+// database was restored. Workers publish it again. The error is a *keyspace.Outage.
 func ForgetDatabases(ctx context.Context, b *keyspace.Board, source string) error {
 	p, err := readPage(ctx, b)
 	if err != nil {

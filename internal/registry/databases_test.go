@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -42,11 +42,11 @@ func newRedisPage(t *testing.T) *redisPage {
 	}
 	c := redis.NewClient(one)
 	t.Cleanup(func() { _, _ = k.Close(), c.Close() })
-	return &redisPage{t, keyspace.NewBoard(k), c}
+	return &redisPage{t, k.Board, c}
 }
 
 // post publishes a database, whose journal ends with an ID, and returns the kinds of its conflicts.
-func (p *redisPage) post(source, server string, last uint64, names ...string) (kinds []store.ConflictKind) {
+func (p *redisPage) post(source, server string, last uint64, names ...string) (kinds []operate.ConflictKind) {
 	p.t.Helper()
 	d := registry.Database{Source: source, Server: server, Schema: "shop", Names: names}
 	list, err := registry.PostDatabase(p.t.Context(), p.board, d, func(context.Context) (uint64, error) { return last, nil })
@@ -77,7 +77,7 @@ func (p *redisPage) age() {
 	}
 }
 
-func (p *redisPage) want(got []store.ConflictKind, want ...store.ConflictKind) {
+func (p *redisPage) want(got []operate.ConflictKind, want ...operate.ConflictKind) {
 	p.t.Helper()
 	if !slices.Equal(got, want) {
 		p.t.Errorf("%q, want %q", got, want)
@@ -90,9 +90,10 @@ func TestTwoDatabases(t *testing.T) {
 	p := newRedisPage(t)
 	p.want(p.post("one", "a", 7, "shop:product:*"))
 	p.want(p.post("two", "c", 1, "other:*", `shop:\*`))
-	p.want(p.post("two", "c", 1, "other:*", "shop:*:42"), store.ConflictNames)
-	p.want(p.post("one", "a", 7, "shop:product:*"), store.ConflictNames)
-	p.want(p.post("one", "b", 3, "shop:product:*"), store.ConflictID, store.ConflictNames) // a copy is not a restore
+	p.want(p.post("two", "c", 1, "other:*", "shop:*:42"), operate.ConflictNames)
+	p.want(p.post("one", "a", 7, "shop:product:*"), operate.ConflictNames)
+	// a copy is not a restore
+	p.want(p.post("one", "b", 3, "shop:product:*"), operate.ConflictID, operate.ConflictNames)
 	list, known, err := registry.Conflicts(t.Context(), p.board, "two")
 	if err != nil || !known || len(list) != 2 {
 		t.Errorf("%+v, %v, %v", list, known, err)
@@ -104,16 +105,16 @@ func TestTwoDatabases(t *testing.T) {
 	}
 }
 
-// A journal that ends before the ID that it had is that of a restored database, on this server or on
-// another one. It stays so, also when it grows, until the operator ends it.
+// A journal that ends before the ID that it had is that of a restored database, on this server or
+// on another one. It stays so, also when it grows, until the operator ends it.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	p := newRedisPage(t)
 	p.want(p.post("one", "a", 7))
 	p.want(p.post("one", "a", 0)) // retention has removed all
 	p.want(p.post("one", "a", 9))
-	p.want(p.post("one", "a", 8), store.ConflictRestored)
-	p.want(p.post("one", "a", 12), store.ConflictRestored)
+	p.want(p.post("one", "a", 8), operate.ConflictRestored)
+	p.want(p.post("one", "a", 12), operate.ConflictRestored)
 	if list, _, err := registry.Conflicts(t.Context(), p.board, "one"); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -127,7 +128,7 @@ func TestRestored(t *testing.T) {
 	p.want(p.post("one", "a", 5))
 	p.want(p.post("one", "a", 6))
 	p.age()
-	p.want(p.post("one", "b", 5), store.ConflictRestored)
+	p.want(p.post("one", "b", 5), operate.ConflictRestored)
 	forget()
 	p.want(p.post("one", "b", 5))
 }

@@ -46,7 +46,8 @@ func parseGlob(text string) (g glob) {
 // overlaps reports whether some name matches both. It compares the places of g with those of other,
 // row by row.
 func (g glob) overlaps(other glob) bool {
-	row := make([]bool, len(other)+1) // row[j]: the tokens of g so far and j of other match one text
+	// row[j]: the tokens of g so far and j of other match one text
+	row := make([]bool, len(other)+1)
 	row[0] = true
 	for j, t := range other {
 		row[j+1] = row[j] && t == anyText
@@ -56,7 +57,8 @@ func (g glob) overlaps(other glob) bool {
 		next[0] = row[0] && t == anyText
 		for j, o := range other {
 			switch {
-			case t == anyText || o == anyText: // which matches nothing, or what the other token matches
+			// which matches nothing, or what the other token matches
+			case t == anyText || o == anyText:
 				next[j+1] = row[j+1] || next[j]
 			default:
 				next[j+1] = row[j] && (t == o || t == anyByte || o == anyByte)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 )
 
 // forgetAfter bounds the age of a worker's status here. MySQL keeps its copy for a day.
@@ -19,11 +19,11 @@ const forgetAfter = time.Hour
 // A status is a field of keyspace.WorkersPage.
 type status struct {
 	Source string `json:"source"` // the ID of the outbox
-	store.WorkerNote
+	operate.WorkerNote
 }
 
 // PostWorker publishes what a worker of an outbox is at. The error is a *keyspace.Outage.
-func PostWorker(ctx context.Context, b *keyspace.Board, source string, n store.WorkerNote) error {
+func PostWorker(ctx context.Context, b *keyspace.Board, source string, n operate.WorkerNote) error {
 	text, err := json.Marshal(status{source, n})
 	if err != nil {
 		return fmt.Errorf("publish worker status: %w", err)
@@ -33,12 +33,12 @@ func PostWorker(ctx context.Context, b *keyspace.Board, source string, n store.W
 
 // Workers lists the workers of an outbox that published their status within an hour, the latest
 // first. The error is a *keyspace.Outage.
-func Workers(ctx context.Context, b *keyspace.Board, source string) ([]store.WorkerNote, error) {
+func Workers(ctx context.Context, b *keyspace.Board, source string) ([]operate.WorkerNote, error) {
 	posted, err := b.Read(ctx, keyspace.WorkersPage)
 	if err != nil {
 		return nil, err
 	}
-	var list []store.WorkerNote
+	var list []operate.WorkerNote
 	for _, p := range posted {
 		var s status
 		if json.Unmarshal([]byte(p.Text), &s) != nil || s.Source != source || p.Age > forgetAfter {
@@ -46,8 +46,10 @@ func Workers(ctx context.Context, b *keyspace.Board, source string) ([]store.Wor
 		}
 		n := s.WorkerNote
 		n.ID, n.Silent, n.For = p.Field, p.Age, n.For+p.Age
-		if n.Drained != nil {
-			*n.Drained += p.Age
+		for _, age := range []*time.Duration{n.Drained, n.Heavy} {
+			if age != nil {
+				*age += p.Age
+			}
 		}
 		list = append(list, n)
 	}
@@ -71,7 +73,7 @@ func ForgetWorkers(ctx context.Context, b *keyspace.Board) error {
 }
 
 // Read adds what workers publish in Redis to a status. Errors become part of it.
-func Read(ctx context.Context, b *keyspace.Board, s *store.Status) {
+func Read(ctx context.Context, b *keyspace.Board, s *operate.Status) {
 	workers, err := Workers(ctx, b, s.Source)
 	AddTo(s, workers, err)
 	if err == nil { // otherwise it is the same error
@@ -81,7 +83,7 @@ func Read(ctx context.Context, b *keyspace.Board, s *store.Status) {
 
 // AddTo adds the workers of Redis to a status, or the error if they cannot be read. The later
 // status of each worker counts: MySQL does not have it while it refuses writes.
-func AddTo(s *store.Status, workers []store.WorkerNote, err error) {
+func AddTo(s *operate.Status, workers []operate.WorkerNote, err error) {
 	s.AskedRedis, s.RedisError = true, err
 	if err != nil {
 		return
@@ -91,7 +93,7 @@ func AddTo(s *store.Status, workers []store.WorkerNote, err error) {
 	}
 	all := slices.Clone(s.Workers)
 	for _, w := range workers {
-		i := slices.IndexFunc(all, func(o store.WorkerNote) bool { return o.ID == w.ID })
+		i := slices.IndexFunc(all, func(o operate.WorkerNote) bool { return o.ID == w.ID })
 		switch {
 		case i < 0:
 			all = append(all, w)
@@ -103,6 +105,6 @@ func AddTo(s *store.Status, workers []store.WorkerNote, err error) {
 	s.Workers = all
 }
 
-func sortWorkers(list []store.WorkerNote) {
-	slices.SortStableFunc(list, func(a, b store.WorkerNote) int { return int(a.Silent - b.Silent) })
+func sortWorkers(list []operate.WorkerNote) {
+	slices.SortStableFunc(list, func(a, b operate.WorkerNote) int { return int(a.Silent - b.Silent) })
 }

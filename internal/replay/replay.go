@@ -1,5 +1,5 @@
-// Package replay is the operator's command of that name: it unlinks again what the journal says was unlinked. The worker
-// repairs by itself what a failover of Redis lost: see worker/heal.go.
+// Package replay is the operator's command of that name: it unlinks again what the journal says was
+// unlinked. The worker repairs by itself what a failover of Redis lost: see internal/heal.
 package replay
 
 import (
@@ -8,20 +8,25 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Job unlinks again what a part of the journal says was unlinked, and holds it again for as long. A worker heals what it
-// notices by itself; this is for what it cannot know, such as a snapshot that somebody restored by hand.
+// A Job unlinks again what a part of the journal says was unlinked, and holds it again for as long.
+// A worker heals what it notices by itself; this is for what it cannot know, such as a snapshot
+// that somebody restored by hand.
 type Job struct {
-	Store *store.Store
-	Redis *keyspace.Keyspace
+	MySQL     *session.Sessions
+	Unlinker  *keyspace.Unlinker
+	Publisher *keyspace.Publisher
 	// Channel and Format are those of the messages.
 	Channel string
 	Format  protocol.Format
-	Query   store.JournalQuery
+	Query   journal.JournalQuery
 	// DryRun: everything is counted and nothing is done.
 	DryRun bool
 	// Progress, if set, is called after each part.
@@ -47,14 +52,15 @@ const (
 	partBytes = 16 << 20
 )
 
-// Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a time. After an
-// error, and when ctx ends, the result says how far it came; running it again is harmless.
+// Run reads the journal from the oldest batch on. It holds a batch and some ten thousand keys at a
+// time. After an error, and when ctx ends, the result says how far it came; running it again is
+// harmless.
 func (r *Job) Run(ctx context.Context) (Result, error) {
 	p := part{Job: r, result: Result{Damaged: []uint64{}}, sweeps: map[sweepName]time.Duration{}, began: time.Now()}
 	if err := p.begin(ctx); err != nil {
 		return p.result, err
 	}
-	err := r.Store.ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.Entry) error {
+	err := journal.New(r.MySQL).ReadJournal(ctx, r.Query, func(_ journal.Batch, entries []journal.Entry) error {
 		p.batches++
 		if err := p.note(ctx); err != nil {
 			return err
@@ -68,17 +74,17 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 			}
 		}
 		return ctx.Err()
-	}, func(b store.DamagedBatch) { p.result.Damaged = append(p.result.Damaged, b.ID) })
+	}, func(b journal.DamagedBatch) { p.result.Damaged = append(p.result.Damaged, b.ID) })
 	if err == nil {
 		err = p.flush(ctx)
 	}
 	// Also after an error: by its number readers know whether they have heard all that was said.
 	last := context.WithoutCancel(ctx)
-	if bye := p.Redis.Goodbye(last, p.Channel); err == nil {
+	if bye := p.Publisher.Goodbye(last, p.Channel); err == nil {
 		err = bye
 	}
 	if !p.DryRun {
-		if over := r.Store.EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
+		if over := operate.NewOrders(r.MySQL).EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
 			err = over
 		}
 	}
@@ -89,7 +95,7 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 type part struct {
 	*Job
 	set    keyspace.TargetSet
-	wanted []store.Sweep
+	wanted []sweeps.Sweep
 	sweeps map[sweepName]time.Duration // of the whole run, with their holds
 	result Result
 
@@ -107,7 +113,7 @@ func (p *part) note(ctx context.Context) error {
 		return nil
 	}
 	p.noted = time.Now()
-	return p.Store.NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
+	return operate.NewOrders(p.MySQL).NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
 }
 
 // begin notes the replay, also in the audit: before the first key is unlinked.
@@ -116,7 +122,7 @@ func (p *part) begin(ctx context.Context) error {
 		return nil
 	}
 	p.noted = p.began
-	return p.Store.BeginReplay(ctx, struct {
+	return operate.NewOrders(p.MySQL).BeginReplay(ctx, struct {
 		Since    float64 `json:"since_seconds,omitempty"` // 0: the whole journal
 		Entity   string  `json:"entity,omitempty"`
 		EntityID string  `json:"entity_id,omitempty"`
@@ -124,7 +130,7 @@ func (p *part) begin(ctx context.Context) error {
 	}{p.Query.Since.Seconds(), p.Query.Entity, p.Query.EntityID, p.Channel})
 }
 
-// outcome is what the audit keeps of the end.
+// outcome returns what the audit keeps of the end.
 func (p *part) outcome(err error) any {
 	out := struct {
 		Result
@@ -136,7 +142,7 @@ func (p *part) outcome(err error) any {
 	return out
 }
 
-func (p *part) add(e *store.Entry) {
+func (p *part) add(e *journal.Entry) {
 	if !e.IsSweep() {
 		p.rows++
 	}
@@ -146,23 +152,23 @@ func (p *part) add(e *store.Entry) {
 		}
 	}
 	for _, pattern := range e.Patterns {
-		p.sweep(sweepName{store.SweepPattern, pattern}, e)
+		p.sweep(sweepName{sweeps.SweepPattern, pattern}, e)
 	}
 	for _, set := range e.Sets {
-		p.sweep(sweepName{store.SweepSet, set}, e)
+		p.sweep(sweepName{sweeps.SweepSet, set}, e)
 	}
 }
 
 type sweepName struct {
-	kind store.SweepKind
+	kind sweeps.SweepKind
 	name string
 }
 
 // sweep asks for a sweep once, and again where another entry wants a longer hold.
-func (p *part) sweep(n sweepName, e *store.Entry) {
+func (p *part) sweep(n sweepName, e *journal.Entry) {
 	if hold, known := p.sweeps[n]; !known || hold < e.Hold() {
 		p.sweeps[n] = e.Hold()
-		p.wanted = append(p.wanted, store.Sweep{Kind: n.kind, Name: n.name, HoldMillis: e.HoldMillis})
+		p.wanted = append(p.wanted, sweeps.Sweep{Kind: n.kind, Name: n.name, HoldMillis: e.HoldMillis})
 	}
 }
 
@@ -172,7 +178,7 @@ func (p *part) flush(ctx context.Context) error {
 		if err := p.unlink(ctx); err != nil {
 			return err
 		}
-		if err := p.Store.RequestSweeps(ctx, p.wanted); err != nil {
+		if err := sweeps.New(p.MySQL).RequestSweeps(ctx, p.wanted); err != nil {
 			return err
 		}
 	}
@@ -193,7 +199,7 @@ func (p *part) unlink(ctx context.Context) error {
 	for i, t := range p.set.Targets {
 		keys[i] = t.Key
 	}
-	done, err := p.Redis.Unlink(ctx, p.set.Targets)
+	done, err := p.Unlinker.Unlink(ctx, p.set.Targets)
 	if err != nil {
 		return fmt.Errorf("unlink keys again: %w", err)
 	}
@@ -203,7 +209,7 @@ func (p *part) unlink(ctx context.Context) error {
 		}
 	}
 	p.result.Refused += len(done.Failures)
-	n, err := p.Redis.Publish(ctx, p.Channel, p.Format, keyspace.News{Keys: keys, Unlinked: done.Born})
+	n, err := p.Publisher.Publish(ctx, p.Channel, p.Format, keyspace.News{Keys: keys, Unlinked: done.Born})
 	p.result.Messages += n.Messages
 	if err != nil {
 		return fmt.Errorf("publish keys again: %w", err)

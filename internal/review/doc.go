@@ -1,6 +1,11 @@
-// Package review makes of a walk over a cache's keys what a quarterly review asks for: keys without a time to live, values that
-// are too large, names that nobody can read, what is biggest and most used, what no entity of the map reaches, and caches
-// that are used as a database.
+// Package review reports on a walk over a cache's keys, for a quarterly review:
 //
-// It keeps families and not keys, so that its memory does not grow with the cache.
+//   - keys without a time to live
+//   - values that are too large
+//   - names that are unreadable
+//   - the largest and most used families
+//   - keys that no entity of the map reaches
+//   - caches that are used as a database
+//
+// It stores families, not keys, so its memory does not grow with the cache.
 package review

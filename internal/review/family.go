@@ -6,28 +6,28 @@ import (
 )
 
 const (
-	// maxBranches is how many names a part may have before it counts as an id.
+	// maxBranches is the number of names that a part may have before it counts as an ID.
 	maxBranches = 24
-	// maxParts is how many parts of a name tell families apart.
+	// maxParts is the number of parts of a name that distinguish families.
 	maxParts = 8
-	// maxNodes bounds all families together: beyond it a new part counts as an id.
+	// maxNodes bounds all families together: beyond it, a new part counts as an ID.
 	maxNodes = 4096
 )
 
-// anyPart stands for ids in the name of a family.
+// anyPart represents IDs in the name of a family.
 const anyPart = "*"
 
-// A tree files names by their parts, and finds by itself which parts are ids: those with a digit or with much text in
-// them, and those that have many names.
+// A tree files names by their parts, and detects which parts are IDs: parts with a digit or with
+// much text, and parts that have many names.
 type tree struct {
 	root  node
 	nodes int
-	full  bool // maxNodes has made one of names that are not alike
+	full  bool // maxNodes has merged names that are not alike
 }
 
 type node struct {
 	children map[string]*node
-	folded   bool     // all children are one, of ids
+	folded   bool     // all children are merged into one, for IDs
 	figures  *Figures // nil: no name ends here
 }
 
@@ -42,13 +42,13 @@ func parts(name string) []string {
 	return list
 }
 
-// isID reports whether a part looks like an id: it has a digit, or nothing that one reads as a word.
+// isID reports whether a part looks like an ID: it has a digit, or no readable word.
 func isID(part string) bool {
 	const longest = 24
 	return len(part) > longest || strings.ContainsFunc(part, unicode.IsDigit) || part == anyPart
 }
 
-// file returns the figures of the family of a name, which may be new.
+// file returns the figures of a name's family, which may be new.
 func (t *tree) file(name string) *Figures {
 	n := &t.root
 	for _, part := range parts(name) {
@@ -60,7 +60,7 @@ func (t *tree) file(name string) *Figures {
 	return n.figures
 }
 
-// step goes to the child for a part, and makes ids of all children when they are too many.
+// step returns the child for a part. If there are too many children, it merges them into IDs.
 func (t *tree) step(n *node, part string) *node {
 	if n.folded {
 		return n.children[anyPart]
@@ -85,7 +85,7 @@ func (t *tree) step(n *node, part string) *node {
 	return c
 }
 
-// fold makes one child of all.
+// fold merges all children into one.
 func (t *tree) fold(n *node) {
 	all := &node{}
 	for _, c := range n.children {
@@ -95,7 +95,7 @@ func (t *tree) fold(n *node) {
 	n.children, n.folded = map[string]*node{anyPart: all}, true
 }
 
-// merge adds what is at and below another node.
+// merge adds the figures of another node and its descendants.
 func (t *tree) merge(into, from *node) {
 	if from.figures != nil {
 		if into.figures == nil {
@@ -141,7 +141,7 @@ func (t *tree) find(name string) (found []*Figures) {
 	return found
 }
 
-// each calls visit with each family, in no order.
+// each calls visit with each family, in random order.
 func (t *tree) each(visit func(name string, f *Figures)) {
 	var walk func(n *node, name string)
 	walk = func(n *node, name string) {

@@ -23,7 +23,7 @@ func familiesOf(names ...string) (list []string) {
 	return list
 }
 
-// Names of more kinds than are told apart are unknown, and entities whose names are alike are all there.
+// Beyond the limit, families are unknown. Entities with the same names all count as present.
 func TestFamiliesBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	m, err := invalidation.Parse("map.yaml", []byte("version: 1\nentities:\n  product: {keys: [\"shop:{id}\"]}\n  variant: {keys: [\"shop:{id}\"]}\n"), func(string) (string, bool) { return "", false })
@@ -50,7 +50,8 @@ func TestFamiliesBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// Families are told by the parts of names that are no ids, whatever ids look like.
+// Families are distinguished by the parts of names that are not IDs, regardless of the form of the
+// IDs.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	cities := []string{}
@@ -70,7 +71,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// A keyspace of nothing but random names does not cost memory for each of them, and none is lost.
+// A keyspace with only random names does not cost memory for each of them, and none is lost.
 func TestFamiliesAreBounded(t *testing.T) {
 	t.Parallel()
 	r := New(nil, nil)

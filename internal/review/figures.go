@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	// largeValue is what is worth to be told: it takes a millisecond or so on the wire, and everybody waits.
+	// largeValue is the smallest size to report: it takes a millisecond or so on the wire, and all
+	// clients wait.
 	largeValue = 100 << 10
-	// longTTL is that of a database rather than of a cache.
+	// longTTL is typical of a database rather than of a cache.
 	longTTL = 24 * time.Hour
 )
 
-// Figures are what is known of the keys of a family.
+// Figures describe the keys of a family.
 type Figures struct {
 	Keys        int64         `json:"keys"`
 	Bytes       int64         `json:"bytes"`

@@ -2,10 +2,10 @@ package review
 
 import "strings"
 
-// advisedBytes is how long a name may be by the grammar.
+// advisedBytes is the longest name that the grammar advises.
 const advisedBytes = 64
 
-// A rule of the grammar of names, which is advice.
+// A rule is a rule of the grammar of names, which is advice.
 type rule struct {
 	name   string
 	breaks func(name string) bool
@@ -18,14 +18,14 @@ var grammar = []rule{
 	{"no : or _ between parts", func(n string) bool { return !strings.ContainsAny(n, ":_") }},
 }
 
-// A Breach is how many names break a rule, with one of them.
+// A Breach is the number of names that break a rule, with an example.
 type Breach struct {
 	Rule    string `json:"rule"`
 	Keys    int64  `json:"keys"`
 	Example Name   `json:"example,omitempty"`
 }
 
-// breaches counts them.
+// breaches counts the broken rules.
 type breaches [4]Breach
 
 func (b *breaches) note(name string) {
@@ -38,7 +38,7 @@ func (b *breaches) note(name string) {
 	}
 }
 
-// list are those that there are.
+// list returns the breaches with at least one name.
 func (b *breaches) list() []Breach {
 	list := []Breach{}
 	for _, one := range b {

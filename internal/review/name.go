@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Name is that of a key or of a family, any bytes. In JSON it is a string, or, where it is not UTF-8, which a string
-// would not keep, an object such as {"base64": "/w=="}.
+// A Name is the name of a key or of a family, as any bytes. In JSON it is a string. If it is not
+// UTF-8, which a string cannot represent, it is an object such as {"base64": "/w=="}.
 type Name string
 
 // MarshalJSON implements json.Marshaler.
@@ -27,7 +27,8 @@ func (n Name) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// quoted shows a name, which is data, on one line and not all of a long one.
+// quoted returns a name in quotes, on one line, and truncated if it is long. Names are untrusted
+// data.
 func quoted(n Name) string {
 	const most = 100
 	if len(n) <= most {
@@ -40,7 +41,7 @@ func quoted(n Name) string {
 	return fmt.Sprintf("%q... (%d bytes)", n[:cut], len(n))
 }
 
-// printable escapes what a terminal would not show but obey.
+// printable escapes characters that a terminal would interpret.
 func printable(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text

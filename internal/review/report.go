@@ -11,17 +11,19 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// A Report is a review that is over.
+// A Report is the result of a review.
 type Report struct {
 	Walked   Walked           `json:"walked"`
 	Findings []doctor.Finding `json:"findings"`
-	Names    []Breach         `json:"names"`    // that break the grammar
-	Biggest  []Family         `json:"biggest"`  // families by memory, or by keys where that is not known
-	Hottest  []Family         `json:"hottest"`  // by their most used key; empty where that is not known
-	Families int              `json:"families"` // that there are
+	Names    []Breach         `json:"names"` // that break the grammar
+	// families by memory, or by keys if memory is unknown
+	Biggest []Family `json:"biggest"`
+	// by their most used key; empty if unknown
+	Hottest  []Family `json:"hottest"`
+	Families int      `json:"families"` // that there are
 }
 
-// Walked says of what a Report is.
+// Walked describes the walk of a Report.
 type Walked struct {
 	Keys    int64  `json:"keys"`
 	Total   int64  `json:"total"` // 0: not known
@@ -29,10 +31,10 @@ type Walked struct {
 	Stopped string `json:"stopped,omitempty"` // why it ended early
 }
 
-// mostFamilies is how many of them a list has.
+// mostFamilies is the maximum length of a list of families.
 const mostFamilies = 15
 
-// Report tells what was seen. err is what ended the walk.
+// Report returns the results. err is the reason why the walk ended early.
 func (r *Review) Report(w keyspace.Walked, err error) *Report {
 	families := r.families()
 	if r.NoNames {
@@ -70,7 +72,7 @@ func (r *Review) Report(w keyspace.Walked, err error) *Report {
 		out.Findings = append(out.Findings, check(w, families)...)
 	}
 	for i := range out.Findings {
-		if f := &out.Findings[i]; !w.All && f.Severity == doctor.OK { // of the others nobody knows
+		if f := &out.Findings[i]; !w.All && f.Severity == doctor.OK { // other keys were not seen
 			f.Severity, f.Title = doctor.Unknown, "of the keys that were looked at: "+f.Title
 		}
 	}
@@ -82,10 +84,10 @@ func finding(check string, s doctor.Severity, title, evidence, cure string) []do
 	return []doctor.Finding{{Check: check, Severity: s, Title: title, Evidence: evidence, Cure: cure}}
 }
 
-// coverage says what the account and Redis did not let be seen.
+// coverage reports the data that the account and Redis did not show.
 func (r *Review) coverage(w keyspace.Walked, _ []Family) (all []doctor.Finding) {
 	if len(w.Denied) > 0 {
-		all = append(all, finding("seen", doctor.Unknown, "some of what is to be told of keys", r.denied(w),
+		all = append(all, finding("seen", doctor.Unknown, "some properties of keys", r.denied(w),
 			r.grant(w))...)
 	}
 	if r.unknown.full {
@@ -98,7 +100,7 @@ func (r *Review) coverage(w keyspace.Walked, _ []Family) (all []doctor.Finding) 
 		all = append(all, finding("hottest", doctor.Unknown, "which keys are used most", r.denied(w), r.grant(w))...)
 	}
 	if len(w.Away) > 0 {
-		all = append(all, finding("seen", doctor.Unknown, "keys of masters that do not answer", strings.Join(w.Away, ", "), "bring them back, and look again")...)
+		all = append(all, finding("seen", doctor.Unknown, "keys of masters that do not answer", strings.Join(w.Away, ", "), "bring them back, then repeat the review")...)
 	}
 	if !w.All {
 		all = append(all, finding("seen", doctor.Unknown, "the keys that were not looked at", fmt.Sprintf("%d of %s were", w.Seen, total(w.Total)), "raise --sample, and let it end")...)
@@ -106,10 +108,10 @@ func (r *Review) coverage(w keyspace.Walked, _ []Family) (all []doctor.Finding) 
 	return all
 }
 
-// lacks reports whether the walk could not ask for a detail.
+// lacks reports whether the walk could not read a detail.
 func lacks(w keyspace.Walked, rule string) bool { return slices.Contains(w.Untold, rule) }
 
-// denied is what the account lacks, for evidence.
+// denied returns the missing permissions of the account, for evidence.
 func (r *Review) denied(w keyspace.Walked) string {
 	text := "the account lacks " + strings.Join(w.Denied, " ")
 	if w.Hidden > 0 {
@@ -118,12 +120,12 @@ func (r *Review) denied(w keyspace.Walked) string {
 	return text
 }
 
-// grant gives the account what it lacks.
+// grant returns the command that grants the missing permissions.
 func (r *Review) grant(w keyspace.Walked) string {
 	return "ACL SETUSER " + cmp.Or(r.User, "default") + " " + strings.Join(w.Denied, " ")
 }
 
-// suchAs is an example, if names are to be told.
+// suchAs returns an example, unless names must not be shown.
 func (r *Review) suchAs(example string) string {
 	if r.NoNames {
 		return ""
@@ -131,7 +133,7 @@ func (r *Review) suchAs(example string) string {
 	return ", such as " + example
 }
 
-// ofSome adds to what was found that of some keys, or of all, a detail was not told.
+// ofSome adds to found that a property of some keys, or of all, is unknown.
 func (r *Review) ofSome(w keyspace.Walked, rule, what string, found []doctor.Finding) []doctor.Finding {
 	if !lacks(w, rule) {
 		return found
@@ -146,7 +148,7 @@ func (r *Review) ofSome(w keyspace.Walked, rule, what string, found []doctor.Fin
 	return rest
 }
 
-// total writes how many keys there are.
+// total formats the number of keys.
 func total(n int64) string {
 	if n == 0 {
 		return "an unknown number"
@@ -157,16 +159,17 @@ func total(n int64) string {
 // eternal finds keys without a time to live.
 func (r *Review) eternal(w keyspace.Walked, families []Family) []doctor.Finding {
 	return r.ofSome(w, "+pttl", "keys without a time to live", r.offenders("ttl", families, func(f *Family) int64 { return f.Eternal }, func(f *Family) string { return quoted(f.EternalKey) },
-		"keys without a time to live: %d. What is missed once stays stale for ever, and memory fills", "set one wherever they are stored, with jitter", "every key has a time to live"))
+		"keys without a time to live: %d. A missed invalidation leaves them stale forever, and memory fills", "set one wherever they are stored, with jitter", "every key has a time to live"))
 }
 
 // large finds oversized values.
 func (r *Review) large(w keyspace.Walked, families []Family) []doctor.Finding {
 	return r.ofSome(w, "+memory|usage", "values that are too large", r.offenders("size", families, func(f *Family) int64 { return f.Large }, func(f *Family) string { return fmt.Sprintf("%s, %d bytes", quoted(f.LargestKey), f.Largest) },
-		"values larger than 100 KiB: %d. Each read holds everybody else up", "split them, leave out what nobody reads, or compress them", "no value is larger than 100 KiB"))
+		"values larger than 100 KiB: %d. Each read delays all other clients", "split them, leave out unused fields, or compress them", "no value is larger than 100 KiB"))
 }
 
-// offenders is a warning about the families with some keys of a kind, the most first. title is given their number.
+// offenders returns a warning about the families with some keys of a kind, in descending order of
+// their number. title is a format of that number.
 func (r *Review) offenders(check string, families []Family, n func(*Family) int64, example func(*Family) string, title, cure, well string) []doctor.Finding {
 	var those []Family
 	total := int64(0)
@@ -224,7 +227,7 @@ func (r *Review) missing(w keyspace.Walked, _ []Family) []doctor.Finding {
 		"compare the map's names with those that readers use; 'unstale map explain' shows what a row makes")
 }
 
-// database finds caches that live for long and that nothing invalidates.
+// database finds caches whose values live long and are never invalidated.
 func (r *Review) database(w keyspace.Walked, families []Family) []doctor.Finding {
 	const what = "keys that live for more than a day and were never invalidated"
 	const cure = "shorten the time to live, invalidate them, or keep them where nothing is evicted"
@@ -256,7 +259,7 @@ func (r *Review) database(w keyspace.Walked, families []Family) []doctor.Finding
 	return r.ofSome(w, "+pttl", what, those)
 }
 
-// grammar is advice.
+// grammar returns advice.
 func (r *Review) grammar(keyspace.Walked, []Family) []doctor.Finding {
 	list := r.broken.list()
 	if len(list) == 0 {
@@ -266,5 +269,5 @@ func (r *Review) grammar(keyspace.Walked, []Family) []doctor.Finding {
 	for _, b := range list {
 		lines = append(lines, fmt.Sprintf("%d with %s", b.Keys, b.Rule)+r.suchAs(quoted(b.Example)))
 	}
-	return finding("names", doctor.Info, "some names do not follow the grammar: lower case, : or _ between parts, 64 bytes at most", strings.Join(lines, "\n"), "advice: name new ones so")
+	return finding("names", doctor.Info, "some names do not follow the grammar: lower case, : or _ between parts, at most 64 bytes", strings.Join(lines, "\n"), "advice: name new ones so")
 }

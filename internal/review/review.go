@@ -12,29 +12,30 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Review collects what a walk sees. Not safe for concurrent use.
+// A Review collects the keys of a walk. Not safe for concurrent use.
 type Review struct {
-	User    string // of the account in Redis, for cures; "": the default one
-	NoNames bool   // tell no names of keys, nor of families that the map does not name
+	User    string // account in Redis, for fixes; "": the default one
+	NoNames bool   // show no names of keys, nor of families that the map does not name
 
 	names   []invalidation.MapName
 	matcher *match.Matcher
 	mapped  []Figures // of names
 	unknown tree      // of names that no entity of the map reaches
-	own     []Figures // of ours
+	own     []Figures // of unstale's names
 	broken  breaches
 	journal journalRead
-	noMap   error // why there is no map; nil: there is one
+	noMap   error // why there is no map; nil: there is a map
 }
 
-// ours are names that unstale and its readers make: what they are, and how they begin.
+// ours are the names that unstale and its readers use: a description and the prefix.
 var ours = []struct{ what, prefix string }{
-	{"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", "unstale:beacon:"}, {"sets that are taken apart", "unstale:set:"},
-	{"where workers write", "unstale:alive"}, {"status of workers", string(keyspace.WorkersPage)}, {"databases", string(keyspace.SourcesPage)},
+	{"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", protocol.BeaconPrefix}, {"sets that are taken apart", protocol.SetPrefix},
+	{"where workers write", protocol.AlivePrefix}, {"status of workers", string(keyspace.WorkersPage)}, {"databases", string(keyspace.SourcesPage)},
 	{"reports of readers", protocol.ReportKey},
 }
 
-// New returns an empty review. Without a map, for the reason that noMap is, nobody knows which keys are reached.
+// New returns an empty review. Without a map, noMap is the reason, and the reached keys are
+// unknown.
 func New(m *invalidation.Map, noMap error) *Review {
 	r := &Review{own: make([]Figures, len(ours))}
 	switch {
@@ -49,7 +50,7 @@ func New(m *invalidation.Map, noMap error) *Review {
 	for i, n := range r.names {
 		globs[i] = n.Glob
 	}
-	r.matcher = match.New(globs, func(int, error) {}) // which Names cannot make
+	r.matcher = match.New(globs, func(int, error) {}) // Names returns only valid globs
 	r.mapped = make([]Figures, len(r.names))
 	return r
 }
@@ -71,7 +72,7 @@ func (r *Review) Note(keys []keyspace.KeyInfo) {
 	}
 }
 
-// A Family is the keys whose names differ in ids alone.
+// A Family is the keys whose names differ only in IDs.
 type Family struct {
 	Name    Name   `json:"name"`
 	Entity  string `json:"entity,omitempty"` // that reaches it
@@ -80,7 +81,7 @@ type Family struct {
 	Figures `json:"figures"`
 }
 
-// families are all, the biggest first.
+// families returns all families, the biggest first.
 func (r *Review) families() (all []Family) {
 	for i, f := range r.mapped {
 		if f.Keys > 0 {
@@ -99,9 +100,10 @@ func (r *Review) families() (all []Family) {
 	return all
 }
 
-// absent are the entities of which there is no key.
+// absent returns the entities without a key.
 func (r *Review) absent() (entities []string) {
-	there := map[string]bool{} // globs: a key counts for the first of those that several entities have alike
+	// by glob: if several entities share a glob, a key counts for the first of them
+	there := map[string]bool{}
 	for i, n := range r.names {
 		there[n.Glob] = there[n.Glob] || r.mapped[i].Keys > 0
 	}
@@ -117,7 +119,8 @@ func (r *Review) absent() (entities []string) {
 	return entities
 }
 
-// indirect reports whether the map reaches keys by what is not in their names: members of sets, and tags.
+// indirect reports whether the map reaches keys that it does not name: members of sets, and keys
+// with tags.
 func (r *Review) indirect() bool {
 	return slices.ContainsFunc(r.names, func(n invalidation.MapName) bool {
 		return n.Kind == invalidation.KindSet || n.Kind == invalidation.KindStamp

@@ -14,12 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/review"
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -39,7 +40,7 @@ type cache struct {
 	t     *testing.T
 	admin *redis.Client
 	keys  *keyspace.Keyspace
-	store *store.Store
+	store *session.Sessions
 }
 
 func newCache(t *testing.T) *cache {
@@ -58,14 +59,12 @@ func newCache(t *testing.T) *cache {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.keys.Close() })
-	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
-		t.Fatal(err)
-	}
-	dsn, err := store.ParseDSN(env.DSN)
+	schematest.Up(t, env.DB)
+	dsn, err := session.ParseDSN(env.DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.store, err = store.Open(store.Config{MySQL: dsn, Worker: "review"}); err != nil {
+	if c.store, err = session.Open(session.Config{MySQL: dsn, Worker: "review"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.store.Close() })
@@ -79,10 +78,10 @@ func (c *cache) set(name string, size int, ttl time.Duration) {
 	}
 }
 
-// settle leaves a batch in the journal that has invalidated names.
+// settle adds a batch to the journal that invalidates the names.
 func (c *cache) settle(keys, patterns []string) {
 	c.t.Helper()
-	body, err := store.EncodeEntries([]store.Entry{{ID: 1, Entity: "product", EntityID: "1", Keys: keys, Patterns: patterns}})
+	body, err := journal.EncodeEntries([]journal.Entry{{ID: 1, Entity: "product", EntityID: "1", Keys: keys, Patterns: patterns}})
 	if err == nil {
 		_, err = c.store.DB().ExecContext(c.t.Context(), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('w', 1, 'm', '', FROM_BASE64(TO_BASE64(?)))", body)
 	}
@@ -91,7 +90,7 @@ func (c *cache) settle(keys, patterns []string) {
 	}
 }
 
-// review reviews all keys, by shopMap if asked to, and reads the journal if asked to.
+// review reviews all keys. It uses shopMap if mapped, and the journal if journal.
 func (c *cache) review(mapped, journal bool) *review.Report {
 	c.t.Helper()
 	var m *invalidation.Map
@@ -103,7 +102,7 @@ func (c *cache) review(mapped, journal bool) *review.Report {
 	}
 	r := review.New(m, nil)
 	r.User = "review"
-	w, err := c.keys.Walk(c.t.Context(), 1_000_000, r.Note)
+	w, err := c.keys.Contents.Walk(c.t.Context(), 1_000_000, r.Note)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func (c *cache) review(mapped, journal bool) *review.Report {
 	return r.Report(w, nil)
 }
 
-// want checks that a finding has a severity and says some text.
+// want checks the severity and the text of a finding.
 func want(t *testing.T, r *review.Report, check string, s doctor.Severity, texts ...string) {
 	t.Helper()
 	for _, f := range r.Findings {
@@ -131,7 +130,7 @@ func want(t *testing.T, r *review.Report, check string, s doctor.Severity, texts
 	t.Errorf("%s: no finding is %s: %+v", check, s, r.Findings)
 }
 
-// Each fault of a cache is told, and is not there before it is planted.
+// Each fault of a cache is reported, and only after it was planted.
 func TestReview(t *testing.T) {
 	t.Parallel()
 	c := newCache(t)
@@ -140,7 +139,8 @@ func TestReview(t *testing.T) {
 		c.set(fmt.Sprint("shop:coupon:", i), 10, time.Hour)
 	}
 	c.set("lock:fill:{shop:product:1}", 10, 0)
-	if err := c.admin.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: []string{"process", "p"}}).Err(); err != nil { // without a TTL
+	// without a TTL
+	if err := c.admin.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: []string{"process", "p"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	good := c.review(true, true)
@@ -189,7 +189,8 @@ func TestReview(t *testing.T) {
 	testHidden(c)
 }
 
-// testHidden: what the journal cannot tell, and what the account may not see of a single key, is unknown and never well.
+// testHidden checks that everything is unknown, and never well, that the journal does not have or
+// that the account may not read about a single key.
 func testHidden(c *cache) {
 	t := c.t
 	t.Helper()
@@ -224,7 +225,8 @@ func couponNames() (names []string) {
 	return names
 }
 
-// testNames: a name may be any bytes; it forges no line, is not shown whole if it is long, and not at all if so asked.
+// testNames checks that a name may be any bytes: it forges no line, is truncated if it is long, and
+// can be hidden.
 func testNames(c *cache) {
 	t := c.t
 	t.Helper()
@@ -239,7 +241,7 @@ func testNames(c *cache) {
 		t.Helper()
 		r := review.New(nil, nil)
 		r.NoNames = noNames
-		w, err := c.keys.Walk(t.Context(), 1_000_000, r.Note)
+		w, err := c.keys.Contents.Walk(t.Context(), 1_000_000, r.Note)
 		var b [2]bytes.Buffer
 		report := r.Report(w, err)
 		raw, marshalErr := json.Marshal(report)
@@ -271,7 +273,7 @@ func testNames(c *cache) {
 	}
 }
 
-// testForms: names are data in every form.
+// testForms checks that names are data in every format.
 func testForms(t *testing.T, r *review.Report) {
 	t.Helper()
 	r.Biggest[0].Name = "a|b<script>\n\x1b[31m"
@@ -290,7 +292,8 @@ func testForms(t *testing.T, r *review.Report) {
 	}
 }
 
-// What the account may not see, and what the walk did not reach, is unknown and never well.
+// Properties that the account may not read, and keys that the walk did not reach, are unknown and
+// never well.
 func TestReviewOfWhatCannotBeSeen(t *testing.T) {
 	t.Parallel()
 	c := newCache(t)
@@ -306,7 +309,7 @@ func TestReviewOfWhatCannotBeSeen(t *testing.T) {
 	}
 	r := review.New(m, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err := c.keys.Walk(ctx, 1_000_000, func(keys []keyspace.KeyInfo) { r.Note(keys); cancel() })
+	w, err := c.keys.Contents.Walk(ctx, 1_000_000, func(keys []keyspace.KeyInfo) { r.Note(keys); cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

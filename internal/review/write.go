@@ -56,7 +56,7 @@ func (r *Report) Markdown(to io.Writer) error {
 	return written(w)
 }
 
-// inMarkdown takes the meaning from what Markdown or HTML would make something of: names are data.
+// inMarkdown escapes everything that Markdown or HTML would interpret: names are data.
 var inMarkdown = strings.NewReplacer("\\", `\\`, "~", `\~`, "://", "&#58;//", "www.", "www&#46;", "@", "&#64;", "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`)
 
 func cells(texts ...string) string {
@@ -71,7 +71,7 @@ func cells(texts ...string) string {
 	return "| " + strings.Join(out, " | ") + " |"
 }
 
-// head is what was looked at.
+// head returns a summary of the walk.
 func (r *Report) head() string {
 	text := fmt.Sprintf("keys looked at: %d, families: %d", r.Walked.Keys, r.Families)
 	if !r.Walked.All {
@@ -107,7 +107,7 @@ func (r *Report) tables() (all []table) {
 	return all
 }
 
-// hottestKey shows a name, if names are told.
+// hottestKey formats a name, or returns "-" if names are hidden.
 func hottestKey(n Name) string {
 	if n == "" {
 		return "-"
@@ -115,7 +115,7 @@ func hottestKey(n Name) string {
 	return quoted(n)
 }
 
-// by is what reaches a family.
+// by returns the part of the map that reaches a family.
 func (f *Family) by() string {
 	if f.Own {
 		return "unstale"

@@ -18,7 +18,7 @@ func InsertColumns(table string) string {
 }
 
 // RefuseIDs returns the statement of a trigger that refuses an insert which chooses the ID of its
-// row. No migration makes it: docs/maintenance.md has it for operators. It lets @@insert_id pass
+// row. No migration makes it: docs/operations.md has it for operators. It lets @@insert_id pass
 // below 2^62, since a session that replicates statements sets that.
 func RefuseIDs(table string) string {
 	return "CREATE TRIGGER " + table + "_ids BEFORE INSERT ON " + table + " FOR EACH ROW\n" + refuseIDs

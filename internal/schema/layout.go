@@ -24,7 +24,8 @@ cache_outbox_sweeper(name)
 cache_outbox_sweeps(first_high) cache_outbox_sweeps(id) cache_outbox_sweeps(kind)
 cache_outbox_workers(id)`)
 
-// Contract for all: the dictionary, without a lock on rows; it shows the tables and triggers to which the account has a right.
+// Contract for all: the dictionary, without a lock on rows; it shows the tables and triggers to
+// which the account has a right.
 const (
 	enginesSQL = `SELECT table_name, engine FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name LIKE 'cache\_outbox%'`
@@ -42,8 +43,8 @@ AND trigger_name = CONCAT(event_object_table, '_ids') AND REGEXP_REPLACE(action_
 // A Deviation is by what a database's tables differ from those that the migrations made.
 type Deviation struct{ What, Cure string }
 
-// Deviations returns those of the tables that the account sees, whose version is that of this code: engines without transactions, indexes
-// that are missing, and triggers except for [RefuseIDs].
+// Deviations returns those of the tables that the account sees, whose version is that of this code:
+// engines without transactions, indexes that are missing, and triggers except for [RefuseIDs].
 func Deviations(ctx context.Context, db *sql.DB) (list []Deviation, err error) {
 	engines, err := pairs(ctx, db, enginesSQL)
 	if err != nil {
@@ -72,7 +73,8 @@ func Deviations(ctx context.Context, db *sql.DB) (list []Deviation, err error) {
 	return list, err
 }
 
-// ReadIndexes returns those of the tables that the account sees, in the form of [Indexes], in order.
+// ReadIndexes returns those of the tables that the account sees, in the form of [Indexes], in
+// order.
 func ReadIndexes(ctx context.Context, db *sql.DB) (list []string, err error) {
 	found, err := pairs(ctx, db, indexesSQL)
 	for _, t := range found {

@@ -1,5 +1,6 @@
-// Package schema says which version of the outbox's tables this code is for, and which one a database has. Package
-// migrations changes it; a worker only looks, and so links nothing that migrates.
+// Package schema says which version of the outbox's tables this code is for, and which one a
+// database has. Package migrations changes it; a worker only looks, and so links nothing that
+// migrates.
 package schema
 
 import (
@@ -12,10 +13,10 @@ import (
 )
 
 // Version is that of the last file of package migrations.
-const Version = 22
+const Version = 23
 
-// Table is where goose keeps the version. It is not goose's default name, so that an application which migrates its own
-// tables with goose keeps a version of its own.
+// Table is where goose keeps the version. It is not goose's default name, so that an application
+// which migrates its own tables with goose keeps a version of its own.
 const Table = "cache_outbox_version"
 
 // OwnTriggers is a condition on information_schema.triggers. It selects the triggers of "unstale
@@ -77,11 +78,12 @@ func Oldest(ctx context.Context, db *sql.DB) (version int64, err error) {
 	return version, nil
 }
 
-// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and deletes it for a
-// down, so the highest applied one is the version.
+// Contract: no lock, a handful of rows in goose's version table; goose appends a row for an up and
+// deletes it for a down, so the highest applied one is the version.
 const versionSQL = "SELECT COALESCE(MAX(version_id), 0) FROM " + Table + " WHERE is_applied"
 
-// Read asks the table itself: the dictionary hides one that may not be read, and the schema would seem to be empty.
+// Read asks the table itself: the dictionary hides one that may not be read, and the schema would
+// seem to be empty.
 func Read(ctx context.Context, db *sql.DB) (version int64, err error) {
 	err = db.QueryRowContext(ctx, versionSQL).Scan(&version)
 	switch number := mysqlerr.Number(err); {

@@ -13,11 +13,11 @@ import (
 // A child is one run of a program.
 type child struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process is gone and was waited for
-	err    error         // how it ended, to be read after exited
+	exited chan struct{} // closed when the process has ended and was waited for
+	err    error         // exit status, valid after exited is closed
 }
 
-// spawn starts cmd as Start does, with its output in the file log.
+// spawn starts cmd as Start does and writes its output to the file log.
 func spawn(cmd *exec.Cmd, log string) (*child, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -37,11 +37,12 @@ func spawn(cmd *exec.Cmd, log string) (*child, error) {
 	return c, nil
 }
 
-// Start starts any program so that it dies with this process (Linux), and outside its process group, so that Ctrl-C is for
-// this process alone. The channel brings what Wait returns: do not call that, and give the program no pipe of exec's.
+// Start starts a program that dies with this process (Linux). The program runs outside this
+// process's group, so Ctrl-C reaches only this process. The channel receives the result of Wait. Do
+// not call Wait yourself, and do not give the program a pipe of package exec.
 //
-// The kernel ties the parent-death signal to the thread that started the child, not to the process. So the goroutine
-// that starts the child stays on its thread until the child is gone.
+// The kernel ties the parent-death signal to the thread that started the child, not to the process.
+// The goroutine that starts the child therefore stays on its thread until the child is gone.
 func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
 	cmd.SysProcAttr = attributes()
 	started, waited := make(chan error), make(chan error, 1)
@@ -76,7 +77,8 @@ func (c *child) kill() {
 	<-c.exited
 }
 
-// terminate ends the process with SIGTERM and waits. When ctx ends first the process is killed and the error says so.
+// terminate ends the process with SIGTERM and waits. If ctx ends first, it kills the process and
+// returns an error.
 func (c *child) terminate(ctx context.Context) error {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	_ = c.cmd.Process.Signal(syscall.SIGCONT) // a frozen process would never see SIGTERM

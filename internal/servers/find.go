@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// FolderVariable names the environment variable that says where the folder of unpacked servers is, for a program that
-// runs outside the checkout.
+// FolderVariable names the environment variable with the directory of unpacked servers, for a
+// program that runs outside the checkout.
 const FolderVariable = "UNSTALE_SERVERS_DIR"
 
-// module is the first line of the go.mod beside which .servers lies.
+// module is the first line of the go.mod in the directory that contains .servers.
 const module = "module github.com/unstale/unstale"
 
-// A MissingError says that no usable program of a kind was found, and what to do.
+// A MissingError reports that no usable program of a kind was found, and how to get one.
 type MissingError struct {
 	Kind     Kind
-	Folder   string   // where an unpacked one was looked for, empty outside a checkout
-	Rejected []string // programs that were found and why they are of no use
+	Folder   string   // directory of unpacked programs, empty outside a checkout
+	Rejected []string // programs that were found and why they are unusable
 }
 
 func (e *MissingError) Error() string {
@@ -35,7 +35,7 @@ func (e *MissingError) Error() string {
 	return b.String()
 }
 
-// command is the line to type.
+// command returns the command to run.
 func (e *MissingError) command() string {
 	switch e.Kind {
 	case KindMariaDB:
@@ -47,7 +47,7 @@ func (e *MissingError) command() string {
 	}
 }
 
-// packages are what holds the program in Debian and its relatives.
+// packages returns the packages with the program in Debian and derived distributions.
 func (e *MissingError) packages() string {
 	switch e.Kind {
 	case KindMySQL:
@@ -61,11 +61,12 @@ func (e *MissingError) packages() string {
 	}
 }
 
-// Find returns the program of a kind that the Start functions use: the first of FindAll. The error is a *MissingError.
+// Find returns the program of a kind that the Start functions use: the first one of FindAll. The
+// error is a *MissingError.
 func Find(kind Kind) (*Program, error) { return everywhere().find(kind) }
 
-// FindDatabase returns the program that StartMySQL uses for a flavor, which is KindMySQL, KindMariaDB or empty: MySQL
-// if there is one, otherwise MariaDB.
+// FindDatabase returns the program that StartMySQL uses for a flavor, which is KindMySQL,
+// KindMariaDB or empty: MySQL if it is found, otherwise MariaDB.
 func FindDatabase(flavor Kind) (*Program, error) {
 	switch flavor {
 	case KindMySQL, KindMariaDB:
@@ -89,9 +90,9 @@ func FindAll(kind Kind) []*Program {
 	return found
 }
 
-// places are where to look for programs.
+// places are the directories to search for programs.
 type places struct {
-	path   []string // folders of programs that were installed
+	path   []string // directories of installed programs
 	folder string   // of unpacked trees, may be empty
 }
 
@@ -138,7 +139,7 @@ func (p places) search(kind Kind) (found []*Program, rejected []string) {
 	return found, rejected
 }
 
-// usable returns the program at path, or nil if there is none of that kind.
+// usable returns the program at path, or nil if path is not a program of that kind.
 func usable(kind Kind, tree, path string) (*Program, error) {
 	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
 		return nil, nil
@@ -155,7 +156,8 @@ func usable(kind Kind, tree, path string) (*Program, error) {
 	return program, nil
 }
 
-// pathFolders is PATH and the two folders that hold servers but that a person's PATH often lacks.
+// pathFolders returns the directories of PATH and two that contain servers but are often missing in
+// a user's PATH.
 func pathFolders() []string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	seen := map[string]bool{}
@@ -169,8 +171,8 @@ func pathFolders() []string {
 	return unique
 }
 
-// Folder is where scripts/servers unpacks programs: UNSTALE_SERVERS_DIR, or .servers beside the go.mod of this module
-// in the working directory or above.
+// Folder returns the directory that scripts/servers unpacks programs into: UNSTALE_SERVERS_DIR, or
+// .servers next to the go.mod of this module in the working directory or a parent of it.
 func Folder() (path string, ok bool) {
 	if path := os.Getenv(FolderVariable); path != "" {
 		return path, true
@@ -194,8 +196,8 @@ func Folder() (path string, ok bool) {
 	}
 }
 
-// treeLoader returns what it takes to run a program of an unpacked tree: the tree's own loader if it has one, otherwise
-// the tree's library folders.
+// treeLoader returns how to run a program of an unpacked tree: with the tree's own loader if it has
+// one, otherwise with the tree's library directories.
 func treeLoader(tree string) (loader, libs []string) {
 	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*"} {
 		dirs, _ := filepath.Glob(filepath.Join(tree, pattern))

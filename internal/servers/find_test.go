@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// script writes a program that prints line whatever it is asked.
+// script writes a program that prints line, regardless of its arguments.
 func script(t *testing.T, dir, name, line string) {
 	t.Helper()
 	program(t, filepath.Join(dir, name), fmt.Sprintf("echo '%s'", line))
 }
 
-// program writes a shell script. Nothing may be forked meanwhile: the child would hold the file open for writing, and
-// running it would fail.
+// program writes a shell script. No process may be forked meanwhile: the child would keep the file
+// open for writing, and running it would fail.
 func program(t *testing.T, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

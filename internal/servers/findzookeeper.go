@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// installedJars is where Debian's packages put theirs.
+// installedJars is the directory of the jars of Debian's packages.
 const installedJars = "/usr/share/java"
 
-// zookeeperJars are what a server loads, without ".jar".
+// zookeeperJars are the jars that a server loads, without ".jar".
 var zookeeperJars = []string{"zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java"}
 
-// zookeeper finds ZooKeeper's jars and a Java to run them: those that are installed, then those that were unpacked.
+// zookeeper finds ZooKeeper's jars and a Java to run them: first the installed ones, then the
+// unpacked ones.
 func (p places) zookeeper() (found []*Program, rejected []string) {
 	consider := func(java, jars, tree string) {
 		if info, err := os.Stat(java); err != nil || info.IsDir() {
@@ -37,7 +38,7 @@ func (p places) zookeeper() (found []*Program, rejected []string) {
 	return found, rejected
 }
 
-// zookeeperOf returns the program that a folder of jars makes, or nil if ZooKeeper is not there.
+// zookeeperOf returns the program for a directory of jars, or nil if it does not contain ZooKeeper.
 func zookeeperOf(java, jars, tree string) (*Program, error) {
 	versions, _ := filepath.Glob(filepath.Join(jars, "zookeeper-[0-9]*.jar"))
 	if len(versions) == 0 {
@@ -55,7 +56,7 @@ func zookeeperOf(java, jars, tree string) (*Program, error) {
 	return &Program{Kind: KindZooKeeper, Path: java, Version: version, Tree: tree, jars: jars}, nil
 }
 
-// zookeeperArgs are Java's arguments for a server with a configuration file.
+// zookeeperArgs returns Java's arguments for a server with a configuration file.
 func (p *Program) zookeeperArgs(config string) []string {
 	var path []string
 	for _, name := range zookeeperJars {

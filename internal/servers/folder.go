@@ -12,21 +12,21 @@ import (
 const (
 	folderPrefix = "unstale-server-"
 	lockName     = "lock"
-	// socketLimit is what the kernel takes as a socket's path, with room for the name.
+	// socketLimit is the kernel's limit for the path of a socket, less the length of the name.
 	socketLimit = 107 - len("/mysql.sock.lock")
-	// abandonedAfter keeps a folder safe that is made but not locked yet.
+	// abandonedAfter protects a directory that was created but is not locked yet.
 	abandonedAfter = time.Minute
 )
 
-// A folder holds one server's data. It is locked for as long as its process lives, so that others can tell an abandoned
-// one.
+// A folder is the directory of one server's data. It is locked while its process lives, so others
+// can recognize an abandoned one.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// newFolder makes a folder below parent, or below the system's temporary folder when parent is empty, and removes those
-// that killed processes left.
+// newFolder creates a directory below parent, or below the system's temporary directory if parent
+// is empty, and removes the directories that killed processes left.
 func newFolder(parent string) (*folder, error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -34,28 +34,28 @@ func newFolder(parent string) (*folder, error) {
 	removeAbandoned(parent)
 	path, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("make server folder: %w", err)
+		return nil, fmt.Errorf("create server directory: %w", err)
 	}
 	if len(path) > socketLimit {
 		_ = os.Remove(path)
-		return nil, fmt.Errorf("make server folder: %s is too long for a Unix socket (%d bytes at most)", path, socketLimit)
+		return nil, fmt.Errorf("create server directory: %s is too long for a Unix socket (at most %d bytes)", path, socketLimit)
 	}
 	lock, err := lockFile(filepath.Join(path, lockName))
 	if err != nil {
 		_ = os.RemoveAll(path)
-		return nil, fmt.Errorf("lock server folder: %w", err)
+		return nil, fmt.Errorf("lock server directory: %w", err)
 	}
 	return &folder{path: path, lock: lock}, nil
 }
 
 func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 
-// remove deletes the folder. It may be called twice.
+// remove deletes the directory. It may be called twice.
 func (f *folder) remove() error {
 	err := os.RemoveAll(f.path)
 	_ = f.lock.Close()
 	if err != nil {
-		return fmt.Errorf("remove server folder: %w", err)
+		return fmt.Errorf("remove server directory: %w", err)
 	}
 	return nil
 }
@@ -73,8 +73,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// removeAbandoned deletes the folders below parent whose process is gone. What it may not touch (another person's
-// folder) it leaves alone.
+// removeAbandoned deletes the directories below parent whose process is gone. It ignores
+// directories that it may not change, such as another user's.
 func removeAbandoned(parent string) {
 	paths, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
 	for _, path := range paths {

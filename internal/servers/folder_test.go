@@ -38,10 +38,10 @@ func TestFolderOfAKilledProcessIsRemoved(t *testing.T) {
 
 	removeAbandoned(dir)
 	if exists(abandoned) {
-		t.Error("the abandoned folder is still there")
+		t.Error("the abandoned directory still exists")
 	}
 	if !exists(inUse) || !exists(young) {
-		t.Error("a folder in use, or just made, is gone")
+		t.Error("a directory that is in use or new was removed")
 	}
 }
 

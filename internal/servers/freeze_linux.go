@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Freeze stops every thread of a child of this process. The kernel reports a stop to the parent when the last thread has stopped.
+// Freeze stops every thread of a child of this process and returns when all have stopped. The
+// kernel reports a stop to the parent when the last thread has stopped.
 func Freeze(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

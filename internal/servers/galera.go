@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// GaleraLibrary is the file that makes a MariaDB a node of a Galera cluster, as its option --wsrep-provider. It comes with the package
-// galera-4.
+// GaleraLibrary returns the path of the library that makes a MariaDB server a node of a Galera
+// cluster, for its option --wsrep-provider. The library is in the package galera-4.
 func GaleraLibrary() (string, error) {
 	patterns := []string{"/usr/lib*/libgalera_smm.so", "/usr/lib*/galera*/libgalera_smm.so"}
 	if folder, ok := Folder(); ok {

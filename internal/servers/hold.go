@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// BinaryLog are the arguments with which a server writes a binary log, as [HoldCommits] requires.
+// BinaryLog is the arguments that make a server write a binary log, as [HoldCommits] requires.
 var BinaryLog = []string{"--log-bin=log", "--server-id=1"}
 
-// The statements make the server wait for a replica that does not exist. While it does, a COMMIT
-// neither returns nor frees its locks, as with a full disk.
+// The statements make the server wait for a replica that does not exist. Meanwhile a COMMIT neither
+// returns nor frees its locks, as with a full disk.
 var holdSQL = map[Kind]struct{ hold, release []string }{
 	KindMySQL: {
 		hold: []string{
@@ -37,7 +37,7 @@ func HoldCommits(ctx context.Context, db *sql.DB) error {
 	return administer(ctx, db, func(kind Kind) []string { return holdSQL[kind].hold })
 }
 
-// ReleaseCommits lets every COMMIT return that HoldCommits keeps.
+// ReleaseCommits lets the COMMITs return that HoldCommits made hang.
 func ReleaseCommits(ctx context.Context, db *sql.DB) error {
 	return administer(ctx, db, func(kind Kind) []string { return holdSQL[kind].release })
 }

@@ -9,18 +9,19 @@ import (
 	"strings"
 )
 
-// redoSize is the redo log of the template. A server that runs grows its own; a small one is faster to copy.
+// redoSize is the size of the template's redo log. A running server enlarges its own; a small one
+// is faster to copy.
 const redoSize = "8M"
 
-// accounts are the statements that make root reachable over TCP. With --skip-name-resolve root@localhost is for the
-// socket only.
+// accounts are the statements that make root reachable over TCP. With --skip-name-resolve,
+// root@localhost matches only the socket.
 var accounts = map[Kind]string{
 	KindMySQL: "CREATE USER root@'%';\nGRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;\n",
 	KindMariaDB: "REPLACE INTO mysql.global_priv VALUES ('%', 'root', " +
 		"'{\"access\":18446744073709551615}');\n",
 }
 
-// initialiseMySQL makes a data folder with mysqld itself.
+// initialiseMySQL creates a data directory with mysqld itself.
 func initialiseMySQL(ctx context.Context, p *Program, work, data string) error {
 	script := filepath.Join(work, "accounts.sql")
 	if err := os.WriteFile(script, []byte(accounts[KindMySQL]), 0o600); err != nil {
@@ -36,9 +37,10 @@ func initialiseMySQL(ctx context.Context, p *Program, work, data string) error {
 	return runToEnd(ctx, p, filepath.Join(work, "log"), nil, args...)
 }
 
-// bootstrapMariaDB makes a data folder by feeding the server the scripts that come with it, as mariadb-install-db does,
-// which is a shell script that needs the programs of an installed system. The help texts and the sys schema are left
-// out: nobody here reads them and they take most of the time.
+// bootstrapMariaDB creates a data directory by passing the scripts of the server's package to the
+// server, as mariadb-install-db does. That is a shell script that needs the programs of an
+// installed system. The help texts and the sys schema are left out: they are not used here and take
+// most of the time.
 func bootstrapMariaDB(ctx context.Context, p *Program, work, data string) error {
 	scripts := []io.Reader{strings.NewReader("CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n")}
 	for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
@@ -61,7 +63,7 @@ func bootstrapMariaDB(ctx context.Context, p *Program, work, data string) error 
 	return runToEnd(ctx, p, filepath.Join(work, "log"), io.MultiReader(scripts...), args...)
 }
 
-// openMariaDBScript finds a script under the names of all supported versions.
+// openMariaDBScript opens a script under its names in all supported versions.
 func openMariaDBScript(p *Program, name string) (*os.File, error) {
 	for _, folder := range []string{"mysql", "mariadb"} {
 		for _, prefix := range []string{"mysql_", "mariadb_"} {

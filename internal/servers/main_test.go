@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// parentVariable makes the test binary play a parent that tests kill.
+// parentVariable makes the test binary act as a parent that tests kill.
 const parentVariable = "UNSTALE_SERVERS_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// beParent starts servers, prints their process ids and waits to be killed. In the role "template" it starts a database
-// and ends.
+// beParent starts servers, prints their process IDs and waits to be killed. In the role "template"
+// it starts a database and ends.
 func beParent(role string) {
 	ctx := context.Background()
 	m, err := servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor()})
@@ -43,5 +43,5 @@ func beParent(role string) {
 	select {}
 }
 
-// flavor is the database that this run of the tests is about.
+// flavor returns the database that this test run uses.
 func flavor() servers.Kind { return servers.Kind(os.Getenv("UNSTALE_TEST_DB")) }

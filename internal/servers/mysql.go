@@ -14,28 +14,29 @@ import (
 	"github.com/unstale/unstale/internal/port"
 )
 
-// MySQLOptions says how to start a MySQL or MariaDB server.
+// MySQLOptions configures a MySQL or MariaDB server.
 type MySQLOptions struct {
-	// Flavor is KindMySQL or KindMariaDB; empty: MySQL if there is one, otherwise MariaDB.
+	// Flavor is KindMySQL or KindMariaDB. Empty: MySQL if it is found, otherwise MariaDB.
 	Flavor Kind
-	// Program beats Flavor and what Find would find.
+	// Program overrides Flavor and the search of Find.
 	Program *Program
-	// Dir is the folder below which the server's temporary folder is made. Empty: the system's. Its path must be short
-	// enough for a Unix socket.
+	// Dir is the directory in which the server's temporary directory is created. Empty: the
+	// system's. Its path must be short enough for a Unix socket.
 	Dir string
-	// Args are further options of the server, such as "--sync-binlog=0". The last one wins over this package's own,
-	// which leave durability at the server's defaults.
+	// Args are further options of the server, such as "--sync-binlog=0". They override this
+	// package's options, which leave durability at the server's defaults.
 	Args []string
 }
 
-// A MySQL is a private MySQL or MariaDB server. Its account root has every right and no password.
+// A MySQL is a private MySQL or MariaDB server. Its account root has all privileges and no
+// password.
 type MySQL struct {
 	*Server
 }
 
-// StartMySQL starts a server and returns when it answers. Its first run with a program prepares a template of the data
-// folder, which takes seconds; later runs copy it. Without a deadline in ctx it gives up after two minutes. The caller
-// must Close the server.
+// StartMySQL starts a server and returns when it responds. The first run with a program prepares a
+// template of the data directory, which takes seconds; later runs copy it. Without a deadline in
+// ctx it gives up after two minutes. The caller must Close the server.
 func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 	program := o.Program
 	if program == nil {
@@ -65,7 +66,7 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 	return m, nil
 }
 
-// args are the options of a normal run.
+// args returns the options of a normal run.
 func (m *MySQL) args(more []string) []string {
 	args := append(commonArgs(m.program, m.folder.join("data")),
 		"--bind-address=127.0.0.1",
@@ -82,7 +83,7 @@ func (m *MySQL) args(more []string) []string {
 	return append(args, more...)
 }
 
-// commonArgs are the options that preparing a data folder needs as well.
+// commonArgs returns the options for a normal run and for preparing a data directory.
 func commonArgs(p *Program, data string) []string {
 	args := []string{"--no-defaults", "--basedir=" + p.base(), "--datadir=" + data}
 	for _, name := range []string{"mysql", "mariadb"} {
@@ -98,19 +99,19 @@ func commonArgs(p *Program, data string) []string {
 	return args
 }
 
-// Flavor is KindMySQL or KindMariaDB.
+// Flavor returns KindMySQL or KindMariaDB.
 func (m *MySQL) Flavor() Kind { return m.program.Kind }
 
-// Socket is the path of the Unix socket.
+// Socket returns the path of the Unix socket.
 func (m *MySQL) Socket() string { return m.folder.join("mysql.sock") }
 
-// DSN is a data source name for go-sql-driver over the Unix socket, as root, with parseTime and UTC. The database may
-// be empty.
+// DSN returns a data source name for go-sql-driver over the Unix socket, as root, with parseTime
+// and UTC. The database may be empty.
 func (m *MySQL) DSN(database string) string {
 	return m.config("unix", m.Socket(), database).FormatDSN()
 }
 
-// TCPDSN is like DSN over TCP, for clients in between whom a proxy stands.
+// TCPDSN is like DSN, but over TCP, for clients that connect through a proxy.
 func (m *MySQL) TCPDSN(database string) string {
 	return m.config("tcp", m.Addr(), database).FormatDSN()
 }

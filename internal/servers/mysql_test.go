@@ -60,7 +60,7 @@ func TestMySQLAnswersOverSocketAndTCP(t *testing.T) {
 			t.Errorf("time zone is %q, want +00:00", got)
 		}
 		if _, err := db.ExecContext(t.Context(), "SET GLOBAL innodb_lock_wait_timeout = 50"); err != nil {
-			t.Errorf("root lacks rights: %v", err)
+			t.Errorf("root lacks privileges: %v", err)
 		}
 	}
 	var now time.Time

@@ -15,11 +15,11 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// parent is this test binary in another process, see beParent.
+// parent returns a command that runs this test binary in another process: see beParent.
 func parent(t *testing.T, role, folder string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	// What a killed parent leaves behind goes with the test.
+	// Files of a killed parent are removed with the test.
 	cmd.Env = append(os.Environ(), parentVariable+"="+role, servers.FolderVariable+"="+folder, "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -48,7 +48,7 @@ func TestServersDieWithAKilledParent(t *testing.T) {
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	var pids [2]int
 	if n, err := fmt.Sscan(line, &pids[0], &pids[1]); n != 2 {
-		t.Fatalf("the parent says %q: %v", line, err)
+		t.Fatalf("the parent printed %q: %v", line, err)
 	}
 	var handles []int
 	for _, pid := range pids {
@@ -87,7 +87,7 @@ func waitForEnd(fd int) error {
 	}
 }
 
-// linkedFolder is a .servers folder with the programs of the real one and no templates.
+// linkedFolder returns a .servers directory with the programs of the real one and no templates.
 func linkedFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()

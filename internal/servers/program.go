@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A Kind says which server a program is.
+// A Kind is a kind of server.
 type Kind string
 
 // The kinds of server that this package can start.
@@ -24,7 +24,7 @@ const (
 	KindZooKeeper Kind = "zookeeper"
 )
 
-// String is the name that people use.
+// String returns the usual name.
 func (k Kind) String() string {
 	switch k {
 	case KindMySQL:
@@ -39,8 +39,9 @@ func (k Kind) String() string {
 	return string(k)
 }
 
-// oldest is the first version of each kind that unstale works with. Redis would do from 6.2, but before 7.0 a server
-// without a password lets any local user write files through CONFIG SET dir. ZooKeeper has container nodes since 3.5.3.
+// oldest is the first version of each kind that unstale supports. Redis 6.2 would be enough, but
+// before 7.0 a server without a password lets any local user write files through CONFIG SET dir.
+// ZooKeeper has container nodes since 3.5.3.
 var oldest = map[Kind]string{KindMySQL: "8.0.20", KindMariaDB: "10.6.0", KindRedis: "7.0.0", KindZooKeeper: "3.5.3"}
 
 // names are the file names to look for, best first.
@@ -56,15 +57,15 @@ type Program struct {
 	Kind    Kind
 	Path    string // of the executable, which is Java for ZooKeeper
 	Version string // as the program prints it, such as "9.7.4-2" or "10.11.11-MariaDB-0+deb12u1"
-	Tree    string // the folder that it was unpacked to, empty for a program on PATH
+	Tree    string // the directory that it was unpacked to, empty for a program on PATH
 
 	loader []string // of an unpacked tree: its dynamic loader and the loader's flags
 	libs   []string // of an unpacked tree without a loader: LD_LIBRARY_PATH
-	jars   string   // ZooKeeper's folder of them
+	jars   string   // directory of ZooKeeper's jars
 }
 
-// command prepares a run of the program. An unpacked program is run by the loader of its own tree, since the host's
-// libraries may be older.
+// command prepares a run of the program. An unpacked program is run by its tree's loader, since the
+// host's libraries may be older.
 func (p *Program) command(args ...string) *exec.Cmd {
 	argv := append(append(append([]string{}, p.loader...), p.Path), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -74,7 +75,7 @@ func (p *Program) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// base is the folder that the program was installed under, such as /usr.
+// base returns the directory that the program was installed under, such as /usr.
 func (p *Program) base() string {
 	path := p.Path
 	if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -83,17 +84,18 @@ func (p *Program) base() string {
 	return filepath.Dir(filepath.Dir(path))
 }
 
-// versionLine finds the version in what --version prints: "mysqld Ver 9.7.4-2 for Linux", "Redis server v=8.0.6
-// sha=...".
+// versionLine finds the version in the output of --version: "mysqld Ver 9.7.4-2 for Linux", "Redis
+// server v=8.0.6 sha=...".
 var versionLine = regexp.MustCompile(`(?:Ver |v=)([0-9]+\.[0-9]+\.[0-9]+\S*)`)
 
-// identified remembers programs that were asked for their version.
+// identified caches the programs whose version is known.
 var identified struct {
 	sync.Mutex
 	byPath map[string]*Program
 }
 
-// identify asks the program at path what it is. The error says why it is of no use.
+// identify runs the program at path to find out its kind and version. The error describes why it is
+// unusable.
 func identify(path, tree string) (*Program, error) {
 	identified.Lock()
 	defer identified.Unlock()
@@ -130,7 +132,7 @@ func identify(path, tree string) (*Program, error) {
 	return p, nil
 }
 
-// output runs the program to its end and returns what it printed.
+// output runs the program to its end and returns its output.
 func (p *Program) output(ctx context.Context, args ...string) (string, error) {
 	cmd := p.command(args...)
 	timed := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
@@ -142,10 +144,10 @@ func (p *Program) output(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Short is the version's number alone, such as "9.7.4".
+// Short returns only the version's number, such as "9.7.4".
 func (p *Program) Short() string { return ShortVersion(p.Version) }
 
-// ShortVersion cuts a server's version to its number: "10.11.11-MariaDB" gives "10.11.11".
+// ShortVersion cuts a server's version to its number: "10.11.11-MariaDB" becomes "10.11.11".
 func ShortVersion(version string) string {
 	end := strings.IndexFunc(version, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	if end < 0 {

@@ -14,15 +14,15 @@ import (
 	"github.com/unstale/unstale/internal/port"
 )
 
-// RedisOptions says how to start a Redis server.
+// RedisOptions configures a Redis server.
 type RedisOptions struct {
-	// Program beats what Find would find.
+	// Program overrides the search of Find.
 	Program *Program
-	// Dir is the folder below which the server's temporary folder is made. Empty: the system's. Its path must be short
-	// enough for a Unix socket.
+	// Dir is the directory in which the server's temporary directory is created. Empty: the
+	// system's. Its path must be short enough for a Unix socket.
 	Dir string
-	// Args are further options, such as "--appendonly", "yes". The last one wins over this package's own, which keep
-	// nothing on disk.
+	// Args are further options, such as "--appendonly", "yes". They override this package's
+	// options, which keep nothing on disk.
 	Args []string
 	// Env is added to the environment of the server, such as "LD_PRELOAD=clock.so".
 	Env []string
@@ -35,8 +35,8 @@ type Redis struct {
 	*Server
 }
 
-// StartRedis starts a server and returns when it answers. Without a deadline in ctx it gives up after two minutes. The
-// caller must Close the server.
+// StartRedis starts a server and returns when it responds. Without a deadline in ctx it gives up
+// after two minutes. The caller must Close the server.
 func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	program := o.Program
 	if program == nil {
@@ -60,7 +60,7 @@ func startRedis(ctx context.Context, program *Program, o RedisOptions, ports fun
 		return cmd
 	}
 	r.probe = r.ask
-	// Sentinel rewrites its file, so it is made once and not for each run.
+	// Sentinel rewrites its file, so the file is created once and not for each run.
 	if err = os.WriteFile(folder.join("redis.conf"), []byte(o.Config), 0o600); err == nil {
 		err = r.first(ctx)
 	}
@@ -85,14 +85,15 @@ func (r *Redis) args(more []string) []string {
 	return append(args, more...)
 }
 
-// Socket is the path of the Unix socket.
+// Socket returns the path of the Unix socket.
 func (r *Redis) Socket() string { return r.folder.join("redis.sock") }
 
-// URL is the address of database 0 over TCP, such as redis://127.0.0.1:24017/0.
+// URL returns the address of database 0 over TCP, such as redis://127.0.0.1:24017/0.
 func (r *Redis) URL() string { return "redis://" + r.Addr() + "/0" }
 
-// ask connects once and returns the server's version. It goes over the socket, where nobody else can answer, and speaks
-// the protocol by hand: INFO is refused while the data are loaded, which is what a caller waits for.
+// ask connects once and returns the server's version. It uses the socket, which no other server
+// listens on, and writes the protocol directly: Redis refuses INFO while it loads its data, and a
+// caller must wait until the data are loaded.
 func (r *Redis) ask(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -108,8 +109,8 @@ func (r *Redis) ask(ctx context.Context) (version string, err error) {
 	return r.readVersion(bufio.NewScanner(conn))
 }
 
-// readVersion reads the replies to PING and INFO. A server that wants a password is ready, but tells its version to its
-// users only.
+// readVersion reads the replies to PING and INFO. A server that requires a password is ready, but
+// shows its version only to its users.
 func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
 	for replies.Scan() {
 		line := replies.Text()
@@ -117,7 +118,7 @@ func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
 			return r.program.Version, nil
 		}
 		if strings.HasPrefix(line, "-") {
-			return "", fmt.Errorf("redis says %s", line[1:])
+			return "", fmt.Errorf("redis returned %s", line[1:])
 		}
 		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
 			return version, nil
@@ -126,5 +127,5 @@ func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
 	if err := replies.Err(); err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("no version in redis' answer")
+	return "", fmt.Errorf("no version in the reply of redis")
 }

@@ -82,7 +82,7 @@ func TestRedisVersionIsTheServersOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(info, "redis_version:"+r.Version()+"\r\n") {
-		t.Fatalf("Version() = %q, INFO says %q", r.Version(), info)
+		t.Fatalf("Version() = %q, INFO returned %q", r.Version(), info)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestRestartWaitsForItsPort(t *testing.T) {
 		t.Fatal(closed)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Restart while somebody has the port = %v, want %v", err, context.DeadlineExceeded)
+		t.Fatalf("Restart while another process has the port = %v, want %v", err, context.DeadlineExceeded)
 	}
 	if err := r.Restart(t.Context()); err != nil {
 		t.Fatal(err)

@@ -16,58 +16,60 @@ const (
 	startLimit = 2 * time.Minute
 	// probeInterval is the pause between two attempts to reach a server that starts.
 	probeInterval = 5 * time.Millisecond
-	// startTries is how often a first start takes another port when somebody was faster.
+	// startTries is how often a first start chooses another port if the port was taken meanwhile.
 	startTries = 5
 )
 
-// ErrClosed is returned by the methods of a server that was closed.
+// ErrClosed is returned by the methods of a closed server.
 var ErrClosed = errors.New("server is closed")
 
-// A Server is one private server process and its data. MySQL and Redis embed it. All methods may be called from several
-// goroutines; those that start or stop the process take turns.
+// A Server is one private server process and its data. MySQL and Redis embed it. All methods are
+// safe for concurrent use. Methods that start or stop the process run one at a time.
 type Server struct {
 	program *Program
 	folder  *folder
-	command func() *exec.Cmd                                // built again for each run
-	probe   func(ctx context.Context) (ver string, _ error) // one attempt to talk to the server
+	command func() *exec.Cmd                                // called for each run
+	probe   func(ctx context.Context) (ver string, _ error) // one attempt to query the server
 	ports   func() (int, error)                             // chooses a port for a first start
 
 	mu      sync.Mutex // held while the process starts or stops
-	port    int        // set before the server is handed out, then constant
+	port    int        // set before the server is returned, then constant
 	child   *child     // the latest run, guarded by mu
 	version string     // guarded by mu
 	closed  bool       // guarded by mu
 }
 
-// Addr is the TCP address, such as 127.0.0.1:24017. It stays the same over restarts.
+// Addr returns the TCP address, such as 127.0.0.1:24017. It does not change when the server
+// restarts.
 func (s *Server) Addr() string { return port.Address(s.port) }
 
-// Port is the TCP port.
+// Port returns the TCP port.
 func (s *Server) Port() int { return s.port }
 
-// Log is the path of the file that holds everything that the server printed. It goes with Close.
+// Log returns the path of the file with all output of the server. Close removes it.
 func (s *Server) Log() string { return s.folder.join("log") }
 
-// Program is what runs.
+// Program returns the program of the server.
 func (s *Server) Program() *Program { return s.program }
 
-// Version is what the server itself answered when it was asked at its latest start: SELECT VERSION(), or redis_version
-// of INFO.
+// Version returns the version that the server reported at its latest start: SELECT VERSION(), or
+// redis_version of INFO.
 func (s *Server) Version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// Pid is the process id of the latest run.
+// Pid returns the process ID of the latest run.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.child.cmd.Process.Pid
 }
 
-// Stop ends the process in order (SIGTERM) and waits for it. The data stay, so that Restart can follow. MySQL takes
-// seconds. When ctx ends first, the process is killed and the error says so. A process that is gone is not an error.
+// Stop ends the process cleanly (SIGTERM) and waits for it, which takes seconds for MySQL. The data
+// stay, so Restart can follow. If ctx ends first, Stop kills the process and returns an error. If
+// the process has ended already, Stop returns nil.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +86,8 @@ func (s *Server) stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the process with SIGKILL and waits for it. The data stay as the process left them, so that Restart can
-// follow. The error is always nil.
+// Kill ends the process with SIGKILL and waits for it. The data stay as the process left them, so
+// Restart can follow. The error is always nil.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +95,8 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Pause freezes the process (SIGSTOP) and returns when all its threads stand still (Linux). Connections stay open and
-// get no answer.
+// Pause freezes the process (SIGSTOP) and returns when all its threads have stopped (Linux).
+// Connections stay open and get no reply.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,7 @@ func (s *Server) Pause() error {
 	return nil
 }
 
-// Resume lets a frozen process go on (SIGCONT).
+// Resume continues a frozen process (SIGCONT).
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +116,8 @@ func (s *Server) Resume() error {
 	return nil
 }
 
-// Restart starts the server again with the same data, port and settings, and stops it in order before that if it runs.
-// It returns when the server answers.
+// Restart starts the server again with the same data, port and settings. If it runs, Restart first
+// stops it cleanly. It returns when the server responds.
 func (s *Server) Restart(ctx context.Context) error {
 	ctx, cancel := withStartLimit(ctx)
 	defer cancel()
@@ -138,7 +140,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 }
 
-// Close ends the process at once (SIGKILL: nobody needs its data) and removes its folder. It may be called twice.
+// Close kills the process immediately (SIGKILL), since its data are not needed, and removes its
+// directory. It may be called twice.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +152,7 @@ func (s *Server) Close() error {
 	return s.folder.remove()
 }
 
-// first starts a new server and removes its folder when that does not work.
+// first starts a new server. Its caller must Close the server if that fails.
 func (s *Server) first(ctx context.Context) error {
 	ctx, cancel := withStartLimit(ctx)
 	defer cancel()
@@ -167,7 +170,7 @@ func (s *Server) first(ctx context.Context) error {
 	return err
 }
 
-// run starts the process once and waits until it answers.
+// run starts the process once and waits until it responds.
 func (s *Server) run(ctx context.Context) error {
 	c, err := spawn(s.command(), s.Log())
 	if err != nil {
@@ -192,12 +195,12 @@ func (s *Server) run(ctx context.Context) error {
 	}
 }
 
-// lostPort reports whether the latest run ended because somebody else has the port.
+// lostPort reports whether the latest run ended because another process has the port.
 func (s *Server) lostPort() bool {
 	return s.child != nil && !s.child.alive() && port.Taken(s.port)
 }
 
-// pause waits for d, or returns why ctx ended.
+// pause waits for d, or returns the reason why ctx ended.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

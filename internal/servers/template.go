@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// templateFolder returns an initialised data folder of a database program, which it makes if there is none yet. Copying
-// one is much faster than making one. It is made under a temporary name and then renamed, and processes take turns, so
-// that nobody ever sees half a folder.
+// templateFolder returns an initialized data directory of a database program, and creates it if it
+// does not exist. Copying a directory is much faster than creating one. It is created under a
+// temporary name and then renamed, by one process at a time, so no process ever sees an incomplete
+// directory.
 func templateFolder(ctx context.Context, p *Program) (string, error) {
 	ctx, cancel := withStartLimit(ctx)
 	defer cancel()
@@ -30,25 +31,27 @@ func templateFolder(ctx context.Context, p *Program) (string, error) {
 	}
 	lock, err := waitForLock(ctx, path+".lock")
 	if err != nil {
-		return "", fmt.Errorf("prepare a %s data folder: wait for another process that does: %w", p.Kind, err)
+		return "", fmt.Errorf("prepare a %s data directory: wait for another process that does: %w", p.Kind, err)
 	}
 	defer lock.Close()
 	if exists(path) {
 		return path, nil
 	}
 	if err := makeTemplate(ctx, p, path); err != nil {
-		return "", fmt.Errorf("prepare a %s data folder: %w", p.Kind, err)
+		return "", fmt.Errorf("prepare a %s data directory: %w", p.Kind, err)
 	}
 	return path, nil
 }
 
-// templateName differs whenever what makeTemplate does would.
+// templateName returns a name that depends on everything that the result of makeTemplate depends
+// on.
 func templateName(p *Program) string {
 	sum := sha256.Sum256([]byte(p.Version + "\x00" + p.base() + "\x00" + accounts[p.Kind] + "\x00" + redoSize))
 	return fmt.Sprintf("template-%s-%s-%x", string(p.Kind), p.Short(), sum[:4])
 }
 
-// cacheFolder is where templates are kept: .servers if there is one that can be written to, otherwise the user's cache.
+// cacheFolder returns the directory of templates: .servers if it exists and is writable, otherwise
+// the user's cache.
 func cacheFolder() (string, error) {
 	if folder, ok := Folder(); ok {
 		if unix.Access(folder, unix.W_OK) == nil {
@@ -62,12 +65,12 @@ func cacheFolder() (string, error) {
 		cache = filepath.Join(cache, "unstale")
 	}
 	if err := os.MkdirAll(cache, 0o700); err != nil {
-		return "", fmt.Errorf("make cache folder: %w", err)
+		return "", fmt.Errorf("create cache directory: %w", err)
 	}
 	return cache, nil
 }
 
-// waitForLock locks the file path as soon as nobody else holds it.
+// waitForLock locks the file path as soon as no other process holds it.
 func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	for {
 		lock, err := lockFile(path)
@@ -80,8 +83,8 @@ func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// makeTemplate initialises a data folder and moves it to path. The caller holds the lock, so that leftovers of a killed
-// maker can go.
+// makeTemplate initializes a data directory and moves it to path. The caller holds the lock, so
+// leftovers of a killed process can be deleted.
 func makeTemplate(ctx context.Context, p *Program, path string) error {
 	leftovers, _ := filepath.Glob(path + ".tmp-*")
 	for _, leftover := range leftovers {
@@ -101,14 +104,14 @@ func makeTemplate(ctx context.Context, p *Program, path string) error {
 	if err != nil {
 		return err
 	}
-	// The next server makes its own id.
+	// The next server generates its own ID.
 	if err := os.Remove(filepath.Join(data, "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return os.Rename(data, path)
 }
 
-// runToEnd runs a program that ends by itself.
+// runToEnd runs a program that ends on its own.
 func runToEnd(ctx context.Context, p *Program, log string, input io.Reader, args ...string) error {
 	cmd := p.command(args...)
 	cmd.Stdin = input
@@ -130,7 +133,7 @@ func runToEnd(ctx context.Context, p *Program, log string, input io.Reader, args
 
 func copyFolder(from, to string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		return fmt.Errorf("copy data folder: %w", err)
+		return fmt.Errorf("copy data directory: %w", err)
 	}
 	return nil
 }

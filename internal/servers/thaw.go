@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// Thaw lets a frozen process go on.
+// Thaw continues a frozen process.
 func Thaw(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
 func (c *child) freeze() error { return Freeze(c.cmd.Process) }

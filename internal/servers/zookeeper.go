@@ -15,32 +15,36 @@ import (
 	"github.com/unstale/unstale/internal/port"
 )
 
-// ZooKeeperOptions says how to start ZooKeeper servers.
+// ZooKeeperOptions configures ZooKeeper servers.
 type ZooKeeperOptions struct {
-	// Servers is the number of them. Zero: three.
+	// Servers is the number of servers. Zero: three.
 	Servers int
-	// Dir is the folder below which the servers' temporary folders are made. Empty: the system's.
+	// Dir is the directory in which the servers' temporary directories are created. Empty: the
+	// system's.
 	Dir string
-	// Config is further lines of every server's configuration file, which win.
+	// Config has further lines for every server's configuration file, which override its other
+	// lines.
 	Config string
-	// Env is added to the environments of the servers, such as "LD_PRELOAD=clock.so" to that of the first. It may have fewer
-	// than there are.
+	// Env is added to the environments of the servers, by index; for example, "LD_PRELOAD=clock.so"
+	// for the first one. It may be shorter than the number of servers.
 	Env [][]string
 }
 
-// A ZooKeeper is a private ensemble of ZooKeeper servers, each a process of its own. Anybody may read and write.
+// A ZooKeeper is a private ensemble of ZooKeeper servers, each in a separate process. All clients
+// may read and write.
 type ZooKeeper struct {
 	Nodes []*ZooKeeperNode
 }
 
-// A ZooKeeperNode is one server of an ensemble. It answers only as long as most of them run.
+// A ZooKeeperNode is one server of an ensemble. It responds only while most of them run.
 type ZooKeeperNode struct {
 	*Server
 	peers, election int // ports
 }
 
-// zookeeperConfig has ticks that allow sessions of half a second, and limits that a busy machine hardly reaches. A new leader
-// that ZooKeeper 3.8 keeps waiting for good (see caughtUp in package lock) gives up after initLimit, here 20 s, and is elected again.
+// zookeeperConfig has ticks that allow sessions of half a second, and limits that a busy machine
+// rarely reaches. If ZooKeeper 3.8 blocks a new leader forever (see caughtUp in package lock), it
+// gives up after initLimit, here 20 s, and is elected again.
 const zookeeperConfig = `dataDir=%s
 clientPort=%d
 clientPortAddress=127.0.0.1
@@ -53,15 +57,16 @@ admin.enableServer=false
 4lw.commands.whitelist=*
 `
 
-// zookeeperFlags make a small process that starts fast, and keep nothing for longer than the machine runs.
+// zookeeperFlags make the process small and fast to start, and keep nothing for longer than the
+// machine runs.
 var zookeeperFlags = []string{
 	"-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:ActiveProcessorCount=2",
 	"-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
 	"-Dzookeeper.fastleader.maxNotificationInterval=1000",
 }
 
-// StartZooKeeper starts an ensemble and returns when each of its servers answers. Without a deadline in ctx it gives up
-// after two minutes. The caller must Close it.
+// StartZooKeeper starts an ensemble and returns when each server responds. Without a deadline in
+// ctx it gives up after two minutes. The caller must Close it.
 func StartZooKeeper(ctx context.Context, o ZooKeeperOptions) (*ZooKeeper, error) {
 	program, err := Find(KindZooKeeper)
 	if err != nil {
@@ -88,7 +93,8 @@ func StartZooKeeper(ctx context.Context, o ZooKeeperOptions) (*ZooKeeper, error)
 	return nil, err
 }
 
-// newZooKeeper prepares the servers, which have to know each other's ports before the first one starts.
+// newZooKeeper prepares the servers, which need the ports of all others before the first one
+// starts.
 func newZooKeeper(program *Program, o ZooKeeperOptions) (*ZooKeeper, error) {
 	z := &ZooKeeper{}
 	var list strings.Builder
@@ -135,7 +141,7 @@ func newZooKeeper(program *Program, o ZooKeeperOptions) (*ZooKeeper, error) {
 	return z, nil
 }
 
-// Addrs are those that clients connect to.
+// Addrs returns the addresses for clients.
 func (z *ZooKeeper) Addrs() []string {
 	var addrs []string
 	for _, n := range z.Nodes {
@@ -144,7 +150,7 @@ func (z *ZooKeeper) Addrs() []string {
 	return addrs
 }
 
-// Version is what the servers say of themselves.
+// Version returns the version that the first server reports.
 func (z *ZooKeeper) Version() string { return z.Nodes[0].Version() }
 
 // Pause freezes every server: see Server.Pause.
@@ -152,12 +158,12 @@ func (z *ZooKeeper) Pause() error {
 	return z.each(func(n *ZooKeeperNode) error { return n.Pause() })
 }
 
-// Resume lets every frozen server go on.
+// Resume continues all frozen servers: see Server.Resume.
 func (z *ZooKeeper) Resume() error {
 	return z.each(func(n *ZooKeeperNode) error { return n.Resume() })
 }
 
-// Leader returns the server that leads the others, or an error while there is none.
+// Leader returns the server that leads the others, or an error if no server leads.
 func (z *ZooKeeper) Leader(ctx context.Context) (*ZooKeeperNode, error) {
 	for _, n := range z.Nodes {
 		if text, err := n.Ask(ctx, "srvr"); err == nil && strings.Contains(text, "Mode: leader") {
@@ -167,12 +173,12 @@ func (z *ZooKeeper) Leader(ctx context.Context) (*ZooKeeperNode, error) {
 	return nil, errors.New("no ZooKeeper server leads")
 }
 
-// Close ends every server and removes its folder. It may be called twice.
+// Close ends all servers and removes their directories. It may be called twice.
 func (z *ZooKeeper) Close() error {
 	return z.each(func(n *ZooKeeperNode) error { return n.Close() })
 }
 
-// each does something with every server at once: none answers before most of them run.
+// each calls do for all servers in parallel: none responds before most of them run.
 func (z *ZooKeeper) each(do func(*ZooKeeperNode) error) error {
 	errs := make([]error, len(z.Nodes))
 	var group sync.WaitGroup
@@ -183,7 +189,7 @@ func (z *ZooKeeper) each(do func(*ZooKeeperNode) error) error {
 	return errors.Join(errs...)
 }
 
-// lostPort reports whether somebody else has a port of a closed ensemble.
+// lostPort reports whether another process has a port of a closed ensemble.
 func (z *ZooKeeper) lostPort() bool {
 	for _, n := range z.Nodes {
 		if port.Taken(n.port) || port.Taken(n.peers) || port.Taken(n.election) {
@@ -193,7 +199,7 @@ func (z *ZooKeeper) lostPort() bool {
 	return false
 }
 
-// Ask sends one of ZooKeeper's words of four letters, such as mntr, and returns the answer.
+// Ask sends one of ZooKeeper's four-letter words, such as mntr, and returns the reply.
 func (n *ZooKeeperNode) Ask(ctx context.Context, word string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -210,10 +216,11 @@ func (n *ZooKeeperNode) Ask(ctx context.Context, word string) (string, error) {
 	return string(text), err
 }
 
-// askInterval keeps a server that has no leader yet from being busy with questions, each of which costs it a thread.
+// askInterval limits the queries to a server that has no leader yet, each of which costs the server
+// a thread.
 const askInterval = 50 * time.Millisecond
 
-// ask returns the server's version once it has a leader or is one.
+// ask returns the server's version once it has a leader or is the leader.
 func (n *ZooKeeperNode) ask(ctx context.Context) (version string, err error) {
 	text, err := n.Ask(ctx, "srvr")
 	if err != nil {
@@ -225,5 +232,5 @@ func (n *ZooKeeperNode) ask(ctx context.Context) (version string, err error) {
 		}
 	}
 	_ = pause(ctx, askInterval)
-	return "", fmt.Errorf("ZooKeeper says %q", strings.TrimSpace(text))
+	return "", fmt.Errorf("ZooKeeper returned %q", strings.TrimSpace(text))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// An ensemble elects another leader when one is killed, takes it back, and can be frozen as a whole.
+// An ensemble elects another leader if the leader is killed, accepts it again later, and can be
+// frozen as a whole.
 func TestZooKeeperEnsemble(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -20,7 +21,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	}
 	defer z.Close()
 	if servers.ShortVersion(z.Version()) != z.Nodes[0].Program().Version {
-		t.Errorf("it says %q, its jar %q", z.Version(), z.Nodes[0].Program().Version)
+		t.Errorf("Version() = %q, the jar has %q", z.Version(), z.Nodes[0].Program().Version)
 	}
 	first, err := z.Leader(t.Context())
 	if err != nil {
@@ -34,7 +35,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		second, _ = z.Leader(t.Context())
 	}
 	if second == first {
-		t.Error("the leader that was killed leads")
+		t.Error("the killed leader still leads")
 	}
 	if err := first.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -45,13 +46,13 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if text, err := first.Ask(ctx, "ruok"); err == nil {
-		t.Errorf("a frozen server says %q", text)
+		t.Errorf("a frozen server returned %q", text)
 	}
 	if err := z.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := first.Ask(t.Context(), "mntr"); err != nil || !strings.Contains(text, "zk_server_state\tfollower") {
-		t.Errorf("it says %q, %v", text, err)
+		t.Errorf("it returned %q, %v", text, err)
 	}
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
@@ -70,6 +71,6 @@ func TestZooKeeperAlone(t *testing.T) {
 	defer z.Close()
 	text, err := z.Nodes[0].Ask(t.Context(), "conf")
 	if err != nil || !strings.Contains(text, "minSessionTimeout=12345\n") {
-		t.Errorf("it says %q, %v", text, err)
+		t.Errorf("it returned %q, %v", text, err)
 	}
 }

@@ -3,6 +3,7 @@ package sleep
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -16,4 +17,9 @@ func For(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
+}
+
+// Jitter spreads d by share either way, so that workers do not poll in step.
+func Jitter(d time.Duration, share float64) time.Duration {
+	return d + time.Duration((2*rand.Float64()-1)*share*float64(d))
 }

@@ -9,12 +9,12 @@ type Token struct {
 	At   int // where it begins in the statement, in bytes
 }
 
-// Tokens splits a statement into words, numbers and punctuation. Quoted text becomes one token that starts with its
-// quote; comments disappear.
+// Tokens splits a statement into words, numbers and punctuation. Quoted text becomes one token that
+// starts with its quote; comments disappear.
 func Tokens(sql string) []string { return TokensIn(sql, "") }
 
-// TokensIn is Tokens for a MySQL session with an sql_mode. NO_BACKSLASH_ESCAPES and ANSI_QUOTES decide
-// where quoted text ends.
+// TokensIn is Tokens for a MySQL session with an sql_mode. NO_BACKSLASH_ESCAPES and ANSI_QUOTES
+// decide where quoted text ends.
 func TokensIn(sql, mode string) []string {
 	escapes := `'"`
 	switch {
@@ -52,7 +52,10 @@ func split(sql, escapes string) []Token {
 			continue
 		case c == '\'' || c == '"' || c == '`':
 			n = quotedLength(sql[i:], escapes)
-		case isWordByte(c):
+		case c == '@' || isWordByte(c): // @ and @@ begin a variable
+			if strings.HasPrefix(sql[i:], "@@") {
+				n = 2
+			}
 			for i+n < len(sql) && isWordByte(sql[i+n]) {
 				n++
 			}
@@ -64,7 +67,7 @@ func split(sql, escapes string) []Token {
 }
 
 func isWordByte(c byte) bool {
-	return c == '_' || c == '$' || c == '@' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80
+	return c == '_' || c == '$' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80
 }
 
 // lengthUntil returns the length of text up to and with end.

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SetUser makes an account of a Redis. It leaves out +client|setinfo if the server does not know
-// it, which servers before Redis 7.2 do not.
+// SetUser creates an account of a Redis. It leaves out +client|setinfo if the server does not know
+// it: servers before Redis 7.2 do not.
 func SetUser(t testing.TB, admin *redis.Client, user string, rules ...string) {
 	t.Helper()
 	const named = "client|setinfo"

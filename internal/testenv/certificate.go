@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// A Certificate is one for servers at 127.0.0.1, signed by itself.
+// A Certificate is a self-signed certificate for servers at 127.0.0.1.
 type Certificate struct {
 	CertFile, KeyFile string         // PEM
-	Authorities       *x509.CertPool // of clients that trust it
+	Authorities       *x509.CertPool // for clients of the server
 }
 
-// NewCertificate makes one that is gone with the test.
+// NewCertificate creates a certificate, whose files are removed at the end of the test.
 func NewCertificate(t testing.TB) *Certificate {
 	t.Helper()
 	must := func(err error) {
@@ -49,7 +49,8 @@ func NewCertificate(t testing.TB) *Certificate {
 	return c
 }
 
-// OwnTLSRedis starts a Redis of the test's own that speaks TLS with this certificate, and returns the host and port of that.
+// OwnTLSRedis starts a Redis for one test that uses TLS with this certificate, and returns its host
+// and port.
 func (c *Certificate) OwnTLSRedis(t testing.TB) string {
 	t.Helper()
 	port := strconv.Itoa(BusPort(t))

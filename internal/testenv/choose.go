@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// choose tries sources in order and returns the first server that can be had. A source that cannot give one costs a
-// line when another one follows.
+// choose tries sources in order and returns the first available server. If a source has none and
+// another source follows, it prints one line.
 func choose[T any](what string, sources []source, get func(source) (T, error), say func(format string, args ...any)) (T, source, error) {
 	var (
 		none     T

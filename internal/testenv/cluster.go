@@ -20,8 +20,8 @@ import (
 // clusterSlots is the number of hash slots of a Redis Cluster.
 const clusterSlots = 16384
 
-// A Cluster is a Redis Cluster of one test's own: masters, each with an equal share of the slots, and as many replicas
-// or none. All are local processes, with a node timeout of two seconds.
+// A Cluster is a Redis Cluster for one test: masters, each with an equal share of the slots, and
+// one replica for each or none. All are local processes, with a node timeout of two seconds.
 type Cluster struct {
 	Nodes  []*servers.Redis // the masters, then the replica of each
 	Direct []*redis.Client  // one for each node
@@ -31,7 +31,7 @@ type Cluster struct {
 	masters int
 }
 
-// URL is the cluster's address for package keyspace.
+// URL returns the cluster's address for package keyspace.
 func (c *Cluster) URL() string {
 	hosts := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -40,11 +40,11 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(hosts, ",")
 }
 
-// First is the first slot of a master, as long as none has moved.
+// First returns the first slot of a master, provided that no slot has moved.
 func (c *Cluster) First(master int) int { return (clusterSlots*master + c.masters - 1) / c.masters }
 
-// OwnCluster starts a cluster and returns when all its nodes agree that it is well. args are further options of each
-// node.
+// OwnCluster starts a cluster, and returns when all its nodes report it as healthy. args are
+// further options of each node.
 func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{masters: masters}
@@ -99,8 +99,8 @@ func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Clust
 	return c
 }
 
-// Migrate moves the keys of a slot from one master to another, by their numbers among Nodes, and then the slot itself
-// if it is to arrive.
+// Migrate moves the keys of a slot from one master to another, given by their indexes in Nodes. If
+// the slot should arrive, it then moves the slot itself.
 func (c *Cluster) Migrate(t testing.TB, slot, from, to int, arrives bool) {
 	t.Helper()
 	do := func(node int, args ...any) {
@@ -131,7 +131,7 @@ func (c *Cluster) Migrate(t testing.TB, slot, from, to int, arrives bool) {
 	}
 }
 
-// introduce gives a node its slots, if it is a master, and makes the first one known to it.
+// introduce assigns a node its slots, if it is a master, and introduces it to the first node.
 func (c *Cluster) introduce(ctx context.Context, direct *redis.Client, i, bus, port int) error {
 	if i < c.masters {
 		for _, command := range [][]any{
@@ -149,8 +149,9 @@ func (c *Cluster) introduce(ctx context.Context, direct *redis.Client, i, bus, p
 	return c.Direct[0].Do(ctx, "cluster", "meet", "127.0.0.1", port, bus).Err()
 }
 
-// NodesFolder is a folder for the file that a node keeps of its cluster, in memory where the system has such a place: a
-// node answers nobody while it waits for that file to reach a disk, which on a busy one takes seconds.
+// NodesFolder returns a directory for the file in which a node stores the state of its cluster, in
+// memory if the system has such a place. A node answers no client while it waits for that file to
+// reach a disk, which takes seconds on a busy one.
 func NodesFolder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "unstale-cluster-")
@@ -161,8 +162,8 @@ func NodesFolder(t testing.TB) string {
 	return dir
 }
 
-// BusPort is a free port for the cluster bus, outside of the ranges that the kernel and package servers take ports
-// from.
+// BusPort returns a free port for the cluster bus, outside of the ranges that the kernel and
+// package servers take ports from.
 func BusPort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

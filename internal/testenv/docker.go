@@ -1,154 +1,126 @@
 package testenv
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
-	"sync"
-	"sync/atomic"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
-
-	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/log"
-	tcmysql "github.com/testcontainers/testcontainers-go/modules/mysql"
-	tcredis "github.com/testcontainers/testcontainers-go/modules/redis"
-	"github.com/testcontainers/testcontainers-go/wait"
-	"go.uber.org/goleak"
 )
 
-const (
-	// ryukVariable switches off the container that removes what a killed process left behind.
-	ryukVariable = "TESTCONTAINERS_RYUK_DISABLED"
-	// prefixVariable goes before image names that testcontainers fetches.
-	prefixVariable = "TESTCONTAINERS_HUB_IMAGE_NAME_PREFIX"
+// engineLimit bounds the search for a Docker engine: tests without one should lose little time.
+const engineLimit = 400 * time.Millisecond
 
-	containerStart = 90 * time.Second
-	containerStop  = 30 * time.Second
-	rootPassword   = "unstale"
-)
-
-// dockerUsed says that containers were started in this process.
-var dockerUsed atomic.Bool
-
-// engine looks for Docker once per process and prepares testcontainers, which reads its settings once, for it.
-var engine = sync.OnceValues(func() (*dockerEngine, error) {
-	e, err := findEngine(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	shared.add(e.client.Close)
-	log.SetDefault(log.NewNoopLogger())
-	if os.Getenv("DOCKER_HOST") == "" {
-		err = os.Setenv("DOCKER_HOST", e.host)
-	}
-	return e, err
-})
-
-// readyEngine returns the engine when it has the image, and settles whether Ryuk can be used. The image comes first:
-// without it nothing else matters.
-func readyEngine(ctx context.Context, image string) error {
-	e, err := engine()
-	if err != nil {
-		return err
-	}
-	if err := e.image(ctx, prefixed(image), run.say); err != nil {
-		return err
-	}
-	withoutRyuk.Do(func() {
-		if os.Getenv(ryukVariable) != "" {
-			return
+// docker runs the program in the directory docker, which starts a server in a container. The
+// container is removed at the end of the tests, and when their process is killed. kind is mysql,
+// redis, or fetch for the image alone.
+func docker(ctx context.Context, kind, image string) (address string, err error) {
+	if os.Getenv(sourceVariable) != string(fromDocker) {
+		if err := engineAnswers(); err != nil {
+			return "", err
 		}
-		//lint:ignore SA1019 nothing else tells which image this version uses
-		if err := e.image(ctx, prefixed(testcontainers.ReaperDefaultImage), run.say); err != nil {
-			run.say("no Ryuk (%v): containers go at the end of the tests, not when these are killed", err)
-			_ = os.Setenv(ryukVariable, "true")
+	}
+	folder, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/unstale/unstale").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the program that starts containers: %w", err)
+	}
+	cmd := exec.Command("go", "run", ".", kind, image)
+	cmd.Dir = filepath.Join(strings.TrimSpace(string(folder)), "internal", "testenv", "docker")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0") // no -race
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return "", err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	said := &progress{}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start a container: %w", err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	end := func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
+	if err != nil {
+		_ = end() // the program has printed the reason
+		return "", errors.New(said.last)
+	}
+	shared.add(end)
+	return strings.TrimSpace(line), nil
+}
+
+// A progress prints the progress of the program, and keeps its last other line, which has the
+// reason why it ended. go run adds its exit code.
+type progress struct {
+	rest string
+	last string
+}
+
+func (p *progress) Write(text []byte) (int, error) {
+	p.rest += string(text)
+	for {
+		line, rest, ended := strings.Cut(p.rest, "\n")
+		switch {
+		case !ended:
+			return len(text), nil
+		case strings.HasPrefix(line, "Docker fetches "):
+			run.say("%s", line)
+		case !strings.HasPrefix(line, "exit status "):
+			p.last = line
 		}
-	})
-	dockerUsed.Store(true)
+		p.rest = rest
+	}
+}
+
+// engineAnswers checks whether an engine answers at the usual place. It does so before the program
+// that can search everywhere is compiled.
+func engineAnswers() error {
+	host := os.Getenv("DOCKER_HOST")
+	if host == "" {
+		host = "unix:///var/run/docker.sock"
+	}
+	scheme, address, ok := strings.Cut(host, "://")
+	if scheme == "tcp" || scheme == "http" || scheme == "https" {
+		scheme = "tcp"
+	} else if !ok || scheme != "unix" {
+		return fmt.Errorf("no Docker engine: DOCKER_HOST is %q; set %s=docker to use an engine that only testcontainers finds", host, sourceVariable)
+	}
+	if err := ping(scheme, address); err != nil {
+		return fmt.Errorf("no Docker engine answers at %s: %w; set DOCKER_HOST if one runs elsewhere", host, err)
+	}
 	return nil
 }
 
-var withoutRyuk sync.Once
-
-func prefixed(image string) string {
-	prefix := os.Getenv(prefixVariable)
-	if prefix == "" {
-		return image
+// ping checks that an engine answers. Over TCP, which may need TLS, a connection is enough.
+func ping(network, address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), engineLimit)
+	defer cancel()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	return prefix + "/" + image
-}
-
-// dockerMySQL starts a container of a MySQL or MariaDB image and returns its DSN.
-func dockerMySQL(ctx context.Context, image string) (string, error) {
-	if err := readyEngine(ctx, image); err != nil {
-		return "", err
-	}
-	c, err := tcmysql.Run(ctx, image,
-		tcmysql.WithUsername("root"),
-		tcmysql.WithPassword(rootPassword),
-		testcontainers.WithCmdArgs("--max-connections=1000"),
-		// The module waits for a line that only MySQL's own image prints. This is the part that MariaDB's has too;
-		// while the image prepares its data, the port is 0.
-		testcontainers.WithWaitStrategyAndDeadline(containerStart,
-			wait.ForLog("port: 3306 "), wait.ForListeningPort("3306/tcp")),
-	)
-	if err := keep(c, c == nil, err); err != nil {
-		return "", fmt.Errorf("run %s: %w", image, err)
-	}
-	address, err := c.PortEndpoint(ctx, "3306/tcp", "")
-	if err != nil {
-		return "", fmt.Errorf("find the port of %s: %w", image, err)
-	}
-	return "root:" + rootPassword + "@tcp(" + address + ")/", nil
-}
-
-// dockerRedis starts a container of a Redis image and returns its URL. It has more databases than a server of its own
-// accord: each test takes one.
-func dockerRedis(ctx context.Context, image string) (string, error) {
-	if err := readyEngine(ctx, image); err != nil {
-		return "", err
-	}
-	c, err := tcredis.Run(ctx, image, testcontainers.WithCmdArgs("--databases", "256"))
-	if err := keep(c, c == nil, err); err != nil {
-		return "", fmt.Errorf("run %s: %w", image, err)
-	}
-	url, err := c.ConnectionString(ctx)
-	if err != nil {
-		return "", fmt.Errorf("find the port of %s: %w", image, err)
-	}
-	return url, nil
-}
-
-// keep has a started container removed at the end of the tests, and one that did not start properly at once.
-func keep(c testcontainers.Container, missing bool, err error) error {
-	if missing {
+	if network == "tcp" {
+		c, err := dial(ctx, "", "")
+		if err == nil {
+			err = c.Close()
+		}
 		return err
 	}
-	remove := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), containerStop)
-		defer cancel()
-		if err := c.Terminate(ctx, testcontainers.StopTimeout(time.Second)); err != nil {
-			return fmt.Errorf("remove container %s: %w", c.GetContainerID(), err)
-		}
-		return nil
-	}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
 	if err != nil {
-		return errors.Join(err, remove())
+		return err
 	}
-	shared.add(remove)
-	return nil
-}
-
-// dockerLeaks are goroutines that testcontainers leaves behind: its connection to Ryuk, which must last until the
-// process ends, and idle connections of its clients to the engine.
-func dockerLeaks() []goleak.Option {
-	if !dockerUsed.Load() {
-		return nil
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
 	}
-	return []goleak.Option{
-		goleak.IgnoreAnyFunction("github.com/testcontainers/testcontainers-go.(*Reaper).connect.func1"),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-	}
+	return response.Body.Close()
 }

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// patience bounds a wait for what must happen; it is never waited out when all is well.
+// patience bounds a wait for a condition that must become true. A successful test never waits so
+// long.
 const patience = time.Minute
 
-// Eventually waits for a condition that somebody else brings about: it asks every two milliseconds, and fails the test
-// if a minute does not suffice. what names the condition, such as "the new master". Call it from the test's own
-// goroutine.
+// Eventually waits for a condition that another process or goroutine brings about. It checks every
+// two milliseconds, and fails the test after a minute. what names the condition, for example "the
+// new master". Call it from the test's own goroutine.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

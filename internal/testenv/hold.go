@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// HoldCommits makes every COMMIT of a server of the test's own hang until release is called or the
-// test ends. Start the server with [servers.BinaryLog].
+// HoldCommits makes every COMMIT of a server hang until release is called or the test ends. No
+// other test may use the server. Start it with [servers.BinaryLog].
 func HoldCommits(t testing.TB, db *sql.DB) (release func()) {
 	t.Helper()
 	release = sync.OnceFunc(func() {

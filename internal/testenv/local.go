@@ -4,13 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// OwnMySQL starts a database server for one test that stops, kills or reconfigures it. It is always a local process, of
-// the flavour that UNSTALE_TEST_DB says. args are further options of the server.
+// OwnMySQL starts a database server for one test that stops, kills or reconfigures it. It is always
+// a local process, of the kind that UNSTALE_TEST_DB selects. args are further options of the
+// server.
 func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	t.Helper()
 	s, err := readSettings(os.Getenv)
@@ -30,7 +32,7 @@ func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	return m
 }
 
-// OwnFlavor is that of the servers that OwnMySQL starts.
+// OwnFlavor returns the kind of the servers that OwnMySQL starts.
 func OwnFlavor(t testing.TB) servers.Kind {
 	t.Helper()
 	s, err := readSettings(os.Getenv)
@@ -44,8 +46,8 @@ func OwnFlavor(t testing.TB) servers.Kind {
 	return program.Kind
 }
 
-// OwnDatabase is an empty database on a server that no other test uses, so that its counters and global locks are this
-// test's. See [OwnMySQL].
+// OwnDatabase returns an empty database on a server that no other test uses. The counters and
+// global locks of the server belong to this test. See [OwnMySQL].
 func OwnDatabase(t testing.TB, args ...string) *Database {
 	t.Helper()
 	own := OwnMySQL(t, args...)
@@ -66,8 +68,8 @@ func OwnDatabase(t testing.TB, args ...string) *Database {
 	return &Database{Name: name, DSN: own.DSN(name), DB: db, Flavor: own.Flavor(), Version: own.Version()}
 }
 
-// OwnRedis starts a Redis server for one test that stops, kills or reconfigures it. It is always a local process. args
-// are further options of the server.
+// OwnRedis starts a Redis server for one test that stops, kills or reconfigures it. It is always a
+// local process. args are further options of the server.
 func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
 	s, err := readSettings(os.Getenv)
@@ -87,8 +89,13 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	return r
 }
 
+// quickly lets a server flush nothing to the disk. The system keeps the writes of a killed process;
+// only a machine that loses power would lose them. Tests wait for flushes more than for anything
+// else.
+var quickly = []string{"--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=1", "--sync-binlog=0"}
+
 func (s settings) localMySQL(ctx context.Context, args ...string) (*servers.MySQL, error) {
-	return servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: s.flavor, Args: args})
+	return servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: s.flavor, Args: append(slices.Clone(quickly), args...)})
 }
 
 func (s settings) localRedis(ctx context.Context, args ...string) (*servers.Redis, error) {
@@ -99,8 +106,8 @@ func (s settings) localRedis(ctx context.Context, args ...string) (*servers.Redi
 	return servers.StartRedis(ctx, servers.RedisOptions{Program: program, Args: args})
 }
 
-// redisProgram prefers the Redis that was unpacked with MariaDB when MariaDB is asked for, so that the two runs of the
-// tests see two versions of Redis.
+// redisProgram prefers the Redis that was unpacked with MariaDB if the tests use MariaDB. The two
+// runs of the tests then cover two versions of Redis.
 func (s settings) redisProgram() (*servers.Program, error) {
 	program, err := servers.Find(servers.KindRedis)
 	if err != nil || s.flavor != servers.KindMariaDB {

@@ -11,12 +11,13 @@ import (
 	"github.com/unstale/unstale/internal/proxy"
 )
 
-// redisDial looks for a Redis that is away, and sleeps for up to a second after its client is closed.
+// redisDial looks for an unavailable Redis, and sleeps for up to a second after its client is
+// closed.
 const redisDial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
-// Main runs the tests of a package, then stops the servers that they shared, prints which servers were used and fails
-// if a goroutine is left, but for those that a library leaves behind in the functions called leaks. Call it from
-// TestMain. It does not return.
+// Main runs the tests of a package, stops the servers that they shared, and prints the servers that
+// were used. It fails if a goroutine is left, except those that a library leaves in the functions
+// called leaks. Call it from TestMain. It does not return.
 func Main(m *testing.M, leaks ...string) {
 	code := m.Run()
 	shared.closeAll()
@@ -24,7 +25,7 @@ func Main(m *testing.M, leaks ...string) {
 		run.say("%s", summary)
 	}
 	if code == 0 {
-		known := append(dockerLeaks(), goleak.IgnoreAnyFunction(redisDial))
+		known := []goleak.Option{goleak.IgnoreAnyFunction(redisDial)}
 		for _, function := range append(leaks, proxy.Leaks...) {
 			known = append(known, goleak.IgnoreAnyFunction(function))
 		}
@@ -36,7 +37,7 @@ func Main(m *testing.M, leaks ...string) {
 	os.Exit(code)
 }
 
-// closers are run at the end, last in, first out.
+// closers run at the end, last in, first out.
 type closers struct {
 	mu   sync.Mutex
 	list []func() error

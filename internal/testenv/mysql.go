@@ -20,8 +20,8 @@ import (
 // startLimit bounds the start of a shared server, images to pull included.
 const startLimit = 5 * time.Minute
 
-// databasePrefix marks the databases that tests make. One that outlives a killed run on somebody's server can be
-// dropped.
+// databasePrefix marks the databases that tests make. One that outlives a killed run on somebody's
+// server can be dropped.
 const databasePrefix = "unstale_test_"
 
 // A Database is an empty database for one test.
@@ -33,8 +33,9 @@ type Database struct {
 	Version string       // what SELECT VERSION() says
 }
 
-// MySQL returns an empty database of the test's own on the server that all tests of the binary share. It is dropped at
-// the end of the test, so a transaction that is still open then is a failure.
+// MySQL returns an empty database of the test's own on the server that all tests of the binary
+// share. It is dropped at the end of the test, so a transaction that is still open then is a
+// failure.
 func MySQL(t testing.TB) *Database {
 	t.Helper()
 	server, err := sharedMySQL()
@@ -87,7 +88,7 @@ func (s settings) startMySQL() (*mysqlServer, source, error) {
 		case fromEnv:
 			return connectMySQL(ctx, s.mysqlDSN)
 		case fromDocker:
-			dsn, err := dockerMySQL(ctx, s.mysqlImage)
+			dsn, err := docker(ctx, "mysql", s.mysqlImage)
 			if err != nil {
 				return nil, err
 			}
@@ -103,7 +104,8 @@ func (s settings) startMySQL() (*mysqlServer, source, error) {
 	}, run.say)
 }
 
-// connectMySQL makes sure that a server answers. The account that dsn names must be allowed to create databases.
+// connectMySQL makes sure that a server answers. The account that dsn names must be allowed to
+// create databases.
 func connectMySQL(ctx context.Context, dsn string) (*mysqlServer, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// leaseTime is how long a database number stays taken after the process that took it was killed. It must be longer
-	// than any test.
+	// leaseTime is how long a database number stays taken after the process that took it was
+	// killed. It must be longer than any test.
 	leaseTime = 30 * time.Minute
-	// poolWait bounds the wait for a number while other tests have them all.
+	// poolWait bounds the wait for a number while other tests use all of them.
 	poolWait = 2 * time.Minute
-	// Keys in the database that the URL names; a number follows.
+	// Key prefixes in the database that the URL names; a number follows.
 	leasePrefix = "unstale:test:lease:"
 	dirtyPrefix = "unstale:test:dirty:"
 )
 
-// A databasePool lends out the database numbers of one Redis server, which other test binaries may use at the same
-// time. Who has which number is written in the database that the URL names; that one is never lent. A number is lent
-// only if it is empty or was filled by an earlier test: whatever else lives on the server stays.
+// A databasePool lends out the database numbers of one Redis server, which other test binaries may
+// use at the same time. The owner of each number is recorded in the database that the URL names,
+// which is never lent. A number is lent only if its database is empty or was filled by an earlier
+// test: all other data on the server stays.
 type databasePool struct {
 	url     *url.URL
 	options *redis.Options // of url
@@ -52,7 +53,7 @@ func newDatabasePool(ctx context.Context, address string) (*databasePool, error)
 	return p, nil
 }
 
-// inspect finds out the server's version and how many databases it has.
+// inspect reads the server's version and the number of its databases.
 func (p *databasePool) inspect(ctx context.Context) error {
 	info, err := p.home.Info(ctx, "server").Result()
 	if err != nil {
@@ -63,7 +64,7 @@ func (p *databasePool) inspect(ctx context.Context) error {
 			p.version = strings.TrimSpace(version)
 		}
 	}
-	p.count = 16 // what a server has unless it was told otherwise, and CONFIG may be forbidden
+	p.count = 16 // the default, because CONFIG may be forbidden
 	if settings, err := p.home.ConfigGet(ctx, "databases").Result(); err == nil {
 		if n, err := strconv.Atoi(settings["databases"]); err == nil {
 			p.count = n
@@ -120,7 +121,7 @@ func (p *databasePool) take(ctx context.Context, owner string) (int, error) {
 	}
 }
 
-// try takes one number, if nobody has it and nothing of others is in it.
+// try takes one number, if it is free and its database has no other data.
 func (p *databasePool) try(ctx context.Context, number int, owner string) (bool, error) {
 	lease, _ := p.marks(number)
 	err := p.home.SetArgs(ctx, lease, owner, redis.SetArgs{Mode: "NX", TTL: leaseTime}).Err()
@@ -140,7 +141,7 @@ func (p *databasePool) try(ctx context.Context, number int, owner string) (bool,
 	return ok, err
 }
 
-// clear empties a database, unless what is in it is not from a test.
+// clear empties a database, unless it has data that is not from a test.
 func (p *databasePool) clear(ctx context.Context, number int) (bool, error) {
 	_, dirty := p.marks(number)
 	client := p.client(number)
@@ -182,7 +183,8 @@ func (p *databasePool) give(ctx context.Context, number int, owner string) error
 	return nil
 }
 
-// marks are the keys in the home database that say who has a number, and that a test has written there.
+// marks returns two keys in the home database: one that records the owner of a number, and one that
+// records that a test has written there.
 func (p *databasePool) marks(number int) (lease, dirty string) {
 	n := strconv.Itoa(number)
 	return leasePrefix + n, dirtyPrefix + n
@@ -194,7 +196,7 @@ func (p *databasePool) client(number int) *redis.Client {
 	return redis.NewClient(&options)
 }
 
-// name is the URL of one database of the server.
+// name returns the URL of one database of the server.
 func (p *databasePool) name(number int) string {
 	u := *p.url
 	u.Path = "/" + strconv.Itoa(number)

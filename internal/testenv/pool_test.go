@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pools returns two users of the same server, as two test binaries would be.
+// pools returns two pools of the same server, as in two test binaries.
 func pools(t *testing.T, databases string) (a, b *databasePool) {
 	t.Helper()
 	r := OwnRedis(t, "--databases", databases)

@@ -21,12 +21,12 @@ type RedisServer struct {
 	token string
 }
 
-// Channel returns a channel name that no other test uses. Channels belong to the whole server, which other tests may
-// share.
+// Channel returns a channel name that no other test uses. Channels are global to the server, which
+// other tests may share.
 func (r *RedisServer) Channel(name string) string { return name + ":" + r.token }
 
-// Redis returns an empty Redis database of the test's own: a server process of its own if servers are local, otherwise
-// a database number of a server that other tests share.
+// Redis returns an empty Redis database for the test: a separate server process if servers are
+// local, otherwise a database number of a server that other tests share.
 func Redis(t testing.TB) *RedisServer {
 	t.Helper()
 	chosen, err := chooseRedis()
@@ -58,11 +58,11 @@ func Redis(t testing.TB) *RedisServer {
 	return &RedisServer{URL: url, Client: client, Version: version, token: token()}
 }
 
-// redisChoice is where the tests of a binary get Redis from.
+// redisChoice is the source of Redis for the tests of a binary.
 type redisChoice struct {
 	settings settings
 	from     source
-	pool     *databasePool // nil if every test starts a server of its own
+	pool     *databasePool // nil if every test starts its own server
 }
 
 var chooseRedis = sync.OnceValues(func() (*redisChoice, error) {
@@ -81,7 +81,7 @@ var chooseRedis = sync.OnceValues(func() (*redisChoice, error) {
 		case fromEnv:
 			return newDatabasePool(ctx, s.redisURL)
 		case fromDocker:
-			url, err := dockerRedis(ctx, s.redisImage)
+			url, err := docker(ctx, "redis", s.redisImage)
 			if err != nil {
 				return nil, err
 			}

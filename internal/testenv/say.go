@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// notes collects what the person who runs the tests should know. Its lines begin with "test servers: ".
+// notes collects messages for the user who runs the tests. Its lines begin with "test servers: ".
 type notes struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -35,7 +35,7 @@ func (n *notes) say(format string, args ...any) {
 	fmt.Fprintln(n.out, "test servers: "+line)
 }
 
-// use remembers for the last line that a server was used.
+// use records for the summary that a server was used.
 func (n *notes) use(name, version string, from source) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,7 +45,7 @@ func (n *notes) use(name, version string, from source) {
 	n.used[fmt.Sprintf("%s %s (%s)", name, version, from)] = true
 }
 
-// summary is the last line, empty when no test used a server.
+// summary returns the last line, empty if no test used a server.
 func (n *notes) summary() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

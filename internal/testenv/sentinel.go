@@ -11,20 +11,23 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// A Sentinel is a master with a replica of one test's own, and a Sentinel that watches them under the name shop.
+// A Sentinel is a master with a replica for one test, and a Sentinel that watches them under the
+// name shop.
 type Sentinel struct {
 	Master, Replica, Watcher *servers.Redis
 }
 
-// sentinelPassword is that of the Sentinel.
+// sentinelPassword is the password of the Sentinel.
 const sentinelPassword = "watch"
 
-// URL leads to a database of the master, for package keyspace. user is "", or ends with an @.
+// URL returns the URL of a database of the master, for package keyspace. user is "" or ends with
+// "@".
 func (s *Sentinel) URL(user string, db int) string {
 	return fmt.Sprintf("redis+sentinel://%s%s/shop/%d?sentinel_password=%s", user, s.Watcher.Addr(), db, sentinelPassword)
 }
 
-// OwnSentinel starts them, and returns when the replica follows. args are further options of master and replica.
+// OwnSentinel starts a Sentinel, and returns when the replica follows. args are further options of
+// master and replica.
 func OwnSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
@@ -33,7 +36,7 @@ func OwnSentinel(t testing.TB, args ...string) *Sentinel {
 	if err := atReplica.Do(t.Context(), "replicaof", "127.0.0.1", s.Master.Port()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// Sentinel asks for replicas at its start, and then every ten seconds.
+	// Sentinel looks for replicas at its start, and then every ten seconds.
 	Eventually(t, "replication", func() bool {
 		return onlineReplicas(t, atMaster) == 1 && atReplica.InfoMap(t.Context(), "replication").Val()["Replication"]["master_link_status"] == "up"
 	})
@@ -49,8 +52,8 @@ func OwnSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// FailOver makes the replica the master. The old master answers for ten seconds more, until Sentinel makes it a
-// replica.
+// FailOver promotes the replica. The old master answers for ten seconds more, until Sentinel turns
+// it into a replica.
 func (s *Sentinel) FailOver(t testing.TB) {
 	t.Helper()
 	admin := redis.NewSentinelClient(&redis.Options{Addr: s.Watcher.Addr(), Password: sentinelPassword})
@@ -67,8 +70,8 @@ func (s *Sentinel) FailOver(t testing.TB) {
 	})
 }
 
-// onlineReplicas is how many replicas a master takes to be online, which is after they have said that they follow: a moment
-// later than these think so.
+// onlineReplicas returns the number of replicas that a master reports as online. A master does so
+// only after the replica has acknowledged, slightly later than the replica itself.
 func onlineReplicas(t testing.TB, master *redis.Client) int {
 	return strings.Count(master.Info(t.Context(), "replication").Val(), ",state=online,")
 }

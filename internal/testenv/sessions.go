@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Sessions lists the connections to a server that a condition chooses, by the columns id, user and db. The processlist
-// would do, but MySQL 9 refuses to show it (error 3854) while anybody executes a statement with binary text in it.
+// Sessions lists the connections to a server that match a condition on the columns id, user and db.
+// The processlist would do, but MySQL 9 refuses to show it (error 3854) while any session executes
+// a statement with binary text in it.
 func Sessions(t testing.TB, db *sql.DB, condition string) (ids []int64) {
 	t.Helper()
 	var version string
@@ -37,13 +38,14 @@ func Sessions(t testing.TB, db *sql.DB, condition string) (ids []int64) {
 	return ids
 }
 
-// KillTransactions kills the connections that have a transaction open in the database that db is connected to, and
-// returns how many.
+// KillTransactions kills the connections that have an open transaction in the database that db is
+// connected to, and returns their number.
 func KillTransactions(t testing.TB, db *sql.DB) int {
 	t.Helper()
 	ids := Sessions(t, db, "db = DATABASE() AND id IN (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx)")
 	for _, id := range ids {
-		_, _ = db.ExecContext(t.Context(), fmt.Sprint("KILL CONNECTION ", id)) // it may be gone already
+		// the connection may have ended
+		_, _ = db.ExecContext(t.Context(), fmt.Sprint("KILL CONNECTION ", id))
 	}
 	return len(ids)
 }

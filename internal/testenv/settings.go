@@ -6,7 +6,7 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// The environment variables that tests listen to.
+// The environment variables that tests read.
 const (
 	sourceVariable     = "UNSTALE_TEST_SERVERS"
 	flavorVariable     = "UNSTALE_TEST_DB"
@@ -16,7 +16,7 @@ const (
 	redisImageVariable = "UNSTALE_TEST_REDIS_IMAGE"
 )
 
-// A source is where a test server comes from.
+// A source provides test servers.
 type source string
 
 const (
@@ -27,8 +27,8 @@ const (
 
 // settings are the environment variables, checked.
 type settings struct {
-	only       source       // empty: whatever can be had
-	flavor     servers.Kind // empty: MySQL, or MariaDB where only that is installed
+	only       source       // empty: any
+	flavor     servers.Kind // empty: MySQL, or MariaDB if only that is installed
 	mysqlDSN   string
 	redisURL   string
 	mysqlImage string
@@ -66,8 +66,8 @@ func readSettings(getenv func(string) string) (settings, error) {
 	return s, nil
 }
 
-// sources lists where a server may come from, in the order to try. given is the value of variable, which names a server
-// that runs already.
+// sources returns the sources to try, in order. given is the value of variable, which names a
+// running server.
 func (s settings) sources(variable, given string) ([]source, error) {
 	switch {
 	case s.only == fromEnv && given == "":

@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// leakVariable makes this test binary leave a goroutine behind.
+// leakVariable makes this test binary leak a goroutine.
 const leakVariable = "UNSTALE_TESTENV_TEST_LEAK"
 
 func TestMain(m *testing.M) {
@@ -86,7 +86,7 @@ func TestOwnServersAreLocal(t *testing.T) {
 	}
 }
 
-// again runs tests of this binary in another process, without the settings of this one.
+// again runs tests of this binary in another process, without the settings of this process.
 func again(t *testing.T, tests string, env ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+tests+")$", "-test.count=1", "-test.v")
@@ -172,7 +172,7 @@ func TestMainFailsOnALeakedGoroutine(t *testing.T) {
 	}
 }
 
-// Tests share servers of ZooKeeper, and have paths of their own.
+// Tests share the ZooKeeper servers, and each test has its own path.
 func TestZooKeeperIsShared(t *testing.T) {
 	t.Parallel()
 	a, first := ZooKeeper(t)

@@ -9,8 +9,9 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// Which says in one line which servers the tests will use, without starting any, or fails with what to install. Lines
-// about sources that cannot be used go to standard error, as in the tests.
+// Which describes in one line the servers that the tests will use, without starting any. If one is
+// missing, the error names the packages to install. Lines about unusable sources go to standard
+// error, as in the tests.
 func Which(ctx context.Context) (string, error) {
 	defer shared.closeAll()
 	s, err := readSettings(os.Getenv)
@@ -51,7 +52,8 @@ func (s settings) describeMySQL(ctx context.Context, from source) (string, error
 		defer server.admin.Close()
 		return server.flavor.String() + " " + servers.ShortVersion(server.version), nil
 	case fromDocker:
-		return s.mysqlImage, readyEngine(ctx, s.mysqlImage)
+		_, err := docker(ctx, "fetch", s.mysqlImage)
+		return s.mysqlImage, err
 	default:
 		program, err := servers.FindDatabase(s.flavor)
 		return describeProgram(program), err
@@ -68,7 +70,8 @@ func (s settings) describeRedis(ctx context.Context, from source) (string, error
 		defer pool.close()
 		return servers.KindRedis.String() + " " + servers.ShortVersion(pool.version), nil
 	case fromDocker:
-		return s.redisImage, readyEngine(ctx, s.redisImage)
+		_, err := docker(ctx, "fetch", s.redisImage)
+		return s.redisImage, err
 	default:
 		program, err := s.redisProgram()
 		return describeProgram(program), err

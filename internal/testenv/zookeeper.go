@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 )
 
-// sharedZooKeeper is started by the first test that asks, and stopped by Main.
+// sharedZooKeeper is started by the first test that needs it, and stopped by Main.
 var sharedZooKeeper = sync.OnceValues(func() (*servers.ZooKeeper, error) {
 	z, err := servers.StartZooKeeper(context.Background(), servers.ZooKeeperOptions{})
 	if err == nil {
@@ -21,8 +21,8 @@ var sharedZooKeeper = sync.OnceValues(func() (*servers.ZooKeeper, error) {
 
 var zookeeperRoots atomic.Int64
 
-// ZooKeeper returns three servers that the tests of a package share, and a path for the nodes of this test. A test that stops
-// or freezes servers takes [OwnZooKeeper].
+// ZooKeeper returns three servers that the tests of a package share, and a path for the nodes of
+// this test. A test that stops or freezes servers uses [OwnZooKeeper].
 func ZooKeeper(t testing.TB) (z *servers.ZooKeeper, root string) {
 	t.Helper()
 	z, err := sharedZooKeeper()
@@ -33,8 +33,8 @@ func ZooKeeper(t testing.TB) (z *servers.ZooKeeper, root string) {
 	return z, fmt.Sprintf("/test%d", zookeeperRoots.Add(1))
 }
 
-// OwnZooKeeper starts servers for one test that stops, freezes or configures them, or counts what they do. config is further
-// lines of their configuration.
+// OwnZooKeeper starts servers for one test that stops, freezes or configures them, or counts their
+// work. config has further lines of their configuration.
 func OwnZooKeeper(t testing.TB, number int, config string) *servers.ZooKeeper {
 	t.Helper()
 	z, err := servers.StartZooKeeper(t.Context(), servers.ZooKeeperOptions{Servers: number, Config: config})

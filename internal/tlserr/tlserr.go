@@ -9,7 +9,7 @@ import (
 
 const cure = "trust the authority that has signed the server's certificate: name it in RootCAs of the client's tls.Config or in SSL_CERT_FILE, or add it to the system's"
 
-// Cure is what to do about an error, or "" if no certificate was refused.
+// Cure returns what to do about an error, or "" if no certificate was refused.
 func Cure(err error) string {
 	if errors.As(err, new(*tls.CertificateVerificationError)) {
 		return cure

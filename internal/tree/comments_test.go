@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// Every package has one comment that says what it is for: "Package x ...", or "Command x ..." for a program.
+// Every package has one comment that describes its purpose: "Package x ...", or "Command x ..." for
+// a program.
 func TestPackageComments(t *testing.T) {
 	t.Parallel()
-	for _, p := range list(t, "./...") {
+	for _, p := range packages(t) {
 		var comments []string
 		for _, file := range p.GoFiles {
 			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)

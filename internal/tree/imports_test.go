@@ -10,67 +10,94 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rooms are all packages and what each may import of ours. One that is not here has no place in the plan yet: give it
-// one. Only tests use internal/testenv. Only worker, internal/registry, internal/replay, internal/doctor and internal/review join internal/store and internal/keyspace.
+// rooms are all packages and the packages of this module that each may import. A package that is
+// missing here has no place in the plan yet: add it. Only tests use internal/testenv and
+// internal/locktest. The packages that join the parts of internal/store and internal/keyspace are
+// worker with its services (internal/heal, internal/outage and internal/sweep), internal/registry,
+// internal/replay, internal/doctor and internal/review.
 var rooms = map[string][]string{
-	"cache":                  {"internal/redisclient", "internal/sleep", "protocol"},
-	"cache/cacheprom":        {"cache"},
-	"cache/cachetest":        {"cache", "protocol"},
-	"cache/msgpack":          {},
-	"cmd/unstale":            {"internal/capture", "internal/doctor", "internal/keyspace", "internal/lookups", "internal/mapcases", "internal/near", "internal/output", "internal/params", "internal/registry", "internal/replay", "internal/review", "internal/sleep", "internal/store", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "worker"},
-	"cmd/unstale-lab":        {"internal/bench", "internal/chaos", "internal/demo", "internal/keyspace", "internal/output", "internal/servers", "internal/verify", "internal/verifylocks", "invalidation"},
-	"internal/bench":         {"cache", "internal/capture", "internal/fleet", "internal/keyspace", "internal/mysqlerr", "internal/review", "internal/schema", "internal/servers", "internal/sleep", "internal/store", "invalidation", "migrations", "outbox", "protocol", "worker"},
-	"internal/capture":       {"internal/ddl", "internal/mysqlerr", "internal/near", "internal/schema", "internal/sqltext", "invalidation"},
-	"internal/chaos":         {"internal/fleet", "internal/proxy", "internal/servers", "internal/sleep"},
-	"internal/clock":         {},
-	"internal/clock/overlay": {"internal/clock"},
-	"internal/ddl":           {"internal/mysqlerr", "internal/sleep"},
-	"internal/demo":          {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/sleep", "internal/store", "invalidation", "lock", "migrations", "outbox", "protocol", "worker"},
-	"internal/docs":          {},
-	"internal/doctor":        {"internal/capture", "internal/keyspace", "internal/lookups", "internal/mysqlerr", "internal/redisclient", "internal/registry", "internal/schema", "internal/store", "internal/verdict", "invalidation", "protocol"},
-	"internal/fleet":         {"internal/servers", "internal/sleep"},
-	"internal/keyspace":      {"internal/match", "protocol"},
-	"internal/lookups":       {"internal/sqltext", "internal/store", "invalidation"},
-	"internal/mapcases":      {"internal/near", "invalidation", "protocol"},
-	"internal/match":         {"protocol"},
-	"internal/mysqlerr":      {},
-	"internal/near":          {},
-	"internal/otlp":          {},
-	"internal/output":        {},
-	"internal/params":        {},
-	"internal/port":          {},
-	"internal/proxy":         {"internal/port"},
-	"internal/redisclient":   {"internal/tlserr"},
-	"internal/registry":      {"internal/keyspace", "internal/store"},
-	"internal/replay":        {"internal/keyspace", "internal/store", "protocol"},
-	"internal/review":        {"internal/doctor", "internal/keyspace", "internal/match", "internal/store", "invalidation", "protocol"},
-	"internal/schema":        {"internal/mysqlerr"},
-	"internal/servers":       {"internal/port"},
-	"internal/sleep":         {},
-	"internal/sqltext":       {},
-	"internal/store":         {"internal/mysqlerr", "internal/schema", "outbox", "protocol"},
-	"internal/testenv":       {"internal/proxy", "internal/servers"},
-	"internal/testenv/which": {"internal/testenv"},
-	"internal/tlserr":        {},
-	"internal/tree":          {},
-	"internal/verdict":       {"internal/store"},
-	"internal/verify":        {"cache", "internal/fleet", "internal/proxy", "internal/servers", "outbox", "protocol"},
-	"internal/verifylocks":   {"internal/clock", "internal/fleet", "internal/proxy", "internal/servers", "lock", "migrations"},
-	"invalidation":           {"internal/near", "internal/params", "internal/sqltext", "protocol"},
-	"limit":                  {"internal/redisclient"},
-	"limit/limitprom":        {"limit"},
-	"lock":                   {"internal/mysqlerr", "internal/redisclient", "internal/sleep", "internal/sqltext", "internal/tlserr"},
-	"lock/lockprom":          {"lock"},
-	"migrations":             {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sleep"},
-	"outbox":                 {"internal/mysqlerr", "internal/params", "internal/sleep"},
-	"protocol":               {},
-	"worker":                 {"internal/keyspace", "internal/otlp", "internal/registry", "internal/schema", "internal/sleep", "internal/store", "invalidation", "outbox", "protocol"},
+	"cache":                      {"internal/dberr", "internal/redisclient", "internal/sleep", "protocol"},
+	"cache/cacheotel":            {"cache"},
+	"cache/cacheprom":            {"cache"},
+	"cache/cachetest":            {"cache", "protocol"},
+	"cache/msgpack":              {},
+	"cmd/unstale":                {"internal/capture", "internal/doctor", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mapcases", "internal/near", "internal/operate", "internal/output", "internal/params", "internal/registry", "internal/replay", "internal/review", "internal/session", "internal/sleep", "internal/sweeps", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "worker", "worker/workerotel"},
+	"internal/batchsize":         {},
+	"internal/capture":           {"internal/ddl", "internal/mysqlerr", "internal/near", "internal/schema", "internal/sqltext", "invalidation", "protocol"},
+	"internal/clock":             {},
+	"internal/clock/overlay":     {"internal/clock"},
+	"internal/dberr":             {},
+	"internal/ddl":               {"internal/mysqlerr", "internal/sleep"},
+	"internal/docs":              {},
+	"internal/doctor":            {"internal/capture", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mysqlerr", "internal/operate", "internal/redisclient", "internal/registry", "internal/schema", "internal/session", "internal/verdict", "invalidation", "protocol"},
+	"internal/heal":              {"internal/batchsize", "internal/journal", "internal/keyspace", "internal/outage", "internal/sleep"},
+	"internal/heartbeat":         {"internal/keyspace", "internal/outage"},
+	"internal/journal":           {"internal/mysqlerr", "internal/session", "protocol"},
+	"internal/keyspace":          {"internal/match", "protocol"},
+	"internal/locking":           {},
+	"internal/lockrows":          {"internal/session"},
+	"internal/locktest":          {"internal/schema/schematest", "internal/servers", "internal/testenv", "lock"},
+	"internal/lookups":           {"internal/session", "internal/sqltext", "invalidation"},
+	"internal/mapcases":          {"internal/near", "invalidation", "protocol"},
+	"internal/match":             {"protocol"},
+	"internal/mysqlerr":          {},
+	"internal/near":              {},
+	"internal/operate":           {"internal/journal", "internal/mysqlerr", "internal/session", "internal/sweeps"},
+	"internal/outage":            {"internal/keyspace", "internal/session", "internal/sleep"},
+	"internal/output":            {},
+	"internal/params":            {},
+	"internal/port":              {},
+	"internal/proxy":             {"internal/port"},
+	"internal/queue":             {"internal/journal", "internal/mysqlerr", "internal/session", "internal/sweeps", "outbox"},
+	"internal/redisclient":       {"internal/tlserr", "protocol"},
+	"internal/registry":          {"internal/keyspace", "internal/operate"},
+	"internal/replay":            {"internal/journal", "internal/keyspace", "internal/operate", "internal/session", "internal/sweeps", "protocol"},
+	"internal/review":            {"internal/doctor", "internal/journal", "internal/keyspace", "internal/match", "internal/session", "invalidation", "protocol"},
+	"internal/schema":            {"internal/mysqlerr"},
+	"internal/schema/schematest": {"migrations"},
+	"internal/servers":           {"internal/port"},
+	"internal/session":           {"internal/mysqlerr", "internal/schema", "outbox"},
+	"internal/sleep":             {},
+	"internal/sqltext":           {},
+	"internal/store":             {"internal/journal", "internal/lockrows", "internal/operate", "internal/queue", "internal/session", "internal/sweeps"},
+	"internal/store/storetest":   {"internal/journal", "internal/queue", "internal/schema/schematest", "internal/session", "internal/store", "internal/testenv", "outbox"},
+	"internal/sweep":             {"internal/journal", "internal/keyspace", "internal/outage", "internal/sleep", "internal/sweeps"},
+	"internal/sweeps":            {"internal/journal", "internal/session"},
+	"internal/testenv":           {"internal/proxy", "internal/servers"},
+	"internal/testenv/docker":    {},
+	"internal/testenv/which":     {"internal/testenv"},
+	"internal/tlserr":            {},
+	"internal/tree":              {},
+	"internal/verdict":           {"internal/operate", "internal/session"},
+	"invalidation":               {"internal/near", "internal/params", "internal/sqltext", "protocol"},
+	"lab/bench":                  {"cache", "internal/capture", "internal/journal", "internal/keyspace", "internal/mysqlerr", "internal/review", "internal/schema", "internal/servers", "internal/session", "internal/sleep", "internal/store", "invalidation", "lab/rig", "migrations", "outbox", "protocol", "worker"},
+	"lab/chaos":                  {"internal/proxy", "internal/servers", "internal/sleep", "lab/rig"},
+	"lab/cmd/peers":              {"lab/peers/caches", "lab/peers/locks", "lab/peers/outboxes"},
+	"lab/cmd/unstale-lab":        {"internal/keyspace", "internal/output", "internal/servers", "invalidation", "lab/bench", "lab/chaos", "lab/demo", "lab/verify", "lab/verifylocks"},
+	"lab/demo":                   {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/session", "internal/sleep", "internal/store", "invalidation", "lock", "migrations", "outbox", "protocol", "worker"},
+	"lab/peers/caches":           {"cache", "internal/keyspace", "internal/proxy", "internal/servers", "internal/sleep", "invalidation", "lab/bench", "lab/peers/command", "migrations", "outbox", "protocol", "worker"},
+	"lab/peers/command":          {},
+	"lab/peers/locks":            {"internal/keyspace", "internal/servers", "internal/sleep", "lab/bench", "lab/peers/command", "lock", "lock/zk", "migrations"},
+	"lab/peers/outboxes":         {"internal/keyspace", "lab/bench", "lab/peers/command"},
+	"lab/rig":                    {"internal/servers", "internal/sleep"},
+	"lab/verify":                 {"cache", "internal/proxy", "internal/servers", "lab/rig", "outbox", "protocol"},
+	"lab/verifylocks":            {"internal/clock", "internal/proxy", "internal/servers", "lab/rig", "lock", "lock/zk", "migrations"},
+	"limit":                      {"internal/redisclient"},
+	"limit/limitprom":            {"limit"},
+	"lock":                       {"internal/dberr", "internal/locking", "internal/mysqlerr", "internal/redisclient", "internal/sleep", "internal/sqltext", "internal/tlserr"},
+	"lock/lockprom":              {"lock"},
+	"lock/zk":                    {"internal/locking", "internal/tlserr", "lock"},
+	"migrations":                 {"internal/ddl", "internal/mysqlerr", "internal/schema", "internal/sleep"},
+	"outbox":                     {"internal/dberr", "internal/mysqlerr", "internal/params", "internal/sleep", "protocol"},
+	"protocol":                   {},
+	"worker":                     {"internal/batchsize", "internal/heal", "internal/heartbeat", "internal/journal", "internal/keyspace", "internal/lockrows", "internal/operate", "internal/outage", "internal/queue", "internal/registry", "internal/schema", "internal/session", "internal/sleep", "internal/store", "internal/sweep", "internal/sweeps", "invalidation", "outbox", "protocol"},
+	"worker/workerotel":          {"worker"},
 }
 
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, p := range list(t, "./...") {
+	for _, p := range packages(t) {
 		allowed, planned := rooms[p.name()]
 		if !planned {
 			t.Errorf("package %s is not among the rooms", p.name())
@@ -94,7 +121,8 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// strangers are modules and standard packages that a package must not link, not even through another.
+// strangers are modules and standard packages that a package must not link, not even through
+// another.
 var strangers = map[string][]string{
 	"invalidation":      {"database/sql", "net", "os/exec", "github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "math/rand"},
 	"internal/params":   {"database/sql", "encoding/json", "net", "os/exec", "go.yaml.in/yaml"},
@@ -103,33 +131,36 @@ var strangers = map[string][]string{
 	"internal/keyspace": {"go.yaml.in/yaml", "database/sql", "github.com/go-sql-driver/mysql", "github.com/jmoiron/sqlx"},
 	"internal/schema":   {"github.com/redis/go-redis", "go.yaml.in/yaml", "github.com/pressly/goose"},
 	"migrations":        {"github.com/redis/go-redis", "go.yaml.in/yaml"},
-	"worker":            {"github.com/spf13", "github.com/pressly/goose"},
-	// The judge shares nothing with what it judges, not even through a test helper.
-	"internal/chaos": {module + "/worker", module + "/outbox", module + "/internal/store", module + "/internal/keyspace", module + "/invalidation", module + "/protocol",
+	"worker":            {"github.com/spf13", "github.com/pressly/goose", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"},
+	"cache/cacheotel":   {"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"},
+	"worker/workerotel": {"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"},
+	// The checker shares no code with the packages that it checks, not even through a test helper.
+	"lab/chaos": {module + "/worker", module + "/outbox", module + "/internal/store", module + "/internal/session", module + "/internal/keyspace", module + "/invalidation", module + "/protocol",
 		module + "/internal/testenv", "testing"},
 	"internal/servers": {"github.com/redis/go-redis", "testing"},
 }
 
-// modules are all that a package may link beside the standard library and the module itself, directly or through
-// another.
+// modules are all that a package may link in addition to the standard library and the module
+// itself, directly or through another.
 var modules = map[string][]string{
-	// What every application links that enqueues: the driver, for its error type, and what that needs.
+	// Dependencies of every application that enqueues: the driver, for its error type, and its
+	// dependencies.
 	"outbox":   {"github.com/go-sql-driver/mysql", "filippo.io/edwards25519"},
 	"protocol": {},
-	// What every application links that reads: neither the map nor MySQL.
+	// Dependencies of every application that reads: neither the map nor MySQL.
 	"cache":         {"github.com/redis/go-redis", "github.com/maypok86/otter", "github.com/sony/gobreaker", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
 	"cache/msgpack": {"github.com/ugorji/go/codec"},
 	"limit":         {"github.com/redis/go-redis", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys/cpu"},
-	// What every application links that locks.
-	"lock": {"github.com/redis/go-redis", "github.com/go-zookeeper/zk", "github.com/go-sql-driver/mysql", "filippo.io/edwards25519", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"},
+	// Dependencies of every application that uses locks.
+	"lock": {"github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "filippo.io/edwards25519", "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"},
 }
 
 func TestModules(t *testing.T) {
 	t.Parallel()
 	for name, allowed := range modules {
-		for _, dep := range list(t, "./"+name)[0].Deps {
+		for _, dep := range find(t, name).Deps {
 			if first, _, _ := strings.Cut(dep, "/"); !strings.Contains(first, ".") || isWithin(dep, module) {
-				continue // the standard library's paths have no dot in front
+				continue // paths of the standard library have no dot in the first element
 			}
 			if !slices.ContainsFunc(allowed, func(m string) bool { return isWithin(dep, m) }) {
 				t.Errorf("%s links %s", name, dep)
@@ -141,7 +172,7 @@ func TestModules(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	for name, unwanted := range strangers {
-		for _, dep := range list(t, "./"+name)[0].Deps {
+		for _, dep := range find(t, name).Deps {
 			if i := slices.IndexFunc(unwanted, func(u string) bool { return isWithin(dep, u) }); i >= 0 {
 				t.Errorf("%s links %s", name, dep)
 			}
@@ -149,12 +180,12 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// The released binary carries no test library and nothing that starts servers.
+// The released binary contains no test library and nothing that starts servers.
 func TestBinary(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
-		"testing", module + "/internal/testenv", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
-		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/internal/chaos", module + "/internal/clock", module + "/internal/verify", module + "/internal/verifylocks", module + "/internal/fleet", module + "/internal/bench", module + "/internal/demo", module + "/internal/servers", "html/template", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
+		"testing", module + "/internal/testenv", module + "/internal/locktest", "github.com/stretchr/testify", "github.com/testcontainers", "go.uber.org/goleak",
+		"github.com/moby", "github.com/docker", "github.com/Shopify/toxiproxy", module + "/cache", module + "/lab", module + "/internal/clock", module + "/internal/servers", "github.com/rogpeppe/go-internal", "github.com/santhosh-tekuri/jsonschema", "net/http/httptest",
 	}
 	deps := list(t, "./cmd/unstale")[0].Deps
 	for _, dep := range deps {
@@ -167,7 +198,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// isWithin reports whether dep is the package, or lies below the path, called parent.
+// isWithin reports whether dep is the package parent, or a package below it.
 func isWithin(dep, parent string) bool {
 	return dep == parent || strings.HasPrefix(dep, parent+"/")
 }

@@ -13,7 +13,7 @@ var (
 	citation = regexp.MustCompile(`(?m)^// Sentences? (\d+)(?: and (\d+))?[ :,].*(?:\n//.*)*\nfunc Test`)
 )
 
-// Every sentence that worker/doc.go promises is cited by a test.
+// A test cites every sentence that worker/doc.go promises.
 func TestPromisesAreCited(t *testing.T) {
 	t.Parallel()
 	top := filepath.Join("..", "..")

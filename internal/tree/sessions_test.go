@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// opens is any way to open sessions of MySQL.
+// opens matches every way to open a MySQL session.
 var opens = regexp.MustCompile(`\b(sql\.Open|sql\.OpenDB|sqlx\.(Open|Connect|MustOpen|MustConnect)|mysql\.NewConnector|mysql\.MySQLDriver)\b`)
 
-// What is released opens sessions of MySQL in one place, which pins their settings. The demo, the bench and the servers
-// for tests play applications and administrators.
+// Released code opens MySQL sessions in one place, which pins their settings. The demo, the bench
+// and the servers for tests act as applications and administrators.
 func TestSessionsAreOpenedInOnePlace(t *testing.T) {
 	t.Parallel()
 	found := 0
 	released := list(t, "./cmd/unstale")[0]
-	for _, p := range list(t, "./...") {
+	for _, p := range packages(t) {
 		if p.ImportPath != released.ImportPath && !slices.Contains(released.Deps, p.ImportPath) {
 			continue
 		}
@@ -31,7 +31,7 @@ func TestSessionsAreOpenedInOnePlace(t *testing.T) {
 				if !opens.MatchString(line) || strings.HasPrefix(strings.TrimSpace(line), "//") {
 					continue
 				}
-				if found++; p.name()+"/"+file != "internal/store/pool.go" {
+				if found++; p.name()+"/"+file != "internal/session/pool.go" {
 					t.Errorf("%s/%s opens sessions whose settings are not pinned: %s", p.name(), file, strings.TrimSpace(line))
 				}
 			}

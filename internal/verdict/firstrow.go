@@ -2,26 +2,29 @@ package verdict
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
 )
 
-// First is what the next look has to compare with: of the looks that showed the same row first, the first.
-func First(before *store.Status, s store.Status) *store.Status {
+// First returns the Status to compare the next one with. If both show the same first row, that is
+// the earlier one.
+func First(before *operate.Status, s operate.Status) *operate.Status {
 	if sameFirst(before, s) {
 		return before
 	}
 	return &s
 }
 
-func sameFirst(before *store.Status, s store.Status) bool {
+func sameFirst(before *operate.Status, s operate.Status) bool {
 	return before != nil && same(before.First, s.First)
 }
 
-func same(a, b *store.WaitingRow) bool { return a != nil && b != nil && a.ID == b.ID }
+func same(a, b *operate.WaitingRow) bool { return a != nil && b != nil && a.ID == b.ID }
 
-// seen is for how long the first row has been seen to wait, 0 if it was seen once.
+// seen returns how long the first row has been seen waiting, 0 if it was seen only once.
 func (j judge) seen() time.Duration {
 	if !sameFirst(j.before, j.s) {
 		return 0
@@ -29,13 +32,14 @@ func (j judge) seen() time.Duration {
 	return max(j.s.At.Sub(j.before.At), 0)
 }
 
-// oldest is for how long a row waits, at least.
+// oldest returns how long a row has waited, at least.
 func (j judge) oldest() time.Duration { return max(j.s.OldestAge, j.seen()) }
 
-// lockedFor is how old a row is that no worker can have in hand: a batch takes four seconds at most.
+// lockedFor is the age at which a row cannot be part of a worker's current batch, which takes at
+// most four seconds.
 const lockedFor = 5 * time.Second
 
-// locked: a row that can be read and was not claimed, though a worker has claimed everything since.
+// locked: a row is visible and was not claimed, although a worker has claimed everything since.
 func (j judge) locked() (list []Cause) {
 	holder, cure := j.holder()
 	if j.lockedDue() {
@@ -43,41 +47,60 @@ func (j judge) locked() (list []Cause) {
 			fmt.Sprintf("delayed row %d (%s) is due, and workers pass it over: %s", j.s.FirstDue.ID, j.s.FirstDue.Entity, holder), cure})
 	}
 	if !j.lockedFirst() {
+		if len(list) == 0 && j.held() != nil {
+			age, _ := j.waiting()
+			what, _, _ := strings.Cut(firstLine(j.held().StallError), "; ")
+			list = append(list, Cause{"locked", Stale, j.ago(age), "worker " + j.held().Name + " reports: " + what, endTransaction})
+		}
 		return list
 	}
 	return append([]Cause{{"locked", Stale, j.ago(j.oldest()),
 		fmt.Sprintf("row %d (%s) waits, and workers pass it over: %s", j.s.First.ID, j.s.First.Entity, holder), cure}}, list...)
 }
 
-// holder names the session that has rows locked, as far as workers tell, and what to do about it.
+// holder describes the session that has rows locked, as far as workers report it, and the fix.
 func (j judge) holder() (what, cure string) {
-	if hung := j.some(isIn(store.StateHung)); len(hung) > 0 {
-		return "worker " + hung[0].Name + " has it locked, whose COMMIT does not return: " + firstLine(hung[0].Error), "docs/runbook.md#rows-make-no-progress"
+	if hung := j.fleet().some(isIn(session.StateHung)); len(hung) > 0 {
+		return "worker " + hung[0].Name + " has it locked, whose COMMIT does not return: " + firstLine(hung[0].Error), "docs/operations.md#rows-make-no-progress"
 	}
 	return "a session has it locked, such as a long transaction", endTransaction
 }
 
-// endTransaction is the cure of a lock, which other accounts than the operators' may look for.
-const endTransaction = "end that transaction, which an account with PROCESS can find: docs/runbook.md#a-row-is-held"
+// endTransaction is the fix for a lock. Finding its holder may need another account than the
+// operator's.
+const endTransaction = "end that transaction, which an account with PROCESS can find: docs/operations.md#a-row-is-held"
 
-// lockedFirst reports whether the first row was seen twice, and has waited for longer than a batch takes, as far as anybody
-// knows, though workers have come by.
+// lockedFirst reports whether the first row was seen twice and has waited longer than a batch
+// takes, as far as known, although workers have claimed rows since.
 func (j judge) lockedFirst() bool {
-	return sameFirst(j.before, j.s) && (j.oldest() > lockedFor || j.s.Ahead != nil && j.seen() >= grace) && j.drained()
+	return j.passes() && sameFirst(j.before, j.s) && (j.oldest() > lockedFor || j.s.Ahead != nil && j.seen() >= grace)
 }
 
-// lockedDue reports the same of the first delayed row that is due, which workers claim before the others.
+// lockedDue reports the same for the first delayed row that is due. Workers claim those before
+// other rows.
 func (j judge) lockedDue() bool {
-	return j.before != nil && same(j.before.FirstDue, j.s.FirstDue) && j.s.Overdue > lockedFor && j.drained()
+	return j.passes() && j.before != nil && same(j.before.FirstDue, j.s.FirstDue) && j.s.Overdue > lockedFor
 }
 
-// drained reports whether a worker has found no more rows to claim since the oldest row was first seen, or so short
-// before that the next note will tell.
-func (j judge) drained() bool {
-	return len(j.some(func(w *store.WorkerNote) bool { return w.Works() && w.Drained != nil && *w.Drained < lockedFor })) > 0
+// held returns a worker that has found rows locked by another session, or nil.
+func (j judge) held() *operate.WorkerNote {
+	if _, waits := j.waiting(); !waits {
+		return nil
+	}
+	for i := range j.s.Workers {
+		if w := &j.s.Workers[i]; w.Works() && w.Stalled == operate.StalledHeld {
+			return w
+		}
+	}
+	return nil
 }
 
-// ahead: a row says that it was created later than now, so that its age tells nothing.
+// passes reports whether an old row must be locked, since workers claim rows and skip it.
+func (j judge) passes() bool {
+	return j.fleet().drained() && (j.held() != nil || len(j.fleet().heavy()) == 0)
+}
+
+// ahead: the created_at of a row is in the future, so its age is unknown.
 func (j judge) ahead() []Cause {
 	r := j.s.Ahead
 	if r == nil || -r.Age <= grace {

@@ -6,50 +6,50 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
 )
 
-// A Level is one of three answers. The order is that of their weight.
+// A Level is one of three answers, in ascending order of severity.
 type Level int
 
 // The levels.
 const (
 	Fresh   Level = iota // nothing is stale
-	Unknown              // nobody can tell
+	Unknown              // the tables do not show whether anything is stale
 	Stale                // something is, or may be until its TTL
 )
 
-// String is the level in a word, as in JSON.
+// String returns the level in a word, as in JSON.
 func (l Level) String() string { return [...]string{"fresh", "unknown", "stale"}[l] }
 
-// A Cause is one reason for a verdict, or something that one should know beside it (Fresh).
+// A Cause is one reason for the overall status, or additional information (Fresh).
 type Cause struct {
 	Name  string // of a closed set, for scripts
 	Level Level
-	Since time.Time // UTC, the database's clock; zero where nobody knows
+	Since time.Time // UTC, the database's clock; zero if unknown
 	What  string
 	Cure  string // what to do, "" for nothing
 }
 
-// A Verdict is the answer for one moment.
+// A Verdict is the overall status at one time.
 type Verdict struct {
 	Level  Level
 	At     time.Time     // UTC, the database's clock
-	Upto   time.Duration // of a fresh one: rows that were inserted longer ago are unlinked
-	Causes []Cause       // the heaviest first, and among those of a level the one to begin with
+	Upto   time.Duration // if fresh: rows inserted longer ago than this are unlinked
+	Causes []Cause       // the most severe first; within a level, the first to fix
 }
 
-// grace is how long a row may wait for a worker that works. Longer than the interval of a poll and the time of a batch
-// where all is well.
+// grace is how long a row may wait for a working worker. It is longer than a poll interval plus a
+// batch in normal operation.
 const grace = time.Second
 
-// SecondLook is how long after the first look a second one tells more: see [Doubtful].
+// SecondLook is how long to wait between two looks: see [Doubtful].
 const SecondLook = time.Second
 
-// Of judges a Status. before is one that was read earlier, or nil: a row that both show first was committed by then, which
-// its age does not tell, since that begins with the insert, or where somebody has written another time into created_at. See
-// [First].
-func Of(s store.Status, before *store.Status) Verdict {
+// Of returns the overall status for s. before is an earlier Status, or nil. A row that is first in
+// both was already committed by the time of before. Its age alone does not prove that: the age
+// begins with the insert, and created_at may have been written by hand. See [First].
+func Of(s operate.Status, before *operate.Status) Verdict {
 	j := judge{s: s, before: before}
 	v := Verdict{At: s.At, Upto: s.OldestAge, Causes: j.causes()}
 	if s.Ahead != nil {
@@ -62,13 +62,13 @@ func Of(s store.Status, before *store.Status) Verdict {
 	return v
 }
 
-// Doubtful reports whether a second look would tell more: a row is old, and may have been committed just now, or its age
-// is not known.
-func Doubtful(s store.Status) bool {
-	return (s.OldestAge > grace || s.Overdue > grace || s.Ahead != nil) && slices.ContainsFunc(s.Workers, func(w store.WorkerNote) bool { return w.Works() })
+// Doubtful reports whether a second look would give a better answer: a row is old but may have been
+// committed just now, or its age is unknown.
+func Doubtful(s operate.Status) bool {
+	return (s.OldestAge > grace || s.Overdue > grace || s.Ahead != nil) && slices.ContainsFunc(s.Workers, func(w operate.WorkerNote) bool { return w.Works() })
 }
 
-// String is the first line of `unstale status`.
+// String returns the first line of `unstale status`.
 func (v Verdict) String() string {
 	switch {
 	case v.Level == Stale:
@@ -81,7 +81,7 @@ func (v Verdict) String() string {
 	return "nothing is stale: all rows that were committed by " + clock(v.At, v.At) + " are unlinked"
 }
 
-// Others are lines about the causes that String does not tell.
+// Others returns lines about the causes that String leaves out.
 func (v Verdict) Others() (lines []string) {
 	rest := v.Causes
 	if v.Level != Fresh {
@@ -105,7 +105,7 @@ func (c Cause) text(word string, now time.Time) string {
 	return text
 }
 
-// clock is a time of UTC, with its day unless that is today.
+// clock formats a UTC time, with its date unless that is today.
 func clock(t, now time.Time) string {
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
 		return t.Format("15:04:05") + " UTC"
@@ -113,7 +113,7 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05") + " UTC"
 }
 
-// short is a duration in one unit, for people: 12 ms, 47 s, 3 min, 5 h, 2 d.
+// short formats a duration in one unit, for people: 12 ms, 47 s, 3 min, 5 h, 2 d.
 func short(d time.Duration) string {
 	for _, u := range []struct {
 		unit, most time.Duration
@@ -129,18 +129,18 @@ func short(d time.Duration) string {
 	return fmt.Sprint(int64(d/(24*time.Hour)), " d")
 }
 
-// count is a number of things, as far as it is counted.
+// count formats a number of things. Above MaxExactCount it is "more than".
 func count(n int, thing string) string {
 	switch {
 	case n == 1:
 		return "1 " + thing
-	case n > store.MaxExactCount:
-		return fmt.Sprintf("more than %d %ss", store.MaxExactCount, thing)
+	case n > operate.MaxExactCount:
+		return fmt.Sprintf("more than %d %ss", operate.MaxExactCount, thing)
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// firstLine keeps an error's first line, since a verdict is one.
+// firstLine returns an error's first line, since each cause is printed on one line.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line

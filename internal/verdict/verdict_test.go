@@ -5,46 +5,51 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
 var at = time.Date(2026, 3, 2, 14, 6, 11, 0, time.UTC)
 
-// status is one with a worker that works.
-func status(change func(*store.Status)) store.Status {
+// status returns a Status with a working worker.
+func status(change func(*operate.Status)) operate.Status {
 	ago := time.Second
-	s := store.Status{Staleness: store.Staleness{At: at, Workers: []store.WorkerNote{{Name: "web-1", State: store.WorkerWorking, Drained: &ago}}}}
+	s := operate.Status{Staleness: operate.Staleness{At: at, Workers: []operate.WorkerNote{{Name: "web-1", State: operate.WorkerWorking, Drained: &ago}}}}
 	change(&s)
 	return s
 }
 
-// The words, for what the tests of `unstale status` meet on real servers at another moment.
+// The exact texts. The tests of `unstale status` on real servers match only parts of them.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(*store.Status){
-		"nothing is stale: all rows that were committed by 14:06:11 UTC are unlinked": func(*store.Status) {},
-		"nothing is stale: all rows up to 12 ms ago are unlinked":                     func(s *store.Status) { s.Waiting, s.OldestAge = 1, 12*time.Millisecond },
-		"STALE since 2026-03-01 14:06:11 UTC (24 h): more than 10000 rows wait, and workers are behind; wait, or start more workers: docs/operations.md#what-waits": func(s *store.Status) {
-			s.Waiting, s.OldestAge = store.MaxExactCount+1, 24*time.Hour
+	for want, change := range map[string]func(*operate.Status){
+		"nothing is stale: all rows that were committed by 14:06:11 UTC are unlinked": func(*operate.Status) {},
+		"nothing is stale: all rows up to 12 ms ago are unlinked":                     func(s *operate.Status) { s.Waiting, s.OldestAge = 1, 12*time.Millisecond },
+		"STALE since 2026-03-01 14:06:11 UTC (24 h): more than 10000 rows wait, and workers are behind; wait, or start more workers: docs/operations.md#what-waits": func(s *operate.Status) {
+			s.Waiting, s.OldestAge = operate.MaxExactCount+1, 24*time.Hour
 		},
-		"unknown since 14:05:57 UTC (14 s): no worker has been heard for 14 s, the last was web-1; nothing waits, but nobody looks whether Redis has lost anything; if none runs, start one: unstale run; --redis-url also shows workers whose status MySQL refuses": func(s *store.Status) {
+		"unknown since 14:05:57 UTC (14 s): no worker has been heard for 14 s, the last was web-1; nothing waits, but nobody looks whether Redis has lost anything; if none runs, start one: unstale run; --redis-url also shows workers whose status MySQL refuses": func(s *operate.Status) {
 			s.Workers[0].Silent = 14 * time.Second
 		},
-		"unknown since 14:06:08 UTC (3 s): no worker works at the moment, web-1 is starting; nothing waits, but nobody looks whether Redis has lost anything; wait a moment": func(s *store.Status) {
-			s.Workers[0].State, s.Workers[0].For = store.WorkerStarting, 3*time.Second
+		"unknown since 14:06:08 UTC (3 s): no worker works at the moment, web-1 is starting; nothing waits, but nobody looks whether Redis has lost anything; wait a moment": func(s *operate.Status) {
+			s.Workers[0].State, s.Workers[0].For = operate.WorkerStarting, 3*time.Second
 		},
-		"unknown: worker web-1: part of redis is away: 10.0.0.1:6379; docs/operations.md#outages": func(s *store.Status) {
+		"unknown: worker web-1: part of redis is away: 10.0.0.1:6379; docs/operations.md#outages": func(s *operate.Status) {
 			s.Workers[0].Error = "part of redis is away: 10.0.0.1:6379"
 		},
-		"unknown: table cache_outbox has no ID left, so every insert into it fails (1467), and the write that the row belongs to fails with it; docs/maintenance.md#ids-that-run-out": func(s *store.Status) {
-			s.IDsLeft, s.Pause = map[string]uint64{"cache_outbox": 0}, &store.Pause{Who: "anna"} // which is less urgent
+		"unknown: table cache_outbox has no ID left, so every insert into it fails (1467), and the write that the row belongs to fails with it; docs/operations.md#ids-that-run-out": func(s *operate.Status) {
+			// which is less urgent
+			s.IDsLeft, s.Pause = map[string]uint64{"cache_outbox": 0}, &operate.Pause{Who: "anna"}
 		},
-		"STALE since 14:03:11 UTC (3 min): 3 dead letters (redis_refused: 1, unknown_entity: 2), whose keys may be stale; see: unstale dead list": func(s *store.Status) {
+		"STALE since 14:03:11 UTC (3 min): 3 dead letters (redis_refused: 1, unknown_entity: 2), whose keys may be stale; see: unstale dead list": func(s *operate.Status) {
 			s.Dead, s.DeadFor = map[string]int{"unknown_entity": 2, "redis_refused": 1}, 3*time.Minute
 		},
-		"STALE since 14:03:11 UTC (3 min): 1 dead letter (lookup_failed: 1), whose keys may be stale; where a lookup failed, the dead letter says what was applied without it; see: unstale dead list": func(s *store.Status) {
+		"STALE since 14:03:11 UTC (3 min): 1 dead letter (lookup_failed: 1), whose keys may be stale; where a lookup failed, the dead letter says what was applied without it; see: unstale dead list": func(s *operate.Status) {
 			s.Dead, s.DeadFor = map[string]int{"lookup_failed": 1}, 3*time.Minute
+		},
+		"STALE since 14:03:11 UTC (3 min): tried again after a failure (lookup_failed): 2 rows, syntax near 'x; where a lookup failed, the error of each row says what was applied without it; see: unstale delayed list --reason lookup_failed": func(s *operate.Status) {
+			s.Failing = []operate.FailingRows{{Reason: "lookup_failed", N: 2, Age: 3 * time.Minute, Error: "syntax near 'x\ny'" + operate.PartMark + "keys 1"}}
 		},
 	} {
 		if got := verdict.Of(status(change), nil).String(); got != want {
@@ -53,31 +58,32 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// IDs that run out are a note until none is left.
+// Few remaining IDs are a note, until none is left.
 func TestFewIDs(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[uint64]string{
-		store.FewIDs:     "",
-		store.FewIDs - 1: "note: an insert into table cache_outbox_delayed has chosen a high ID: 9223372036854775807 are left, and then every insert fails; docs/maintenance.md#ids-that-run-out",
+		operate.FewIDs:     "",
+		operate.FewIDs - 1: "note: an insert into table cache_outbox_delayed has chosen a high ID: 9223372036854775807 are left, and then every insert fails; docs/operations.md#ids-that-run-out",
 	} {
-		v := verdict.Of(status(func(s *store.Status) { s.IDsLeft = map[string]uint64{"cache_outbox_delayed": left} }), nil)
+		v := verdict.Of(status(func(s *operate.Status) { s.IDsLeft = map[string]uint64{"cache_outbox_delayed": left} }), nil)
 		if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
 			t.Errorf("%s: %q, wanted %q", v, got, want)
 		}
 	}
 }
 
-// A row that is old in one look may have been committed just now; in two, with a worker that has found no more rows to
-// claim, it is locked. The heavier cause comes first, and lines for the others follow.
+// A row that is old in one look may have been committed just now. In two looks, with a worker that
+// has found no more rows to claim, it is locked. The more severe cause comes first, and lines for
+// the others follow.
 func TestTwoLooks(t *testing.T) {
 	t.Parallel()
-	s := status(func(s *store.Status) {
-		s.Waiting, s.OldestAge, s.First, s.Damaged = 1, time.Minute, &store.WaitingRow{ID: 7, Entity: "product"}, 1
+	s := status(func(s *operate.Status) {
+		s.Waiting, s.OldestAge, s.First, s.Damaged = 1, time.Minute, &operate.WaitingRow{ID: 7, Entity: "product"}, 1
 	})
 	if !verdict.Doubtful(s) {
 		t.Error("one look is enough")
 	}
-	for before, want := range map[*store.Status]string{nil: "workers are behind", {First: &store.WaitingRow{ID: 6}}: "workers are behind", &s: "row 7 (product) waits, and workers pass it over"} {
+	for before, want := range map[*operate.Status]string{nil: "workers are behind", {First: &operate.WaitingRow{ID: 6}}: "workers are behind", &s: "row 7 (product) waits, and workers pass it over"} {
 		v := verdict.Of(s, before)
 		if v.Level != verdict.Stale || !strings.Contains(v.String(), want) || len(v.Others()) != 1 || !strings.HasPrefix(v.Others()[0], "unknown too: ") {
 			t.Errorf("%s\n%s", v, v.Others())
@@ -85,10 +91,10 @@ func TestTwoLooks(t *testing.T) {
 	}
 }
 
-// A map that the next release refuses is a note, once, and nothing is stale for it.
+// A map that the next release refuses is one note, and does not count as stale.
 func TestDeprecatedMap(t *testing.T) {
 	t.Parallel()
-	v := verdict.Of(status(func(s *store.Status) {
+	v := verdict.Of(status(func(s *operate.Status) {
 		s.Workers[0].MapWarning = "m.yaml:3:5: \"LIMIT\": counts\nmore"
 		s.Workers = append(s.Workers, s.Workers[0])
 	}), nil)
@@ -97,19 +103,19 @@ func TestDeprecatedMap(t *testing.T) {
 	}
 }
 
-// So it is with the delayed row that is due first.
+// The same holds for the first delayed row that is due.
 func TestTwoLooksAtDelayedRows(t *testing.T) {
 	t.Parallel()
-	due := func(id uint64) store.Status {
-		return status(func(s *store.Status) {
-			s.Delayed, s.Overdue, s.FirstDue = 2, time.Minute, &store.WaitingRow{ID: id, Entity: "coupon", Age: time.Minute}
+	due := func(id uint64) operate.Status {
+		return status(func(s *operate.Status) {
+			s.Delayed, s.Overdue, s.FirstDue = 2, time.Minute, &operate.WaitingRow{ID: id, Entity: "coupon", Age: time.Minute}
 		})
 	}
 	other, s := due(6), due(7)
 	if !verdict.Doubtful(s) {
 		t.Error("one look is enough")
 	}
-	for before, want := range map[*store.Status]string{
+	for before, want := range map[*operate.Status]string{
 		nil:    "STALE since 14:05:11 UTC (60 s): delayed rows that are due wait, and workers are behind; ",
 		&other: "STALE since 14:05:11 UTC (60 s): delayed rows that are due wait, and workers are behind; ",
 		&s:     "STALE since 14:05:11 UTC (60 s): delayed row 7 (coupon) is due, and workers pass it over: a session has it locked",
@@ -120,18 +126,18 @@ func TestTwoLooksAtDelayedRows(t *testing.T) {
 	}
 }
 
-// A created_at that lies ahead tells nothing: it is unknown for how long the row waits until two looks show it.
+// With a created_at in the future, how long the row waits is unknown until two looks show it.
 func TestRowAhead(t *testing.T) {
 	t.Parallel()
-	first := &store.WaitingRow{ID: 7, Entity: "coupon", Age: -time.Hour}
-	look := func(after time.Duration, change func(*store.Status)) store.Status {
-		return status(func(s *store.Status) {
+	first := &operate.WaitingRow{ID: 7, Entity: "coupon", Age: -time.Hour}
+	look := func(after time.Duration, change func(*operate.Status)) operate.Status {
+		return status(func(s *operate.Status) {
 			s.At, s.Waiting, s.First, s.Ahead = at.Add(after), 2, first, first
 			change(s)
 		})
 	}
-	behind := func(s *store.Status) { ago := time.Minute; s.Workers[0].Drained = &ago }
-	as := func(*store.Status) {}
+	behind := func(s *operate.Status) { ago := time.Minute; s.Workers[0].Drained = &ago }
+	as := func(*operate.Status) {}
 	start := look(0, as)
 	if !verdict.Doubtful(start) {
 		t.Error("one look is enough")
@@ -140,8 +146,8 @@ func TestRowAhead(t *testing.T) {
 		"unknown: the created_at of row 7 (coupon) lies 60 min ahead of the database's clock, so how long rows wait is unknown; insert rows without created_at; unstale doctor --check clocks": verdict.Of(start, nil),
 		"STALE since 14:06:11 UTC (1 s): row 7 (coupon) waits, and workers pass it over: ":                                                                                                     verdict.Of(look(time.Second, as), &start),
 		"STALE since 14:06:11 UTC (9 s): 2 rows wait, and workers are behind; ":                                                                                                                verdict.Of(look(9*time.Second, behind), &start),
-		"STALE since 13:06:11 UTC (60 min): 2 rows wait, and workers are behind; ":                                                                                                             verdict.Of(look(0, func(s *store.Status) { s.OldestAge = time.Hour }), nil),
-		"STALE: no worker has been heard since the database's clock was set back, the last was web-1; 2 rows wait; ":                                                                           verdict.Of(look(0, func(s *store.Status) { s.Workers[0].Silent = -time.Hour }), nil),
+		"STALE since 13:06:11 UTC (60 min): 2 rows wait, and workers are behind; ":                                                                                                             verdict.Of(look(0, func(s *operate.Status) { s.OldestAge = time.Hour }), nil),
+		"STALE: no worker has been heard since the database's clock was set back, the last was web-1; 2 rows wait; ":                                                                           verdict.Of(look(0, func(s *operate.Status) { s.Workers[0].Silent = -time.Hour }), nil),
 	} {
 		if !strings.HasPrefix(of.String(), want) {
 			t.Errorf("%s\nwanted %s", of, want)
@@ -151,41 +157,74 @@ func TestRowAhead(t *testing.T) {
 	if verdict.First(&start, second) != &start || verdict.First(&start, status(as)).First != nil || verdict.First(nil, second).First != first {
 		t.Error("not the first look that showed the row")
 	}
-	if v := verdict.Of(status(func(s *store.Status) { s.Sweeps, s.Unswept = 1, true }), nil); v.Level != verdict.Unknown || !strings.Contains(v.String(), "clock was set back") {
+	if v := verdict.Of(status(func(s *operate.Status) { s.Sweeps, s.Unswept = 1, true }), nil); v.Level != verdict.Unknown || !strings.Contains(v.String(), "clock was set back") {
 		t.Errorf("a sweep that was requested later than now: %s", v)
 	}
-	// A clock of the application's that is half a second fast.
-	near := &store.WaitingRow{ID: 8, Age: -time.Second / 2}
-	if v := verdict.Of(status(func(s *store.Status) { s.Waiting, s.First, s.Ahead = 1, near, near }), &start); v.String() != "nothing is stale: all rows up to 1 s ago are unlinked" {
+	// An application's clock that is half a second fast.
+	near := &operate.WaitingRow{ID: 8, Age: -time.Second / 2}
+	if v := verdict.Of(status(func(s *operate.Status) { s.Waiting, s.First, s.Ahead = 1, near, near }), &start); v.String() != "nothing is stale: all rows up to 1 s ago are unlinked" {
 		t.Error(v)
 	}
 }
 
-// A worker whose COMMIT hangs is named, and no other session is blamed for its rows. A MySQL that is
-// read-only is named whatever the workers said last.
+// A worker whose COMMIT hangs is named, and no other session is blamed for its rows. A read-only
+// MySQL is named regardless of the workers' last records.
 func TestMySQLCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	hung := store.WorkerNote{Name: "web-2", State: store.StateHung, Error: "a COMMIT has not returned since 14:05:11 UTC; free space", For: time.Minute}
-	waits := func(s *store.Status) {
-		s.Waiting, s.OldestAge, s.First = 3, 2*time.Minute, &store.WaitingRow{ID: 7, Entity: "product"}
+	hung := operate.WorkerNote{Name: "web-2", State: session.StateHung, Error: "a COMMIT has not returned since 14:05:11 UTC; free space", For: time.Minute}
+	waits := func(s *operate.Status) {
+		s.Waiting, s.OldestAge, s.First = 3, 2*time.Minute, &operate.WaitingRow{ID: 7, Entity: "product"}
 	}
-	for want, change := range map[string]func(*store.Status){
-		"STALE since 14:04:11 UTC (2 min): worker web-2 is kept from working (mysql hung): a COMMIT has not returned since 14:05:11 UTC; free space; 3 rows wait; ": func(s *store.Status) {
-			s.Workers = []store.WorkerNote{hung}
+	for want, change := range map[string]func(*operate.Status){
+		"STALE since 14:04:11 UTC (2 min): worker web-2 is kept from working (mysql hung): a COMMIT has not returned since 14:05:11 UTC; free space; 3 rows wait; ": func(s *operate.Status) {
+			s.Workers = []operate.WorkerNote{hung}
 		},
-		"STALE since 14:04:11 UTC (2 min): row 7 (product) waits, and workers pass it over: worker web-2 has it locked, whose COMMIT does not return: a COMMIT has not": func(s *store.Status) {
+		"STALE since 14:04:11 UTC (2 min): row 7 (product) waits, and workers pass it over: worker web-2 has it locked, whose COMMIT does not return: a COMMIT has not": func(s *operate.Status) {
 			s.Workers = append(s.Workers, hung)
 		},
-		"STALE since 14:04:11 UTC (2 min): MySQL is read-only, so workers cannot settle what they unlink; 3 rows wait; SET GLOBAL": func(s *store.Status) {
+		"STALE since 14:04:11 UTC (2 min): MySQL is read-only, so workers cannot settle what they unlink; 3 rows wait; SET GLOBAL": func(s *operate.Status) {
 			s.ReadOnly = true
 		},
 	} {
-		s := status(func(s *store.Status) { waits(s); change(s) })
+		s := status(func(s *operate.Status) { waits(s); change(s) })
 		if v := verdict.Of(s, &s); !strings.HasPrefix(v.String(), want) {
 			t.Errorf("%s\nwanted %s", v, want)
 		}
 	}
-	if v := verdict.Of(status(func(s *store.Status) { s.ReadOnly = true }), nil); v.Level != verdict.Fresh {
+	if v := verdict.Of(status(func(s *operate.Status) { s.ReadOnly = true }), nil); v.Level != verdict.Fresh {
 		t.Errorf("of a replica: %s", v)
+	}
+}
+
+// A worker's report about rows that make no progress decides. A locked row is named even behind a
+// backlog, and heavy rows that wait are not reported as locked.
+func TestWhatAWorkerHasFound(t *testing.T) {
+	t.Parallel()
+	old := func(s *operate.Status) {
+		s.Waiting, s.OldestAge, s.First = 500, time.Minute, &operate.WaitingRow{ID: 7, Entity: "product"}
+	}
+	held := func(s *operate.Status) {
+		s.Workers[0].Stalled = operate.StalledHeld
+		s.Workers[0].StallError = "row 7 of cache_outbox has waited for 1m0s, and another session has it locked; end its transaction: docs/operations.md#a-row-is-held"
+	}
+	heavy := func(s *operate.Status) { lasts := 20 * time.Second; s.Workers[0].Heavy = &lasts }
+	saturated := func(s *operate.Status) { s.Workers[0].Drained = nil }
+	for want, changes := range map[string][]func(*operate.Status){
+		"STALE since 14:05:11 UTC (60 s): worker web-1 reports: row 7 of cache_outbox has waited for 1m0s, and another session has it locked; end that transaction, which ": {held, saturated},
+		"STALE since 14:05:11 UTC (60 s): row 7 (product) waits, and workers pass it over: a session has it locked":                                                         {held, heavy},
+		"STALE since 14:05:11 UTC (60 s): 500 rows wait, and worker web-1 processes heavy rows, a batch at a time; wait: docs/operations.md#what-waits":                     {heavy},
+		"STALE since 14:05:11 UTC (60 s): 500 rows wait, and workers are behind; ":                                                                                          {saturated},
+	} {
+		s := status(func(s *operate.Status) {
+			for _, change := range append(changes, old) {
+				change(s)
+			}
+		})
+		if v := verdict.Of(s, &s); !strings.HasPrefix(v.String(), want) || len(v.Causes) != 1 {
+			t.Errorf("%s\nwanted %s\n%s", v, want, v.Others())
+		}
+	}
+	if v := verdict.Of(status(held), nil); v.Level != verdict.Fresh {
+		t.Errorf("nothing waits any more: %s", v)
 	}
 }

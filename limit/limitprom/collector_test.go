@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// The metrics are what Statistics says, pass Prometheus' own linter, and are on the page. Limiters stand side by side.
+// The metrics are what Statistics says, pass Prometheus' own linter, and are on the page. Limiters
+// stand side by side.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	o, err := redis.ParseURL(testenv.Redis(t).URL)
@@ -68,7 +69,7 @@ unstale_limit_attempts_total{limit="logins",result="unsure"} 3
 	}
 }
 
-// scrape is what Prometheus gets.
+// scrape returns what Prometheus gets.
 func scrape(r *prometheus.Registry) string {
 	to := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(to, httptest.NewRequest("GET", "/metrics", nil))

@@ -1,10 +1,10 @@
-// Package lockprom shows what a Locker counts to Prometheus. Applications that do not import it do not link the client
-// library.
+// Package lockprom shows what a Locker counts to Prometheus. Applications that do not import it do
+// not link the client library.
 //
 //	prometheus.MustRegister(lockprom.New(locks, nil))
 //
-// The metrics are listed in docs/locks.md. Their names and labels are an interface: dashboards and alerts rely on them. No label has
-// the name of a lock.
+// The metrics are listed in docs/locks.md. Their names and labels are an interface: dashboards and
+// alerts rely on them. No label has the name of a lock.
 package lockprom
 
 import (
@@ -13,8 +13,9 @@ import (
 	"github.com/unstale/unstale/lock"
 )
 
-// New makes a collector of what Statistics say at each scrape; it asks no server. labels are put on every metric: two
-// lockers of one registry need different ones. Nil: none. Safe for concurrent use, also after Close.
+// New returns a collector of Statistics at each scrape. It sends nothing to servers. Every metric
+// gets labels: two Lockers in one registry need different ones. Nil means none. Safe for concurrent
+// use, and after Close.
 func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector {
 	desc := func(name, help string, variable ...string) *prometheus.Desc {
 		return prometheus.NewDesc("unstale_lock_"+name, help, variable, labels)
@@ -24,7 +25,8 @@ func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector {
 		acquisitions: desc("acquisitions_total", "Acquisitions that were asked for, by their outcome.", "result"),
 		retries:      desc("retries_total", "Attempts that an unavailable server failed, and that Acquire repeated."),
 		lost:         desc("lost_total", "Acquired locks that were lost before they were released."),
-		overruns:     desc("overruns_total", "Sections that went on although their context had ended."),
+		overruns:     desc("overruns_total", "Sections that continued after their context had ended."),
+		unconfirmed:  desc("unconfirmed_total", "Locks whose release the backend has not confirmed in time."),
 		holding:      desc("holding", "Locks that this process holds now."),
 		wait:         desc("wait_seconds", "From the call to the acquisition, of those that were acquired."),
 		hold:         desc("hold_seconds", "From the acquisition to the release or the loss."),
@@ -35,11 +37,11 @@ func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	locks *lock.Locker
 
-	acquisitions, retries, lost, overruns, holding, wait, hold, mint *prometheus.Desc
+	acquisitions, retries, lost, overruns, unconfirmed, holding, wait, hold, mint *prometheus.Desc
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.acquisitions, c.retries, c.lost, c.overruns, c.holding, c.wait, c.hold, c.mint} {
+	for _, d := range []*prometheus.Desc{c.acquisitions, c.retries, c.lost, c.overruns, c.unconfirmed, c.holding, c.wait, c.hold, c.mint} {
 		to <- d
 	}
 }
@@ -56,6 +58,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.retries, s.Retries)
 	count(c.lost, s.Lost)
 	count(c.overruns, s.Overruns)
+	count(c.unconfirmed, s.Unconfirmed)
 	to <- prometheus.MustNewConstMetric(c.holding, prometheus.GaugeValue, float64(s.Holding))
 	to <- histogram(c.wait, s.Wait)
 	to <- histogram(c.hold, s.Hold)

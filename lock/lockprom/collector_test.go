@@ -29,7 +29,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The metrics are what Statistics says, pass Prometheus' own linter, and are on the page, all of them. Lockers stand side by side.
+// The metrics equal the fields of Statistics, pass the linter of Prometheus, and are all
+// documented. Several Lockers can be registered.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: testenv.OwnRedis(t).Addr(), ContextTimeoutEnabled: true})
@@ -74,7 +75,7 @@ unstale_lock_holding{locks="other"} 0
 # TYPE unstale_lock_lost_total counter
 unstale_lock_lost_total{locks="one"} 1
 unstale_lock_lost_total{locks="other"} 0
-# HELP unstale_lock_overruns_total Sections that went on although their context had ended.
+# HELP unstale_lock_overruns_total Sections that continued after their context had ended.
 # TYPE unstale_lock_overruns_total counter
 unstale_lock_overruns_total{locks="one"} 0
 unstale_lock_overruns_total{locks="other"} 0
@@ -82,6 +83,10 @@ unstale_lock_overruns_total{locks="other"} 0
 # TYPE unstale_lock_retries_total counter
 unstale_lock_retries_total{locks="one"} 0
 unstale_lock_retries_total{locks="other"} 0
+# HELP unstale_lock_unconfirmed_total Locks whose release the backend has not confirmed in time.
+# TYPE unstale_lock_unconfirmed_total counter
+unstale_lock_unconfirmed_total{locks="one"} 0
+unstale_lock_unconfirmed_total{locks="other"} 0
 `
 	text := scrape(registry)
 	for part := range strings.SplitSeq(want[1:], "# HELP") {
@@ -119,7 +124,7 @@ unstale_lock_retries_total{locks="other"} 0
 	}
 }
 
-// scrape is what Prometheus gets.
+// scrape returns what Prometheus gets.
 func scrape(r *prometheus.Registry) string {
 	to := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(to, httptest.NewRequest("GET", "/metrics", nil))

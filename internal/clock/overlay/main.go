@@ -1,5 +1,5 @@
-// Command overlay writes an overlay of package time to the folder that it is told, and prints the name of the file for
-// 'go build -tags clockjump -overlay'.
+// Command overlay writes an overlay of package time to the folder that it is told, and prints the
+// name of the file for 'go build -tags clockjump -overlay'.
 package main
 
 import (

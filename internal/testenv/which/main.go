@@ -1,4 +1,5 @@
-// Command which prints the servers that the tests will use: go test hides what passing packages print.
+// Command which prints the servers that the tests will use: go test hides what passing packages
+// print.
 package main
 
 import (

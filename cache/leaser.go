@@ -1,0 +1,242 @@
+package cache
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+var (
+	leaseScript   = redis.NewScript(protocol.LeaseScript)
+	fillScript    = redis.NewScript(protocol.FillScript)
+	releaseScript = redis.NewScript(protocol.ReleaseScript)
+	stampScript   = redis.NewScript(protocol.StampScript)
+	expireScript  = redis.NewScript(protocol.ExpireScript)
+)
+
+// anyValue requests the lease no matter which value Redis holds.
+const anyValue = "*"
+
+// A grant is the lease script's answer.
+type grant struct {
+	kind   string // lease, value, taken or held, or "" with err
+	text   string // the lease's, or the value
+	wait   time.Duration
+	stamps map[string]string // made or read before the load; "" for a tag that is held
+	sent   time.Time
+	err    error // for this key alone
+}
+
+func grantOf(cmd *redis.Cmd) (g grant) {
+	parts, err := cmd.Slice()
+	if err != nil || len(parts) != 2 {
+		return grant{err: fmt.Errorf("unexpected answer %v: %w", parts, err)}
+	}
+	g.kind, _ = parts[0].(string)
+	switch rest := parts[1].(type) {
+	case string:
+		g.text = rest
+	case int64:
+		g.wait = time.Duration(rest) * time.Millisecond
+	}
+	return g
+}
+
+// pipelineMost is how many commands one pipeline has: Timeout is for each pipeline, and one of
+// thousands would take longer.
+const pipelineMost = 500
+
+// A leaser takes the leases of keys in Redis, stores values under them, and gives them back.
+type leaser struct {
+	redis  *backend
+	counts *counts
+	lost   lostLeases
+}
+
+// takeAll requests the lease of the key of each claim. It also returns the versions of tags, and
+// creates missing ones, for entries that live at most for longest. A grant without a kind has the
+// error. If the reply to a request is lost, the lease is released.
+func (l *leaser) takeAll(ctx context.Context, claims []*claim, tags []string, longest time.Duration) []grant {
+	grants := make([]grant, 0, len(claims))
+	var stamps map[string]string
+	for chunk := range slices.Chunk(claims, pipelineMost) {
+		more, made, err := l.takeOnce(ctx, chunk, tags, longest)
+		if err != nil {
+			return append(grants, slices.Repeat([]grant{{err: err}}, len(claims)-len(grants))...)
+		}
+		if stamps == nil {
+			// from before the leases of the chunks that follow, and so from before the load
+			stamps, tags = made, nil
+		}
+		for _, g := range more {
+			g.stamps = stamps
+			grants = append(grants, g)
+		}
+	}
+	return grants
+}
+
+// takeOnce implements takeAll in one pipeline, all or nothing.
+func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, longest time.Duration) ([]grant, map[string]string, error) {
+	type answer struct {
+		grants []grant
+		stamps map[string]string
+	}
+	calls := make([]call, len(claims), len(claims)+len(tags))
+	life := l.life()
+	if life < l.redis.alive.lease.configured {
+		l.counts.shortLeases.Add(uint64(len(claims)))
+	}
+	for i, c := range claims {
+		if c.token == "" {
+			c.token = rand.Text()
+		}
+		calls[i] = call{leaseScript, c.names.keys(), []any{c.token, life.Milliseconds(), c.useless}}
+	}
+	calls = stampCalls(calls, tags, longest)
+	sent := time.Now()
+	got, err := send(ctx, l.redis, "lease", func(ctx context.Context) (a answer, err error) {
+		cmds, _, err := l.redis.run(ctx, calls, nil)
+		a.grants = make([]grant, len(claims))
+		for i, cmd := range cmds[:len(claims)] {
+			g := grantOf(cmd)
+			g.sent = sent
+			if at := timeOf(g.text); g.kind == "lease" && at > 0 && l.redis.clock.due() {
+				l.redis.clock.heard(at, sent)
+			}
+			a.grants[i] = g
+		}
+		if err == nil {
+			a.stamps, err = stampsOf(tags, cmds[len(claims):])
+		}
+		return a, err
+	})
+	for _, g := range got.grants {
+		if isReply(g.err) {
+			l.counts.failed() // what is loaded cannot be stored
+		}
+		l.redis.writes.note(g.kind == "lease", g.err)
+	}
+	if err != nil {
+		l.redis.writes.note(false, err)
+		l.loseAll(claims, got.grants, err)
+	}
+	return got.grants, got.stamps, err
+}
+
+// loseAll has the leases looked for that a pipeline may have taken which ended with err. grants are
+// the answers that came, or nil.
+func (l *leaser) loseAll(claims []*claim, grants []grant, err error) {
+	if errors.As(err, new(unsent)) {
+		return
+	}
+	var lost []lostLease
+	for i, c := range claims {
+		if grants == nil || grants[i].kind == "lease" || grants[i].kind == "" && !isReply(grants[i].err) {
+			lost = append(lost, lostLease{key: c.names.lease, token: c.token})
+		}
+	}
+	l.lost.lose(lost...)
+}
+
+// life returns how long a lease lasts: as configured, and no longer than the map's.
+func (l *leaser) life() time.Duration { return l.redis.alive.lease.get() }
+
+// take requests the lease of one claim: see takeAll.
+func (l *leaser) take(ctx context.Context, c *claim, tags []string, longest time.Duration) (grant, error) {
+	grants, stamps, err := l.takeOnce(ctx, []*claim{c}, tags, longest)
+	if err != nil {
+		return grant{}, err
+	}
+	g := grants[0]
+	g.stamps = stamps
+	return g, g.err
+}
+
+// A filling is the answer of Redis to a parcel: whether it was accepted, and whether the tag
+// versions were still the same then.
+type filling struct {
+	accepted, same bool
+	err            error // for this key alone
+}
+
+// fill stores parcels, each under its claim's lease.
+func (l *leaser) fill(ctx context.Context, parcels []parcel) []filling {
+	fillings := make([]filling, 0, len(parcels))
+	for chunk := range slices.Chunk(parcels, pipelineMost) {
+		more, err := l.fillOnce(ctx, chunk)
+		if err != nil {
+			return append(fillings, slices.Repeat([]filling{{err: err}}, len(parcels)-len(fillings))...)
+		}
+		fillings = append(fillings, more...)
+	}
+	return fillings
+}
+
+// fillOnce implements fill in one pipeline.
+func (l *leaser) fillOnce(ctx context.Context, parcels []parcel) ([]filling, error) {
+	calls := make([]call, len(parcels))
+	var tags []string
+	for i, p := range parcels {
+		calls[i] = call{fillScript, p.claim.names.keys(), []any{p.claim.lease, p.text, max(p.life.Milliseconds(), 1)}}
+		tags = slices.AppendSeq(tags, maps.Keys(p.entry.Tags))
+	}
+	slices.Sort(tags)
+	tags = slices.Compact(tags)
+	fillings, err := send(ctx, l.redis, "fill", func(ctx context.Context) ([]filling, error) {
+		cmds, stamps, err := l.redis.run(ctx, calls, tags)
+		if err != nil {
+			return nil, err
+		}
+		fillings := make([]filling, len(parcels))
+		for i, cmd := range cmds {
+			stored, err := cmd.Int()
+			fillings[i] = filling{stored == 1, parcels[i].entry.stands(stamps), err}
+		}
+		return fillings, nil
+	})
+	l.redis.writes.note(false, err)
+	for _, f := range fillings {
+		l.redis.writes.note(f.accepted, f.err)
+	}
+	return fillings, err
+}
+
+// giveBack releases the leases of claims, which all hold one. It does so even if the context has
+// ended or the process is about to end.
+func (l *leaser) giveBack(ctx context.Context, held ...*claim) {
+	for chunk := range slices.Chunk(held, pipelineMost) {
+		calls := make([]call, len(chunk))
+		for i, c := range chunk {
+			calls[i] = releaseCall(c.names.lease, c.lease)
+		}
+		if err := l.redis.release(context.WithoutCancel(ctx), calls); classify(err) == nil {
+			continue
+		}
+		for _, c := range chunk {
+			token, _, _ := strings.Cut(c.lease, ":")
+			l.lost.lose(lostLease{key: c.names.lease, token: token})
+		}
+	}
+}
+
+// giveBackAtLast calls giveBack for a caller that cannot recover from a panic of the client.
+func (l *leaser) giveBackAtLast(ctx context.Context, held ...*claim) {
+	defer func() {
+		if recover() != nil {
+			l.counts.failed()
+		}
+	}()
+	l.giveBack(ctx, held...)
+}
+
+func releaseCall(key, lease string) call { return call{releaseScript, []string{key}, []any{lease}} }

@@ -1,0 +1,130 @@
+package examples
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/migrations"
+)
+
+// A losing connector runs lose after each COMMIT, before the caller gets its outcome.
+type losing struct {
+	driver.Connector
+	lose func()
+}
+
+// A mysqlConn is a connection of the driver.
+type mysqlConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.NamedValueChecker
+}
+
+type losingConn struct {
+	mysqlConn
+	lose func()
+}
+
+type losingTx struct {
+	driver.Tx
+	lose func()
+}
+
+func (l losing) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := l.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return losingConn{conn.(mysqlConn), l.lose}, nil
+}
+
+func (l losingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := l.mysqlConn.BeginTx(ctx, opts)
+	return losingTx{tx, l.lose}, err
+}
+
+func (l losingTx) Commit() error {
+	err := l.Tx.Commit()
+	l.lose()
+	return err
+}
+
+// A section whose lock is lost between its COMMIT and the release has done its work: no example
+// reports that as a failure.
+func TestLostAfterCommit(t *testing.T) {
+	t.Parallel()
+	env, addr := testenv.MySQL(t), testenv.OwnRedis(t).Addr()
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
+		t.Fatal(err)
+	}
+	run(t, env.DB, "CREATE TABLE coupons (code VARCHAR(20) PRIMARY KEY, used BOOL NOT NULL DEFAULT FALSE)", "INSERT INTO coupons (code) VALUES ('FALL')",
+		"CREATE TABLE jobs (name VARCHAR(50) PRIMARY KEY, last BIGINT NOT NULL DEFAULT 0)", "INSERT INTO jobs (name) VALUES ('report')",
+		"CREATE TABLE runs (id INT AUTO_INCREMENT PRIMARY KEY)",
+		"CREATE TABLE carts (id VARCHAR(20) PRIMARY KEY, items INT NOT NULL)", "INSERT INTO carts VALUES ('1', 3), ('2', 5)")
+	config, err := mysql.ParseDSN(env.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	lost := 0
+	db := sql.OpenDB(losing{connector, func() {
+		keys, err := client.Keys(t.Context(), "lock:*").Result()
+		if err == nil {
+			err = client.Del(t.Context(), keys...).Err()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		lost += len(keys)
+	}})
+	defer db.Close()
+	backend := lock.Redis{Client: redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})}
+	// a busy machine takes more than the default Timeout
+	locks, err := lock.New(lock.Config{Backend: backend, MySQL: config, TTL: time.Minute, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.Client.Close()
+	defer locks.Close()
+	report := func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO runs VALUES ()")
+		return err
+	}
+	if err := redeem(t.Context(), locks, db, "FALL"); err != nil {
+		t.Errorf("redeem: %v", err)
+	}
+	if err := runOnce(t.Context(), locks, db, "report", time.Now(), report); err != nil {
+		t.Errorf("runOnce: %v", err)
+	}
+	if err := mergeCarts(t.Context(), locks, db, "1", "2"); err != nil {
+		t.Errorf("mergeCarts: %v", err)
+	}
+	if lost != 4 {
+		t.Errorf("%d locks were lost, wanted 4", lost)
+	}
+	var used, rows, runs, carts, items int
+	err = env.DB.QueryRow(`SELECT (SELECT COUNT(*) FROM coupons WHERE used), (SELECT COUNT(*) FROM cache_outbox), (SELECT COUNT(*) FROM runs),
+(SELECT COUNT(*) FROM carts), (SELECT SUM(items) FROM carts)`).Scan(&used, &rows, &runs, &carts, &items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used != 1 || rows != 1 || runs != 1 || carts != 1 || items != 8 {
+		t.Errorf("%d coupons are used, with %d rows; %d runs; %d carts with %d items", used, rows, runs, carts, items)
+	}
+}

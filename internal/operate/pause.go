@@ -1,0 +1,124 @@
+package operate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/session"
+)
+
+// A Pause keeps all workers from claiming rows.
+type Pause struct {
+	Who     string     `db:"who"`
+	Reason  string     `db:"reason"`
+	BeganAt time.Time  `db:"began_at"` // UTC, the database's clock; so is EndsAt
+	EndsAt  *time.Time `db:"ends_at"`  // nil: it does not end automatically
+	// Account is the database account in the audit. Unrecorded reports that the audit has no such
+	// record, so the row in cache_outbox_control was written by hand, under any name. Only Status
+	// sets them, and only if the account may read the audit.
+	Account    string `db:"-"`
+	Unrecorded bool   `db:"-"`
+}
+
+// String describes who paused the workers, since when, until when and why.
+func (p *Pause) String() string {
+	text := "since " + p.BeganAt.Format(time.RFC3339) + " by " + p.Who
+	if p.EndsAt != nil {
+		text += ", until " + p.EndsAt.Format(time.RFC3339)
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
+}
+
+// Contract for all: at most one row by primary key; reads take no lock. Repeating the first begins
+// the pause again, repeating the last does nothing.
+const (
+	pauseSQL = `REPLACE INTO cache_outbox_control (name, who, reason, began_at, ends_at)
+VALUES ('pause', ?, ?, UTC_TIMESTAMP(6), IF(? = 0, NULL, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))`
+	orderSQL = `SELECT who, reason, began_at, ends_at FROM cache_outbox_control
+WHERE name = ? AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))`
+	// Uses the audit's index on the time: the records of one minute. No lock (a consistent read).
+	pauserSQL = `SELECT account FROM cache_outbox_audit FORCE INDEX (at)
+WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'pause' ORDER BY at DESC LIMIT 1`
+	resumeSQL = "DELETE FROM cache_outbox_control WHERE name = 'pause'"
+)
+
+// Pause makes all workers stop claiming within about a second, until Resume, or for the duration
+// lasts unless it is 0. It replaces a current pause. The audit records it.
+func (o *Orders) Pause(ctx context.Context, who, reason string, lasts time.Duration) error {
+	arguments := map[string]any{"reason": session.ErrorText(reason), "for_seconds": lasts.Seconds()}
+	err := o.audited(ctx, ActionPause, arguments, func(tx *sqlx.Tx) (int, error) {
+		_, err := tx.ExecContext(ctx, pauseSQL, who, session.ErrorText(reason), lasts.Microseconds(), lasts.Microseconds())
+		return 1, err
+	})
+	if err != nil {
+		return fmt.Errorf("pause: %w", err)
+	}
+	return nil
+}
+
+// Paused returns the current pause, or nil.
+func (o *Orders) Paused(ctx context.Context) (*Pause, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
+	defer cancel()
+	p, err := o.order(ctx, "pause")
+	if err != nil {
+		return nil, fmt.Errorf("look for a pause: %w", err)
+	}
+	return p, nil
+}
+
+// order returns the current order or notice by this name from cache_outbox_control, or nil.
+func (o *Orders) order(ctx context.Context, name string) (*Pause, error) {
+	var p Pause
+	switch err := o.db.Side.GetContext(ctx, &p, orderSQL, name); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &p, nil
+}
+
+// findPauser looks up in the audit which account began a pause. If this account may not read the
+// audit, it sets nothing.
+func (o *Orders) findPauser(ctx context.Context, p *Pause) error {
+	switch err := o.db.Side.GetContext(ctx, &p.Account, pauserSQL, p.BeganAt, p.BeganAt); {
+	case errors.Is(err, sql.ErrNoRows):
+		p.Unrecorded = true
+	case err != nil && mysqlerr.Number(err) != mysqlerr.NoRight:
+		return err
+	}
+	return nil
+}
+
+// Resume ends the pause and returns it, or nil if there was none. The audit records the ended
+// pause.
+func (o *Orders) Resume(ctx context.Context) (*Pause, error) {
+	p, err := o.Paused(ctx)
+	if err == nil {
+		arguments := map[string]any{}
+		if p != nil {
+			arguments = map[string]any{"paused_by": p.Who, "since": p.BeganAt, "reason": p.Reason}
+		}
+		err = o.audited(ctx, ActionResume, arguments, func(tx *sqlx.Tx) (int, error) {
+			n, err := session.Affected(tx.ExecContext(ctx, resumeSQL))
+			if n == 0 {
+				return -1, err
+			}
+			return int(n), err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resume: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,34 @@
+package session
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/schema"
+)
+
+// deniedRight matches: SELECT command denied to user 'shop'@'%' for table 'cache_outbox', or in
+// MariaDB `shop`.`cache_outbox`.
+var deniedRight = regexp.MustCompile("([A-Z, ]+) command denied to user .* for table .*?([A-Za-z0-9_$]+)['`]$")
+
+// MissingGrant returns the grant that is missing according to err, for example GRANT SELECT ON
+// cache_outbox. It returns an empty string if err is not about a privilege or does not name it.
+func MissingGrant(err error) string {
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) || e.Number != mysqlerr.NoRight {
+		return ""
+	}
+	m := deniedRight.FindStringSubmatch(e.Message)
+	if m == nil {
+		return ""
+	}
+	right := strings.TrimSpace(m[1])
+	if columns := schema.InsertColumns(m[2]); right == "INSERT" && columns != "" {
+		right += " (" + columns + ")"
+	}
+	return "GRANT " + right + " ON " + m[2]
+}

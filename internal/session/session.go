@@ -1,0 +1,214 @@
+package session
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A session defines the settings that a pool pins in each of its sessions, regardless of the
+// server, of init_connect and of the data source name. The settings fix the meaning of the
+// package's statements, how long they wait for locks and how long they run, and when the server
+// ends a session whose client has vanished. See docs/settings.md.
+type session struct {
+	silence  time.Duration // how long the client may be idle; whole seconds
+	lockWait time.Duration // for a row or for a table; whole seconds
+	limit    time.Duration // of one statement; on MySQL only of a SELECT; 0: none
+	readOnly bool
+	snapshot bool // REPEATABLE READ instead of READ COMMITTED
+}
+
+func (s session) isolation() string {
+	if s.snapshot {
+		return "REPEATABLE READ"
+	}
+	return "READ COMMITTED"
+}
+
+// A pin is one system variable with the value that a session pins.
+type pin struct{ name, value string }
+
+// text returns the value without SQL quotes.
+func (p pin) text() string { return strings.Trim(p.value, "'") }
+
+// is reports whether got, as the server shows it, equals the value. A fraction may have more
+// digits.
+func (p pin) is(got string) bool {
+	want := p.text()
+	if a, err := strconv.ParseFloat(got, 64); err == nil && strings.Contains(got, ".") {
+		b, err := strconv.ParseFloat(want, 64)
+		return err == nil && a == b
+	}
+	return got == want
+}
+
+// sqlMode is strict, so no value is cut silently, and sets nothing else: no ANSI_QUOTES, no
+// NO_BACKSLASH_ESCAPES, no dialect of MariaDB. It leaves out NO_ZERO_DATE, so that rows with such
+// dates can be moved.
+const sqlMode = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
+
+// lookupMode also refuses a lookup whose rows for one ID depend on the other IDs of the same query.
+const lookupMode = "ONLY_FULL_GROUP_BY," + sqlMode
+
+func (s session) sqlMode() string {
+	if s.readOnly {
+		return lookupMode
+	}
+	return sqlMode
+}
+
+// common returns the pins for both servers.
+func (s session) common() []pin {
+	silence, lockWait := seconds(s.silence), seconds(s.lockWait)
+	return []pin{
+		{"wait_timeout", silence}, {"net_read_timeout", silence}, {"net_write_timeout", silence},
+		{"lock_wait_timeout", lockWait}, {"innodb_lock_wait_timeout", lockWait},
+		{"autocommit", "1"}, {"completion_type", "'NO_CHAIN'"}, {"time_zone", "'+00:00'"}, {"sql_mode", "'" + s.sqlMode() + "'"},
+		{"sql_safe_updates", "0"}, {"sql_big_selects", "1"}, {"sql_select_limit", "18446744073709551615"},
+	}
+}
+
+// ofMySQL returns the pins that only MySQL supports.
+func (s session) ofMySQL() []pin {
+	return []pin{
+		{"max_execution_time", fmt.Sprint(s.limit.Milliseconds())},
+		{"information_schema_stats_expiry", "0"}, // no cache, which may be a day old, for NextID
+	}
+}
+
+// ofMariaDB returns the pins that only MariaDB supports.
+func (s session) ofMariaDB() []pin {
+	return []pin{{"max_statement_time", fmt.Sprint(s.limit.Seconds())}}
+}
+
+// characteristics returns the pins of the transaction characteristics, which SET sets in a separate
+// syntax. Each server has different names for the variables.
+func (s session) characteristics(isolation, readOnly string) []pin {
+	pins := []pin{{isolation, strings.ReplaceAll(s.isolation(), " ", "-")}, {readOnly, "0"}}
+	if s.readOnly {
+		pins[1].value = "1"
+	}
+	return pins
+}
+
+// Comments that only one of the servers executes.
+const (
+	onlyMySQL   = " /*!80000 , %s */"
+	onlyMariaDB = " /*M!100100 , %s */"
+)
+
+// Contract for all: session settings, no lock, one row at most.
+
+// setSQL returns the statements that set the pins.
+func (s session) setSQL() []string {
+	access := "READ WRITE"
+	if s.readOnly {
+		access = "READ ONLY"
+	}
+	assign := func(pins []pin) string {
+		var list []string
+		for _, p := range pins {
+			list = append(list, p.name+"="+p.value)
+		}
+		return strings.Join(list, ", ")
+	}
+	return []string{
+		"SET SESSION TRANSACTION ISOLATION LEVEL " + s.isolation() + ", " + access,
+		"SET SESSION " + assign(s.common()) + fmt.Sprintf(onlyMySQL, assign(s.ofMySQL())) + fmt.Sprintf(onlyMariaDB, assign(s.ofMariaDB())),
+	}
+}
+
+// readBackSQL returns a query that selects every pin, in a column of its name.
+func (s session) readBackSQL() string {
+	ask := func(pins []pin) string {
+		var list []string
+		for _, p := range pins {
+			list = append(list, "@@SESSION."+p.name+" AS "+p.name)
+		}
+		return strings.Join(list, ", ")
+	}
+	mysql, mariaDB := s.byServer()
+	return "SELECT " + ask(s.common()) + fmt.Sprintf(onlyMySQL, ask(mysql)) + fmt.Sprintf(onlyMariaDB, ask(mariaDB))
+}
+
+// byServer returns the pins that are specific to each server.
+func (s session) byServer() (mysql, mariaDB []pin) {
+	return append(s.ofMySQL(), s.characteristics("transaction_isolation", "transaction_read_only")...),
+		append(s.ofMariaDB(), s.characteristics("tx_isolation", "tx_read_only")...)
+}
+
+// pinned is a driver.Connector that pins the settings of a session before its first use.
+type pinned struct {
+	driver.Connector
+	session  session
+	prepared []string
+}
+
+// Connect implements driver.Connector.
+func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := p.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.pin(ctx, conn); err != nil {
+		_ = conn.Close() // err has the cause; a close error adds nothing
+		return nil, fmt.Errorf("prepare session: %w", err)
+	}
+	return &preparing{conn.(driverConn), p.prepared, map[string]driver.Stmt{}}, nil
+}
+
+// pin sets the pins and reads them back, because a proxy may swallow a SET.
+func (p pinned) pin(ctx context.Context, conn driver.Conn) error {
+	exec := conn.(driver.ExecerContext)
+	for _, stmt := range p.session.setSQL() {
+		if _, err := exec.ExecContext(ctx, stmt, nil); err != nil {
+			return err
+		}
+	}
+	have, err := readRow(ctx, conn, p.session.readBackSQL())
+	if err != nil {
+		return err
+	}
+	mysql, mariaDB := p.session.byServer()
+	own := mysql
+	if _, ok := have[mariaDB[0].name]; ok {
+		own = mariaDB
+	}
+	for _, want := range append(p.session.common(), own...) {
+		if got, ok := have[want.name]; !ok || !want.is(got) {
+			return SettingError(fmt.Sprintf("the server keeps %s at %q, asked for %q; connect to it directly or let the proxy pass SET, comments included",
+				want.name, got, want.text()))
+		}
+	}
+	return nil
+}
+
+// readRow returns the single row of a query, by column name.
+func readRow(ctx context.Context, conn driver.Conn, query string) (map[string]string, error) {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // it has one row
+	columns := rows.Columns()
+	values := make([]driver.Value, len(columns))
+	if err := rows.Next(values); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	row := make(map[string]string, len(columns))
+	for i, name := range columns {
+		if b, ok := values[i].([]byte); ok {
+			row[name] = string(b)
+		} else {
+			row[name] = fmt.Sprint(values[i])
+		}
+	}
+	return row, nil
+}
+
+func seconds(d time.Duration) string { return fmt.Sprint(int64(d / time.Second)) }

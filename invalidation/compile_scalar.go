@@ -1,0 +1,106 @@
+package invalidation
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// scalars read single values.
+type scalars struct {
+	*report
+	env func(string) (string, bool)
+}
+
+// plainText reports ${...} in a text that is not under vars.
+func (c *scalars) plainText(s scalar) bool {
+	i := strings.Index(s.text, "${")
+	if i < 0 {
+		return true
+	}
+	text, _, closed := strings.Cut(s.text[i:], "}")
+	if closed {
+		text += "}"
+	}
+	c.add(s.at, text, "${...} is read only under vars", "give the value a name under vars and write {name}")
+	return false
+}
+
+// hasControl reports whether text has a line break or another control character.
+func hasControl(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 || r == 0x7f })
+}
+
+const cureEnv = `write "${NAME}", or "${NAME:-value}" for a default`
+
+// interpolate replaces every ${NAME} and ${NAME:-default}. As in a shell, the default also replaces
+// an empty value.
+func (c *scalars) interpolate(s scalar) string {
+	var b strings.Builder
+	rest := s.text
+	for {
+		before, after, found := strings.Cut(rest, "${")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		inside, behind, closed := strings.Cut(after, "}")
+		name, fallback, hasFallback := strings.Cut(inside, ":-")
+		switch {
+		case !closed:
+			c.add(s.at, s.text, "${ is not closed", cureEnv)
+			return ""
+		case !isName(name) || strings.Contains(fallback, "${"):
+			c.add(s.at, "${"+inside+"}", "not an environment variable", cureEnv)
+		}
+		value, set := c.env(name)
+		switch {
+		case value == "" && hasFallback:
+			value = fallback
+		case !set && isName(name):
+			c.add(s.at, "${"+inside+"}", "the environment variable "+name+" is not set", "set it, or give a default: ${"+name+":-value}")
+		}
+		b.WriteString(value)
+		rest = behind
+	}
+}
+
+// duration reads a duration of at least a millisecond, the unit of the clocks of Redis.
+func (c *scalars) duration(s scalar, name string, most time.Duration) time.Duration {
+	if !c.plainText(s) {
+		return time.Millisecond
+	}
+	d, err := time.ParseDuration(s.text)
+	switch {
+	case err != nil:
+		cure := "write a number with a unit, such as 10s, 500ms or 1m30s"
+		if _, err := strconv.ParseUint(s.text, 10, 64); err == nil {
+			cure = "add the unit, such as " + s.text + "s or " + s.text + "ms"
+		}
+		c.add(s.at, s.text, name+" is not a duration", cure)
+	case d < time.Millisecond || d > most || d%time.Millisecond != 0:
+		c.add(s.at, s.text, name+" must be from 1ms to "+shortDuration(most)+", in whole milliseconds", "write a duration in that range, such as 10s")
+	default:
+		return d
+	}
+	return time.Millisecond
+}
+
+// shortDuration writes 1h rather than 1h0m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func (c *scalars) isTrue(s scalar, name string) bool {
+	if s.given && s.text != "true" && s.text != "false" {
+		c.add(s.at, s.text, name+" must be true or false", "write "+name+": true, or remove it")
+	}
+	return s.text == "true"
+}

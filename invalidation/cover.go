@@ -1,0 +1,507 @@
+package invalidation
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/unstale/unstale/protocol"
+)
+
+// maxCoverSteps bounds the comparison of all reads with all templates, as maxOriginSteps does for
+// one key.
+const maxCoverSteps = 1 << 22
+
+// coverage compares the section reads with what entities invalidate. A template covers a text of a
+// read if every row of its entity reaches that text, whatever the values: literal text meets the
+// same text, and each hole meets, as a whole, one * or one name of the template for the same thing.
+type coverage struct {
+	*report
+	advice *report
+	m      *Map
+	steps  int // left
+
+	reached map[*template]bool
+}
+
+// check reports the reads that no entity covers and the templates that reach no read. It gives
+// advice about reads without from that several entities cover.
+func (c *coverage) check(reads []compiledRead) {
+	if len(reads) == 0 {
+		return
+	}
+	c.reached = map[*template]bool{}
+	for i := range reads {
+		c.checkRead(&reads[i])
+	}
+	if c.steps <= 0 {
+		first := reads[0]
+		c.add(place{first.Line, first.Column}, first.Name, "not decided: the reads and the templates have too many ways to meet",
+			"write fewer * in one pattern, or shorter lists of vars")
+		return
+	}
+	for _, name := range c.m.names {
+		e := c.m.entities[name]
+		e.kinds(func(kind MapNameKind, t *template) {
+			if !c.reached[t] {
+				what := string(kind)
+				if kind == KindStamp {
+					what = "tag"
+				}
+				c.add(t.at, t.source, "this "+what+" of "+name+" reaches no read",
+					"correct it, add the read, or remove it: a key that nobody stores need not be unlinked")
+			}
+		})
+	}
+	c.checkIDs()
+}
+
+// checkRead reports what a read lacks. It compares the read with every entity, since each may have
+// templates that only this read needs.
+func (c *coverage) checkRead(r *compiledRead) {
+	var covering []string
+	var inserts, list bool
+	var nearest *miss
+	misses := map[string]*miss{}
+	for _, name := range c.m.names {
+		found, lacking := c.covers(r, c.m.entities[name])
+		if lacking != nil && (nearest == nil || lacking.rank < nearest.rank) {
+			nearest = lacking
+		}
+		misses[name] = lacking
+		if found == notCovered {
+			continue
+		}
+		covering = append(covering, name)
+		list = list || found == coveredAsList
+		if len(r.From) == 0 || slices.Contains(r.From, name) {
+			inserts = inserts || c.seesInserts(name)
+		}
+	}
+	switch {
+	case c.steps <= 0 || r.ExpiresOnly != "":
+		return
+	case len(covering) == 0 && len(r.From) == 0:
+		c.addMiss(r, "no entity makes "+r.Name+" stale", nearest)
+		return
+	case len(r.From) == 0 && len(covering) > 1:
+		c.advice.add(r.key.at, r.key.text, "rows of "+quoteList(covering)+" make "+r.Name+" stale, and a change that takes one of them away would not be noticed",
+			"list those that it needs: from: ["+strings.Join(covering, ", ")+"]")
+	}
+	whole := true
+	for _, name := range r.From {
+		if !slices.Contains(covering, name) {
+			whole = false
+			m := misses[name]
+			if m == nil {
+				m = &miss{problem: c.similar(r), cure: "add a key or a pattern to " + name + ", or take it out of from"}
+			}
+			c.addMiss(r, name+" does not make "+r.Name+" stale", m)
+		}
+	}
+	if whole && !inserts && (list || r.Lifetime.Negative > 0) {
+		c.add(r.key.at, r.key.text, "a new row changes "+r.Name+" too, and the captures of "+quoteList(covering)+" leave inserts out",
+			"add insert to on of one of them")
+	}
+}
+
+func (c *coverage) addMiss(r *compiledRead, problem string, m *miss) {
+	if m == nil {
+		m = &miss{problem: c.similar(r), cure: "add the key to an entity that changes the value, or say expires: " + exampleExpires}
+	}
+	if m.problem != "" {
+		problem += ": " + m.problem
+	}
+	c.add(r.key.at, r.key.text, problem, m.cure)
+}
+
+// similar names the template that is most like the key of a read, or returns "".
+func (c *coverage) similar(r *compiledRead) string {
+	texts := map[string]string{}
+	for _, name := range c.m.names {
+		e := c.m.entities[name]
+		e.kinds(func(kind MapNameKind, t *template) {
+			if kind == KindKey || kind == KindPattern {
+				texts[strings.ReplaceAll(t.shape(), "\x00", "*")] = strconv.Quote(t.source) + " of " + name + " in line " + strconv.Itoa(t.at.line)
+			}
+		})
+	}
+	if like := c.nearest(r.key.variants[0].shape(r.Holes, "*"), slices.Sorted(maps.Keys(texts))); like != "" {
+		return "it differs from " + texts[like]
+	}
+	return ""
+}
+
+// seesInserts reports whether new rows of an entity reach the outbox: it is captured with inserts,
+// or not captured, and then the application writes the rows.
+func (c *coverage) seesInserts(entity string) bool {
+	captured := false
+	for _, one := range c.m.captures {
+		if one.Entity == entity {
+			if captured = true; one.Insert {
+				return true
+			}
+		}
+	}
+	return !captured
+}
+
+// A found is how an entity covers a read.
+type found uint8
+
+const (
+	notCovered found = iota
+	coveredByName
+	coveredAsList // by a pattern or an index set
+)
+
+// A miss is why a template that nearly covers a read does not. Those of a lower rank are nearer.
+type miss struct {
+	rank          int
+	problem, cure string
+}
+
+// covers reports how rows of an entity make a read stale, or else what is nearest to it.
+func (c *coverage) covers(r *compiledRead, root *entity) (found, *miss) {
+	var nearest *miss
+	for _, kind := range []struct {
+		texts []readText
+		kinds []MapNameKind
+	}{{[]readText{r.key}, []MapNameKind{KindKey, KindPattern}}, {r.tags, []MapNameKind{KindStamp}}, {r.sets, []MapNameKind{KindSet}}} {
+		for _, text := range kind.texts {
+			how, some, lacks := coveredByName, false, ""
+			for _, variant := range text.variants {
+				made, lacking := c.meets(r, variant, root, root, nil, kind.kinds)
+				if how = max(how, made); made != notCovered {
+					some = true
+				} else if lacks == "" {
+					lacks = variant.shape(r.Holes, "")
+				}
+				if lacking != nil && (nearest == nil || lacking.rank < nearest.rank) {
+					nearest = lacking
+				}
+			}
+			switch {
+			case some && lacks == "":
+				return how, nil
+			case some:
+				nearest = &miss{0, root.name + " does not reach " + strconv.Quote(lacks), "use the same var or the same list in both places"}
+			}
+		}
+	}
+	return notCovered, nearest
+}
+
+// meets compares one text with the templates of an entity, and of those as which it expands. The
+// rows are those of root; ids are the templates of the IDs on the way from there.
+func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids []*alias, kinds []MapNameKind) (how found, nearest *miss) {
+	near := func(m *miss) {
+		if m != nil && (nearest == nil || m.rank < nearest.rank) {
+			nearest = m
+		}
+	}
+	e.kinds(func(kind MapNameKind, t *template) {
+		if !slices.Contains(kinds, kind) || how != notCovered {
+			return
+		}
+		c.align(r, text, e, t, kind, func(pairs []pair) bool {
+			o := objections{coverage: c, read: r, root: root, of: e, t: t}
+			o.judge(pairs, ids)
+			if o.sameThing {
+				c.reached[t] = true
+			}
+			if o.first == nil {
+				how = coveredByName
+				if kind == KindPattern || kind == KindSet {
+					how = coveredAsList
+				}
+				return true
+			}
+			near(o.first)
+			return false
+		})
+	})
+	for i := range e.as {
+		if how != notCovered {
+			break
+		}
+		made, lacking := c.meets(r, text, root, e.as[i].target, append(slices.Clip(ids), &e.as[i]), kinds)
+		how = max(how, made)
+		near(lacking)
+	}
+	return how, nearest
+}
+
+// objections judge one way in which a template meets a text.
+type objections struct {
+	*coverage
+	read *compiledRead
+	root *entity // of the row
+	of   *entity // of the template
+	t    *template
+	// first is the most serious one, or nil: the template covers the text. sameThing reports
+	// whether all names fit.
+	first     *miss
+	sameThing bool
+}
+
+func (o *objections) object(rank int, problem, cure string) {
+	if o.first == nil || rank > o.first.rank {
+		o.first = &miss{rank, problem, cure}
+	}
+}
+
+// where names the template.
+func (o *objections) where() string {
+	return strconv.Quote(o.t.source) + " of " + o.of.name + " in line " + strconv.Itoa(o.t.at.line)
+}
+
+func (o *objections) judge(pairs []pair, ids []*alias) {
+	o.sameThing = true
+	for _, p := range pairs {
+		if p.slot != noSlot {
+			o.judgePair(p)
+		}
+	}
+	o.judgeNames(o.of, o.t.slots, pairs)
+	source := o.root
+	for _, a := range ids {
+		o.judgeNames(source, a.id.slots, nil)
+		source = a.target
+	}
+}
+
+// judgePair compares a hole with the name that it meets.
+func (o *objections) judgePair(p pair) {
+	hole, s := &o.read.Holes[p.hole], &o.of.slots[p.slot]
+	if s.each != nil {
+		missing := without(hole.Values, s.each)
+		switch {
+		case hole.Values == nil:
+			o.object(2, "{"+s.name+"} of "+o.where()+" has listed values, and the read does not list those of {"+hole.Name+"}",
+				"list them in the read, as each: {"+hole.Name+": ...}, or use a pattern")
+		case len(missing) > 0:
+			o.object(1, "{"+s.name+"} of "+o.where()+" lacks the values "+quoteList(missing)+" of {"+hole.Name+"}", "list the same values in both places")
+		}
+		return
+	}
+	isID := p.slot == idSlot
+	switch {
+	case !isID && (s.name == hole.Name || hole.Entity != "" && s.name == hole.Entity+"_id"):
+	case isID && hole.Entity == o.of.name:
+	default:
+		name := "{" + s.name + "}"
+		if isID {
+			name = "the id of " + o.of.name
+		}
+		o.sameThing = false
+		o.object(3, "{"+hole.Name+"} has the place of "+name+" in "+o.where()+": the same shape, and another thing",
+			"rename the hole, or say whose ID it is: of: {"+hole.Name+": "+o.of.name+"}")
+	}
+}
+
+// judgeNames looks for names without which a row makes nothing of a template, or only a part.
+func (o *objections) judgeNames(e *entity, slots []int, pairs []pair) {
+	for _, n := range slots {
+		s := &e.slots[n]
+		lead := &e.slots[s.lead]
+		switch {
+		case s.each != nil || lead.lookup != nil || o.captured(s.name):
+		case lead.fallback != nil || s.fallback != nil:
+			o.judgeDefault(s, n, pairs)
+		case s.optional || lead.optional:
+			o.object(1, "a row of "+o.root.name+" without "+s.name+" makes nothing of "+o.where(),
+				"give the param a default, or make it required, or let a capture give it")
+		}
+	}
+}
+
+// judgeDefault compares a default, which stands for all rows that do not give the name.
+func (o *objections) judgeDefault(s *slot, n int, pairs []pair) {
+	for _, p := range pairs {
+		if p.slot != n {
+			continue
+		}
+		values := o.read.Holes[p.hole].Values
+		if values == nil || len(without(values, s.fallback)) > 0 {
+			o.object(1, "a row of "+o.root.name+" without "+s.name+" reaches only "+quoteList(s.fallback)+" by "+o.where(),
+				"list the values of {"+o.read.Holes[p.hole].Name+"} in the default, or let a capture give "+s.name)
+		}
+	}
+}
+
+// captured reports whether every capture of the row's entity gives a name.
+func (o *objections) captured(name string) bool {
+	any := false
+	for _, one := range o.m.captures {
+		if one.Entity != o.root.name {
+			continue
+		}
+		if any = true; !slices.ContainsFunc(one.Params, func(p CaptureParam) bool { return p.Name == name }) {
+			return false
+		}
+	}
+	return any
+}
+
+// without returns the values of all that some lacks.
+func without(all, some []string) []string {
+	have := make(map[string]bool, len(some))
+	for _, v := range some {
+		have[v] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(v string) bool { return have[v] })
+}
+
+// A pair is a hole that meets a name of a template, or with noSlot a wildcard.
+type pair struct{ hole, slot int }
+
+// An alignment is the work on one text and one template.
+type alignment struct {
+	*coverage
+	entity *entity
+	pieces []piece
+	text   readVariant
+	pairs  []pair
+	values map[int]string    // of names that meet literal text
+	found  func([]pair) bool // true: enough
+	enough bool
+}
+
+// align calls found with each way in which a template meets a text, until it returns true.
+func (c *coverage) align(r *compiledRead, text readVariant, e *entity, t *template, kind MapNameKind, found func([]pair) bool) {
+	a := alignment{coverage: c, entity: e, text: text, found: found, values: map[int]string{}}
+	if kind == KindStamp {
+		a.text = prefixed(protocol.StampPrefix, text)
+	}
+	for _, p := range t.parts {
+		switch {
+		case p.slot != noSlot:
+			a.pieces = append(a.pieces, piece{slot: t.slots[p.slot]})
+		case kind == KindPattern:
+			a.pieces = append(a.pieces, globPieces(p.text)...)
+		default:
+			a.pieces = append(a.pieces, piece{slot: noSlot, text: p.text})
+		}
+	}
+	a.try(0, 0, 0)
+}
+
+// prefixed returns a text with a literal prefix.
+func prefixed(prefix string, text readVariant) readVariant {
+	if len(text) > 0 && text[0].hole == noHole {
+		text = slices.Clone(text)
+		text[0].text = prefix + text[0].text
+		return text
+	}
+	return append(readVariant{{text: prefix, hole: noHole}}, text...)
+}
+
+// try compares the pieces from the n-th on with the text from a byte of a piece on.
+func (a *alignment) try(n, at, skip int) {
+	if a.steps--; a.steps <= 0 || a.enough {
+		return
+	}
+	if at < len(a.text) && a.text[at].hole == noHole && skip == len(a.text[at].text) {
+		at, skip = at+1, 0
+	}
+	if n == len(a.pieces) {
+		if at == len(a.text) {
+			a.enough = a.found(slices.Clone(a.pairs))
+		}
+		return
+	}
+	p, rest, hole := a.pieces[n], "", noHole
+	if at < len(a.text) {
+		if hole = a.text[at].hole; hole == noHole {
+			rest = a.text[at].text[skip:]
+		}
+	}
+	switch {
+	case p.wild == '*':
+		a.star(n, at, skip)
+	case p.wild == '?':
+		if rest != "" {
+			a.try(n+1, at, skip+1)
+		}
+	case p.slot == noSlot:
+		if strings.HasPrefix(rest, p.text) && rest != "" {
+			a.try(n+1, at, skip+len(p.text))
+		}
+	case hole != noHole:
+		a.pair(pair{hole, p.slot}, func() { a.try(n+1, at+1, 0) })
+	case rest != "":
+		a.literal(p.slot, rest, func(size int) { a.try(n+1, at, skip+size) })
+	}
+}
+
+// star lets a * take nothing, or more and more.
+func (a *alignment) star(n, at, skip int) {
+	before := len(a.pairs)
+	for a.steps > 0 && !a.enough {
+		a.try(n+1, at, skip)
+		switch {
+		case at == len(a.text):
+			a.pairs = a.pairs[:before]
+			return
+		case a.text[at].hole != noHole:
+			a.pairs = append(a.pairs, pair{a.text[at].hole, noSlot})
+			at, skip = at+1, 0
+		case skip < len(a.text[at].text):
+			skip++
+		default:
+			at, skip = at+1, 0
+		}
+	}
+}
+
+// pair goes on if a hole and a name meet each other wherever they are used.
+func (a *alignment) pair(p pair, next func()) {
+	if _, literal := a.values[p.slot]; literal {
+		return
+	}
+	for _, other := range a.pairs {
+		if other.slot != noSlot && (other.hole == p.hole) != (other.slot == p.slot) {
+			return
+		}
+	}
+	a.pairs = append(a.pairs, p)
+	next()
+	a.pairs = a.pairs[:len(a.pairs)-1]
+}
+
+// literal goes on with each listed value of a name that the text begins with.
+func (a *alignment) literal(slot int, rest string, next func(size int)) {
+	if slices.ContainsFunc(a.pairs, func(p pair) bool { return p.slot == slot }) {
+		return
+	}
+	before, known := a.values[slot]
+	for _, v := range a.entity.slots[slot].each {
+		if v != "" && strings.HasPrefix(rest, v) && (!known || v == before) {
+			a.values[slot] = v
+			next(len(v))
+		}
+	}
+	if delete(a.values, slot); known {
+		a.values[slot] = before
+	}
+}
+
+// checkIDs reports two entities that make the same key of their own IDs.
+func (c *coverage) checkIDs() {
+	first := map[string]*entity{}
+	for _, name := range c.m.names {
+		e := c.m.entities[name]
+		e.kinds(func(kind MapNameKind, t *template) {
+			if kind != KindKey || !slices.Contains(t.slots, idSlot) {
+				return
+			}
+			other := first[t.shape()]
+			if other != nil && other != e {
+				c.add(t.at, t.source, "the entities "+other.name+" and "+name+" make the same key of their own ids", "give one of them another key, or let it expand as the other: as: {"+other.name+": \"{id}\"}")
+			}
+			first[t.shape()] = e
+		})
+	}
+}

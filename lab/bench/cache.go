@@ -1,0 +1,274 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/maypok86/otter/v2/stats"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/sleep"
+)
+
+const (
+	cacheRounds = 40     // of each pair in a run
+	memoryCalls = 20_000 // of each kind in a round
+	redisCalls  = 500    // the same
+	memoryKeys  = 1000
+	// patientTimeout is a Timeout that a busy machine does not reach: a command that was given up
+	// would be no figure.
+	patientTimeout = 5 * time.Second
+)
+
+// A product is the value that is cached.
+type product struct {
+	ID    int     `json:"id"`
+	Name  string  `json:"name"`
+	Price float64 `json:"price"`
+}
+
+var someProduct = product{42, "a name of some length", 12.5}
+
+func loadProduct(context.Context) (product, error) { return someProduct, nil }
+
+// A pair is one operation of package cache and its floor.
+type pair struct {
+	Ours  float64 `json:"ours"`
+	Floor float64 `json:"floor"`
+	// the median of the rounds' ratios, which a busy machine moves less than the medians of each
+	Ratio float64 `json:"ratio"`
+	Unit  string  `json:"unit"`
+}
+
+func (p pair) String() string {
+	return fmt.Sprintf("ours %.4g %s, floor %.4g %s, ratio %.3g", p.Ours, p.Unit, p.Floor, p.Unit, p.Ratio)
+}
+
+// readThrough measures package cache: a hit in memory against otter, a hit in Redis against GET, a
+// miss against GET and SET, and the loads of one key that all callers of two processes miss
+// together. The main figures of the report are those of the hit in Redis.
+func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
+	if len(cfg.Reader) == 0 {
+		return nil, errors.New("there is no command for a reader process")
+	}
+	server, err := openRedis(ctx, cfg.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, server.close()) }()
+	options, err := redis.ParseURL(server.url)
+	if err != nil {
+		return nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	details := map[string]any{}
+	hit, err := besideRedis(ctx, cfg, client, details)
+	if err == nil {
+		err = besideOtter(ctx, cfg, client, details)
+	}
+	if err == nil {
+		err = missAtOnce(ctx, cfg, server.url, details)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Report{Ours: hit.Ours, Floor: hit.Floor, Unit: hit.Unit, Machine: ThisMachine("Redis " + server.version), Details: details}, nil
+}
+
+// newReader makes a Cache for this mode.
+func newReader(config cache.Config) (*cache.Cache, error) {
+	config.Prefix, config.Timeout, config.Logger = "zahraah:prod:", patientTimeout, slog.New(slog.DiscardHandler)
+	return cache.New(config)
+}
+
+// besideRedis measures hits in Redis and misses, and returns the hits without a tag.
+func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details map[string]any) (untagged pair, err error) {
+	c, err := newReader(cache.Config{Redis: client})
+	if err != nil {
+		return pair{}, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	text, err := json.Marshal(someProduct)
+	if err != nil {
+		return pair{}, err
+	}
+	if err := client.Set(ctx, "bare", text, time.Hour).Err(); err != nil {
+		return pair{}, err
+	}
+	n := 0
+	for suffix, policy := range map[string]*cache.Policy{"": cache.Static, "_with_tag": cache.Static.Tagged("t")} {
+		key := "k" + suffix
+		if _, err := cache.Fetch(ctx, c, key, loadProduct, policy); err != nil {
+			return pair{}, err
+		}
+		hits, err := cfg.beside("redis_hit"+suffix, redisCalls, func() error { return floorHit(ctx, client) }, func() error {
+			_, err := cache.Fetch(ctx, c, key, loadProduct, policy)
+			return err
+		})
+		if err != nil {
+			return pair{}, err
+		}
+		misses, err := cfg.beside("miss"+suffix, redisCalls, func() error {
+			n++
+			return floorMiss(ctx, client, "bare"+strconv.Itoa(n))
+		}, func() error {
+			n++
+			_, err := cache.Fetch(ctx, c, "k"+strconv.Itoa(n), loadProduct, policy)
+			return err
+		})
+		if err != nil {
+			return pair{}, err
+		}
+		details["redis_hit"+suffix], details["miss"+suffix] = hits, misses
+		if suffix == "" {
+			untagged = hits
+		}
+	}
+	if s, want := c.Statistics(), uint64(2*cfg.calls(redisCalls)); s.L2Hits != want || s.Sets != want+2 {
+		return pair{}, fmt.Errorf("%d hits in Redis and %d misses that were stored, want %d and %d", s.L2Hits, s.Sets, want, want+2)
+	}
+	return untagged, nil
+}
+
+// floorHit does GET and decode.
+func floorHit(ctx context.Context, client *redis.Client) error {
+	text, err := client.Get(ctx, "bare").Bytes()
+	if err != nil {
+		return err
+	}
+	var p product
+	return json.Unmarshal(text, &p)
+}
+
+// floorMiss does GET, encode and SET.
+func floorMiss(ctx context.Context, client *redis.Client, key string) error {
+	if err := client.Get(ctx, key).Err(); !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("get %s, which is not stored: %w", key, err)
+	}
+	p, err := loadProduct(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return client.Set(ctx, key, text, time.Hour).Err()
+}
+
+// besideOtter measures hits in memory against otter with the same options.
+func besideOtter(ctx context.Context, cfg Config, client *redis.Client, details map[string]any) (err error) {
+	c, err := newReader(cache.Config{Redis: client, Memory: cache.Memory{
+		Size: 10 * memoryKeys, Channel: "bench:" + rand.Text(), MaxStaleness: time.Hour, TTL: time.Hour,
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	for c.Healthy() != nil {
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
+			return errors.Join(err, c.Healthy())
+		}
+	}
+	clock := otter.NewCoarseClock(10 * time.Millisecond)
+	defer clock.Stop()
+	bare := otter.Must(&otter.Options[string, product]{
+		MaximumSize: 10 * memoryKeys, Clock: clock, StatsRecorder: stats.NewCounter(),
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(otter.Entry[string, product]) time.Duration { return time.Hour }),
+	})
+	defer bare.StopAllGoroutines()
+	keys := make([]string, memoryKeys)
+	for i := range keys {
+		keys[i] = "product:" + strconv.Itoa(i)
+		bare.Set(keys[i], someProduct)
+		if _, err := cache.Fetch(ctx, c, keys[i], loadProduct, cache.Static); err != nil {
+			return err
+		}
+	}
+	i := 0
+	ours := func() error {
+		i++
+		_, err := cache.Fetch(ctx, c, keys[i%memoryKeys], loadProduct, cache.Static)
+		return err
+	}
+	hits, err := cfg.beside("memory_hit", memoryCalls, func() error {
+		i++
+		if _, ok := bare.GetIfPresent(keys[i%memoryKeys]); !ok {
+			return fmt.Errorf("otter has lost %s", keys[i%memoryKeys])
+		}
+		return nil
+	}, ours)
+	if err != nil {
+		return err
+	}
+	allocations, err := allocationsOf(memoryCalls, ours)
+	if s, want := c.Statistics(), uint64(cfg.calls(memoryCalls)+memoryCalls); err == nil && s.L1Hits != want {
+		err = fmt.Errorf("%d hits in memory, want %d", s.L1Hits, want)
+	}
+	hits.Ours, hits.Floor, hits.Unit = hits.Ours*1000, hits.Floor*1000, "ns"
+	details["memory_hit"], details["memory_hit_allocations"] = hits, allocations
+	return err
+}
+
+// allocationsOf returns the allocations per call, to a hundredth. That precision leaves out the
+// allocations of background goroutines.
+func allocationsOf(calls int, op func() error) (float64, error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range calls {
+		if err := op(); err != nil {
+			return 0, err
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return math.Round(100*float64(after.Mallocs-before.Mallocs)/float64(calls)) / 100, nil
+}
+
+// rounds returns how many a pair has in all runs.
+func (c Config) rounds() int { return c.Runs * max(cacheRounds/c.Scale, 1) }
+
+// calls returns how often each of a pair is called, with so many in a round.
+func (c Config) calls(each int) int { return c.rounds() * each }
+
+// beside alternates a floor and unstale in rounds of tens of milliseconds. Every second round
+// starts with the other one.
+func (c Config) beside(name string, each int, floor, ours func() error) (pair, error) {
+	fmt.Fprintln(c.Progress, name)
+	var times [2][]float64
+	var ratios []float64
+	for round := range c.rounds() {
+		var took [2]float64
+		for turn := range 2 {
+			kind := (turn + round) % 2
+			seconds, err := timed(func() error {
+				for range each {
+					if err := [...]func() error{floor, ours}[kind](); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return pair{}, fmt.Errorf("%s: %w", name, err)
+			}
+			took[kind] = 1e6 * seconds / float64(each)
+		}
+		for kind := range times {
+			times[kind] = append(times[kind], took[kind])
+		}
+		ratios = append(ratios, took[1]/took[0])
+	}
+	return pair{Ours: median(times[1]), Floor: median(times[0]), Ratio: median(ratios), Unit: "us"}, nil
+}

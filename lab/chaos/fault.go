@@ -1,0 +1,212 @@
+package chaos
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/lab/rig"
+)
+
+// A fault breaks something, holds it broken and repairs it.
+type fault struct {
+	name        string
+	least, most time.Duration // of the hold
+	play        func(ctx context.Context, s *stage, hold time.Duration) error
+}
+
+// faults are the deck: each happens once a deck.
+var faults = []fault{
+	{"mysql killed", 0, time.Second, killMySQL},
+	{"mysql killed", 0, 2 * time.Second, killMySQL},
+	{"mysql cut", 0, time.Second, onMySQL(func(l *proxy.Link) error { l.Close(); return nil }, (*proxy.Link).Open)},
+	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*proxy.Link).Swallow, nil)},
+	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Slow(300) }, nil)},
+	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Tear(700) }, nil)},
+	{"table locked", time.Second, 3 * time.Second, lockTable},
+	{"commits hang", time.Second, 4 * time.Second, holdCommits},
+	{diskFull, time.Second, 4 * time.Second, fillDisk},
+	{"redis killed, empty", 0, time.Second, killRedis(empty)},
+	{"redis killed, fresh snapshot", 0, time.Second, killRedis(fresh)},
+	{"redis killed, old snapshot", 500 * time.Millisecond, 3 * time.Second, killRedis(old)},
+	{"redis failed over, lagging", 300 * time.Millisecond, 2 * time.Second, failOver(false)},
+	{"redis failed over, lagging, old master at work", 300 * time.Millisecond, 2 * time.Second, failOver(true)},
+	{"redis cut", 0, time.Second, onRedis(func(l *proxy.Link) error { l.Close(); return nil }, (*proxy.Link).Open)},
+	{"redis swallowed", time.Second, 3 * time.Second, onRedis((*proxy.Link).Swallow, nil)},
+	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *proxy.Link) error { return l.Slow(250) }, nil)},
+	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *proxy.Link) error { return l.Tear(300) }, nil)},
+	{"redis full", time.Second, 2 * time.Second, fillRedis},
+}
+
+// diskFull is the name of the fault that takes the privilege to mount.
+const diskFull = "disk full"
+
+// deck returns the faults that the stage supports.
+func (s *stage) deck() []fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.name == diskFull && s.disk == nil })
+}
+
+// onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.
+func onMySQL(disturb, repair func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		return onLink(ctx, s.toMySQL, hold, disturb, repair)
+	}
+}
+
+func onRedis(disturb, repair func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		return onLink(ctx, s.toRedis, hold, disturb, repair)
+	}
+}
+
+func onLink(ctx context.Context, l *proxy.Link, hold time.Duration, disturb, repair func(*proxy.Link) error) error {
+	if err := disturb(l); err != nil {
+		return err
+	}
+	if err := sleep.For(ctx, hold); err != nil {
+		return err
+	}
+	if repair != nil {
+		return repair(l)
+	}
+	return l.Heal(ctx)
+}
+
+func killMySQL(ctx context.Context, s *stage, hold time.Duration) error {
+	if err := s.mysql.Kill(); err != nil {
+		return err
+	}
+	if err := sleep.For(ctx, hold); err != nil {
+		return err
+	}
+	return s.mysql.Restart(ctx)
+}
+
+// lockTable locks the outbox for all sessions, including the shop's.
+func lockTable(ctx context.Context, s *stage, hold time.Duration) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 60; LOCK TABLES cache_outbox WRITE"); err != nil {
+		return err
+	}
+	if err := sleep.For(ctx, hold); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "UNLOCK TABLES")
+	return err
+}
+
+// The data of a killed Redis after its restart.
+const (
+	empty = iota
+	fresh // everything that was set before the kill
+	old   // what was set before the hold
+)
+
+func killRedis(data int) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		master, _ := s.roles()
+		var kept time.Time // what was set before survives
+		if data != empty {
+			var err error
+			if kept, err = master.Save(ctx); err != nil {
+				return err
+			}
+		}
+		if data == old {
+			if err := sleep.For(ctx, hold); err != nil {
+				return err
+			}
+		}
+		if err := master.Server.Kill(); err != nil {
+			return err
+		}
+		if data == empty {
+			if err := master.Forget(); err != nil {
+				return err
+			}
+		}
+		if data != old {
+			if err := sleep.For(ctx, hold); err != nil {
+				return err
+			}
+		}
+		if err := master.Server.Restart(ctx); err != nil {
+			return err
+		}
+		s.lost(kept)
+		return nil
+	}
+}
+
+// failOver promotes a replica that lags by hold. With split, the workers continue with the old
+// master for a while, as clients do until they learn of the failover.
+func failOver(split bool) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		kept, err := s.synced(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.toMaster.Swallow(); err != nil {
+			return err
+		}
+		if err := sleep.For(ctx, hold); err != nil {
+			return err
+		}
+		was, is := s.roles()
+		if !split {
+			if err := was.Server.Kill(); err != nil {
+				return err
+			}
+		}
+		if err := is.Promote(ctx); err != nil {
+			return err
+		}
+		s.swap()
+		s.lost(kept)
+		if split {
+			if err := sleep.For(ctx, hold/2); err != nil {
+				return err
+			}
+		}
+		if err := s.toRedis.Point(is.Server.Addr()); err != nil {
+			return err
+		}
+		return s.demote(ctx, was, is)
+	}
+}
+
+// demote brings the old master back as an empty replica of the new one.
+func (s *stage) demote(ctx context.Context, was, is *rig.Node) error {
+	if err := was.Server.Kill(); err != nil {
+		return err
+	}
+	s.toMaster.Calm(ctx)
+	if err := s.toMaster.Point(is.Server.Addr()); err != nil {
+		return err
+	}
+	if err := was.Forget(); err != nil {
+		return err
+	}
+	if err := was.Server.Restart(ctx); err != nil {
+		return err
+	}
+	return was.Follow(ctx, s.toMaster.Addr())
+}
+
+// fillRedis makes Redis refuse writes because it has no memory left.
+func fillRedis(ctx context.Context, s *stage, hold time.Duration) error {
+	master, _ := s.roles()
+	if err := master.Client.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		return err
+	}
+	if err := sleep.For(ctx, hold); err != nil {
+		return err
+	}
+	return master.Client.ConfigSet(ctx, "maxmemory", "0").Err()
+}

@@ -1,0 +1,191 @@
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/lab/rig"
+)
+
+// A stage holds the servers and the links between them and the workers. The shop connects directly.
+type stage struct {
+	mysql *servers.MySQL
+	db    *sql.DB // of the shop and the checker
+	redis [2]*rig.Node
+
+	disk      *disk // of the binary log; nil: that of the data
+	diskError error // why
+
+	toMySQL, toRedis *proxy.Link // of the workers
+	toMaster         *proxy.Link // of the replica
+
+	mu     sync.Mutex
+	master int      // index into redis
+	losses []window // since the last check
+}
+
+// A window is a time in which Redis lost writes: keys that were not set before or after it may be
+// gone.
+type window struct{ from, to time.Time }
+
+const database = "chaos"
+
+const (
+	claimTimeout = 3 * time.Second // of the workers: what a frozen one costs
+	workerMap    = `version: 1
+lease: 1s # the shortest time until a sweep is settled, for which the judge has to wait
+entities:
+  thing: {keys: ["chaos:thing:{id}"]}
+  many:  {params: [n], keys: ["chaos:thing:{id}", "chaos:part:{id}:{n}"]}
+  shelf: {patterns: ["chaos:shelf:{id}:*"]}
+params:
+  n: {}
+`
+)
+
+func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
+	s = &stage{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+			s = nil
+		}
+	}()
+	logs := ""
+	if s.disk, s.diskError = newDisk(); s.diskError == nil {
+		logs = s.disk.dir
+	}
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: slices.Concat(rig.MySQLArgs, binaryLog(logs))}); err != nil {
+		return s, err
+	}
+	if err := s.prepare(ctx); err != nil {
+		return s, err
+	}
+	for i := range s.redis {
+		if s.redis[i], err = rig.StartNode(ctx); err != nil {
+			return s, err
+		}
+	}
+	if s.toMySQL, err = proxy.New("mysql", s.mysql.Addr()); err != nil {
+		return s, err
+	}
+	if s.toRedis, err = proxy.New("redis", s.redis[0].Server.Addr()); err != nil {
+		return s, err
+	}
+	if s.toMaster, err = proxy.New("replication", s.redis[0].Server.Addr()); err != nil {
+		return s, err
+	}
+	return s, s.redis[1].Follow(ctx, s.toMaster.Addr())
+}
+
+// prepare makes the database, the ledger and the workers' account.
+func (s *stage) prepare(ctx context.Context) error {
+	err := rig.Prepare(ctx, s.mysql,
+		"CREATE DATABASE "+database,
+		"CREATE TABLE "+database+".chaos_ledger (tx BIGINT UNSIGNED NOT NULL PRIMARY KEY) ENGINE = InnoDB",
+		"CREATE USER 'unstale'@'%' IDENTIFIED BY 'chaos'",
+		"GRANT ALL ON "+database+".* TO 'unstale'@'%'",
+	)
+	if err != nil {
+		return err
+	}
+	cfg, err := mysql.ParseDSN(s.mysql.DSN(database))
+	if err != nil {
+		return err
+	}
+	cfg.MultiStatements = true // one round trip for a whole transaction
+	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 2*time.Second, 30*time.Second, 30*time.Second
+	cfg.Logger = &mysql.NopLogger{} // errors are expected
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return err
+	}
+	s.db = sql.OpenDB(connector)
+	return nil
+}
+
+func (s *stage) close() error {
+	var errs []error
+	for _, l := range []*proxy.Link{s.toMySQL, s.toRedis, s.toMaster} {
+		if l != nil {
+			l.Close()
+		}
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	for _, n := range s.redis {
+		if n != nil {
+			errs = append(errs, n.Close())
+		}
+	}
+	if s.mysql != nil {
+		errs = append(errs, s.mysql.Close())
+	}
+	if s.disk != nil {
+		errs = append(errs, s.disk.close())
+	}
+	return errors.Join(errs...)
+}
+
+// workerEnv returns the workers' settings, and how they reach the stage.
+func (s *stage) workerEnv() []string {
+	return []string{
+		"UNSTALE_CLAIM_TIMEOUT=" + claimTimeout.String(), "UNSTALE_JOURNAL_RETENTION=10m", "UNSTALE_RETRY_DELAY=100ms",
+		"MYSQL_DSN=unstale:chaos@tcp(" + s.toMySQL.Addr() + ")/" + database,
+		"REDIS_URL=redis://" + s.toRedis.Addr() + "/0",
+	}
+}
+
+// cache returns the client of the present master.
+func (s *stage) cache() *redis.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redis[s.master].Client
+}
+
+// roles returns the present master and its replica.
+func (s *stage) roles() (master, replica *rig.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redis[s.master], s.redis[1-s.master]
+}
+
+// swap makes the replica the master for the shop.
+func (s *stage) swap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.master = 1 - s.master
+}
+
+// lost records that keys that were set between from and now may be gone.
+func (s *stage) lost(from time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = append(s.losses, window{from, time.Now()})
+}
+
+// takeLosses returns the windows since the last call.
+func (s *stage) takeLosses() []window {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.losses
+	s.losses = nil
+	return w
+}
+
+// synced waits until the replica has everything that was written before the call, and returns when
+// it began.
+func (s *stage) synced(ctx context.Context) (time.Time, error) {
+	master, replica := s.roles()
+	return replica.CaughtUp(ctx, master, "chaos:marker")
+}

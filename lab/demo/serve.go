@@ -1,0 +1,73 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// refillInterval is how often the shop's readers run in Serve. It leaves time to see the missing
+// keys.
+const refillInterval = 10 * time.Second
+
+// Serve keeps everything running for interactive use. It first prints instructions; program is the
+// command that runs unstale. It then prints a line for each message and each time that the shop's
+// readers fill the cache again, until ctx ends. The end of ctx is not an error.
+func (d *Demo) Serve(ctx context.Context, out io.Writer, program string) error {
+	if _, err := d.cache.fill(ctx, true); err != nil {
+		return unlessEnded(ctx, err)
+	}
+	if err := d.writeGuide(out, program); err != nil {
+		return err
+	}
+	refills := time.NewTicker(refillInterval)
+	defer refills.Stop()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(out, time.Now().Format(time.TimeOnly)+"  "+format+"\n", args...)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-d.ended:
+			return workerEnded(err)
+		case h := <-d.listener.events:
+			say("%s", d.sentence(h))
+		case <-refills.C:
+			filled, err := d.cache.fill(ctx, false)
+			if err != nil {
+				return unlessEnded(ctx, err)
+			}
+			if filled > 0 {
+				say("readers filled %d missing keys", filled)
+			}
+		}
+	}
+}
+
+// unlessEnded drops the error of a call that the end of ctx cut off.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// sentence describes a message that was received.
+func (d *Demo) sentence(h heard) string {
+	if h.err != nil {
+		return "the subscription failed: " + h.err.Error()
+	}
+	var parts []string
+	for _, list := range []struct {
+		noun  string
+		names []string
+	}{{"keys", h.message.Keys}, {"patterns", h.message.Patterns}} {
+		if len(list.names) > 0 {
+			parts = append(parts, list.noun+" "+strings.Join(list.names, " "))
+		}
+	}
+	return strings.TrimSpace(fmt.Sprintf("received #%d  %s", h.message.Seq, strings.Join(parts, ", ")))
+}

@@ -1,0 +1,253 @@
+package verify
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/lab/rig"
+	"github.com/unstale/unstale/protocol"
+)
+
+const (
+	browsers   = 64 // goroutines that read any key
+	followers  = 32 // goroutines that read committed keys
+	pairers    = 32 // goroutines that read with tokens
+	readerStep = 40 * time.Millisecond
+	told       = 200 * time.Millisecond // between two lines of a reader
+	mostTold   = 20                     // findings of one line
+)
+
+// tallies are the counts of a reader since its last line.
+type tallies struct {
+	Process   int       `json:"process"`
+	Reads     int64     `json:"reads"`  // checked
+	Memory    int64     `json:"memory"` // reads that were answered from L1
+	Redis     int64     `json:"redis"`
+	Loaded    int64     `json:"loaded"`
+	Pairs     int64     `json:"pairs"` // reads with the token of a write
+	Stale     int64     `json:"stale"` // older than a commit, within the bound or not
+	Excused   int64     `json:"excused"`
+	Errors    int64     `json:"errors"`    // reads without an answer
+	Refused   uint64    `json:"refused"`   // fills
+	Unsettled uint64    `json:"unsettled"` // pairs whose write was not known to be settled
+	Healthy   string    `json:"healthy"`   // why not
+	Error     string    `json:"error"`     // one of Errors
+	Stalls    []stall   `json:"stalls"`
+	Found     []finding `json:"found"`
+	Missed    int64     `json:"missed"` // findings that were too many to tell
+}
+
+// A reader is one process that reads.
+type reader struct {
+	spec
+	table    *table
+	db       *sql.DB
+	client   redis.UniversalClient
+	cache    *cache.Cache
+	policies []*cache.Policy // per key
+	direct   []*cache.Policy // the same, without L1
+	many     *cache.Policy   // of keys without a tag
+	stalls   stallWatch
+	loader   *loader
+	chase    chan int
+	followed []atomic.Bool // per key: it is in chase, or a follower reads it
+
+	pairs chan pair
+
+	reads, paired, memory, redis, loaded, stale, excused atomic.Int64
+
+	findings findings
+	known    cache.Statistics // already reported
+}
+
+// Read runs a reader process: it reads its orders from in and writes one line of JSON at a time to
+// out, until in ends.
+func Read(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() {
+		return errors.New("a reader is started by verify, which tells it what to read")
+	}
+	r := &reader{chase: make(chan int, 64), pairs: make(chan pair, 256)}
+	if err := json.Unmarshal(lines.Bytes(), &r.spec); err != nil {
+		return fmt.Errorf("read the orders: %w", err)
+	}
+	redis.SetLogger(rig.Silence{})
+	if err := r.open(); err != nil {
+		return err
+	}
+	defer r.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	group.Go(func() { r.stalls.watch(ctx) })
+	for i := range browsers {
+		group.Go(func() { r.browse(ctx, r.dice(uint64(i))) })
+	}
+	for i := range followers {
+		group.Go(func() { r.follow(ctx, r.dice(uint64(100+i))) })
+	}
+	for i := range pairers {
+		group.Go(func() { r.prove(ctx, r.dice(uint64(200+i))) })
+	}
+	group.Go(func() { r.listen(ctx) })
+	if r.Stock > 0 {
+		group.Go(func() { r.keepStock(ctx) })
+	}
+	encoder := json.NewEncoder(out)
+	ended := make(chan struct{})
+	group.Go(func() {
+		defer close(ended)
+		for lines.Scan() {
+			r.take(lines.Bytes())
+		}
+	})
+	err := r.tell(ctx, encoder, ended)
+	cancel()
+	group.Wait()
+	return errors.Join(err, encoder.Encode(r.line()))
+}
+
+func (r *reader) dice(stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(r.Seed, uint64(r.Process)<<32|stream))
+}
+
+func (r *reader) open() (err error) {
+	if r.table, err = openTable(r.Table, r.Keys); err != nil {
+		return err
+	}
+	r.followed = make([]atomic.Bool, r.Keys)
+	if r.db, err = sql.Open("mysql", r.MySQL); err != nil {
+		return err
+	}
+	r.db.SetMaxIdleConns(32)
+	r.db.SetMaxOpenConns(32)
+	r.client = r.connect()
+	r.loader = &loader{spec: &r.spec, db: r.db, client: r.client, commits: make([]bell, r.Keys), evicted: make([]bell, r.Keys)}
+	config := cache.Config{Redis: r.client, Lease: lease, Logger: slog.New(slog.DiscardHandler)}
+	config.Hooks.Evict = r.hearing()
+	if len(r.Sources) > 0 {
+		config.Memory = cache.Memory{Size: r.Keys + r.Stock, Sources: r.Sources}
+	}
+	if r.cache, err = cache.New(config); err != nil {
+		return err
+	}
+	r.many = cache.MustPolicy(cache.Options{TTL: r.TTL, Stale: -1})
+	for key := range r.Keys {
+		o := cache.Options{TTL: r.TTL, Stale: -1}
+		if r.kind(key) == tagged {
+			o.Tags = []string{r.tag(key)}
+		}
+		r.policies = append(r.policies, cache.MustPolicy(o))
+		o.SkipMemory = true
+		r.direct = append(r.direct, cache.MustPolicy(o))
+	}
+	return nil
+}
+
+// hearing returns a function that rings for the keys of a message.
+func (r *reader) hearing() func(keys, patterns []string) {
+	known := map[string]int{}
+	for key := range r.Keys {
+		known[r.name(key)] = key
+		known[protocol.StampKey(r.tag(key))] = key
+	}
+	return func(keys, _ []string) {
+		for _, name := range keys {
+			if key, ours := known[name]; ours {
+				r.loader.evicted[key].ring()
+			}
+		}
+	}
+}
+
+// connect returns the client. Its subscription uses a separate address if the spec has one.
+func (s *spec) connect() redis.UniversalClient {
+	options := &redis.Options{Addr: s.Redis, DB: s.DB, ContextTimeoutEnabled: true, PoolSize: 32, MaxRetries: 1}
+	if s.Master != "" {
+		options.Dialer = s.dialMaster
+	}
+	client := redis.NewClient(options)
+	plant(s.Plant, client, s)
+	switch {
+	case s.Plant == deaf:
+		return &parted{client, redis.NewClient(&redis.Options{Addr: s.Redis, ContextTimeoutEnabled: true, Dialer: deafDialer})}
+	case s.Subscriber != "":
+		return &parted{client, redis.NewClient(&redis.Options{Addr: s.Subscriber, ContextTimeoutEnabled: true})}
+	}
+	return client
+}
+
+// dialMaster connects to the server that is the master now, as a client of Sentinel does.
+func (s *spec) dialMaster(ctx context.Context, network, _ string) (net.Conn, error) {
+	addr, err := os.ReadFile(s.Master)
+	if err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, network, string(addr))
+}
+
+// A parted client uses a different connection for its subscription than for reads.
+type parted struct {
+	*redis.Client
+	subscriber *redis.Client
+}
+
+func (p *parted) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return p.subscriber.Subscribe(ctx, channels...)
+}
+
+func (r *reader) close() {
+	_ = r.cache.Close() // the process ends
+	_ = r.client.Close()
+	_ = r.db.Close()
+	_ = r.table.close()
+}
+
+// tell writes a line periodically, until the input has ended.
+func (r *reader) tell(ctx context.Context, out *json.Encoder, ended <-chan struct{}) error {
+	ticker := time.NewTicker(told)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+			return nil
+		case <-ticker.C:
+			if err := out.Encode(r.line()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// line returns the counts since the last line.
+func (r *reader) line() tallies {
+	t := tallies{
+		Process: r.Process, Pairs: r.paired.Swap(0), Reads: r.reads.Swap(0), Memory: r.memory.Swap(0), Redis: r.redis.Swap(0), Loaded: r.loaded.Swap(0), Stale: r.stale.Swap(0),
+		Excused: r.excused.Swap(0), Stalls: r.stalls.take(),
+	}
+	if err := r.cache.Healthy(); err != nil {
+		t.Healthy = err.Error()
+	}
+	s := r.cache.Statistics()
+	t.Refused, t.Unsettled, r.known = s.Refused-r.known.Refused, s.Unsettled-r.known.Unsettled, s
+	r.findings.take(&t)
+	return t
+}

@@ -1,0 +1,210 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// mostFindings is the number of violations that are described per phase.
+const mostFindings = 10
+
+// A Report is the result of a run.
+type Report struct {
+	Seed        uint64        `json:"seed"`
+	Took        time.Duration `json:"took_ns"`
+	Servers     string        `json:"servers"`
+	Plant       string        `json:"plant,omitempty"`
+	Interrupted bool          `json:"interrupted"`
+	Phases      []*Result     `json:"phases"`
+}
+
+// A Result is the result of one phase, over all its turns. Staleness is per invalidation: the time
+// from its commit to the start of the last read, in any process, that returned an older version.
+type Result struct {
+	Phase         string `json:"phase"`
+	Bound         string `json:"bound"`
+	Turns         int    `json:"turns"`
+	Invalidations int    `json:"invalidations"`
+	Raced         int    `json:"raced"` // against a fill in flight
+	Reads         int64  `json:"reads"` // checked
+	FromMemory    int64  `json:"reads_from_memory"`
+	FromRedis     int64  `json:"reads_from_redis"`
+	// reads with the token of a write of another process
+	Pairs int64 `json:"pairs"`
+	// reads before the write was known to be settled
+	Unsettled int64 `json:"pairs_unsettled"`
+	Stale     int64 `json:"stale_reads"`     // older than a commit, within the bound
+	Excused   int64 `json:"excused_by_heal"` // reads between a loss and the end of healing
+	Stalled   int64 `json:"excused_by_stalls"`
+	Births    int64 `json:"births"` // of entries, compared with the journal
+	// entries with an older lease time, which are also violations
+	BirthErrors  int64    `json:"birth_violations"`
+	Violations   int64    `json:"violations"`
+	Errors       int64    `json:"read_errors"`
+	WriteErrors  int      `json:"write_errors"`
+	P50          float64  `json:"staleness_p50_ms"`
+	P99          float64  `json:"staleness_p99_ms"`
+	P999         float64  `json:"staleness_p999_ms"`
+	Worst        float64  `json:"staleness_worst_ms"`
+	LongestStall float64  `json:"longest_stall_ms"` // of a process of the checker
+	Error        string   `json:"an_error,omitempty"`
+	Findings     []string `json:"findings,omitempty"`
+
+	samples []int64 // staleness of each invalidation, in nanoseconds
+}
+
+// An invalidation is one version of a key.
+type invalidation struct {
+	key     string
+	version uint64
+}
+
+// result returns the result of a phase, and adds it if it is new.
+func (r *Report) result(p phase) *Result {
+	for _, known := range r.Phases {
+		if known.Phase == p.name {
+			return known
+		}
+	}
+	r.Phases = append(r.Phases, &Result{Phase: p.name, Bound: p.says})
+	return r.Phases[len(r.Phases)-1]
+}
+
+// played reports whether each of the phases has had a turn.
+func (r *Report) played(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(r.Phases, func(p *Result) bool { return p.Phase == name && p.Turns > 0 })
+	})
+}
+
+// add adds the figures of a turn that has ended.
+func (r *Result) add(t *turn, began, ended moment) {
+	told := t.crowd.soFar()
+	stalls := append(told.Stalls, t.stalls.take()...)
+	r.Turns++
+	r.Invalidations += t.w.commits
+	r.WriteErrors += t.w.failures
+	if !t.phase.lossy {
+		r.Raced += int(told.Refused)
+	}
+	r.Reads += told.Reads
+	r.FromMemory += told.Memory
+	r.FromRedis += told.Redis
+	r.Pairs += told.Pairs
+	r.Unsettled += int64(told.Unsettled)
+	r.Stale += told.Stale
+	r.Excused += told.Excused
+	r.Errors += told.Errors
+	r.Violations += told.Missed
+	if told.Error != "" {
+		r.Error = told.Error
+	}
+	if t.w.failure != nil {
+		r.Error = t.w.failure.Error()
+	}
+	births, wrong := t.births.soFar()
+	r.Births += births
+	r.BirthErrors += int64(len(wrong))
+	t.wrongs = append(t.wrongs, wrong...)
+	r.judge(t, told, stalls, began)
+	for _, s := range stalls {
+		r.LongestStall = max(r.LongestStall, float64(s.To-s.From)/1e6)
+	}
+	r.samples = append(r.samples, t.w.worst...)
+	t.table.remaining(func(worst int64) { r.samples = append(r.samples, worst) })
+	slices.Sort(r.samples)
+	r.P50, r.P99, r.P999, r.Worst = r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), r.quantile(1)
+}
+
+// judge counts and describes the findings of a turn that no stall explains.
+func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) {
+	if t.phase.frozen { // the turn stopped the process on purpose
+		stalls = slices.DeleteFunc(stalls, func(s stall) bool { return s.To-s.From > time.Second.Nanoseconds() })
+	}
+	seen := map[invalidation]bool{} // the first read of each is described
+	for _, f := range append(told.Found, t.wrongs...) {
+		if f.Wrong == "" && f.Began-f.Due <= stalled(stalls, f.At, f.Began) {
+			r.Stalled++
+			continue
+		}
+		r.Violations++
+		if which := (invalidation{f.Key, f.Committed}); !seen[which] && len(r.Findings) < mostFindings {
+			seen[which] = true
+			r.Findings = append(r.Findings, fmt.Sprintf("%s (%.1f s into turn %d%s)", f, float64(f.Began-began)/1e9, r.Turns, t.table.latest(f.Began)))
+		}
+	}
+}
+
+// quantile returns a quantile of the staleness, in milliseconds.
+func (r *Result) quantile(q float64) float64 {
+	if len(r.samples) == 0 {
+		return 0
+	}
+	return float64(r.samples[max(int(math.Ceil(q*float64(len(r.samples))))-1, 0)]) / 1e6
+}
+
+// since returns the figures that a turn has added, as text.
+func (r *Result) since(before Result) string {
+	return fmt.Sprintf("%d invalidations, %d raced, %d reads, %d violations; staleness of the phase p99 %.1f ms, worst %.1f ms",
+		r.Invalidations-before.Invalidations, r.Raced-before.Raced, r.Reads-before.Reads, r.Violations-before.Violations, r.P99, r.Worst)
+}
+
+// Violations returns the violations of all phases.
+func (r *Report) Violations() int64 { return r.totals().Violations }
+
+// Raced returns the number of invalidations that came while a fill of their key was in flight.
+func (r *Report) Raced() int { return r.totals().Raced }
+
+// totals returns the counts of all phases.
+func (r *Report) totals() (all Result) {
+	for _, p := range r.Phases {
+		all.Invalidations += p.Invalidations
+		all.Raced += p.Raced
+		all.Reads += p.Reads
+		all.FromMemory += p.FromMemory
+		all.Pairs += p.Pairs
+		all.Unsettled += p.Unsettled
+		all.Births += p.Births
+		all.BirthErrors += p.BirthErrors
+		all.Violations += p.Violations
+	}
+	return all
+}
+
+// String returns the report for people.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %s, %s\n", r.Seed, r.Servers, r.Took.Round(time.Second))
+	if r.Plant != "" {
+		fmt.Fprintf(&b, "planted: %s\n", r.Plant)
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "phase\tinvalidations\traced\treads\tfrom memory\twith token\tp50\tp99\tp99.9\tworst\tbound\tbeyond it\t")
+	for _, p := range r.Phases {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f ms\t%s\t%d\t\n",
+			p.Phase, p.Invalidations, p.Raced, p.Reads, p.FromMemory, p.Pairs, p.P50, p.P99, p.P999, p.Worst, p.Bound, p.Violations)
+	}
+	_ = w.Flush() // into memory
+	for _, p := range r.Phases {
+		if p.Excused+p.Stalled+p.Errors > 0 || p.WriteErrors > 0 || p.LongestStall > 100 {
+			fmt.Fprintf(&b, "%s: reads excused while Redis was healed %d, by pauses of the machine %d; longest pause %.0f ms; errors of reads %d, of writes %d %s\n",
+				p.Phase, p.Excused, p.Stalled, p.LongestStall, p.Errors, p.WriteErrors, p.Error)
+		}
+		for _, f := range p.Findings {
+			fmt.Fprintf(&b, "VIOLATION, %s: %s\n", p.Phase, f)
+		}
+	}
+	all := r.totals()
+	fmt.Fprintf(&b, "%d invalidations, %d of them raced against a fill in flight, %d reads checked, %d violations\n", all.Invalidations, all.Raced, all.Reads, all.Violations)
+	fmt.Fprintf(&b, "%d reads showed the token of a write of another process, %d of them before that was settled; the lease times of %d entries were compared with the journal, %d violations\n",
+		all.Pairs, all.Unsettled, all.Births, all.BirthErrors)
+	if all.Violations == 0 && all.Invalidations > 0 {
+		rate := 3 / float64(all.Invalidations)
+		fmt.Fprintf(&b, "with 95 %% confidence fewer than %.2g of the invalidations leave a reader behind beyond the bound: %.1f nines\n", rate, -math.Log10(rate))
+	}
+	return b.String()
+}

@@ -1,0 +1,163 @@
+package verify
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/lab/rig"
+	"github.com/unstale/unstale/protocol"
+)
+
+const (
+	database     = "verify"
+	wakeChannel  = protocol.DefaultWakeChannel
+	claimTimeout = 3 * time.Second // of the workers: the cost of a frozen worker
+	batchRows    = 500
+)
+
+// A stage holds the servers and the workers.
+type stage struct {
+	mysql   *servers.MySQL
+	db      *sql.DB
+	redis   *rig.Node // the master
+	spare   *rig.Node // to be its replica
+	client  *redis.Client
+	toRedis *proxy.Link // for all connections that must follow a failover
+	toHear  *proxy.Link // of the readers' subscriptions
+	toSpare *proxy.Link // of replication
+	fleet   *rig.Fleet
+	sources []string
+}
+
+func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error) {
+	s = &stage{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor, Args: rig.MySQLArgs}); err != nil {
+		return s, err
+	}
+	if s.redis, err = rig.StartNode(ctx); err != nil {
+		return s, err
+	}
+	if s.spare, err = rig.StartNode(ctx); err != nil {
+		return s, err
+	}
+	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "subscriptions": &s.toHear, "replication": &s.toSpare} {
+		if *link, err = proxy.New(name, s.redis.Server.Addr()); err != nil {
+			return s, err
+		}
+	}
+	s.client = redis.NewClient(&redis.Options{Addr: s.toRedis.Addr()})
+	if err := s.prepare(ctx); err != nil {
+		return s, err
+	}
+	s.fleet, err = rig.New(cfg.Binary, dir, workerMap, []string{
+		"UNSTALE_CLAIM_TIMEOUT=" + claimTimeout.String(), "UNSTALE_JOURNAL_RETENTION=10m", "UNSTALE_RETRY_DELAY=100ms",
+		"MYSQL_DSN=unstale:verify@tcp(" + s.mysql.Addr() + ")/" + database, "REDIS_URL=" + s.redis.Server.URL(),
+	})
+	if err != nil {
+		return s, err
+	}
+	if _, err := s.fleet.Call(ctx, "migrate", "up"); err != nil {
+		return s, err
+	}
+	var source string
+	if err := s.db.QueryRowContext(ctx, "SELECT id FROM cache_outbox_source").Scan(&source); err != nil {
+		return s, fmt.Errorf("read the outbox's id: %w", err)
+	}
+	s.sources = []string{source}
+	for range cfg.Workers {
+		if err := s.fleet.Start(batchRows); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// prepare creates the database, the table of versions and the workers' account.
+func (s *stage) prepare(ctx context.Context) error {
+	err := rig.Prepare(ctx, s.mysql,
+		"CREATE DATABASE "+database,
+		"CREATE TABLE "+database+".verify_rows (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, version BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB",
+		"CREATE USER 'unstale'@'%' IDENTIFIED BY 'verify'",
+		"GRANT ALL ON "+database+".* TO 'unstale'@'%'",
+	)
+	if err != nil {
+		return err
+	}
+	s.db, err = sql.Open("mysql", rig.DSN(s.mysql, database))
+	if err != nil {
+		return err
+	}
+	s.db.SetMaxIdleConns(32)
+	return nil
+}
+
+// lead makes workers reach Redis by an address, from now on.
+func (s *stage) lead(ctx context.Context, addr string) error {
+	s.fleet.Set("REDIS_URL", "redis://"+addr+"/0")
+	count := 0
+	for m := s.fleet.Pick(0); m != nil; m = s.fleet.Pick(0) {
+		count++
+		if err := m.Signal(ctx, syscall.SIGTERM, true); err != nil {
+			return err
+		}
+	}
+	for range count {
+		if err := s.fleet.Start(batchRows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows creates the rows of a turn, at version 0.
+func (s *stage) rows(ctx context.Context, first, keys int) error {
+	values := make([]string, keys)
+	for i := range values {
+		values[i] = fmt.Sprintf("(%d, 0)", first+i)
+	}
+	if _, err := s.db.ExecContext(ctx, "INSERT INTO verify_rows (id, version) VALUES "+strings.Join(values, ",")); err != nil {
+		return fmt.Errorf("make rows: %w", err)
+	}
+	return nil
+}
+
+func (s *stage) close() error {
+	var errs []error
+	if s.fleet != nil {
+		s.fleet.KillAll()
+	}
+	for _, link := range []*proxy.Link{s.toRedis, s.toHear, s.toSpare} {
+		if link != nil {
+			link.Close()
+		}
+	}
+	if s.client != nil {
+		errs = append(errs, s.client.Close())
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	for _, node := range []*rig.Node{s.redis, s.spare} {
+		if node != nil {
+			errs = append(errs, node.Close())
+		}
+	}
+	if s.mysql != nil {
+		errs = append(errs, s.mysql.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,131 @@
+package verify_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lab/verify"
+)
+
+// reader is the argument that makes this program a reader process.
+const reader = "reader"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == reader {
+		if err := verify.Read(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	testenv.Main(m)
+}
+
+// config returns the configuration of a short run, with the program built as for a release.
+func config(t *testing.T) verify.Config {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "unstale")
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/unstale").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return verify.Config{
+		Binary: binary, Reader: []string{os.Args[0], reader}, Flavor: servers.Kind(os.Getenv("UNSTALE_TEST_DB")),
+		Turn: time.Second, Reads: 1000, Writes: 100, Keys: 48,
+	}
+}
+
+// The short form of the checker: every phase once, in parallel groups.
+func TestNoReadIsBeyondItsBound(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.For = time.Second
+	left := verify.PhaseNames()
+	var all coverage
+	t.Cleanup(func() { all.check(t) })
+	for _, phases := range [][]string{
+		{"light load", "calm", "worker killed", "redis empty", "old snapshot", "sweeps"},
+		{"worker frozen", "subscriber cut", "subscriber frozen", "failover", "master demoted"},
+		{"reader frozen", "patterns flood", "other database", "no worker"},
+	} {
+		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
+			t.Parallel()
+			cfg := cfg
+			cfg.Phases, cfg.Progress = phases, t.Output()
+			all.measure(t, cfg)
+		})
+		left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(phases, name) })
+	}
+	if len(left) > 0 {
+		t.Errorf("in no group: %q", left)
+	}
+}
+
+// A coverage is the union of several runs of the checker: a phase of one second on a busy machine
+// may lack some.
+type coverage struct {
+	mu                         sync.Mutex
+	raced                      int
+	memory, unsettled, birthed int64
+}
+
+// measure runs the checker, which must find no violation but must have made reads.
+func (c *coverage) measure(t *testing.T, cfg verify.Config) {
+	t.Helper()
+	report, err := verify.Run(t.Context(), cfg)
+	if report != nil {
+		t.Logf("\n%s", report)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Violations() > 0 {
+		t.Errorf("repeat it with: make verify SEED=%d VERIFY='--for 5m'", report.Seed)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range report.Phases {
+		if p.Invalidations == 0 || p.Reads == 0 {
+			t.Errorf("%s: %d invalidations, %d reads: nothing was tested", p.Phase, p.Invalidations, p.Reads)
+		}
+		c.memory, c.unsettled, c.birthed = c.memory+p.FromMemory, c.unsettled+p.Unsettled, c.birthed+p.Births
+	}
+	c.raced += report.Raced()
+}
+
+// check must be called when all runs have ended.
+func (c *coverage) check(t *testing.T) {
+	t.Helper()
+	if c.raced == 0 || c.memory == 0 || c.unsettled == 0 || c.birthed == 0 {
+		t.Errorf("%d fills raced, %d reads from memory, %d with the token of an unsettled write, %d births: wanted some of each", c.raced, c.memory, c.unsettled, c.birthed)
+	}
+}
+
+// The checker finds each planted bug.
+func TestPlantsAreFound(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	// it takes seconds, or more on a busy machine
+	cfg.For, cfg.UntilFound, cfg.Reads, cfg.Writes = 3*time.Minute, true, 1500, 150
+	for _, plant := range verify.Plants {
+		t.Run(plant.Name, func(t *testing.T) {
+			cfg.Plant, cfg.Progress = plant.Name, t.Output()
+			report, err := verify.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Violations() == 0 {
+				t.Errorf("not found, though it breaks this: %s\n%s", plant.Breaks, report)
+			}
+		})
+	}
+}

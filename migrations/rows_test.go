@@ -1,0 +1,64 @@
+package migrations_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
+)
+
+// A step back refuses while the table that it drops has a row, and its error has the fix for this
+// table. Without the row it continues.
+func TestDownSaysWhatToDoWithRows(t *testing.T) {
+	t.Parallel()
+	const (
+		orForce = ", or use --force"
+		byWork  = "let a worker empty it first" + orForce
+		history = "workers keep it for `unstale history` and `unstale replay`: use --force if you need neither"
+	)
+	left := map[string]string{
+		"cache_outbox": byWork, "cache_outbox_delayed": byWork, "cache_outbox_sweeps": byWork,
+		"cache_outbox_dead":    "retry or discard its rows by `unstale dead` first" + orForce,
+		"cache_outbox_control": "end the pause by `unstale resume` first" + orForce,
+		"cache_outbox_audit":   "no worker empties the record of what operators did: copy it if you need it, and use --force",
+		"cache_outbox_locks":   "applications hold locks by it: stop them, and use --force",
+		"cache_outbox_journal": history,
+	}
+	db := testenv.MySQL(t).DB
+	if _, err := migrations.Up(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	exec := func(stmt string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), stmt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("SET SESSION sql_mode = ''") // columns without a default take an empty value
+	for table := range left {
+		exec("INSERT INTO " + table + " () VALUES ()")
+	}
+	for len(left) > 0 {
+		_, err := migrations.Down(t.Context(), db, false)
+		if err == nil {
+			continue
+		}
+		text, found := strings.CutPrefix(err.Error(), "migrate down: table ")
+		table, _, _ := strings.Cut(text, " ")
+		if !found || !errors.Is(err, migrations.ErrRows) || left[table] == "" || !strings.HasSuffix(text, "; "+left[table]) {
+			t.Fatalf("%v", err)
+		}
+		exec("DELETE FROM " + table)
+		delete(left, table)
+	}
+	if _, err := migrations.Down(t.Context(), db, false); err != nil {
+		t.Error(err)
+	}
+}
