@@ -10,39 +10,40 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// WhenAway says what becomes of attempts that Redis cannot count.
+// WhenAway is the answer to attempts that Redis cannot count.
 type WhenAway int
 
-// There is no default: for a one-time code that costs money it is Refuse, for a page that anybody
-// may read it is Allow.
+// There is no default. Use Refuse if an attempt costs money or security, for example a one-time
+// code. Use Allow if refusing would hurt more, for example for a public page.
 const (
 	Refuse WhenAway = 1 + iota
 	Allow
 )
 
-// A Config is what a Limiter needs to know. Fields without a default are required.
+// A Config configures a Limiter. All fields except Timeout are required.
 type Config struct {
-	// Redis is where counts are kept: an instance that evicts nothing and keeps what it is told,
-	// which is not the cache's. The client must have ContextTimeoutEnabled, so that Timeout ends
-	// its calls. With DialerRetries of 1 Decision.Unsure tells why a connection fails. Limiters may
-	// share a client; it stays open.
+	// Redis stores the counts. Use a server that evicts nothing and persists its data, not the
+	// server of the cache. The client must set ContextTimeoutEnabled, so that Timeout ends its
+	// calls. Set DialerRetries to 1; otherwise a refused connection is reported as a timeout.
+	// Limiters can share a client. They do not close it.
 	Redis redis.UniversalClient
-	// Prefix begins the name of each subject's key: "zahraah:limit:login:". Each limit needs one of
-	// its own, and no prefix of the same Redis may begin with another one: "limit:" with the
-	// subject "ip:1.2.3.4" is the key of "limit:ip:" with the subject "1.2.3.4", and both would
-	// count together.
+	// Prefix is put before the subject to make the key, for example "zahraah:limit:login:". Each
+	// limit needs its own, and no prefix may be the beginning of another one. For example, "limit:"
+	// with the subject "ip:1.2.3.4" and "limit:ip:" with the subject "1.2.3.4" make the same key,
+	// so the two limits would count together.
 	Prefix string
-	// Max is how many attempts of a subject may be in a window: 1 to 1,000,000,000.
+	// Max is the number of attempts that a subject is allowed per window: 1 to 1,000,000,000.
 	Max int
-	// Window is how long an attempt counts: 1 ms to 366 days.
+	// Window is the length of the window: 1 ms to 366 days.
 	Window time.Duration
-	// WhenAway says what becomes of attempts that Redis cannot count.
+	// WhenAway is the answer to attempts that Redis cannot count.
 	WhenAway WhenAway
-	// Timeout bounds an attempt, with the client's retries: 1 ms to 10 s. Zero: 100 ms.
+	// Timeout limits the duration of a call, including retries of the client: 1 ms to 10 s. Zero
+	// means 100 ms.
 	Timeout time.Duration
 }
 
-// WithDefaults returns a copy in which zero values are replaced by the defaults.
+// WithDefaults returns a copy of c in which a zero Timeout is replaced by the default.
 func (c Config) WithDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 100 * time.Millisecond
@@ -54,7 +55,7 @@ func (c Config) WithDefaults() Config {
 // apart.
 const longestWindow = 366 * 24 * time.Hour
 
-// Validate returns an error for each field at fault, joined. Apply WithDefaults first.
+// Validate returns an error that lists every invalid field. Call WithDefaults first.
 func (c Config) Validate() error {
 	var errs []error
 	refuse := func(field string, value any, rule string) {
@@ -83,8 +84,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// endsCalls reports whether a client ends calls with their context. Of clients that it does not
-// know it thinks well.
+// endsCalls reports whether a client ends calls with their context. It returns true for unknown
+// types of clients.
 func endsCalls(client redis.UniversalClient) bool {
 	ends, known := redisclient.EndsCalls(client)
 	return ends || !known

@@ -1,6 +1,6 @@
-// Package limit bounds how often a subject, such as a phone number or an address, may do something:
-// log in, or ask for a one-time code. It counts in Redis, for all processes together, in a window
-// that slides.
+// Package limit is a rate limiter. It limits how often a subject, such as a phone number or an IP
+// address, may do something, for example log in or request a one-time code. The counts are in
+// Redis, so all processes share them. The window is a sliding window.
 //
 //	codes, err := limit.New(limit.Config{
 //		Redis: state, Prefix: "zahraah:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse,
@@ -19,25 +19,25 @@
 //		return nil
 //	}
 //
-// What it promises:
+// Guarantees:
 //
-//  1. Up to a Max of 20, no window of the server's clock has more than Max allowed attempts,
-//     wherever it begins.
-//  2. Above that, two counters stand for a window, as in a sliding window counter: no window has
-//     twice Max. If attempts come evenly, a window has up to 15% more than Max, as measured, and at
-//     Max attempts per Window about 2% are refused. A subject then costs the same few bytes
-//     whatever Max is.
-//  3. An attempt that is sent again, since an answer got lost, counts once. Above 20 that holds
-//     while no more than three others of the same subject have come in between.
-//  4. A refused attempt adds nothing, so that whoever keeps trying gets through when those before
-//     have left the window.
-//  5. A Redis that is away or slow costs a bounded time, and the answer is the one that
-//     Config.WhenAway says.
+//  1. If Max is at most 20, the limit is exact: every window of length Window contains at most Max
+//     allowed attempts. Times come from the clock of Redis.
+//  2. If Max is larger, the limit is an estimate from two counters (a sliding window counter), and
+//     each subject takes the same few bytes for any Max. A window always contains fewer than 2 Max
+//     allowed attempts. If attempts come evenly, measured windows contain up to 15% more than Max,
+//     and about 2% of the attempts are refused at a rate of Max per Window.
+//  3. If the client sends an attempt again because a reply was lost, it counts once. If Max is
+//     above 20, this requires that at most three other attempts of the subject came in between.
+//  4. Refused attempts do not count. A client that keeps trying is allowed again as soon as its
+//     earlier attempts have left the window.
+//  5. If Redis is unavailable or slow, a call returns within Config.Timeout, and Config.WhenAway
+//     decides whether the attempt is allowed.
 //
-// Each attempt is one script on one key, by the clock of Redis. If that is set back, the attempts
-// that lie ahead of it count as of now, so that a subject waits for one window at most; if it is
-// set forward, windows end early by as much.
+// Each attempt runs one script on one key. If the clock of Redis is set back, attempts with a later
+// time count as if they were made now, so a subject waits for at most one window. If the clock is
+// set forward, windows end earlier by the same amount.
 //
-// Counts belong where nothing is evicted (see [Limiter.CheckServer]): a counter that is evicted
-// begins anew.
+// Use a Redis that evicts nothing, because an evicted counter starts again at zero. See
+// [Limiter.CheckServer].
 package limit

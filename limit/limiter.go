@@ -11,17 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Limiter counts attempts. Safe for concurrent use, in as many processes as there are: those with
-// the same Prefix must have the same Max and Window. Changing these keeps the attempts that are
-// counted, for as long as the shorter one of the two Windows. With a Max above 20 and a shorter
-// Window a subject may begin at zero; if Max goes from above 20 to 20 or less, it does. A key whose
-// value is not of this package is left as it is, and its subject cannot be counted.
+// A Limiter limits the attempts of subjects. It is safe for concurrent use. All processes that use
+// one Prefix must use the same Max and Window.
+//
+// If you change Max or Window, earlier attempts still count, for the shorter of the old and the new
+// Window. There are two exceptions. Changing Max from above 20 to at most 20 resets all counts, and
+// shortening Window with a Max above 20 can reset them.
+//
+// If a key contains other data, the Limiter does not change it, and reports that it cannot count.
 type Limiter struct {
 	config                   Config
 	allowed, refused, unsure atomic.Uint64
 }
 
-// New makes a Limiter. It asks Redis nothing. An error names the field and the cure.
+// New returns a Limiter. It does not connect to Redis. The error lists every invalid field with the
+// fix.
 func New(config Config) (*Limiter, error) {
 	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
@@ -30,32 +34,35 @@ func New(config Config) (*Limiter, error) {
 	return &Limiter{config: config}, nil
 }
 
-// A Decision is what became of an attempt.
+// A Decision is the result of an attempt.
 type Decision struct {
 	Allowed bool
-	// Remaining is how many more would be allowed now.
+	// Remaining is the number of further attempts that would be allowed now.
 	Remaining int
-	// RetryAfter is after how long another would be allowed, if none is in between. 0: now.
+	// RetryAfter is the time until the next attempt would be allowed. Zero means now.
 	RetryAfter time.Duration
-	// Unsure is why Redis could not count the attempt; Allowed is then what Config.WhenAway says,
-	// and the rest is zero. Whether it was counted is not known. Nil: Redis has decided.
+	// Unsure is the error of Redis if it did not confirm the attempt, and nil otherwise. Allowed
+	// then comes from Config.WhenAway, and the other fields are zero. Redis may or may not have
+	// counted the attempt.
 	Unsure error
 }
 
 // idLength is how much of a random text tells the attempts of one subject apart: 80 bits.
 const idLength = 16
 
-// Take counts one attempt of subject, unless it is refused. A subject has 1 to 512 bytes, which
-// pass through exactly. The error is that of a subject that is none, or of ctx if that has ended; a
-// Redis that is away is no error, see Decision.Unsure.
+// Take makes one attempt for subject, and counts it if it is allowed. A subject is any string of 1
+// to 512 bytes. The error reports an invalid subject, or is the error of ctx. If Redis is
+// unavailable, the error is nil and Decision.Unsure is set.
 func (l *Limiter) Take(ctx context.Context, subject string) (Decision, error) {
 	return l.TakeOnce(ctx, subject, rand.Text()[:idLength])
 }
 
-// TakeOnce is Take with an id of the attempt, of 1 to 64 bytes, such as that of the request: within
-// a window the same id of a subject counts once, also when it comes from another process, so
-// whoever is limited must not choose it. An id is remembered by 48 bits of its hash. Above a Max of
-// 20, four ids are remembered, by 24 bits.
+// TakeOnce is like Take, for attempts that may be repeated with the same id, such as a request ID
+// of 1 to 64 bytes. Within a window, each id of a subject counts once, even if another process
+// repeats it. A user who can choose the id can therefore avoid the limit.
+//
+// Redis stores 48 bits of the hash of each id. If Max is above 20, it stores 24 bits of the latest
+// four.
 func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, error) {
 	if err := checkSubject(subject); err != nil {
 		return Decision{}, err
@@ -92,8 +99,8 @@ func (l *Limiter) TakeOnce(ctx context.Context, subject, id string) (Decision, e
 	return d, nil
 }
 
-// Forget lets a subject begin anew, after a login that succeeded for example. The error is that of
-// Redis, within Config.Timeout, or of a subject that is none.
+// Forget resets the count of a subject, for example after a successful login. The error reports an
+// invalid subject, or comes from Redis. Config.Timeout limits the call.
 func (l *Limiter) Forget(ctx context.Context, subject string) error {
 	if err := checkSubject(subject); err != nil {
 		return err
@@ -114,13 +121,13 @@ func (l *Limiter) foreign(subject string, err error) error {
 	return err
 }
 
-// Statistics count attempts since New.
+// Statistics contains the numbers of attempts since New.
 type Statistics struct {
-	Allowed, Refused uint64 // as Redis decided
-	Unsure           uint64 // Redis could not count them
+	Allowed, Refused uint64 // by the decision of Redis
+	Unsure           uint64 // not confirmed by Redis
 }
 
-// Statistics returns the counts so far.
+// Statistics returns the numbers of attempts of this Limiter since New.
 func (l *Limiter) Statistics() Statistics {
 	return Statistics{Allowed: l.allowed.Load(), Refused: l.refused.Load(), Unsure: l.unsure.Load()}
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// CheckServer returns what is wrong with the place where counts are kept: an instance that may
-// evict them, or that forgets them when it restarts, as a cache's is meant to, or one on which a
-// worker keeps a cache. In Cluster it asks every master. It needs the rights +info +scan
-// +pubsub|numsub, which attempts do not; an error wraps what Redis says where one is missing. A
-// cache is told by what workers leave in the database, of which it looks at some 10,000 keys, and
-// by the default channel of their wake-ups. Call it at start-up, or in a check before a deploy.
+// CheckServer returns an error if Config.Redis is not suitable for counts: if it may evict keys, if
+// it does not persist them, or if it is the server of a cache that a worker invalidates. It detects
+// such a cache by the keys of workers, among up to about 10,000 keys, and by subscribers of the
+// default wake-up channel. In Cluster, it checks every master.
+//
+// Call it at startup or before a deployment. It needs the ACL permissions +info, +scan and
+// +pubsub|numsub. Take does not need them. If one is missing, the error wraps the error of Redis.
 func (l *Limiter) CheckServer(ctx context.Context) error {
 	if err := redisclient.CheckState(ctx, l.config.Redis); err != nil {
 		return fmt.Errorf("limit: %w", err)

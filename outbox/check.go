@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A Check decides which values readers may get until a token's rows are settled: see Policy.After
-// in package cache. Create one for each request, and use it for all reads of the request. Safe for
-// concurrent use.
+// A Check lets a reader see its own writes, which are the writes of a token: see Policy.After in
+// package cache. Create one Check per request, and use it for all reads of the request. It is safe
+// for concurrent use.
 type Check struct {
 	db    Pool
 	token Token
@@ -18,12 +18,13 @@ type Check struct {
 	until time.Time // when the token ends, where final is set
 }
 
-// NewCheck makes a Check that asks db, which must be the primary. It asks nothing for a zero token.
+// NewCheck returns a Check that queries db, which must be the primary. For a zero token, it does
+// not query.
 func NewCheck(db Pool, token Token) *Check { return &Check{db: db, token: token} }
 
-// Settled is like the function [Settled], and also returns for how long the token still counts, by
-// the clock of the database. left is 0 for a token older than TokenLifetime, and for a zero token.
-// A Check does not ask again for rows that were settled or dead once.
+// Settled is like the function [Settled]. It also returns how much of TokenLifetime is left, by the
+// clock of the database, or 0 for a zero token. Once the rows are settled or dead, it does not
+// query again.
 func (c *Check) Settled(ctx context.Context) (settled bool, left time.Duration, err error) {
 	if c.token.IsZero() {
 		return true, 0, nil

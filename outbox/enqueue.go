@@ -25,12 +25,13 @@ const (
 // dueLayout is the format of a DATETIME(6), in UTC with any time zone of the session.
 const dueLayout = "2006-01-02 15:04:05.000000"
 
-// Enqueue inserts invalidations in the caller's transaction: they become visible to the worker
-// when, and only when, tx commits. All of them are checked before the first is written; an invalid
-// one gives a *FieldError, and nothing is written. Many rows are inserted with few statements. Any
-// other error comes from the database, wrapped. Some rows may be inserted by then, so roll tx back.
-// Enqueue itself neither commits nor rolls back, and is as safe for concurrent use as tx is. No
-// invalidations is not an error.
+// Enqueue inserts invalidations in the transaction tx. The worker processes them after tx commits.
+// Enqueue does not commit or roll back.
+//
+// Enqueue first checks all invalidations. If one is invalid, it returns a *[FieldError] and inserts
+// nothing. Other errors come from the database, wrapped; then some rows may have been inserted, so
+// roll tx back. Without invalidations, Enqueue does nothing and returns nil. It is safe for
+// concurrent use if tx is.
 func Enqueue(ctx context.Context, tx Tx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {

@@ -28,11 +28,12 @@ const (
 // may have been committed.
 var ErrCommit = dberr.ErrCommit
 
-// InTx runs fn in a transaction and commits it. An error or a panic of fn rolls back. If fn returns
-// a deadlock or a lock wait timeout of the server (1213, 1205), possibly wrapped, InTx rolls back
-// and runs fn again, at most five times in total. fn must therefore not have effects outside tx. It
-// never retries an error of COMMIT, which wraps [ErrCommit]. The session sets the isolation level.
-// Safe for concurrent use.
+// InTx runs fn in a transaction and commits it. If fn returns an error or panics, InTx rolls back.
+//
+// If fn returns a deadlock error (1213) or a lock wait timeout (1205), possibly wrapped, InTx rolls
+// back and calls fn again, at most five times in total. fn must therefore have no effects outside
+// tx. InTx does not retry if COMMIT fails: it returns an error that wraps [ErrCommit]. The
+// isolation level is the default of the MySQL session. InTx is safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)

@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// Limits of a row. A map can allow fewer bytes of parameters (limits.params): a row beyond that
-// becomes a dead letter.
+// Limits of a row. The map can set a lower limit for parameters (limits.params). A row that exceeds
+// that limit becomes a dead letter.
 const (
 	MaxEntity = 64             // characters of an entity's name
 	MaxID     = protocol.MaxID // characters of an ID
@@ -18,35 +18,32 @@ const (
 	MaxParams = 64 * 1024      // bytes of the parameters as JSON
 )
 
-// An Invalidation records that an entity changed: the cached copies that the map derives from it
-// are stale.
+// An Invalidation records that an entity changed. The map lists the keys that are stale then.
 type Invalidation struct {
 	// Entity is a name from the map, such as "product". Required, at most MaxEntity characters.
 	Entity string
 	// ID is the ID of the entity, exactly as in keys. Required, at most MaxID characters.
 	ID string
-	// Params are the values that the templates of the map need in addition to the ID. A value is a
-	// string, a bool, a number (json.Number keeps any form) or a slice of those. Types derived from
-	// them and pointers to them are allowed. Omit a value instead of passing nil. On a move or a
-	// delete, also pass the old values: a lookup sees only the state after the change.
+	// Params are the other values that the map needs to make the keys, for example a category. A
+	// value is a string, a bool, a number (json.Number keeps its form), a slice of these, or a type
+	// derived from them. Omit unknown values; nil is an error. If a value changes, pass the old and
+	// the new one in a slice, because the keys of both are stale.
 	Params map[string]any
-	// RawParams is used instead of Params: a JSON object whose text is written as it is. Setting
-	// both is a *FieldError.
+	// RawParams replaces Params by the text of a JSON object. Set at most one of the two.
 	RawParams json.RawMessage
-	// Trace is free text that the journal keeps, such as a W3C traceparent, which a worker that
-	// makes spans links to. At most MaxTrace characters. Empty: what the function of SetTracer
-	// yields.
+	// Trace is free text that the worker records with the row, such as a W3C traceparent, to which
+	// its spans link. At most MaxTrace characters. If it is empty, the function of SetTracer
+	// provides it.
 	Trace string
-	// NotBefore delays the row until then, in any time zone, with microsecond precision. Years 1970
-	// to 9999. Zero: no delay.
+	// NotBefore is the earliest time at which the worker processes the row, with microsecond
+	// precision, from 1970 to 9999. The zero time means no delay.
 	NotBefore time.Time
 }
 
-// Tx is a transaction: *sql.Tx, *sqlx.Tx or anything with these methods. A *sql.DB has no Commit,
-// so enqueueing outside a transaction does not compile.
+// Tx is a transaction, such as *sql.Tx or *sqlx.Tx. *sql.DB does not implement Tx, so a call of
+// Enqueue outside a transaction does not compile.
 //
-// In GORM it is tx.Statement.ConnPool.(outbox.Tx), in ent the dialect.Tx, asserted likewise;
-// outside a transaction the assertion fails, so check it. docs/adopting.md has both.
+// For GORM and ent, see docs/adopting.md.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	Commit() error

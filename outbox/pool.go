@@ -5,7 +5,7 @@ import (
 	"database/sql"
 )
 
-// A Pool gives connections and runs statements outside transactions: *sql.DB and *sqlx.DB do.
+// A Pool is a pool of database connections, such as *sql.DB or *sqlx.DB.
 type Pool interface {
 	Conn(ctx context.Context) (*sql.Conn, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row

@@ -13,14 +13,15 @@ import (
 
 // Errors about the rows of a token, for errors.Is.
 var (
-	// ErrDead means that a row of the token is a dead letter: its keys were not unlinked, and may
-	// be stale until they expire or an operator retries the row. The error's text has the reason of
-	// one dead row.
+	// ErrDead means that a row of the token is a dead letter: the worker could not process it. Its
+	// keys may be stale until they expire or an operator retries the row. The error text contains
+	// the reason.
 	ErrDead = errors.New("a row of the token is a dead letter")
-	// ErrReadOnly means that the server takes no writes. It may be a replica, which is behind.
+	// ErrReadOnly means that the server does not accept writes. It may be a replica that lags
+	// behind the primary.
 	ErrReadOnly = dberr.ErrReadOnly
-	// ErrTooManyRows means that the token has more rows than it can name, so their state is
-	// unknown.
+	// ErrTooManyRows means that the write had more rows than a token can contain, so their state
+	// is unknown.
 	ErrTooManyRows = fmt.Errorf("the token has more than %d rows, or writes in too many places; whether they are settled is unknown", MaxTokenRows)
 )
 
@@ -103,16 +104,19 @@ func ask(ctx context.Context, db Pool, t Token) (a answer, err error) {
 // isOff reports whether a variable is off. Newer servers have more values than on and off.
 func isOff(variable string) bool { return variable == "0" || strings.EqualFold(variable, "OFF") }
 
-// Settled reports whether the keys of all rows of a token are gone from Redis. It asks db, which
-// must be the primary, in one statement, and changes nothing. Rows of patterns and index sets are
-// settled after the first sweep. Until the second one, a map's lease later, a reader that began
-// before the sweep may store an old value again under a name that only the pattern finds.
+// Settled reports whether the worker has settled all rows of a token, which means that their keys
+// are gone from Redis. It runs one query on db, which must be the primary.
 //
-// Settled does not mean delivered: other processes may have values in L1 until the message of the
-// worker arrives.
+// In-process caches of other processes may keep an old value until the message of the worker
+// arrives.
 //
-// The error wraps ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or the database's error. The
-// state is then unknown. Safe for concurrent use.
+// A row that invalidates a pattern or an index set is settled when the worker has deleted the
+// matching keys once. A reader that began earlier can still store an old value under another
+// matching key. The worker deletes such values in a second sweep, after the lease that the map
+// sets (by default 10 s).
+//
+// If the state is unknown, the error wraps ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or
+// the error of the database. Settled is safe for concurrent use.
 func Settled(ctx context.Context, db Pool, token Token) (bool, error) {
 	v, err := judge(ctx, db, token)
 	if err == nil {

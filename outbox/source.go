@@ -12,11 +12,12 @@ import (
 // Contract: no lock (a consistent read), one row by primary key.
 const sourceSQL = "SELECT id FROM cache_outbox_source WHERE one = 1"
 
-// Source returns the ID of the outbox in db. Its workers include it in their heartbeats: an
-// application passes it as cache.Memory.Sources, and so knows whose workers to expect. It is
-// random, and stays the same as long as the outbox exists, so ask once, at startup. The account
-// needs SELECT on cache_outbox_source. An error names what is missing; any other error comes from
-// the database, wrapped. Safe for concurrent use.
+// Source returns the random ID of the outbox in db, which does not change as long as its tables
+// exist. Workers include the ID in their heartbeats. Pass it to cache.Memory.Sources, so that
+// readers know the workers whose heartbeats they need.
+//
+// The account needs SELECT on cache_outbox_source. If the table is missing, the error says so.
+// Source is safe for concurrent use.
 func Source(ctx context.Context, db Pool) (string, error) {
 	var id string
 	err := db.QueryRowContext(ctx, sourceSQL).Scan(&id)

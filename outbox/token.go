@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Limits of a token.
+// Limits of a write token.
 const (
-	// TokenLifetime is how long after its commit a token counts for readers. It is also a good age
-	// for a cookie: a shorter one ends the guarantee sooner, a longer one does not prolong it.
+	// TokenLifetime is the time after the commit during which a Check uses a token. It is also a
+	// good lifetime for a cookie: a longer one has no effect.
 	TokenLifetime = 5 * time.Minute
-	// MaxTokenRows is the number of rows that a token can name. A token of more rows is never
-	// settled: see ErrTooManyRows.
+	// MaxTokenRows is the largest number of rows in a token. A token of more rows is never settled:
+	// see ErrTooManyRows.
 	MaxTokenRows = 1000
 	// MaxTokenText is the largest length in bytes of a token as text.
 	MaxTokenText = 1024
@@ -25,14 +25,14 @@ const maxTokenRuns = 40
 // ErrOtherOutbox means that the token belongs to another database's outbox.
 var ErrOtherOutbox = errors.New("the token is of another outbox")
 
-// A Token is a write token (session token): it names the rows of a committed write. A reader that
-// shows it reads that write or a later one. Wait and Settled report when the keys of the rows are
-// gone from Redis, and a Check passes that to readers. Its text goes into a cookie or a header: see
-// String and ParseToken. It is not signed: a forged token only sends its user's reads to the
-// database more often than necessary. It reveals IDs of rows.
+// A Token is a write token (session token). It contains the IDs of the rows that a transaction
+// enqueued. Use it to wait until these rows are settled ([Wait], [Settled]), or to let a user read
+// their own writes ([Check]).
 //
-// The zero Token names no rows, and is settled. Tokens are values: safe to copy and for concurrent
-// use.
+// Store its text in a cookie or a header: see String and ParseToken. It is not signed, because a
+// forged token only makes the reads of its user slower. It reveals the IDs of rows.
+//
+// The zero Token contains no rows and is settled. Tokens can be copied and used concurrently.
 type Token struct {
 	source string // of the outbox: see cache_outbox_source
 	made   int64  // when the rows were committed, by the database's clock: seconds since 1970
@@ -47,12 +47,12 @@ type run struct {
 
 func (r run) last() uint64 { return r.first + (r.count-1)*r.step }
 
-// IsZero reports whether the token names no rows. There is then nothing to wait for.
+// IsZero reports whether the token contains no rows, so there is nothing to wait for.
 func (t Token) IsZero() bool { return t.source == "" }
 
-// Join returns one token of two writes, for example of the token that a browser has sent and the
-// token of the current request. A token that is older than the other one by TokenLifetime is left
-// out. Tokens of two outboxes cannot be joined: the error is ErrOtherOutbox.
+// Join returns a token with the rows of both tokens, for example the token that a browser sent and
+// the token of the current request. If one token is older than the other by TokenLifetime, its rows
+// are dropped. If the tokens come from different outboxes, the error is ErrOtherOutbox.
 func (t Token) Join(other Token) (Token, error) {
 	switch {
 	case t.IsZero():

@@ -50,8 +50,8 @@ func (t Token) String() string {
 
 func base36(n uint64) string { return strconv.FormatUint(n, 36) }
 
-// ParseToken parses a token from an untrusted source. An empty text is a zero token. The error
-// names the invalid part; treat such a text as no token.
+// ParseToken parses the text of a token, which may come from an untrusted source. An empty text is
+// the zero Token. If ParseToken returns an error, ignore the text.
 func ParseToken(text string) (Token, error) {
 	if text == "" {
 		return Token{}, nil

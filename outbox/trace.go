@@ -8,16 +8,16 @@ import (
 // tracer is the function of SetTracer.
 var tracer atomic.Pointer[func(context.Context) string]
 
-// SetTracer makes trace provide the Trace of all rows that this process enqueues from now on and
-// whose [Invalidation] has none, for example the W3C traceparent of the span in the context. It is
-// called once per call of [Enqueue] or [Writes.Enqueue] with such rows, with the context of that
-// call and before anything is written. If it returns "", the rows have no trace.
+// SetTracer sets the function that returns the Trace of rows whose [Invalidation] has none. For
+// example, trace returns the W3C traceparent of the span in ctx. It gets the context of the call of
+// [Enqueue] or [Writes.Enqueue], once per call. If it returns "", the rows have no trace.
 //
-// A trace never fails a write. Text that is not valid UTF-8, or longer than MaxTrace characters, is
-// left out, and the rows have "no trace: " and the reason instead. A panic of trace reaches the
-// caller of Enqueue.
+// If trace returns text that is invalid UTF-8 or longer than MaxTrace characters, the row is still
+// inserted. Its trace is then "no trace: " and the reason. A panic of trace reaches the caller of
+// Enqueue.
 //
-// Call it once, before the first row; nil disables it. Safe for concurrent use; trace must be too.
+// Call SetTracer once, before the first Enqueue. A nil function disables it. SetTracer is safe for
+// concurrent use, and trace must be too.
 func SetTracer(trace func(ctx context.Context) string) {
 	if trace == nil {
 		tracer.Store(nil)

@@ -14,12 +14,11 @@ const (
 	longestPause = 250 * time.Millisecond
 )
 
-// Wait returns when the keys of all rows of a token are gone from Redis. It calls [Settled]
-// repeatedly, at first every few milliseconds and at last four times per second. db must be the
-// primary. It waits as long as ctx allows, so give ctx a deadline: if no worker runs, nothing is
-// ever settled. The token's lifetime does not matter.
+// Wait waits until the worker has settled all rows of a token. See [Settled], which it calls with
+// increasing pauses of a few to 250 milliseconds. db must be the primary.
 //
-// The error is one of Settled's, or the context's, wrapped.
+// Give ctx a deadline: if no worker runs, Wait returns only when ctx ends. The error is an error of
+// Settled, or wraps the error of ctx.
 func Wait(ctx context.Context, db Pool, token Token) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		done, err := Settled(ctx, db, token)

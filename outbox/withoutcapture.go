@@ -13,10 +13,12 @@ const (
 	captureOnSQL  = "SET @unstale_capture = NULL"
 )
 
-// WithoutCapture runs fn with a connection that disables the triggers of "unstale capture", for a
-// bulk job that inserts coarser rows. Afterwards it enables them again, even if fn returns an error
-// or panics. If that fails, it closes the connection instead of returning it to the pool. The error
-// comes from fn or from the connection. Safe for concurrent use; fn must not keep the connection.
+// WithoutCapture runs fn with a connection on which the triggers of "unstale capture" are disabled.
+// Use it for bulk jobs that enqueue their own rows.
+//
+// Afterwards, WithoutCapture enables the triggers again, even if fn returns an error or panics. If
+// that fails, it closes the connection. fn must not use the connection after it returns. The error
+// comes from fn or from the connection. WithoutCapture is safe for concurrent use.
 func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// QueryTx is a transaction that can also run queries: *sql.Tx, *sqlx.Tx, and the transactions that
-// docs/adopting.md extracts from GORM and ent.
+// QueryTx is a transaction that can also run queries, such as *sql.Tx or *sqlx.Tx. For GORM and
+// ent, see docs/adopting.md.
 type QueryTx interface {
 	Tx
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Writes are the rows of one transaction. Committed makes a Token of them. The zero value is ready
-// for use. Use one per transaction, and not concurrently. See [InTxToken], which does both.
+// Writes collects the rows of one transaction for a Token. [InTxToken] creates one for you. The
+// zero value is ready for use. Use one per transaction, and not concurrently.
 type Writes struct {
 	token Token
 	begun time.Time // when the token's time was read
@@ -29,9 +29,8 @@ type Writes struct {
 // clock and the increment come from the session.
 const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increment FROM cache_outbox_source AS s LOCK IN SHARE MODE"
 
-// Enqueue is like the function [Enqueue], and records the rows. Its first call costs one more
-// statement, which reads the ID of the outbox. Rows with a NotBefore are not part of the token: a
-// caller should not wait for a later event.
+// Enqueue is like the function [Enqueue], and also collects the rows. The first call runs one more
+// query, which reads the ID of the outbox. Rows with NotBefore are not part of the token.
 func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {
@@ -48,9 +47,8 @@ func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Inval
 	return insert(ctx, tx, insertDelayedSQL, "(?,?,?,?,?)", later, nil)
 }
 
-// Committed returns the token of all rows. Call it after the commit, and only if that has succeeded
-// or may have: the token of invisible rows looks settled. TokenLifetime begins with the call,
-// regardless of the duration of the transaction.
+// Committed returns the token of all collected rows. Call it after COMMIT, unless the transaction
+// was rolled back: rows that do not exist count as settled. TokenLifetime starts with this call.
 func (w *Writes) Committed() Token {
 	token := w.token
 	if !token.IsZero() {
@@ -94,10 +92,9 @@ func (w *Writes) inserted(result sql.Result, count int) error {
 	return nil
 }
 
-// InTxToken is like [InTx], for a write that a caller will wait for. fn enqueues through writes,
-// and InTxToken returns the token of the committed rows, without the rows of attempts that were
-// rolled back. It also returns the token with an error that wraps [ErrCommit], since the rows may
-// exist. A transaction without rows gives a zero token.
+// InTxToken is like [InTx], and also returns the token of the rows that fn enqueued through writes.
+// If the error wraps [ErrCommit], InTxToken returns the token too, because the rows may exist. If
+// fn enqueued nothing, the token is zero.
 func InTxToken(ctx context.Context, db Beginner, fn func(tx *sql.Tx, writes *Writes) error) (Token, error) {
 	var writes *Writes
 	err := InTx(ctx, db, func(tx *sql.Tx) error {

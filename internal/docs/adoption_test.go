@@ -15,7 +15,7 @@ import (
 
 const readmePage = "README.md"
 
-// testAdoption follows the README's smallest adoption in a directory that contains only the
+// testAdoption follows the README's quick start in a directory that contains only the
 // program. The README's map, commands and SQL delete the keys of the map.
 func testAdoption(t *testing.T, program string) {
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)

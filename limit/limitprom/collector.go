@@ -1,10 +1,9 @@
-// Package limitprom shows what a Limiter counts to Prometheus. Applications that do not import it
-// do not link the client library.
+// Package limitprom exports the statistics of a Limiter to Prometheus. Only applications that
+// import it link the Prometheus client.
 //
 //	prometheus.MustRegister(limitprom.New(codes, prometheus.Labels{"limit": "codes"}))
 //
-// The metrics are listed in docs/limits.md. Their names and labels are an interface: dashboards and
-// alerts rely on them. No label has a subject.
+// See docs/limits.md for the metrics. No label contains a subject.
 package limitprom
 
 import (
@@ -13,9 +12,9 @@ import (
 	"github.com/unstale/unstale/limit"
 )
 
-// New makes a collector of what Statistics say at each scrape; it sends nothing to Redis. labels
-// are put on every metric: two limiters of one registry need different ones. Nil: none. Safe for
-// concurrent use.
+// New returns a collector that reads l.Statistics at each scrape and does not query Redis. Every
+// metric has the given labels, which may be nil. If a registry has several limiters, each needs
+// different labels. The collector is safe for concurrent use.
 func New(l *limit.Limiter, labels prometheus.Labels) prometheus.Collector {
 	return &collector{l, prometheus.NewDesc("unstale_limit_attempts_total", "Attempts, by what was decided.", []string{"result"}, labels)}
 }
