@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/unstale/unstale/internal/near"
 )
@@ -56,9 +57,12 @@ func (c *globals) readVars() {
 		}
 		resolved := &variable{at: v.name.at}
 		c.vars[v.name.text] = resolved
-		if v.list {
+		switch {
+		case v.list:
 			resolved.list = c.readListVar(v)
-		} else {
+		case v.fromEnv != nil:
+			resolved.value = c.readFromEnv(v.name.text, v.fromEnv)
+		default:
 			resolved.value, _ = c.readVar(v.name.text, v.values[0])
 		}
 	}
@@ -103,6 +107,44 @@ func (c *globals) readVar(name string, value scalar) (string, bool) {
 		c.add(value.at, value.text, "the var "+name+" has a line break or another control character", "remove it from the value")
 	}
 	return text, len(c.faults) == before
+}
+
+// readFromEnv returns the value of a required environment variable.
+func (c *globals) readFromEnv(name string, p *fromEnvPart) string {
+	before := len(c.faults)
+	allowed := map[string]bool{}
+	var list []string
+	for _, one := range p.oneOf {
+		switch {
+		case one.text == "" || hasControl(one.text) || strings.Contains(one.text, "${"):
+			c.add(one.at, one.text, "one_of lists texts that are not empty, without ${...} and control characters", "correct it, or remove it")
+		case allowed[one.text]:
+			c.add(one.at, one.text, "the same value twice in one_of", "remove one of the two")
+		default:
+			allowed[one.text], list = true, append(list, one.text)
+		}
+	}
+	s := p.from
+	if s.given && !isName(s.text) {
+		c.add(s.at, s.text, "not an environment variable", "write its name alone, such as from: APP_ENV")
+	}
+	if len(c.faults) > before || !s.given {
+		return ""
+	}
+	cure := "set " + s.text
+	if len(list) > 0 {
+		cure += " to one of " + quoteList(list)
+	}
+	value, _ := c.env(s.text)
+	switch {
+	case value == "":
+		c.add(s.at, s.text, "the environment variable "+s.text+" is not set or is empty, and the var "+name+" requires it", cure)
+	case len(list) > 0 && !allowed[value]:
+		c.add(s.at, s.text, "the environment variable "+s.text+" is "+strconv.Quote(shorten(value))+", which one_of of the var "+name+" does not allow", cure)
+	case hasControl(value):
+		c.add(s.at, s.text, "the environment variable "+s.text+" has a line break or another control character", "remove it from the value")
+	}
+	return value
 }
 
 // readEach reads the enumerations that every entity may use.

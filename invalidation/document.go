@@ -21,11 +21,19 @@ type document struct {
 
 type namedScalar struct{ name, value scalar }
 
-// A varPart is a name with a value, or with a list of them.
+// A varPart is a name with a value, with a list of them, or with the environment variable that has
+// it.
 type varPart struct {
-	name   scalar
-	values []scalar
-	list   bool
+	name    scalar
+	values  []scalar
+	list    bool
+	fromEnv *fromEnvPart
+}
+
+// A fromEnvPart is a required environment variable, and the values that it may have.
+type fromEnvPart struct {
+	from  scalar
+	oneOf []scalar
 }
 
 type publishPart struct{ channel, format scalar }
@@ -87,7 +95,8 @@ type eachPart struct {
 
 const (
 	exampleRoot     = "version: 1, then entities:"
-	exampleVars     = `{app: shop, env: "${APP_ENV:-prod}", locales: [en, de]}`
+	exampleVars     = `{app: shop, env: {from: APP_ENV, one_of: [dev, staging, prod]}, locales: [en, de]}`
+	exampleFromEnv  = "{from: APP_ENV, one_of: [dev, staging, prod]}"
 	examplePublish  = `{channel: "cache:invalidate", format: event}`
 	exampleLimits   = "{params: 64KiB, keys_per_row: 10000, pattern_prefix: 8}"
 	exampleParams   = "{category_id: {optional: true}}"
@@ -137,14 +146,29 @@ func (d *decoder) vars(n *yaml.Node) []varPart {
 	entries, _ := d.entries(n, "vars", exampleVars)
 	for _, e := range entries {
 		v := varPart{name: e.key} // one whose value cannot be read is known all the same
-		if v.list = e.value.Kind == yaml.SequenceNode; v.list {
+		switch v.list = e.value.Kind == yaml.SequenceNode; {
+		case v.list:
 			v.values = d.filledList(e.value, "the var "+e.key.text, "[en, de]")
-		} else {
+		case e.value.Kind == yaml.MappingNode && unquoted(e.value) == "":
+			v.fromEnv = d.fromEnv(e)
+		default:
 			v.values = []scalar{d.text(e.value, e.key.text)}
 		}
 		all = append(all, v)
 	}
 	return all
+}
+
+func (d *decoder) fromEnv(e entry) *fromEnvPart {
+	p := &fromEnvPart{}
+	var hasFrom bool
+	if d.fields(e.value, "the var "+e.key.text, exampleFromEnv,
+		field{"from", func(n *yaml.Node) { p.from, hasFrom = d.text(n, "from"), true }},
+		field{"one_of", func(n *yaml.Node) { p.oneOf = d.filledList(n, "one_of", "[dev, staging, prod]") }},
+	) && !hasFrom {
+		d.add(placeOf(e.value), e.key.text, "the var names no environment variable", "write it like "+exampleFromEnv)
+	}
+	return p
 }
 
 func (d *decoder) publish(n *yaml.Node) (p publishPart) {

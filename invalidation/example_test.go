@@ -8,7 +8,7 @@ import (
 
 const exampleMap = `
 version: 1
-vars: {app: shop, env: "${APP_ENV:-prod}"}
+vars: {app: shop, env: {from: APP_ENV, one_of: [dev, staging, prod]}}
 params:
   category_id:
     lookup:
@@ -21,12 +21,17 @@ entities:
     patterns: ["{app}:{env}:category:{category_id}:list:*"]
 `
 
-func noEnvironment(string) (string, bool) { return "", false }
+func environment(name string) (string, bool) {
+	if name == "APP_ENV" {
+		return "prod", true
+	}
+	return "", false
+}
 
 // A row is expanded in three steps: its parameters are decoded, what it does not give is looked up,
 // and the plan is built.
 func Example() {
-	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), noEnvironment)
+	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), environment)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -50,7 +55,7 @@ func Example() {
 
 // Needs returns the values that a row lacks, and the caller provides the answers.
 func ExampleMap_Needs() {
-	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), noEnvironment)
+	m, err := invalidation.Parse("mapping.yaml", []byte(exampleMap), environment)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -82,7 +87,7 @@ entities:
     keys:
       - "shop:{categoryid}"
       - {id}
-`), noEnvironment)
+`), environment)
 	fmt.Println(err)
 	// Output:
 	// mapping.yaml:6:9: "{categoryid}": unknown name; did you mean "category_id"?

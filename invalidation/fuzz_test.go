@@ -45,7 +45,7 @@ func addMaps(f *testing.F) {
 // company.
 const grammarMap = `
 version: 1
-vars: {app: [shop, "b"]}
+vars: {app: [shop, "b"], env: {from: ENV, one_of: [ENV, x]}}
 each: {page: 1..3}
 params:
   m: {lookup: {by: [id], sql: "SELECT a, b FROM t WHERE a IN (?)"}}
@@ -57,7 +57,7 @@ params:
   e: {default: z, lookup: {by: [e], always: true, sql: "SELECT a, b FROM t WHERE a IN (?)"}}
 entities:
   one: {params: [m, given, c, o, p, g, h], as: {two: "{h}{given}", four: "{given}"}, keys: ["{app}{o}:{p}:{o}:{page}"], patterns: ["{app}:long:{g}{h}{g}:*"]}
-  two: {params: [m, c, given, s, r, d], lookups: {m: {by: [given], always: true, sql: "SELECT b, a FROM t WHERE b IN (?)"}}, as: {three: "{d}"}, each: {page: [z]}, sets: ["{r}:{s}:{m}:{page}"], tags: ["{r}{c}"]}
+  two: {params: [m, c, given, s, r, d], lookups: {m: {by: [given], always: true, sql: "SELECT b, a FROM t WHERE b IN (?)"}}, as: {three: "{d}"}, each: {page: [z]}, sets: ["{env}{r}:{s}:{m}:{page}"], tags: ["{r}{c}"]}
   three: {params: [e, o, q], keys: ["{q}:{o}", "{e}:{id}"], as: {four: "{e}"}}
   four: {params: [c, m, given], keys: ["four:{c}"]}
 `
@@ -66,7 +66,12 @@ entities:
 // limits.
 func FuzzParse(f *testing.F) {
 	addMaps(f)
-	env := func(name string) (string, bool) { return name, name != "UNSET" }
+	env := func(name string) (string, bool) {
+		if value, set := prodEnv(name); set {
+			return value, set
+		}
+		return name, name != "UNSET"
+	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		m, err := Parse("map.yaml", src, env)
 		if again, errAgain := Parse("map.yaml", src, env); err != nil {

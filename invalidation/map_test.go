@@ -13,6 +13,14 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
+// prodEnv is the environment that the shipped map requires.
+func prodEnv(name string) (string, bool) {
+	if name == "APP_ENV" {
+		return "prod", true
+	}
+	return "", false
+}
+
 // shipped returns the map at the top level, in the environment prod.
 func shipped(t testing.TB) *Map {
 	t.Helper()
@@ -20,7 +28,7 @@ func shipped(t testing.TB) *Map {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse("mapping.yaml", src, nil)
+	m, err := Parse("mapping.yaml", src, prodEnv)
 	if err != nil {
 		t.Fatalf("the shipped map is broken:\n%v", err)
 	}
@@ -100,6 +108,21 @@ func TestVersion(t *testing.T) {
 	owt := "version: 1\nentities:\n  b: {keys: [b]}\n  a: {keys: [a]}\n"
 	if a, b := mustParse(t, two).Version(), mustParse(t, owt).Version(); a != b {
 		t.Errorf("the order of entities makes another map: %s, %s", a, b)
+	}
+}
+
+// The version has the value of a required variable, and not where it comes from or what else it may be.
+func TestVersionOfRequiredVariable(t *testing.T) {
+	t.Parallel()
+	src := strings.Replace(plainMap, "app: shop", "app: {from: APP, one_of: [shop, store]}", 1)
+	for value, want := range map[string]string{
+		"shop":  mustParse(t, plainMap).Version(),
+		"store": mustParse(t, strings.Replace(plainMap, "shop", "store", 1)).Version(),
+	} {
+		m, err := Parse("map.yaml", []byte(src), func(string) (string, bool) { return value, true })
+		if err != nil || m.Version() != want {
+			t.Errorf("%s: %v", value, err)
+		}
 	}
 }
 

@@ -91,6 +91,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"unknown field of a capture":  "version: 1\nentities: {p: {keys: [a]}}\ncapture: {t: {entity: p, id: id, when: x}}",
 		"a capture without an id":     "version: 1\nentities: {p: {keys: [a]}}\ncapture: {t: {entity: p}}",
 		"an unknown operation":        "version: 1\nentities: {p: {keys: [a]}}\ncapture: {t: [{entity: p, id: id, on: [upsert]}]}",
+		"a var of no variable":        "version: 1\nvars: {a: {one_of: [b]}}\nentities: {p: {keys: ['{a}']}}",
+		"unknown field of a var":      "version: 1\nvars: {a: {from: A, default: b}}\nentities: {p: {keys: ['{a}']}}",
 		"keys that are not a list":    "version: 1\nentities: {p: {keys: a}}",
 	} {
 		if err := schema.Validate(instance(t, []byte(src))); err == nil {

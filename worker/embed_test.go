@@ -50,7 +50,7 @@ func (g *guest) config() worker.Config {
 		g.t.Fatal(err)
 	}
 	return worker.Config{
-		MySQL: db, Redis: &redis.UniversalOptions{Addrs: []string{one.Addr}, DB: one.DB}, MapFile: file, MapEnv: noEnv,
+		MySQL: db, Redis: &redis.UniversalOptions{Addrs: []string{one.Addr}, DB: one.DB}, MapFile: file, MapEnv: mapEnv,
 		// a busy machine, and a Redis that others share
 		Logger: slog.New(slog.DiscardHandler), RedisTimeout: 5 * time.Second, WakeChannel: g.redis.Channel("wake"),
 	}

@@ -279,7 +279,7 @@ func TestReaderHearsADrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drain, err := worker.New(worker.Config{MySQL: config, Redis: at, MapFile: w.mapFile, MapEnv: noEnv, RedisTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	drain, err := worker.New(worker.Config{MySQL: config, Redis: at, MapFile: w.mapFile, MapEnv: mapEnv, RedisTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

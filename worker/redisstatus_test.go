@@ -35,7 +35,7 @@ func (w *world) runWith(cfg worker.Config, url string, log *logBuffer) (stop fun
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cfg.MySQL, cfg.Redis, cfg.MapFile, cfg.MapEnv = mysql, redis, w.mapFile, noEnv
+	cfg.MySQL, cfg.Redis, cfg.MapFile, cfg.MapEnv = mysql, redis, w.mapFile, mapEnv
 	cfg.Name, cfg.WakeChannel, cfg.RedisTimeout = "web-1", "-", 5*time.Second
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	runs, err := worker.New(cfg)

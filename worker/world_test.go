@@ -82,8 +82,13 @@ func (w *world) writeMap(text string) {
 	}
 }
 
-// noEnv resolves ${...} as if nothing was set: the shipped map is then that of prod.
-func noEnv(string) (string, bool) { return "", false }
+// mapEnv is the environment of maps: the shipped one requires APP_ENV.
+func mapEnv(name string) (string, bool) {
+	if name == "APP_ENV" {
+		return "prod", true
+	}
+	return "", false
+}
 
 // A running is a worker with its surroundings.
 type running struct {
@@ -111,7 +116,7 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 	}
 	w.t.Cleanup(func() { _ = store.Close() })
 	ks := w.keyspace(5 * time.Second)
-	maps, err := worker.OpenMapFile(w.mapFile, noEnv)
+	maps, err := worker.OpenMapFile(w.mapFile, mapEnv)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"testing"
@@ -28,9 +29,17 @@ type result struct {
 	out, err string
 }
 
-// call runs a command line in this process. env is all of its environment.
+// withAppEnv returns an environment in which the shipped map is that of prod, unless env says otherwise.
+func withAppEnv(env map[string]string) map[string]string {
+	all := map[string]string{"APP_ENV": "prod"}
+	maps.Copy(all, env)
+	return all
+}
+
+// call runs a command line in this process. env, with APP_ENV, is all of its environment.
 func call(t testing.TB, env map[string]string, args ...string) result {
 	t.Helper()
+	env = withAppEnv(env)
 	var out, err bytes.Buffer
 	code := execute(t.Context(), process{
 		Args: args, Out: &out, Err: &err,
@@ -45,11 +54,11 @@ func call(t testing.TB, env map[string]string, args ...string) result {
 	return result{code, out.String(), err.String()}
 }
 
-// child prepares a command line as a separate process, with only env in its environment.
+// child prepares a command line as a separate process, with only env and APP_ENV in its environment.
 func child(ctx context.Context, env map[string]string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = []string{childVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
-	for name, value := range env {
+	for name, value := range withAppEnv(env) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	return cmd

@@ -28,6 +28,12 @@ func TestMapCheck(t *testing.T) {
 	if good.code != exitDone || !strings.Contains(good.out, "is good: version ") || good.err != "" {
 		t.Errorf("the shipped map: %+v", good)
 	}
+	for value, want := range map[string]string{"": "APP_ENV is not set or is empty", "production": `APP_ENV is "production", which one_of`} {
+		r := call(t, map[string]string{"APP_ENV": value}, "map", "check", shippedMap)
+		if r.code != exitFail || !strings.Contains(r.err, want) || !strings.Contains(r.err, `set APP_ENV to one of "dev", "staging" and "prod"`) {
+			t.Errorf("APP_ENV=%s: %+v", value, r)
+		}
+	}
 	bad := writeFile(t, "version: 1\nentities:\n  product:\n    keys:\n      - {id}\n      - \"y:{nope}\"\n  coupon: {keys: [\"c:*\"]}\n")
 	r := call(t, nil, "map", "check", bad)
 	if r.code != exitFail || r.out != "" {

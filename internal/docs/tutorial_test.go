@@ -38,6 +38,9 @@ func testTutorial(t *testing.T, place, page string) {
 	run(t, shop.DB, "CREATE USER '"+shop.Name+"'@'%' IDENTIFIED BY 'secret'", "GRANT ALL ON "+shop.Name+".* TO '"+shop.Name+"'@'%'")
 	defer run(t, shop.DB, "DROP USER '"+shop.Name+"'@'%'")
 	env := append(bare(), "MYSQL_DSN="+dsn(t, shop.DSN, shop.Name, "secret"), "REDIS_URL="+cache.URL)
+	for _, export := range regexp.MustCompile(`(?m)^export (APP_ENV=\w+)`).FindAllStringSubmatch(read(t, page), -1) {
+		env = append(env, export[1])
+	}
 	done := map[string]int{}
 	for _, b := range blocks(t, page, "console", "sql", "redis", "yaml") {
 		done[b.lang]++

@@ -35,7 +35,7 @@ func doctorMode(ctx context.Context, cfg Config) (r *Report, err error) {
 	defer func() { err = errors.Join(err, k.Close()) }()
 	var m *invalidation.Map
 	if cfg.Map != "" {
-		if m, err = invalidation.Parse("map", []byte(cfg.Map), func(string) (string, bool) { return "", false }); err != nil {
+		if m, err = invalidation.Parse("map", []byte(cfg.Map), env); err != nil {
 			return nil, err
 		}
 	}

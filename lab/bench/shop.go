@@ -156,9 +156,17 @@ func (s *shop) pools(name string) (*store.Store, error) {
 	return store.Open(session.Config{MySQL: at, Worker: name})
 }
 
+// env is the environment of maps.
+func env(name string) (string, bool) {
+	if name == "APP_ENV" {
+		return "prod", true
+	}
+	return "", false
+}
+
 // newWorker makes a worker with a map, as unstale run sets it up.
 func (s *shop) newWorker(name, mapText string, cfg worker.Config) (*worker.Worker, error) {
-	m, err := invalidation.Parse(name+".yaml", []byte(mapText), func(string) (string, bool) { return "", false })
+	m, err := invalidation.Parse(name+".yaml", []byte(mapText), env)
 	if err != nil {
 		return nil, err
 	}

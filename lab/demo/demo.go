@@ -46,7 +46,7 @@ func Start(ctx context.Context, cfg Config) (*Demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Demo{cfg: cfg, steps: steps{cfg.Steps}, place: p, names: newNames(p.env)}
+	d := &Demo{cfg: cfg, steps: steps{cfg.Steps}, place: p, names: newNames(p.app)}
 	for _, step := range []func(context.Context) error{
 		d.readMap, d.startMySQL, d.startRedis, d.openShop, d.checkMap, d.openCache, d.startWorker,
 	} {

@@ -141,7 +141,7 @@ func TestPlaysOnGivenServers(t *testing.T) {
 		}
 	}
 	d := start(t, cfg)
-	keys, err := g.redis.Client.Keys(ctx, "zahraah:demo_*").Result()
+	keys, err := g.redis.Client.Keys(ctx, "zahraah_demo_*").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestReportAsJSON(t *testing.T) {
 func TestRefusesMaps(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ path, want string }{
-		"foreign keys": {changedMap(t, "${APP_ENV:-prod}", "prod"), `makes "zahraah:prod:product:42" stale, but the demo's keys begin with "zahraah:demo_`},
+		"foreign keys": {changedMap(t, "${KEY_PREFIX:-zahraah}", "zahraah"), `makes "zahraah:dev:product:42" stale, but the demo's keys begin with "zahraah_demo_`},
 		"no entity":    {changedMap(t, "  coupon:\n    keys:", "  voucher:\n    keys:", "from: [coupon]", "from: [voucher]"), `refuses "coupon SUMMER10 changes (plain SQL)": unknown_entity`},
 		"no file":      {"no/such.yaml", "read map: open no/such.yaml"},
 	} {

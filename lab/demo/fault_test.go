@@ -68,7 +68,7 @@ func TestNamesANeighbourThatWasDeleted(t *testing.T) {
 	t.Parallel()
 	g, cfg := givenServers(t)
 	d := start(t, cfg)
-	found, err := g.redis.Client.Keys(t.Context(), "zahraah:demo_*:coupon:WELCOME").Result()
+	found, err := g.redis.Client.Keys(t.Context(), "zahraah_demo_*:coupon:WELCOME").Result()
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
@@ -103,7 +103,7 @@ func TestNamesAStaleValue(t *testing.T) {
 	t.Parallel()
 	g, cfg := givenServers(t)
 	d := start(t, cfg)
-	found, err := g.redis.Client.Keys(t.Context(), "zahraah:demo_*:coupon:WELCOME").Result()
+	found, err := g.redis.Client.Keys(t.Context(), "zahraah_demo_*:coupon:WELCOME").Result()
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}

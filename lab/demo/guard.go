@@ -29,7 +29,7 @@ func (d *Demo) checkMap(ctx context.Context) error {
 		for _, name := range slices.Concat(plan.Keys, plan.Patterns, plan.Sets) {
 			if !d.names.owns(name) {
 				return fmt.Errorf("%s makes %q stale, but the demo's keys begin with %q; write {app}:{env}: there, "+
-					`with the vars app: %s and env: "${APP_ENV:-prod}"`, d.cfg.MapFile, name, string(d.names), app)
+					`with the vars app: "${KEY_PREFIX:-%s}" and env: {from: APP_ENV}`, d.cfg.MapFile, name, string(d.names), privateApp)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ terminal:
 (replace PASSWORD with your password)
 {{- end}}
 
-  export MYSQL_DSN='{{.DSN}}' APP_ENV={{.Env}}
+  export MYSQL_DSN='{{.DSN}}' KEY_PREFIX={{.App}} APP_ENV={{.Env}}
 {{- if .MySQL}}
   alias mysql='{{.MySQL}}'
 {{- end}}
@@ -59,7 +59,7 @@ missing keys.
 
 // A guide holds the data of guideText.
 type guide struct {
-	Unstale, Map, Env, Prefix, Channel string
+	Unstale, Map, App, Env, Prefix, Channel string
 
 	DSN      string
 	Password bool   // removed from DSN or URL
@@ -81,7 +81,7 @@ func (d *Demo) writeGuide(w io.Writer, program string) error {
 
 func newGuide(p *place, program, mapFile, channel string) guide {
 	g := guide{
-		Unstale: program, Map: mapFile, Env: p.env, Prefix: string(newNames(p.env)), Channel: channel,
+		Unstale: program, Map: mapFile, App: p.app, Env: env, Prefix: string(newNames(p.app)), Channel: channel,
 		Statements: []string{guideUpdate + "ROLLBACK;", guideUpdate + "COMMIT;"}, Refill: refillInterval.String(),
 	}
 	g.addMySQL(p)

@@ -5,13 +5,10 @@ import (
 	"strings"
 )
 
-// app and the environment begin every key of the shop.
-const app = "zahraah"
-
 // names builds the names of the shop's keys. Its value is their common prefix.
 type names string
 
-func newNames(env string) names { return names(app + ":" + env + ":") }
+func newNames(app string) names { return names(app + ":" + env + ":") }
 
 func (n names) full(short string) string { return string(n) + short }
 

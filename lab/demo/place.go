@@ -20,7 +20,7 @@ type place struct {
 	mysql    *mysql.Config // names the demo's own database
 	database string        // its name
 	redisURL string
-	env      string // APP_ENV: the part of the demo's keys after the shop's name
+	app      string // KEY_PREFIX: the first part of the demo's keys
 	channel  string // for fences; private to the demo
 
 	privateMySQL *servers.MySQL // nil: a given server
@@ -30,17 +30,20 @@ type place struct {
 // The names on private servers, which no other application uses.
 const (
 	privateDatabase = "shop"
-	privateEnv      = "dev"
+	privateApp      = "zahraah"
 )
+
+// env is APP_ENV: the second part of the demo's keys.
+const env = "dev"
 
 // newPlace chooses the names: short names on private servers, otherwise unique ones.
 func newPlace(cfg Config) (*place, error) {
 	b := make([]byte, 4)
 	_, _ = rand.Read(b) // never fails
 	token := hex.EncodeToString(b)
-	p := &place{database: privateDatabase, env: privateEnv, redisURL: cfg.RedisURL, channel: "unstale:demo:" + token}
+	p := &place{database: privateDatabase, app: privateApp, redisURL: cfg.RedisURL, channel: "unstale:demo:" + token}
 	if cfg.RedisURL != "" {
-		p.env = "demo_" + token
+		p.app += "_demo_" + token
 	}
 	if cfg.MySQLDSN == "" {
 		return p, nil
@@ -63,13 +66,16 @@ func (p *place) use(server *mysql.Config) {
 	p.mysql.Logger = &mysql.NopLogger{}
 }
 
-// lookup returns the demo's environment name for APP_ENV, and env for all other names.
-func (p *place) lookup(env func(string) (string, bool)) func(string) (string, bool) {
+// lookup returns the demo's values of KEY_PREFIX and APP_ENV, and asks others for all other names.
+func (p *place) lookup(others func(string) (string, bool)) func(string) (string, bool) {
 	return func(name string) (string, bool) {
-		if name == "APP_ENV" {
-			return p.env, true
+		switch name {
+		case "KEY_PREFIX":
+			return p.app, true
+		case "APP_ENV":
+			return env, true
 		}
-		return env(name)
+		return others(name)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestServe(t *testing.T) {
 	lines := bufio.NewScanner(read)
 	guide := until(t, lines, "missing keys.")
 	for _, want := range []string{
-		"\n  bin/unstale enqueue product 42\n", "/" + d.Database() + "' APP_ENV=demo_",
+		"\n  bin/unstale enqueue product 42\n", "/" + d.Database() + "' KEY_PREFIX=zahraah_demo_", " APP_ENV=dev\n",
 		"\n  bin/unstale map explain --map " + shippedMap + " --entity product --id 42\n", "SUBSCRIBE cache:invalidate\n", "ROLLBACK",
 	} {
 		if !strings.Contains(guide, want) {
