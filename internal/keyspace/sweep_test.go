@@ -196,7 +196,7 @@ func TestSweepInPages(t *testing.T) {
 func TestSweepSitsOutAStall(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 50 * time.Millisecond, BeaconTTL: time.Hour})
+	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 300 * time.Millisecond, BeaconTTL: time.Hour})
 	k.Sweeper.WatchEveryPage()
 	fill(t, clientOf(t, server.URL()), names(20_000, "a:%d")...)
 	stalled := false
@@ -208,7 +208,7 @@ func TestSweepSitsOutAStall(t *testing.T) {
 		if err := server.Pause(); err != nil {
 			t.Error(err)
 		}
-		time.AfterFunc(300*time.Millisecond, func() { _ = server.Resume() })
+		time.AfterFunc(time.Second, func() { _ = server.Resume() })
 	}
 	got, err := k.Sweeper.Sweep(t.Context(), []string{"a:*"}, watch)
 	if err != nil || got.Scanned > 30_000 || !stalled {
