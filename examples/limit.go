@@ -15,7 +15,9 @@ import (
 // NewCodes limits one-time codes to five an hour for each number. The client is of the instance
 // that keeps state, and has ContextTimeoutEnabled.
 func NewCodes(state redis.UniversalClient) (*limit.Limiter, error) {
-	return limit.New(limit.Config{Redis: state, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse})
+	return limit.New(limit.Config{
+		Redis: state, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, Timeout: time.Second, WhenAway: limit.Refuse,
+	})
 }
 
 // SendCode answers a request for a one-time code, which send sends.
