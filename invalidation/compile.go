@@ -34,6 +34,7 @@ func (c *compiler) compile() *Map {
 	c.readEach()
 	(&paramReader{c.globals, c.lookups}).readParams()
 	c.readEntities()
+	c.checkEverything()
 	c.reads = (&readReader{c.globals, c}).readReads()
 	c.checkUnused()
 	c.checkNames()

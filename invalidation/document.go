@@ -69,7 +69,7 @@ type entityPart struct {
 	as      []namedScalar
 	keys, patterns, sets, tags,
 	repeat []scalar
-	hold scalar
+	hold, everything scalar
 	// readable is false where the entity is not a mapping.
 	readable bool
 	// filled is set where it has something that invalidates, though perhaps unreadable.
@@ -280,6 +280,7 @@ func (d *decoder) entity(e entry) entityPart {
 		templates("tags", &p.tags),
 		field{"repeat", func(n *yaml.Node) { p.repeat = d.list(n, "repeat", exampleRepeat) }},
 		field{"hold", func(n *yaml.Node) { p.hold = d.text(n, "hold") }},
+		field{"everything", func(n *yaml.Node) { p.everything = d.text(n, "everything") }},
 	)
 	return p
 }

@@ -59,7 +59,7 @@ entities:
   one: {params: [m, given, c, o, p, g, h], as: {two: "{h}{given}", four: "{given}"}, keys: ["{app}{o}:{p}:{o}:{page}"], patterns: ["{app}:long:{g}{h}{g}:*"]}
   two: {params: [m, c, given, s, r, d], lookups: {m: {by: [given], always: true, sql: "SELECT b, a FROM t WHERE b IN (?)"}}, as: {three: "{d}"}, each: {page: [z]}, sets: ["{env}{r}:{s}:{m}:{page}"], tags: ["{r}{c}"]}
   three: {params: [e, o, q], keys: ["{q}:{o}", "{e}:{id}"], as: {four: "{e}"}}
-  four: {params: [c, m, given], keys: ["four:{c}"]}
+  four: {params: [c, m, given], keys: ["four:{c}"], patterns: ["{app}:{env}:****"], everything: true}
 `
 
 // Any bytes are a map or a list of faults, and always the same; a map expands any row within its

@@ -79,6 +79,18 @@ func TestMapCheckReads(t *testing.T) {
 	}
 }
 
+// A pattern of the prefix alone fails the check; a worker can use it.
+func TestMapCheckEverything(t *testing.T) {
+	t.Parallel()
+	wide := writeFile(t, "version: 1\nvars: {app: zahraah, env: dev}\nentities:\n  deploy: {patterns: [\"{app}:{env}:*\"]}\n")
+	if r := call(t, nil, "map", "check", wide); r.code != exitFail || !strings.Contains(r.err, "everything: true in the entity deploy") {
+		t.Errorf("%+v", r)
+	}
+	if r := call(t, nil, "map", "explain", "--map", wide, "--entity", "deploy", "--id", "1"); r.code != exitDone {
+		t.Errorf("%+v", r)
+	}
+}
+
 // With --redis-url, and only then, a check counts the current matches of the patterns.
 func TestMapCheckEstimates(t *testing.T) {
 	t.Parallel()
