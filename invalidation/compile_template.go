@@ -81,7 +81,7 @@ func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok 
 	}
 	w.segments = segments
 	w.template = newTemplate(s.text, segments, bound, list == "patterns")
-	w.template.at = s.at
+	w.template.at, w.template.tag = s.at, list == "tags"
 	w.template.join(r.of.entity.slots)
 	r.checkSize(w)
 	return w, len(r.faults) == before

@@ -35,6 +35,7 @@ func (c *coverage) check(reads []compiledRead) {
 	for i := range reads {
 		c.checkRead(&reads[i])
 	}
+	c.checkStamps()
 	if c.steps <= 0 {
 		first := reads[0]
 		c.add(place{first.Line, first.Column}, first.Name, "not decided: the reads and the templates have too many ways to meet",
@@ -205,7 +206,7 @@ func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids
 		if !slices.Contains(kinds, kind) || how != notCovered {
 			return
 		}
-		c.align(r, text, e, t, kind, func(pairs []pair) bool {
+		c.align(text, e, t, kind, func(pairs []pair) bool {
 			o := objections{coverage: c, read: r, root: root, of: e, t: t}
 			o.judge(pairs, ids)
 			if o.sameThing {
@@ -370,7 +371,7 @@ type alignment struct {
 }
 
 // align calls found with each way in which a template meets a text, until it returns true.
-func (c *coverage) align(r *compiledRead, text readVariant, e *entity, t *template, kind MapNameKind, found func([]pair) bool) {
+func (c *coverage) align(text readVariant, e *entity, t *template, kind MapNameKind, found func([]pair) bool) {
 	a := alignment{coverage: c, entity: e, text: text, found: found, values: map[int]string{}}
 	if kind == KindStamp {
 		a.text = prefixed(protocol.StampPrefix, text)
@@ -486,6 +487,82 @@ func (a *alignment) literal(slot int, rest string, next func(size int)) {
 	if delete(a.values, slot); known {
 		a.values[slot] = before
 	}
+}
+
+// checkStamps reports tags whose tag version is also an exact key of an entity.
+func (c *coverage) checkStamps() {
+	type made struct {
+		by *entity
+		t  *template
+	}
+	var keys, tags []made
+	for _, name := range c.m.names {
+		e := c.m.entities[name]
+		e.kinds(func(kind MapNameKind, t *template) {
+			switch first := &t.parts[0]; {
+			case t.tag:
+				tags = append(tags, made{e, t})
+			case (kind == KindKey || kind == KindStamp) && (first.slot != noSlot || strings.HasPrefix(first.text, protocol.StampPrefix) || strings.HasPrefix(protocol.StampPrefix, first.text)):
+				keys = append(keys, made{e, t})
+			}
+		})
+	}
+	for _, tag := range tags {
+		if len(keys) == 0 || c.steps <= 0 {
+			return
+		}
+		variants := tag.by.variants(tag.t)
+		c.steps -= len(variants)
+		for _, key := range keys {
+			same := false
+			for _, text := range variants {
+				if !same {
+					c.align(text, key.by, key.t, KindKey, func([]pair) bool { same = true; return true })
+				}
+			}
+			if same {
+				c.add(tag.t.at, tag.t.source, "its tag version is also the key "+strconv.Quote(key.t.source)+" of "+key.by.name+" in line "+strconv.Itoa(key.t.at.line),
+					"rename the key: names that begin with "+protocol.StampPrefix+" belong to tags")
+			}
+		}
+	}
+}
+
+// variants returns a template as texts whose holes are its slots. A slot with listed values becomes
+// literal text, unless that makes too many texts.
+func (e *entity) variants(t *template) []readVariant {
+	all := []readVariant{nil}
+	for _, p := range t.parts {
+		pieces := []readPiece{{text: p.text, hole: noHole}}
+		if p.slot != noSlot {
+			n := t.slots[p.slot]
+			pieces[0] = readPiece{hole: n}
+			if each := e.slots[n].each; each != nil && len(all)*len(each) <= maxReadValues {
+				pieces = nil
+				for _, v := range each {
+					pieces = append(pieces, readPiece{text: v, hole: noHole})
+				}
+			}
+		}
+		var longer []readVariant
+		for _, v := range all {
+			for _, piece := range pieces {
+				longer = append(longer, v.with(piece))
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// with returns the text with a piece behind it; literal pieces are joined.
+func (v readVariant) with(p readPiece) readVariant {
+	v = slices.Clone(v)
+	if last := len(v) - 1; p.hole == noHole && last >= 0 && v[last].hole == noHole {
+		v[last].text += p.text
+		return v
+	}
+	return append(v, p)
 }
 
 // checkIDs reports two entities that make the same key of their own IDs.

@@ -10,6 +10,7 @@ import (
 type template struct {
 	source string // as written
 	at     place
+	tag    bool // of the list tags
 	parts  []part
 	// The slots of the choice are those that the parts use.
 	choice
