@@ -19,7 +19,7 @@ func BenchmarkMemoryHit(b *testing.B) {
 	keys := make([]string, 5_000)
 	for i := range keys {
 		keys[i] = fmt.Sprint("product:", i)
-		m.put(keys[i], "a value", 7, nil, m.mark(), time.Hour)
+		m.put(keys[i], "a value", 7, nil, m.mark(), time.Hour, nil)
 	}
 	b.ReportAllocs()
 	i := 0
@@ -47,7 +47,7 @@ func BenchmarkKeyBehindPatterns(b *testing.B) {
 			var gone, cpu time.Duration
 			for b.Loop() {
 				for i := range values {
-					m.put(fmt.Sprint("product:", i), i, 8, nil, m.mark(), time.Hour)
+					m.put(fmt.Sprint("product:", i), i, 8, nil, m.mark(), time.Hour, nil)
 				}
 				before, begun := processorTime(b), time.Now()
 				patterns, done := m.note(nil, all), make(chan struct{})

@@ -19,6 +19,7 @@ type Cache struct {
 	seen    seenStamps
 	touched touches
 	counts  counts
+	reads   readCounts
 	misses  expectation
 
 	complaints complaints

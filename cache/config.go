@@ -54,7 +54,8 @@ type Config struct {
 	// does not exist. Nil: only ErrNotFound does.
 	NotFound error
 
-	// Jitter is by how much a TTL varies at most, either way: 0.1 to 0.2. Zero: 0.15.
+	// Jitter is by how much a TTL varies at most, either way: 0.1 to 0.2. Options.Jitter replaces
+	// it. Zero: 0.15.
 	Jitter float64
 
 	// Lease is how long a load can take before its result is no longer stored. The lease of the map

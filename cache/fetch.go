@@ -55,6 +55,7 @@ type Result[T any] struct {
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
+		c.reads.of(p).hit()
 		return value, nil
 	}
 	result, err := fetchAfterMemory(ctx, c, key, load, p)
@@ -65,6 +66,7 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
+		c.reads.of(p).hit()
 		return Result[T]{Value: value}, nil
 	}
 	return fetchAfterMemory(ctx, c, key, load, p)
@@ -104,8 +106,10 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	if r.standing, err = c.standing(ctx, p); err != nil {
 		return result, err
 	}
+	n := c.reads.of(p)
 	if p.after != nil && r.standing == anything {
 		if value, ok := inMemory[T](c, key, p); ok {
+			n.hit()
 			return Result[T]{Value: value}, nil
 		}
 	}
@@ -117,7 +121,14 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	if hook := c.config.Hooks.Fetch; hook != nil {
 		ctx, ended = hook(ctx, key)
 	}
+	var begin time.Time
+	if n != nil {
+		begin = time.Now()
+	}
 	got, err := r.fetch(ctx)
+	if n != nil {
+		n.answered(got.source, got.stale, err, time.Since(begin))
+	}
 	if ended != nil {
 		ended(got.source, got.stale, err)
 	}
@@ -220,7 +231,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		}
 		switch {
 		case found.state == fresh && found.entry.Negative != 0:
-			return got{}, ErrNotFound
+			return got{source: FromRedis}, ErrNotFound
 		case found.state == fresh:
 			r.keep(found, mark)
 			if found.early {
@@ -255,7 +266,7 @@ func (r *request) past(ctx context.Context) (got, error) {
 		err = o.err
 	}
 	if err != nil {
-		return got{}, err
+		return got{source: FromLoader}, err
 	}
 	return got{value: o.value, source: FromLoader}, nil
 }
@@ -306,7 +317,7 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	case !own && !o.counts(arrival, r.p.o.Tags):
 		return got{}, fl, nil
 	case o.err != nil:
-		return got{}, nil, o.err
+		return got{source: FromLoader}, nil, o.err
 	}
 	source := FromLoader
 	if o.started == 0 {
@@ -366,7 +377,7 @@ func (r *request) keep(found reading, since mark) {
 	}
 	m.unlinks.checkBirth(r.name, found.entry.Birth, since)
 	if !r.p.o.SkipMemory {
-		m.put(r.key, found.value, found.bytes(), found.entry.tagNames(), since, found.life)
+		m.put(r.key, found.value, found.bytes(), found.entry.tagNames(), since, found.life, r.c.reads.of(r.p))
 	}
 }
 

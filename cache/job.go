@@ -140,7 +140,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 // longest returns how long an entry of the policy lives at most.
 func (j *job) longest() time.Duration {
 	longest := max(j.request.p.o.TTL+max(j.request.p.o.Stale, j.request.p.o.StaleOnError), j.request.p.o.SlidingMax, j.request.p.o.NegativeTTL)
-	return longest + time.Duration(float64(longest)*j.request.c.config.Jitter)
+	return longest + time.Duration(float64(longest)*j.request.p.jitter(j.request.c.config))
 }
 
 // found returns the outcome if another caller has stored a value since the mark.

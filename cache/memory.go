@@ -95,12 +95,12 @@ func (m *memory) mark() mark {
 	return mark{at: m.values.log.next.Load(), globs: m.values.log.globs.Load(), doubts: m.gate.doubts.Load(), open: open}
 }
 
-// put keeps a value for life, at most the configured TTL. It refuses the value if
+// put keeps a value for life, at most the configured TTL. read counts its eviction. It refuses the value if
 //   - L1 is closed, or was closed at the mark or since;
 //   - an event since the mark has evicted, or may have evicted, the key or one of its tags;
 //   - messages cannot name the key or one of its tags; or
 //   - its bytes exceed the limit of L1.
-func (m *memory) put(key string, value any, bytes int, tags []string, since mark, life time.Duration) bool {
+func (m *memory) put(key string, value any, bytes int, tags []string, since mark, life time.Duration, read *readCount) bool {
 	if life = min(life, m.lifetime()); life <= 0 || !m.values.nameable(key, tags) {
 		return false
 	}
@@ -108,7 +108,7 @@ func (m *memory) put(key string, value any, bytes int, tags []string, since mark
 	m.mu.Lock()
 	open := since.open != 0 && since.open == m.gate.open.Load()
 	overrun := open && m.values.log.overrun(since)
-	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, weight: weight}, tags, since)
+	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, weight: weight, read: read}, tags, since)
 	m.mu.Unlock()
 	switch {
 	case overrun:
@@ -117,6 +117,7 @@ func (m *memory) put(key string, value any, bytes int, tags []string, since mark
 		m.overflow.kept(m.logger)
 	case open && !fits:
 		m.room.full.Add(1)
+		read.evict()
 	}
 	m.room.check(m.hits, m.values.store.EstimatedSize)
 	return kept

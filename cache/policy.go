@@ -16,13 +16,18 @@ type Policy struct {
 	plain bool
 	// after is asked before anything is given out, or nil.
 	after Checker
+	// read is the entry of the map's section reads that the policy belongs to, or nil.
+	read *ReadEntry
 }
 
 // Options configure a Policy.
 type Options struct {
-	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Config.Jitter
-	// more or less.
+	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Jitter more or
+	// less.
 	TTL time.Duration
+
+	// Jitter is by how much TTL varies at most, either way, below 1. Zero: Config.Jitter.
+	Jitter float64
 
 	// Stale is how long after its TTL a value is still given out, while one caller loads a new one
 	// in the background. Only expiry makes a value stale in this sense: an invalidated one is never
@@ -48,8 +53,8 @@ type Options struct {
 	// combined with Stale and StaleOnError. The settings of the writer apply to all readers, with
 	// any policy.
 	Sliding bool
-	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to
-	// Config.Jitter less.
+	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to Jitter
+	// less.
 	SlidingMax time.Duration
 
 	// EarlyRefresh is the beta of XFetch, probabilistic early refresh (Vattani et al., 2015), which
@@ -122,6 +127,9 @@ func NewPolicy(o Options) (*Policy, error) {
 	case !o.Sliding && o.SlidingMax != 0:
 		refuse("SlidingMax is %v without Sliding", o.SlidingMax)
 	}
+	if !(o.Jitter >= 0 && o.Jitter < 1) {
+		refuse("Jitter is %v, wanted 0 or more, below 1", o.Jitter)
+	}
 	if slices.Contains(o.Tags, "") {
 		refuse("Tags has an empty one")
 	}
@@ -186,4 +194,12 @@ func (p *Policy) TTL() time.Duration {
 		return 0
 	}
 	return p.o.TTL
+}
+
+// jitter returns by how much a TTL varies, given that of the Cache.
+func (p *Policy) jitter(config Config) float64 {
+	if p.o.Jitter > 0 {
+		return p.o.Jitter
+	}
+	return config.Jitter
 }

@@ -50,6 +50,7 @@ func (r *room) weigh(key string, bytes int) (weight uint32, fits bool) {
 func (r *room) deleted(e otter.DeletionEvent[string, *kept]) {
 	if e.Cause == otter.CauseOverflow && !e.Value.gone() {
 		r.full.Add(1)
+		e.Value.read.evict()
 	}
 }
 

@@ -47,6 +47,11 @@ type Statistics struct {
 	Unreported    uint64  `json:"unreported"`
 	TotalRequests uint64  `json:"totalRequests"`
 	HitRate       float64 `json:"hitRate"` // hits of either kind by requests, 0 without any
+	// by entry of the map's section reads; nil if no read of a generated package was fetched
+	Reads map[string]ReadStatistics `json:"reads,omitempty"`
+	// fingerprints of the maps that the generated packages were made from, sorted: see
+	// ReadMap.Version
+	ReadsVersions []string `json:"readsVersions,omitempty"`
 }
 
 type counts struct {
@@ -98,6 +103,7 @@ func (c *Cache) Statistics() Statistics {
 		s.Rejected = n.rejected.Load()
 		s.Unreported = c.reports.dropCount()
 	}
+	s.Reads, s.ReadsVersions = c.reads.statistics()
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses
 	if s.TotalRequests > 0 {
 		s.HitRate = float64(s.L1Hits+s.L2Hits) / float64(s.TotalRequests)

@@ -15,12 +15,12 @@ func TestHitsDoNotGoBack(t *testing.T) {
 	t.Cleanup(m.close)
 	m.obey(verdict{open: true})
 	c := &Cache{config: config, memory: m}
-	m.put("k", "v", 1, []string{"t"}, m.mark(), time.Hour)
+	m.put("k", "v", 1, []string{"t"}, m.mark(), time.Hour, nil)
 	if _, ok := inMemory[string](c, "k", config.Policy); !ok {
 		t.Fatal("the value is not there")
 	}
 	m.evictOwn([]string{"stamp:t"})
-	m.put("other", "v", 1, nil, m.mark(), time.Hour)
+	m.put("other", "v", 1, nil, m.mark(), time.Hour, nil)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

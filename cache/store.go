@@ -87,7 +87,7 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 	if j.request.c.config.Plain { // the defaults have no room; what was asked for was refused
 		opt.Stale, opt.NegativeTTL = 0, 0
 	}
-	ttl, jitter := opt.TTL, j.request.c.config.Jitter*(2*rand.Float64()-1)
+	ttl, jitter := opt.TTL, j.request.p.jitter(j.request.c.config)*(2*rand.Float64()-1)
 	if fill.ttl > 0 && !o.negative { // the value itself ends then, as a token does
 		ttl, jitter, opt.Stale, opt.StaleOnError = fill.ttl, -math.Abs(jitter), 0, 0
 	}
@@ -103,7 +103,7 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 	e.Expiry = now + ttl.Milliseconds()
 	life = ttl + max(opt.Stale, opt.StaleOnError)
 	if opt.Sliding {
-		longest := time.Duration(float64(opt.SlidingMax) * (1 - j.request.c.config.Jitter*rand.Float64()))
+		longest := time.Duration(float64(opt.SlidingMax) * (1 - j.request.p.jitter(j.request.c.config)*rand.Float64()))
 		e.Expiry, e.Idle = now+longest.Milliseconds(), ttl.Milliseconds()
 		return e, min(ttl, longest)
 	}

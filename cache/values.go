@@ -27,7 +27,8 @@ type kept struct {
 	generation uint64
 	life       time.Duration
 	tags       []*tagCell
-	weight     uint32 // see room
+	weight     uint32     // see room
+	read       *readCount // of the entry of reads, or nil
 }
 
 func (k *kept) gone() bool {

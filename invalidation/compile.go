@@ -26,7 +26,7 @@ func (c *compiler) compile() *Map {
 	m := &Map{}
 	read := settings{c.scalars, c.doc}
 	read.version()
-	c.readVars()
+	(&varReader{c.globals}).readVars()
 	m.channel, m.format = read.publish()
 	m.lease = read.lease()
 	m.limits = read.limits()
@@ -36,9 +36,10 @@ func (c *compiler) compile() *Map {
 	c.readEntities()
 	c.checkEverything()
 	c.reads = (&readReader{c.globals, c}).readReads()
+	types := (&typeReader{c}).readTypes()
 	c.checkUnused()
 	c.checkNames()
-	m.names = c.entityNames
+	m.names, m.reads = c.entityNames, ReadSection{vars: c.usedByReads(), types: types}
 	m.entities = make(map[string]*entity, len(c.entities))
 	for name, e := range c.entities {
 		m.entities[name] = e.entity
@@ -48,7 +49,7 @@ func (c *compiler) compile() *Map {
 	}
 	m.captures = (&captureReader{c.scalars, c}).readCaptures(c.doc.captures)
 	for i := range c.reads {
-		m.reads = append(m.reads, c.reads[i].Read)
+		m.reads.all = append(m.reads.all, c.reads[i].Read)
 	}
 	return m
 }

@@ -58,7 +58,7 @@ func (c *compiler) readEntities() {
 			c.add(part.name.at, part.name.text, "an entity cannot have this name",
 				"a name has letters, digits and any of _ - . :, and at most "+strconv.Itoa(maxEntityName)+" bytes")
 		}
-		e := &entityCompiler{globals: c.globals, all: c, part: part, entity: &entity{name: part.name.text}}
+		e := &entityCompiler{globals: c.globals, all: c, part: part, entity: &entity{name: part.name.text, comment: part.comment}}
 		e.slots = slotTable{globals: c.globals, of: e, circles: c.lookups.circles, known: map[string]int{}, firsts: map[string]string{}}
 		e.slots.newSlot(idName, slot{})
 		e.readNames()

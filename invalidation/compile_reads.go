@@ -67,7 +67,7 @@ func (r *readReader) readReads() (all []compiledRead) {
 }
 
 func (r *readReader) read(part readPart) compiledRead {
-	c := compiledRead{Read: Read{Name: part.name.text, Line: part.name.at.line, Column: part.name.at.column}}
+	c := compiledRead{Read: Read{Name: part.name.text, Comment: part.comment, Line: part.name.at.line, Column: part.name.at.column}}
 	h := &holeReader{names: r, part: part, of: &c, declared: map[string]*declaredName{}}
 	if !isName(part.name.text) {
 		r.add(part.name.at, part.name.text, "a read cannot have this name", "a name has letters, digits and _, and does not start with a digit")

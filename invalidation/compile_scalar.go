@@ -10,6 +10,8 @@ import (
 type scalars struct {
 	*report
 	env func(string) (string, bool)
+	// anyEnv gives variables that are not set some value.
+	anyEnv bool
 }
 
 // plainText reports ${...} in a text that is not under vars.
@@ -54,6 +56,9 @@ func (c *scalars) interpolate(s scalar) string {
 			c.add(s.at, "${"+inside+"}", "not an environment variable", cureEnv)
 		}
 		value, set := c.env(name)
+		if c.anyEnv && value == "" && !hasFallback {
+			value, set = name, true
+		}
 		switch {
 		case value == "" && hasFallback:
 			value = fallback

@@ -8,6 +8,8 @@ import (
 // A Description lists what rows of an entity make, and the origins of the values.
 type Description struct {
 	Entity string
+	// Comment is the comment above the entity in the map, without #.
+	Comment string
 	// Params are the names that a row may give, sorted, those of the entities included as which it
 	// expands.
 	Params []string
@@ -46,7 +48,7 @@ func (m *Map) Describe(name string) (Description, bool) {
 	if e == nil {
 		return Description{}, false
 	}
-	d := Description{Entity: name, Params: slices.Clone(e.declared), Makes: e.makes(), Repeat: slices.Clone(e.repeat), Hold: e.hold}
+	d := Description{Entity: name, Comment: e.comment, Params: slices.Clone(e.declared), Makes: e.makes(), Repeat: slices.Clone(e.repeat), Hold: e.hold}
 	for n, s := range e.slots {
 		d.Names = append(d.Names, NameSource{s.name, slices.Clone(s.each), e.lookupOf(n), e.alongWith(n), slices.Clone(s.fallback), s.optional})
 	}

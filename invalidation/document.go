@@ -15,26 +15,12 @@ type document struct {
 	entities []entityPart
 	captures []capturePart
 	reads    []readPart
+	types    []namedScalar
 	// hasVersion and hasEntities are set if the field exists, even if it is unreadable.
 	hasVersion, hasEntities bool
 }
 
 type namedScalar struct{ name, value scalar }
-
-// A varPart is a name with a value, with a list of them, or with the environment variable that has
-// it.
-type varPart struct {
-	name    scalar
-	values  []scalar
-	list    bool
-	fromEnv *fromEnvPart
-}
-
-// A fromEnvPart is a required environment variable, and the values that it may have.
-type fromEnvPart struct {
-	from  scalar
-	oneOf []scalar
-}
 
 type publishPart struct{ channel, format scalar }
 
@@ -63,6 +49,7 @@ type lookupPart struct {
 
 type entityPart struct {
 	name    scalar
+	comment string
 	params  []scalar
 	lookups []paramPart
 	each    []eachPart
@@ -115,7 +102,7 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 	doc := &document{at: placeOf(root)}
 	isMapping := d.fields(root, "the map", exampleRoot,
 		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.text(n, "version"), true }},
-		field{"vars", func(n *yaml.Node) { doc.vars = d.vars(n) }},
+		field{"vars", func(n *yaml.Node) { doc.vars = (&varDecoder{d}).vars(n) }},
 		field{"each", func(n *yaml.Node) { doc.each = d.each(n) }},
 		field{"publish", func(n *yaml.Node) { doc.publish = d.publish(n) }},
 		field{"lease", func(n *yaml.Node) { doc.lease = d.text(n, "lease") }},
@@ -124,6 +111,7 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
 		field{"capture", func(n *yaml.Node) { doc.captures = d.captures(n) }},
 		field{"reads", func(n *yaml.Node) { doc.reads = (&readDecoder{d}).reads(n) }},
+		field{"types", func(n *yaml.Node) { doc.types = d.namedScalars(n, "types", exampleTypes) }},
 	)
 	if !isMapping {
 		doc.hasVersion, doc.hasEntities = true, true
@@ -139,36 +127,6 @@ func (d *decoder) namedScalars(n *yaml.Node, name, example string) []namedScalar
 		all = append(all, namedScalar{e.key, d.text(e.value, e.key.text)})
 	}
 	return all
-}
-
-func (d *decoder) vars(n *yaml.Node) []varPart {
-	var all []varPart
-	entries, _ := d.entries(n, "vars", exampleVars)
-	for _, e := range entries {
-		v := varPart{name: e.key} // one whose value cannot be read is known all the same
-		switch v.list = e.value.Kind == yaml.SequenceNode; {
-		case v.list:
-			v.values = d.filledList(e.value, "the var "+e.key.text, "[en, de]")
-		case e.value.Kind == yaml.MappingNode && unquoted(e.value) == "":
-			v.fromEnv = d.fromEnv(e)
-		default:
-			v.values = []scalar{d.text(e.value, e.key.text)}
-		}
-		all = append(all, v)
-	}
-	return all
-}
-
-func (d *decoder) fromEnv(e entry) *fromEnvPart {
-	p := &fromEnvPart{}
-	var hasFrom bool
-	if d.fields(e.value, "the var "+e.key.text, exampleFromEnv,
-		field{"from", func(n *yaml.Node) { p.from, hasFrom = d.text(n, "from"), true }},
-		field{"one_of", func(n *yaml.Node) { p.oneOf = d.filledList(n, "one_of", "[dev, staging, prod]") }},
-	) && !hasFrom {
-		d.add(placeOf(e.value), e.key.text, "the var names no environment variable", "write it like "+exampleFromEnv)
-	}
-	return p
 }
 
 func (d *decoder) publish(n *yaml.Node) (p publishPart) {
@@ -262,7 +220,7 @@ func (d *decoder) entities(n *yaml.Node) []entityPart {
 }
 
 func (d *decoder) entity(e entry) entityPart {
-	p := entityPart{name: e.key}
+	p := entityPart{name: e.key, comment: e.comment}
 	templates := func(name string, into *[]scalar) field {
 		return field{name, func(n *yaml.Node) {
 			*into = d.list(n, name, exampleTemplate)

@@ -7,7 +7,7 @@ import (
 
 // An entity is a compiled entity of a map.
 type entity struct {
-	name string
+	name, comment string
 	// slots are the names that templates use. The first is the id.
 	slots []slot
 	// keys are exact keys, followed by the keys of tag versions.

@@ -17,7 +17,7 @@ type Map struct {
 	entities map[string]*entity
 	names    []string
 	captures []Capture
-	reads    []Read
+	reads    ReadSection
 	ranks    int
 	warnings []Fault
 

@@ -111,8 +111,9 @@ func (d *decoder) list(n *yaml.Node, name, example string) []scalar {
 
 // An entry is one key of a mapping and its value.
 type entry struct {
-	key   scalar
-	value *yaml.Node
+	key     scalar
+	value   *yaml.Node
+	comment string // above the key, without #
 }
 
 // entries reads a mapping, and false if n is none. Keys that are given twice or that are not text
@@ -138,9 +139,18 @@ func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
 			continue
 		}
 		seen[key.Value] = placeOf(key)
-		all = append(all, entry{scalar{key.Value, placeOf(key), true}, n.Content[i+1]})
+		all = append(all, entry{scalar{key.Value, placeOf(key), true}, n.Content[i+1], commentOf(key)})
 	}
 	return all, true
+}
+
+// commentOf returns the text of the comment above a key.
+func commentOf(key *yaml.Node) string {
+	lines := strings.Split(key.HeadComment, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(strings.TrimLeft(line, "#"))
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n"))
 }
 
 func (d *decoder) goodKey(key *yaml.Node) bool {

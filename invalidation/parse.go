@@ -14,6 +14,16 @@ func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map
 	if lookupEnv == nil {
 		lookupEnv = func(string) (string, bool) { return "", false }
 	}
+	return parse(file, src, lookupEnv, false)
+}
+
+// ParseNames is like Parse, for callers that use the names of the map and not its keys: every
+// environment variable has some valid value.
+func ParseNames(file string, src []byte) (*Map, error) {
+	return parse(file, src, func(string) (string, bool) { return "", false }, true)
+}
+
+func parse(file string, src []byte, env func(string) (string, bool), anyEnv bool) (*Map, error) {
 	r := &report{file: file}
 	root, ok := parseYAML(string(src), r)
 	if ok && (root == nil || root.Kind == yaml.ScalarNode && root.Value == "") {
@@ -24,7 +34,7 @@ func Parse(file string, src []byte, lookupEnv func(string) (string, bool)) (*Map
 		return nil, Faults(inFileOrder(r.faults))
 	}
 	later := &report{file: file}
-	c := newCompiler(decodeDocument(&decoder{r}, root), &scalars{report: r, env: lookupEnv}, later)
+	c := newCompiler(decodeDocument(&decoder{r}, root), &scalars{report: r, env: env, anyEnv: anyEnv}, later)
 	m := c.compile()
 	if len(r.faults) > 0 {
 		r.faults = append(r.faults, later.faults...)

@@ -9,6 +9,8 @@ import (
 // it stale.
 type Read struct {
 	Name string
+	// Comment is the comment above the entry, without #.
+	Comment string
 	// Key, Tags and Sets are templates as written, in which {name} is a hole or a var. Sets are the
 	// index sets of which the key is a member.
 	Key        string
@@ -31,6 +33,8 @@ type Hole struct {
 	Values []string
 	// Entity is the entity whose IDs are its values, or empty.
 	Entity string
+	// Type is the type that generated code gives to its values.
+	Type ValueType
 }
 
 // A Lifetime is for how long and how a value is kept. See the fields of the same names in
@@ -48,20 +52,10 @@ type Lifetime struct {
 // Off is the duration of a feature that a map turns off.
 const Off time.Duration = -1
 
-// Reads returns the entries of the section reads, in file order.
-func (m *Map) Reads() []Read {
-	all := slices.Clone(m.reads)
-	for i := range all {
-		r := &all[i]
-		r.Tags, r.Sets, r.From, r.Holes = slices.Clone(r.Tags), slices.Clone(r.Sets), slices.Clone(r.From), slices.Clone(r.Holes)
-		for j := range r.Holes {
-			r.Holes[j].Values = slices.Clone(r.Holes[j].Values)
-		}
-	}
-	return all
-}
-
 // Uncovered returns what the section reads leaves open, in file order: entries that no entity makes
 // stale, and templates of entities that reach no entry. It is empty without the section.
 // `unstale map check` fails if there is any; workers do not need the section, and ignore it.
 func (m *Map) Uncovered() []Fault { return slices.Clone(m.uncovered) }
+
+// texts returns the templates of the read.
+func (r *Read) texts() []string { return slices.Concat([]string{r.Key}, r.Tags, r.Sets) }

@@ -11,6 +11,7 @@ const (
 // A readPart is an entry of the section reads.
 type readPart struct {
 	name, key        scalar
+	comment          string
 	tags, sets, from []scalar
 	each             []eachPart
 	of               []namedScalar
@@ -28,7 +29,7 @@ func (r *readDecoder) reads(n *yaml.Node) []readPart {
 	var all []readPart
 	entries, _ := d.entries(n, "reads", exampleReads)
 	for _, e := range entries {
-		p := readPart{name: e.key}
+		p := readPart{name: e.key, comment: e.comment}
 		text := func(name string, into *scalar) field {
 			return field{name, func(n *yaml.Node) { *into = d.text(n, name) }}
 		}

@@ -10,6 +10,18 @@ type segment struct {
 	name string
 }
 
+// A Segment is literal text of a template, or a name in it.
+type Segment struct{ Text, Name string }
+
+// SplitTemplate splits a valid template at its names.
+func SplitTemplate(source string) (all []Segment) {
+	segments, _ := parseTemplate(source)
+	for _, s := range segments {
+		all = append(all, Segment{s.text, s.name})
+	}
+	return all
+}
+
 // A templateError describes the error of a template.
 type templateError struct{ text, problem, cure string }
 

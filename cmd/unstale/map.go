@@ -16,7 +16,7 @@ import (
 )
 
 func newMap(p process) *cobra.Command {
-	return group("map", "Check, explain, test and describe maps", newMapCheck(p), newMapExplain(p), newMapTest(p), newMapWho(p), newMapSchema(p))
+	return group("map", "Check, explain, test and describe maps", newMapCheck(p), newMapExplain(p), newMapTest(p), newMapWho(p), newMapDescribe(p), newMapGenerate(p), newMapSchema(p))
 }
 
 func loadMap(p process, file string) (*invalidation.Map, error) {
@@ -154,7 +154,7 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 }
 
 func readNames(m *invalidation.Map) (names []string) {
-	for _, r := range m.Reads() {
+	for _, r := range m.Reads().All() {
 		names = append(names, r.Name)
 	}
 	return names

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/mapnames"
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// generateCommand is "unstale map generate".
+type generateCommand struct {
+	lang, pkg, out string
+	check          bool
+}
+
+func newMapGenerate(p process) *cobra.Command {
+	g := &generateCommand{}
+	cmd := &cobra.Command{
+		Use:   "generate FILE",
+		Short: "Generate code from the names of a map",
+		Long: `Generate a package with a function per entry of the section reads and per entity, so that readers
+and writers contain no names of keys, entities and parameters. The output does not depend on the
+environment: the package reads the variables of the map when it runs.
+
+Exit codes:
+  0  the code is written, or with --check, the file is up to date
+  1  the map has an error, a name cannot be generated, or with --check, the file differs
+  2  wrong usage`,
+		Example: `  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go mapping.yaml
+  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go --check mapping.yaml`,
+		Args: exactArgs("FILE"),
+		RunE: func(_ *cobra.Command, args []string) error { return g.run(p, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&g.lang, "lang", "go", "language: go")
+	flags.StringVar(&g.pkg, "package", "", "name of the package (required)")
+	flags.StringVarP(&g.out, "output", "o", "", "file to write; without it, standard output")
+	flags.BoolVar(&g.check, "check", false, "write nothing, and fail if the file is not up to date")
+	showEnv(flags, "lang", "package", "output", "check")
+	return cmd
+}
+
+func (g *generateCommand) run(p process, file string) error {
+	switch {
+	case g.lang != "go":
+		return usageError{fmt.Errorf("--lang %s: must be go", g.lang)}
+	case g.pkg == "":
+		return usageError{errors.New("--package is required, for example --package shopcache")}
+	case g.check && g.out == "":
+		return usageError{errors.New("--check needs the file to compare: give -o FILE")}
+	}
+	m, err := parseNames(file)
+	if err != nil {
+		return err
+	}
+	code, err := mapnames.Go(mapnames.Of(m), g.pkg, filepath.Base(file))
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if g.out == "" {
+		_, err := p.Out.Write(code)
+		return err
+	}
+	now, err := os.ReadFile(g.out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	switch same := err == nil && bytes.Equal(now, code); {
+	case same:
+		fmt.Fprintf(p.Out, "%s is up to date\n", g.out)
+		return nil
+	case g.check:
+		return fmt.Errorf("%s is not up to date with %s; run unstale map generate without --check", g.out, file)
+	}
+	if err := os.WriteFile(g.out, code, 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Out, "wrote %s\n", g.out)
+	return nil
+}
+
+// parseNames parses a map for its names, with any environment.
+func parseNames(file string) (*invalidation.Map, error) {
+	src, err := invalidation.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return invalidation.ParseNames(file, src)
+}
+
+func newMapDescribe(p process) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "describe FILE",
+		Short: "List the reads and entities of a map",
+		Long: `List the entries of the section reads and the entities of a map. With --json, the output is the
+input of code generators: templates in parts, types, and times in milliseconds. If the variables of
+the map are set, it has the fingerprint of reads, which readers report in their statistics.`,
+		Example: `  unstale map describe mapping.yaml
+  APP_ENV=prod unstale map describe mapping.yaml --json`,
+		Args: exactArgs("FILE"),
+		RunE: func(_ *cobra.Command, args []string) error { return describeNames(p, args[0], asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "json")
+	return cmd
+}
+
+// namesObject is the JSON of describe.
+type namesObject struct {
+	*mapnames.Names
+	ReadsVersion string `json:"reads_version,omitempty"` // if all variables are set
+}
+
+func describeNames(p process, file string, asJSON bool) error {
+	m, err := parseNames(file)
+	if err != nil {
+		return err
+	}
+	out := namesObject{Names: mapnames.Of(m)}
+	if now, err := loadMap(p, file); err == nil {
+		out.ReadsVersion = now.Reads().Version()
+	}
+	if asJSON {
+		return output.JSON(p.Out, out)
+	}
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, r := range out.Reads {
+		fmt.Fprintf(w, "read\t%s\t%s\t%s\t%s\n", r.Name, r.Key, lifetime(r), readFrom(r))
+	}
+	for _, e := range out.Entities {
+		fmt.Fprintf(w, "entity\t%s\tid: %s\t%s\t\n", e.Name, e.Type, paramList(e))
+	}
+	if out.ReadsVersion != "" {
+		fmt.Fprintf(w, "fingerprint of reads\t%s\n", out.ReadsVersion)
+	}
+	return w.Flush()
+}
+
+func lifetime(r mapnames.Read) string {
+	short := func(ms int64) string {
+		text := (time.Duration(ms) * time.Millisecond).String()
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		return text
+	}
+	if r.Least == r.Most {
+		return short(r.Least)
+	}
+	return short(r.Least) + ".." + short(r.Most)
+}
+
+func readFrom(r mapnames.Read) string {
+	if r.ExpiresOnly != "" {
+		return "only expires: " + printable(r.ExpiresOnly)
+	}
+	return "from " + strings.Join(r.From, ", ")
+}
+
+func paramList(e mapnames.Entity) string {
+	var all []string
+	for _, p := range e.Params {
+		text := p.Name + ": " + string(p.Type)
+		if p.Required {
+			text += " (required)"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// generate writes a package from a map without any environment, and --check compares.
+func TestMapGenerate(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "shopcache.go")
+	args := []string{"map", "generate", "--package", "shopcache", "-o", file, shippedMap}
+	empty := map[string]string{"APP_ENV": ""}
+	for _, step := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{append(args, "--check"), exitFail, "is not up to date with"},
+		{args, exitDone, "wrote " + file},
+		{args, exitDone, "is up to date"},
+		{append(args, "--check"), exitDone, "is up to date"},
+		{[]string{"map", "generate", "--package", "shop", shippedMap}, exitDone, "func ProductPage(productID int64) cache.Read {"},
+		{[]string{"map", "generate", shippedMap}, exitUsage, "--package is required"},
+		{[]string{"map", "generate", "--package", "shop", "--check", shippedMap}, exitUsage, "give -o FILE"},
+		{[]string{"map", "generate", "--package", "shop", "--lang", "cobol", shippedMap}, exitUsage, "--lang cobol: must be go"},
+		{[]string{"map", "generate", "--package", "my shop", shippedMap}, exitFail, `--package "my shop"`},
+		{[]string{"map", "generate", "--package", "shop", writeFile(t, "version: 2\n")}, exitFail, "version"},
+	} {
+		if r := call(t, empty, step.args...); r.code != step.code || !strings.Contains(r.out+r.err, step.want) {
+			t.Errorf("%q: %+v", step.args, r)
+		}
+	}
+	if err := os.WriteFile(file, []byte("package shopcache\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := call(t, empty, append(args, "--check")...); r.code != exitFail {
+		t.Errorf("a changed file: %+v", r)
+	}
+}
+
+// describe lists reads and entities. Its JSON has the fingerprint if the variables are set.
+func TestMapDescribe(t *testing.T) {
+	t.Parallel()
+	r := call(t, nil, "map", "describe", shippedMap)
+	for _, want := range []string{"product_page", "{app}:{env}:product:{product_id}", "5m..15m", "from product, variant, inventory", "category_id: int, product_id: int (required)", "fingerprint of reads"} {
+		if r.code != exitDone || !strings.Contains(r.out, want) {
+			t.Errorf("no %q in %+v", want, r)
+		}
+	}
+	for env, set := range map[string]bool{"": false, "prod": true} {
+		var object struct {
+			ReadsVersion string `json:"reads_version"`
+			Reads        []struct {
+				Name string
+				Key  []map[string]string
+				TTL  int64 `json:"ttl_max_ms"`
+			}
+			Entities []struct{ Name, Type string }
+		}
+		r := call(t, map[string]string{"APP_ENV": env}, "map", "describe", shippedMap, "--json")
+		if err := json.Unmarshal([]byte(r.out), &object); err != nil || r.code != exitDone {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		if (object.ReadsVersion != "") != set || object.Reads[0].TTL != 900_000 || object.Reads[0].Key[4]["hole"] != "product_id" || object.Entities[0].Type != "int" {
+			t.Errorf("APP_ENV=%s: %+v", env, object)
+		}
+	}
+}

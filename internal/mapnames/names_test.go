@@ -1,0 +1,88 @@
+package mapnames_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/mapnames"
+	"github.com/unstale/unstale/invalidation"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+func parse(t *testing.T, text string) *mapnames.Names {
+	t.Helper()
+	m, err := invalidation.ParseNames("map.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mapnames.Of(m)
+}
+
+// Types, declared values, variables, tags and comments of a map, as Go. examples/shopcache compiles
+// the code of the shipped map.
+func TestGo(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("testdata/all.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := mapnames.Go(parse(t, string(src)), "all", "all.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("testdata/all.go.txt", got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/all.go.txt")
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v; go test -update, and look at the difference:\n%s", err, got)
+	}
+	again, err := mapnames.Go(parse(t, string(src)), "all", "all.yaml")
+	if err != nil || !bytes.Equal(got, again) {
+		t.Errorf("a second time the text differs: %v", err)
+	}
+}
+
+// A name that Go cannot have, and two names that become one, are errors that name both.
+func TestGoRefuses(t *testing.T) {
+	t.Parallel()
+	const entities = "version: 1\nentities: { product: { keys: [\"a:{id}\"] }, product_id: { keys: [\"b:{id}\"] } }\n"
+	for text, want := range map[string]string{
+		entities + `reads: { page_url: { key: "a:{product_id}", ttl: 1m }, pageURL: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_url and the read pageURL both have the Go name PageURL",
+		entities + `reads: { map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read map both have the Go name Map",
+		entities + `reads: { _1: { key: "a:{product_id}", ttl: 1m } }`:                                                                  "the read _1 has no Go name",
+		entities + "vars: { l: [\"${L}\", x] }\nreads: { p: { key: \"a:{product_id}:{l}\", ttl: 1m } }":                                 "the var l is a list with values of the environment",
+		"version: 1\nentities: { product: { params: [a_b, aB], keys: [\"a:{id}:{a_b}:{aB}\"] } }\n":                                     "the params aB and a_b of the entity product both have the Go name AB",
+	} {
+		if code, err := mapnames.Go(parse(t, text), "shop", "map.yaml"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot %v, want %q\n%s", text, err, want, code)
+		}
+	}
+	if _, err := mapnames.Go(parse(t, entities), "shop-cache", "map.yaml"); err == nil || !strings.Contains(err.Error(), `--package "shop-cache"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Holes named like keywords, packages and variables of the generated code get other names, and the
+// result is valid Go.
+func TestGoNames(t *testing.T) {
+	t.Parallel()
+	names := []string{"type", "cache", "v", "k", "t0", "time", "URL", "url_x", "string"}
+	key := "a"
+	for _, name := range names {
+		key += ":{" + name + "}"
+	}
+	code, err := mapnames.Go(parse(t, "version: 1\nentities: { product: { keys: [\"x:{id}\"] } }\nreads: { p: { key: \""+key+"\", ttl: 1m } }\n"), "shop", "map.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "func P(typeValue string, cacheValue string, vValue string, kValue string, t0Value string, timeValue string, url string, urlX string, stringValue string)"; !bytes.Contains(code, []byte(want)) {
+		t.Errorf("want %s in\n%s", want, code)
+	}
+}
