@@ -29,6 +29,7 @@ func (c *compiler) compile() *Map {
 	(&varReader{c.globals}).readVars()
 	m.channel, m.format = read.publish()
 	m.lease = read.lease()
+	read.nameAdvice()
 	m.limits = read.limits()
 	c.limits = m.limits
 	c.readEach()

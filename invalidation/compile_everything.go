@@ -30,6 +30,49 @@ func (c *globals) splitPrefix(segments []segment) (prefix, rest string, constant
 	return front.String(), back.String(), constant
 }
 
+// A prefixUse is the use of a prefix by the keys and patterns of a map.
+type prefixUse struct {
+	count    int
+	constant bool
+	entities distinct
+	words    distinct // behind it
+}
+
+// isShared reports whether a prefix is that of an application. A constant word can also be the name of
+// a thing.
+func (u *prefixUse) isShared() bool { return !u.constant || u.entities.several && u.words.several }
+
+// distinct counts different texts, to two.
+type distinct struct {
+	first   string
+	several bool
+}
+
+func (d *distinct) add(text string) {
+	d.several = d.several || d.first != "" && text != "" && text != d.first
+	if d.first == "" {
+		d.first = text
+	}
+}
+
+// usePrefix counts the prefix of a template of an entity.
+func (c *globals) usePrefix(uses map[string]*prefixUse, entity string, segments []segment) (prefix string) {
+	prefix, rest, constant := c.splitPrefix(segments)
+	u := uses[prefix]
+	if u == nil {
+		u = &prefixUse{constant: constant}
+		uses[prefix] = u
+	}
+	u.count++
+	u.entities.add(entity)
+	word, _, _ := strings.Cut(rest, "{")
+	if end := strings.IndexAny(word, separators+"*?"); end >= 0 {
+		word = word[:end]
+	}
+	u.words.add(word)
+	return prefix
+}
+
 // checkEverything reports patterns that match all keys of the application in entities that do not say
 // so.
 func (c *compiler) checkEverything() {
@@ -40,7 +83,7 @@ func (c *compiler) checkEverything() {
 		constant bool
 	}
 	var wide []pattern
-	counts, total := map[string]int{}, 0
+	uses, total := map[string]*prefixUse{}, 0
 	for _, e := range c.order {
 		for _, w := range e.written {
 			if w.list != "keys" && w.list != "patterns" {
@@ -51,16 +94,15 @@ func (c *compiler) checkEverything() {
 				wide = append(wide, pattern{w, e, prefix, constant})
 				continue
 			}
-			counts[prefix]++
+			c.usePrefix(uses, e.part.name.text, w.segments)
 			total++
 		}
 	}
 	found := map[*entityCompiler]bool{}
 	for _, p := range wide {
 		found[p.of] = true
-		// a constant word is the prefix of the application only if all names begin with it
-		isPrefix := !p.constant || total > 0 && counts[p.prefix] == total
-		if isPrefix && p.of.part.everything.text != "true" {
+		u := uses[p.prefix]
+		if (!p.constant || u != nil && u.count == total && u.isShared()) && p.of.part.everything.text != "true" {
 			c.lookups.later.add(p.at, p.text, "the pattern matches all keys of the application: its literal text is only their prefix "+p.prefix,
 				"write more literal text, or everything: true in the entity "+p.of.entity.name)
 		}

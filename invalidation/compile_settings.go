@@ -70,6 +70,12 @@ func (c settings) lease() time.Duration {
 	return defaultLease
 }
 
+func (c settings) nameAdvice() {
+	if s := c.doc.nameAdvice; s.given && s.text != "on" && s.text != "off" {
+		c.add(s.at, s.text, "name_advice must be on or off", "write name_advice: off, or remove it")
+	}
+}
+
 func (c settings) limits() Limits {
 	part := c.doc.limits
 	return Limits{

@@ -499,6 +499,9 @@ func (c *coverage) checkStamps() {
 	for _, name := range c.m.names {
 		e := c.m.entities[name]
 		e.kinds(func(kind MapNameKind, t *template) {
+			if len(t.parts) == 0 {
+				return
+			}
 			switch first := &t.parts[0]; {
 			case t.tag:
 				tags = append(tags, made{e, t})

@@ -16,6 +16,8 @@ type document struct {
 	captures []capturePart
 	reads    []readPart
 	types    []namedScalar
+	// nameAdvice is off where the map refuses advice about names.
+	nameAdvice scalar
 	// hasVersion and hasEntities are set if the field exists, even if it is unreadable.
 	hasVersion, hasEntities bool
 }
@@ -112,6 +114,7 @@ func decodeDocument(d *decoder, root *yaml.Node) *document {
 		field{"capture", func(n *yaml.Node) { doc.captures = d.captures(n) }},
 		field{"reads", func(n *yaml.Node) { doc.reads = (&readDecoder{d}).reads(n) }},
 		field{"types", func(n *yaml.Node) { doc.types = d.namedScalars(n, "types", exampleTypes) }},
+		field{"name_advice", func(n *yaml.Node) { doc.nameAdvice = d.text(n, "name_advice") }},
 	)
 	if !isMapping {
 		doc.hasVersion, doc.hasEntities = true, true

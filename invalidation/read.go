@@ -53,8 +53,9 @@ type Lifetime struct {
 const Off time.Duration = -1
 
 // Uncovered returns what the section reads leaves open, in file order: entries that no entity makes
-// stale, and templates of entities that reach no entry. It is empty without the section.
-// `unstale map check` fails if there is any; workers do not need the section, and ignore it.
+// stale, templates of entities that reach no entry, and keys that mean two things. It is empty
+// without the section. `unstale map check` fails if there is any; workers do not need the section,
+// and ignore it.
 func (m *Map) Uncovered() []Fault { return slices.Clone(m.uncovered) }
 
 // texts returns the templates of the read.

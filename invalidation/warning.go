@@ -37,6 +37,7 @@ func (a *adviser) warn() {
 		}
 		a.warnDelays(e)
 	}
+	a.warnNames()
 }
 
 // captureGives reports whether a capture writes the old values of a param into the rows of an

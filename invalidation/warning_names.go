@@ -1,0 +1,131 @@
+package invalidation
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// advisedBytes is how long the literal text of a name should be at most.
+const advisedBytes = 64
+
+// A namedText is a template, or the value of a var, whose literal text the rules for names are about.
+type namedText struct {
+	scalar
+	list, of string // of is the entity, if it is not a var or a read
+	segments []segment
+}
+
+// warnNames writes advice about the names in Redis, unless the map refuses that.
+func (a *adviser) warnNames() {
+	if a.all.doc.nameAdvice.text == "off" {
+		return
+	}
+	first := map[string]string{}
+	var all []namedText
+	for _, e := range a.all.order {
+		name := e.part.name
+		if other := first[strings.ToLower(name.text)]; other != "" {
+			a.add(name.at, name.text, "the entity differs from "+other+" only in upper and lower case", "rename one of the two")
+		}
+		first[strings.ToLower(name.text)] = name.text
+		for _, w := range e.written {
+			segments := w.segments
+			if w.list == "tags" {
+				segments = segments[1:] // the prefix of tag versions
+			}
+			all = append(all, namedText{w.scalar, w.list, name.text, segments})
+			a.warnAdjacent(w)
+		}
+	}
+	for _, r := range a.all.reads {
+		for n, texts := range [][]readText{{r.key}, r.tags, r.sets} {
+			for _, t := range texts {
+				segments, _ := parseTemplate(t.text)
+				all = append(all, namedText{t.scalar, [...]string{"keys", "tags", "sets"}[n], "", segments})
+			}
+		}
+	}
+	a.warnForeign(all)
+	for _, v := range a.all.doc.vars {
+		resolved := a.all.vars[v.name.text]
+		for _, value := range slices.Concat(resolved.list, []string{resolved.value}) {
+			all = append(all, namedText{v.name, "vars", "", []segment{{text: value}}})
+		}
+	}
+	for _, t := range all {
+		a.warnLiteral(t)
+	}
+}
+
+// warnLiteral advises about literal text.
+func (a *adviser) warnLiteral(t namedText) {
+	allowed := separators + "{}"
+	if t.list == "patterns" {
+		allowed += `*?\`
+	}
+	var text strings.Builder
+	size, last := 0, ""
+	for _, s := range t.segments {
+		text.WriteString(s.text)
+		size, last = size+len(s.text), s.text
+		if v := a.all.vars[s.name]; v != nil {
+			longest := len(v.value)
+			for _, value := range v.list {
+				longest = max(longest, len(value))
+			}
+			size += longest
+		}
+	}
+	literal := text.String()
+	other := strings.IndexFunc(literal, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(allowed, r)
+	})
+	if strings.ContainsFunc(literal, func(r rune) bool { return r >= 'A' && r <= 'Z' }) {
+		a.add(t.at, t.text, "a name with upper case: a reader that writes it in lower case uses another key", "write it in lower case")
+	}
+	switch {
+	case strings.HasSuffix(last, " "):
+		a.add(t.at, t.text, "a name that ends with a space", "remove the space")
+	case other >= 0:
+		a.add(t.at, t.text, "a name with the character "+strconv.Quote(string([]rune(literal[other:])[0])), "use a to z, 0 to 9 and any of "+separators)
+	}
+	if size > advisedBytes {
+		a.add(t.at, t.text, strconv.Itoa(size)+" bytes of literal text, which each key repeats", "use at most "+strconv.Itoa(advisedBytes))
+	}
+}
+
+// warnAdjacent advises against names without anything between them.
+func (a *adviser) warnAdjacent(w writtenTemplate) {
+	parts := w.template.parts
+	for i := 1; i < len(parts); i++ {
+		if parts[i-1].slot != noSlot && parts[i].slot != noSlot {
+			a.add(w.at, w.text, "two names without a separator: 1 and 23 make the same text as 12 and 3", "write a separator between them, such as {a}:{b}")
+			return
+		}
+	}
+}
+
+// warnForeign advises about the few keys and patterns without the prefix that the others share.
+func (a *adviser) warnForeign(all []namedText) {
+	uses, total, most := map[string]*prefixUse{}, 0, ""
+	prefixes := make([]string, len(all))
+	for i, t := range all {
+		if t.list != "keys" && t.list != "patterns" {
+			continue
+		}
+		prefix := a.all.usePrefix(uses, t.of, t.segments)
+		total++
+		if prefixes[i] = prefix; prefix != "" && (uses[most] == nil || uses[prefix].count > uses[most].count) {
+			most = prefix
+		}
+	}
+	if u := uses[most]; most == "" || u.count*3 < total*2 || !u.isShared() {
+		return
+	}
+	for i, t := range all {
+		if (t.list == "keys" || t.list == "patterns") && !strings.HasPrefix(prefixes[i], most) {
+			a.add(t.at, t.text, "does not begin with "+most+", as "+strconv.Itoa(uses[most].count)+" of "+strconv.Itoa(total)+" keys and patterns of the map do", "begin it with "+most)
+		}
+	}
+}
