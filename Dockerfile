@@ -4,7 +4,8 @@
 #
 # The last stage is scratch: nothing in it needs updates but the binary, and it comes from no other
 # registry. It holds no shell, so the health check of docker-compose.yml calls "unstale health". The
-# map is not part of it: mount yours at /etc/unstale/mapping.yaml.
+# map is not part of it: mount yours at /etc/unstale/mapping.yaml, and set the variables that it
+# requires, such as APP_ENV.
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 ENV CGO_ENABLED=0
