@@ -2,8 +2,12 @@ package docs
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +18,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/lookups"
 	"github.com/unstale/unstale/internal/mapcases"
+	"github.com/unstale/unstale/internal/mapnames"
 	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
@@ -77,6 +82,9 @@ func TestCookbook(t *testing.T) {
 					t.Errorf("%s:\n%s", c.Name, strings.Join(c.Problems, "\n"))
 				}
 			}
+			if len(r.m.Reads().All()) == 0 || len(r.m.Uncovered()) > 0 {
+				t.Errorf("its reads are not covered: %v", invalidation.Faults(r.m.Uncovered()))
+			}
 			if len(report.Untouched) > 0 {
 				t.Errorf("no case touches %+v", report.Untouched)
 			}
@@ -92,6 +100,44 @@ func TestCookbook(t *testing.T) {
 				r.takeSets(t)
 			}
 		})
+	}
+}
+
+// The code that is generated from each recipe compiles.
+func TestCookbookCode(t *testing.T) {
+	t.Parallel()
+	dir, packages := t.TempDir(), []string{"build"}
+	overlay := map[string]map[string]string{"Replace": {}} // the files as if they were in the tree
+	for i, r := range recipes(t) {
+		name := fmt.Sprint("recipe", i)
+		code, err := mapnames.Go(mapnames.Of(r.m), name, cookbookPage)
+		if err != nil {
+			t.Errorf("%s: %v", r.title, err)
+			continue
+		}
+		file := filepath.Join(dir, name+".go")
+		if err := os.WriteFile(file, code, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		place, err := filepath.Abs(filepath.Join(root, "internal", "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		overlay["Replace"][filepath.Join(place, name+".go")] = file
+		packages = append(packages, "./internal/docs/"+name)
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", slices.Insert(packages, 1, "-overlay", file)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
