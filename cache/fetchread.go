@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -153,9 +154,30 @@ func (r *readCounts) statistics() (all map[string]ReadStatistics, versions []str
 		if all == nil {
 			all = map[string]ReadStatistics{}
 		}
+		if other, ok := all[e.name]; ok { // of another map
+			s.add(other)
+		}
 		all[e.name] = s
-		versions = append(versions, e.m.Version())
+		if v := e.m.Version(); v != "" && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
 		return true
 	})
+	slices.Sort(versions)
 	return all, versions
+}
+
+// add adds the counts of an entry of the same name.
+func (s *ReadStatistics) add(o ReadStatistics) {
+	s.L1Hits += o.L1Hits
+	s.L2Hits += o.L2Hits
+	s.Misses += o.Misses
+	s.Stale += o.Stale
+	s.Errors += o.Errors
+	s.L1Evictions += o.L1Evictions
+	s.Refused += o.Refused
+	s.Seconds += o.Seconds
+	for i, n := range o.Latencies {
+		s.Latencies[i] += n
+	}
 }

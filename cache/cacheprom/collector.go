@@ -41,6 +41,14 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		unreported:    desc("unreported_messages_total", "Messages received that this process should have reported and did not."),
 		memoryValues:  desc("memory_values", "Approximate number of values in process memory (L1)."),
 		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is unavailable or L1 is closed."),
+		reads: reads{
+			requests:  desc("read_requests_total", "Calls by entry of the map's section reads, by what answered them.", "read", "result"),
+			stale:     desc("read_stale_total", "Calls that returned an expired value.", "read"),
+			evictions: desc("read_memory_evictions_total", "Values that memory dropped because it was full.", "read"),
+			refused:   desc("read_refused_total", "Calls that were loaded and not cached, since no invalidation reaches the key.", "read"),
+			seconds:   desc("read_seconds", "Latency of the calls that memory did not answer.", "read"),
+			info:      desc("reads_info", "Fingerprints of the maps that the generated code was made from: always 1.", "version"),
+		},
 	}
 }
 
@@ -48,10 +56,16 @@ type collector struct {
 	cache *cache.Cache
 
 	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, rejected, strays, stalled, elsewhere, oldEntries, shortLeases, heardNames, unreported, memoryValues, healthy *prometheus.Desc
+
+	reads reads
 }
 
+// reads are the metrics by entry of the map's section reads.
+type reads struct{ requests, stale, evictions, refused, seconds, info *prometheus.Desc }
+
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.rejected, c.strays, c.stalled, c.elsewhere, c.oldEntries, c.shortLeases, c.heardNames, c.unreported, c.memoryValues, c.healthy} {
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.rejected, c.strays, c.stalled, c.elsewhere, c.oldEntries, c.shortLeases, c.heardNames, c.unreported, c.memoryValues, c.healthy,
+		c.reads.requests, c.reads.stale, c.reads.evictions, c.reads.refused, c.reads.seconds, c.reads.info} {
 		to <- d
 	}
 }
@@ -92,4 +106,21 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		healthy = 1
 	}
 	gauge(c.healthy, healthy)
+	for name, r := range s.Reads {
+		count(c.reads.requests, r.L1Hits, name, "memory")
+		count(c.reads.requests, r.L2Hits, name, "redis")
+		count(c.reads.requests, r.Misses, name, "miss")
+		count(c.reads.requests, r.Errors, name, "error")
+		count(c.reads.stale, r.Stale, name)
+		count(c.reads.evictions, r.L1Evictions, name)
+		count(c.reads.refused, r.Refused, name)
+		buckets := map[float64]uint64{}
+		for i, bound := range cache.LatencyBounds() {
+			buckets[bound] = r.Latencies[i]
+		}
+		to <- prometheus.MustNewConstHistogram(c.reads.seconds, r.Latencies[len(buckets)], r.Seconds, buckets, name)
+	}
+	for _, version := range s.ReadsVersions {
+		to <- prometheus.MustNewConstMetric(c.reads.info, prometheus.GaugeValue, 1, version)
+	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cacheprom"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -192,3 +193,53 @@ func TestDocumented(t *testing.T) {
 type waiting struct{}
 
 func (waiting) Settled(context.Context) (bool, time.Duration, error) { return false, time.Minute, nil }
+
+// Each entry of the section reads has metrics of its own, and entries of one name share them.
+func TestReads(t *testing.T) {
+	t.Parallel()
+	c := cachetest.NewStore(t).Cache(cache.Config{Prefix: "shop:"})
+	first, second := cache.NewReadMap("first"), cache.NewReadMap("second")
+	invalid := cache.NewReadMap("third", cache.ReadVar{Name: "app", Text: "${UNSTALE_TEST_UNSET}"})
+	page, home := first.Entry("product_page", cache.Options{TTL: time.Minute}), first.Entry("home", cache.Options{TTL: time.Minute})
+	for _, read := range []cache.Read{
+		page.Read("shop:product:1"), page.Read("shop:product:1"), page.Read("shop:product:2"), home.Read("shop:home"),
+		second.Entry("home", cache.Options{TTL: time.Minute}).Read("shop:home"),
+		page.Refuse("product_id", ""), invalid.Entry("list", cache.Options{TTL: time.Minute}).Read("shop:list"),
+	} {
+		if _, err := cache.FetchRead(t.Context(), c, read, func(context.Context) (string, error) { return "v", nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cache.FetchRead(t.Context(), c, page.Read("shop:product:3"), func(context.Context) (string, error) { return "", errors.New("no database") }); err == nil {
+		t.Error("a load that fails has no error")
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(cacheprom.New(c, nil))
+	text := scrape(r)
+	for _, line := range []string{
+		`unstale_cache_read_requests_total{read="product_page",result="error"} 1`, `unstale_cache_read_requests_total{read="product_page",result="memory"} 0`,
+		`unstale_cache_read_requests_total{read="product_page",result="miss"} 2`, `unstale_cache_read_requests_total{read="product_page",result="redis"} 1`,
+		`unstale_cache_read_requests_total{read="home",result="miss"} 1`, `unstale_cache_read_requests_total{read="home",result="redis"} 1`,
+		`unstale_cache_read_refused_total{read="product_page"} 1`, `unstale_cache_read_refused_total{read="list"} 1`,
+		`unstale_cache_read_stale_total{read="home"} 0`, `unstale_cache_read_memory_evictions_total{read="home"} 0`,
+		`unstale_cache_read_seconds_bucket{read="product_page",le="+Inf"} 4`, `unstale_cache_read_seconds_count{read="home"} 2`,
+		fmt.Sprintf("unstale_cache_reads_info{version=%q} 1", first.Version()), fmt.Sprintf("unstale_cache_reads_info{version=%q} 1", second.Version()),
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+	if n := strings.Count(text, "\nunstale_cache_reads_info{"); n != 2 {
+		t.Errorf("%d fingerprints", n)
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}

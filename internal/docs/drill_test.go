@@ -267,9 +267,12 @@ func (d *drill) steadily(every time.Duration, work func(ctx context.Context, n i
 	return stop
 }
 
+// drillRead is what the reader fetches.
+var drillRead = cache.NewReadMap("drill").Entry("page", cache.Options{TTL: 30 * time.Minute})
+
 // fetch reads a value like an application whose loader may fail.
 func (d *drill) fetch(ctx context.Context, key string, fails error) {
-	_, _ = cache.Fetch(ctx, d.reader, key, func(context.Context) (string, error) { return "value", fails }, nil)
+	_, _ = cache.FetchRead(ctx, d.reader, drillRead.Read("zahraah:"+key), func(context.Context) (string, error) { return "value", fails })
 }
 
 const stock = 20
