@@ -14,28 +14,30 @@ import (
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/lab/demo/shopcache"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/worker"
 )
 
 // A Demo is a running shop on real servers. Its methods belong to one goroutine.
 type Demo struct {
-	cfg      Config
-	steps    steps
-	place    *place
-	m        *invalidation.Map
-	names    names
-	shop     shop
-	cache    *filler
-	listener *listener
-	store    *store.Store
-	versions [2]string  // of the database and of Redis
-	ended    chan error // the result of the worker's Run
-	cleanups []func(context.Context) error
+	cfg       Config
+	steps     steps
+	place     *place
+	m         *invalidation.Map
+	names     names
+	lifetimes lifetimes
+	shop      shop
+	cache     *filler
+	listener  *listener
+	store     *store.Store
+	versions  [2]string  // of the database and of Redis
+	ended     chan error // the result of the worker's Run
+	cleanups  []func(context.Context) error
 }
 
 // Start starts or connects to the servers, sets up the shop and starts the worker. The caller must
-// Close the demo. For a broken map the error is invalidation.Faults, for a missing program
+// Close the demo: a process runs one at a time, and Start waits for that. For a broken map the error is invalidation.Faults, for a missing program
 // *servers.MissingError.
 func Start(ctx context.Context, cfg Config) (*Demo, error) {
 	cfg = cfg.WithDefaults()
@@ -77,14 +79,30 @@ func (d *Demo) Close() error {
 func (d *Demo) atClose(clean func(context.Context) error) { d.cleanups = append(d.cleanups, clean) }
 
 // readMap is the first step: a broken map is refused without any server.
-func (d *Demo) readMap(context.Context) (err error) {
+func (d *Demo) readMap(ctx context.Context) error {
 	src, err := invalidation.ReadFile(d.cfg.MapFile)
 	if err != nil {
 		return err
 	}
-	d.m, err = invalidation.Parse(d.cfg.MapFile, src, d.place.lookup(d.cfg.Env))
-	return err
+	env := d.place.lookup(d.cfg.Env)
+	if d.m, err = invalidation.Parse(d.cfg.MapFile, src, env); err != nil {
+		return err
+	}
+	if d.lifetimes, err = lifetimesOf(d.m); err != nil {
+		return fmt.Errorf("%s: %w", d.cfg.MapFile, err)
+	}
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.atClose(func(context.Context) error { <-turn; return nil })
+	return shopcache.Map.Use(env)
 }
+
+// turn is held by the running demo: the process has one shopcache.Map, and each demo has its own
+// prefix.
+var turn = make(chan struct{}, 1)
 
 func (d *Demo) startMySQL(ctx context.Context) error {
 	if d.cfg.MySQLDSN != "" {
@@ -168,7 +186,7 @@ func (d *Demo) openCache(ctx context.Context) error {
 		}
 		d.atClose(func(context.Context) error { return k.Close() })
 		d.versions[1] = redisVersion(ctx, k.Nodes.Client())
-		d.cache = &filler{shop: d.shop, redis: k.Nodes.Client(), names: d.names}
+		d.cache = &filler{shop: d.shop, redis: k.Nodes.Client(), lifetimes: d.lifetimes}
 		if d.cfg.RedisURL != "" {
 			d.atClose(d.cache.clear)
 		}

@@ -3,62 +3,47 @@ package demo
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// TTLs of cached values, before jitter.
-const (
-	productTTL  = 10 * time.Minute
-	listTTL     = 3 * time.Minute
-	homeTTL     = 45 * time.Second
-	shippingTTL = 15 * time.Minute
-	couponTTL   = 5 * time.Minute
-	ttlJitter   = 0.15 // either way; values that are filled together must not expire together
+	"github.com/unstale/unstale/cache"
 )
 
 // An item is one cached value.
 type item struct {
-	key   string
+	read  cache.Read
 	value string
-	ttl   time.Duration
-}
-
-func jitter(ttl time.Duration) time.Duration {
-	return time.Duration(float64(ttl) * (1 + ttlJitter*(2*rand.Float64()-1)))
 }
 
 // A filler acts as the shop's readers between two changes: it loads from MySQL and stores the
 // results in Redis. Not safe for concurrent use.
 type filler struct {
-	shop  shop
-	redis redis.UniversalClient
-	names names
-	keys  []string // all keys ever filled, in the order of the first fill
+	shop      shop
+	redis     redis.UniversalClient
+	lifetimes lifetimes
+	keys      []string // all keys ever filled, in the order of the first fill
 }
 
 // fill stores the missing values, as readers would, and returns their number. It does not change
 // existing values, right or wrong. With renew, their time to live starts again, so nothing expires
 // while the demo looks for missing keys.
 func (f *filler) fill(ctx context.Context, renew bool) (filled int, err error) {
-	items, err := f.shop.load(ctx, f.names)
+	items, err := f.shop.load(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if f.keys == nil { // before anything is stored: clear removes these
 		for _, i := range items {
-			f.keys = append(f.keys, i.key)
+			f.keys = append(f.keys, i.read.Key())
 		}
 	}
 	var stored []*redis.BoolCmd
 	_, err = f.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, i := range items {
-			ttl := jitter(i.ttl)
-			stored = append(stored, pipe.SetNX(ctx, i.key, i.value, ttl))
+			key, ttl := i.read.Key(), f.lifetimes.ttl(i.read)
+			stored = append(stored, pipe.SetNX(ctx, key, i.value, ttl))
 			if renew {
-				pipe.PExpire(ctx, i.key, ttl)
+				pipe.PExpire(ctx, key, ttl)
 			}
 		}
 		return nil
@@ -97,17 +82,18 @@ func (f *filler) missing(ctx context.Context, keys []string) (map[string]bool, e
 
 // stale returns the keys whose value differs from MySQL.
 func (f *filler) stale(ctx context.Context) (keys []string, err error) {
-	items, err := f.shop.load(ctx, f.names)
+	items, err := f.shop.load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range items {
-		switch value, err := f.redis.Get(ctx, i.key).Result(); {
+		key := i.read.Key()
+		switch value, err := f.redis.Get(ctx, key).Result(); {
 		case err == redis.Nil: // no reader can get a stale value
 		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", i.key, err)
+			return nil, fmt.Errorf("read %s: %w", key, err)
 		case value != i.value:
-			keys = append(keys, i.key)
+			keys = append(keys, key)
 		}
 	}
 	return keys, nil

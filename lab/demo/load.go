@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/lab/demo/shopcache"
 )
 
 // The queries of the readers. Contract: no lock (consistent reads); the shop has a handful of rows.
@@ -26,9 +28,9 @@ const (
 
 // load reads everything that the shop caches: item pages, list pages, the home page, shipping rates
 // of cities, coupons.
-func (s shop) load(ctx context.Context, n names) (items []item, err error) {
-	for _, load := range []func(context.Context, names) ([]item, error){s.products, s.lists, s.home, s.cities, s.coupons} {
-		more, err := load(ctx, n)
+func (s shop) load(ctx context.Context) (items []item, err error) {
+	for _, load := range []func(context.Context) ([]item, error){s.products, s.lists, s.home, s.cities, s.coupons} {
+		more, err := load(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("load from the shop: %w", err)
 		}
@@ -37,34 +39,34 @@ func (s shop) load(ctx context.Context, n names) (items []item, err error) {
 	return items, nil
 }
 
-func (s shop) products(ctx context.Context, n names) ([]item, error) {
-	return itemsOf(ctx, s.db, productsSQL, productTTL, n.product)
+func (s shop) products(ctx context.Context) ([]item, error) {
+	return itemsOf(ctx, s.db, productsSQL, itemPage)
 }
 
-func (s shop) cities(ctx context.Context, n names) ([]item, error) {
-	return itemsOf(ctx, s.db, citiesSQL, shippingTTL, n.city)
+func (s shop) cities(ctx context.Context) ([]item, error) {
+	return itemsOf(ctx, s.db, citiesSQL, shopcache.ShippingCity)
 }
 
-func (s shop) coupons(ctx context.Context, n names) ([]item, error) {
-	return itemsOf(ctx, s.db, couponsSQL, couponTTL, n.coupon)
+func (s shop) coupons(ctx context.Context) ([]item, error) {
+	return itemsOf(ctx, s.db, couponsSQL, shopcache.Coupon)
 }
 
 // itemsOf reads rows of an ID and the value to cache.
-func itemsOf[ID any](ctx context.Context, db *sql.DB, query string, ttl time.Duration, key func(ID) string) (items []item, err error) {
+func itemsOf[ID any](ctx context.Context, db *sql.DB, query string, read func(ID) cache.Read) (items []item, err error) {
 	err = eachRow(ctx, db, query, func(rows *sql.Rows) error {
 		var id ID
-		i := item{ttl: ttl}
+		var i item
 		if err := rows.Scan(&id, &i.value); err != nil {
 			return err
 		}
-		i.key = key(id)
+		i.read = read(id)
 		items = append(items, i)
 		return nil
 	})
 	return items, err
 }
 
-func (s shop) home(ctx context.Context, n names) ([]item, error) {
+func (s shop) home(ctx context.Context) ([]item, error) {
 	var categories []string
 	err := eachRow(ctx, s.db, categoriesSQL, func(rows *sql.Rows) error {
 		var name string
@@ -76,7 +78,7 @@ func (s shop) home(ctx context.Context, n names) ([]item, error) {
 		return nil, err
 	}
 	value, err := json.Marshal(categories)
-	return []item{{n.home(), string(value), homeTTL}}, err
+	return []item{{shopcache.Home(), string(value)}}, err
 }
 
 // A category's lists have this many pages in each order. The last pages can be empty.
@@ -94,12 +96,12 @@ type listed struct {
 
 // A listing is the products of one category, newest first.
 type listing struct {
-	category int
+	category int64
 	name     string
 	products []listed
 }
 
-func (s shop) lists(ctx context.Context, n names) (items []item, err error) {
+func (s shop) lists(ctx context.Context) (items []item, err error) {
 	var all []listing
 	err = eachRow(ctx, s.db, listedSQL, func(rows *sql.Rows) error {
 		var l listing
@@ -118,7 +120,7 @@ func (s shop) lists(ctx context.Context, n names) (items []item, err error) {
 		return nil, err
 	}
 	for _, l := range all {
-		pages, err := l.pages(n)
+		pages, err := l.pages()
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +129,7 @@ func (s shop) lists(ctx context.Context, n names) (items []item, err error) {
 	return items, nil
 }
 
-func (l listing) pages(n names) (items []item, err error) {
+func (l listing) pages() (items []item, err error) {
 	cheapest := slices.Clone(l.products)
 	slices.SortStableFunc(cheapest, func(a, b listed) int { return cmp.Compare(a.Cents, b.Cents) })
 	for _, order := range []struct {
@@ -141,7 +143,7 @@ func (l listing) pages(n names) (items []item, err error) {
 			if err != nil {
 				return nil, err
 			}
-			items = append(items, item{n.list(l.category, page, order.sort), string(value), listTTL})
+			items = append(items, item{shopcache.CategoryList(l.category, int64(page), order.sort), string(value)})
 		}
 	}
 	return items, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/lab/demo/shopcache"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 )
@@ -26,7 +27,6 @@ const (
 type prices struct {
 	db    *sql.DB
 	redis redis.UniversalClient
-	names names
 }
 
 // Contract of these statements: rows by primary key; only the transactions of change lock them.
@@ -60,8 +60,9 @@ func (p prices) drop(ctx context.Context) error {
 	}
 	_, err := p.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for id := firstPriced; id <= lastPriced; id++ {
-			pipe.Unlink(ctx, p.names.product(id))
-			if lease, ok := protocol.LeaseKey(p.names.product(id)); ok {
+			key := itemPage(id).Key()
+			pipe.Unlink(ctx, key)
+			if lease, ok := protocol.LeaseKey(key); ok {
 				pipe.Unlink(ctx, lease)
 			}
 		}
@@ -103,7 +104,7 @@ func (p prices) change(ctx context.Context, id, cents int) error {
 		if _, err := tx.ExecContext(ctx, changePriceSQL, cents, id); err != nil {
 			return err
 		}
-		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: fmt.Sprint(id)})
+		return outbox.Enqueue(ctx, tx, shopcache.InvalidateProduct(int64(id), shopcache.ProductParams{}))
 	})
 	if err != nil {
 		return fmt.Errorf("change price of product %d: %w", id, err)

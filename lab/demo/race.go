@@ -19,14 +19,14 @@ type readerScenes struct{ p *player }
 // raceReaders changes prices while readers load them: naive readers first, then readers of package
 // cache. It leaves the shop, Redis and the subscription as they were.
 func (s readerScenes) raceReaders(ctx context.Context) error {
-	on := prices{s.p.demo.shop.db, s.p.demo.cache.redis, s.p.demo.names}
+	on := prices{s.p.demo.shop.db, s.p.demo.cache.redis}
 	if s.p.demo.cfg.RedisURL != "" {
 		s.p.demo.atClose(on.drop) // if a later step fails
 	}
 	s.p.demo.shop.db.SetMaxIdleConns(manyReaders + manyWriters)
 	name := fmt.Sprintf("changing %d prices under load: first with naive readers, then with package cache", loadedPrices*changesEach)
 	err := s.p.demo.steps.run(name, func() (string, error) {
-		if err := s.race(ctx, "GET, SELECT, SET EX", naiveReader{on}, on); err != nil {
+		if err := s.race(ctx, "GET, SELECT, SET EX", naiveReader{on, s.p.demo.lifetimes[itemPage(firstPriced).Name()].Most}, on); err != nil {
 			return "", err
 		}
 		r, err := newLeaseReader(s.p.demo, on)
@@ -112,7 +112,7 @@ func noRest() error { return nil }
 
 // stored returns the price in Redis and its remaining TTL. The price is nil if there is none.
 func (s readerScenes) stored(ctx context.Context, r reader, id int) (cents *int, ttl time.Duration, err error) {
-	key := s.p.demo.names.product(id)
+	key := itemPage(id).Key()
 	text, err := s.p.demo.cache.redis.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, 0, nil

@@ -13,9 +13,6 @@ import (
 	"github.com/unstale/unstale/cache"
 )
 
-// priceTTL is the TTL of a price for both kinds of readers, before jitter, as in cache.Moderate.
-const priceTTL = 30 * time.Minute
-
 // A reader shows the price of a product, from Redis or from MySQL. Safe for concurrent use.
 type reader interface {
 	// price returns the price that a customer sees. It calls rest after its SELECT, for the other
@@ -30,10 +27,13 @@ type reader interface {
 }
 
 // A naiveReader implements cache-aside in the usual way: GET, SELECT, SET with a TTL.
-type naiveReader struct{ prices }
+type naiveReader struct {
+	prices
+	ttl time.Duration
+}
 
 func (r naiveReader) price(ctx context.Context, id int, rest func() error) (int, error) {
-	key := r.names.product(id)
+	key := itemPage(id).Key()
 	cents, err := r.redis.Get(ctx, key).Int()
 	if !errors.Is(err, redis.Nil) {
 		return cents, err
@@ -44,7 +44,7 @@ func (r naiveReader) price(ctx context.Context, id int, rest func() error) (int,
 	if err := rest(); err != nil {
 		return 0, err
 	}
-	return cents, r.redis.Set(ctx, key, cents, priceTTL).Err()
+	return cents, r.redis.Set(ctx, key, cents, r.ttl).Err()
 }
 
 func (naiveReader) decode(text string) (int, error) { return strconv.Atoi(text) }
@@ -60,19 +60,19 @@ type leaseReader struct {
 // newLeaseReader uses the demo's timeout for Redis, which allows for a busy machine.
 func newLeaseReader(d *Demo, p prices) (reader, error) {
 	c, err := cache.New(cache.Config{
-		Redis: p.redis, Prefix: string(p.names), Lease: d.m.Lease(), Timeout: answerLimit, Logger: d.cfg.Logger,
+		Redis: p.redis, Lease: d.m.Lease(), Timeout: answerLimit, Logger: d.cfg.Logger,
 	})
 	return leaseReader{p, c}, err
 }
 
 func (r leaseReader) price(ctx context.Context, id int, rest func() error) (int, error) {
-	return cache.Fetch(ctx, r.cache, "product:"+strconv.Itoa(id), func(ctx context.Context) (int, error) {
+	return cache.FetchRead(ctx, r.cache, itemPage(id), func(ctx context.Context) (int, error) {
 		cents, err := r.prices.price(ctx, id)
 		if err != nil {
 			return 0, err
 		}
 		return cents, rest()
-	}, cache.Moderate)
+	})
 }
 
 // decode does not use package cache, because the demo tests it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/unstale/unstale/lab/demo/shopcache"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -25,44 +26,44 @@ var scenario = []change{
 	{
 		name:  "product 42 changes price",
 		write: "UPDATE products SET price_cents = 4490 WHERE id = 42",
-		row:   outbox.Invalidation{Entity: "product", ID: "42"},
+		row:   shopcache.InvalidateProduct(42, shopcache.ProductParams{}),
 		stale: []string{"product:42", "category:7:list:*", "category:70:list:*"},
 	},
 	{
 		name:  "variant 4301 changes colour",
 		write: "UPDATE variants SET colour = 'tan' WHERE id = 4301",
-		row:   outbox.Invalidation{Entity: "variant", ID: "4301", Params: map[string]any{"product_id": 43}},
+		row:   shopcache.InvalidateVariant(4301, shopcache.VariantParams{ProductID: []int64{43}}),
 		stale: []string{"product:43", "category:7:list:*"},
 	},
 	{
 		name:  "product 44 moves, category 7 to 9",
 		write: "UPDATE product_categories SET category_id = 9 WHERE product_id = 44 AND category_id = 7",
-		row:   outbox.Invalidation{Entity: "product", ID: "44", Params: map[string]any{"category_id": []int{7, 9}}},
+		row:   shopcache.InvalidateProduct(44, shopcache.ProductParams{CategoryID: []int64{7, 9}}),
 		stale: []string{"product:44", "category:7:list:*", "category:9:list:*"},
 	},
 	{
 		name:     "product 45 changes price: ROLLBACK",
 		write:    "UPDATE products SET price_cents = 1 WHERE id = 45",
-		row:      outbox.Invalidation{Entity: "product", ID: "45"},
+		row:      shopcache.InvalidateProduct(45, shopcache.ProductParams{}),
 		rollback: true,
 		stale:    []string{"product:45", "category:8:list:*"},
 	},
 	{
 		name:  "category 9 is renamed",
 		write: "UPDATE categories SET name = 'Coats and jackets' WHERE id = 9",
-		row:   outbox.Invalidation{Entity: "category", ID: "9"},
+		row:   shopcache.InvalidateCategory(9),
 		stale: []string{"home", "category:9:list:*"},
 	},
 	{
 		name:  "shipping to riyadh gets cheaper",
 		write: "UPDATE shipping_rates SET cents = 700 WHERE city = 'riyadh'",
-		row:   outbox.Invalidation{Entity: "shipping", ID: "riyadh"},
+		row:   shopcache.InvalidateShipping("riyadh"),
 		stale: []string{"shipping:city:*"},
 	},
 	{
 		name:  "price rule 4 changes",
 		write: "UPDATE price_rules SET percent = 15 WHERE id = 4",
-		row:   outbox.Invalidation{Entity: "price_rule", ID: "4"},
+		row:   shopcache.InvalidatePriceRule(4),
 		stale: []string{"shipping:city:*"},
 	},
 	{
@@ -75,7 +76,7 @@ var scenario = []change{
 	{
 		name:  "stock of product 421 is sold",
 		write: "UPDATE stock SET pieces = pieces - 1 WHERE id = 9421",
-		row:   outbox.Invalidation{Entity: "inventory", ID: "9421", Params: map[string]any{"product_id": "421"}},
+		row:   shopcache.InvalidateInventory(9421, shopcache.InventoryParams{ProductID: []int64{421}}),
 		stale: []string{"product:421", "category:70:list:*"},
 	},
 }

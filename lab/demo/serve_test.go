@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/lab/demo"
+	"github.com/unstale/unstale/lab/demo/shopcache"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -46,7 +47,7 @@ func TestServe(t *testing.T) {
 		if _, err := tx.Exec("USE " + d.Database()); err != nil {
 			return err
 		}
-		return outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "coupon", ID: "WELCOME"})
+		return outbox.Enqueue(ctx, tx, shopcache.InvalidateCoupon("WELCOME"))
 	}
 	if err := outbox.InTx(ctx, g.mysql.DB, use); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 const (
 	// roundLimit bounds one change, from the commit until it is complete. A change takes tens of
 	// milliseconds; the limit is for a machine under load, and below the shortest TTL.
-	roundLimit = 30 * time.Second
+	roundLimit = 25 * time.Second
 	// lookInterval is the pause between two looks at Redis, and so the error of the times in the
 	// report.
 	lookInterval = time.Millisecond
