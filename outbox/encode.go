@@ -34,6 +34,19 @@ func (inv Invalidation) Validate() error {
 	return nil
 }
 
+// ParamsJSON returns the parameters as Enqueue writes them, or nil without any. The error is that of
+// Validate.
+func (inv Invalidation) ParamsJSON() (json.RawMessage, error) {
+	params, err := inv.encode()
+	if err != nil {
+		return nil, err
+	}
+	if text, ok := params.(string); ok {
+		return json.RawMessage(text), nil
+	}
+	return nil, nil
+}
+
 // encode checks inv and returns the value of its params column: nil or JSON text.
 func (inv Invalidation) encode() (any, *FieldError) {
 	if err := checkText("entity", inv.Entity, MaxEntity, true); err != nil {

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -50,15 +51,16 @@ func TestEnqueueWritesParams(t *testing.T) {
 	t.Parallel()
 	env := migrated(t)
 	id, name := productID(7), "x"
-	enqueue(t, env.DB,
-		outbox.Invalidation{Entity: "product", ID: "1", Params: map[string]any{
+	rows := []outbox.Invalidation{
+		{Entity: "product", ID: "1", Params: map[string]any{
 			"text": "a\"b\\\n<é>\u2028", "int": int8(-3), "uint": uint64(math.MaxUint64), "float": 0.1, "whole": 1e21, "flag": true,
 			"typed": id, "pointer": &name, "number": json.Number("18446744073709551616"), "form": json.Number("1.10"),
 			"list": []string{"a", "b"}, "typed_list": categories{7, 9}, "any": []any{1, "x", json.Number("2")}, "empty": []int{}, "array": [2]bool{true, false},
 		}},
-		outbox.Invalidation{Entity: "product", ID: "2", RawParams: json.RawMessage(`{ "a" : 1.0 }`)},
-		outbox.Invalidation{Entity: "product", ID: "3"},
-	)
+		{Entity: "product", ID: "2", RawParams: json.RawMessage(`{ "a" : 1.0 }`)},
+		{Entity: "product", ID: "3"},
+	}
+	enqueue(t, env.DB, rows...)
 	want := []string{
 		`{"any":[1,"x",2],"array":[true,false],"empty":[],"flag":true,"float":0.1,"form":1.10,"int":-3,"list":["a","b"],` +
 			`"number":18446744073709551616,"pointer":"x","text":"a\"b\\\n\u003cé\u003e\u2028","typed":7,"typed_list":[7,9],` +
@@ -73,6 +75,12 @@ func TestEnqueueWritesParams(t *testing.T) {
 		if got != w {
 			t.Errorf("row %d: %s\nwanted %s", i+1, got, w)
 		}
+		if text, err := rows[i].ParamsJSON(); err != nil || cmp.Or(string(text), "NULL") != w {
+			t.Errorf("row %d: %s, %v\nwanted %s", i+1, text, err, w)
+		}
+	}
+	if text, err := (outbox.Invalidation{Entity: "product"}).ParamsJSON(); err == nil {
+		t.Errorf("without an ID: %s", text)
 	}
 }
 

@@ -5,6 +5,7 @@
 //	products := store.Cache(cache.Config{Prefix: "shop:"})
 //	...
 //	store.Invalidate("shop:product:42") // what the worker does after the commit
+//	store.Apply(m, row)                 // the same with a row and a map
 //	store.Advance(time.Hour)
 //
 // The Cache is the real one: it uses the policies, leases, tag versions, negative results and
@@ -38,6 +39,7 @@ type Store struct {
 	mu    sync.Mutex
 	ahead time.Duration
 	items map[string]item
+	sets  map[string][]string // the members of index sets
 }
 
 // An item is a value with its end, the zero time for none.
@@ -55,7 +57,7 @@ func New(t testing.TB) *cache.Cache {
 // NewStore makes an empty Store, whose clock shows the present.
 func NewStore(t testing.TB) *Store {
 	t.Helper()
-	s := &Store{t: t, items: map[string]item{}}
+	s := &Store{t: t, items: map[string]item{}, sets: map[string][]string{}}
 	s.client = redis.NewClient(&redis.Options{
 		Addr: "cachetest", ContextTimeoutEnabled: true, MaxRetries: -1,
 		// or it looks up the name

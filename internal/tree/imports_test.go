@@ -19,7 +19,7 @@ var rooms = map[string][]string{
 	"cache":                      {"internal/dberr", "internal/redisclient", "internal/sleep", "protocol"},
 	"cache/cacheotel":            {"cache"},
 	"cache/cacheprom":            {"cache"},
-	"cache/cachetest":            {"cache", "protocol"},
+	"cache/cachetest":            {"cache", "invalidation", "outbox", "protocol"},
 	"cache/msgpack":              {},
 	"cmd/unstale":                {"internal/capture", "internal/doctor", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mapcases", "internal/mapnames", "internal/near", "internal/operate", "internal/output", "internal/params", "internal/registry", "internal/replay", "internal/review", "internal/session", "internal/sleep", "internal/sweeps", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "worker", "worker/workerotel"},
 	"internal/batchsize":         {},
