@@ -27,7 +27,7 @@ type Config struct {
 	// calls. Set DialerRetries to 1; otherwise a refused connection is reported as a timeout.
 	// Limiters can share a client. They do not close it.
 	Redis redis.UniversalClient
-	// Prefix is put before the subject to make the key, for example "zahraah:limit:login:". Each
+	// Prefix is put before the subject to make the key, for example "shop:limit:login:". Each
 	// limit needs its own, and no prefix may be the beginning of another one. For example, "limit:"
 	// with the subject "ip:1.2.3.4" and "limit:ip:" with the subject "1.2.3.4" make the same key,
 	// so the two limits would count together.

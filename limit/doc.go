@@ -3,7 +3,7 @@
 // Redis, so all processes share them. The window is a sliding window.
 //
 //	codes, err := limit.New(limit.Config{
-//		Redis: state, Prefix: "zahraah:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse,
+//		Redis: state, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse,
 //	})
 //	...
 //	d, err := codes.Take(ctx, phone)
@@ -24,19 +24,19 @@
 //  1. If Max is at most 20, the limit is exact: every window of length Window contains at most Max
 //     allowed attempts. Times come from the clock of Redis.
 //  2. If Max is larger, the limit is an estimate from two counters (a sliding window counter), and
-//     each subject takes the same few bytes for any Max. A window always contains fewer than 2 Max
-//     allowed attempts. If attempts come evenly, measured windows contain up to 15% more than Max,
-//     and about 2% of the attempts are refused at a rate of Max per Window.
-//  3. If the client sends an attempt again because a reply was lost, it counts once. If Max is
-//     above 20, this requires that at most three other attempts of the subject came in between.
+//     each subject takes the same few bytes for any Max. A window always contains fewer than twice
+//     Max allowed attempts. In measurements with evenly spaced attempts, windows contained up to
+//     15% more than Max. At a rate of exactly Max per Window, 2% of the attempts were refused.
+//  3. If the Redis client repeats an attempt because a reply was lost, the attempt counts once. If
+//     Max is above 20, this requires that the subject made at most three other attempts meanwhile.
 //  4. Refused attempts do not count. A client that keeps trying is allowed again as soon as its
 //     earlier attempts have left the window.
 //  5. If Redis is unavailable or slow, a call returns within Config.Timeout, and Config.WhenAway
 //     decides whether the attempt is allowed.
 //
-// Each attempt runs one script on one key. If the clock of Redis is set back, attempts with a later
-// time count as if they were made now, so a subject waits for at most one window. If the clock is
-// set forward, windows end earlier by the same amount.
+// Each attempt runs one script on one key. If the clock of Redis is set back, stored attempts can
+// lie in the future. They then count as if they were made now, so a subject never waits longer than
+// one window. If the clock is set forward, windows end earlier by the same amount.
 //
 // Use a Redis that evicts nothing, because an evicted counter starts again at zero. See
 // [Limiter.CheckServer].

@@ -14,11 +14,12 @@ import (
 // A Limiter limits the attempts of subjects. It is safe for concurrent use. All processes that use
 // one Prefix must use the same Max and Window.
 //
-// If you change Max or Window, earlier attempts still count, for the shorter of the old and the new
-// Window. There are two exceptions. Changing Max from above 20 to at most 20 resets all counts, and
-// shortening Window with a Max above 20 can reset them.
+// If you change Max or Window, earlier attempts still count until the shorter of the two Windows
+// has passed. There are two exceptions. Changing Max from above 20 to at most 20 resets all counts,
+// and shortening Window with a Max above 20 can reset them.
 //
-// If a key contains other data, the Limiter does not change it, and reports that it cannot count.
+// If the key of a subject contains other data, the Limiter leaves the key unchanged and sets
+// Decision.Unsure.
 type Limiter struct {
 	config                   Config
 	allowed, refused, unsure atomic.Uint64

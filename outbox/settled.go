@@ -20,9 +20,9 @@ var (
 	// ErrReadOnly means that the server does not accept writes. It may be a replica that lags
 	// behind the primary.
 	ErrReadOnly = dberr.ErrReadOnly
-	// ErrTooManyRows means that the write had more rows than a token can contain, so their state
-	// is unknown.
-	ErrTooManyRows = fmt.Errorf("the token has more than %d rows, or writes in too many places; whether they are settled is unknown", MaxTokenRows)
+	// ErrTooManyRows means that the write had more rows, or ranges of row IDs, than a token can
+	// contain, so their state is unknown.
+	ErrTooManyRows = fmt.Errorf("the token has more than %d rows, or too many ranges of IDs; whether they are settled is unknown", MaxTokenRows)
 )
 
 // Contract: no lock. One consistent read, so a row that moves from one table to another meanwhile
@@ -112,8 +112,8 @@ func isOff(variable string) bool { return variable == "0" || strings.EqualFold(v
 //
 // A row that invalidates a pattern or an index set is settled when the worker has deleted the
 // matching keys once. A reader that began earlier can still store an old value under another
-// matching key. The worker deletes such values in a second sweep, after the lease that the map
-// sets (by default 10 s).
+// matching key. The worker deletes such values when it scans again, 10 s later by default (the
+// field lease of the map).
 //
 // If the state is unknown, the error wraps ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or
 // the error of the database. Settled is safe for concurrent use.

@@ -13,8 +13,8 @@ import (
 const sourceSQL = "SELECT id FROM cache_outbox_source WHERE one = 1"
 
 // Source returns the random ID of the outbox in db, which does not change as long as its tables
-// exist. Workers include the ID in their heartbeats. Pass it to cache.Memory.Sources, so that
-// readers know the workers whose heartbeats they need.
+// exist. Workers include the ID in their heartbeats. If readers use the in-process cache of package
+// cache, pass the ID to cache.Memory.Sources: they use it only while these heartbeats arrive.
 //
 // The account needs SELECT on cache_outbox_source. If the table is missing, the error says so.
 // Source is safe for concurrent use.

@@ -9,11 +9,11 @@ import (
 
 // Limits of a write token.
 const (
-	// TokenLifetime is the time after the commit during which a Check uses a token. It is also a
-	// good lifetime for a cookie: a longer one has no effect.
+	// TokenLifetime is the time after the commit during which a Check uses a token. If you store
+	// tokens in cookies, a longer lifetime of the cookie has no effect.
 	TokenLifetime = 5 * time.Minute
-	// MaxTokenRows is the largest number of rows in a token. A token of more rows is never settled:
-	// see ErrTooManyRows.
+	// MaxTokenRows is the largest number of rows in a token. If a write has more rows, its token
+	// reports ErrTooManyRows instead of their state.
 	MaxTokenRows = 1000
 	// MaxTokenText is the largest length in bytes of a token as text.
 	MaxTokenText = 1024
@@ -23,7 +23,7 @@ const (
 const maxTokenRuns = 40
 
 // ErrOtherOutbox means that the token belongs to another database's outbox.
-var ErrOtherOutbox = errors.New("the token is of another outbox")
+var ErrOtherOutbox = errors.New("the token belongs to another outbox")
 
 // A Token is a write token (session token). It contains the IDs of the rows that a transaction
 // enqueued. Use it to wait until these rows are settled ([Wait], [Settled]), or to let a user read

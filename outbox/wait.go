@@ -14,8 +14,8 @@ const (
 	longestPause = 250 * time.Millisecond
 )
 
-// Wait waits until the worker has settled all rows of a token. See [Settled], which it calls with
-// increasing pauses of a few to 250 milliseconds. db must be the primary.
+// Wait waits until the worker has settled all rows of a token. See [Settled], which it calls
+// several times per second. db must be the primary.
 //
 // Give ctx a deadline: if no worker runs, Wait returns only when ctx ends. The error is an error of
 // Settled, or wraps the error of ctx.
