@@ -23,7 +23,8 @@ func newMapTest(p process) *cobra.Command {
 		Short: "Run the test cases of a map",
 		Long: `Run the test cases of a map. A case has a row, and the keys that it must reach (reaches) and must
 not reach (spares), or the reason why the map must refuse it (refused). No server is needed: a case
-contains the results of lookups. The output also lists templates that no case covers.
+contains the results of lookups. A key can also be a read of the map: product_page(42). The output
+also lists templates that no case covers.
 
 Exit codes:
   0  all cases passed

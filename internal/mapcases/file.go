@@ -26,7 +26,7 @@ type Case struct {
 	Row  row
 	// Lookups are the results of the lookup of each parameter.
 	Lookups map[string]values
-	// Reaches are keys that the row must reach, Spares keys that it must not reach.
+	// Reaches are keys or reads that the row must reach, Spares those that it must not reach.
 	Reaches, Spares values
 	// Refused is the expected reason if the row must be refused.
 	Refused text

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/unstale/unstale/internal/near"
@@ -43,9 +44,10 @@ type Report struct {
 func Run(m *invalidation.Map, cases []Case) *Report {
 	r := &Report{Cases: []Result{}, Untouched: []Template{}}
 	touched := map[Template]bool{}
+	reads := readsOf(m)
 	for i := range cases {
 		c := &cases[i]
-		problems := c.run(m, touched)
+		problems := c.run(m, reads, touched)
 		if len(problems) > 0 {
 			r.Failed++
 			problems = append(problems, c.misspelled(m)...)
@@ -111,7 +113,7 @@ func (r *Report) cover(m *invalidation.Map, touched map[Template]bool) {
 }
 
 // run returns the differences from the expected result.
-func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []string) {
+func (c *Case) run(m *invalidation.Map, reads *reads, touched map[Template]bool) (problems []string) {
 	answers, problems, err := c.answers(m)
 	if len(problems) > 0 {
 		return problems
@@ -138,14 +140,21 @@ func (c *Case) run(m *invalidation.Map, touched map[Template]bool) (problems []s
 			touched[Template{one.Entity, string(one.Kind), one.Text}] = true
 		}
 	}
-	for i, key := range c.Reaches.texts {
-		if reachedBy(made, key) == nil {
-			problems = append(problems, fmt.Sprintf("it does not reach %q (line %d); it reaches %s", key, c.Reaches.lines[i], list(made)))
+	for i, text := range c.Reaches.texts {
+		names, problem := reads.expand(text)
+		switch line := c.Reaches.lines[i]; {
+		case problem != "":
+			problems = append(problems, fmt.Sprintf("%s (line %d) %s", text, line, problem))
+		case reachedBy(made, names) == nil:
+			problems = append(problems, fmt.Sprintf("it does not reach %s (line %d); it reaches %s", shown(text, names), line, list(made)))
 		}
 	}
-	for i, key := range c.Spares.texts {
-		if by := reachedBy(made, key); by != nil {
-			problems = append(problems, fmt.Sprintf("it reaches %q (line %d) by the %s %q of %s", key, c.Spares.lines[i], by.Kind, by.Text, by.Entity))
+	for i, text := range c.Spares.texts {
+		names, problem := reads.expand(text)
+		if problem != "" {
+			problems = append(problems, fmt.Sprintf("%s (line %d) %s", text, c.Spares.lines[i], problem))
+		} else if by := reachedBy(made, names); by != nil {
+			problems = append(problems, fmt.Sprintf("it reaches %s (line %d) by the %s %q of %s", shown(text, names), c.Spares.lines[i], by.Kind, by.Text, by.Entity))
 		}
 	}
 	return problems
@@ -205,21 +214,29 @@ func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
 	return rows, ""
 }
 
-// reachedBy returns the expansion that reaches a key: the key itself, a set or a pattern of that
-// name, or a pattern that matches it.
-func reachedBy(made []invalidation.Expanded, key string) *invalidation.Expanded {
+// reachedBy returns the expansion that reaches one of some keys: the key itself, a set or a pattern of
+// that name, or a pattern that matches it.
+func reachedBy(made []invalidation.Expanded, keys []string) *invalidation.Expanded {
 	for i := range made {
 		if slices.ContainsFunc(made[i].Names, func(name string) bool {
-			if name == key || made[i].Kind != invalidation.KindPattern {
-				return name == key
+			if slices.Contains(keys, name) || made[i].Kind != invalidation.KindPattern {
+				return slices.Contains(keys, name)
 			}
 			g, err := protocol.CompileGlob(name)
-			return err == nil && g.Match(key)
+			return err == nil && slices.ContainsFunc(keys, g.Match)
 		}) {
 			return &made[i]
 		}
 	}
 	return nil
+}
+
+// shown returns a text of a case as messages have it: a key in quotes, and a read with its names.
+func shown(text string, names []string) string {
+	if len(names) == 1 && names[0] == text {
+		return strconv.Quote(text)
+	}
+	return fmt.Sprintf("%s, which is %q", text, names)
 }
 
 // mostListed is the maximum number of names in a problem.

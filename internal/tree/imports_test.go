@@ -38,7 +38,7 @@ var rooms = map[string][]string{
 	"internal/lockrows":          {"internal/session"},
 	"internal/locktest":          {"internal/schema/schematest", "internal/servers", "internal/testenv", "lock"},
 	"internal/lookups":           {"internal/session", "internal/sqltext", "invalidation"},
-	"internal/mapcases":          {"internal/near", "invalidation", "protocol"},
+	"internal/mapcases":          {"internal/mapnames", "internal/near", "invalidation", "protocol"},
 	"internal/mapnames":          {"invalidation"},
 	"internal/match":             {"protocol"},
 	"internal/mysqlerr":          {},
