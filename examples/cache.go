@@ -25,7 +25,7 @@ func Product(ctx context.Context, products *cache.Cache, db *sql.DB, id int64) (
 func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int64, cookie string) (name string, err error) {
 	token, err := outbox.ParseToken(cookie)
 	if err != nil {
-		token = outbox.Token{} // it came from a browser: whatever is wrong with it, it is no token
+		token = outbox.Token{} // a browser may send anything
 	}
 	check := outbox.NewCheck(db, token)
 	return cache.Fetch(ctx, products, fmt.Sprint("product:", id), func(ctx context.Context) (name string, err error) {
@@ -42,7 +42,6 @@ func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int
 // NewProducts keeps up to 10,000 values in memory, as long as the workers of the outbox in db are
 // heard.
 func NewProducts(ctx context.Context, client redis.UniversalClient, db *sql.DB) (*cache.Cache, error) {
-	// the id of the outbox, which its workers' heartbeats name
 	source, err := outbox.Source(ctx, db)
 	if err != nil {
 		return nil, err

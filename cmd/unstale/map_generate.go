@@ -83,6 +83,9 @@ func (g *generateCommand) run(p process, file string) error {
 	case g.check:
 		return fmt.Errorf("%s is not up to date with %s; run unstale map generate without --check", g.out, file)
 	}
+	if err := os.MkdirAll(filepath.Dir(g.out), 0o755); err != nil {
+		return err
+	}
 	if err := os.WriteFile(g.out, code, 0o644); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // generate writes a package from a map without any environment, and --check compares.
 func TestMapGenerate(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "shopcache.go")
+	file := filepath.Join(t.TempDir(), "shopcache", "shopcache.go")
 	args := []string{"map", "generate", "--package", "shopcache", "-o", file, shippedMap}
 	empty := map[string]string{"APP_ENV": ""}
 	for _, step := range []struct {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func testAdoption(t *testing.T, program string) {
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	keys := []string{"shop:product:42", "shop:product:42:reviews", "shop:coupon:SUMMER10"}
+	keys := []string{"shop:product:42", "shop:product:42:reviews", "shop:product:43"}
 	for _, key := range keys {
 		if err := client.Set(t.Context(), key, "old", time.Hour).Err(); err != nil {
 			t.Fatal(err)
@@ -34,6 +35,7 @@ func testAdoption(t *testing.T, program string) {
 	}
 	r := readme{adoptionPlace(t, program), append(bare(), "MYSQL_DSN="+shop.DSN, "REDIS_URL="+cache.URL, "UNSTALE_LISTEN=127.0.0.1:0")}
 	r.says(t, "migrate up")
+	r.names(t)
 	w := launch(t, r.commands(t, "unstale run")[0])
 	for _, b := range blocks(t, readmePage, "sql") {
 		run(t, shop.DB, statements(b)...)
@@ -47,8 +49,8 @@ func testAdoption(t *testing.T, program string) {
 	if text := r.says(t, "unstale history"); !strings.HasPrefix(text, "nothing is stale: ") || !strings.Contains(text, "waiting      0") || !strings.Contains(text, "key      "+keys[0]) {
 		t.Errorf("status and history say\n%s", text)
 	}
-	run(t, shop.DB, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('coupon', 'SUMMER10')")
-	w.until("the coupon's key is gone", func() bool { return client.Exists(t.Context(), keys...).Val() == 0 })
+	run(t, shop.DB, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '43')")
+	w.until("the other product's key is gone", func() bool { return client.Exists(t.Context(), keys...).Val() == 0 })
 	w.stop()
 }
 
@@ -89,6 +91,24 @@ func (r readme) commands(t *testing.T, part string) (list []*exec.Cmd) {
 		list = append(list, cmd)
 	}
 	return list
+}
+
+// names checks that the generated package has the functions that the README calls.
+func (r readme) names(t *testing.T) {
+	t.Helper()
+	code, err := os.ReadFile(filepath.Join(r.place, "shop", "shop.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := regexp.MustCompile("`.* shop\\.(\\w+)\\(42\\)").FindAllStringSubmatch(read(t, readmePage), -1)
+	for _, c := range called {
+		if !regexp.MustCompile(`\nfunc ` + c[1] + `\(\w+ int64\) `).Match(code) {
+			t.Errorf("the README calls shop.%s, and the package has no such function:\n%s", c[1], code)
+		}
+	}
+	if len(called) != 2 {
+		t.Errorf("the README calls %q", called)
+	}
 }
 
 // says runs the commands of a block to their end and returns their output.
