@@ -95,7 +95,9 @@ func (m *memory) mark() mark {
 	return mark{at: m.values.log.next.Load(), globs: m.values.log.globs.Load(), doubts: m.gate.doubts.Load(), open: open}
 }
 
-// put keeps a value for life, at most the configured TTL. read counts its eviction. It refuses the value if
+// put keeps a value for life, at most the configured TTL. read counts its eviction.
+//
+// It refuses the value if
 //   - L1 is closed, or was closed at the mark or since;
 //   - an event since the mark has evicted, or may have evicted, the key or one of its tags;
 //   - messages cannot name the key or one of its tags; or

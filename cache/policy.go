@@ -22,8 +22,8 @@ type Policy struct {
 
 // Options configure a Policy.
 type Options struct {
-	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Jitter more or
-	// less.
+	// TTL is how long a value is fresh, at least a millisecond. Each value gets up to Jitter more
+	// or less.
 	TTL time.Duration
 
 	// Jitter is by how much TTL varies at most, either way, below 1. Zero: Config.Jitter.
@@ -53,8 +53,8 @@ type Options struct {
 	// combined with Stale and StaleOnError. The settings of the writer apply to all readers, with
 	// any policy.
 	Sliding bool
-	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to Jitter
-	// less.
+	// SlidingMax is the longest life of a sliding value, at least TTL. A value's own is up to
+	// Jitter less.
 	SlidingMax time.Duration
 
 	// EarlyRefresh is the beta of XFetch, probabilistic early refresh (Vattani et al., 2015), which

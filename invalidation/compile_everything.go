@@ -5,8 +5,8 @@ import "strings"
 // separators separate the parts of a name.
 const separators = ":/.-_|#,;@~"
 
-// splitPrefix splits a template behind the prefix that all names of an application can have: vars and
-// separators, perhaps after one constant word.
+// splitPrefix splits a template behind the prefix that all names of an application can have: vars
+// and separators, perhaps after one constant word.
 func (c *globals) splitPrefix(segments []segment) (prefix, rest string, constant bool) {
 	var front, back strings.Builder
 	for _, s := range segments {
@@ -38,8 +38,8 @@ type prefixUse struct {
 	words    distinct // behind it
 }
 
-// isShared reports whether a prefix is that of an application. A constant word can also be the name of
-// a thing.
+// isShared reports whether a prefix is that of an application. A constant word can also be the name
+// of a thing.
 func (u *prefixUse) isShared() bool { return !u.constant || u.entities.several && u.words.several }
 
 // distinct counts different texts, to two.
@@ -73,8 +73,8 @@ func (c *globals) usePrefix(uses map[string]*prefixUse, entity string, segments 
 	return prefix
 }
 
-// checkEverything reports patterns that match all keys of the application in entities that do not say
-// so.
+// checkEverything reports patterns that match all keys of the application in entities that do not
+// say so.
 func (c *compiler) checkEverything() {
 	type pattern struct {
 		writtenTemplate

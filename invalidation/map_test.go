@@ -111,7 +111,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// The version has the value of a required variable, and not where it comes from or what else it may be.
+// The version has the value of a required variable, and not where it comes from or what else it may
+// be.
 func TestVersionOfRequiredVariable(t *testing.T) {
 	t.Parallel()
 	src := strings.Replace(plainMap, "app: shop", "app: {from: APP, one_of: [shop, store]}", 1)

@@ -17,7 +17,8 @@ type Read struct {
 	Tags, Sets []string
 	// Holes are the names in the templates that the reader gives, in the order of first use.
 	Holes []Hole
-	// From are the entities that make the value stale, each of which covers it; none: any that does.
+	// From are the entities that make the value stale, each of which covers it; none: any that
+	// does.
 	From []string
 	// ExpiresOnly is the reason why no entity has to make the value stale, or empty.
 	ExpiresOnly string

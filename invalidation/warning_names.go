@@ -9,7 +9,8 @@ import (
 // advisedBytes is how long the literal text of a name should be at most.
 const advisedBytes = 64
 
-// A namedText is a template, or the value of a var, whose literal text the rules for names are about.
+// A namedText is a template, or the value of a var, whose literal text the rules for names are
+// about.
 type namedText struct {
 	scalar
 	list, of string // of is the entity, if it is not a var or a read

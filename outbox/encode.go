@@ -34,8 +34,8 @@ func (inv Invalidation) Validate() error {
 	return nil
 }
 
-// ParamsJSON returns the parameters as Enqueue writes them, or nil without any. The error is that of
-// Validate.
+// ParamsJSON returns the parameters as Enqueue writes them, or nil without any. The error is that
+// of Validate.
 func (inv Invalidation) ParamsJSON() (json.RawMessage, error) {
 	params, err := inv.encode()
 	if err != nil {

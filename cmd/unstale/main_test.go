@@ -29,7 +29,8 @@ type result struct {
 	out, err string
 }
 
-// withAppEnv returns an environment in which the shipped map is that of prod, unless env says otherwise.
+// withAppEnv returns an environment in which the shipped map is that of prod, unless env says
+// otherwise.
 func withAppEnv(env map[string]string) map[string]string {
 	all := map[string]string{"APP_ENV": "prod"}
 	maps.Copy(all, env)
@@ -54,7 +55,8 @@ func call(t testing.TB, env map[string]string, args ...string) result {
 	return result{code, out.String(), err.String()}
 }
 
-// child prepares a command line as a separate process, with only env and APP_ENV in its environment.
+// child prepares a command line as a separate process, with only env and APP_ENV in its
+// environment.
 func child(ctx context.Context, env map[string]string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = []string{childVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}

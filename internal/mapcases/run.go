@@ -214,8 +214,8 @@ func (c *Case) finds(l *invalidation.Lookup) (rows []string, problem string) {
 	return rows, ""
 }
 
-// reachedBy returns the expansion that reaches one of some keys: the key itself, a set or a pattern of
-// that name, or a pattern that matches it.
+// reachedBy returns the expansion that reaches one of some keys: the key itself, a set or a pattern
+// of that name, or a pattern that matches it.
 func reachedBy(made []invalidation.Expanded, keys []string) *invalidation.Expanded {
 	for i := range made {
 		if slices.ContainsFunc(made[i].Names, func(name string) bool {

@@ -26,8 +26,8 @@ type Config struct {
 	Flavor servers.Kind
 	// MapFile is the map that the worker uses. Default mapping.yaml.
 	MapFile string
-	// Env returns the environment variables of the map, except KEY_PREFIX and APP_ENV, which the demo
-	// sets. Nil means os.LookupEnv.
+	// Env returns the environment variables of the map, except KEY_PREFIX and APP_ENV, which the
+	// demo sets. Nil means os.LookupEnv.
 	Env func(name string) (string, bool)
 	// Steps receives a line for each step of the start. Nil: nowhere.
 	Steps io.Writer

@@ -37,8 +37,8 @@ type Demo struct {
 }
 
 // Start starts or connects to the servers, sets up the shop and starts the worker. The caller must
-// Close the demo: a process runs one at a time, and Start waits for that. For a broken map the error is invalidation.Faults, for a missing program
-// *servers.MissingError.
+// Close the demo: a process runs one at a time, and Start waits for that. For a broken map the
+// error is invalidation.Faults, for a missing program *servers.MissingError.
 func Start(ctx context.Context, cfg Config) (*Demo, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -56,8 +56,8 @@ func start(t *testing.T, cfg demo.Config) *demo.Demo {
 	return d
 }
 
-// changedMap copies the shipped map and replaces the first text of each pair by the second. Each must
-// stand there once.
+// changedMap copies the shipped map and replaces the first text of each pair by the second. Each
+// must stand there once.
 func changedMap(t *testing.T, oldnew ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(shippedMap)
