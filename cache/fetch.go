@@ -124,6 +124,8 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	var begin time.Time
 	if n != nil {
 		begin = time.Now()
+	} else {
+		c.reads.others.note(c.config.Prefix, key)
 	}
 	got, err := r.fetch(ctx)
 	if n != nil {

@@ -44,8 +44,9 @@ func (c *Cache) keyOf(read Read) (string, error) {
 // readCounts counts by entry of the section reads. Its size is bounded by the number of entries in
 // generated code.
 type readCounts struct {
-	all  sync.Map // *ReadEntry to *readCount
-	told atomic.Int64
+	all    sync.Map // *ReadEntry to *readCount
+	told   atomic.Int64
+	others otherKeys
 }
 
 // readBounds are the upper bounds of the buckets of latencies, in seconds.
@@ -67,6 +68,7 @@ func (r *readCounts) of(p *Policy) *readCount {
 	if n, ok := r.all.Load(p.read); ok {
 		return n.(*readCount)
 	}
+	r.others.on.Store(true)
 	n, _ := r.all.LoadOrStore(p.read, &readCount{})
 	return n.(*readCount)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"unicode/utf8"
 
@@ -21,6 +22,9 @@ type ReadMap struct {
 	hash string
 	vars []ReadVar
 	now  atomic.Pointer[readVars]
+
+	mu      sync.Mutex
+	entries []string // names, in the order of the map
 }
 
 // A ReadVar is an entry of vars whose value depends on the environment. Generated code fills it.
@@ -130,6 +134,9 @@ type ReadEntry struct {
 func (m *ReadMap) Entry(name string, o Options) *ReadEntry {
 	e := &ReadEntry{m: m, name: name, policy: MustPolicy(o)}
 	e.policy.read = e
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries = append(m.entries, name)
 	return e
 }
 

@@ -52,6 +52,9 @@ type Statistics struct {
 	// fingerprints of the maps that the generated packages were made from, sorted: see
 	// ReadMap.Version
 	ReadsVersions []string `json:"readsVersions,omitempty"`
+	// up to 20 forms of keys that Fetch and FetchResult looked for in Redis without a read of a
+	// generated package, such as "shop:product:#", once one was fetched
+	OtherKeys []string `json:"otherKeys,omitempty"`
 }
 
 type counts struct {
@@ -104,6 +107,7 @@ func (c *Cache) Statistics() Statistics {
 		s.Unreported = c.reports.dropCount()
 	}
 	s.Reads, s.ReadsVersions = c.reads.statistics()
+	s.OtherKeys = c.reads.others.list()
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses
 	if s.TotalRequests > 0 {
 		s.HitRate = float64(s.L1Hits+s.L2Hits) / float64(s.TotalRequests)
