@@ -2,7 +2,7 @@
 // a service: [New] takes a [Config], and [Worker.Run] works until its context ends.
 //
 //	             claim                                  settle + COMMIT
-//	waiting ────────────► claimed ─ look up ─ expand ─ UNLINK ─ PUBLISH ────────► gone, in the journal
+//	waiting ────────────► claimed ─ look up ─ expand ─ UNLINK ─ PUBLISH ────────► settled, in the journal
 //	   ▲                     │                            │
 //	   │   crash, outage     │ a fault of its own         │ Redis refuses a key
 //	   └─────────────────────┤                            ▼
