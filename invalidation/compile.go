@@ -51,6 +51,7 @@ func (c *compiler) compile() *Map {
 	m.captures = (&captureReader{c.scalars, c}).readCaptures(c.doc.captures)
 	for i := range c.reads {
 		m.reads.all = append(m.reads.all, c.reads[i].Read)
+		m.reads.names = append(m.reads.names, c.readTemplates(&c.reads[i])...)
 	}
 	return m
 }

@@ -21,8 +21,6 @@ type coverage struct {
 	advice *report
 	m      *Map
 	steps  int // left
-
-	reached map[*template]bool
 }
 
 // check reports the reads that no entity covers and the templates that reach no read. It gives
@@ -31,7 +29,6 @@ func (c *coverage) check(reads []compiledRead) {
 	if len(reads) == 0 {
 		return
 	}
-	c.reached = map[*template]bool{}
 	for i := range reads {
 		c.checkRead(&reads[i])
 	}
@@ -45,7 +42,7 @@ func (c *coverage) check(reads []compiledRead) {
 	for _, name := range c.m.names {
 		e := c.m.entities[name]
 		e.kinds(func(kind MapNameKind, t *template) {
-			if !c.reached[t] {
+			if len(t.reads) == 0 {
 				what := string(kind)
 				if kind == KindStamp {
 					what = "tag"
@@ -163,9 +160,9 @@ type miss struct {
 	problem, cure string
 }
 
-// covers reports how rows of an entity make a read stale, or else what is nearest to it.
-func (c *coverage) covers(r *compiledRead, root *entity) (found, *miss) {
-	var nearest *miss
+// covers reports how rows of an entity make a read stale, or else what is nearest to it. It compares
+// all templates, also after one that covers: each may reach the read.
+func (c *coverage) covers(r *compiledRead, root *entity) (first found, nearest *miss) {
 	for _, kind := range []struct {
 		texts []readText
 		kinds []MapNameKind
@@ -185,37 +182,48 @@ func (c *coverage) covers(r *compiledRead, root *entity) (found, *miss) {
 			}
 			switch {
 			case some && lacks == "":
-				return how, nil
+				if first == notCovered {
+					first = how
+				}
 			case some:
 				nearest = &miss{0, root.name + " does not reach " + strconv.Quote(lacks), "use the same var or the same list in both places"}
 			}
 		}
 	}
-	return notCovered, nearest
+	if first != notCovered {
+		nearest = nil
+	}
+	return first, nearest
 }
 
 // meets compares one text with the templates of an entity, and of those as which it expands. The
 // rows are those of root; ids are the templates of the IDs on the way from there.
 func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids []*alias, kinds []MapNameKind) (how found, nearest *miss) {
+	if c.steps--; c.steps <= 0 {
+		return notCovered, nil
+	}
 	near := func(m *miss) {
 		if m != nil && (nearest == nil || m.rank < nearest.rank) {
 			nearest = m
 		}
 	}
 	e.kinds(func(kind MapNameKind, t *template) {
-		if !slices.Contains(kinds, kind) || how != notCovered {
+		if !slices.Contains(kinds, kind) {
 			return
 		}
 		c.align(text, e, t, kind, func(pairs []pair) bool {
 			o := objections{coverage: c, read: r, root: root, of: e, t: t}
 			o.judge(pairs, ids)
-			if o.sameThing {
-				c.reached[t] = true
+			if o.sameThing && !slices.Contains(t.reads, r.Name) {
+				t.reads = append(t.reads, r.Name)
 			}
 			if o.first == nil {
-				how = coveredByName
-				if kind == KindPattern || kind == KindSet {
+				switch {
+				case how != notCovered:
+				case kind == KindPattern || kind == KindSet:
 					how = coveredAsList
+				default:
+					how = coveredByName
 				}
 				return true
 			}
@@ -224,11 +232,10 @@ func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids
 		})
 	})
 	for i := range e.as {
-		if how != notCovered {
-			break
-		}
 		made, lacking := c.meets(r, text, root, e.as[i].target, append(slices.Clip(ids), &e.as[i]), kinds)
-		how = max(how, made)
+		if how == notCovered {
+			how = made
+		}
 		near(lacking)
 	}
 	return how, nearest

@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ type MapName struct {
 	// with a * for each value of a row: it matches every result of Text
 	Glob string
 	Hold time.Duration // of the entity
+	// Reads are the names of the reads that it reaches, in the order of the map. They include reads
+	// that it reaches only for some rows.
+	Reads []string
 }
 
 // Names returns what a map makes of rows: by entity, and for each entity keys, tag versions,
@@ -63,7 +67,7 @@ func (e *entity) kinds(visit func(MapNameKind, *template)) {
 }
 
 func (e *entity) mapName(kind MapNameKind, t *template) MapName {
-	n := MapName{Entity: e.name, Kind: kind, Text: t.source, Glob: t.widestName(), Hold: e.hold}
+	n := MapName{Entity: e.name, Kind: kind, Text: t.source, Glob: t.widestName(), Hold: e.hold, Reads: slices.Clone(t.reads)}
 	if kind == KindPattern {
 		n.Glob = t.widest()
 	}

@@ -14,6 +14,7 @@ type ReadSection struct {
 	all   []Read
 	vars  []Var // that the reads use
 	types map[string]ValueType
+	names []readTemplate
 }
 
 // Reads returns the sections reads and types.

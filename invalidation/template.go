@@ -19,6 +19,8 @@ type template struct {
 	// prefixParts parts.
 	wild                    bool
 	prefixSize, prefixParts int
+	// reads are the names of the reads that it reaches, in the order of the map.
+	reads []string
 }
 
 // A part is literal text or, if slot is not negative, the value of slots[slot], which is chosen

@@ -14,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -66,6 +67,7 @@ type explanation struct {
 	Keys       []string `json:"keys"`
 	Patterns   []string `json:"patterns"`
 	Sets       []string `json:"sets"`
+	Reads      []string `json:"reads"` // entries of the section reads that these reach
 	Repeat     []string `json:"repeat"`
 	Hold       string   `json:"hold,omitempty"`
 	Ignored    []string `json:"ignored_params"`
@@ -125,11 +127,42 @@ func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) 
 	out := &explanation{
 		Entity: row.Entity, ID: row.ID, MapVersion: m.Version(),
 		Keys: sorted(plan.Keys), Patterns: sorted(plan.Patterns), Sets: sorted(plan.Sets),
-		Ignored: sorted(m.Undeclared(row)),
+		Reads: readsOf(m, row.Entity, slices.Concat(plan.Keys, plan.Patterns, plan.Sets)), Ignored: sorted(m.Undeclared(row)),
 	}
 	out.described, _ = m.Describe(row.Entity)
 	out.Repeat, out.Hold = delays(plan.Repeat, plan.Hold)
 	return out
+}
+
+// readsOf returns the reads that names of a row reach, in the order of the map.
+func readsOf(m *invalidation.Map, entity string, names []string) []string {
+	reached, seen := map[string]bool{}, map[string]bool{}
+	var visit func(entity string)
+	visit = func(entity string) {
+		if seen[entity] {
+			return
+		}
+		seen[entity] = true
+		d, _ := m.Describe(entity)
+		for _, made := range d.Makes {
+			if g, err := protocol.CompileGlob(made.Glob); err == nil && slices.ContainsFunc(names, g.Match) {
+				for _, read := range made.Reads {
+					reached[read] = true
+				}
+			}
+		}
+		for _, a := range d.As {
+			visit(a.Entity)
+		}
+	}
+	visit(entity)
+	list := []string{}
+	for _, r := range m.Reads().All() {
+		if reached[r.Name] {
+			list = append(list, r.Name)
+		}
+	}
+	return list
 }
 
 // delays formats them for JSON, as lists that are never null.
@@ -173,7 +206,7 @@ func (x explanation) print(p process) {
 	for _, part := range []struct {
 		name string
 		list []string
-	}{{"key", x.Keys}, {"pattern", x.Patterns}, {"set", x.Sets}, {"repeat", x.Repeat}} {
+	}{{"key", x.Keys}, {"pattern", x.Patterns}, {"set", x.Sets}, {"read", x.Reads}, {"repeat", x.Repeat}} {
 		for _, s := range part.list {
 			fmt.Fprintf(p.Out, "%-8s %s\n", part.name, printable(s))
 		}

@@ -239,6 +239,29 @@ entities:
 	}
 }
 
+// Explain lists the reads that the names of the row reach, also through other entities.
+func TestMapExplainReads(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args  []string
+		want  string
+		reads []string
+	}{
+		{[]string{"variant", "--id", "9", "--param", "product_id=42", "--param", "category_id=7"}, "key      zahraah:prod:product:42\npattern  zahraah:prod:category:7:list:*\nread     product_page\nread     category_list\n", []string{"product_page", "category_list"}},
+		{[]string{"price_rule", "--id", "1"}, "pattern  zahraah:prod:shipping:city:*\nread     shipping_city\n", []string{"shipping_city"}},
+	} {
+		args := append([]string{"map", "explain", "--map", shippedMap, "--entity"}, c.args...)
+		if r := call(t, nil, args...); r.code != exitDone || r.out != c.want {
+			t.Errorf("%+v\nwanted\n%s", r, c.want)
+		}
+		var object explanation
+		r := call(t, nil, append(args, "--json")...)
+		if err := json.Unmarshal([]byte(r.out), &object); err != nil || !reflect.DeepEqual(object.Reads, c.reads) {
+			t.Errorf("%v: %+v", err, r)
+		}
+	}
+}
+
 // Without an id, explain shows what any row of the entity would invalidate, and of what.
 func TestMapExplainEntity(t *testing.T) {
 	t.Parallel()
@@ -292,16 +315,25 @@ hold           2s
 
 func TestMapWho(t *testing.T) {
 	t.Parallel()
-	r := call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:category:7:list:p1")
+	r := call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:category:7:list:p1:sort:new")
 	want := `category   id=7                                pattern {app}:{env}:category:{id}:list:*
 product    category_id=7 (given or looked up)  pattern {app}:{env}:category:{category_id}:list:*
 inventory  category_id=7 (given or looked up)  pattern {app}:{env}:category:{category_id}:list:*, as product
 variant    category_id=7 (given or looked up)  pattern {app}:{env}:category:{category_id}:list:*, as product
+read: category_list, key {app}:{env}:category:{category_id}:list:p{page}:sort:{sort}
 `
 	if r.code != exitDone || r.out != want {
 		t.Errorf("%+v\nwanted\n%s", r, want)
 	}
-	if r := call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:home"); r.code != exitDone || r.out != "category  any id  key {app}:{env}:home\n" {
+	for key, want := range map[string]string{
+		"zahraah:prod:category:7:list:p1":                "read: none has this key\n",
+		"zahraah:prod:category:7:list:p1:sort:price:asc": ":sort:{sort}, if a value contains a colon\n",
+	} {
+		if r := call(t, nil, "map", "who", "--map", shippedMap, key); r.code != exitDone || !strings.HasSuffix(r.out, want) {
+			t.Errorf("%s: %+v", key, r)
+		}
+	}
+	if r := call(t, nil, "map", "who", "--map", shippedMap, "zahraah:prod:home"); r.code != exitDone || r.out != "category  any id  key {app}:{env}:home\nread: home, key {app}:{env}:home\n" {
 		t.Errorf("%+v", r)
 	}
 	var object origins

@@ -21,10 +21,11 @@ func newMapWho(p process) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "who KEY",
-		Short: "Show which rows reach a key",
+		Short: "Show which rows reach a key, and which read it is",
 		Long: `Show which rows reach a key, without a server: their entity, ID, parameters and template. Values that
 are not given can be anything. Members of index sets are not in the map, so a key that only a set
-lists is not found. Exit code 1 if no row reaches the key.`,
+lists is not found. If the map has reads, the output also has those with this key. Exit code 1 if no
+row reaches the key.`,
 		Example: `  unstale map who zahraah:prod:product:42
   unstale map who --map mapping.yaml zahraah:prod:category:7:list:p1 --json`,
 		Args: exactArgs("KEY"),
@@ -69,6 +70,17 @@ type origins struct {
 	MapVersion string   `json:"map_version"`
 	Complete   bool     `json:"complete"` // there are no others
 	Origins    []origin `json:"origins"`
+	Reads      []readOf `json:"reads"` // entries of the section reads
+	hasReads   bool     // the map has the section
+}
+
+// A readOf is a read that has the key.
+type readOf struct {
+	Read     string `json:"read"`
+	Kind     string `json:"kind"`
+	Template string `json:"template"`
+	// a value contains a colon: the key may be a longer name, which no read has
+	Unsure bool `json:"unsure"`
 }
 
 type origin struct {
@@ -85,7 +97,10 @@ type origin struct {
 }
 
 func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all bool) *origins {
-	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}}
+	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}, Reads: []readOf{}, hasReads: len(m.Reads().All()) > 0}
+	for _, n := range m.Reads().Of(key) {
+		out.Reads = append(out.Reads, readOf{n.Read, string(n.Kind), n.Text, n.Unsure})
+	}
 	for _, o := range found {
 		one := origin{
 			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Defaults: []string{}, Via: append([]string{}, o.Via...),
@@ -126,6 +141,16 @@ func (o *origins) print(p process) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	for _, r := range o.Reads {
+		text := fmt.Sprintf("read: %s, %s %s", r.Read, r.Kind, printable(r.Template))
+		if r.Unsure {
+			text += ", if a value contains a colon"
+		}
+		fmt.Fprintln(p.Out, text)
+	}
+	if o.hasReads && len(o.Reads) == 0 && len(o.Origins) > 0 {
+		fmt.Fprintln(p.Out, "read: none has this key")
 	}
 	if !o.Complete && len(o.Origins) > 0 {
 		fmt.Fprintln(p.Out, "there are more, or may be: raise --limit; a key of many parts can be made in so many ways that the search is ended")
