@@ -44,6 +44,28 @@ func (s *ReadSection) Of(key string) []ReadName {
 	return append(sure, unsure...)
 }
 
+// Prefix returns the literal text that the keys of all reads begin with, up to a colon.
+func (s *ReadSection) Prefix() string {
+	var prefix string
+	first := true
+	for i := range s.names {
+		if s.names[i].Kind != KindKey {
+			continue
+		}
+		literal := ""
+		if p := &s.names[i].text.parts[0]; p.slot == noSlot {
+			literal = p.text
+		}
+		if first {
+			prefix, first = literal, false
+		}
+		for !strings.HasPrefix(literal, prefix) {
+			prefix = prefix[:len(prefix)-1]
+		}
+	}
+	return prefix[:strings.LastIndex(prefix, ":")+1]
+}
+
 // A readTemplate is a ReadName as a template of an entity whose slots are the holes and list vars.
 type readTemplate struct {
 	ReadName

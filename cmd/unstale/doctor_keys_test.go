@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -56,5 +58,40 @@ func TestDoctorKeys(t *testing.T) {
 	object, _, _ := strings.Cut(r.log.String(), "\nunstale: ")
 	if err := json.Unmarshal([]byte(object), &told); err != nil || told.Walked.Keys == 0 || told.Walked.All || told.Walked.Total < 200_000 || told.Walked.Stopped == "" {
 		t.Errorf("%v: %s", err, r.log)
+	}
+}
+
+// A key that no read of the map names and one that lives too long are warnings, with an example.
+func TestDoctorKeysByRead(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	vars := map[string]string{"REDIS_URL": server.URL(), "UNSTALE_MAP": shippedMap}
+	for key, ttl := range map[string]time.Duration{
+		"zahraah:prod:product:42": 10 * time.Minute, "zahraah:prod:home": 50 * time.Second, "zahraah:prod:category:7:list:p1:sort:new": time.Minute,
+		"zahraah:prod:coupon:SAVE10": 5 * time.Minute, "zahraah:prod:shipping:city:berlin": 20 * time.Minute,
+	} {
+		if err := admin.Set(t.Context(), key, "x", ttl).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := call(t, vars, "doctor", "--keys"); r.code != exitDone || !strings.Contains(r.out, "a read of the map names every key with the prefix zahraah:prod:") {
+		t.Errorf("%+v", r)
+	}
+	if err := errors.Join(admin.Set(t.Context(), "zahraah:prod:home", "x", 20*time.Hour).Err(), admin.Set(t.Context(), "zahraah:prod:produkt:42", "x", time.Minute).Err(),
+		admin.Del(t.Context(), "zahraah:prod:coupon:SAVE10").Err()); err != nil {
+		t.Fatal(err)
+	}
+	r := call(t, vars, "doctor", "--keys")
+	for _, text := range []string{
+		`such as "zahraah:prod:home": 20h0m0s left, at most 1m10s`, "keys that no read of the map names: 1", `such as "zahraah:prod:produkt:42"`, "reads of the map without a key", "coupon",
+	} {
+		if r.code != exitWarning || !strings.Contains(r.out, text) {
+			t.Errorf("no %s in %+v", text, r)
+		}
+	}
+	if r := call(t, vars, "doctor", "--keys", "--no-names"); strings.Contains(r.out, "produkt") || strings.Contains(r.out, "20h") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
@@ -27,11 +28,18 @@ type Figures struct {
 	LongestTTL  time.Duration `json:"-"`
 	Hottest     int64         `json:"hottest_freq"` // 0 to 255, logarithmic; -1: not told
 	HottestKey  Name          `json:"hottest_key,omitempty"`
-	Invalidated bool          `json:"invalidated"` // by the journal
+	Invalidated bool          `json:"invalidated"`    // by the journal
+	Late        int64         `json:"ttl_above_read"` // keys whose read allows less
+	LateKey     Name          `json:"ttl_above_read_key,omitempty"`
+	Unnamed     int64         `json:"unnamed"` // keys that a read of the map should name
+	UnnamedKey  Name          `json:"unnamed_key,omitempty"`
 }
 
+// marks are what the reads of the map tell about a key.
+type marks struct{ late, unnamed bool }
+
 // note adds a key.
-func (f *Figures) note(i *keyspace.KeyInfo) {
+func (f *Figures) note(i *keyspace.KeyInfo, m marks) {
 	one := Figures{Keys: 1, Bytes: max(i.Bytes, 0), Largest: i.Bytes, LargestKey: Name(i.Name), Hottest: i.Freq}
 	if i.Freq >= 0 {
 		one.HottestKey = Name(i.Name)
@@ -46,6 +54,12 @@ func (f *Figures) note(i *keyspace.KeyInfo) {
 		one.Long = 1
 	}
 	one.LongestTTL = i.TTL
+	if m.late {
+		one.Late, one.LateKey = 1, Name(i.Name)
+	}
+	if m.unnamed {
+		one.Unnamed, one.UnnamedKey = 1, Name(i.Name)
+	}
 	if f.Keys == 0 {
 		*f = one
 		return
@@ -64,7 +78,15 @@ func (f *Figures) add(o *Figures) {
 	f.Large += o.Large
 	f.Eternal += o.Eternal
 	f.Long += o.Long
-	f.LongestTTL = max(f.LongestTTL, o.LongestTTL)
+	if o.LongestTTL > f.LongestTTL {
+		f.LongestTTL = o.LongestTTL
+		if o.Late > 0 {
+			f.LateKey = o.LateKey
+		}
+	}
+	f.Late += o.Late
+	f.Unnamed += o.Unnamed
+	f.UnnamedKey = cmp.Or(f.UnnamedKey, o.UnnamedKey)
 	f.Invalidated = f.Invalidated || o.Invalidated
 	if o.Largest > f.Largest {
 		f.Largest, f.LargestKey = o.Largest, o.LargestKey

@@ -64,6 +64,7 @@ func (r *Review) invalidated(e *journal.Entry) {
 		for _, name := range list {
 			if at := r.matcher.First(name); at >= 0 {
 				r.mapped[at].Invalidated = true
+				r.reads.invalidated(r.names[at].Reads)
 				continue
 			}
 			for _, f := range r.unknown.find(name) {

@@ -40,8 +40,8 @@ func (r *Review) Report(w keyspace.Walked, err error) *Report {
 	if r.NoNames {
 		for i := range families {
 			f := &families[i]
-			f.LargestKey, f.EternalKey, f.HottestKey = "", "", ""
-			if f.Entity == "" && !f.Own { // its name is made of those of its keys
+			f.LargestKey, f.EternalKey, f.HottestKey, f.LateKey, f.UnnamedKey = "", "", "", "", ""
+			if f.Entity == "" && f.Read == "" && !f.Own { // its name is made of those of its keys
 				f.Name = anyPart
 			}
 		}
@@ -68,7 +68,7 @@ func (r *Review) Report(w keyspace.Walked, err error) *Report {
 			out.Hottest = append(out.Hottest, f)
 		}
 	}
-	for _, check := range []func(keyspace.Walked, []Family) []doctor.Finding{r.coverage, r.eternal, r.large, r.unreached, r.missing, r.database, r.grammar} {
+	for _, check := range []func(keyspace.Walked, []Family) []doctor.Finding{r.coverage, r.eternal, r.large, r.lifetimes, r.unreached, r.missing, r.unnamed, r.unused, r.database, r.grammar} {
 		out.Findings = append(out.Findings, check(w, families)...)
 	}
 	for i := range out.Findings {
@@ -199,7 +199,7 @@ func (r *Review) unreached(w keyspace.Walked, families []Family) []doctor.Findin
 		return finding("reach", doctor.Unknown, "keys that no entity of the map reaches", r.noMap.Error(), "give --map")
 	}
 	those := r.offenders("reach", families, func(f *Family) int64 {
-		if f.Entity != "" {
+		if f.Entity != "" || f.Read != "" { // the map may say that a read only expires
 			return 0
 		}
 		return f.Keys

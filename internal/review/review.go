@@ -20,6 +20,8 @@ type Review struct {
 	names   []invalidation.MapName
 	matcher *match.Matcher
 	mapped  []Figures // of names
+	present []bool    // names with keys, also if these are filed by reads
+	reads   byReads
 	unknown tree      // of names that no entity of the map reaches
 	own     []Figures // of unstale's names
 	broken  breaches
@@ -40,7 +42,7 @@ func New(m *invalidation.Map, noMap error) *Review {
 	r := &Review{own: make([]Figures, len(ours))}
 	switch {
 	case m != nil:
-		r.names = m.Names()
+		r.names, r.reads = m.Names(), newByReads(m)
 	case noMap == nil:
 		r.noMap = errors.New("there is no map")
 	default:
@@ -51,7 +53,7 @@ func New(m *invalidation.Map, noMap error) *Review {
 		globs[i] = n.Glob
 	}
 	r.matcher = match.New(globs, func(int, error) {}) // Names returns only valid globs
-	r.mapped = make([]Figures, len(r.names))
+	r.mapped, r.present = make([]Figures, len(r.names)), make([]bool, len(r.names))
 	return r
 }
 
@@ -60,15 +62,22 @@ func (r *Review) Note(keys []keyspace.KeyInfo) {
 	for i := range keys {
 		k := &keys[i]
 		if own := slices.IndexFunc(ours, func(o struct{ what, prefix string }) bool { return strings.HasPrefix(k.Name, o.prefix) }); own >= 0 {
-			r.own[own].note(k)
+			r.own[own].note(k, marks{})
 			continue
 		}
 		r.broken.note(k.Name)
-		if at := r.matcher.First(k.Name); at >= 0 {
-			r.mapped[at].note(k)
-			continue
+		at, entity := r.matcher.First(k.Name), ""
+		if at >= 0 {
+			r.present[at], entity = true, r.names[at].Entity
 		}
-		r.unknown.file(k.Name).note(k)
+		named, unnamed := r.reads.note(k, entity)
+		switch m := (marks{unnamed: unnamed}); {
+		case named:
+		case at >= 0:
+			r.mapped[at].note(k, m)
+		default:
+			r.unknown.file(k.Name).note(k, m)
+		}
 	}
 }
 
@@ -76,6 +85,7 @@ func (r *Review) Note(keys []keyspace.KeyInfo) {
 type Family struct {
 	Name    Name   `json:"name"`
 	Entity  string `json:"entity,omitempty"` // that reaches it
+	Read    string `json:"read,omitempty"`   // that names it
 	Own     bool   `json:"own,omitempty"`    // unstale's
 	Kind    string `json:"kind,omitempty"`   // of the map's name
 	Figures `json:"figures"`
@@ -88,6 +98,7 @@ func (r *Review) families() (all []Family) {
 			all = append(all, Family{Name: Name(r.names[i].Text), Entity: r.names[i].Entity, Kind: string(r.names[i].Kind), Figures: f})
 		}
 	}
+	all = append(all, r.reads.families()...)
 	r.unknown.each(func(name string, f *Figures) { all = append(all, Family{Name: Name(name), Figures: *f}) })
 	for i, f := range r.own {
 		if f.Keys > 0 {
@@ -105,7 +116,7 @@ func (r *Review) absent() (entities []string) {
 	// by glob: if several entities share a glob, a key counts for the first of them
 	there := map[string]bool{}
 	for i, n := range r.names {
-		there[n.Glob] = there[n.Glob] || r.mapped[i].Keys > 0
+		there[n.Glob] = there[n.Glob] || r.present[i]
 	}
 	seen := map[string]bool{}
 	for _, n := range r.names {

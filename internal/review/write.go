@@ -115,10 +115,13 @@ func hottestKey(n Name) string {
 	return quoted(n)
 }
 
-// by returns the part of the map that reaches a family.
+// by returns the part of the map that names or reaches a family.
 func (f *Family) by() string {
 	if f.Own {
 		return "unstale"
+	}
+	if f.Read != "" {
+		return strings.TrimSuffix("read "+f.Read+", "+f.Entity, ", ")
 	}
 	return cmp.Or(f.Entity, "-")
 }
