@@ -128,14 +128,14 @@ func TestDatabaseSQL(t *testing.T) {
 		t.Errorf("after the commit there is %s", got)
 	}
 	run(t, db, "ALTER TABLE products ADD name VARCHAR(20) NOT NULL DEFAULT 'shirt'")
-	token, err := renameProduct(t.Context(), db, "42", "hat")
+	token, err := renameProduct(t.Context(), db, 42, "hat")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if settled, err := outbox.Settled(t.Context(), db, token); err != nil || settled {
 		t.Errorf("settled before a worker came: %t, %v", settled, err)
 	}
-	if err := moveProduct(t.Context(), db, "42", 7, 9); err != nil {
+	if err := moveProduct(t.Context(), db, 42, 7, 9); err != nil {
 		t.Fatal(err)
 	}
 	var moved string

@@ -35,7 +35,7 @@ func main() {
 		setPriceSqlx(ctx, tx, "42", 4890),
 		tx.Commit(),
 		changePrice(ctx, db.DB, "42", 4490),
-		moveProduct(ctx, db.DB, "42", 7, 9),
+		moveProduct(ctx, db.DB, 42, 7, 9),
 	} {
 		if err != nil {
 			log.Fatal(err)
@@ -51,7 +51,7 @@ func TestLibraryExample(t *testing.T) {
 	shop := testenv.MySQL(t)
 	schematest.Up(t, shop.DB)
 	shopTables(t, shop.DB)
-	program := outside(t, map[string]string{"main.go": shopMain, "databasesql.go": "", "sqlx.go": ""})
+	program := outside(t, map[string]string{"main.go": shopMain, "databasesql.go": "", "sqlx.go": "", "shopcache/shopcache.go": ""})
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = []string{"MYSQL_DSN=" + shop.DSN}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -80,7 +80,7 @@ func outside(t *testing.T, files map[string]string) (program string) {
 	t.Helper()
 	dir := t.TempDir()
 	shop := filepath.Join(dir, "shop")
-	if err := os.Mkdir(shop, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(shop, "shopcache"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(checkout(t), filepath.Join(dir, "unstale")); err != nil {
@@ -88,7 +88,8 @@ func outside(t *testing.T, files map[string]string) (program string) {
 	}
 	for name, text := range files {
 		if text == "" {
-			text = strings.Replace(read(t, "examples/"+name), "package examples", "package main", 1)
+			own := strings.NewReplacer("package examples", "package main", "github.com/unstale/unstale/examples/", "example.com/shop/")
+			text = own.Replace(read(t, "examples/"+name))
 		}
 		if err := os.WriteFile(filepath.Join(shop, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
