@@ -3,7 +3,7 @@
 // Redis, so all processes share them. The window is a sliding window.
 //
 //	codes, err := limit.New(limit.Config{
-//		Redis: state, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse,
+//		Redis: client, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, WhenAway: limit.Refuse,
 //	})
 //	...
 //	d, err := codes.Take(ctx, phone)
@@ -29,7 +29,7 @@
 //     15% more than Max. At a rate of exactly Max per Window, 2% of the attempts were refused.
 //  3. If the Redis client repeats an attempt because a reply was lost, the attempt counts once. If
 //     Max is above 20, this requires that the subject made at most three other attempts meanwhile.
-//  4. Refused attempts do not count. A client that keeps trying is allowed again as soon as its
+//  4. Refused attempts do not count. A subject that keeps trying is allowed again as soon as its
 //     earlier attempts have left the window.
 //  5. If Redis is unavailable or slow, a call returns within Config.Timeout, and Config.WhenAway
 //     decides whether the attempt is allowed.

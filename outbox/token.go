@@ -12,8 +12,8 @@ const (
 	// TokenLifetime is the time after the commit during which a Check uses a token. If you store
 	// tokens in cookies, a longer lifetime of the cookie has no effect.
 	TokenLifetime = 5 * time.Minute
-	// MaxTokenRows is the largest number of rows in a token. If a write has more rows, its token
-	// reports ErrTooManyRows instead of their state.
+	// MaxTokenRows is the largest number of rows in a token. For the token of a
+	// larger write, Settled and Wait return ErrTooManyRows.
 	MaxTokenRows = 1000
 	// MaxTokenText is the largest length in bytes of a token as text.
 	MaxTokenText = 1024
