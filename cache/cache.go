@@ -51,7 +51,7 @@ func New(config Config) (*Cache, error) {
 		c.memory = newMemory(config)
 	}
 	if c.memory != nil && config.Memory.Report {
-		c.reports = &reporter{process: config.Memory.Process, redis: c.redis, logger: config.Logger}
+		c.reports = &reporter{process: config.Memory.Process, redis: c.redis, logger: config.Logger, reads: &c.reads}
 		c.run.launch(func() { c.reports.run(c.run.life) })
 	}
 	c.listener = newListener(config, c.redis, c.memory, c.reports, &c.run, &c.counts)

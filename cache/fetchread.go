@@ -160,13 +160,24 @@ func (r *readCounts) statistics() (all map[string]ReadStatistics, versions []str
 			s.add(other)
 		}
 		all[e.name] = s
-		if v := e.m.Version(); v != "" && !slices.Contains(versions, v) {
-			versions = append(versions, v)
+		return true
+	})
+	return all, r.versions()
+}
+
+// versions returns the fingerprints of the maps of all entries that were fetched, sorted.
+func (r *readCounts) versions() (all []string) {
+	if r == nil {
+		return nil
+	}
+	r.all.Range(func(key, _ any) bool {
+		if v := key.(*ReadEntry).m.Version(); v != "" && !slices.Contains(all, v) {
+			all = append(all, v)
 		}
 		return true
 	})
-	slices.Sort(versions)
-	return all, versions
+	slices.Sort(all)
+	return all
 }
 
 // add adds the counts of an entry of the same name.

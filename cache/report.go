@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type reporter struct {
 	process string
 	redis   *backend
 	logger  *slog.Logger
+	reads   *readCounts
 	total   atomic.Uint64 // messages that were dropped
 
 	mu      sync.Mutex
@@ -99,6 +101,10 @@ func (r *reporter) report(ctx context.Context) {
 	r.mu.Unlock()
 	if len(reports) == 0 {
 		return
+	}
+	versions := strings.Join(r.reads.versions(), ",")
+	for i := range reports {
+		reports[i].Reads = versions
 	}
 	faults := r.send(ctx, reports)
 	r.mu.Lock()

@@ -26,6 +26,9 @@ type Report struct {
 	// Dropped is how many more messages the process has received since the previous report without
 	// reporting them.
 	Dropped uint64
+	// Reads are the fingerprints of the maps from which the process has its keys, separated by
+	// commas: see ReadsVersion. Empty: it uses no generated code, or has fetched nothing yet.
+	Reads string
 }
 
 // The fields of an entry of the stream.
@@ -35,18 +38,23 @@ const (
 	fieldFirst   = "first"
 	fieldLast    = "last"
 	fieldDropped = "dropped"
+	fieldReads   = "reads"
 )
 
 // Fields returns the names and values of the entry of a stream, by turns, as XADD takes them.
 func (r Report) Fields() []string {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	return []string{fieldProcess, r.Process, fieldEpoch, r.Epoch, fieldFirst, number(r.First), fieldLast, number(r.Last), fieldDropped, number(r.Dropped)}
+	fields := []string{fieldProcess, r.Process, fieldEpoch, r.Epoch, fieldFirst, number(r.First), fieldLast, number(r.Last), fieldDropped, number(r.Dropped)}
+	if r.Reads != "" {
+		fields = append(fields, fieldReads, r.Reads)
+	}
+	return fields
 }
 
 // ParseReport reads the fields of an entry. It expects anything, and ignores fields that it does
 // not know.
 func ParseReport(fields map[string]string) (Report, error) {
-	r := Report{Process: fields[fieldProcess], Epoch: fields[fieldEpoch]}
+	r := Report{Process: fields[fieldProcess], Epoch: fields[fieldEpoch], Reads: fields[fieldReads]}
 	if n := len(r.Process); n == 0 || n > MaxProcess || !utf8.ValidString(r.Process) || r.Epoch == "" {
 		return Report{}, fmt.Errorf("report of process %.20q and epoch %.40q: wanted UTF-8 of 1 to %d bytes and an epoch", r.Process, r.Epoch, MaxProcess)
 	}

@@ -32,7 +32,8 @@ func (r *record) now() operate.WorkerNote {
 	if err := r.maps.refusal(); err != nil {
 		n.MapError = err.Error()
 	}
-	n.MapVersion, n.MapWarning, n.Heavy = r.maps.Map().Version(), r.warning(), r.heavy.lasts()
+	m := r.maps.Map()
+	n.MapVersion, n.Reads, n.MapWarning, n.Heavy = m.Version(), m.Reads().Version(), r.warning(), r.heavy.lasts()
 	return n
 }
 

@@ -30,6 +30,7 @@ type statusCommand struct {
 	mysql  mysqlFlags
 	redis  redisFlags
 	board  *keyspace.Board // nil: no Redis was given
+	reads  *keyspace.Contents
 	json   bool
 	watch  time.Duration   // 0: once
 	before *operate.Status // the first look that showed the current first row

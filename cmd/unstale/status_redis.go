@@ -26,7 +26,7 @@ func (c *statusCommand) openBoard() (shut func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.board = k.Board
+	c.board, c.reads = k.Board, k.Contents
 	return k.Close, nil
 }
 
@@ -38,6 +38,7 @@ func (c *statusCommand) askRedis(ctx context.Context, s *operate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	registry.Read(ctx, c.board, s)
+	registry.ReadReaders(ctx, c.reads, s)
 }
 
 // The values of workers_in_redis.

@@ -55,7 +55,15 @@ type Status struct {
 	// cannot be read.
 	Conflicts      []Conflict
 	ConflictsError error
+	// Readers are the readers that reported lately and use generated code.
+	Readers []Reader
 	Staleness
+}
+
+// A Reader is a process that reads through generated code.
+type Reader struct {
+	Process string
+	Reads   []string // fingerprints of the maps that the code was generated from
 }
 
 // A WaitingRow is a row of cache_outbox, or of cache_outbox_delayed.

@@ -37,6 +37,8 @@ type WorkerNote struct {
 	// since its last claim that left no rows to claim; nil: never
 	Drained    *time.Duration `json:"drained,omitempty"`
 	MapVersion string         `json:"map"`
+	// fingerprint of the reads of the map, as readers report it; in Redis only
+	Reads string `json:"reads,omitempty"`
 	// why the current map file is not in use
 	MapError string `json:"map_error,omitempty"`
 	// why the next release refuses the map in use

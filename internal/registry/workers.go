@@ -99,6 +99,8 @@ func AddTo(s *operate.Status, workers []operate.WorkerNote, err error) {
 			all = append(all, w)
 		case w.Silent.Abs() < all[i].Silent.Abs():
 			all[i] = w
+		default:
+			all[i].Reads = w.Reads // MySQL does not have it
 		}
 	}
 	sortWorkers(all)

@@ -51,7 +51,7 @@ var rooms = map[string][]string{
 	"internal/proxy":             {"internal/port"},
 	"internal/queue":             {"internal/journal", "internal/mysqlerr", "internal/session", "internal/sweeps", "outbox"},
 	"internal/redisclient":       {"internal/tlserr", "protocol"},
-	"internal/registry":          {"internal/keyspace", "internal/operate"},
+	"internal/registry":          {"internal/keyspace", "internal/operate", "protocol"},
 	"internal/replay":            {"internal/journal", "internal/keyspace", "internal/operate", "internal/session", "internal/sweeps", "protocol"},
 	"internal/review":            {"internal/doctor", "internal/journal", "internal/keyspace", "internal/match", "internal/session", "invalidation", "protocol"},
 	"internal/schema":            {"internal/mysqlerr"},

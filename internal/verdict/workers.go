@@ -2,6 +2,9 @@ package verdict
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/operate"
@@ -75,6 +78,30 @@ func (f fleet) deprecated() []Cause {
 		}
 	}
 	return nil
+}
+
+// readers: the code of a reader was generated from another map than the workers use, so what it
+// stores may never be invalidated. One cause is enough.
+func (f fleet) readers(all []operate.Reader) []Cause {
+	known := map[string]bool{}
+	for _, w := range f.some((*operate.WorkerNote).Lives) {
+		if w.Reads != "" {
+			known[w.Reads] = true
+		}
+	}
+	var others []operate.Reader
+	for _, r := range all {
+		if len(known) > 0 && slices.ContainsFunc(r.Reads, func(version string) bool { return !known[version] }) {
+			others = append(others, r)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return []Cause{{"readers_differ", Fresh, time.Time{},
+		fmt.Sprintf("%s with code of another map than the workers': %s has the reads %s, the workers have %s", count(len(others), "reader"),
+			others[0].Process, strings.Join(others[0].Reads, " and "), strings.Join(slices.Sorted(maps.Keys(known)), " and ")),
+		"unstale map generate, and deploy the readers; unstale map describe prints the fingerprint"}}
 }
 
 // partAway: part of a Redis Cluster is unreachable, so no worker can check its keys.

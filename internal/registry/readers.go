@@ -1,0 +1,35 @@
+package registry
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/protocol"
+)
+
+const (
+	// reportsSince is the age of reports that ReadReaders reads.
+	reportsSince = 10 * time.Minute
+	// maxReaders bounds the readers in a status.
+	maxReaders = 1000
+)
+
+// ReadReaders adds the readers that reported lately to a status, each with its newest report. It
+// adds none if the account may not read reports.
+func ReadReaders(ctx context.Context, c *keyspace.Contents, s *operate.Status) {
+	seen := map[string]bool{}
+	_ = c.Reports(ctx, time.Now().Add(-reportsSince), func(r protocol.Report, _ time.Time) {
+		if seen[r.Process] || len(seen) == maxReaders {
+			return
+		}
+		seen[r.Process] = true
+		if r.Reads != "" {
+			s.Readers = append(s.Readers, operate.Reader{Process: r.Process, Reads: strings.Split(r.Reads, ",")})
+		}
+	})
+	slices.SortFunc(s.Readers, func(a, b operate.Reader) int { return strings.Compare(a.Process, b.Process) })
+}
