@@ -160,9 +160,41 @@ type miss struct {
 	problem, cure string
 }
 
-// covers reports how rows of an entity make a read stale, or else what is nearest to it. It compares
-// all templates, also after one that covers: each may reach the read.
-func (c *coverage) covers(r *compiledRead, root *entity) (first found, nearest *miss) {
+// covers reports how rows of an entity make a read stale, or else what is nearest to it. Of several
+// holes that are IDs of one entity, a row may be about any.
+func (c *coverage) covers(r *compiledRead, root *entity) (how found, nearest *miss) {
+	for _, others := range r.others() {
+		made, lacking := c.coversBut(r, root, others)
+		if made == notCovered {
+			return notCovered, lacking
+		}
+		how = max(how, made)
+	}
+	return how, nil
+}
+
+// others returns, for each hole that shares an entity with others, those others; or one nil.
+func (r *compiledRead) others() (all [][]int) {
+	for n, hole := range r.Holes {
+		var others []int
+		for m, other := range r.Holes {
+			if m != n && hole.Entity != "" && other.Entity == hole.Entity {
+				others = append(others, m)
+			}
+		}
+		if others != nil {
+			all = append(all, others)
+		}
+	}
+	if all == nil {
+		return [][]int{nil}
+	}
+	return all
+}
+
+// coversBut is covers for rows that are not about some holes. It compares all templates, also after
+// one that covers: each may reach the read.
+func (c *coverage) coversBut(r *compiledRead, root *entity, others []int) (first found, nearest *miss) {
 	for _, kind := range []struct {
 		texts []readText
 		kinds []MapNameKind
@@ -170,7 +202,7 @@ func (c *coverage) covers(r *compiledRead, root *entity) (first found, nearest *
 		for _, text := range kind.texts {
 			how, some, lacks := coveredByName, false, ""
 			for _, variant := range text.variants {
-				made, lacking := c.meets(r, variant, root, root, nil, kind.kinds)
+				made, lacking := c.meets(r, variant, root, root, nil, kind.kinds, others)
 				if how = max(how, made); made != notCovered {
 					some = true
 				} else if lacks == "" {
@@ -198,7 +230,7 @@ func (c *coverage) covers(r *compiledRead, root *entity) (first found, nearest *
 
 // meets compares one text with the templates of an entity, and of those as which it expands. The
 // rows are those of root; ids are the templates of the IDs on the way from there.
-func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids []*alias, kinds []MapNameKind) (how found, nearest *miss) {
+func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids []*alias, kinds []MapNameKind, others []int) (how found, nearest *miss) {
 	if c.steps--; c.steps <= 0 {
 		return notCovered, nil
 	}
@@ -212,7 +244,7 @@ func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids
 			return
 		}
 		c.align(text, e, t, kind, func(pairs []pair) bool {
-			o := objections{coverage: c, read: r, root: root, of: e, t: t}
+			o := objections{coverage: c, read: r, root: root, of: e, t: t, others: others}
 			o.judge(pairs, ids)
 			if o.sameThing && !slices.Contains(t.reads, r.Name) {
 				t.reads = append(t.reads, r.Name)
@@ -232,7 +264,7 @@ func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids
 		})
 	})
 	for i := range e.as {
-		made, lacking := c.meets(r, text, root, e.as[i].target, append(slices.Clip(ids), &e.as[i]), kinds)
+		made, lacking := c.meets(r, text, root, e.as[i].target, append(slices.Clip(ids), &e.as[i]), kinds, others)
 		if how == notCovered {
 			how = made
 		}
@@ -248,6 +280,8 @@ type objections struct {
 	root *entity // of the row
 	of   *entity // of the template
 	t    *template
+	// others are holes that the row is not about
+	others []int
 	// first is the most serious one, or nil: the template covers the text. sameThing reports
 	// whether all names fit.
 	first     *miss
@@ -278,12 +312,65 @@ func (o *objections) judge(pairs []pair, ids []*alias) {
 		o.judgeNames(source, a.id.slots, nil)
 		source = a.target
 	}
+	o.judgeIDs(pairs, ids)
+}
+
+// judgeIDs compares the hole that meets the id of the template's entity with the ids with which the
+// row expands as it.
+func (o *objections) judgeIDs(pairs []pair, ids []*alias) {
+	at := slices.IndexFunc(pairs, func(p pair) bool { return p.slot == idSlot })
+	if at < 0 {
+		return
+	}
+	hole := &o.read.Holes[pairs[at].hole]
+	composed := false
+	for i, a := range slices.Backward(ids) {
+		source := o.root
+		if i > 0 {
+			source = ids[i-1].target
+		}
+		composed = composed || len(a.id.parts) != 1
+		whole := !composed && len(a.id.slots) == 1
+		ofID := slices.Contains(a.id.slots, idSlot)
+		if whole && ofID {
+			continue // the same hole is the id of source
+		}
+		open := false // for any value
+		for _, n := range a.id.slots {
+			s := &source.slots[n]
+			lead := &source.slots[s.lead]
+			asked := lead.lookup != nil && !lead.lookup.asksItself()
+			switch {
+			case s.each != nil:
+				open = open || whole && hole.Values != nil && len(without(hole.Values, s.each)) == 0
+				if !whole {
+					o.object(2, source.name+" expands as "+a.target.name+" with the id "+strconv.Quote(a.id.source)+", which contains listed values", "use a param for the id")
+				}
+			case whole && lead.fallback != nil && !asked && !o.captured(s.name):
+				open = true
+				o.judgeDefault(s, n, []pair{{pairs[at].hole, n}})
+			case !whole && n != idSlot && (s.name == hole.Name || hole.Entity != "" && s.name == hole.Entity+"_id"):
+				o.object(3, "{"+hole.Name+"} is only a part of the id "+strconv.Quote(a.id.source)+", with which "+source.name+" expands as "+a.target.name, "rename one of the two")
+			case !whole && lead.fallback != nil && !asked && !o.captured(s.name):
+				o.object(1, "a row of "+o.root.name+" without "+s.name+" reaches only some ids of "+a.target.name, "let a capture give "+s.name)
+			default:
+				open = true
+			}
+		}
+		if !open {
+			o.object(2, source.name+" expands as "+a.target.name+" with the id "+strconv.Quote(a.id.source)+" only", "use a param for the id, or list its values in the read")
+		}
+		if !ofID {
+			return
+		}
+	}
 }
 
 // judgePair compares a hole with the name that it meets.
 func (o *objections) judgePair(p pair) {
 	hole, s := &o.read.Holes[p.hole], &o.of.slots[p.slot]
 	if s.each != nil {
+		o.steps -= len(hole.Values)
 		missing := without(hole.Values, s.each)
 		switch {
 		case hole.Values == nil:
@@ -295,6 +382,9 @@ func (o *objections) judgePair(p pair) {
 		return
 	}
 	isID := p.slot == idSlot
+	if (isID || s.name != hole.Name || hole.Entity+"_id" == s.name) && slices.Contains(o.others, p.hole) {
+		o.object(2, "the read has several holes for IDs of "+hole.Entity+", and "+o.where()+" has the ID in the place of {"+hole.Name+"} only", "add a template for each hole")
+	}
 	switch {
 	case !isID && (s.name == hole.Name || hole.Entity != "" && s.name == hole.Entity+"_id"):
 	case isID && hole.Entity == o.of.name:
@@ -315,9 +405,13 @@ func (o *objections) judgeNames(e *entity, slots []int, pairs []pair) {
 		s := &e.slots[n]
 		lead := &e.slots[s.lead]
 		switch {
-		case s.each != nil || lead.lookup != nil || o.captured(s.name):
+		case s.each != nil || lead.lookup != nil && !lead.lookup.asksItself() || o.captured(s.name):
 		case lead.fallback != nil || s.fallback != nil:
 			o.judgeDefault(s, n, pairs)
+			if pairs == nil && len(s.fallback) == 0 {
+				o.object(1, "a row of "+o.root.name+" without "+s.name+" does not expand as "+o.of.name,
+					"give the param a default that is not empty, or make it required, or let a capture give it")
+			}
 		case s.optional || lead.optional:
 			o.object(1, "a row of "+o.root.name+" without "+s.name+" makes nothing of "+o.where(),
 				"give the param a default, or make it required, or let a capture give it")
@@ -379,6 +473,9 @@ type alignment struct {
 
 // align calls found with each way in which a template meets a text, until it returns true.
 func (c *coverage) align(text readVariant, e *entity, t *template, kind MapNameKind, found func([]pair) bool) {
+	if c.steps <= 0 {
+		return
+	}
 	a := alignment{coverage: c, entity: e, text: text, found: found, values: map[int]string{}}
 	if kind == KindStamp {
 		a.text = prefixed(protocol.StampPrefix, text)
