@@ -72,9 +72,11 @@ func ExampleInvalidation_Validate() {
 	} {
 		fmt.Println(inv.Validate())
 	}
-	// Output: <nil> invalidation 0: id: is empty; it is required invalidation 0: params.category: a
-	// struct { ID int } is neither a scalar nor a list of scalars; pass text, a number, a bool or a
-	// slice of those invalidation 0: params.category_id: the name is given twice
+	// Output:
+	// <nil>
+	// invalidation 0: id: is empty; it is required
+	// invalidation 0: params.category: a struct { ID int } is neither a scalar nor a list of scalars; pass text, a number, a bool or a slice of those
+	// invalidation 0: params.category_id: the name is given twice
 }
 
 // The error names the invalidation and its field.

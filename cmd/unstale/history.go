@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ type historyCommand struct {
 	query journal.JournalQuery
 
 	quoted string // the key as a Go string
+	mapOf  string // file of the map, or empty
 	limit  int
 	json   bool
 }
@@ -43,6 +45,8 @@ newest last. Search by one of these:
   --entity and --id     the entity that changed
   --trace               the trace of the request
   --row                 the row's ID in cache_outbox; also shows where the row is now
+
+With --key and --map, the output names the read of the map that has the key.
 
 With --key and a Redis, the last line shows the key's current state, and the lease time of an entry
 of package cache. With a Redis, the output also lists processes that report (cache.Memory.Report)
@@ -70,6 +74,7 @@ without unstale are not in the journal.`,
 	flags.StringVar(&h.query.EntityID, "id", "", "only this id; needs --entity")
 	flags.StringVar(&h.query.Trace, "trace", "", "rows with this trace")
 	flags.Uint64Var(&h.query.Row, "row", 0, "the row with this id in cache_outbox")
+	flags.StringVar(&h.mapOf, "map", "", "the map's file, to name the read of --key")
 	h.addCommon(flags)
 	showEnv(flags, "key", "key-quoted", "entity", "id", "trace", "row", "since", "limit", "json")
 	return cmd
@@ -187,6 +192,7 @@ type past struct {
 	// what Redis holds under the key, if it was asked for
 	Now   *now         `json:"now,omitempty"`
 	Waits []whereabout `json:"waits,omitempty"` // where the row is now, if it was asked for
+	Reads []readOf     `json:"reads,omitempty"` // that have the key, if there is a map
 	since *time.Time   // the journal's beginning, where nothing was found
 }
 
@@ -210,12 +216,28 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	h.evictions(ctx, all)
 	if h.query.Key != "" {
 		all.Now = h.lookNow(ctx)
+		h.nameReads(p, all)
 	}
 	if h.json {
 		return output.JSON(p.Out, all)
 	}
 	h.print(p, all)
 	return nil
+}
+
+// nameReads adds the reads of the map that have the key. A map that cannot be read is no reason to
+// hide the journal.
+func (h *historyCommand) nameReads(p process, all *past) {
+	if h.mapOf == "" {
+		return
+	}
+	m, err := loadMap(p, h.mapOf)
+	if err != nil {
+		problem, _, _ := strings.Cut(err.Error(), "\n")
+		all.untold("the read of the key is unknown", errors.New(problem))
+		return
+	}
+	all.Reads = readsWith(m, h.query.Key)
 }
 
 // manyUnsummarised is more batches than wait for their summary while a worker keeps up: it

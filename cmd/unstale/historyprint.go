@@ -32,6 +32,7 @@ func (h *historyCommand) print(p process, all *past) {
 		printWhereabout(p, w)
 	}
 	if all.Now != nil {
+		printReads(p, all.Reads)
 		printNow(p, all.Now)
 	}
 	if h.query.Key != "" && len(all.Found) == 0 {

@@ -96,11 +96,27 @@ type origin struct {
 	names    []string // of Params, in the same order
 }
 
+// readsWith returns the reads that have a key.
+func readsWith(m *invalidation.Map, key string) (all []readOf) {
+	for _, n := range m.Reads().Of(key) {
+		all = append(all, readOf{n.Read, string(n.Kind), n.Text, n.Unsure})
+	}
+	return all
+}
+
+func printReads(p process, all []readOf) {
+	for _, r := range all {
+		text := fmt.Sprintf("read: %s, %s %s", r.Read, r.Kind, printable(r.Template))
+		if r.Unsure {
+			text += ", if a value contains a colon"
+		}
+		fmt.Fprintln(p.Out, text)
+	}
+}
+
 func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all bool) *origins {
 	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}, Reads: []readOf{}, hasReads: len(m.Reads().All()) > 0}
-	for _, n := range m.Reads().Of(key) {
-		out.Reads = append(out.Reads, readOf{n.Read, string(n.Kind), n.Text, n.Unsure})
-	}
+	out.Reads = append(out.Reads, readsWith(m, key)...)
 	for _, o := range found {
 		one := origin{
 			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Defaults: []string{}, Via: append([]string{}, o.Via...),
@@ -142,13 +158,7 @@ func (o *origins) print(p process) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, r := range o.Reads {
-		text := fmt.Sprintf("read: %s, %s %s", r.Read, r.Kind, printable(r.Template))
-		if r.Unsure {
-			text += ", if a value contains a colon"
-		}
-		fmt.Fprintln(p.Out, text)
-	}
+	printReads(p, o.Reads)
 	if o.hasReads && len(o.Reads) == 0 && len(o.Origins) > 0 {
 		fmt.Fprintln(p.Out, "read: none has this key")
 	}

@@ -57,6 +57,9 @@ func TestStatusOfReadersOfAnotherMap(t *testing.T) {
 		}
 		return false
 	})
+	if r := call(t, w.env, "history", "--key", "shop:thing:1"); !strings.Contains(r.out, "\nread: thing, key shop:thing:{thing_id}\n") {
+		t.Errorf("history: %+v", r)
+	}
 	if same.Version() != m.Reads().Version() {
 		t.Errorf("reader %s, worker %s", same.Version(), m.Reads().Version())
 	}
