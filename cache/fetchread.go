@@ -52,7 +52,7 @@ type readCounts struct {
 // readBounds are the upper bounds of the buckets of latencies, in seconds.
 var readBounds = [...]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// A readCount is what was counted of one entry.
+// A readCount counts the calls for one entry.
 type readCount struct {
 	l1, l2, misses, stale, errors, evicted, refused atomic.Uint64
 	// buckets counts the calls that L1 did not answer, by latency. The last one has no bound.
@@ -93,8 +93,6 @@ func (n *readCount) answered(source Source, stale bool, err error, took time.Dur
 		n.errors.Add(1)
 	case source == FromLoader:
 		n.misses.Add(1)
-	case source == FromMemory:
-		n.l1.Add(1)
 	default:
 		n.l2.Add(1)
 	}
@@ -123,7 +121,7 @@ func (r *readCounts) refused(logger *slog.Logger, read Read, err error) {
 type ReadStatistics struct {
 	L1Hits uint64 `json:"l1Hits"` // from L1
 	L2Hits uint64 `json:"l2Hits"` // from Redis
-	Misses uint64 `json:"misses"` // loaded, also by another caller
+	Misses uint64 `json:"misses"` // loaded by this caller or another one
 	Stale  uint64 `json:"stale"`  // expired values among these
 	Errors uint64 `json:"errors"` // calls that returned an error other than ErrNotFound
 	// values that L1 dropped because it was full
@@ -140,7 +138,7 @@ type ReadStatistics struct {
 // one, which has no bound.
 func LatencyBounds() []float64 { return append([]float64(nil), readBounds[:]...) }
 
-// statistics returns the counts by name, and the fingerprints of the maps of which reads came.
+// statistics returns the counts by name, and the fingerprints of the maps of the reads.
 func (r *readCounts) statistics() (all map[string]ReadStatistics, versions []string) {
 	r.all.Range(func(key, value any) bool {
 		e, n := key.(*ReadEntry), value.(*readCount)

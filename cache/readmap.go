@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/unstale/unstale/internal/envtext"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -93,28 +93,17 @@ func (m *ReadMap) resolve(lookup func(string) (string, bool)) *readVars {
 
 // resolve replaces environment variables as the map does.
 func (v ReadVar) resolve(lookup func(string) (string, bool)) (string, error) {
-	var b strings.Builder
-	rest := v.Text
-	for {
-		before, after, found := strings.Cut(rest, "${")
-		b.WriteString(before)
-		if !found {
-			break
+	unset := ""
+	value, _ := envtext.Replace(v.Text, func(r envtext.Reference) string {
+		value, ok := r.Value(lookup)
+		if unset == "" && (!ok || value == "" && v.OneOf != nil) {
+			unset = r.Name
 		}
-		inside, behind, _ := strings.Cut(after, "}")
-		name, fallback, hasFallback := strings.Cut(inside, ":-")
-		value, set := lookup(name)
-		switch {
-		case value == "" && hasFallback:
-			value = fallback
-		case !set || value == "" && v.OneOf != nil:
-			return "", fmt.Errorf("the environment variable %s is not set, and the var %s of the map needs it", name, v.Name)
-		}
-		b.WriteString(value)
-		rest = behind
-	}
-	value := b.String()
+		return value
+	})
 	switch {
+	case unset != "":
+		return "", fmt.Errorf("the environment variable %s is not set, and the var %s of the map needs it", unset, v.Name)
 	case value == "":
 		return "", fmt.Errorf("the var %s of the map is empty", v.Name)
 	case v.OneOf != nil && !slices.Contains(v.OneOf, value):
@@ -152,13 +141,7 @@ func (e *ReadEntry) Read(key string, tags ...string) Read {
 // Refuse is called by generated code for a value that no row can have or that the map does not
 // declare. The read is then loaded and not cached.
 func (e *ReadEntry) Refuse(hole string, value any) Read {
-	text, isText := value.(string)
-	if isText {
-		text = strconv.Quote(text)
-	} else {
-		text = fmt.Sprint(value)
-	}
-	return Read{policy: e.policy, err: fmt.Errorf("the read %s: %s is %s, and the map makes no such key stale", e.name, hole, text)}
+	return Read{policy: e.policy, err: fmt.Errorf("the read %s: %s is %#v, and the map makes no such key stale", e.name, hole, value)}
 }
 
 // ReadText is called by generated code. It reports whether a row can have the text as a value: 1 to
@@ -186,7 +169,7 @@ func (r Read) Key() string {
 // Name returns the name of the entry of the section reads.
 func (r Read) Name() string { return r.policy.read.name }
 
-// Policy returns the policy of the value. Its tags are those of this key.
+// Policy returns the policy of the value, with the tags of this key.
 func (r Read) Policy() *Policy { return r.policy }
 
 // Err returns the reason why the value is not cached: a variable of the map is not set, or the map
@@ -201,13 +184,11 @@ func (r Read) After(check Checker) Read {
 
 // AppendUUID is called by generated code. It appends the text of a UUID to k, in lower case.
 func AppendUUID(k []byte, id [16]byte) []byte {
-	for i, end := range [...]int{4, 6, 8, 10, 16} {
-		begin := 0
-		if i > 0 {
+	for i := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
 			k = append(k, '-')
-			begin = [...]int{0, 4, 6, 8, 10}[i]
 		}
-		k = hex.AppendEncode(k, id[begin:end])
+		k = hex.AppendEncode(k, id[i:i+1])
 	}
 	return k
 }

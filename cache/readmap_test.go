@@ -74,8 +74,8 @@ func TestReadMapVersion(t *testing.T) {
 	}
 }
 
-// A read is fetched under its key and counted by its name. One without a key, and one outside of
-// the prefix, is loaded each time.
+// A read is fetched by its key, and counted by its name. A read without a key or outside of the
+// prefix is loaded each time.
 func TestFetchRead(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

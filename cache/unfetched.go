@@ -52,8 +52,8 @@ func (o *otherKeys) note(prefix, key string) {
 	o.full.Store(len(o.forms) == mostOtherKeys)
 }
 
-// appendForm appends a key up to the capacity of form. Parts between colons that have a digit become
-// #.
+// appendForm appends a key up to the capacity of form. Parts between colons that have a digit
+// become #.
 func appendForm(form []byte, key string) []byte {
 	for part := range strings.SplitAfterSeq(key, ":") {
 		if strings.ContainsAny(part, "0123456789") {

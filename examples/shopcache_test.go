@@ -30,7 +30,7 @@ func shippedMap(t *testing.T) *invalidation.Map {
 	return m
 }
 
-// shopcache.go is what `unstale map generate` makes of mapping.yaml.
+// shopcache.go is the output of `unstale map generate` for mapping.yaml.
 func TestShopcacheIsUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := mapnames.Go(mapnames.Of(shippedMap(t)), "shopcache", "mapping.yaml")
@@ -85,7 +85,7 @@ func TestShopcacheReachesReaders(t *testing.T) {
 	}
 }
 
-// A reader with generated names needs no prefix, key or policy of its own.
+// A reader with generated names contains no prefix, key or policy.
 func TestFetchRead(t *testing.T) {
 	useDev(t)
 	products := cachetest.NewStore(t).Cache(cache.Config{})

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/envtext"
 )
 
 // scalars read single values.
@@ -35,39 +37,24 @@ func hasControl(text string) bool {
 
 const cureEnv = `write "${NAME}", or "${NAME:-value}" for a default`
 
-// interpolate replaces every ${NAME} and ${NAME:-default}. As in a shell, the default also replaces
-// an empty value.
+// interpolate replaces references to environment variables.
 func (c *scalars) interpolate(s scalar) string {
-	var b strings.Builder
-	rest := s.text
-	for {
-		before, after, found := strings.Cut(rest, "${")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		inside, behind, closed := strings.Cut(after, "}")
-		name, fallback, hasFallback := strings.Cut(inside, ":-")
+	text, closed := envtext.Replace(s.text, func(r envtext.Reference) string {
+		value, ok := r.Value(c.env)
 		switch {
-		case !closed:
-			c.add(s.at, s.text, "${ is not closed", cureEnv)
-			return ""
-		case !isName(name) || strings.Contains(fallback, "${"):
-			c.add(s.at, "${"+inside+"}", "not an environment variable", cureEnv)
+		case !isName(r.Name) || strings.Contains(r.Default, "${"):
+			c.add(s.at, r.Text, "not an environment variable", cureEnv)
+		case c.anyEnv && value == "" && !r.HasDefault:
+			return r.Name
+		case !ok:
+			c.add(s.at, r.Text, "the environment variable "+r.Name+" is not set", "set it, or give a default: ${"+r.Name+":-value}")
 		}
-		value, set := c.env(name)
-		if c.anyEnv && value == "" && !hasFallback {
-			value, set = name, true
-		}
-		switch {
-		case value == "" && hasFallback:
-			value = fallback
-		case !set && isName(name):
-			c.add(s.at, "${"+inside+"}", "the environment variable "+name+" is not set", "set it, or give a default: ${"+name+":-value}")
-		}
-		b.WriteString(value)
-		rest = behind
+		return value
+	})
+	if !closed {
+		c.add(s.at, s.text, "${ is not closed", cureEnv)
 	}
+	return text
 }
 
 // duration reads a duration of at least a millisecond, the unit of the clocks of Redis.

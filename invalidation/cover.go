@@ -13,9 +13,9 @@ import (
 // one key.
 const maxCoverSteps = 1 << 22
 
-// coverage compares the section reads with what entities invalidate. A template covers a text of a
-// read if every row of its entity reaches that text, whatever the values: literal text meets the
-// same text, and each hole meets, as a whole, one * or one name of the template for the same thing.
+// coverage compares the section reads with the templates of entities. A template covers a text of a
+// read if every row of its entity reaches that text for all values. Literal text then meets the same
+// text. Each hole meets, as a whole, one * or one name of the template for the same thing.
 type coverage struct {
 	*report
 	advice *report
@@ -192,8 +192,8 @@ func (r *compiledRead) others() (all [][]int) {
 	return all
 }
 
-// coversBut is covers for rows that are not about some holes. It compares all templates, also after
-// one that covers: each may reach the read.
+// coversBut does the work of covers for rows that are not about some holes. It compares all
+// templates, even after one that covers, because each may reach the read.
 func (c *coverage) coversBut(r *compiledRead, root *entity, others []int) (first found, nearest *miss) {
 	for _, kind := range []struct {
 		texts []readText

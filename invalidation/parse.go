@@ -47,6 +47,6 @@ func parse(file string, src []byte, env func(string) (string, bool), anyEnv bool
 	(&coverage{report: open, advice: advice, m: m, steps: maxCoverSteps}).check(c.reads)
 	m.uncovered = slices.Clip(inFileOrder(open.faults))
 	m.warnings = slices.Clip(inFileOrder(advice.faults))
-	m.version = m.fingerprint()
+	m.version, m.reads.version = m.fingerprint(), m.reads.fingerprint()
 	return m, nil
 }

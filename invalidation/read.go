@@ -11,8 +11,8 @@ type Read struct {
 	Name string
 	// Comment is the comment above the entry, without #.
 	Comment string
-	// Key, Tags and Sets are templates as written, in which {name} is a hole or a var. Sets are the
-	// index sets of which the key is a member.
+	// Key, Tags and Sets are templates as written, with {name} for a hole or a var. Sets are the
+	// index sets that contain the key.
 	Key        string
 	Tags, Sets []string
 	// Holes are the names in the templates that the reader gives, in the order of first use.

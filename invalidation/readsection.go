@@ -11,10 +11,11 @@ import (
 
 // A ReadSection has the section reads of a map, and the section types.
 type ReadSection struct {
-	all   []Read
-	vars  []Var // that the reads use
-	types map[string]ValueType
-	names []readTemplate
+	version string
+	all     []Read
+	vars    []Var // that the reads use
+	types   map[string]ValueType
+	names   []readTemplate
 }
 
 // Reads returns the sections reads and types.
@@ -47,7 +48,10 @@ func (s *ReadSection) TypeOf(name string) ValueType {
 
 // Version returns the fingerprint of the reads, which readers report: see protocol.ReadsVersion. It
 // is "" for a map without the section.
-func (s *ReadSection) Version() string {
+func (s *ReadSection) Version() string { return s.version }
+
+// fingerprint makes the version.
+func (s *ReadSection) fingerprint() string {
 	if len(s.all) == 0 {
 		return ""
 	}

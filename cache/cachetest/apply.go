@@ -30,7 +30,7 @@ func (s *Store) Apply(m *invalidation.Map, rows ...outbox.Invalidation) {
 	}
 }
 
-// AddToSet replaces the SADD with which an application adds keys to an index set of the map. Apply
+// AddToSet adds keys to an index set of the map, as the SADD of an application does. Apply
 // invalidates the members, and then the set is empty.
 func (s *Store) AddToSet(set string, keys ...string) {
 	s.mu.Lock()

@@ -118,8 +118,8 @@ type settled struct{}
 
 func (settled) Settled(context.Context) (bool, time.Duration, error) { return true, time.Minute, nil }
 
-// behaviours are the properties of a Cache over any store.
-var behaviours = map[string]func(p *place){
+// behaviors are the properties of a Cache over any store.
+var behaviors = map[string]func(p *place){
 	"fetch, get, has, delete, clear": func(p *place) {
 		c := p.cache(cache.Config{Prefix: "shop:"})
 		ctx := p.Context()
@@ -407,7 +407,7 @@ var behaviours = map[string]func(p *place){
 func TestBehaviours(t *testing.T) {
 	t.Parallel()
 	for where, on := range map[string]func(*testing.T) *place{"store": onStore, "redis": onRedis} {
-		for name, behaviour := range behaviours {
+		for name, behaviour := range behaviors {
 			t.Run(fmt.Sprint(where, "/", name), func(t *testing.T) {
 				t.Parallel()
 				p := on(t)

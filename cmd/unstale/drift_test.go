@@ -1,12 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A drift is a difference between what readers store and what rows make stale. docs/map.md counts
@@ -64,36 +63,15 @@ func TestDriftsOfMaps(t *testing.T) {
 // The compiler names each drift of code that uses the generated package.
 func TestDriftsOfCode(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	generated := filepath.Join(dir, "shopcache.go")
-	if r := call(t, nil, "map", "generate", "--package", "shopcache", "-o", generated, shippedMap); r.code != exitDone {
-		t.Fatalf("%+v", r)
+	generated := call(t, nil, "map", "generate", "--package", "shopcache", shippedMap)
+	if generated.code != exitDone {
+		t.Fatalf("%+v", generated)
 	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	place := filepath.Join(root, "internal", "drift") // only in the overlay
 	build := func(code string) string {
-		use := filepath.Join(dir, "use.go")
-		text := "package drift\n\nimport \"github.com/unstale/unstale/internal/drift/shopcache\"\n\nvar _ = " + code + "\n"
-		if err := os.WriteFile(use, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
-			filepath.Join(place, "use.go"): use, filepath.Join(place, "shopcache", "shopcache.go"): generated,
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(dir, "overlay.json")
-		if err := os.WriteFile(file, overlay, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "./internal/drift")
-		cmd.Dir = root
-		out, _ := cmd.CombinedOutput()
-		return string(out)
+		return testenv.Compile(t, "../..", map[string]string{
+			"internal/drift/shopcache/shopcache.go": generated.out,
+			"internal/drift/use.go":                 "package drift\n\nimport \"github.com/unstale/unstale/internal/drift/shopcache\"\n\nvar _ = " + code + "\n",
+		})
 	}
 	if out := build(`shopcache.ProductPage(42)`); out != "" {
 		t.Fatal(out)

@@ -29,8 +29,7 @@ type result struct {
 	out, err string
 }
 
-// withAppEnv returns an environment in which the shipped map is that of prod, unless env says
-// otherwise.
+// withAppEnv returns env with APP_ENV=prod, unless env has another value.
 func withAppEnv(env map[string]string) map[string]string {
 	all := map[string]string{"APP_ENV": "prod"}
 	maps.Copy(all, env)

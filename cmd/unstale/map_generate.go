@@ -29,8 +29,8 @@ func newMapGenerate(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate FILE",
 		Short: "Generate code from the names of a map",
-		Long: `Generate a package with a function per entry of the section reads and per entity, so that readers
-and writers contain no names of keys, entities and parameters. The output does not depend on the
+		Long: `Generate a package with a function per entry of the section reads and per entity. Readers and
+writers then contain no names of keys, entities and parameters. The output does not depend on the
 environment: the package reads the variables of the map when it runs.
 
 Exit codes:

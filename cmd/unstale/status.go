@@ -29,8 +29,7 @@ const (
 type statusCommand struct {
 	mysql  mysqlFlags
 	redis  redisFlags
-	board  *keyspace.Board // nil: no Redis was given
-	reads  *keyspace.Contents
+	space  *keyspace.Keyspace // nil: no Redis was given
 	json   bool
 	watch  time.Duration   // 0: once
 	before *operate.Status // the first look that showed the current first row

@@ -26,19 +26,19 @@ func (c *statusCommand) openBoard() (shut func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.board, c.reads = k.Board, k.Contents
+	c.space = k
 	return k.Close, nil
 }
 
 // askRedis adds what workers publish in Redis to a status.
 func (c *statusCommand) askRedis(ctx context.Context, s *operate.Status) {
-	if c.board == nil {
+	if c.space == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	registry.Read(ctx, c.board, s)
-	registry.ReadReaders(ctx, c.reads, s)
+	registry.Read(ctx, c.space.Board, s)
+	registry.ReadReaders(ctx, c.space.Contents, s)
 }
 
 // The values of workers_in_redis.

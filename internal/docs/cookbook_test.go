@@ -2,12 +2,8 @@ package docs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -106,38 +102,17 @@ func TestCookbook(t *testing.T) {
 // The code that is generated from each recipe compiles.
 func TestCookbookCode(t *testing.T) {
 	t.Parallel()
-	dir, packages := t.TempDir(), []string{"build"}
-	overlay := map[string]map[string]string{"Replace": {}} // the files as if they were in the tree
+	files := map[string]string{}
 	for i, r := range recipes(t) {
 		name := fmt.Sprint("recipe", i)
 		code, err := mapnames.Go(mapnames.Of(r.m), name, cookbookPage)
 		if err != nil {
 			t.Errorf("%s: %v", r.title, err)
-			continue
 		}
-		file := filepath.Join(dir, name+".go")
-		if err := os.WriteFile(file, code, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		place, err := filepath.Abs(filepath.Join(root, "internal", "docs", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		overlay["Replace"][filepath.Join(place, name+".go")] = file
-		packages = append(packages, "./internal/docs/"+name)
+		files["internal/docs/"+name+"/names.go"] = string(code)
 	}
-	text, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", slices.Insert(packages, 1, "-overlay", file)...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+	if out := testenv.Compile(t, root, files); out != "" {
+		t.Error(out)
 	}
 }
 

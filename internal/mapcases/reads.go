@@ -40,8 +40,8 @@ var (
 	byName    = regexp.MustCompile(`^(\w+)=(.*)$`)
 )
 
-// expand returns the names of which one must be reached for a text of reaches or spares: the text
-// itself or, for an entry with values, its key, its tag versions and its index sets. In a map
+// expand returns the names for a text in a case: the text itself or, for an entry with values, its
+// key, its tag versions and its index sets. One of them must be reached. In a map
 // without the section reads, all texts are names.
 func (r *reads) expand(text string) (names []string, problem string) {
 	call := callForm.FindStringSubmatch(text)

@@ -211,7 +211,7 @@ func (g *goWriter) entity(e *Entity) {
 	g.printf("\treturn outbox.Invalidation{Entity: %q, ID: %s, Params: p}\n}\n", e.Name, textOf(e.Type, "id"))
 }
 
-// comment writes a doc comment, and the comment of the map as a paragraph of its own.
+// comment writes a doc comment, and the comment of the map as a second paragraph.
 func (g *goWriter) comment(first, more string) {
 	g.printf("\n// %s\n", first)
 	if more == "" {

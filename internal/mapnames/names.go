@@ -9,7 +9,8 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// Names is what `unstale map describe --json` prints and generators read. Lists are never null.
+// Names are the names of a map, for generators: `unstale map describe --json` prints them. Lists
+// are never null.
 type Names struct {
 	// Hash identifies the section reads, without the values of vars.
 	Hash     string   `json:"hash"`
@@ -23,7 +24,7 @@ type Var struct {
 	Name string `json:"name"`
 	// Text is the value as written, with ${NAME} and ${NAME:-default}; empty for a list.
 	Text string `json:"text,omitempty"`
-	// Values are those of a list.
+	// Values are the values of a list.
 	Values []string `json:"values,omitempty"`
 	OneOf  []string `json:"one_of,omitempty"`
 	// Unknown reports that the values of a list depend on the environment.
@@ -67,7 +68,7 @@ type Hole struct {
 	Values []string               `json:"values,omitempty"` // all that it can have, if they are known
 }
 
-// An Entity is what a row can be about.
+// An Entity is an entity of the map, with the values that its rows can give.
 type Entity struct {
 	Name    string                 `json:"name"`
 	Comment string                 `json:"comment,omitempty"`

@@ -36,8 +36,8 @@ func newByReads(m *invalidation.Map) byReads {
 	return b
 }
 
-// note files a key and reports whether a read names it, or else whether one should: the key begins
-// as those of the reads.
+// note files a key and reports whether a read names it, or else whether one should, because the
+// key begins like the keys of the reads.
 func (b *byReads) note(k *keyspace.KeyInfo, entity string) (named, unnamed bool) {
 	if len(b.all) == 0 {
 		return false, false
@@ -95,7 +95,7 @@ func longestLife(l invalidation.Lifetime) time.Duration {
 	return max(more(middle)+max(stale, l.StaleOnError), more(l.Negative))
 }
 
-// lifetimes finds keys whose TTL is not that of their read.
+// lifetimes finds keys whose TTL is outside of the range of their read.
 func (r *Review) lifetimes(w keyspace.Walked, families []Family) []doctor.Finding {
 	if len(r.reads.all) == 0 {
 		return nil

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // worker with its services (internal/heal, internal/outage and internal/sweep), internal/registry,
 // internal/replay, internal/doctor and internal/review.
 var rooms = map[string][]string{
-	"cache":                      {"internal/dberr", "internal/redisclient", "internal/sleep", "protocol"},
+	"cache":                      {"internal/dberr", "internal/envtext", "internal/redisclient", "internal/sleep", "protocol"},
 	"cache/cacheotel":            {"cache"},
 	"cache/cacheprom":            {"cache"},
 	"cache/cachetest":            {"cache", "invalidation", "outbox", "protocol"},
@@ -30,6 +30,7 @@ var rooms = map[string][]string{
 	"internal/ddl":               {"internal/mysqlerr", "internal/sleep"},
 	"internal/docs":              {},
 	"internal/doctor":            {"internal/capture", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mysqlerr", "internal/operate", "internal/redisclient", "internal/registry", "internal/schema", "internal/session", "internal/verdict", "invalidation", "protocol"},
+	"internal/envtext":           {},
 	"internal/heal":              {"internal/batchsize", "internal/journal", "internal/keyspace", "internal/outage", "internal/sleep"},
 	"internal/heartbeat":         {"internal/keyspace", "internal/outage"},
 	"internal/journal":           {"internal/mysqlerr", "internal/session", "protocol"},
@@ -70,7 +71,7 @@ var rooms = map[string][]string{
 	"internal/tlserr":            {},
 	"internal/tree":              {},
 	"internal/verdict":           {"internal/operate", "internal/session"},
-	"invalidation":               {"internal/near", "internal/params", "internal/sqltext", "protocol"},
+	"invalidation":               {"internal/envtext", "internal/near", "internal/params", "internal/sqltext", "protocol"},
 	"lab/bench":                  {"cache", "internal/capture", "internal/journal", "internal/keyspace", "internal/mysqlerr", "internal/review", "internal/schema", "internal/servers", "internal/session", "internal/sleep", "internal/store", "invalidation", "lab/rig", "migrations", "outbox", "protocol", "worker"},
 	"lab/chaos":                  {"internal/proxy", "internal/servers", "internal/sleep", "lab/rig"},
 	"lab/cmd/peers":              {"lab/peers/caches", "lab/peers/locks", "lab/peers/outboxes"},

@@ -15,14 +15,7 @@ import (
 // while the replica is promoted.
 func demoteMaster(ctx context.Context, t *turn) error {
 	s := t.stage
-	sleep(ctx, rig.Between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
-	if err := s.toSpare.Point(s.redis.Server.Addr()); err != nil {
-		return err
-	}
-	if err := s.spare.Follow(ctx, s.toSpare.Addr()); err != nil {
-		return err
-	}
-	if _, err := s.spare.CaughtUp(ctx, s.redis, "verify:marker"); err != nil {
+	if err := t.followed(ctx); err != nil {
 		return err
 	}
 	s.toRedis.Close()

@@ -109,9 +109,8 @@ func (s *stage) healed(ctx context.Context, heals int) error {
 	return nil
 }
 
-// failOver promotes a replica that has received no writes for some time, as after a network
-// partition.
-func failOver(ctx context.Context, t *turn) error {
+// followed makes the spare server a replica and waits until it has all data.
+func (t *turn) followed(ctx context.Context) error {
 	s := t.stage
 	sleep(ctx, rig.Between(t.dice, 500*time.Millisecond, 1500*time.Millisecond))
 	if err := s.toSpare.Point(s.redis.Server.Addr()); err != nil {
@@ -120,7 +119,15 @@ func failOver(ctx context.Context, t *turn) error {
 	if err := s.spare.Follow(ctx, s.toSpare.Addr()); err != nil {
 		return err
 	}
-	if _, err := s.spare.CaughtUp(ctx, s.redis, "verify:marker"); err != nil {
+	_, err := s.spare.CaughtUp(ctx, s.redis, "verify:marker")
+	return err
+}
+
+// failOver promotes a replica that has received no writes for some time, as after a network
+// partition.
+func failOver(ctx context.Context, t *turn) error {
+	s := t.stage
+	if err := t.followed(ctx); err != nil {
 		return err
 	}
 	if err := s.toSpare.Swallow(); err != nil {
