@@ -18,6 +18,7 @@ import (
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/redisurl"
 )
 
 func TestMain(m *testing.M) {
@@ -89,7 +90,7 @@ func newWorld(t testing.TB) *world {
 
 func worldAt(t testing.TB, url string) *world {
 	t.Helper()
-	at, err := keyspace.ParseURL(url, false)
+	at, err := redisurl.Parse(url, false)
 	must(t, err)
 	k, err := keyspace.Open(keyspace.Options{Redis: at, Timeout: patient})
 	must(t, err)

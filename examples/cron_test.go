@@ -15,7 +15,7 @@ import (
 // the time before it, which no other one may note.
 func TestAddJob(t *testing.T) {
 	t.Parallel()
-	addr, env := testenv.OwnRedis(t).Addr(), testenv.MySQL(t)
+	client, env := clientAt(t, testenv.OwnRedis(t).Addr()), testenv.MySQL(t)
 	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestAddJob(t *testing.T) {
 		return err
 	}
 	for range 3 { // replicas
-		locks, err := NewLocks(addr, env.DSN)
+		locks, err := NewLocks(client, env.DSN)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/unstale/unstale/limit"
 )
 
-// NewCodes limits one-time codes to five an hour for each number. The client is of the instance
-// that keeps state, and has ContextTimeoutEnabled.
+// NewCodes limits one-time codes to five an hour for each number.
 func NewCodes(state redis.UniversalClient) (*limit.Limiter, error) {
 	return limit.New(limit.Config{
 		Redis: state, Prefix: "shop:limit:code:", Max: 5, Window: time.Hour, Timeout: time.Second, WhenAway: limit.Refuse,

@@ -14,13 +14,12 @@ import (
 )
 
 // NewLocks makes the locks of a process, once. dsn names the database that sections change.
-func NewLocks(addr, dsn string) (*lock.Locker, error) {
+func NewLocks(state redis.UniversalClient, dsn string) (*lock.Locker, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, errors.New("the DSN cannot be read") // the driver's error may show the password
 	}
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	return lock.New(lock.Config{Backend: lock.Redis{Client: client}, MySQL: config})
+	return lock.New(lock.Config{Backend: lock.Redis{Client: state}, MySQL: config})
 }
 
 // NewRedlock makes the locks of a process, once, on independent Redis.

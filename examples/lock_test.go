@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // Of many that try at once, one redeems the coupon: by one Redis, by three, and by ZooKeeper.
@@ -23,10 +26,18 @@ func TestRedeem(t *testing.T) {
 	}
 	run(t, env.DB, "CREATE TABLE coupons (code VARCHAR(20) PRIMARY KEY, used BOOL NOT NULL DEFAULT FALSE)")
 	addrs := []string{testenv.OwnRedis(t).Addr(), testenv.OwnRedis(t).Addr(), testenv.OwnRedis(t).Addr()}
-	redeemOnce(t, env.DB, "SUMMER", func() (*lock.Locker, error) { return NewLocks(addrs[0], env.DSN) })
+	redeemOnce(t, env.DB, "SUMMER", func() (*lock.Locker, error) { return NewLocks(clientAt(t, addrs[0]), env.DSN) })
 	redeemOnce(t, env.DB, "WINTER", func() (*lock.Locker, error) { return NewRedlock(addrs, env.DSN) })
 	servers := testenv.OwnZooKeeper(t, 1, "").Addrs()
 	redeemOnce(t, env.DB, "SPRING", func() (*lock.Locker, error) { return NewZooKeeperLocks(servers, env.DSN) })
+}
+
+// clientAt returns a client of a server, as newRedis makes it.
+func clientAt(t *testing.T, addr string) redis.UniversalClient {
+	t.Helper()
+	client := redis.NewUniversalClient(redisurl.Recommended(&redis.UniversalOptions{Addrs: []string{addr}}))
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 func redeemOnce(t *testing.T, db *sql.DB, code string, open func() (*lock.Locker, error)) {
@@ -75,10 +86,10 @@ func TestMergeCarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, env.DB, "CREATE TABLE carts (id VARCHAR(20) PRIMARY KEY, items INT NOT NULL)")
-	addr := testenv.OwnRedis(t).Addr()
+	client := clientAt(t, testenv.OwnRedis(t).Addr())
 	var tills [2]*lock.Locker
 	for i := range tills {
-		locks, err := NewLocks(addr, env.DSN)
+		locks, err := NewLocks(client, env.DSN)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewSessions makes the sessions of a shop. The client is of the instance that keeps state, and has
-// ContextTimeoutEnabled.
+// NewSessions makes the sessions of a shop.
 func NewSessions(state redis.UniversalClient) *scs.SessionManager {
 	sessions := scs.New()
 	sessions.Store = sessionStore{state}

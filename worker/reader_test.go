@@ -21,6 +21,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -275,7 +276,7 @@ func TestReaderHearsADrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := keyspace.ParseURL(w.url, false)
+	at, err := redisurl.Parse(w.url, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -31,7 +32,7 @@ func (w *world) runWith(cfg worker.Config, url string, log *logBuffer) (stop fun
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	redis, err := keyspace.ParseURL(url, false)
+	redis, err := redisurl.Parse(url, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -6,13 +6,14 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
 // signing has a worker sign its messages.
 func (w *world) signing(key string) func(worker.Redis) worker.Redis {
 	return func(worker.Redis) worker.Redis {
-		at, err := keyspace.ParseURL(w.url, false)
+		at, err := redisurl.Parse(w.url, false)
 		if err != nil {
 			w.t.Fatal(err)
 		}

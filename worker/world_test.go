@@ -23,6 +23,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -142,7 +143,7 @@ func (w *world) worker(cfg worker.Config, wrap ...func(worker.Redis) worker.Redi
 // keyspace opens the world's Redis as a worker does.
 func (w *world) keyspace(timeout time.Duration) *keyspace.Keyspace {
 	w.t.Helper()
-	at, err := keyspace.ParseURL(w.url, false)
+	at, err := redisurl.Parse(w.url, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // redisFlags are the flags for Redis.
@@ -24,12 +24,12 @@ type redisFlags struct {
 	key     string
 }
 
-const unsetDB = -1
+const unsetDB = redisurl.UnsetDB
 
 func (f *redisFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "redis-url", "", "Redis: redis://, rediss://, redis+cluster:// or redis+sentinel://")
 	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS with any URL")
-	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache, instead of the URL's (-1: the URL's)")
+	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache, if the URL names none or the same (-1: the URL's)")
 	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks; never touched here, only refused if it is also the cache's (-1: none)")
 	flags.BoolVar(&f.sharded, "redis-sharded-pubsub", false, "publish with SPUBLISH, for subscribers that use SSUBSCRIBE")
 	flags.DurationVar(&f.timeout, "redis-timeout", 200*time.Millisecond, "for one Redis command")
@@ -52,21 +52,17 @@ func (f *redisFlags) messageKey() protocol.MessageKey {
 var optionFlags = strings.NewReplacer("option Timeout", "--redis-timeout", "option DB", "--redis-db-cache",
 	"option WaitReplicas", "--redis-wait", "option SweepShare", "--sweep-share", "option MessageKey", "--message-key")
 
+// variableFlags names the flags of variables.
+var variableFlags = strings.NewReplacer("REDIS_URL", "--redis-url", "REDIS_DB_CACHE", "--redis-db-cache", "REDIS_DB_STATE", "--redis-db-state")
+
 // address returns what the URL says, and what the other flags change in it.
 func (f *redisFlags) address() (*redis.UniversalOptions, error) {
 	if f.url == "" {
 		return nil, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
 	}
-	a, err := keyspace.ParseURL(f.url, f.tls)
+	a, err := redisurl.Settings{URL: f.url, TLS: f.tls, CacheDB: f.cache, StateDB: f.state}.Options(redisurl.Cache)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--redis-url: %w", err)}
-	}
-	if f.cache != unsetDB {
-		a.DB = f.cache
-	}
-	if a.DB == f.state {
-		return nil, usageError{fmt.Errorf("the cache's database, of --redis-db-cache or else of --redis-url, and --redis-db-state are both %d; "+
-			"keys that expire and keys that must stay need different databases", a.DB)}
+		return nil, usageError{errors.New(variableFlags.Replace(err.Error()))}
 	}
 	return a, nil
 }

@@ -20,7 +20,11 @@ func TestDatabasesDiffer(t *testing.T) {
 		{"redis+cluster://h", unsetDB, 0, true},
 		{"redis://h/1", 1, 1, true},
 		{"redis://h/1", 0, 0, true},
-		{"redis://h/1", 0, 1, false}, // the flag takes precedence over the URL
+		{"redis://h/1", 0, 1, true}, // the URL and the flag contradict each other
+		{"redis://h", 0, 1, false},
+		{"redis://h/2", 2, 1, false},
+		{"redis+cluster://h", 1, unsetDB, true}, // Redis Cluster has only database 0
+		{"redis+cluster://h", 0, 1, false},
 		{"redis://h/1", unsetDB, 0, false},
 		{"redis://h/1", unsetDB, unsetDB, false},
 		{"redis://h", unsetDB, unsetDB, false},

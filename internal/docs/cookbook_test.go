@@ -20,6 +20,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -335,7 +336,7 @@ func (r *recipe) takeSets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at, err := keyspace.ParseURL(cache.URL, false)
+	at, err := redisurl.Parse(cache.URL, false)
 	if err != nil {
 		t.Fatal(err)
 	}

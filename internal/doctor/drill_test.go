@@ -12,6 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/redisurl"
 )
 
 const drillPage = "../../docs/doctor.md"
@@ -327,7 +328,7 @@ func (w *ward) wrongMySQL() {
 // wrongRedis lets a worker settle a batch, and then points the exam to another database.
 func (w *ward) wrongRedis() {
 	w.t.Helper()
-	options, err := keyspace.ParseURL(w.redis.URL(), false)
+	options, err := redisurl.Parse(w.redis.URL(), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}

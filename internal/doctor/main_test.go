@@ -17,6 +17,7 @@ import (
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/redisurl"
 )
 
 func TestMain(m *testing.M) {
@@ -154,7 +155,7 @@ func (w *ward) keys(user string, db int) *keyspace.Keyspace {
 
 func (w *ward) keysAt(addr, user string, db int) *keyspace.Keyspace {
 	w.t.Helper()
-	options, err := keyspace.ParseURL(fmt.Sprintf("redis://%s:secret@%s/%d", user, addr, db), false)
+	options, err := redisurl.Parse(fmt.Sprintf("redis://%s:secret@%s/%d", user, addr, db), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // topologyArgs are options of a healthy Redis.
@@ -48,7 +49,7 @@ func setUser(t *testing.T, node *redis.Client, words string) {
 
 func openKeys(t *testing.T, url string) *keyspace.Keyspace {
 	t.Helper()
-	options, err := keyspace.ParseURL(url, false)
+	options, err := redisurl.Parse(url, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func Open(o Options) (*Keyspace, error) {
 		Nodes: nodes, Shards: shards, Beacons: beacons, Unlinker: unlinker, Publisher: publisher,
 		Sweeper: &Sweeper{
 			nodes: nodes, beacons: beacons, unlinker: unlinker, budget: share,
-			failsOver: kindOf(o.Redis) == sentinel, watchEvery: progressInterval, patience: failoverPatience,
+			failsOver: o.Redis.MasterName != "", watchEvery: progressInterval, patience: failoverPatience,
 		},
 		Sets:       &Sets{nodes, shards, beacons, unlinker, share},
 		Subscriber: &Subscriber{nodes},

@@ -13,6 +13,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 )
 
 func TestMain(m *testing.M) {
@@ -55,7 +56,7 @@ func trusting(url string, config *tls.Config) *redis.UniversalOptions {
 }
 
 func read(url string, forceTLS bool) *redis.UniversalOptions {
-	o, err := keyspace.ParseURL(url, forceTLS)
+	o, err := redisurl.Parse(url, forceTLS)
 	if err != nil {
 		panic(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // Options configure a Keyspace.
 type Options struct {
-	// Redis is the address of Redis, the credentials, and TLS. Required; see ParseURL. MasterName
+	// Redis is the address of Redis, the credentials, and TLS. Required; see redisurl. MasterName
 	// makes it a Sentinel set, several Addrs or IsClusterMode a Cluster, which has only DB 0;
 	// otherwise it is one server. This package controls how commands are sent, so it uses only
 	// these fields: Addrs, DB, MasterName, IsClusterMode, those for credentials, TLSConfig, Dialer,
@@ -122,7 +123,7 @@ func validate(o *redis.UniversalOptions) (faults []error) {
 	switch {
 	case o.DB < 0:
 		faults = append(faults, fmt.Errorf("option DB is %d: it must be 0 or more", o.DB))
-	case kindOf(o) == cluster && o.DB != 0:
+	case isCluster(o) && o.DB != 0:
 		faults = append(faults, fmt.Errorf("option DB is %d: Redis Cluster has only database 0", o.DB))
 	}
 	if o.PoolSize < minPoolSize {
@@ -133,17 +134,11 @@ func validate(o *redis.UniversalOptions) (faults []error) {
 
 // Redacted returns where the options lead, as a URL that is fit for a log: passwords are masked. It
 // expects options that Validate accepts.
-func (o Options) Redacted() string { return redacted(o.Redis) }
+func (o Options) Redacted() string { return redisurl.Redacted(o.Redis) }
 
-// kindOf returns the kind of deployment that options lead to.
-func kindOf(o *redis.UniversalOptions) kind {
-	switch {
-	case o.MasterName != "":
-		return sentinel
-	case o.IsClusterMode || len(o.Addrs) > 1:
-		return cluster
-	}
-	return single
+// isCluster reports whether options lead to a Redis Cluster.
+func isCluster(o *redis.UniversalOptions) bool {
+	return o.MasterName == "" && (o.IsClusterMode || len(o.Addrs) > 1)
 }
 
 // Settings of all three clients: one retry, one dial, and at connect only HELLO and SELECT, since a
@@ -179,7 +174,7 @@ func (o Options) universal() *redis.UniversalOptions {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	if kindOf(r) == cluster {
+	if isCluster(r) {
 		u.MaxRetries = 0 // of a node's own client; MaxRedirects bounds all
 	}
 	return u
@@ -188,12 +183,12 @@ func (o Options) universal() *redis.UniversalOptions {
 // client builds the client without dialling.
 func (o Options) client() redis.UniversalClient {
 	u := o.universal()
-	switch kindOf(u) {
-	case cluster:
+	switch {
+	case isCluster(u):
 		c := redis.NewClusterClient(u.Cluster())
 		c.OnNewNode(func(node *redis.Client) { node.AddHook(denials{}) })
 		return c
-	case sentinel:
+	case u.MasterName != "":
 		c := redis.NewFailoverClient(u.Failover())
 		c.AddHook(denials{})
 		return c

@@ -12,6 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/redisclient"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -78,7 +79,7 @@ func TestCheckState(t *testing.T) {
 func TestCheckStateOfACache(t *testing.T) {
 	t.Parallel()
 	address := stateServer(t)
-	o, err := keyspace.ParseURL("redis://"+address+"/3", false)
+	o, err := redisurl.Parse("redis://"+address+"/3", false)
 	must(t, err)
 	k, err := keyspace.Open(keyspace.Options{Redis: o, BeaconTTL: time.Hour, Timeout: 5 * time.Second})
 	must(t, err)

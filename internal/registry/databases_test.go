@@ -14,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/redisurl"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -28,7 +29,7 @@ type redisPage struct {
 func newRedisPage(t *testing.T) *redisPage {
 	t.Helper()
 	url := testenv.OwnRedis(t).URL()
-	at, err := keyspace.ParseURL(url, false)
+	at, err := redisurl.Parse(url, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 )
 
 func TestMain(m *testing.M) {
@@ -51,7 +52,7 @@ func newCache(t *testing.T) *cache {
 	if err := c.admin.Do(t.Context(), "acl", "setuser", "review", "on", ">secret", "-@all", "+ping", "+select", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "%R~*").Err(); err != nil {
 		t.Fatal(err)
 	}
-	options, err := keyspace.ParseURL("redis://review:secret@"+server.Addr(), false)
+	options, err := redisurl.Parse("redis://review:secret@"+server.Addr(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

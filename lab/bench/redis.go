@@ -11,6 +11,7 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // A redisServer is the Redis that is measured on, and a plain client to it.
@@ -51,7 +52,7 @@ func openRedis(ctx context.Context, url string) (*redisServer, error) {
 
 // keyspace opens a Keyspace of the server.
 func (c *redisServer) keyspace(o keyspace.Options) (k *keyspace.Keyspace, err error) {
-	if o.Redis, err = keyspace.ParseURL(c.url, false); err != nil {
+	if o.Redis, err = redisurl.Parse(c.url, false); err != nil {
 		return nil, err
 	}
 	return keyspace.Open(o)

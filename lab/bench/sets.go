@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -148,7 +148,7 @@ type setWaits struct {
 
 // patternBehindSets has a worker do it, and requests a pattern when the second batch begins.
 func (b setsShop) patternBehind(ctx context.Context, waits *setWaits) error {
-	at, err := keyspace.ParseURL(b.shop.url, false)
+	at, err := redisurl.Parse(b.shop.url, false)
 	if err != nil {
 		return err
 	}

@@ -11,12 +11,12 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -174,7 +174,7 @@ func (s *shop) newWorker(name, mapText string, cfg worker.Config) (*worker.Worke
 		return nil, err
 	}
 	if cfg.Redis == nil {
-		if cfg.Redis, err = keyspace.ParseURL(s.url, false); err != nil {
+		if cfg.Redis, err = redisurl.Parse(s.url, false); err != nil {
 			return nil, err
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // Config configures a demo. The zero value is the demo that "make demo" shows.
@@ -69,7 +69,7 @@ func (c Config) Validate() error {
 	if scheme, _, _ := strings.Cut(c.RedisURL, "://"); strings.Contains(scheme, "cluster") {
 		return errors.New("redis url: the demo does not support Redis Cluster; use a single Redis, or leave it out for a private one")
 	}
-	if _, err := keyspace.ParseURL(c.RedisURL, false); err != nil {
+	if _, err := redisurl.Parse(c.RedisURL, false); err != nil {
 		return fmt.Errorf("redis url: %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/lab/demo/shopcache"
 	"github.com/unstale/unstale/migrations"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -176,7 +177,7 @@ func (d *Demo) openShop(ctx context.Context) error {
 // openCache subscribes, and fills Redis as the shop's readers do.
 func (d *Demo) openCache(ctx context.Context) error {
 	return d.steps.run("filling the cache in Redis", func() (string, error) {
-		at, err := keyspace.ParseURL(d.place.redisURL, false)
+		at, err := redisurl.Parse(d.place.redisURL, false)
 		if err != nil {
 			return "", err
 		}
@@ -203,7 +204,7 @@ func (d *Demo) openCache(ctx context.Context) error {
 func (d *Demo) startWorker(ctx context.Context) error {
 	name := fmt.Sprintf("starting the worker with map %s, version %s", d.cfg.MapFile, d.m.Version())
 	return d.steps.run(name, func() (string, error) {
-		at, err := keyspace.ParseURL(d.place.redisURL, false)
+		at, err := redisurl.Parse(d.place.redisURL, false)
 		if err != nil {
 			return "", err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // guideText explains how to use the running demo, with commands to copy.
@@ -117,7 +118,7 @@ func (g *guide) addMySQL(p *place) {
 
 func (g *guide) addRedis(p *place) {
 	g.URL = "(unreadable redis url)"
-	if at, err := keyspace.ParseURL(p.redisURL, false); err == nil {
+	if at, err := redisurl.Parse(p.redisURL, false); err == nil {
 		g.URL = keyspace.Options{Redis: at}.Redacted()
 	}
 	if r := p.privateRedis; r != nil {

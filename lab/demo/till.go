@@ -18,6 +18,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // tillVariable makes a program that contains the demo run as a till.
@@ -80,7 +81,7 @@ func (s *sale) make(orders *bufio.Scanner, says io.Writer) error {
 		return err
 	}
 	defer db.Close()
-	options, err := keyspace.ParseURL(s.RedisURL, false)
+	options, err := redisurl.Parse(s.RedisURL, false)
 	if err != nil {
 		return err
 	}

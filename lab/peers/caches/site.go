@@ -12,12 +12,12 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/redisurl"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -98,7 +98,7 @@ func (s *site) startWorker(ctx context.Context) error {
 	if config.MySQL, err = mysql.ParseDSN(s.mysql.DSN("raced")); err != nil {
 		return err
 	}
-	if config.Redis, err = keyspace.ParseURL(s.redis.URL(), false); err != nil {
+	if config.Redis, err = redisurl.Parse(s.redis.URL(), false); err != nil {
 		return err
 	}
 	w, err := worker.New(config)

@@ -1,4 +1,4 @@
-package keyspace
+package redisurl
 
 import (
 	"crypto/tls"
@@ -22,6 +22,19 @@ const (
 	sentinel
 )
 
+// kindOf returns the kind of deployment that options lead to.
+func kindOf(o *redis.UniversalOptions) kind {
+	switch {
+	case o.MasterName != "":
+		return sentinel
+	case o.IsClusterMode || len(o.Addrs) > 1:
+		return cluster
+	}
+	return single
+}
+
+const clusterHasOne = "Redis Cluster has only database 0"
+
 // schemes are the schemes of URLs.
 var schemes = map[string]struct {
 	kind kind
@@ -42,22 +55,20 @@ var queryOptions = map[kind][]string{
 	sentinel: {"db", "master", "sentinel_password", "sentinel_username", "skip_verify"},
 }
 
-// ParseURL parses the address of Redis. The URL is one of
-//
-//	redis://user:password@host:port/db
-//	redis+cluster://user:password@host:port,host:port
-//	redis+sentinel://user:password@host:port,host:port/master/db
-//	redis+sentinel://user:password@host:port,host:port/db?master=name
-//
-// and the same with rediss for TLS, which forceTLS enables for every scheme: 1.2 or newer, with the
-// authorities of the system. Ports default to 6379, those of sentinels to 26379. Query options: db;
-// skip_verify=true (TLS without checking the certificate); for Sentinel master, sentinel_username
-// and sentinel_password. Any other option is refused.
-//
-// It does not use net/url for two reasons: net/url refuses several hosts, and its errors quote the
-// text, where a password with a stray character can be at any place. The errors here quote only
-// parts that cannot belong to a password.
-func ParseURL(raw string, forceTLS bool) (*redis.UniversalOptions, error) {
+// Parse returns the address, credentials and TLS configuration of a URL of the forms in the package
+// comment. forceTLS enables TLS for every scheme. Redis Cluster has only database 0, so Parse
+// refuses another one. Errors quote only parts that cannot belong to a password.
+func Parse(url string, forceTLS bool) (*redis.UniversalOptions, error) {
+	a, err := parse(url, forceTLS)
+	if err != nil {
+		return nil, err
+	}
+	return a.redis, nil
+}
+
+// parse does not use net/url for two reasons: net/url refuses several hosts, and its errors quote
+// the text, where a password with a stray character can be at any place.
+func parse(raw string, forceTLS bool) (*address, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	scheme, known := schemes[name]
 	if !ok || !known {
@@ -89,13 +100,14 @@ func ParseURL(raw string, forceTLS bool) (*redis.UniversalOptions, error) {
 	if err := a.readOptions(options); err != nil {
 		return nil, err
 	}
-	return a.redis, nil
+	return a, nil
 }
 
 // An address is a URL that is being read.
 type address struct {
-	kind  kind
-	redis *redis.UniversalOptions
+	kind    kind
+	redis   *redis.UniversalOptions
+	namesDB bool
 }
 
 // readAuthority reads user:password@host:port,host:port.
@@ -212,7 +224,10 @@ func (a *address) readOptions(options map[string]string) error {
 			if err != nil {
 				return fmt.Errorf("its database is %q: it must be a number, 0 or more", value)
 			}
-			a.redis.DB = int(db)
+			if a.kind == cluster && db != 0 {
+				return fmt.Errorf("its database is %d: %s", db, clusterHasOne)
+			}
+			a.redis.DB, a.namesDB = int(db), true
 		case "skip_verify":
 			skip, err := strconv.ParseBool(value)
 			if err != nil {
@@ -236,47 +251,4 @@ func (a *address) readOptions(options map[string]string) error {
 		return errors.New("it names no master; write redis+sentinel://host:port/master")
 	}
 	return nil
-}
-
-// redacted shows where options lead as a URL, with passwords masked.
-func redacted(o *redis.UniversalOptions) string {
-	var b strings.Builder
-	for name, s := range schemes {
-		if s.kind == kindOf(o) && s.tls == (o.TLSConfig != nil) {
-			b.WriteString(name)
-		}
-	}
-	b.WriteString("://")
-	if o.Username != "" || o.Password != "" {
-		b.WriteString(url.PathEscape(o.Username))
-		if o.Password != "" {
-			b.WriteString(":xxxxx")
-		}
-		b.WriteByte('@')
-	}
-	b.WriteString(strings.Join(o.Addrs, ","))
-	if kindOf(o) == sentinel {
-		b.WriteString("/" + url.PathEscape(o.MasterName))
-	}
-	if kindOf(o) != cluster {
-		b.WriteString("/" + strconv.Itoa(o.DB))
-	}
-	return b.String() + redactedQuery(o)
-}
-
-func redactedQuery(o *redis.UniversalOptions) string {
-	var options []string
-	if o.SentinelUsername != "" {
-		options = append(options, "sentinel_username="+url.QueryEscape(o.SentinelUsername))
-	}
-	if o.SentinelPassword != "" {
-		options = append(options, "sentinel_password=xxxxx")
-	}
-	if o.TLSConfig != nil && o.TLSConfig.InsecureSkipVerify {
-		options = append(options, "skip_verify=true")
-	}
-	if len(options) == 0 {
-		return ""
-	}
-	return "?" + strings.Join(options, "&")
 }

@@ -1,0 +1,119 @@
+package redisurl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Role names what a Redis keeps. Each role needs its own server, or at least its own database: a
+// cache evicts and is not persistent, state must stay.
+type Role string
+
+// The roles.
+const (
+	Cache Role = "cache" // what package cache keeps, and workers unlink
+	State Role = "state" // user sessions, limits and locks
+)
+
+// UnsetDB is the number of a database that is not set.
+const UnsetDB = -1
+
+// Settings name the Redis of both roles. Each field is named after its variable: see FromEnv.
+type Settings struct {
+	URL      string // REDIS_URL, of the cache; see Parse
+	StateURL string // REDIS_URL_STATE, of a separate server for state; "": state is at URL
+	TLS      bool   // REDIS_TLS: use TLS with any URL
+	CacheDB  int    // REDIS_DB_CACHE, or UnsetDB: the URL decides
+	StateDB  int    // REDIS_DB_STATE, or UnsetDB
+}
+
+// FromEnv returns the options of a role, without the Recommended settings, from these variables:
+//
+//   - REDIS_URL: the server, see Parse. Required, except for State with REDIS_URL_STATE.
+//   - REDIS_TLS: true or false. True: use TLS with any URL.
+//   - REDIS_DB_CACHE: number of the cache's database. Unset: the URL's.
+//   - REDIS_DB_STATE: number of the database for state, which must not be the cache's.
+//   - REDIS_URL_STATE: a separate server for state, which is better than another database.
+//
+// An empty variable counts as unset. If a URL and the variable of its role name different
+// databases, FromEnv returns an error: a program that reads only the URL would use another
+// database. Redis Cluster has only database 0, so there state needs REDIS_URL_STATE. Errors name
+// the variable and contain no password.
+func FromEnv(role Role) (*redis.UniversalOptions, error) {
+	s := Settings{URL: os.Getenv("REDIS_URL"), StateURL: os.Getenv("REDIS_URL_STATE")}
+	var err1, err2, err3 error
+	if text := os.Getenv("REDIS_TLS"); text != "" {
+		if s.TLS, err1 = strconv.ParseBool(text); err1 != nil {
+			err1 = errors.New("REDIS_TLS must be true or false")
+		}
+	}
+	s.CacheDB, err2 = readDB("REDIS_DB_CACHE")
+	s.StateDB, err3 = readDB("REDIS_DB_STATE")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	return s.Options(role)
+}
+
+// readDB returns the number in a variable.
+func readDB(variable string) (int, error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return UnsetDB, nil
+	}
+	db, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || db < UnsetDB {
+		return 0, fmt.Errorf("%s must be the number of a database, for example 1", variable)
+	}
+	return int(db), nil
+}
+
+// Options returns the options of a role, by the rules of FromEnv. Errors name the variables.
+func (s Settings) Options(role Role) (*redis.UniversalOptions, error) {
+	if role == State && s.StateURL != "" {
+		return s.at("REDIS_URL_STATE", s.StateURL, "REDIS_DB_STATE", s.StateDB)
+	}
+	o, err := s.at("REDIS_URL", s.URL, "REDIS_DB_CACHE", s.CacheDB)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.StateURL == "" && o.DB == s.StateDB:
+		return nil, fmt.Errorf("REDIS_DB_STATE and the cache's database, of REDIS_DB_CACHE or else of REDIS_URL, are both %d; "+
+			"keys that expire and keys that must stay need different databases", o.DB)
+	case role == Cache:
+		return o, nil
+	case role != State:
+		return nil, fmt.Errorf("there is no role %q; use redisurl.Cache or redisurl.State", role)
+	case kindOf(o) == cluster:
+		return nil, fmt.Errorf("REDIS_URL: %s, which is the cache's; set REDIS_URL_STATE to a separate server for state", clusterHasOne)
+	case s.StateDB == UnsetDB:
+		return nil, errors.New("no database for state; set REDIS_URL_STATE to a separate server, or REDIS_DB_STATE to another database than the cache's")
+	}
+	o.DB = s.StateDB
+	return o, nil
+}
+
+// at returns the options of a URL and a database, by the names of their variables.
+func (s Settings) at(urlName, url, dbName string, db int) (*redis.UniversalOptions, error) {
+	if url == "" {
+		return nil, fmt.Errorf("no Redis given; set %s, for example redis://127.0.0.1:6379/0", urlName)
+	}
+	a, err := parse(url, s.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", urlName, err)
+	}
+	switch {
+	case db == UnsetDB:
+	case a.kind == cluster && db != 0:
+		return nil, fmt.Errorf("%s is %d: %s", dbName, db, clusterHasOne)
+	case a.namesDB && a.redis.DB != db:
+		return nil, fmt.Errorf("%s is %d and %s names database %d; remove the number from %s, or make both the same", dbName, db, urlName, a.redis.DB, urlName)
+	default:
+		a.redis.DB = db
+	}
+	return a.redis, nil
+}
