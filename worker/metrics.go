@@ -161,6 +161,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	}
 	m.maps = mapGauges{
 		info:       gauges("map_info", "1 for the version of the map in use.", "version"),
+		reads:      gauges("reads_info", "1 for the fingerprint of the reads of the map in use, which readers export as unstale_cache_reads_info.", "version"),
 		differs:    gauge("map_file_differs", "1 while the map's file says something else than the map in use: it is refused, or cannot be read."),
 		entities:   byEntity("entity_rows_total", "Rows carried"),
 		dropped:    byEntity("templates_dropped_total", "Templates that made nothing of settled rows, which did not give an optional name"),

@@ -45,6 +45,7 @@ func TestMetricsOfTheMap(t *testing.T) {
 	w := newWorld(t, fmt.Sprintf(oneEntity, "first", "first"))
 	r := w.worker(worker.Config{GaugeSchedule: "@every 1h"})
 	version := func() map[string]string { return map[string]string{`version="` + r.maps.Map().Version() + `"`: "1"} }
+	wantSeries(t, r, "unstale_reads_info", map[string]string{})
 	wantSeries(t, r, "unstale_entity_rows_total", map[string]string{`entity="first"`: "0", `entity="unknown"`: "0"})
 	wantSeries(t, r, "unstale_map_info", version())
 	w.enqueue(outbox.Invalidation{Entity: "first", ID: "1"}, outbox.Invalidation{Entity: "first", ID: "2"}, outbox.Invalidation{Entity: "nobody", ID: "3"})
@@ -60,6 +61,15 @@ func TestMetricsOfTheMap(t *testing.T) {
 	testenv.Eventually(t, "its version", func() bool {
 		return fmt.Sprint(series(t, r, "unstale_map_info")) == fmt.Sprint(version())
 	})
+	for _, ttl := range []string{"1m", "2m"} { // which the map's version does not contain
+		w.writeMap(fmt.Sprintf(oneEntity, "second", "second") + "reads: {second: {key: \"shop:second:{second_id}\", ttl: " + ttl + "}}\n")
+		r.maps.Reload()
+		testenv.Eventually(t, "the fingerprint of its reads", func() bool {
+			reads := map[string]string{`version="` + r.maps.Map().Reads().Version() + `"`: "1"}
+			return len(r.maps.Map().Reads().All()) == 1 && fmt.Sprint(series(t, r, "unstale_reads_info")) == fmt.Sprint(reads)
+		})
+	}
+	wantSeries(t, r, "unstale_map_info", version())
 	w.writeMap("nonsense")
 	r.maps.Reload()
 	testenv.Eventually(t, "a refusal", func() bool { return metric(t, r, "unstale_map_file_differs") == 1 })

@@ -62,10 +62,10 @@ In Redis Cluster each of these, and the one for --keys, needs ` + doctor.Cluster
 
 With --keys it reviews the keys of the cache instead, by one scan that takes no more than a quarter of
 Redis' time: keys without a time to live, large values, names, the biggest and the most used families,
-what no entity of the map reaches, and caches that are used as a database. It goes by
+what no entity of the map reaches, and keys that live for more than a day. It goes by
 --audit-redis-url if that is given, else by --redis-url. Ctrl-C prints what was seen. The account needs
 
-  +scan +dbsize +pttl +memory|usage +type +object|freq %R~*
+  +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~*
 
 Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something unknown), 1 critical.`,
 		Example: `  unstale doctor --map mapping.yaml

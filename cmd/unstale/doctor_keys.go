@@ -38,14 +38,6 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 	r := review.New(m, err) // without a file there is none, which the report says
 	r.User, r.NoNames = user, d.noNames
 	walked, failed := k.Contents.Walk(ctx, d.sample, r.Note)
-	if d.mysql.dsn != "" && ctx.Err() == nil {
-		s, err := d.mysql.open("doctor")
-		if err != nil {
-			return errors.Join(err, k.Close())
-		}
-		r.ReadJournal(ctx, s)
-		failed = errors.Join(failed, s.Close())
-	}
 	report := r.Report(walked, failed)
 	if err := errors.Join(d.printReview(p, report), k.Close()); err != nil {
 		return err

@@ -61,7 +61,9 @@ func (h *historyCommand) printOne(p process, s *settlement) {
 	if s.Trace != "" {
 		fmt.Fprintf(p.Out, "  trace    %s\n", printable(s.Trace))
 	}
-	printList(p, "key", h.reaching(s.Keys))
+	keys, tags := withoutStamps(h.reaching(s.Keys))
+	printList(p, "key", keys)
+	printList(p, "stamp", tags)
 	printList(p, "pattern", h.matching(s.Patterns))
 	printList(p, "set", h.reaching(s.Sets))
 }

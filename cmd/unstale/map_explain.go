@@ -202,11 +202,24 @@ func sorted(list []string) []string {
 	return out
 }
 
+// withoutStamps parts keys from tag versions, which it returns as their tags.
+func withoutStamps(names []string) (keys, tags []string) {
+	for _, name := range names {
+		if tag, ok := strings.CutPrefix(name, protocol.StampPrefix); ok {
+			tags = append(tags, tag)
+		} else {
+			keys = append(keys, name)
+		}
+	}
+	return keys, tags
+}
+
 func (x explanation) print(p process) {
+	keys, tags := withoutStamps(x.Keys)
 	for _, part := range []struct {
 		name string
 		list []string
-	}{{"key", x.Keys}, {"pattern", x.Patterns}, {"set", x.Sets}, {"read", x.Reads}, {"repeat", x.Repeat}} {
+	}{{"key", keys}, {"stamp", tags}, {"pattern", x.Patterns}, {"set", x.Sets}, {"read", x.Reads}, {"repeat", x.Repeat}} {
 		for _, s := range part.list {
 			fmt.Fprintf(p.Out, "%-8s %s\n", part.name, printable(s))
 		}

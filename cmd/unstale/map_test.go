@@ -168,6 +168,9 @@ entities:
 			t.Errorf("%s: %v, wanted %v", name, got[name], want)
 		}
 	}
+	if r := call(t, nil, "map", "explain", "--map", full, "--entity", "page", "--id", "x"); !strings.HasPrefix(r.out, "key      a:x\nkey      b:x\nstamp    t:x\nset ") {
+		t.Errorf("a tag is shown as a key: %+v", r)
+	}
 }
 
 // A name that is nearly one of the map's is asked about.

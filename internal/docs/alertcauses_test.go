@@ -136,6 +136,13 @@ func (d *drill) breakMap() (cure func()) {
 	return func() { d.write(d.mapFile, drillMap) }
 }
 
+// changeReads makes all workers load a map that the reader's code was not made from.
+func (d *drill) changeReads() (cure func()) {
+	write := func(text string) { d.write(d.mapFile, text); d.write(d.otherMap, text) }
+	write(strings.Replace(drillMap, "ttl: 30m", "ttl: 10m", 1))
+	return func() { write(drillMap) }
+}
+
 func (d *drill) readNewKeys() (cure func()) {
 	return d.steadily(10*time.Millisecond, func(ctx context.Context, n int) { d.fetch(ctx, fmt.Sprint("new:", n), nil) })
 }

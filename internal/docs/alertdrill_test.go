@@ -40,7 +40,7 @@ var drills = [][]cause{
 		{"a map is invalid", (*drill).breakMap, []string{"UnstaleMapRefused"}},
 		{"readers always read new keys", (*drill).readNewKeys, []string{"UnstaleReaderHitRatioLow"}},
 		{"loaders fail", (*drill).failLoaders, []string{"UnstaleReaderLoadsFail"}},
-		{"maxmemory is off, and half of the values are deleted", (*drill).fragment, []string{"RedisWithoutLimit", "RedisFragmentation"}},
+		{"maxmemory is off, and half of the values, which have no TTL, are deleted", (*drill).fragment, []string{"RedisWithoutLimit", "RedisFragmentation", "RedisUsedAsDatabase"}},
 	},
 	{
 		{"the sweeping worker hangs", (*drill).holdSweepLock, []string{"UnstaleSweepsStuck"}},
@@ -50,6 +50,7 @@ var drills = [][]cause{
 	},
 	{
 		{"the worker may not SCAN", (*drill).forbidScan, []string{"UnstaleSweepsFail"}},
+		{"the map's reads change", (*drill).changeReads, []string{"UnstaleReadersDiffer"}},
 		{"Redis dies", (*drill).killOther, []string{"RedisDown"}},
 		{"the Redis of locks and limits dies", (*drill).killState, []string{"UnstaleLocksFail", "UnstaleLimitsUnsure"}},
 	},

@@ -29,6 +29,7 @@ import (
 	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/limit"
 	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/outbox"
@@ -38,6 +39,7 @@ import (
 // drillMap covers all drills. The worker's account has no access to keys elsewhere.
 const drillMap = `version: 1
 lease: 1s
+reads: {page: {key: "zahraah:product:{product_id}", ttl: 30m}}
 entities:
   product: {keys: ["zahraah:product:{id}"]}
   list:    {patterns: ["zahraah:list:{id}:*"], sets: ["tag:{id}"]}
@@ -67,7 +69,8 @@ type drill struct {
 	cache   *servers.Redis // of the first two workers
 	keys    *redis.Client
 	reader  *cache.Cache
-	saved   string // the last batch of the journal when the cache was saved
+	page    *cache.ReadEntry // that the reader fetches
+	saved   string           // the last batch of the journal when the cache was saved
 	other   *servers.Redis
 	noise   *redis.Client // of other
 	cluster *testenv.Cluster
@@ -197,10 +200,11 @@ func (d *drill) carry(cfg worker.Config, l net.Listener) {
 // read starts a reader with L1, and serves its metrics.
 func (d *drill) read() (address string) {
 	d.t.Helper()
+	m, err := invalidation.Parse("map", []byte(drillMap), nil)
+	d.must(err)
+	d.page = cache.NewReadMap(m.Reads().Hash()).Entry("page", cache.Options{TTL: 30 * time.Minute})
 	source, err := outbox.Source(d.t.Context(), d.db)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	d.must(err)
 	d.reader, err = cache.New(cache.Config{
 		Redis: d.keys, Prefix: "zahraah:", Lease: time.Second, Timeout: 5 * time.Second, Memory: cache.Memory{Size: 1000, Sources: []string{source}}, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -267,12 +271,9 @@ func (d *drill) steadily(every time.Duration, work func(ctx context.Context, n i
 	return stop
 }
 
-// drillRead is what the reader fetches.
-var drillRead = cache.NewReadMap("drill").Entry("page", cache.Options{TTL: 30 * time.Minute})
-
 // fetch reads a value like an application whose loader may fail.
 func (d *drill) fetch(ctx context.Context, key string, fails error) {
-	_, _ = cache.FetchRead(ctx, d.reader, drillRead.Read("zahraah:"+key), func(context.Context) (string, error) { return "value", fails })
+	_, _ = cache.FetchRead(ctx, d.reader, d.page.Read("zahraah:"+key), func(context.Context) (string, error) { return "value", fails })
 }
 
 const stock = 20

@@ -71,6 +71,7 @@ func (d *drill) takeConnections(ctx context.Context) (release func()) {
 // fragment deletes every other value in adjacent memory, so no page of memory is free.
 func (d *drill) fragment() (cure func()) {
 	d.t.Helper()
+	d.must(d.noise.ConfigSet(d.t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	d.must(d.noise.ConfigSet(d.t.Context(), "maxmemory", "0").Err())
 	const values = 200_000
 	d.must(d.noise.Do(d.t.Context(), "debug", "populate", values, "fragment", 1000).Err())

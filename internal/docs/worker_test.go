@@ -39,6 +39,7 @@ entities:
     tags: ["product-{id}"]
     repeat: [2ms]
     hold: 1ms
+reads: {product: {key: "zahraah:product:{product_id}", ttl: 10m}}
 `
 
 // testWorker runs the program under the accounts of docs/accounts.md and no others. It covers

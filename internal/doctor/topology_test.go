@@ -30,7 +30,7 @@ func giveAccounts(t *testing.T, node *redis.Client) {
 	for user, rules := range map[string]string{
 		worker: "reset " + workerRules(t) + " ~tag:* " + doctor.ClusterRules, audit: auditRules,
 		"default": noPublish,
-		"review":  "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq %R~* " + doctor.ClusterRules,
+		"review":  "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + doctor.ClusterRules,
 	} {
 		setUser(t, node, user+" "+rules)
 	}

@@ -17,6 +17,7 @@ type KeyInfo struct {
 	Bytes int64         // in memory, of a large collection by a sample; negative: not told
 	Type  string        // "": not told
 	Freq  int64         // how often it is used, 0 to 255 on a logarithmic scale; negative: not told
+	Idle  time.Duration // since it was last used, in seconds, so it is at least that old; negative: not told
 }
 
 // NoTTL is the TTL of a key that never expires.
@@ -61,10 +62,15 @@ var walkDetails = []struct {
 	}},
 	{"+memory|usage", func(name string) []any { return []any{"memory", "usage", name} }, func(i *KeyInfo, v any) { i.Bytes = toInt(v) }},
 	{"+type", func(name string) []any { return []any{"type", name} }, func(i *KeyInfo, v any) { i.Type, _ = v.(string) }},
+	// Redis knows one of these: the first with a policy of -lfu, the second with any other
 	{freqRule, func(name string) []any { return []any{"object", "freq", name} }, func(i *KeyInfo, v any) { i.Freq = toInt(v) }},
+	{idleRule, func(name string) []any { return []any{"object", "idletime", name} }, func(i *KeyInfo, v any) { i.Idle = time.Duration(toInt(v)) * time.Second }},
 }
 
-const freqRule = "+object|freq"
+const (
+	freqRule = "+object|freq"
+	idleRule = "+object|idletime"
+)
 
 func toInt(v any) int64 {
 	if n, ok := v.(int64); ok {
@@ -174,7 +180,7 @@ func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, names []stri
 	}
 	infos := make([]KeyInfo, 0, len(names))
 	for i, name := range names {
-		info := KeyInfo{Name: name, TTL: notTold, Bytes: -1, Freq: -1}
+		info := KeyInfo{Name: name, TTL: notTold, Bytes: -1, Freq: -1, Idle: notTold}
 		there, hidden := true, false
 		for d, c := range asked[i] {
 			if c == nil {
@@ -220,6 +226,8 @@ func (w *walk) refused(rule string, err error) (hidden bool) {
 		lacks = denied.rule
 	case rule == freqRule:
 		w.NoLFU = true
+		lacks = ""
+	case rule == idleRule: // a policy of -lfu
 		lacks = ""
 	}
 	w.skip[rule] = w.skip[rule] || !hidden

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/testenv"
 )
@@ -27,7 +29,8 @@ func TestWalk(t *testing.T) {
 	if err := errors.Join(admin.Set(t.Context(), "shop:large", make([]byte, 1<<20), 0).Err(), admin.SAdd(t.Context(), "tag:a", "x").Err()); err != nil {
 		t.Fatal(err)
 	}
-	setUser(t, admin, "review", "on", ">secret", "-@all", "+ping", "+select", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "%R~*")
+	idle(t, admin, "shop:product:7", time.Hour)
+	setUser(t, admin, "review", "on", ">secret", "-@all", "+ping", "+select", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "+object|idletime", "%R~*")
 	k := open(t, keyspace.Options{Redis: at("redis://review:secret@" + server.Addr() + "/0"), SweepShare: 1})
 	walk := func(ctx context.Context, limit int64) (map[string]keyspace.KeyInfo, keyspace.Walked, error) {
 		found := map[string]keyspace.KeyInfo{}
@@ -45,7 +48,7 @@ func TestWalk(t *testing.T) {
 	if i := found["shop:large"]; i.TTL != keyspace.NoTTL || i.Bytes < 1<<20 || i.Type != "string" || i.Freq >= 0 {
 		t.Errorf("%+v", i)
 	}
-	if i := found["shop:product:7"]; i.TTL <= 0 || i.TTL > time.Hour || i.Bytes <= 0 {
+	if i := found["shop:product:7"]; i.TTL <= 0 || i.TTL > time.Hour || i.Bytes <= 0 || i.Idle < time.Hour {
 		t.Errorf("%+v", i)
 	}
 	if i := found["tag:a"]; i.Type != "set" {
@@ -64,7 +67,19 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, w, err = walk(t.Context(), 1_000_000)
-	if err != nil || !slices.Equal(w.Denied, []string{"+pttl", "+memory|usage"}) || w.NoLFU || found["tag:a"].Freq < 0 || found["tag:a"].Bytes >= 0 || found["tag:a"].TTL >= keyspace.NoTTL {
+	if err != nil || !slices.Equal(w.Denied, []string{"+pttl", "+memory|usage"}) || w.NoLFU || found["tag:a"].Freq < 0 || found["tag:a"].Bytes >= 0 || found["tag:a"].TTL >= keyspace.NoTTL || found["shop:product:7"].Idle >= 0 {
 		t.Errorf("%+v, %+v, %v", w, found["tag:a"], err)
+	}
+}
+
+// idle makes a key one that was not used for a while.
+func idle(t *testing.T, admin *redis.Client, name string, since time.Duration) {
+	t.Helper()
+	dump, err := admin.Dump(t.Context(), name).Result()
+	if err == nil {
+		err = admin.Do(t.Context(), "restore", name, time.Hour.Milliseconds(), dump, "replace", "idletime", int64(since.Seconds())).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

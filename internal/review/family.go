@@ -119,28 +119,6 @@ func (t *tree) merge(into, from *node) {
 	}
 }
 
-// find returns the families that a name, or a pattern of names, may belong to.
-func (t *tree) find(name string) (found []*Figures) {
-	nodes := []*node{&t.root}
-	for _, part := range parts(name) {
-		var next []*node
-		for _, n := range nodes {
-			for label, c := range n.children {
-				if part == anyPart || label == part || label == anyPart {
-					next = append(next, c)
-				}
-			}
-		}
-		nodes = next
-	}
-	for _, n := range nodes {
-		if n.figures != nil {
-			found = append(found, n.figures)
-		}
-	}
-	return found
-}
-
 // each calls visit with each family, in random order.
 func (t *tree) each(visit func(name string, f *Figures)) {
 	var walk func(n *node, name string)

@@ -11,32 +11,36 @@ const (
 	// largeValue is the smallest size to report: it takes a millisecond or so on the wire, and all
 	// clients wait.
 	largeValue = 100 << 10
-	// longTTL is typical of a database rather than of a cache.
-	longTTL = 24 * time.Hour
+	// longLife is typical of a database rather than of a cache.
+	longLife = 24 * time.Hour
 )
 
 // Figures describe the keys of a family.
 type Figures struct {
-	Keys        int64         `json:"keys"`
-	Bytes       int64         `json:"bytes"`
-	Largest     int64         `json:"largest_bytes"`
-	LargestKey  Name          `json:"largest_key,omitempty"`
-	Large       int64         `json:"large"`       // of more than 100 KiB
-	Eternal     int64         `json:"without_ttl"` // keys
-	EternalKey  Name          `json:"without_ttl_key,omitempty"`
-	Long        int64         `json:"ttl_above_a_day"` // keys
-	LongestTTL  time.Duration `json:"-"`
-	Hottest     int64         `json:"hottest_freq"` // 0 to 255, logarithmic; -1: not told
-	HottestKey  Name          `json:"hottest_key,omitempty"`
-	Invalidated bool          `json:"invalidated"`    // by the journal
-	Late        int64         `json:"ttl_above_read"` // keys whose read allows less
-	LateKey     Name          `json:"ttl_above_read_key,omitempty"`
-	Unnamed     int64         `json:"unnamed"` // keys that a read of the map should name
-	UnnamedKey  Name          `json:"unnamed_key,omitempty"`
+	Keys       int64         `json:"keys"`
+	Bytes      int64         `json:"bytes"`
+	Largest    int64         `json:"largest_bytes"`
+	LargestKey Name          `json:"largest_key,omitempty"`
+	Large      int64         `json:"large"`       // of more than 100 KiB
+	Eternal    int64         `json:"without_ttl"` // keys
+	EternalKey Name          `json:"without_ttl_key,omitempty"`
+	Long       int64         `json:"life_above_a_day"` // keys, by their TTL or since they were last used, unless their read allows more
+	LongKey    Name          `json:"life_above_a_day_key,omitempty"`
+	LongFor    time.Duration `json:"-"` // of LongKey, the longest
+	LongestTTL time.Duration `json:"-"`
+	Hottest    int64         `json:"hottest_freq"` // 0 to 255, logarithmic; -1: not told
+	HottestKey Name          `json:"hottest_key,omitempty"`
+	Late       int64         `json:"ttl_above_read"` // keys whose read allows less
+	LateKey    Name          `json:"ttl_above_read_key,omitempty"`
+	Unnamed    int64         `json:"unnamed"` // keys that a read of the map should name
+	UnnamedKey Name          `json:"unnamed_key,omitempty"`
 }
 
 // marks are what the reads of the map tell about a key.
-type marks struct{ late, unnamed bool }
+type marks struct {
+	late, unnamed bool
+	longest       time.Duration // that its read allows; 0: it has none
+}
 
 // note adds a key.
 func (f *Figures) note(i *keyspace.KeyInfo, m marks) {
@@ -47,13 +51,13 @@ func (f *Figures) note(i *keyspace.KeyInfo, m marks) {
 	if i.Bytes > largeValue {
 		one.Large = 1
 	}
-	switch {
-	case i.TTL == keyspace.NoTTL:
+	if i.TTL == keyspace.NoTTL {
 		one.Eternal, one.EternalKey = 1, Name(i.Name)
-	case i.TTL > longTTL:
-		one.Long = 1
 	}
 	one.LongestTTL = i.TTL
+	if life := max(i.TTL, i.Idle); life > max(longLife, m.longest) {
+		one.Long, one.LongFor, one.LongKey = 1, life, Name(i.Name)
+	}
 	if m.late {
 		one.Late, one.LateKey = 1, Name(i.Name)
 	}
@@ -84,10 +88,12 @@ func (f *Figures) add(o *Figures) {
 			f.LateKey = o.LateKey
 		}
 	}
+	if o.LongFor > f.LongFor {
+		f.LongFor, f.LongKey = o.LongFor, o.LongKey
+	}
 	f.Late += o.Late
 	f.Unnamed += o.Unnamed
 	f.UnnamedKey = cmp.Or(f.UnnamedKey, o.UnnamedKey)
-	f.Invalidated = f.Invalidated || o.Invalidated
 	if o.Largest > f.Largest {
 		f.Largest, f.LargestKey = o.Largest, o.LargestKey
 	}

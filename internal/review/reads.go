@@ -3,7 +3,6 @@ package review
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -58,15 +57,8 @@ func (b *byReads) note(k *keyspace.KeyInfo, entity string) (named, unnamed bool)
 		}
 		b.files[name] = f
 	}
-	f.figures.note(k, marks{late: f.longest > 0 && k.TTL > f.longest})
+	f.figures.note(k, marks{late: f.longest > 0 && k.TTL > f.longest, longest: f.longest})
 	return true, false
-}
-
-// invalidated records that the journal has a name that reaches these reads.
-func (b *byReads) invalidated(reads []string) {
-	for name, f := range b.files {
-		f.figures.Invalidated = f.figures.Invalidated || slices.Contains(reads, name.Read)
-	}
 }
 
 // families returns the families of reads, in any order.

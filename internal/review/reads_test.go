@@ -43,7 +43,7 @@ func reviewed(t *testing.T, all bool, keys map[string]time.Duration) *review.Rep
 func TestReads(t *testing.T) {
 	t.Parallel()
 	keys := map[string]time.Duration{
-		"shop:product:1": 15 * time.Minute, "shop:product:2": time.Second, "stamp:product-1": 24 * time.Hour,
+		"shop:product:1": 15 * time.Minute, "shop:product:2": time.Second, "stamp:product-1": 48 * time.Hour, "stamp:prodct-1": 48 * time.Hour,
 		"shop:list:new": 12*time.Minute + 30*time.Second, "shop:cart:7": 5 * time.Hour, "session:1": time.Hour, "lock:fill:{shop:product:1}": time.Second,
 	}
 	good := reviewed(t, true, keys)
@@ -55,7 +55,7 @@ func TestReads(t *testing.T) {
 	for _, f := range good.Biggest {
 		families[f.Name] = f
 	}
-	if f := families["{app}:product:{product_id}"]; f.Read != "product_page" || f.Entity != "product" || f.Keys != 2 || families["product-{product_id}"].Read != "product_page" || families["{app}:cart:{user}"].Entity != "" {
+	if f := families["{app}:product:{product_id}"]; f.Read != "product_page" || f.Entity != "product" || f.Keys != 2 || !families["stamp:*"].Own || families["{app}:cart:{user}"].Entity != "" {
 		t.Errorf("%+v", families)
 	}
 	var text bytes.Buffer
@@ -101,4 +101,34 @@ func TestNoReads(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
+}
+
+// A key lives for long if its TTL or the time since it was last used is above a day, and above what
+// its read allows. Keys of unstale do not count.
+func TestLongLives(t *testing.T) {
+	t.Parallel()
+	m, err := invalidation.Parse("map.yaml", []byte(`version: 1
+entities: {page: {keys: ["shop:page:{id}"], tags: ["page-{id}"]}, tagged: {tags: ["tagged-{id}"]}}
+reads: {page: {key: "shop:page:{page_id}", tags: ["tagged-{page_id}"], ttl: 48h}}
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := review.New(m, nil)
+	note := func(name string, ttl, idle time.Duration) {
+		r.Note([]keyspace.KeyInfo{{Name: name, TTL: ttl, Bytes: 200 << 10, Freq: -1, Idle: idle}})
+	}
+	note("shop:page:1", 50*time.Hour, 50*time.Hour)
+	note("other:1", 23*time.Hour, 23*time.Hour)
+	note("stamp:tagged-1", 50*time.Hour, 50*time.Hour)
+	walked := keyspace.Walked{Seen: 3, All: true}
+	good := r.Report(walked, nil)
+	want(t, good, "database", doctor.OK)
+	want(t, good, "entities", doctor.OK) // a tag version is enough
+	want(t, good, "size", doctor.Warning, "KiB: 2.")
+	walked.Untold, walked.Denied = []string{"+object|idletime"}, []string{"+object|idletime"}
+	want(t, r.Report(walked, nil), "database", doctor.Unknown, "the account lacks +object|idletime")
+	note("shop:page:2", time.Hour, 70*time.Hour)
+	note("other:2", keyspace.NoTTL, 25*time.Hour)
+	want(t, r.Report(keyspace.Walked{Seen: 5, All: true}, nil), "database", doctor.Warning, "for so long: 2.", `1 of "shop:page:{page_id}", such as "shop:page:2": for 70h0m0s`, `1 of "other:*", such as "other:2": for 25h0m0s`)
 }

@@ -40,7 +40,7 @@ func (r *Review) Report(w keyspace.Walked, err error) *Report {
 	if r.NoNames {
 		for i := range families {
 			f := &families[i]
-			f.LargestKey, f.EternalKey, f.HottestKey, f.LateKey, f.UnnamedKey = "", "", "", "", ""
+			f.LargestKey, f.EternalKey, f.HottestKey, f.LateKey, f.UnnamedKey, f.LongKey = "", "", "", "", "", ""
 			if f.Entity == "" && f.Read == "" && !f.Own { // its name is made of those of its keys
 				f.Name = anyPart
 			}
@@ -227,36 +227,18 @@ func (r *Review) missing(w keyspace.Walked, _ []Family) []doctor.Finding {
 		"compare the map's names with those that readers use; 'unstale map explain' shows what a row makes")
 }
 
-// database finds caches whose values live long and are never invalidated.
+// database finds keys that live long, as in a database.
 func (r *Review) database(w keyspace.Walked, families []Family) []doctor.Finding {
-	const what = "keys that live for more than a day and were never invalidated"
-	const cure = "shorten the time to live, invalidate them, or keep them where nothing is evicted"
-	those := r.offenders("database", families, func(f *Family) int64 {
-		if f.Invalidated {
-			return 0
-		}
-		return f.Long
-	}, func(f *Family) string { return "one for " + f.LongestTTL.Round(time.Hour).String() }, what+": %d. A cache that is used as a database?", cure, "what lives for more than a day is invalidated")
-	byOthers := slices.ContainsFunc(families, func(f Family) bool { return f.Long > 0 && !f.Invalidated && f.Entity == "" && !f.Own })
-	if those[0].Severity == doctor.Warning && r.indirect() && byOthers {
-		those[0].Severity = doctor.Unknown
-		those[0].Title += " Members of index sets, and what has tags, the journal does not name"
+	const what = "keys that live for more than a day, or were not used for so long"
+	rule := "+pttl"
+	if !lacks(w, rule) {
+		rule = "+object|idletime"
 	}
-	if those[0].Severity == doctor.Warning && !r.journal.read {
-		err := r.journal.err
-		if err == nil {
-			err = errNoJournal
-		}
-		those[0].Severity = doctor.Unknown
-		those[0].Evidence += "\nthe journal was not read, or not all of it: " + err.Error()
-	} else if those[0].Severity == doctor.Warning {
-		reach := "it is empty"
-		if r.journal.since != nil {
-			reach = "it goes back to " + r.journal.since.Format(time.RFC3339)
-		}
-		those[0].Evidence += "\nby the journal: " + reach
-	}
-	return r.ofSome(w, "+pttl", what, those)
+	return r.ofSome(w, rule, what, r.offenders("database", families, func(f *Family) int64 { return f.Long },
+		func(f *Family) string {
+			return fmt.Sprintf("%s: for %s", quoted(f.LongKey), f.LongFor.Round(time.Hour))
+		}, what+": %d. A cache that is used as a database?",
+		"shorten the time to live, give it in the map's reads, or keep them where nothing is evicted", "no key lives for more than a day, unless its read allows it"))
 }
 
 // grammar returns advice.

@@ -25,13 +25,12 @@ type Review struct {
 	unknown tree      // of names that no entity of the map reaches
 	own     []Figures // of unstale's names
 	broken  breaches
-	journal journalRead
 	noMap   error // why there is no map; nil: there is a map
 }
 
 // ours are the names that unstale and its readers use: a description and the prefix.
 var ours = []struct{ what, prefix string }{
-	{"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", protocol.BeaconPrefix}, {"sets that are taken apart", protocol.SetPrefix},
+	{"tag versions", protocol.StampPrefix}, {"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", protocol.BeaconPrefix}, {"sets that are taken apart", protocol.SetPrefix},
 	{"where workers write", protocol.AlivePrefix}, {"status of workers", string(keyspace.WorkersPage)}, {"databases", string(keyspace.SourcesPage)},
 	{"reports of readers", protocol.ReportKey},
 }
@@ -61,15 +60,15 @@ func New(m *invalidation.Map, noMap error) *Review {
 func (r *Review) Note(keys []keyspace.KeyInfo) {
 	for i := range keys {
 		k := &keys[i]
+		at, entity := r.matcher.First(k.Name), ""
+		if at >= 0 {
+			r.present[at], entity = true, r.names[at].Entity // also by a tag version
+		}
 		if own := slices.IndexFunc(ours, func(o struct{ what, prefix string }) bool { return strings.HasPrefix(k.Name, o.prefix) }); own >= 0 {
 			r.own[own].note(k, marks{})
 			continue
 		}
 		r.broken.note(k.Name)
-		at, entity := r.matcher.First(k.Name), ""
-		if at >= 0 {
-			r.present[at], entity = true, r.names[at].Entity
-		}
 		named, unnamed := r.reads.note(k, entity)
 		switch m := (marks{unnamed: unnamed}); {
 		case named:

@@ -14,11 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/doctor"
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/review"
-	"github.com/unstale/unstale/internal/schema/schematest"
-	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -36,20 +33,19 @@ entities:
   coupon: {keys: ["shop:coupon:{id}"]}
 `
 
-// A cache is a Redis with an account for reviews, and a journal.
+// A cache is a Redis with an account for reviews.
 type cache struct {
 	t     *testing.T
 	admin *redis.Client
 	keys  *keyspace.Keyspace
-	store *session.Sessions
 }
 
 func newCache(t *testing.T) *cache {
 	t.Helper()
-	server, env := testenv.OwnRedis(t), testenv.MySQL(t)
+	server := testenv.OwnRedis(t)
 	c := &cache{t: t, admin: redis.NewClient(&redis.Options{Addr: server.Addr()})}
 	t.Cleanup(func() { _ = c.admin.Close() })
-	if err := c.admin.Do(t.Context(), "acl", "setuser", "review", "on", ">secret", "-@all", "+ping", "+select", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "%R~*").Err(); err != nil {
+	if err := c.admin.Do(t.Context(), "acl", "setuser", "review", "on", ">secret", "-@all", "+ping", "+select", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "+object|idletime", "%R~*").Err(); err != nil {
 		t.Fatal(err)
 	}
 	options, err := redisurl.Parse("redis://review:secret@"+server.Addr(), false)
@@ -60,15 +56,6 @@ func newCache(t *testing.T) *cache {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.keys.Close() })
-	schematest.Up(t, env.DB)
-	dsn, err := session.ParseDSN(env.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.store, err = session.Open(session.Config{MySQL: dsn, Worker: "review"}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.store.Close() })
 	return c
 }
 
@@ -79,20 +66,21 @@ func (c *cache) set(name string, size int, ttl time.Duration) {
 	}
 }
 
-// settle adds a batch to the journal that invalidates the names.
-func (c *cache) settle(keys, patterns []string) {
+// age makes a key one that was not used for a while, which says that it is at least that old.
+func (c *cache) age(name string, idle time.Duration) {
 	c.t.Helper()
-	body, err := journal.EncodeEntries([]journal.Entry{{ID: 1, Entity: "product", EntityID: "1", Keys: keys, Patterns: patterns}})
+	dump, err := c.admin.Dump(c.t.Context(), name).Result()
 	if err == nil {
-		_, err = c.store.DB().ExecContext(c.t.Context(), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('w', 1, 'm', '', FROM_BASE64(TO_BASE64(?)))", body)
+		ttl := c.admin.PTTL(c.t.Context(), name).Val().Milliseconds()
+		err = c.admin.Do(c.t.Context(), "restore", name, ttl, dump, "replace", "idletime", int64(idle.Seconds())).Err()
 	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// review reviews all keys. It uses shopMap if mapped, and the journal if journal.
-func (c *cache) review(mapped, journal bool) *review.Report {
+// review reviews all keys. It uses shopMap if mapped.
+func (c *cache) review(mapped bool) *review.Report {
 	c.t.Helper()
 	var m *invalidation.Map
 	if mapped {
@@ -106,9 +94,6 @@ func (c *cache) review(mapped, journal bool) *review.Report {
 	w, err := c.keys.Contents.Walk(c.t.Context(), 1_000_000, r.Note)
 	if err != nil {
 		c.t.Fatal(err)
-	}
-	if journal {
-		r.ReadJournal(c.t.Context(), c.store)
 	}
 	return r.Report(w, nil)
 }
@@ -144,7 +129,7 @@ func TestReview(t *testing.T) {
 	if err := c.admin.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: []string{"process", "p"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	good := c.review(true, true)
+	good := c.review(true)
 	for _, check := range []string{"ttl", "size", "reach", "entities", "database", "names"} {
 		want(t, good, check, doctor.OK)
 	}
@@ -164,25 +149,24 @@ func TestReview(t *testing.T) {
 	c.set("shop:product:eternal", 10, 0)
 	c.set("shop:product:large", 200<<10, time.Hour)
 	c.set("somebody:Else's", 10, time.Hour)
-	c.set("shop:list:7:newest", 10, 48*time.Hour)
 	c.set("shop:product:long", 10, 48*time.Hour)
-	c.settle([]string{"shop:coupon:1"}, []string{"shop:list:8:*"})
-	bad := c.review(true, true)
+	c.set("shop:list:7:newest", 10, time.Hour)
+	c.age("shop:list:7:newest", 30*time.Hour)
+	bad := c.review(true)
 	want(t, bad, "ttl", doctor.Warning, "time to live: 1.", `"shop:product:{id}"`, "shop:product:eternal")
 	want(t, bad, "size", doctor.Warning, "shop:product:large", "1 of")
 	want(t, bad, "reach", doctor.Warning, "somebody:Else's")
 	want(t, bad, "names", doctor.Info, "1 with upper case", "quote")
-	want(t, bad, "database", doctor.Warning, `1 of "shop:product:{id}"`, "goes back to 2")
-	want(t, c.review(true, false), "database", doctor.Unknown, "journal was not read, or not all of it")
-	want(t, c.review(false, true), "reach", doctor.Unknown, "")
+	want(t, bad, "database", doctor.Warning, "for so long: 2.", `1 of "shop:product:{id}", such as "shop:product:long": for 48h0m0s`, `1 of "shop:list:{id}:*", such as "shop:list:7:newest": for 30h0m0s`)
+	want(t, c.review(false), "reach", doctor.Unknown, "")
 	if _, err := c.admin.Unlink(t.Context(), couponNames()...).Result(); err != nil {
 		t.Fatal(err)
 	}
-	want(t, c.review(true, true), "entities", doctor.Warning, "coupon")
+	want(t, c.review(true), "entities", doctor.Warning, "coupon")
 	if err := c.admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lfu").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if hot := c.review(true, true); len(hot.Hottest) == 0 || hot.Hottest[0].HottestKey == "" {
+	if hot := c.review(true); len(hot.Hottest) == 0 || hot.Hottest[0].HottestKey == "" {
 		t.Errorf("%+v", hot.Hottest)
 	}
 	testForms(t, bad)
@@ -190,21 +174,16 @@ func TestReview(t *testing.T) {
 	testHidden(c)
 }
 
-// testHidden checks that everything is unknown, and never well, that the journal does not have or
-// that the account may not read about a single key.
+// testHidden checks that everything is unknown, and never well, that the account may not read about a single key.
 func testHidden(c *cache) {
 	t := c.t
 	t.Helper()
-	if _, err := c.store.DB().ExecContext(t.Context(), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('w', 1, 'm', '', 'damaged')"); err != nil {
-		t.Fatal(err)
-	}
-	want(t, c.review(true, true), "database", doctor.Unknown, "1 of its batches are damaged")
 	c.set("tag:secret", 10, 0)
 	if err := c.admin.Do(t.Context(), "acl", "setuser", "review", "resetkeys", "%R~shop:*").Err(); err != nil {
 		t.Fatal(err)
 	}
-	hidden := c.review(true, true)
-	for _, check := range []string{"ttl", "size", "hottest"} {
+	hidden := c.review(true)
+	for _, check := range []string{"ttl", "size", "hottest", "database"} {
 		want(t, hidden, check, doctor.Unknown, "the account lacks %R~*: it may not read 3 of ")
 	}
 	want(t, hidden, "ttl", doctor.Warning, "shop:product:eternal") // which it may read
@@ -216,7 +195,7 @@ func testHidden(c *cache) {
 	if err := c.admin.Unlink(t.Context(), "shop:product:eternal").Err(); err != nil {
 		t.Fatal(err)
 	}
-	want(t, c.review(true, true), "ttl", doctor.Unknown, "of the keys that it may read: every key has a time to live")
+	want(t, c.review(true), "ttl", doctor.Unknown, "of the keys that it may read: every key has a time to live")
 }
 
 func couponNames() (names []string) {
