@@ -3,21 +3,21 @@ package examples
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/examples/shopcache"
 	"github.com/unstale/unstale/outbox"
 )
 
 // Product reads a product through the cache. Make products once:
-// cache.New(cache.Config{Redis: client, Prefix: "shop:", NotFound: sql.ErrNoRows}).
+// cache.New(cache.Config{Redis: client, NotFound: sql.ErrNoRows}).
 func Product(ctx context.Context, products *cache.Cache, db *sql.DB, id int64) (name string, err error) {
-	return cache.Fetch(ctx, products, fmt.Sprint("product:", id), func(ctx context.Context) (name string, err error) {
+	return cache.FetchRead(ctx, products, shopcache.ProductPage(id), func(ctx context.Context) (name string, err error) {
 		err = db.QueryRowContext(ctx, `SELECT name FROM products WHERE id = ?`, id).Scan(&name)
 		return name, err // sql.ErrNoRows: see Config.NotFound
-	}, cache.Moderate)
+	})
 }
 
 // ProductAfter is Product for the caller whose cookie holds the token of its last write, or
@@ -27,8 +27,8 @@ func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int
 	if err != nil {
 		token = outbox.Token{} // a browser may send anything
 	}
-	check := outbox.NewCheck(db, token)
-	return cache.Fetch(ctx, products, fmt.Sprint("product:", id), func(ctx context.Context) (name string, err error) {
+	page := shopcache.ProductPage(id).After(outbox.NewCheck(db, token))
+	return cache.FetchRead(ctx, products, page, func(ctx context.Context) (name string, err error) {
 		conn, err := cache.OnPrimary(ctx, db)
 		if err != nil {
 			return "", err
@@ -36,7 +36,7 @@ func ProductAfter(ctx context.Context, products *cache.Cache, db *sql.DB, id int
 		defer conn.Close()
 		err = conn.QueryRowContext(ctx, `SELECT name FROM products WHERE id = ?`, id).Scan(&name)
 		return name, err
-	}, cache.Moderate.After(check))
+	})
 }
 
 // NewProducts keeps up to 10,000 values in memory, as long as the workers of the outbox in db are
@@ -46,5 +46,5 @@ func NewProducts(ctx context.Context, client redis.UniversalClient, db *sql.DB) 
 	if err != nil {
 		return nil, err
 	}
-	return cache.New(cache.Config{Redis: client, Prefix: "shop:", NotFound: sql.ErrNoRows, Memory: cache.Memory{Size: 10_000, Sources: []string{source}}})
+	return cache.New(cache.Config{Redis: client, NotFound: sql.ErrNoRows, Memory: cache.Memory{Size: 10_000, Sources: []string{source}}})
 }

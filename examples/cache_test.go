@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/examples/shopcache"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -16,6 +17,7 @@ import (
 // does not exist is remembered too.
 func TestProduct(t *testing.T) {
 	t.Parallel()
+	useDev(t)
 	db := shop(t)
 	run(t, db, "ALTER TABLE products ADD name VARCHAR(20) NOT NULL DEFAULT 'shirt'")
 	options, err := redis.ParseURL(testenv.Redis(t).URL)
@@ -24,7 +26,7 @@ func TestProduct(t *testing.T) {
 	}
 	client := redis.NewClient(options)
 	defer client.Close()
-	products, err := cache.New(cache.Config{Redis: client, Prefix: "shop:", NotFound: sql.ErrNoRows, Timeout: 5 * time.Second})
+	products, err := cache.New(cache.Config{Redis: client, NotFound: sql.ErrNoRows, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,8 @@ func TestProduct(t *testing.T) {
 	want("shirt")
 	run(t, db, "UPDATE products SET name = 'hat'")
 	want("shirt") // nobody has invalidated it yet
-	if err := client.Unlink(t.Context(), "lock:fill:{shop:product:42}", "shop:product:42").Err(); err != nil {
+	key := shopcache.ProductPage(42).Key()
+	if err := client.Unlink(t.Context(), "lock:fill:{"+key+"}", key).Err(); err != nil {
 		t.Fatal(err)
 	}
 	want("hat")

@@ -8,7 +8,7 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-func changePrice(ctx context.Context, db *sql.DB, product string, cents int) error {
+func changePrice(ctx context.Context, db *sql.DB, product int64, cents int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -17,7 +17,7 @@ func changePrice(ctx context.Context, db *sql.DB, product string, cents int) err
 	if _, err := tx.ExecContext(ctx, "UPDATE products SET price_cents = ? WHERE id = ?", cents, product); err != nil {
 		return err
 	}
-	if err := outbox.Enqueue(ctx, tx, outbox.Invalidation{Entity: "product", ID: product}); err != nil {
+	if err := outbox.Enqueue(ctx, tx, shopcache.InvalidateProduct(product, shopcache.ProductParams{})); err != nil {
 		return err
 	}
 	return tx.Commit()

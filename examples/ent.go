@@ -3,11 +3,11 @@ package examples
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
 
+	"github.com/unstale/unstale/examples/shopcache"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -20,10 +20,10 @@ func enqueueEnt(ctx context.Context, tx dialect.Tx, invalidations ...outbox.Inva
 	return outbox.Enqueue(ctx, in, invalidations...)
 }
 
-func setPriceEnt(ctx context.Context, tx dialect.Tx, id, cents int) error {
+func setPriceEnt(ctx context.Context, tx dialect.Tx, id int64, cents int) error {
 	query, args := entsql.Dialect(dialect.MySQL).Update("products").Set("price_cents", cents).Where(entsql.EQ("id", id)).Query()
 	if err := tx.Exec(ctx, query, args, nil); err != nil {
 		return err
 	}
-	return enqueueEnt(ctx, tx, outbox.Invalidation{Entity: "product", ID: strconv.Itoa(id)})
+	return enqueueEnt(ctx, tx, shopcache.InvalidateProduct(id, shopcache.ProductParams{}))
 }

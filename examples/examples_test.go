@@ -35,7 +35,7 @@ var libraries = map[string]func(t *testing.T, db *sql.DB) transaction{
 		if err != nil {
 			t.Fatal(err)
 		}
-		return transaction{func() error { return setPriceSqlx(t.Context(), tx, "42", 4490) }, tx.Commit, tx.Rollback}
+		return transaction{func() error { return setPriceSqlx(t.Context(), tx, 42, 4490) }, tx.Commit, tx.Rollback}
 	},
 	"GORM":                          func(t *testing.T, db *sql.DB) transaction { return beginGORM(t, db, &gorm.Config{}) },
 	"GORM with prepared statements": func(t *testing.T, db *sql.DB) transaction { return beginGORM(t, db, &gorm.Config{PrepareStmt: true}) },
@@ -114,14 +114,14 @@ func TestDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db := shop(t)
 	run(t, db, "ALTER TABLE cache_outbox RENAME TO away")
-	if err := changePrice(t.Context(), db, "42", 4490); err == nil {
+	if err := changePrice(t.Context(), db, 42, 4490); err == nil {
 		t.Error("a row without a table")
 	}
 	run(t, db, "ALTER TABLE away RENAME TO cache_outbox")
 	if got := state(t, db); got != "4990 and 0 rows" {
 		t.Errorf("after a failure there is %s", got)
 	}
-	if err := changePrice(t.Context(), db, "42", 4490); err != nil {
+	if err := changePrice(t.Context(), db, 42, 4490); err != nil {
 		t.Fatal(err)
 	}
 	if got := state(t, db); got != "4490 and 1 rows" {

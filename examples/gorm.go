@@ -2,16 +2,16 @@ package examples
 
 import (
 	"errors"
-	"strconv"
 
 	"gorm.io/gorm"
 
+	"github.com/unstale/unstale/examples/shopcache"
 	"github.com/unstale/unstale/outbox"
 )
 
 // A product is a row of the table products.
 type product struct {
-	ID         int
+	ID         int64
 	PriceCents int
 }
 
@@ -25,9 +25,9 @@ func enqueueGORM(tx *gorm.DB, invalidations ...outbox.Invalidation) error {
 }
 
 // setPriceGORM is called within db.Transaction.
-func setPriceGORM(tx *gorm.DB, id, cents int) error {
+func setPriceGORM(tx *gorm.DB, id int64, cents int) error {
 	if err := tx.Model(&product{ID: id}).Update("price_cents", cents).Error; err != nil {
 		return err
 	}
-	return enqueueGORM(tx, outbox.Invalidation{Entity: "product", ID: strconv.Itoa(id)})
+	return enqueueGORM(tx, shopcache.InvalidateProduct(id, shopcache.ProductParams{}))
 }

@@ -14,10 +14,10 @@ func TestTrace(t *testing.T) {
 	request := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2}, TraceFlags: trace.FlagsSampled,
 	}))
-	if err := changePrice(request, db, "42", 4490); err != nil {
+	if err := changePrice(request, db, 42, 4490); err != nil {
 		t.Fatal(err)
 	}
-	if err := changePrice(t.Context(), db, "42", 4590); err != nil { // of no request
+	if err := changePrice(t.Context(), db, 42, 4590); err != nil { // of no request
 		t.Fatal(err)
 	}
 	for id, want := range []string{"00-00000000000000000000000000000001-0000000000000002-01", ""} {

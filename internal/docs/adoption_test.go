@@ -137,6 +137,7 @@ func TestGo(t *testing.T) {
 	for _, file := range files {
 		compiled.WriteString(read(t, "examples/"+filepath.Base(file)))
 	}
+	compiled.WriteString(read(t, "examples/price/main.go"))
 	compiled.WriteString("\n" + onlyBlock(t, adoptingPage, "go", "package main").text)
 	shown := map[string]int{}
 	for _, page := range pages(t) {

@@ -32,9 +32,9 @@ func main() {
 	defer db.Close()
 	tx := db.MustBegin()
 	for _, err := range []error{
-		setPriceSqlx(ctx, tx, "42", 4890),
+		setPriceSqlx(ctx, tx, 42, 4890),
 		tx.Commit(),
-		changePrice(ctx, db.DB, "42", 4490),
+		changePrice(ctx, db.DB, 42, 4490),
 		moveProduct(ctx, db.DB, 42, 7, 9),
 	} {
 		if err != nil {
