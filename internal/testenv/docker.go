@@ -21,10 +21,8 @@ const engineLimit = 400 * time.Millisecond
 // container is removed at the end of the tests, and when their process is killed. kind is mysql,
 // redis, or fetch for the image alone.
 func docker(ctx context.Context, kind, image string) (address string, err error) {
-	if os.Getenv(sourceVariable) != string(fromDocker) {
-		if err := engineAnswers(); err != nil {
-			return "", err
-		}
+	if err := engineAnswers(); err != nil {
+		return "", err
 	}
 	folder, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/unstale/unstale").Output()
 	if err != nil {
@@ -79,17 +77,25 @@ func (p *progress) Write(text []byte) (int, error) {
 	}
 }
 
-// engineAnswers checks whether an engine answers at the usual place. It does so before the program
-// that can search everywhere is compiled.
+// engineAnswers checks whether an engine answers at DOCKER_HOST or, without it, at the usual place.
+// It does so before the program that can search everywhere is compiled. If the settings ask for
+// Docker, that program looks at the places that cannot be checked here.
 func engineAnswers() error {
 	host := os.Getenv("DOCKER_HOST")
+	search := os.Getenv(sourceVariable) == string(fromDocker)
 	if host == "" {
+		if search {
+			return nil
+		}
 		host = "unix:///var/run/docker.sock"
 	}
 	scheme, address, ok := strings.Cut(host, "://")
 	if scheme == "tcp" || scheme == "http" || scheme == "https" {
 		scheme = "tcp"
 	} else if !ok || scheme != "unix" {
+		if search {
+			return nil
+		}
 		return fmt.Errorf("no Docker engine: DOCKER_HOST is %q; set %s=docker to use an engine that only testcontainers finds", host, sourceVariable)
 	}
 	if err := ping(scheme, address); err != nil {
