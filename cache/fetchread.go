@@ -117,7 +117,7 @@ func (r *readCounts) refused(logger *slog.Logger, read Read, err error) {
 }
 
 // ReadStatistics counts the calls for one entry of the section reads since New. Fetch, FetchResult
-// and FetchRead count; FetchMany does not.
+// and FetchRead count; FetchMany and Warm do not.
 type ReadStatistics struct {
 	L1Hits uint64 `json:"l1Hits"` // from L1
 	L2Hits uint64 `json:"l2Hits"` // from Redis

@@ -168,7 +168,7 @@ func (f *flights) end(fl *flight, o outcome) {
 // that have one could wait so.
 func (fl *flight) hurry() {
 	if fl.load != nil {
-		fl = fl.load
+		fl.load.hurry()
 	}
 	haste := fl.hurried()
 	fl.mu.Lock()

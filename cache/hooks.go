@@ -11,9 +11,9 @@ import (
 // hook. If a hook returns no context, the given one is used. For example, a span of OpenTelemetry
 // begins in a hook and ends in the function that it returns.
 type Hooks struct {
-	// Fetch is called when Fetch finds no value in L1; FetchMany does not call it. The function
-	// that it returns, if any, is called with the source of the value and whether it is stale, or
-	// with an error.
+	// Fetch is called when Fetch finds no value in L1; FetchMany and Warm do not call it. The
+	// function that it returns, if any, is called with the source of the value and whether it is
+	// stale, or with an error.
 	Fetch func(ctx context.Context, key string) (context.Context, func(from Source, stale bool, err error))
 	// Load is called before a loader runs. The loader gets the context that it returns. The
 	// function that it returns, if any, is called with the error of the load.

@@ -16,6 +16,9 @@ type job struct {
 	tags    []string
 	away    bool // Redis
 	foreign bool // what is under the key
+
+	// send stores a parcel together with those of other jobs. Nil: alone.
+	send func(context.Context, parcel) filling
 }
 
 func (r *request) job(fl *flight, useless string) *job {

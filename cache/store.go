@@ -52,11 +52,12 @@ func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Du
 	if err != nil || p.text == nil {
 		return false, err
 	}
-	fillings, err := j.request.c.leases.fillOnce(ctx, []parcel{p})
-	if err != nil {
-		return false, err
+	var f filling
+	if j.send != nil {
+		f = j.send(ctx, p)
+	} else {
+		f = j.request.c.leases.fill(ctx, []parcel{p})[0]
 	}
-	f := fillings[0]
 	if f.err != nil {
 		return false, f.err
 	}

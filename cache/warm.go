@@ -13,7 +13,7 @@ const mostWarmErrors = 10
 
 // WarmOptions configure Warm.
 type WarmOptions struct {
-	// Parallel is how many keys are fetched concurrently, below Config.Loads, which bounds all
+	// Parallel is how many keys are loaded concurrently, below Config.Loads, which bounds all
 	// loaders. Zero: 8.
 	Parallel int
 }
@@ -26,9 +26,9 @@ type Warmed struct {
 	Failed  int
 }
 
-// Warm fetches keys in parallel, and loads and stores those that are not cached. It fetches each
-// like Fetch, under its lease. Use the loader and the policy of the later callers. Use
-// slices.Values for a list.
+// Warm loads and stores keys that are not cached: in parallel, each under its lease, and in the
+// order of keys. It looks up and stores up to 500 keys per round trip. Use the loader and the
+// policy of the later callers. Use slices.Values for a list.
 //
 // A key that fails does not stop the others. Warm stops if the context ends, if Redis is
 // unavailable, or if Redis refuses to store a value because memory or a permission is missing,
@@ -40,32 +40,51 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 	if o.Parallel < 0 {
 		return Warmed{}, fmt.Errorf("warm: Parallel is %d, wanted none or more", o.Parallel)
 	}
-	if _, err := c.policy(p); err != nil {
+	p, err := c.policy(p)
+	if err != nil {
 		return Warmed{}, fmt.Errorf("warm: %w", err)
 	}
-	before := c.redis.writes.refused.Load() // which may have passed: the next fill tells
-	w := warming{fetch: func(key string) (Source, error) {
-		got, err := FetchResult(ctx, c, key, func(ctx context.Context) (T, error) { return load(ctx, key) }, p)
-		return got.Source, err
-	}, stopped: func() error {
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case c.run.life.Err() != nil:
-			return ErrClosed
-		}
-		return c.redis.healthy()
-	}, refused: func() error { return c.redis.writes.since(before) }}
-	w.run(keys, max(o.Parallel, 0))
-	w.stop(w.refused()) // the last ones too
+	if o.Parallel == 0 {
+		o.Parallel = 8
+	}
+	w := &warming{
+		c: c, ctx: ctx, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), turns: make(chan struct{}, o.Parallel),
+		fills: newFillQueue(c.leases), before: c.redis.writes.refused.Load(),
+		ask: func(key string) (r *request, known bool, err error) {
+			if r, err = newRequest[T](c, key, p); err != nil {
+				return nil, false, err
+			}
+			if r.standing, err = c.standing(ctx, p); err != nil {
+				return nil, false, err
+			}
+			if r.standing == anything {
+				_, known = inMemory[T](c, key, p)
+			}
+			r.load = func(ctx context.Context) (any, error) {
+				value, err := load(ctx, key)
+				return asRead(c.config.Codec, value), c.asNotFound(err)
+			}
+			return r, known, nil
+		},
+	}
+	w.run(keys)
+	w.stop(w.c.redis.writes.since(w.before)) // the last ones too
 	return w.done, w.err()
 }
 
 // A warming is one call of Warm.
 type warming struct {
-	fetch   func(key string) (Source, error)
-	stopped func() error // the reason to fetch no more keys, or nil
-	refused func() error // why nothing is stored, or nil
+	c     *Cache
+	ctx   context.Context
+	ask   func(key string) (r *request, known bool, err error) // known: in memory
+	fills *fillQueue
+	// before is the refusal of Redis at the start. It may have passed: the next fill tells.
+	before *error
+
+	parallel int
+	turns    chan struct{}  // of loads
+	all      sync.WaitGroup // for the outcomes
+	batch    int            // how many keys the next lookup has
 
 	mu   sync.Mutex // guards what follows
 	done Warmed
@@ -73,31 +92,35 @@ type warming struct {
 	why  error
 }
 
-// run fetches keys until there are no more, or it is stopped.
-func (w *warming) run(keys iter.Seq[string], parallel int) {
-	if parallel == 0 {
-		parallel = 8
-	}
-	turns := make(chan struct{}, parallel)
-	var all sync.WaitGroup
-	defer all.Wait()
+// run warms keys until there are no more, or it is stopped.
+func (w *warming) run(keys iter.Seq[string]) {
+	defer w.all.Wait()
+	var waiting []string
 	for key := range keys {
-		turns <- struct{}{} // the fetch before it ends with the context
+		if waiting = append(waiting, key); len(waiting) < w.batch {
+			continue
+		}
 		if !w.goesOn() {
 			return
 		}
-		all.Go(func() {
-			defer func() { <-turns }()
-			w.note(key)
-		})
+		waiting = w.several(waiting)
+	}
+	for len(waiting) > 0 && w.goesOn() {
+		waiting = w.several(waiting)
 	}
 }
 
 // goesOn reports whether nothing has stopped it.
 func (w *warming) goesOn() bool {
-	err := w.stopped()
+	switch {
+	case w.ctx.Err() != nil:
+		return w.stop(w.ctx.Err())
+	case w.c.run.life.Err() != nil:
+		return w.stop(ErrClosed)
+	}
+	err := w.c.redis.healthy()
 	if err == nil {
-		err = w.refused()
+		err = w.c.redis.writes.since(w.before)
 	}
 	return w.stop(err)
 }
@@ -112,9 +135,8 @@ func (w *warming) stop(why error) bool {
 	return w.why == nil
 }
 
-// note fetches a key and counts what came of it.
-func (w *warming) note(key string) {
-	from, err := w.fetch(key)
+// note counts the outcome of a key.
+func (w *warming) note(key string, from Source, err error) {
 	if err != nil && !isNotFound(err) && !w.goesOn() {
 		return // the reason is not the key
 	}
