@@ -41,7 +41,7 @@ func (c *compiler) compile() *Map {
 	c.checkUnused()
 	c.checkNames()
 	m.names, m.reads = c.entityNames, ReadSection{vars: c.usedByReads(), types: types}
-	m.entities = make(map[string]*entity, len(c.entities))
+	m.entities = map[string]*entity{KeyEntity: keyEntity, PatternEntity: patternEntity}
 	for name, e := range c.entities {
 		m.entities[name] = e.entity
 	}

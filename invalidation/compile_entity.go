@@ -54,7 +54,10 @@ func (c *compiler) readEntities() {
 		c.add(c.doc.at, "", "entities is missing", "write entities: and below it what can change, such as "+exampleEntities)
 	}
 	for _, part := range c.doc.entities {
-		if !isEntityName(part.name.text) {
+		switch {
+		case IsReserved(part.name.text):
+			c.add(part.name.at, part.name.text, "the entity is part of every map", "give yours another name")
+		case !isEntityName(part.name.text):
 			c.add(part.name.at, part.name.text, "an entity cannot have this name",
 				"a name has letters, digits and any of _ - . :, and at most "+strconv.Itoa(maxEntityName)+" bytes")
 		}

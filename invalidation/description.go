@@ -42,7 +42,7 @@ type NameSource struct {
 // An AliasSource is an entity as which rows expand, with the template of its ids.
 type AliasSource struct{ Entity, ID string }
 
-// Describe describes an entity, and reports whether the map has it.
+// Describe describes an entity, also a reserved one, and reports whether the map has it.
 func (m *Map) Describe(name string) (Description, bool) {
 	e := m.entities[name]
 	if e == nil {

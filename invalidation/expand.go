@@ -15,6 +15,9 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	if e == patternEntity {
+		return expandPattern(m, row)
+	}
 	if len(e.as) > 0 {
 		return expandAll(&m.limits, e, row, answers)
 	}

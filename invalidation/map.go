@@ -14,7 +14,7 @@ type Map struct {
 	format   protocol.Format
 	lease    time.Duration
 	limits   Limits
-	entities map[string]*entity
+	entities map[string]*entity // with the reserved ones, which names lacks
 	names    []string
 	captures []Capture
 	reads    ReadSection
@@ -51,7 +51,7 @@ func (m *Map) Lease() time.Duration { return m.lease }
 // Limits returns the limits of the map.
 func (m *Map) Limits() Limits { return m.limits }
 
-// Entities returns the names of the entities, sorted.
+// Entities returns the names of the entities, sorted, without reserved ones.
 func (m *Map) Entities() []string { return slices.Clone(m.names) }
 
 // Warnings returns advice about the map, in file order. A map with warnings is valid.

@@ -13,8 +13,8 @@ import (
 // not become a label.
 const unknownEntity = "unknown"
 
-// entityCounts count by entity: those of the map in use, each from the start, and unknown ones.
-// Safe for concurrent use.
+// entityCounts count by entity: those of the map in use, each from the start, unknown ones, and
+// reserved ones. Safe for concurrent use.
 type entityCounts struct {
 	vec *prometheus.CounterVec
 
@@ -30,8 +30,10 @@ func (e *entityCounts) set(m *invalidation.Map) {
 	for _, entity := range m.Entities() {
 		known[entity] = e.vec.WithLabelValues(entity)
 	}
-	for entity := range e.known {
-		if known[entity] == nil {
+	for entity, counter := range e.known {
+		if invalidation.IsReserved(entity) {
+			known[entity] = counter
+		} else if known[entity] == nil {
 			e.vec.DeleteLabelValues(entity)
 		}
 	}
@@ -54,7 +56,12 @@ func (e *entityCounts) add(entity string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	counter := e.known[entity]
-	if counter == nil {
+	switch {
+	case counter != nil:
+	case invalidation.IsReserved(entity): // few rows, so there is no series before the first
+		counter = e.vec.WithLabelValues(entity)
+		e.known[entity] = counter
+	default:
 		counter = e.known[unknownEntity]
 	}
 	counter.Add(float64(n))

@@ -311,6 +311,21 @@ func TestLostSweepsAreSweptAgain(t *testing.T) {
 	}
 }
 
+// Rows of reserved entities, whose keys no map has, are healed like all others.
+func TestLostReservedRowsAreHealed(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	w.set("elsewhere:*", "elsewhere:1", "other:list:1", "other:list:2", "shop:thing:1")
+	past.remember()
+	w.enqueue(outbox.Invalidation{Entity: "unstale/key", ID: "elsewhere:*"}, outbox.Invalidation{Entity: "unstale/pattern", ID: "other:list:*"})
+	w.worker(worker.Config{}).drain(t)
+	wantLeft(t, w, "elsewhere:1", "shop:thing:1")
+	past.goBack()
+	wantLeft(t, w, "elsewhere:*", "elsewhere:1", "other:list:1", "other:list:2", "shop:thing:1")
+	w.worker(worker.Config{}).drain(t)
+	wantLeft(t, w, "elsewhere:1", "shop:thing:1")
+}
+
 const sweepMap = `
 version: 1
 publish: {channel: "cache:invalidate"}

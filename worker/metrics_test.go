@@ -38,7 +38,7 @@ func wantSeries(t *testing.T, r *running, name string, want map[string]string) {
 const oneEntity = "version: 1\npublish: {channel: \"cache:invalidate\"}\nentities:\n  %s: {keys: [\"shop:%s:{id}\"]}\n"
 
 // Rows are counted by the entities of the current map, each from the start, and otherwise as
-// unknown: text of an application is not a label. A reload removes the series of removed entities,
+// unknown: text of an application is not a label. Reserved entities appear with their first row. A reload removes the series of removed entities,
 // and of the old map version.
 func TestMetricsOfTheMap(t *testing.T) {
 	t.Parallel()
@@ -48,16 +48,17 @@ func TestMetricsOfTheMap(t *testing.T) {
 	wantSeries(t, r, "unstale_reads_info", map[string]string{})
 	wantSeries(t, r, "unstale_entity_rows_total", map[string]string{`entity="first"`: "0", `entity="unknown"`: "0"})
 	wantSeries(t, r, "unstale_map_info", version())
-	w.enqueue(outbox.Invalidation{Entity: "first", ID: "1"}, outbox.Invalidation{Entity: "first", ID: "2"}, outbox.Invalidation{Entity: "nobody", ID: "3"})
+	w.enqueue(outbox.Invalidation{Entity: "first", ID: "1"}, outbox.Invalidation{Entity: "first", ID: "2"}, outbox.Invalidation{Entity: "nobody", ID: "3"},
+		outbox.Invalidation{Entity: "unstale/key", ID: "shop:any"})
 	r.start(t)
 	rows := func(labels string) func() bool {
 		return func() bool { return fmt.Sprint(series(t, r, "unstale_entity_rows_total")) == labels }
 	}
-	testenv.Eventually(t, "rows", rows(`map[entity="first":2 entity="unknown":1]`))
+	testenv.Eventually(t, "rows", rows(`map[entity="first":2 entity="unknown":1 entity="unstale/key":1]`))
 
 	w.writeMap(fmt.Sprintf(oneEntity, "second", "second"))
 	r.maps.Reload()
-	testenv.Eventually(t, "the new map", rows(`map[entity="second":0 entity="unknown":1]`))
+	testenv.Eventually(t, "the new map", rows(`map[entity="second":0 entity="unknown":1 entity="unstale/key":1]`))
 	testenv.Eventually(t, "its version", func() bool {
 		return fmt.Sprint(series(t, r, "unstale_map_info")) == fmt.Sprint(version())
 	})

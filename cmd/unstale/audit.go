@@ -26,9 +26,9 @@ func newAuditList(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List operators' actions, newest first",
-		Long: `List operators' actions, newest first: dead letters retried and discarded, pauses, resumes and
-replays. Each record has the time and the database account, both from the server, and the user and
-host that the command sent.`,
+		Long: `List operators' actions, newest first: dead letters retried and discarded, pauses, resumes, replays
+and invalidations. Each record has the time and the database account, both from the server, and the
+user and host that the command sent.`,
 		Example: `  unstale audit list --since 24h
   unstale audit list --action 'dead discard' --json`,
 		Args: noArgs,

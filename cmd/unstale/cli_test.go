@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
-	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"capture", "sql"}, {"capture", "apply"}, {"capture", "diff"}, {"capture", "drop"}, {"capture", "status"}, {"enqueue"}, {"replay"}, {"history"}, {"trace"}, {"delayed", "list"}, {"audit", "list"}, {"dead", "list"}, {"dead", "show"}, {"dead", "retry"}, {"dead", "discard"}, {"pause"}, {"resume"}, {"source", "replace"}, {"source", "restored"}, {"status"}, {"doctor"}, {"demo"}} {
+	for _, args := range [][]string{{}, {"run"}, {"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"map", "check"}, {"map", "explain"}, {"map", "schema"}, {"capture", "sql"}, {"capture", "apply"}, {"capture", "diff"}, {"capture", "drop"}, {"capture", "status"}, {"enqueue"}, {"invalidate"}, {"replay"}, {"history"}, {"trace"}, {"delayed", "list"}, {"audit", "list"}, {"dead", "list"}, {"dead", "show"}, {"dead", "retry"}, {"dead", "discard"}, {"pause"}, {"resume"}, {"source", "replace"}, {"source", "restored"}, {"status"}, {"doctor"}, {"demo"}} {
 		r := call(t, nil, append(args, "--help")...)
 		if r.code != exitDone || !strings.Contains(r.out, "Example") {
 			t.Errorf("%q: %+v", args, r)

@@ -2,7 +2,8 @@
 // invalidation rows, migrates the outbox, checks and explains maps, and shows rows that wait.
 //
 // Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 or 143 ended by SIGINT or SIGTERM;
-// "status" also 3 something is stale, 4 unknown; "doctor" also 3 warnings.
+// "status" also 3 something is stale, 4 unknown; "doctor" also 3 warnings; "invalidate" also 3 it
+// still waits.
 package main
 
 import (
@@ -124,7 +125,7 @@ variable, and the variable over the default.`,
 	root.SetErr(p.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newCapture(p), newEnqueue(p), newDelayed(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newAudit(p), newPause(p), newResume(p), newSource(p), newStatus(p), newDoctor(p), newHealth(p), newVersion(p))
+	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newCapture(p), newEnqueue(p), newInvalidate(p), newDelayed(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newAudit(p), newPause(p), newResume(p), newSource(p), newStatus(p), newDoctor(p), newHealth(p), newVersion(p))
 	return root
 }
 

@@ -2,6 +2,8 @@ package docs
 
 import (
 	"database/sql"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,10 +22,15 @@ type auditor struct {
 // tries to forge records.
 func testAudit(t *testing.T, a auditor) {
 	t.Helper()
+	file := filepath.Join(t.TempDir(), "map.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\nentities: {product: {keys: [\"shop:product:{id}\"]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	// The replay covers almost nothing: by now the journal has artificial batches that cannot be
 	// read.
 	actions := [][]string{
 		{"pause", "--reason", "moving redis"}, {"resume"}, {"dead", "retry", "--reason", "unknown_entity"},
+		{"invalidate", "--map", file, "--key", "zahraah:prod:home"},
 		{"replay", "--since", "1us", "--redis-url", a.redis, "--channel", "cache:invalidate", "--format", "event"},
 	}
 	const right = "INSERT (claimed_by, action, arguments, row_count) ON shop.cache_outbox_audit"
@@ -41,9 +48,9 @@ func testAudit(t *testing.T, a auditor) {
 		call(t, a.program, a.operator, args...)
 	}
 	want(t, a.shop, "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM cache_outbox_dead), entity, entity_id) FROM cache_outbox_delayed", "0 unknown 1")
-	want(t, a.shop, "SELECT GROUP_CONCAT(action ORDER BY at, id) FROM cache_outbox_audit", "pause,resume,dead retry,replay,replay over")
+	want(t, a.shop, "SELECT GROUP_CONCAT(action ORDER BY at, id) FROM cache_outbox_audit", "pause,resume,dead retry,invalidate,replay,replay over")
 	want(t, a.shop, "SELECT GROUP_CONCAT(DISTINCT account) FROM cache_outbox_audit WHERE at > SYSDATE(6) - INTERVAL 10 MINUTE", "unstale_operator@%")
-	if _, said := exit(t, a.program, a.operator, "audit", "list"); strings.Count(said, "unstale_operator@% (claims to be ") != 5 {
+	if _, said := exit(t, a.program, a.operator, "audit", "list"); strings.Count(said, "unstale_operator@% (claims to be ") != 6 {
 		t.Errorf("audit list:\n%s", said)
 	}
 
@@ -77,7 +84,7 @@ func testAudit(t *testing.T, a auditor) {
 		t.Errorf("status in a pause that was written by hand:\n%s", said)
 	}
 	run(t, forger, "DELETE FROM cache_outbox_control")
-	if _, said := exit(t, a.program, a.operator, "audit", "list", "--since", "1h"); strings.Count(said, "\n") != 8 || strings.Count(said, "  forged  ") != 1 || !strings.Contains(strings.SplitN(said, "\n", 2)[0], "  resume  ") {
+	if _, said := exit(t, a.program, a.operator, "audit", "list", "--since", "1h"); strings.Count(said, "\n") != 9 || strings.Count(said, "  forged  ") != 1 || !strings.Contains(strings.SplitN(said, "\n", 2)[0], "  resume  ") {
 		t.Errorf("audit list:\n%s", said)
 	}
 	run(t, a.shop, "DELETE FROM cache_outbox_audit ORDER BY at DESC LIMIT 3")
@@ -88,7 +95,7 @@ func testAudit(t *testing.T, a auditor) {
 	want(t, a.shop, "SELECT account = CURRENT_USER() FROM cache_outbox_audit WHERE action = 'lent'", "1")
 	run(t, a.shop, "DELETE FROM cache_outbox_audit WHERE action = 'lent'")
 	run(t, a.shop, statements(onlyBlock(t, operationsPage, "sql", "DELETE FROM cache_outbox_audit"))...)
-	want(t, a.shop, "SELECT COUNT(*) FROM cache_outbox_audit", "5")
+	want(t, a.shop, "SELECT COUNT(*) FROM cache_outbox_audit", "6")
 	run(t, a.admin, "REVOKE SELECT ON shop.cache_outbox_workers FROM 'unstale_operator'@'%'")
 	if code, said := exit(t, a.program, a.operator, "status"); code != 4 || !strings.Contains(said, "unknown: whether a worker runs cannot be read; ") || !strings.Contains(said, "GRANT SELECT ON cache_outbox_workers") {
 		t.Errorf("status without the right to read the workers: exit code %d\n%s", code, said)

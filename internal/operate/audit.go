@@ -22,11 +22,12 @@ const (
 	ActionResume      = "resume"
 	ActionReplay      = "replay"      // a replay begins
 	ActionReplayEnded = "replay over" // it ends, even with an error
+	ActionInvalidate  = "invalidate"
 )
 
 // Actions lists all actions.
 func Actions() []string {
-	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded}
+	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded, ActionInvalidate}
 }
 
 // An AuditRecord is one action of an operator.

@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 	"internal/match":             {"protocol"},
 	"internal/mysqlerr":          {},
 	"internal/near":              {},
-	"internal/operate":           {"internal/journal", "internal/mysqlerr", "internal/session", "internal/sweeps"},
+	"internal/operate":           {"internal/journal", "internal/mysqlerr", "internal/session", "internal/sweeps", "outbox"},
 	"internal/outage":            {"internal/keyspace", "internal/session", "internal/sleep"},
 	"internal/output":            {},
 	"internal/params":            {},

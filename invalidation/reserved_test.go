@@ -1,0 +1,110 @@
+package invalidation
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Keys of a row of KeyEntity are literal in every map, and its IDs are text, not templates.
+func TestKeyEntity(t *testing.T) {
+	t.Parallel()
+	for _, m := range []*Map{shipped(t), mustParse(t, "version: 1\nentities: {p: {sets: [\"s:{id}\"]}}\n")} {
+		for _, key := range []string{"k", "*", "shop:{id}:[a]?\\", "{app}", "a\nb", "'; DROP TABLE x --", strings.Repeat("ü", 255)} {
+			row := Row{Entity: KeyEntity, ID: key, Params: Params{{Name: "x", Values: []string{"y"}}}}
+			plan, err := m.Expand(row, nil)
+			if err != nil || !reflect.DeepEqual(plan, Plan{Keys: []string{key}}) {
+				t.Errorf("%q: %+v, %v", key, plan, err)
+			}
+			if all, err := m.ExpandByTemplate(row, nil); err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].Names, []string{key}) {
+				t.Errorf("%q: %+v, %v", key, all, err)
+			}
+			if names := m.Undeclared(row); !reflect.DeepEqual(names, []string{"x"}) {
+				t.Errorf("undeclared: %q", names)
+			}
+		}
+	}
+}
+
+// A pattern is taken as it is, unless it is no glob, or matches too much and the row does not say
+// that it is meant to.
+func TestPatternEntity(t *testing.T) {
+	t.Parallel()
+	m := shipped(t)
+	everything := func(values ...string) Params { return Params{{Name: EverythingParam, Values: values}} }
+	for _, c := range []struct {
+		pattern string
+		params  Params
+		want    string // the error, or ""
+	}{
+		{"zahraah:prod:list:*", nil, ""},
+		{"zahraah:prod:list:\\*:?*", nil, ""},
+		{"zahraah:prod:home", nil, ""},
+		{"zahraah:prod:{id}:*", nil, ""},
+		{"other:app:*", nil, ""},
+		{"zahraah:prod:*", nil, `pattern_too_wide: "zahraah:prod:*" matches all keys of the map; write more literal text, or set the parameter everything to true`},
+		{"zahraah:*", nil, "matches all keys of the map"},
+		{"zahraah:????:*", nil, "matches all keys of the map"},
+		{"zahraah:prod**?*", nil, "matches all keys of the map"},
+		{"*", nil, `pattern_too_wide: "*" has 0 bytes of literal text before its first wildcard, and limits.pattern_prefix is 8`},
+		{"?ahraah:prod:list:1", nil, "has 0 bytes"},
+		{"zahraah*", nil, "has 7 bytes"},
+		{"zahraah:prod:*", everything("false"), "matches all"},
+		{"zahraah:prod:*", everything("true", "true"), "matches all"},
+		{"zahraah:prod:*", everything(), "matches all"},
+		{"zahraah:prod:*", everything("true"), ""},
+		{"*", everything("true"), ""},
+		{"zahraah:prod:[ab]", everything("true"), `bad_parameter "id": an unescaped [ starts a character class`},
+		{"zahraah:prod:\\", nil, `bad_parameter "id": a backslash at the end`},
+		{"", everything("true"), `bad_parameter "id": an id cannot be empty`},
+	} {
+		plan, err := m.Expand(Row{Entity: PatternEntity, ID: c.pattern, Params: c.params}, nil)
+		if c.want == "" {
+			if err != nil || !reflect.DeepEqual(plan, Plan{Patterns: []string{c.pattern}}) {
+				t.Errorf("%q %v: %+v, %v", c.pattern, c.params, plan, err)
+			}
+			continue
+		}
+		var fault *RowError
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.want) || plan.Len() > 0 {
+			t.Errorf("%q %v: %+v, %v", c.pattern, c.params, plan, err)
+		}
+	}
+	nested, err := ParseParams([]byte(`{"everything": {"a": true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Expand(Row{Entity: PatternEntity, ID: "*", Params: nested}, nil); err == nil || !strings.HasPrefix(err.Error(), `bad_parameter "everything"`) {
+		t.Errorf("nested: %v", err)
+	}
+	// a map of tags alone has no key that the pattern must not match
+	tags := mustParse(t, "version: 1\nentities: {p: {tags: [\"p-{id}\"]}}\n")
+	if _, err := tags.Expand(Row{Entity: PatternEntity, ID: "anything*"}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// What describes a map leaves the reserved entities out.
+func TestReservedIsNotListed(t *testing.T) {
+	t.Parallel()
+	m := shipped(t)
+	for _, name := range m.Entities() {
+		if IsReserved(name) {
+			t.Errorf("%s is listed", name)
+		}
+	}
+	for _, n := range m.Names() {
+		if IsReserved(n.Entity) {
+			t.Errorf("%+v is listed", n)
+		}
+	}
+	if found, _ := m.Origins("zahraah:prod:product:1", 100); len(found) != 3 {
+		t.Errorf("%+v", found)
+	}
+	for _, name := range []string{KeyEntity, PatternEntity} {
+		if d, known := m.Describe(name); !known || d.Entity != name {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
