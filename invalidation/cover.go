@@ -43,6 +43,9 @@ func (c *coverage) check(reads []compiledRead) {
 		e := c.m.entities[name]
 		e.kinds(func(kind MapNameKind, t *template) {
 			if len(t.reads) == 0 {
+				c.reachValues(reads, e, kind, t)
+			}
+			if len(t.reads) == 0 {
 				what := string(kind)
 				if kind == KindStamp {
 					what = "tag"
@@ -53,6 +56,49 @@ func (c *coverage) check(reads []compiledRead) {
 		})
 	}
 	c.checkIDs()
+}
+
+// reachValues finds the reads that a template reaches by listed values of holes only.
+func (c *coverage) reachValues(reads []compiledRead, e *entity, kind MapNameKind, t *template) {
+	for i := range reads {
+		r := &reads[i]
+		var try func(readVariant) bool
+		try = func(text readVariant) bool {
+			hole := text.listed(r.Holes)
+			switch {
+			case c.steps <= 0:
+				return true
+			case hole == noHole:
+				c.align(text, e, t, kind, func(pairs []pair) bool {
+					o := objections{coverage: c, read: r, root: e, of: e, t: t}
+					if o.judge(pairs, nil); o.sameThing {
+						t.reads = append(t.reads, r.Name)
+					}
+					return o.sameThing
+				})
+				return slices.Contains(t.reads, r.Name)
+			}
+			return slices.ContainsFunc(r.Holes[hole].Values, func(value string) bool { return try(text.put(hole, value)) })
+		}
+		for _, of := range r.ofKinds() {
+			if !slices.Contains(of.kinds, kind) {
+				continue
+			}
+			for _, text := range of.texts {
+				_ = slices.ContainsFunc(text.variants, try) // the first is enough
+			}
+		}
+	}
+}
+
+// A textsOf are texts of a read, with the kinds of templates that make them stale.
+type textsOf struct {
+	texts []readText
+	kinds []MapNameKind
+}
+
+func (r *compiledRead) ofKinds() []textsOf {
+	return []textsOf{{[]readText{r.key}, []MapNameKind{KindKey, KindPattern}}, {r.tags, []MapNameKind{KindStamp}}, {r.sets, []MapNameKind{KindSet}}}
 }
 
 // checkRead reports what a read lacks. It compares the read with every entity, since each may have
@@ -195,14 +241,11 @@ func (r *compiledRead) others() (all [][]int) {
 // coversBut does the work of covers for rows that are not about some holes. It compares all
 // templates, even after one that covers, because each may reach the read.
 func (c *coverage) coversBut(r *compiledRead, root *entity, others []int) (first found, nearest *miss) {
-	for _, kind := range []struct {
-		texts []readText
-		kinds []MapNameKind
-	}{{[]readText{r.key}, []MapNameKind{KindKey, KindPattern}}, {r.tags, []MapNameKind{KindStamp}}, {r.sets, []MapNameKind{KindSet}}} {
+	for _, kind := range r.ofKinds() {
 		for _, text := range kind.texts {
 			how, some, lacks := coveredByName, false, ""
 			for _, variant := range text.variants {
-				made, lacking := c.meets(r, variant, root, root, nil, kind.kinds, others)
+				made, lacking := c.meetsValues(r, variant, root, kind.kinds, others)
 				if how = max(how, made); made != notCovered {
 					some = true
 				} else if lacks == "" {
@@ -226,6 +269,52 @@ func (c *coverage) coversBut(r *compiledRead, root *entity, others []int) (first
 		nearest = nil
 	}
 	return first, nearest
+}
+
+// meetsValues is like meets, and then accepts a text also if each listed value of a hole, in its
+// place, makes a text that is met.
+func (c *coverage) meetsValues(r *compiledRead, text readVariant, root *entity, kinds []MapNameKind, others []int) (how found, nearest *miss) {
+	how, nearest = c.meets(r, text, root, root, nil, kinds, others)
+	hole := text.listed(r.Holes)
+	if how != notCovered || hole == noHole {
+		return how, nearest
+	}
+	for i, value := range r.Holes[hole].Values {
+		one := text.put(hole, value)
+		made, lacking := c.meetsValues(r, one, root, kinds, others)
+		switch {
+		case made != notCovered:
+			how = max(how, made)
+			continue
+		case i > 0 && (nearest == nil || nearest.rank > 1):
+			nearest = &miss{1, root.name + " does not reach " + strconv.Quote(one.shape(r.Holes, "")), "add it, or take the value out of the list of {" + r.Holes[hole].Name + "}"}
+		case nearest == nil:
+			nearest = lacking
+		}
+		return notCovered, nearest
+	}
+	return how, nil
+}
+
+// listed returns the first hole of a text that has listed values, or noHole.
+func (v readVariant) listed(holes []Hole) int {
+	for _, p := range v {
+		if p.hole != noHole && holes[p.hole].Values != nil {
+			return p.hole
+		}
+	}
+	return noHole
+}
+
+// put returns the text with a value in the place of a hole.
+func (v readVariant) put(hole int, value string) (text readVariant) {
+	for _, p := range v {
+		if p.hole == hole {
+			p = readPiece{text: value, hole: noHole}
+		}
+		text = text.with(p)
+	}
+	return text
 }
 
 // meets compares one text with the templates of an entity, and of those as which it expands. The
