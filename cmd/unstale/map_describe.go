@@ -18,6 +18,7 @@ type description struct {
 	As         []aliasSource `json:"as"`
 	Names      []nameSource  `json:"names"`
 	Params     []string      `json:"params"` // that a row may give
+	Reads      []string      `json:"reads"`  // that rows reach, some only for some values
 	Repeat     []string      `json:"repeat"`
 	Hold       string        `json:"hold,omitempty"`
 }
@@ -48,7 +49,7 @@ type nameSource struct {
 func describe(m *invalidation.Map, d invalidation.Description) *description {
 	out := &description{
 		Entity: d.Entity, MapVersion: m.Version(), Templates: []mapTemplate{}, As: []aliasSource{}, Names: []nameSource{},
-		Params: append([]string{}, d.Params...),
+		Params: append([]string{}, d.Params...), Reads: readsOf(m, d.Entity, func(string) bool { return true }),
 	}
 	for _, n := range d.Makes {
 		out.Templates = append(out.Templates, mapTemplate{string(n.Kind), n.Text})
@@ -80,6 +81,9 @@ func (d *description) print(p process, asJSON bool) error {
 	}
 	for _, a := range d.As {
 		fmt.Fprintf(w, "as\t%s, with the id %s\n", a.Entity, printable(a.ID))
+	}
+	for _, read := range d.Reads {
+		fmt.Fprintf(w, "read\t%s\n", read)
 	}
 	for _, delay := range d.Repeat {
 		fmt.Fprintf(w, "repeat\t%s\n", delay)

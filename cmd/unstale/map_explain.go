@@ -35,7 +35,8 @@ func newMapExplain(p process) *cobra.Command {
 		Short: "Show what a row would invalidate",
 		Long: `Show what a row would invalidate, without a server. If the map looks a parameter up and the call
 does not give it, --mysql-dsn runs the lookup; otherwise the output names the missing parameter.
-Without --id the output has the templates of the entity, and the origins of their values.`,
+Without --id the output has the templates of the entity, the reads that they reach, and the origins
+of their values.`,
 		Example: `  unstale map explain --map mapping.yaml --entity product --id 42 --param category_id=7 --param category_id=9
   unstale map explain --entity coupon --id SUMMER --json
   unstale map explain --entity product`,
@@ -127,15 +128,19 @@ func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) 
 	out := &explanation{
 		Entity: row.Entity, ID: row.ID, MapVersion: m.Version(),
 		Keys: sorted(plan.Keys), Patterns: sorted(plan.Patterns), Sets: sorted(plan.Sets),
-		Reads: readsOf(m, row.Entity, slices.Concat(plan.Keys, plan.Patterns, plan.Sets)), Ignored: sorted(m.Undeclared(row)),
+		Reads: readsOf(m, row.Entity, func(glob string) bool {
+			g, err := protocol.CompileGlob(glob)
+			return err == nil && slices.ContainsFunc(slices.Concat(plan.Keys, plan.Patterns, plan.Sets), g.Match)
+		}), Ignored: sorted(m.Undeclared(row)),
 	}
 	out.described, _ = m.Describe(row.Entity)
 	out.Repeat, out.Hold = delays(plan.Repeat, plan.Hold)
 	return out
 }
 
-// readsOf returns the reads that names of a row reach, in the order of the map.
-func readsOf(m *invalidation.Map, entity string, names []string) []string {
+// readsOf returns the reads that the chosen templates of an entity reach, in the order of the map,
+// with the entities as which it expands. It chooses templates by their globs.
+func readsOf(m *invalidation.Map, entity string, chosen func(glob string) bool) []string {
 	reached, seen := map[string]bool{}, map[string]bool{}
 	var visit func(entity string)
 	visit = func(entity string) {
@@ -145,7 +150,7 @@ func readsOf(m *invalidation.Map, entity string, names []string) []string {
 		seen[entity] = true
 		d, _ := m.Describe(entity)
 		for _, made := range d.Makes {
-			if g, err := protocol.CompileGlob(made.Glob); err == nil && slices.ContainsFunc(names, g.Match) {
+			if chosen(made.Glob) {
 				for _, read := range made.Reads {
 					reached[read] = true
 				}

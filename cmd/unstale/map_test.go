@@ -262,6 +262,17 @@ func TestMapExplainReads(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.out), &object); err != nil || !reflect.DeepEqual(object.Reads, c.reads) {
 			t.Errorf("%v: %+v", err, r)
 		}
+		// an entity lists those of all its rows
+		all := []string{"map", "explain", "--map", shippedMap, "--entity", c.args[0]}
+		text := strings.Join(strings.Fields(call(t, nil, all...).out), " ")
+		if !strings.Contains(text, " read "+strings.Join(c.reads, " read ")+" {id} ") {
+			t.Error(text)
+		}
+		var entity description
+		r = call(t, nil, append(all, "--json")...)
+		if err := json.Unmarshal([]byte(r.out), &entity); err != nil || !reflect.DeepEqual(entity.Reads, c.reads) {
+			t.Errorf("%v: %+v", err, r)
+		}
 	}
 }
 
