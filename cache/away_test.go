@@ -218,6 +218,7 @@ func TestConfigIsRefused(t *testing.T) {
 		"Policy has tags":                              {Plain: true, Policy: cache.Moderate.Tagged("t")},
 		"CompressAbove is -1, wanted none or more":     {CompressAbove: -1},
 		"CompressAbove is 1024 with Plain":             {CompressAbove: 1024, Plain: true, Policy: cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, NegativeTTL: -1})},
+		"RawValues is set with Plain":                  {Plain: true, RawValues: true},
 		`Codec is called "x+gzip"`:                     {Codec: namedCodec{cache.JSON, "x+gzip"}},
 		"make cache: Lease is 1ns, wanted 10ms to 1h0": {Lease: 1, HardTimeout: 1},
 	} {

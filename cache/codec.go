@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -35,46 +36,47 @@ func marshal(codec Codec, v any) (data []byte, err error) {
 	return data, nil
 }
 
-// encode returns the JSON of a value in an entry (its own, or a base64 string), the name of its
-// codec, and how many bytes the codec wrote. It compresses a value of more than above bytes if that
-// makes it shorter. If above is 0, it never compresses.
-func encode(codec Codec, above int, v any) (value []byte, name string, size int, err error) {
+// encode sets the value of an entry, the name of its codec, and its size. It compresses a value of
+// more than above bytes if that makes it shorter, and never if above is 0. A value that is
+// not JSON becomes a base64 string, or the bytes of format 2 if raw is set.
+func (e *entry) encode(codec Codec, above int, raw bool, v any) error {
 	data, err := marshal(codec, v)
 	if err != nil {
-		return nil, "", 0, err
+		return err
 	}
+	form, length := quoted, base64.StdEncoding.EncodedLen
+	if raw {
+		form, length = bytes.Clone, func(n int) int { return n }
+	}
+	e.Value, e.Codec, e.size = nil, codec.Name(), len(data)
 	if above > 0 && len(data) > above && len(data) <= mostUnpacked {
 		longest := len(data)
 		if codec != JSON {
-			longest = base64.StdEncoding.EncodedLen(longest)
+			longest = length(longest)
 		}
 		pack(data, func(packed []byte) {
-			if base64.StdEncoding.EncodedLen(len(packed)) < longest {
-				value = quoted(packed)
+			if length(len(packed)) < longest {
+				e.Value, e.Codec = form(packed), packedName(codec.Name())
 			}
 		})
-		if value != nil {
-			return value, packedName(codec.Name()), len(data), nil
-		}
 	}
-	if codec == JSON {
-		return data, "", len(data), nil
+	switch {
+	case e.Value == nil && codec == JSON:
+		e.Value = data
+		return nil
+	case e.Value == nil && raw:
+		e.Value = data
+	case e.Value == nil:
+		e.Value = quoted(data)
 	}
-	return quoted(data), codec.Name(), len(data), nil
+	e.raw = raw
+	return nil
 }
 
 // quoted returns data as a JSON string of base64.
 func quoted(data []byte) []byte {
 	text := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+2)
 	return append(base64.StdEncoding.AppendEncode(append(text, '"'), data), '"')
-}
-
-// written returns the output of the codec from its JSON form in an entry.
-func written(codec Codec, value []byte) ([]byte, error) {
-	if codec == JSON {
-		return value, nil
-	}
-	return unquoted(value)
 }
 
 // refused must be deferred. It converts a panic to an error, since codecs call methods of values.

@@ -41,6 +41,12 @@ type Config struct {
 	// changed at any time. It cannot be combined with Plain. Zero: no compression.
 	CompressAbove int
 
+	// RawValues stores values of another codec than JSON, and compressed ones, as bytes: entries of
+	// format 2, which have no base64. See docs/protocol.md. Readers understand both forms with any
+	// setting, but older ones replace format 2: set it once all of them read it. It cannot be
+	// combined with Plain. False: base64.
+	RawValues bool
+
 	// Plain stores the bare output of the codec instead of an entry, for readers that do not know
 	// entries. It refuses policies with tags, a stale time, sliding or negative results, and
 	// ignores such defaults. A value that gets a tag from its loader is not stored.
@@ -241,6 +247,9 @@ func (c Config) Validate() error {
 	}
 	if c.CompressAbove > 0 && c.Plain {
 		refuse("CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
+	}
+	if c.RawValues && c.Plain {
+		refuse("RawValues is set with Plain, which has no entries: leave out one of them")
 	}
 	switch name := c.Codec.Name(); {
 	case name == "" && c.Codec != JSON:

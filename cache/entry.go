@@ -10,14 +10,14 @@ import (
 	"strconv"
 )
 
-// An entry is the JSON value of a key in Redis. Times are by the clock of Redis, in milliseconds
+// An entry is the value of a key in Redis. In format 1 it is JSON. In format 2 the JSON has no
+// value, has the field f and is the first line; Value follows as the codec wrote it. Entries of
+// other formats are neither read nor replaced. Times are by the clock of Redis, in milliseconds
 // since 1970.
 type entry struct {
 	Value json.RawMessage `json:"v"`
 	// Expiry is when the value stops being fresh; for a sliding value it is its hard end.
 	Expiry int64 `json:"e"`
-	// Format is absent in this format. Entries of other formats are neither read nor replaced.
-	Format int `json:"f"`
 	// Codec is the name of the codec of Value, absent for JSON: see codecNamed.
 	Codec string `json:"c"`
 	// Birth is the time of the lease, in microseconds.
@@ -37,13 +37,21 @@ type entry struct {
 	// Tags are the tag versions that must be current for the value to count, by tag.
 	Tags map[string]string `json:"t"`
 
-	size int // of Value as the codec wrote it, or 0 where that is not known
+	raw  bool // of format 2
+	size int  // of Value as the codec wrote it, or 0 where that is not known
 }
 
-// appendTo appends the JSON. The value comes last, and a reader finds the other fields without
+// The beginnings of what appendTo writes.
+var jsonHead, rawHead = []byte(`{"e":`), []byte(`{"f":2,"e":`)
+
+// appendTo appends the entry. The value comes last, and a reader finds the other fields without
 // parsing it.
 func (e *entry) appendTo(dst []byte) []byte {
-	dst = strconv.AppendInt(append(dst, `{"e":`...), e.Expiry, 10)
+	head := jsonHead
+	if e.raw {
+		head = rawHead
+	}
+	dst = strconv.AppendInt(append(dst, head...), e.Expiry, 10)
 	number := func(name byte, n int64) {
 		if n != 0 {
 			dst = strconv.AppendInt(append(dst, ',', '"', name, '"', ':'), n, 10)
@@ -62,6 +70,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 	if len(e.Tags) > 0 {
 		tags, _ := json.Marshal(e.Tags)
 		dst = append(append(dst, `,"t":`...), tags...)
+	}
+	if e.raw {
+		return append(append(dst, "}\n"...), e.Value...)
 	}
 	return append(append(append(dst, `,"v":`...), e.Value...), '}')
 }
@@ -94,7 +105,7 @@ func parseEntry(text []byte, codec Codec, decode func(Codec, []byte) (any, error
 func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (value any, err error) {
 	codec, known := codecNamed(e.Codec, codec)
 	switch {
-	case e.Format > 1 || e.Format < 0, !known:
+	case !known:
 		return nil, errForeign
 	case e.Expiry == 0 || e.Value == nil:
 		return nil, errCorrupt
@@ -103,7 +114,10 @@ func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (valu
 	case e.Negative != 0:
 		return nil, nil
 	}
-	data, err := written(codec, e.Value)
+	data := []byte(e.Value)
+	if codec != JSON && !e.raw {
+		data, err = unquoted(data)
+	}
 	if err == nil {
 		value, err = decode(codec, data)
 	}
@@ -114,53 +128,82 @@ func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (valu
 	return value, nil
 }
 
-// parseOther reads an entry whose fields come in any order.
+// parseOther reads an entry whose fields come in any order. The first line tells the format: of a
+// format that is not known, anything may follow it.
 func parseOther(text []byte) (e entry, err error) {
-	if json.Unmarshal(text, &e) == nil {
-		return e, nil
+	head, value, lines := bytes.Cut(text, []byte{'\n'})
+	if !json.Valid(head) {
+		head, lines = text, false
 	}
-	var other struct {
+	var is struct {
 		Format any `json:"f"`
 	}
-	if json.Unmarshal(text, &other) == nil && other.Format != nil && other.Format != float64(1) {
+	_ = json.Unmarshal(head, &is)
+	switch is.Format {
+	case nil, float64(1):
+		err = json.Unmarshal(text, &e)
+	case float64(2):
+		err = json.Unmarshal(head, &e)
+		e.raw, e.Value = true, value
+		if !lines {
+			err = errCorrupt
+		}
+	default:
 		return entry{}, errForeign
 	}
-	return entry{}, errCorrupt
+	if err != nil {
+		return entry{}, errCorrupt
+	}
+	return e, nil
 }
 
 // parseOwn reads what appendTo wrote, without looking at the value, and reports whether it could:
 // see parseEntry.
 func (e *entry) parseOwn(text []byte) bool {
-	rest, ok := bytes.CutPrefix(text, []byte(`{"e":`))
+	if rest, raw := bytes.CutPrefix(text, rawHead); raw {
+		head, value, lines := bytes.Cut(rest, []byte{'\n'})
+		e.raw, e.Value = true, value
+		rest, ok := e.parseFields(head)
+		return ok && lines && string(rest) == "}"
+	}
+	rest, ok := bytes.CutPrefix(text, jsonHead)
 	if !ok || text[len(text)-1] != '}' {
 		return false
 	}
-	if e.Expiry, rest, ok = cutNumber(rest); !ok {
+	if rest, ok = e.parseFields(rest); !ok {
 		return false
 	}
-	for len(rest) > 4 && rest[0] == ',' && rest[1] == '"' && rest[3] == '"' && rest[4] == ':' {
+	if rest, ok = bytes.CutPrefix(rest, []byte(`,"v":`)); ok {
+		e.Value = rest[:len(rest)-1]
+	}
+	return ok
+}
+
+// parseFields reads the fields from the number of the first one to the value, and returns the rest.
+func (e *entry) parseFields(rest []byte) (_ []byte, ok bool) {
+	if e.Expiry, rest, ok = cutNumber(rest); !ok {
+		return nil, false
+	}
+	for len(rest) > 4 && rest[0] == ',' && rest[1] == '"' && rest[2] != 'v' && rest[3] == '"' && rest[4] == ':' {
 		name := rest[2]
 		rest = rest[5:]
 		var n int64
 		switch name {
-		case 'v':
-			e.Value = rest[:len(rest)-1]
-			return true
 		case 't':
 			decoder := json.NewDecoder(bytes.NewReader(rest))
 			if decoder.Decode(&e.Tags) != nil {
-				return false
+				return nil, false
 			}
 			rest = rest[decoder.InputOffset():]
 			continue
 		case 'c':
 			if e.Codec, rest, ok = cutText(rest); !ok {
-				return false
+				return nil, false
 			}
 			continue
 		}
 		if n, rest, ok = cutNumber(rest); !ok {
-			return false
+			return nil, false
 		}
 		switch name {
 		case 'b':
@@ -176,10 +219,10 @@ func (e *entry) parseOwn(text []byte) bool {
 		case 'i':
 			e.Idle = n
 		default:
-			return false
+			return nil, false
 		}
 	}
-	return false
+	return rest, true
 }
 
 // cutNumber reads a number of digits.

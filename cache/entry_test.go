@@ -71,7 +71,7 @@ func TestFieldsAfterTheValue(t *testing.T) {
 		"one of a list":                             {`{"e":99999999999999,"v":["x"],"t":{"T":"gone:1"}}`, false},
 		"one of a negative result":                  {`{"e":99999999999999,"n":1,"v":null,"t":{"T":"gone:1"}}`, false},
 		"an end that is past":                       {`{"e":99999999999999,"v":"x","e":1}`, false},
-		"another format":                            {`{"e":99999999999999,"v":"x","f":2}`, true},
+		"another format":                            {`{"e":99999999999999,"v":"x","f":3}`, true},
 		"another codec":                             {`{"e":99999999999999,"v":"eA==","c":"other"}`, true},
 		"another codec beside a stamp that is gone": {`{"e":99999999999999,"t":{"T":"gone:1"},"v":"eA==","c":"other"}`, true},
 	} {
@@ -124,7 +124,7 @@ func TestCorruptAndForeign(t *testing.T) {
 			t.Errorf("%q was not replaced", text)
 		}
 	}
-	for _, text := range []string{`{"f":2,"e":99999999999999,"v":"x"}`, `{"f":"b","data":1}`, `{"e":99999999999999,"c":"msgpack","v":"gQ=="}`, `{"e":{},"f":3}`} {
+	for _, text := range []string{`{"f":3,"e":99999999999999,"v":"x"}`, `{"f":"b","data":1}`, `{"e":99999999999999,"c":"msgpack","v":"gQ=="}`, `{"e":{},"f":3}`} {
 		must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
 		wantFetch(t, text, c, "k", w.db.read, nil, "old", cache.FromLoader)
 		if _, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(context.Context, []string) (map[string]string, error) {
@@ -313,7 +313,7 @@ func TestSetReplacesWhateverIsThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.cache(cache.Config{})
-	must(t, w.client.Set(t.Context(), "format", `{"e":9999999999999,"f":2,"v":"x"}`, 0).Err())
+	must(t, w.client.Set(t.Context(), "format", `{"e":9999999999999,"f":3,"v":"x"}`, 0).Err())
 	must(t, w.client.Set(t.Context(), "codec", `{"e":9999999999999,"c":"other","v":"eA=="}`, 0).Err())
 	must(t, w.client.RPush(t.Context(), "list", "x").Err())
 	for _, key := range []string{"format", "codec", "list"} {

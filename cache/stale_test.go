@@ -204,7 +204,7 @@ func TestSlidingByItsOwnTime(t *testing.T) {
 		"a huge time":     {entry(map[string]any{"i": int64(999_999_999_999_999_999)}), 10 * time.Hour},
 		"not sliding":     {entry(nil), keeps},
 		"negative":        {entry(map[string]any{"i": 5 * hour, "n": 1, "v": nil}), keeps},
-		"another format":  {entry(map[string]any{"i": 5 * hour, "f": 2}), keeps},
+		"another format":  {entry(map[string]any{"i": 5 * hour, "f": 3}), keeps},
 		"another codec":   {entry(map[string]any{"i": 5 * hour, "c": "other"}), keeps},
 		"another's tag":   {entry(map[string]any{"i": 5 * hour, "t": map[string]string{"t": "gone"}}), keeps},
 		"another key":     {`"text of somebody else"`, keeps},
@@ -286,7 +286,7 @@ func TestSlidingMeetsAnother(t *testing.T) {
 		"nothing":         {func(string) {}, "old", cache.FromRedis},
 		"another value":   {func(key string) { w.setEntry(key, map[string]any{"e": 9999999999999, "v": "other"}) }, "other", cache.FromRedis},
 		"an invalidation": {func(key string) { w.commit("new", key) }, "new", cache.FromLoader},
-		"another format":  {func(key string) { w.setEntry(key, map[string]any{"e": 9999999999999, "v": "x", "f": 2}) }, "new", cache.FromLoader},
+		"another format":  {func(key string) { w.setEntry(key, map[string]any{"e": 9999999999999, "v": "x", "f": 3}) }, "new", cache.FromLoader},
 		"a tag's end": {func(key string) {
 			w.setEntry(key, map[string]any{"e": 9999999999999, "v": "x", "t": map[string]string{"t": "gone"}})
 		}, "new", cache.FromLoader},

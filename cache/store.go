@@ -167,19 +167,17 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 
 // text returns the entry in its stored form.
 func (j *job) text(e *entry, o *outcome) ([]byte, error) {
-	codec := j.request.c.config.Codec
-	if j.request.c.config.Plain {
-		text, err := marshal(codec, o.value)
+	config := &j.request.c.config
+	if config.Plain {
+		text, err := marshal(config.Codec, o.value)
 		e.size = len(text)
 		return text, err
 	}
 	e.Value = []byte("null")
 	if !o.negative {
-		value, name, size, err := encode(codec, j.request.c.config.CompressAbove, o.value)
-		if err != nil {
+		if err := e.encode(config.Codec, config.CompressAbove, config.RawValues, o.value); err != nil {
 			return nil, err
 		}
-		e.Value, e.Codec, e.size = value, name, size
 	}
 	return e.appendTo(make([]byte, 0, len(e.Value)+96)), nil
 }

@@ -375,7 +375,7 @@ var behaviors = map[string]func(p *place){
 		p.row.Store(text)
 		for name, config := range map[string]cache.Config{
 			"msgpack": {Codec: msgpack.Codec{}}, "compressed": {CompressAbove: 1024}, "both": {Codec: msgpack.Codec{}, CompressAbove: 1024},
-			"plain": {Plain: true},
+			"plain": {Plain: true}, "raw": {Codec: msgpack.Codec{}, RawValues: true}, "raw and compressed": {CompressAbove: 1024, RawValues: true},
 		} {
 			c := p.cache(config)
 			p.want(c, name, nil, text, cache.FromLoader, false)

@@ -216,26 +216,26 @@ func TestSideBySide(t *testing.T) {
 func TestEntries(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	make := func(codec cache.Codec) *cache.Cache {
+	make := func(codec cache.Codec, raw bool) *cache.Cache {
 		o, err := redis.ParseURL(server.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.ContextTimeoutEnabled = true
 		client := redis.NewClient(o)
-		c, err := cache.New(cache.Config{Redis: client, Codec: codec, Timeout: 5 * time.Second})
+		c, err := cache.New(cache.Config{Redis: client, Codec: codec, RawValues: raw, Timeout: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _, _ = c.Close(), client.Close() })
 		return c
 	}
-	packs, texts := make(msgpack.Codec{}), make(nil)
+	packs, raw, texts := make(msgpack.Codec{}, false), make(msgpack.Codec{}, true), make(nil, false)
 	load := func(context.Context) (values, error) { return values{inner: inner{"n"}, Renamed: 1}, nil }
 	for _, step := range []struct {
 		c    *cache.Cache
 		from cache.Source
-	}{{packs, cache.FromLoader}, {packs, cache.FromRedis}, {texts, cache.FromLoader}, {packs, cache.FromRedis}} {
+	}{{packs, cache.FromLoader}, {packs, cache.FromRedis}, {texts, cache.FromLoader}, {raw, cache.FromRedis}, {packs, cache.FromRedis}} {
 		got, err := cache.FetchResult(t.Context(), step.c, "k", load, nil)
 		if err != nil || got.Source != step.from || got.Value.Name != "n" {
 			t.Errorf("%+v, %v, wanted it from %v", got, err, step.from)
@@ -252,5 +252,17 @@ func TestEntries(t *testing.T) {
 	var got values
 	if err := (msgpack.Codec{}).Unmarshal(entry.Value, &got); err != nil || got.Renamed != 1 {
 		t.Errorf("%+v, %v", got, err)
+	}
+	if err := server.Client.Del(t.Context(), "k").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		c    *cache.Cache
+		from cache.Source
+	}{{raw, cache.FromLoader}, {raw, cache.FromRedis}, {texts, cache.FromLoader}, {packs, cache.FromRedis}} {
+		got, err := cache.FetchResult(t.Context(), step.c, "k", load, nil)
+		if err != nil || got.Source != step.from || got.Value.Name != "n" {
+			t.Errorf("with bytes: %+v, %v, wanted it from %v", got, err, step.from)
+		}
 	}
 }

@@ -127,6 +127,7 @@ func TestHistoryLooksAtRedis(t *testing.T) {
 	w.start("--once").wantExit(exitDone)
 	born := time.UnixMicro(1_700_000_000_123_456).UTC()
 	entry := fmt.Sprintf(`{"e":1700000060000,"b":%d,"v":{"price":1}}`, born.UnixMicro())
+	raw := fmt.Sprintf(`{"f":2,"e":1700000060000,"b":%d,"c":"msgpack"}`, born.UnixMicro()) + "\n\x81\xa5price\x01"
 	for _, c := range []struct {
 		url   string
 		set   func()
@@ -142,6 +143,8 @@ func TestHistoryLooksAtRedis(t *testing.T) {
 			"now: in Redis, since when is unknown", true, nil},
 		{"", func() {}, "now: unknown: no --redis-url is given\n", false, nil},
 		{"redis://127.0.0.1:1/0", func() {}, "now: unknown: ", false, nil},
+		{w.env["REDIS_URL"], func() { w.redis.Set(t.Context(), "shop:thing:1", raw, 0) },
+			"now: in Redis, an entry with the lease time 2023-11-14T22:13:20.123456Z\n", true, &born},
 	} {
 		c.set()
 		env := maps.Clone(w.env)

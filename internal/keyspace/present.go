@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,8 @@ func (c *Contents) Present(ctx context.Context, key string) (Present, error) {
 	var entry struct {
 		Born int64 `json:"b"` // microseconds since 1970
 	}
-	if json.Unmarshal(text, &entry) != nil || entry.Born == 0 {
+	// In format 2 the value follows.
+	if json.NewDecoder(bytes.NewReader(text)).Decode(&entry) != nil || entry.Born == 0 {
 		return Present{Exists: true}, nil
 	}
 	return Present{Exists: true, Born: time.UnixMicro(entry.Born).UTC()}, nil
