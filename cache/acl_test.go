@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,17 +25,23 @@ func TestReadersPrivileges(t *testing.T) {
 	}
 	r := testenv.OwnRedis(t)
 	w := worldAt(t, r.URL())
-	args := []any{"acl", "setuser", "reader", "on", ">secret", "~*", "&*", "-@all"}
+	args := []any{"acl", "setuser", "reader", "on", ">secret", "&*", "-@all"}
+	for _, key := range []string{"k", "other", "{*", "lock:*", "stamp:*", "unstale:alive*", "unstale:probe*"} {
+		args = append(args, "~"+key)
+	}
 	for command := range strings.FieldsSeq(string(list[1])) {
 		args = append(args, command)
 	}
-	args = append(args, "("+reportRule(t)+")") // in a selector, which has no other keys
+	args = append(args, "("+readerRule(t, "xadd")+")") // in a selector, which has no other keys
+	for rule := range strings.FieldsSeq(readerRule(t, "zincrby")) {
+		args = append(args, rule)
+	}
 	must(t, w.client.Do(t.Context(), args...).Err())
 	reader := worldAt(t, "redis://reader:secret@"+r.Addr()+"/0")
 	channel := "c:" + t.Name()
 	memory := memoryOf(channel)
 	memory.Report, memory.Process = true, "p"
-	c := reader.cache(cache.Config{Memory: memory})
+	c := reader.cache(cache.Config{Memory: memory, Popularity: true})
 	b := w.beat(channel, "e")
 	open(t, c)
 	policy := cache.Moderate.Tagged("t")
@@ -54,14 +61,25 @@ func TestReadersPrivileges(t *testing.T) {
 	lease.Release(t.Context())
 	b.publish(protocol.Message{Keys: []string{"k"}})
 	testenv.Eventually(t, "the report", func() bool { return w.client.Exists(t.Context(), protocol.ReportKey).Val() == 1 })
+	for range 500 {
+		wantFetched(t, "k", c, "k", w.db.read, "old")
+	}
+	_, err = c.Popular(t.Context(), 1)
+	must(t, err)
+	must(t, c.Close())
+	popular, err := w.cache(cache.Config{}).Popular(t.Context(), 1)
+	if err != nil || !slices.Equal(popular, []string{"k"}) {
+		t.Errorf("Popular: %v, %v", popular, err)
+	}
 }
 
-// reportRule returns what the page asks for where a reader reports.
-func reportRule(t *testing.T) string {
+// readerRule returns the permissions, from that of the command on, which the page asks for if a
+// reader reports.
+func readerRule(t *testing.T, command string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "accounts.md"))
 	must(t, err)
-	rule := regexp.MustCompile("`(\\+xadd [^`]*)`").FindSubmatch(page)
+	rule := regexp.MustCompile("`(\\+" + command + " [^`]*)`").FindSubmatch(page)
 	if rule == nil {
 		t.Fatal("the page does not name what a reader needs who reports")
 	}

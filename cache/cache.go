@@ -8,19 +8,20 @@ import (
 // A Cache reads and stores cached values. Make one per process and Redis. It is safe for concurrent
 // use.
 type Cache struct {
-	config  Config
-	redis   *backend
-	memory  *memory   // nil without one
-	reports *reporter // nil without one
-	flights flights
-	leases  *leaser
-	stamps  stampStore
-	loaders loaders
-	seen    seenStamps
-	touched touches
-	counts  counts
-	reads   readCounts
-	misses  expectation
+	config     Config
+	redis      *backend
+	memory     *memory     // nil without one
+	reports    *reporter   // nil without one
+	popularity *popularity // nil without one
+	flights    flights
+	leases     *leaser
+	stamps     stampStore
+	loaders    loaders
+	seen       seenStamps
+	touched    touches
+	counts     counts
+	reads      readCounts
+	misses     expectation
 
 	complaints complaints
 
@@ -51,8 +52,12 @@ func New(config Config) (*Cache, error) {
 		c.memory = newMemory(config)
 	}
 	if c.memory != nil && config.Memory.Report {
-		c.reports = &reporter{process: config.Memory.Process, redis: c.redis, logger: config.Logger, reads: &c.reads}
-		c.run.launch(func() { c.reports.run(c.run.life) })
+		c.reports = newReporter(config, c.redis, &c.reads)
+		c.run.every(reportInterval, c.reports.report)
+	}
+	if config.Popularity && c.redis.clock.keeper == nil {
+		c.popularity = newPopularity(config, c.redis)
+		c.run.every(popularInterval, c.popularity.report)
 	}
 	c.listener = newListener(config, c.redis, c.memory, c.reports, &c.run, &c.counts)
 	if c.memory == nil {

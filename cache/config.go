@@ -94,6 +94,13 @@ type Config struct {
 	// returns. Zero: 256.
 	Loads int
 
+	// Popularity makes this process report to Redis, every 30 s and at Close, which keys it reads
+	// most, for Cache.Popular in any process with the same Prefix. One in 16 calls of Fetch,
+	// FetchResult and FetchRead counts, and one in 16 keys of FetchMany. A report is one pipeline
+	// to a sorted set, with at most 500 keys of at most 256 bytes; in a Cluster the set is on one
+	// node. The account needs +zincrby +zremrangebyrank +pexpire ~unstale:popular:*.
+	Popularity bool
+
 	// Memory keeps values in this process too. Its zero value does not.
 	Memory Memory
 
@@ -287,6 +294,9 @@ func (c Config) Validate() error {
 		if c.Redis == nil {
 			refuse("Memory needs Redis, which says what is gone")
 		}
+	}
+	if c.Popularity && c.Redis == nil {
+		refuse("Popularity needs Redis, which adds up what processes read")
 	}
 	if len(c.Memory.MessageKeys) > maxMessageKeys {
 		refuse("Memory.MessageKeys has %d keys, wanted at most %d: the one that workers sign with, and the one before or after it", len(c.Memory.MessageKeys), maxMessageKeys)

@@ -53,6 +53,7 @@ type Result[T any] struct {
 // lacks everything that the codec does not write, for example unexported fields. Do not rely on
 // them.
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
+	c.popularity.read(key)
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
 		c.reads.of(p).hit()
@@ -64,6 +65,7 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 
 // FetchResult is like Fetch, and also returns the source of the value.
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
+	c.popularity.read(key)
 	p = p.on(c.config.Policy)
 	if value, ok := remembered[T](c, key, p); ok {
 		c.reads.of(p).hit()

@@ -19,7 +19,7 @@ type Hooks struct {
 	// function that it returns, if any, is called with the error of the load.
 	Load func(ctx context.Context, key string) (context.Context, func(error))
 	// Redis is called before a command or a pipeline is sent, with its purpose: read, slide, lease,
-	// fill, release, stamps, expire, unlink or report.
+	// fill, release, stamps, expire, unlink, report or popular.
 	Redis func(ctx context.Context, verb string) (context.Context, func(error))
 	// Evict is called with the keys and patterns of a message.
 	Evict func(keys, patterns []string)

@@ -32,6 +32,7 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 			continue
 		}
 		asked[key] = true
+		c.popularity.read(key)
 		if standing == anything {
 			if value, ok := inMemory[T](c, key, p); ok {
 				found[key] = value

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -32,16 +31,19 @@ var errReportPause = errors.New("redis has refused recent reports")
 type reporter struct {
 	process string
 	redis   *backend
-	logger  *slog.Logger
 	reads   *readCounts
 	total   atomic.Uint64 // messages that were dropped
+	refusal               // used by report alone
 
 	mu      sync.Mutex
 	waiting []protocol.Report
 	dropped uint64 // messages, since the latest report that Redis took
+}
 
-	// Used by run alone.
-	refused time.Time // when Redis last refused a report; zero: not since it took one
+func newReporter(config Config, b *backend, reads *readCounts) *reporter {
+	r := &reporter{process: config.Memory.Process, redis: b, reads: reads}
+	r.refusal = refusal{logger: config.Logger, subject: "evictions", rule: "+xadd %W~" + protocol.ReportKey}
+	return r
 }
 
 // heard records a message whose keys were evicted. A heartbeat belongs to the report of the message
@@ -74,22 +76,6 @@ func (r *reporter) drop(messages uint64) {
 	r.total.Add(messages)
 }
 
-// run reports until ctx ends, and then one last time. It finishes a running report, which takes at
-// most one Timeout.
-func (r *reporter) run(ctx context.Context) {
-	ticker := time.NewTicker(reportInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			r.report(context.WithoutCancel(ctx))
-			return
-		case <-ticker.C:
-			r.report(context.WithoutCancel(ctx))
-		}
-	}
-}
-
 // report sends what waits, and counts what Redis did not take.
 func (r *reporter) report(ctx context.Context) {
 	r.mu.Lock()
@@ -119,7 +105,7 @@ func (r *reporter) report(ctx context.Context) {
 
 // send sends one pipeline. It returns the error of each report, nil for those that Redis accepted.
 func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error {
-	if !r.refused.IsZero() && time.Since(r.refused) < reportPause {
+	if r.lasts() {
 		return slices.Repeat([]error{errReportPause}, len(reports))
 	}
 	faults, err := send(ctx, r.redis, "report", func(ctx context.Context) ([]error, error) {
@@ -138,23 +124,8 @@ func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error 
 	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
 		faults = slices.Repeat([]error{err}, len(reports)) // nothing is known about any
 	}
-	r.tell(err)
+	r.note(err)
 	return faults
-}
-
-// tell logs, once, that Redis refuses reports, and that it accepts them again. Outages are logged
-// elsewhere.
-func (r *reporter) tell(err error) {
-	switch {
-	case err == nil && !r.refused.IsZero():
-		r.refused = time.Time{}
-		r.logger.LogAttrs(context.Background(), slog.LevelInfo, "evictions are reported again")
-	case isReply(err) && classify(err) == nil:
-		if r.refused.IsZero() {
-			r.logger.LogAttrs(context.Background(), slog.LevelWarn, "evictions are not reported: Redis refuses; an account needs +xadd %W~"+protocol.ReportKey, slog.Any("error", err))
-		}
-		r.refused = time.Now()
-	}
 }
 
 // dropCount returns how many messages were dropped since New.

@@ -32,7 +32,8 @@ func newReporterTest(t *testing.T, rules ...any) *reporterTest {
 	r.acl(append([]any{"on", ">secret", "-@all", "+ping"}, rules...)...)
 	logger := slog.New(slog.NewTextHandler(&r.log, nil))
 	config := Config{Redis: client, Timeout: 5 * time.Second, Logger: logger}.WithDefaults()
-	r.reporter = &reporter{process: "p", redis: newBackend(config), logger: logger}
+	config.Memory.Process = "p"
+	r.reporter = newReporter(config, newBackend(config), nil)
 	return r
 }
 

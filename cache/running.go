@@ -40,6 +40,23 @@ func (r *running) launchIn(group *sync.WaitGroup, f func()) bool {
 	return true
 }
 
+// every calls f in each interval, and one last time when Close has begun. The context of f does not
+// end.
+func (r *running) every(interval time.Duration, f func(context.Context)) {
+	r.launch(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for open := true; open; {
+			select {
+			case <-r.life.Done():
+				open = false
+			case <-ticker.C:
+			}
+			f(context.WithoutCancel(r.life))
+		}
+	})
+}
+
 // stay makes Close wait for the calling goroutine until it calls leave. It reports false after
 // Close.
 func (r *running) stay() bool {
