@@ -2,6 +2,8 @@ package examples
 
 import (
 	"database/sql"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -20,6 +22,13 @@ import (
 // before it is given one.
 func TestMain(m *testing.M) {
 	outbox.SetTracer(traceparent)
+	if text := os.Getenv(crashVariable); text != "" {
+		if err := orderAndCrash(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	testenv.Main(m, "gorm.io/gorm/internal/lru.NewLRU[...].func1", "github.com/alexedwards/scs/v2/memstore.(*MemStore).startCleanup")
 }
 
@@ -166,16 +175,22 @@ func TestOutsideATransaction(t *testing.T) {
 // shop returns a database with the outbox and a product.
 func shop(t *testing.T) *sql.DB {
 	t.Helper()
-	db := testenv.MySQL(t).DB
-	if _, err := migrations.Up(t.Context(), db); err != nil {
+	db, _ := shopWithDSN(t)
+	return db
+}
+
+func shopWithDSN(t *testing.T) (db *sql.DB, dsn string) {
+	t.Helper()
+	env := testenv.MySQL(t)
+	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
 		t.Fatal(err)
 	}
-	run(t, db,
+	run(t, env.DB,
 		"CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)",
 		"CREATE TABLE product_categories (product_id INT, category_id INT)",
 		"INSERT INTO products VALUES (42, 4990)",
 		"INSERT INTO product_categories VALUES (42, 7)")
-	return db
+	return env.DB, env.DSN
 }
 
 func run(t *testing.T, db *sql.DB, statements ...string) {

@@ -3,7 +3,6 @@ package examples
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"testing"
 	"time"
 
@@ -14,51 +13,6 @@ import (
 	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/migrations"
 )
-
-// A losing connector runs lose after each COMMIT, before the caller gets its outcome.
-type losing struct {
-	driver.Connector
-	lose func()
-}
-
-// A mysqlConn is a connection of the driver.
-type mysqlConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.NamedValueChecker
-}
-
-type losingConn struct {
-	mysqlConn
-	lose func()
-}
-
-type losingTx struct {
-	driver.Tx
-	lose func()
-}
-
-func (l losing) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := l.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return losingConn{conn.(mysqlConn), l.lose}, nil
-}
-
-func (l losingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := l.mysqlConn.BeginTx(ctx, opts)
-	return losingTx{tx, l.lose}, err
-}
-
-func (l losingTx) Commit() error {
-	err := l.Tx.Commit()
-	l.lose()
-	return err
-}
 
 // A section whose lock is lost between its COMMIT and the release has done its work: no example
 // reports that as a failure.
@@ -76,14 +30,13 @@ func TestLostAfterCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
 	lost := 0
-	db := sql.OpenDB(losing{connector, func() {
+	db, err := openStepping(env.DSN, func(name string) error {
+		if name != "after COMMIT" {
+			return nil
+		}
 		keys, err := client.Keys(t.Context(), "lock:*").Result()
 		if err == nil {
 			err = client.Del(t.Context(), keys...).Err()
@@ -92,7 +45,11 @@ func TestLostAfterCommit(t *testing.T) {
 			t.Error(err)
 		}
 		lost += len(keys)
-	}})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer db.Close()
 	backend := lock.Redis{Client: redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})}
 	// a busy machine takes more than the default Timeout

@@ -1,0 +1,141 @@
+package examples
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/examples/shopcache"
+	"github.com/unstale/unstale/outbox"
+)
+
+// A refusal is an answer that stores nothing.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r refusal) Error() string { return r.text }
+
+var (
+	errKey     = refusal{http.StatusBadRequest, "Idempotency-Key must have 16 to 64 letters, digits, - or _, for example a UUID"}
+	errOrder   = refusal{http.StatusBadRequest, "the order must have a product and a quantity"}
+	errSoldOut = refusal{http.StatusConflict, "sold out"}
+	errCleared = refusal{http.StatusGone, "this order was created long ago"}
+	errReused  = refusal{http.StatusUnprocessableEntity, "Idempotency-Key was used for another order: choose a new one"}
+)
+
+var orderKey = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
+
+// kept is how long Redis has a copy of a response, which never changes.
+var kept = cache.MustPolicy(cache.Options{TTL: 24 * time.Hour})
+
+// An orderResponse is the response to the request with a hash.
+type orderResponse struct {
+	Hash string
+	Body []byte
+}
+
+// CreateOrder creates one order per customer and key, and returns the same bytes to all callers.
+func CreateOrder(ctx context.Context, responses *cache.Cache, db *sql.DB, customer int64, key string, request []byte) ([]byte, error) {
+	if !orderKey.MatchString(key) {
+		return nil, errKey
+	}
+	hash := fmt.Sprintf("%x", sha256.Sum256(request))
+	name := fmt.Sprint("order-response:", customer, ":", key)
+	response, err := cache.Get[orderResponse](ctx, responses, name)
+	if err != nil { // of Redis, too: MySQL decides
+		response, err = createOrder(ctx, db, customer, key, hash, request)
+		if err != nil {
+			return nil, err
+		}
+		if lease, err := responses.Lease(ctx, name, kept); err == nil {
+			_ = cache.Set(ctx, lease, response) // without the copy, the next call asks MySQL
+		}
+	}
+	if response.Hash != hash {
+		return nil, errReused
+	}
+	return response.Body, nil
+}
+
+// createOrder creates the order, or reads the response to the request that has created it.
+func createOrder(ctx context.Context, db *sql.DB, customer int64, key, hash string, request []byte) (response orderResponse, err error) {
+	var order struct{ Product, Quantity int64 }
+	if err := json.Unmarshal(request, &order); err != nil || order.Product <= 0 || order.Quantity <= 0 {
+		return response, errOrder
+	}
+	err = outbox.InTx(ctx, db, func(tx *sql.Tx) error {
+		// first: another transaction with the key waits here until this one has ended
+		inserted, err := tx.ExecContext(ctx, "INSERT INTO orders (customer_id, request_key, request_hash, product_id, quantity) VALUES (?, ?, ?, ?, ?)",
+			customer, key, hash, order.Product, order.Quantity)
+		if err != nil {
+			return err
+		}
+		id, err := inserted.LastInsertId()
+		if err != nil {
+			return err
+		}
+		taken, err := tx.ExecContext(ctx, "UPDATE products SET stock = stock - ? WHERE id = ? AND stock >= ?", order.Quantity, order.Product, order.Quantity)
+		if err != nil {
+			return err
+		}
+		if n, err := taken.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, errSoldOut)
+		}
+		response = orderResponse{Hash: hash, Body: fmt.Appendf(nil, `{"order": %d}`, id)}
+		if _, err := tx.ExecContext(ctx, "UPDATE orders SET response = ? WHERE id = ?", response.Body, id); err != nil {
+			return err
+		}
+		return outbox.Enqueue(ctx, tx, shopcache.InvalidateProduct(order.Product, shopcache.ProductParams{}))
+	})
+	var duplicate *mysql.MySQLError
+	if !errors.As(err, &duplicate) || duplicate.Number != 1062 {
+		return response, err
+	}
+	found := db.QueryRowContext(ctx, "SELECT request_hash, response FROM orders WHERE customer_id = ? AND request_key = ?", customer, key).
+		Scan(&response.Hash, &response.Body)
+	switch {
+	case errors.Is(found, sql.ErrNoRows): // another index is UNIQUE, too
+		return response, err
+	case found == nil && response.Body == nil:
+		return response, errCleared
+	}
+	return response, found
+}
+
+// OrderHandler answers requests to create an order. customer returns whose session it is.
+func OrderHandler(responses *cache.Cache, db *sql.DB, customer func(*http.Request) int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		request, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		// it may wait for another request with the key
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+		defer cancel()
+		response, err := CreateOrder(ctx, responses, db, customer(r), r.Header.Get("Idempotency-Key"), request)
+		var refused refusal
+		switch {
+		case errors.As(err, &refused):
+			http.Error(w, refused.text, refused.status)
+		case err != nil: // the order may exist
+			http.Error(w, "send the same request again", http.StatusServiceUnavailable)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write(response)
+		}
+	}
+}
