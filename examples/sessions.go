@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -20,13 +21,36 @@ func NewSessions(state redis.UniversalClient) *scs.SessionManager {
 }
 
 // logIn begins a session of an account whose password was right. The token is a new one, since
-// somebody else may know the old one.
-func logIn(ctx context.Context, sessions *scs.SessionManager, account string) error {
+// somebody else may know the old one. generation is from the SELECT that has read the password.
+func logIn(ctx context.Context, sessions *scs.SessionManager, account string, generation int64) error {
 	if err := sessions.RenewToken(ctx); err != nil {
 		return err
 	}
 	sessions.Put(ctx, "account", account)
+	sessions.Put(ctx, "generation", generation)
 	return nil
+}
+
+// signedIn returns the account of a request's session, or "".
+func signedIn(ctx context.Context, sessions *scs.SessionManager, db *sql.DB) (account string, err error) {
+	if account = sessions.GetString(ctx, "account"); account == "" {
+		return "", nil
+	}
+	var generation int64
+	err = db.QueryRowContext(ctx, "SELECT generation FROM accounts WHERE name = ?", account).Scan(&generation)
+	switch {
+	case err != nil && !errors.Is(err, sql.ErrNoRows):
+		return "", err
+	case err != nil || generation != sessions.GetInt64(ctx, "generation"):
+		return "", sessions.Destroy(ctx)
+	}
+	return account, nil
+}
+
+// logOutEverywhere ends all sessions of an account when tx commits, and logins under way.
+func logOutEverywhere(ctx context.Context, tx *sql.Tx, account string) error {
+	_, err := tx.ExecContext(ctx, "UPDATE accounts SET generation = generation + 1 WHERE name = ?", account)
+	return err
 }
 
 // logOut ends a session, for other requests that are under way as well.

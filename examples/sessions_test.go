@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ type sessionShop struct {
 	t             *testing.T
 	server        *servers.Redis
 	state, admin  *redis.Client
+	db            *sql.DB
 	rules         []string // of the account; a restart drops them
 	handler       http.Handler
 	begun, finish chan struct{} // a slow request has read its session, and may store it
@@ -48,6 +50,9 @@ func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	s.rules = append(strings.Fields(rules[1]), "on", ">secret")
 	testenv.SetUser(t, s.admin, "shop_sessions", s.rules...)
 	t.Cleanup(func() { _, _ = s.state.Close(), s.admin.Close() })
+	s.db = testenv.MySQL(t).DB
+	run(t, s.db, "CREATE TABLE accounts (name VARCHAR(50) PRIMARY KEY, password VARCHAR(50) NOT NULL, generation BIGINT NOT NULL DEFAULT 0)",
+		"INSERT INTO accounts (name, password) VALUES ('ada', 'old'), ('bob', 'old')")
 	s.serve(NewSessions(s.state))
 	return s
 }
@@ -58,11 +63,25 @@ func (s *sessionShop) serve(sessions *scs.SessionManager) {
 			if err := do(r); err != nil {
 				s.t.Error(err)
 			}
-			fmt.Fprint(w, sessions.GetString(r.Context(), "account"))
+			account, err := signedIn(r.Context(), sessions, s.db)
+			if err != nil {
+				s.t.Error(err)
+			}
+			fmt.Fprint(w, account)
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/login", answer(func(r *http.Request) error { return logIn(r.Context(), sessions, "ada") }))
+	mux.Handle("/login/{name}", answer(func(r *http.Request) error {
+		name, generation := r.PathValue("name"), int64(0)
+		err := s.db.QueryRowContext(r.Context(), "SELECT generation FROM accounts WHERE name = ? AND password = 'old'", name).Scan(&generation)
+		if err != nil {
+			return err
+		}
+		if r.URL.RawQuery == "slow" {
+			s.pause()
+		}
+		return logIn(r.Context(), sessions, name, generation)
+	}))
 	mux.Handle("/logout", answer(func(r *http.Request) error { return logOut(r.Context(), sessions) }))
 	mux.Handle("/account", answer(func(*http.Request) error { return nil }))
 	mux.Handle("/browse", answer(func(r *http.Request) error {
@@ -70,11 +89,19 @@ func (s *sessionShop) serve(sessions *scs.SessionManager) {
 		return nil
 	}))
 	mux.Handle("/slow", answer(func(*http.Request) error {
-		s.begun <- struct{}{}
-		<-s.finish
+		s.pause()
 		return nil
 	}))
 	s.handler = sessions.LoadAndSave(mux)
+}
+
+// pause holds a slow request up until the test lets it finish, or ends.
+func (s *sessionShop) pause() {
+	s.begun <- struct{}{}
+	select {
+	case <-s.finish:
+	case <-s.t.Context().Done():
+	}
 }
 
 // visit returns whose session it is, and the browser's cookie after it.
@@ -115,7 +142,7 @@ func TestSessions(t *testing.T) {
 	t.Parallel()
 	s := newSessionShop(t)
 	_, before := s.visit("/browse", "")
-	_, cookie := s.visit("/login", before)
+	_, cookie := s.visit("/login/ada", before)
 	if before == "" || cookie == before {
 		t.Errorf("a login keeps the cookie %q", before)
 	}
@@ -145,7 +172,7 @@ func TestRequestsThatGoOn(t *testing.T) {
 	theirs := NewSessions(s.admin)
 	theirs.Store = plain
 	s.serve(theirs)
-	_, cookie := s.visit("/login", "")
+	_, cookie := s.visit("/login/ada", "")
 	s.logOutBeside(cookie)
 	s.wantAccount(cookie, "ada")
 
@@ -173,8 +200,8 @@ func TestSessionsOutliveRedis(t *testing.T) {
 		{nil, ""},
 	} {
 		s := newSessionShop(t, c.settings...)
-		_, in := s.visit("/login", "")
-		_, out := s.visit("/login", "")
+		_, in := s.visit("/login/ada", "")
+		_, out := s.visit("/login/ada", "")
 		s.visit("/logout", out)
 		if err := s.server.Kill(); err != nil {
 			t.Fatal(err)
@@ -191,12 +218,74 @@ func TestSessionsOutliveRedis(t *testing.T) {
 	}
 }
 
+// Once a new password is committed, no session of the account is good: in no browser, for no request
+// or login under way, nor if Redis restores it. Those of other accounts are.
+func TestLogOutEverywhere(t *testing.T) {
+	t.Parallel()
+	s := newSessionShop(t)
+	_, one := s.visit("/login/ada", "")
+	_, two := s.visit("/login/ada", "")
+	_, bob := s.visit("/login/bob", "")
+	names := s.admin.Keys(t.Context(), "*").Val()
+	saved := s.admin.MGet(t.Context(), names...).Val()
+	change := func(end func(*sql.Tx) error) {
+		t.Helper()
+		tx, err := s.db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		if _, err := tx.ExecContext(t.Context(), "UPDATE accounts SET password = 'new' WHERE name = 'ada'"); err != nil {
+			t.Fatal(err)
+		}
+		if err := logOutEverywhere(t.Context(), tx, "ada"); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(tx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change((*sql.Tx).Rollback)
+	s.wantAccount(one, "ada")
+	if late := s.beside("/login/ada?slow", "", func() { change((*sql.Tx).Commit) }); late != "" {
+		t.Errorf("a login with the old password is of %q", late)
+	}
+	s.wantAccount(two, "")
+	s.wantAccount(one, "")
+	s.wantAccount(bob, "bob")
+	for i, name := range names {
+		if err := s.admin.Set(t.Context(), name, saved[i], time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.wantAccount(one, "")
+	run(t, s.db, "UPDATE accounts SET password = 'old'")
+	_, again := s.visit("/login/ada", one)
+	s.wantAccount(again, "ada")
+	run(t, s.db, "DELETE FROM accounts WHERE name = 'ada'")
+	s.wantAccount(again, "")
+}
+
 // logOutBeside ends a session while a slow request goes on that has read it before.
 func (s *sessionShop) logOutBeside(cookie string) {
 	s.t.Helper()
-	slow := make(chan string)
+	account := s.beside("/slow", cookie, func() {
+		if _, after := s.visit("/logout", cookie); after != "" {
+			s.t.Errorf("the browser keeps the cookie %q", after)
+		}
+		s.wantAccount(cookie, "")
+	})
+	if account != "ada" {
+		s.t.Errorf("the slow request is of %q", account)
+	}
+}
+
+// beside calls do while a slow request goes on, and returns whose that is.
+func (s *sessionShop) beside(path, cookie string, do func()) string {
+	s.t.Helper()
+	slow := make(chan string, 1)
 	go func() {
-		account, _ := s.visit("/slow", cookie)
+		account, _ := s.visit(path, cookie)
 		slow <- account
 	}()
 	select {
@@ -204,12 +293,7 @@ func (s *sessionShop) logOutBeside(cookie string) {
 	case account := <-slow:
 		s.t.Fatalf("the slow request is over before it is slow: %q", account)
 	}
-	if _, after := s.visit("/logout", cookie); after != "" {
-		s.t.Errorf("the browser keeps the cookie %q", after)
-	}
-	s.wantAccount(cookie, "")
+	do()
 	s.finish <- struct{}{}
-	if account := <-slow; account != "ada" {
-		s.t.Errorf("the slow request is of %q", account)
-	}
+	return <-slow
 }
