@@ -35,6 +35,9 @@ type Result[T any] struct {
 	// Stale reports whether the value has expired and was returned because of Options.Stale or
 	// Options.StaleOnError.
 	Stale bool
+	// FreshFor is how long the value stays fresh, at least. An invalidation can end it earlier. It
+	// is 0 if the value has expired, if it was not stored, or if Config.Plain hides the time.
+	FreshFor time.Duration
 }
 
 // Fetch returns the value of a key from L1 or Redis, or loads and stores it. A nil policy is
@@ -55,9 +58,9 @@ type Result[T any] struct {
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
 	c.popularity.read(key)
 	p = p.on(c.config.Policy)
-	if value, ok := remembered[T](c, key, p); ok {
+	if result, ok := remembered[T](c, key, p); ok {
 		c.reads.of(p).hit()
-		return value, nil
+		return result.Value, nil
 	}
 	result, err := fetchAfterMemory(ctx, c, key, load, p)
 	return result.Value, err
@@ -67,37 +70,38 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
 	c.popularity.read(key)
 	p = p.on(c.config.Policy)
-	if value, ok := remembered[T](c, key, p); ok {
+	if result, ok := remembered[T](c, key, p); ok {
 		c.reads.of(p).hit()
-		return Result[T]{Value: value}, nil
+		return result, nil
 	}
 	return fetchAfterMemory(ctx, c, key, load, p)
 }
 
 // remembered returns the value of the key in L1.
-func remembered[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
+func remembered[T any](c *Cache, key string, p *Policy) (result Result[T], ok bool) {
 	if p.after != nil {
-		return value, false // ask the Checker first
+		return result, false // ask the Checker first
 	}
 	return inMemory[T](c, key, p)
 }
 
 // inMemory is like remembered, for a caller without a read constraint.
-func inMemory[T any](c *Cache, key string, p *Policy) (value T, ok bool) {
+func inMemory[T any](c *Cache, key string, p *Policy) (result Result[T], ok bool) {
 	if c.memory == nil || p.o.SkipMemory {
-		return value, false
+		return result, false
 	}
 	held, ok := c.memory.get(key, p.o.Tags)
 	if !ok {
-		return value, false
+		return result, false
 	}
-	if value, ok = held.(T); !ok && held == nil {
-		ok = any(value) == nil // a nil of an interface type is one of every such type
+	if result.Value, ok = held.value.(T); !ok && held.value == nil {
+		ok = any(result.Value) == nil // a nil of an interface type is one of every such type
 	}
 	if ok {
 		c.memory.hit()
+		result.FreshFor = c.memory.freshFor(held)
 	}
-	return value, ok
+	return result, ok
 }
 
 func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (result Result[T], err error) {
@@ -110,9 +114,9 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	}
 	n := c.reads.of(p)
 	if p.after != nil && r.standing == anything {
-		if value, ok := inMemory[T](c, key, p); ok {
+		if result, ok := inMemory[T](c, key, p); ok {
 			n.hit()
-			return Result[T]{Value: value}, nil
+			return result, nil
 		}
 	}
 	r.load = func(ctx context.Context) (any, error) {
@@ -139,7 +143,7 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	if err != nil {
 		return result, err
 	}
-	result.Source, result.Stale = got.source, got.stale
+	result.Source, result.Stale, result.FreshFor = got.source, got.stale, max(got.fresh, 0)
 	result.Value, _ = got.value.(T) // a nil of an interface type stays one
 	return result, nil
 }
@@ -203,6 +207,7 @@ type got struct {
 	value  any
 	source Source
 	stale  bool
+	fresh  time.Duration // see Result.FreshFor; negative if the value is due for an early refresh
 }
 
 // fetch reads, and loads where that does not do.
@@ -241,7 +246,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 			if found.early {
 				r.refresh(ctx, found)
 			}
-			return got{value: found.value, source: FromRedis}, nil
+			return got{value: found.value, source: FromRedis, fresh: found.life}, nil
 		case found.state == stale:
 			r.refresh(ctx, found)
 			return got{value: found.value, source: FromRedis, stale: true}, nil
@@ -272,7 +277,7 @@ func (r *request) past(ctx context.Context) (got, error) {
 	if err != nil {
 		return got{source: FromLoader}, err
 	}
-	return got{value: o.value, source: FromLoader}, nil
+	return got{value: o.value, source: FromLoader, fresh: o.fresh}, nil
 }
 
 // mostRounds is how often a caller waits for others' loads, of its process or another one, before
@@ -327,7 +332,7 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	if o.started == 0 {
 		source = FromRedis
 	}
-	return got{value: o.value, source: source}, nil, nil
+	return got{value: o.value, source: source, fresh: o.fresh}, nil, nil
 }
 
 // wait waits for a flight. After the soft timeout it returns nil without an error if an old value

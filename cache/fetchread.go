@@ -20,13 +20,19 @@ import (
 // load and caches nothing, counts this in Statistics.Reads, and logs the reason at most once per
 // minute.
 func FetchRead[T any](ctx context.Context, c *Cache, read Read, load Loader[T]) (T, error) {
+	result, err := FetchReadResult(ctx, c, read, load)
+	return result.Value, err
+}
+
+// FetchReadResult is like FetchRead, and also returns the source of the value.
+func FetchReadResult[T any](ctx context.Context, c *Cache, read Read, load Loader[T]) (Result[T], error) {
 	key, err := c.keyOf(read)
 	if err != nil {
 		c.reads.refused(c.config.Logger, read, err)
 		value, err := load(ctx)
-		return value, c.asNotFound(err)
+		return Result[T]{Value: value, Source: FromLoader}, c.asNotFound(err)
 	}
-	return Fetch(ctx, c, key, load, read.policy)
+	return FetchResult(ctx, c, key, load, read.policy)
 }
 
 // keyOf returns the key of a read without the prefix.
@@ -116,7 +122,7 @@ func (r *readCounts) refused(logger *slog.Logger, read Read, err error) {
 	}
 }
 
-// ReadStatistics counts the calls for one entry of the section reads since New. Fetch, FetchResult
+// ReadStatistics counts the calls for one entry of the section reads since New. Fetch, FetchResult,
 // and FetchRead count; FetchMany and Warm do not.
 type ReadStatistics struct {
 	L1Hits uint64 `json:"l1Hits"` // from L1

@@ -33,6 +33,7 @@ type outcome struct {
 	// stored it, and the tag versions were current.
 	accepted bool
 	tags     map[string]string // the tags of these versions
+	fresh    time.Duration     // see Result.FreshFor
 	negative bool
 	keys     []string // in FetchMany those of the load that has failed
 	left     bool     // see nothing

@@ -13,8 +13,8 @@ import (
 // errors come from Redis or from the context, or are ErrClosed.
 func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 	p := c.config.Policy
-	if value, ok := remembered[T](c, key, p); ok {
-		return value, nil
+	if result, ok := remembered[T](c, key, p); ok {
+		return result.Value, nil
 	}
 	return cached[T](ctx, c, key, p)
 }
@@ -36,8 +36,8 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 		}
 		return none, ErrMiss
 	case s == anything && p.after != nil: // otherwise memory was asked before
-		if value, ok := inMemory[T](c, key, p); ok {
-			return value, nil
+		if result, ok := inMemory[T](c, key, p); ok {
+			return result.Value, nil
 		}
 	}
 	mark := c.memory.mark()

@@ -152,7 +152,7 @@ func (j *job) found(other reading, since mark) outcome {
 		return outcome{err: ErrNotFound, negative: true}
 	}
 	j.request.keep(other, since)
-	return outcome{value: other.value}
+	return outcome{value: other.value, fresh: other.life}
 }
 
 // perform loads within the hard timeout, and ends the flight.

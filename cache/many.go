@@ -34,8 +34,8 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		asked[key] = true
 		c.popularity.read(key)
 		if standing == anything {
-			if value, ok := inMemory[T](c, key, p); ok {
-				found[key] = value
+			if result, ok := inMemory[T](c, key, p); ok {
+				found[key] = result.Value
 				continue
 			}
 		}

@@ -65,7 +65,7 @@ func newMemory(config Config) *memory {
 }
 
 // get returns the value of a key if it has the tags. A caller that returns it counts it with hit.
-func (m *memory) get(key string, tags []string) (any, bool) {
+func (m *memory) get(key string, tags []string) (*kept, bool) {
 	if m == nil {
 		return nil, false
 	}
@@ -80,7 +80,12 @@ func (m *memory) get(key string, tags []string) (any, bool) {
 	if k.generation != open || k.gone() || !k.bears(tags) {
 		return nil, false
 	}
-	return k.value, true
+	return k, true
+}
+
+// freshFor returns how long a value that get has returned stays fresh.
+func (m *memory) freshFor(k *kept) time.Duration {
+	return max(time.Duration(k.fresh-m.clock.NowNano()), 0)
 }
 
 func (m *memory) hit() { m.hits.RecordHits(1) }
@@ -103,6 +108,7 @@ func (m *memory) mark() mark {
 //   - messages cannot name the key or one of its tags; or
 //   - its bytes exceed the limit of L1.
 func (m *memory) put(key string, value any, bytes int, tags []string, since mark, life time.Duration, read *readCount) bool {
+	fresh := m.clock.NowNano() + int64(life)
 	if life = min(life, m.lifetime()); life <= 0 || !m.values.nameable(key, tags) {
 		return false
 	}
@@ -110,7 +116,7 @@ func (m *memory) put(key string, value any, bytes int, tags []string, since mark
 	m.mu.Lock()
 	open := since.open != 0 && since.open == m.gate.open.Load()
 	overrun := open && m.values.log.overrun(since)
-	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, weight: weight, read: read}, tags, since)
+	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, fresh: fresh, weight: weight, read: read}, tags, since)
 	m.mu.Unlock()
 	switch {
 	case overrun:

@@ -93,7 +93,7 @@ func (r *reader) steps() []step {
 			r.late = p.unlinked
 			if value, ok := p.memory.get(p.names.value, nil); ok {
 				r.late = p.told // L1 may lag behind the UNLINK until the message arrives
-				p.served(r, value.(string))
+				p.served(r, value.value.(string))
 				return
 			}
 			p.takeLease(r)
@@ -224,8 +224,8 @@ func (s *stage) play(t *testing.T, order []int, readers, at int, event string) {
 	if at == len(order) {
 		p.insert(event, all[0])
 	}
-	if value, ok := p.memory.get(p.names.value, nil); ok && value != "new" {
-		t.Errorf("memory holds %v: %v", value, p.trace)
+	if value, ok := p.memory.get(p.names.value, nil); ok && value.value != "new" {
+		t.Errorf("memory holds %v: %v", value.value, p.trace)
 	}
 	if value := s.client.Get(t.Context(), p.names.value).Val(); value == "old" {
 		t.Errorf("Redis holds %q: %v", value, p.trace)

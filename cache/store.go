@@ -76,6 +76,7 @@ func (j *job) filled(p parcel, f filling, o *outcome) {
 	if p.entry.Idle > 0 {
 		until = min(until, p.life/4)
 	}
+	o.fresh = until
 	j.request.keep(reading{value: o.value, entry: p.entry, life: until}, j.since)
 }
 

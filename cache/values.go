@@ -26,6 +26,7 @@ type kept struct {
 	value      any
 	generation uint64
 	life       time.Duration
+	fresh      int64 // until when, by the clock of the memory; life may end before
 	tags       []*tagCell
 	weight     uint32     // see room
 	read       *readCount // of the entry of reads, or nil

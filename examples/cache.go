@@ -48,3 +48,25 @@ func NewProducts(ctx context.Context, client redis.UniversalClient, db *sql.DB) 
 	}
 	return cache.New(cache.Config{Redis: client, NotFound: sql.ErrNoRows, Memory: cache.Memory{Size: 10_000, Sources: []string{source}}})
 }
+
+// StoreProduct stores a product that was just written, so that no reader has to load it. It returns
+// cache.ErrTaken if a reader loads it already, and cache.ErrLeaseLost if another write came.
+func StoreProduct(ctx context.Context, products *cache.Cache, db *sql.DB, id int64, token outbox.Token) error {
+	if err := outbox.Wait(ctx, db, token); err != nil { // the worker deletes what is stored before
+		return err
+	}
+	page := shopcache.ProductPage(id)
+	if err := page.Err(); err != nil {
+		return err
+	}
+	lease, err := products.Lease(ctx, page.Key(), page.Policy())
+	if err != nil {
+		return err
+	}
+	var name string // after the lease: two writers may be here
+	if err := db.QueryRowContext(ctx, `SELECT name FROM products WHERE id = ?`, id).Scan(&name); err != nil {
+		lease.Release(ctx)
+		return err
+	}
+	return cache.Set(ctx, lease, name)
+}

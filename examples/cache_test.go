@@ -3,14 +3,17 @@ package examples
 import (
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/examples/shopcache"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/outbox"
 )
 
 // A product is loaded once, read from Redis afterwards, and loaded again when its key is gone; what
@@ -73,5 +76,66 @@ func TestNewProducts(t *testing.T) {
 	}
 	if err := products.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A writer stores the row as it is under the lease. It waits for the worker, and stores nothing
+// once another write came.
+func TestStoreProduct(t *testing.T) {
+	t.Parallel()
+	useDev(t)
+	db, dsn := shopWithDSN(t)
+	run(t, db, "ALTER TABLE products ADD name VARCHAR(20) NOT NULL DEFAULT 'shirt'")
+	store := cachetest.NewStore(t)
+	products := store.Cache(cache.Config{NotFound: sql.ErrNoRows})
+	token, err := renameProduct(t.Context(), db, 42, "hat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- StoreProduct(t.Context(), products, db, 42, token) }()
+	for range 2 { // renamed again, before the worker comes
+		if _, err := renameProduct(t.Context(), db, 42, "cap"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("it has not waited for the worker: %v", err)
+	default:
+	}
+	run(t, db, "DELETE FROM cache_outbox") // what the worker does at the end
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if name, err := Product(t.Context(), products, db, 42); err != nil || name != "cap" || products.Statistics().Loads != 0 {
+		t.Errorf("%q, %v, %+v", name, err, products.Statistics())
+	}
+	lease, err := products.Lease(t.Context(), shopcache.ProductPage(42).Key(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := StoreProduct(t.Context(), products, db, 42, outbox.Token{}); !errors.Is(err, cache.ErrTaken) {
+		t.Errorf("beside a reader that loads: %v", err)
+	}
+	lease.Release(t.Context())
+	if err := StoreProduct(t.Context(), products, db, 43, outbox.Token{}); !errors.Is(err, sql.ErrNoRows) {
+		t.Errorf("a product that does not exist: %v", err)
+	}
+	if name, err := Product(t.Context(), products, db, 43); !errors.Is(err, cache.ErrNotFound) { // the lease is free
+		t.Errorf("%q, %v", name, err)
+	}
+	raced, err := openStepping(dsn, func(name string) error {
+		if strings.HasPrefix(name, "after SELECT name") {
+			store.Invalidate(shopcache.ProductPage(42).Key())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raced.Close()
+	if err := StoreProduct(t.Context(), products, raced, 42, outbox.Token{}); !errors.Is(err, cache.ErrLeaseLost) {
+		t.Errorf("a write between reading and storing: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ var (
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
-		for _, match := range linkText.FindAllStringSubmatch(read(t, page), -1) {
+		for _, match := range linkText.FindAllStringSubmatch(fencedText.ReplaceAllString(read(t, page), ""), -1) {
 			link := match[1]
 			if strings.HasPrefix(link, "https://") {
 				continue
