@@ -28,6 +28,9 @@ func (c *captureReader) readCaptures(parts []capturePart) (all []Capture) {
 	for _, part := range parts {
 		all = append(all, c.capture(part))
 	}
+	for i := range all {
+		c.checkParams(parts[i], &all[i])
+	}
 	return all
 }
 

@@ -165,8 +165,31 @@ func (e *entityCompiler) finish() {
 	if all.whole && e.part.readable && !e.part.filled {
 		e.add(e.part.name.at, e.part.name.text, "the entity invalidates nothing", "give it keys, patterns, sets, tags or as, or remove it")
 	}
+	e.checkSum()
 	if all.whole && e.part.hold.given && !all.keys {
 		e.add(e.part.hold.at, e.part.hold.text, "hold refuses fills of exact keys, and the entity has none", "give it keys or tags, or remove hold")
+	}
+}
+
+// checkSum reports an entity whose rows the map always refuses, since the enumerations of its
+// templates make too many keys together.
+func (e *entityCompiler) checkSum() {
+	limit, total := e.all.limits.KeysPerRow, 0
+	for _, w := range e.written {
+		made := 1
+		for _, n := range w.template.slots {
+			switch each := e.entity.slots[n].each; {
+			case each != nil:
+				made = product(made, len(each), limit)
+			case n != idSlot:
+				made = 0 // the row may have no value
+			}
+		}
+		total += made
+	}
+	if total > limit {
+		e.all.lookups.later.add(e.part.name.at, e.entity.name, "its enumerations make "+strconv.Itoa(total)+" keys of one row together, and limits.keys_per_row is "+strconv.Itoa(limit),
+			"enumerate less, or use a pattern or an index set")
 	}
 }
 

@@ -438,6 +438,9 @@ func (o *objections) judgeIDs(pairs []pair, ids []*alias) {
 			case whole && lead.fallback != nil && !asked && !o.captured(s.name):
 				open = true
 				o.judgeDefault(s, n, []pair{{pairs[at].hole, n}})
+			case whole && n != idSlot && s.name != hole.Name && s.name != a.target.name+"_id" && source.declares(a.target.name+"_id"):
+				open = true
+				o.object(2, source.name+" expands as "+a.target.name+" with the id "+strconv.Quote(a.id.source)+", and also has "+a.target.name+"_id", "use {"+a.target.name+"_id} there, or in a template of "+source.name)
 			case !whole && n != idSlot && (s.name == hole.Name || hole.Entity != "" && s.name == hole.Entity+"_id"):
 				o.object(3, "{"+hole.Name+"} is only a part of the id "+strconv.Quote(a.id.source)+", with which "+source.name+" expands as "+a.target.name, "rename one of the two")
 			case !whole && lead.fallback != nil && !asked && !o.captured(s.name):
