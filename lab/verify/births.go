@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -110,7 +111,8 @@ func (r *registrar) compare(key, text string) {
 	var entry struct {
 		Born int64 `json:"b"` // microseconds since 1970
 	}
-	if !known || text == "" || json.Unmarshal([]byte(text), &entry) != nil || entry.Born == 0 {
+	// In format 2 the value follows.
+	if !known || text == "" || json.NewDecoder(strings.NewReader(text)).Decode(&entry) != nil || entry.Born == 0 {
 		return
 	}
 	r.compared++

@@ -38,6 +38,9 @@ type Config struct {
 	Reads, Writes int
 	// Keys is the number of keys per turn. Default 128.
 	Keys int
+	// RawValues gives readers a codec that is not JSON: the entries of every second process have
+	// format 2, those of the others base64. Readers of an older program then share nothing.
+	RawValues bool
 	// UntilFound ends the run at the first violation.
 	UntilFound bool
 	// Progress receives a line after each turn. Nil: none.

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -148,9 +149,14 @@ func editEntry(cmd redis.Cmder, change func(entry map[string]json.RawMessage) bo
 	}
 	args := cmd.Args()
 	text, _ := args[7].([]byte)
+	head, value, raw := bytes.Cut(text, []byte{'\n'}) // format 2
 	var entry map[string]json.RawMessage
-	if json.Unmarshal(text, &entry) == nil && change(entry) {
-		args[7], _ = json.Marshal(entry)
+	if json.Unmarshal(head, &entry) == nil && change(entry) {
+		head, _ = json.Marshal(entry)
+		if raw {
+			head = append(append(head, '\n'), value...)
+		}
+		args[7] = head
 	}
 }
 

@@ -141,6 +141,9 @@ func (r *reader) open() (err error) {
 	r.loader = &loader{spec: &r.spec, db: r.db, client: r.client, commits: make([]bell, r.Keys), evicted: make([]bell, r.Keys)}
 	config := cache.Config{Redis: r.client, Lease: lease, Logger: slog.New(slog.DiscardHandler)}
 	config.Hooks.Evict = r.hearing()
+	if r.RawValues {
+		config.Codec, config.RawValues = otherCodec{cache.JSON}, r.Process%2 == 1
+	}
 	if len(r.Sources) > 0 {
 		config.Memory = cache.Memory{Size: r.Keys + r.Stock, Sources: r.Sources}
 	}
@@ -159,6 +162,11 @@ func (r *reader) open() (err error) {
 	}
 	return nil
 }
+
+// otherCodec is not JSON for entries.
+type otherCodec struct{ cache.Codec }
+
+func (otherCodec) Name() string { return "other" }
 
 // hearing returns a function that rings for the keys of a message.
 func (r *reader) hearing() func(keys, patterns []string) {

@@ -27,6 +27,7 @@ type spec struct {
 	Astray     bool          `json:"astray"` // a settled write may be missing, within the bound
 	Stock      int           `json:"stock"`  // values in memory, in addition to the keys
 	Plant      string        `json:"plant"`
+	RawValues  bool          `json:"raw_values"` // see Config
 }
 
 // A kind is how a key is invalidated.

@@ -46,7 +46,7 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
 		Kinds: ph.kinds, MySQL: rig.DSN(p.stage.mysql, database), Redis: p.stage.redis.Server.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
-		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant,
+		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues,
 	}
 	if ph.parted {
 		t.spec.Subscriber = p.stage.toHear.Addr()

@@ -54,6 +54,7 @@ Bugs to plant, each of which must be found:
 	flags.IntVar(&cfg.Readers, "readers", 2, "reader processes")
 	flags.IntVar(&cfg.Reads, "reads", 9000, "reads a second to aim at")
 	flags.IntVar(&cfg.Writes, "writes", 1100, "writes a second to aim at")
+	flags.BoolVar(&cfg.RawValues, "raw-values", false, "entries with base64 and of format 2 instead of JSON")
 	flags.BoolVar(&asJSON, "json", false, "print the report as one JSON object")
 	cmd.AddCommand(&cobra.Command{
 		Use: "reader", Hidden: true, Short: "Be a reader process of verify", Args: usage(cobra.NoArgs),

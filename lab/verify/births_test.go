@@ -1,0 +1,32 @@
+package verify
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The lease time of an entry is checked in both formats, and the plant changes it in both.
+func TestBirthsOfBothFormats(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMicro(1_700_000_000_123_456)
+	for _, form := range []string{`{"e":1700000060000,"b":%d,"c":"other","v":"eA=="}`, `{"f":2,"e":1700000060000,"b":%d,"c":"other"}` + "\n{\x00\n"} {
+		text := fmt.Sprintf(form, at.UnixMicro())
+		r := &registrar{unlinked: map[string]time.Time{"k": at}}
+		if r.compare("k", text); r.compared != 1 || len(r.found) > 0 {
+			t.Errorf("%q: %d compared, found %v", text, r.compared, r.found)
+		}
+		cmd := redis.NewCmd(t.Context(), "evalsha", fillScript.Hash(), 3, "lease", "hold", "k", "1:1", []byte(text), 1000)
+		ageBirth(cmd)
+		aged := string(cmd.Args()[7].([]byte))
+		if r.compare("k", aged); r.compared != 2 || len(r.found) != 1 {
+			t.Errorf("%q: %d compared, found %v", aged, r.compared, r.found)
+		}
+		if _, value, _ := strings.Cut(text, "\n"); !strings.HasSuffix(aged, value) || strings.Contains(aged, "\n") != (value != "") {
+			t.Errorf("%q became %q", text, aged)
+		}
+	}
+}
