@@ -95,7 +95,7 @@ type mode struct {
 
 var modes = map[string]mode{
 	"backlog": {"rows per second from backlogs of 100,000 to five million rows, and the memory that it takes", backlog},
-	"cache":   {"hits and misses of package cache, compared with otter, GET and SET; and the loads of a key that 1,000 callers miss", readThrough},
+	"cache":   {"hits, misses, load and warm-up of package cache, compared with otter, GET and SET; and the loads of a key that 1,000 callers miss", readThrough},
 	"cascade": {"a delete of a parent whose trigger writes the rows of its grandchildren, without triggers as well; and rows lost", cascades},
 	"capture": {"a transaction whose row a trigger inserts, compared with one that inserts it itself; and an UPDATE of 100,000 rows", captured},
 	"cost":    {"processor time and log flushes of a commit at 20, 100 and 500 per second, compared with no worker", costs},

@@ -55,8 +55,9 @@ func (p pair) String() string {
 }
 
 // readThrough measures package cache: a hit in memory against otter, a hit in Redis against GET, a
-// miss against GET and SET, and the loads of one key that all callers of two processes miss
-// together. The main figures of the report are those of the hit in Redis.
+// miss against GET and SET, readers under load, a warm-up, and the memory of values. It also counts
+// the loads of one key that all callers of two processes miss together. The main figures of the
+// report are the hit in Redis.
 func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 	if len(cfg.Reader) == 0 {
 		return nil, errors.New("there is no command for a reader process")
@@ -79,6 +80,15 @@ func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 		err = besideOtter(ctx, cfg, client, details)
 	}
 	if err == nil {
+		err = underLoad(ctx, cfg, server, client, details)
+	}
+	if err == nil {
+		err = warmUp(ctx, cfg, client, details)
+	}
+	if err == nil {
+		err = memoryOfEntries(ctx, cfg, client, details)
+	}
+	if err == nil {
 		err = missAtOnce(ctx, cfg, server.url, details)
 	}
 	if err != nil {
@@ -87,10 +97,28 @@ func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 	return &Report{Ours: hit.Ours, Floor: hit.Floor, Unit: hit.Unit, Machine: ThisMachine("Redis " + server.version), Details: details}, nil
 }
 
+// readerPrefix is the Prefix of the mode's Caches.
+const readerPrefix = "zahraah:prod:"
+
 // newReader makes a Cache for this mode.
 func newReader(config cache.Config) (*cache.Cache, error) {
-	config.Prefix, config.Timeout, config.Logger = "zahraah:prod:", patientTimeout, slog.New(slog.DiscardHandler)
+	config.Prefix, config.Timeout, config.Logger = readerPrefix, patientTimeout, slog.New(slog.DiscardHandler)
 	return cache.New(config)
+}
+
+// newMemoryReader makes a Cache with open memory for size values, and returns its channel.
+func newMemoryReader(ctx context.Context, client *redis.Client, size int) (c *cache.Cache, channel string, err error) {
+	channel = "bench:" + rand.Text()
+	c, err = newReader(cache.Config{Redis: client, Memory: cache.Memory{Size: size, Channel: channel, MaxStaleness: time.Hour, TTL: time.Hour}})
+	if err != nil {
+		return nil, "", err
+	}
+	for c.Healthy() != nil {
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
+			return nil, "", errors.Join(err, c.Healthy(), c.Close())
+		}
+	}
+	return c, channel, nil
 }
 
 // besideRedis measures hits in Redis and misses, and returns the hits without a tag.
@@ -113,7 +141,7 @@ func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details 
 		if _, err := cache.Fetch(ctx, c, key, loadProduct, policy); err != nil {
 			return pair{}, err
 		}
-		hits, err := cfg.beside("redis_hit"+suffix, redisCalls, func() error { return floorHit(ctx, client) }, func() error {
+		hits, err := cfg.beside("redis_hit"+suffix, redisCalls, func() error { return floorRead(ctx, client, "bare") }, func() error {
 			_, err := cache.Fetch(ctx, c, key, loadProduct, policy)
 			return err
 		})
@@ -142,9 +170,9 @@ func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details 
 	return untagged, nil
 }
 
-// floorHit does GET and decode.
-func floorHit(ctx context.Context, client *redis.Client) error {
-	text, err := client.Get(ctx, "bare").Bytes()
+// floorRead does GET and decode.
+func floorRead(ctx context.Context, client *redis.Client, key string) error {
+	text, err := client.Get(ctx, key).Bytes()
 	if err != nil {
 		return err
 	}
@@ -161,6 +189,11 @@ func floorMiss(ctx context.Context, client *redis.Client, key string) error {
 	if err != nil {
 		return err
 	}
+	return floorStore(ctx, client, key, p)
+}
+
+// floorStore does encode and SET.
+func floorStore(ctx context.Context, client *redis.Client, key string, p product) error {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -170,18 +203,11 @@ func floorMiss(ctx context.Context, client *redis.Client, key string) error {
 
 // besideOtter measures hits in memory against otter with the same options.
 func besideOtter(ctx context.Context, cfg Config, client *redis.Client, details map[string]any) (err error) {
-	c, err := newReader(cache.Config{Redis: client, Memory: cache.Memory{
-		Size: 10 * memoryKeys, Channel: "bench:" + rand.Text(), MaxStaleness: time.Hour, TTL: time.Hour,
-	}})
+	c, _, err := newMemoryReader(ctx, client, 10*memoryKeys)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	for c.Healthy() != nil {
-		if err := sleep.For(ctx, time.Millisecond); err != nil {
-			return errors.Join(err, c.Healthy())
-		}
-	}
 	clock := otter.NewCoarseClock(10 * time.Millisecond)
 	defer clock.Stop()
 	bare := otter.Must(&otter.Options[string, product]{

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+)
+
+const (
+	warmKeys   = 5000
+	warmRounds = 5      // of a run
+	keptValues = 50_000 // in memory
+)
+
+// warmUp measures keys per second of Warm, against pipelines of 500 GETs and SETs.
+func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[string]any) (err error) {
+	c, err := newReader(cache.Config{Redis: client})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	n := max(warmKeys/cfg.Scale, 1)
+	var rates [2][]float64
+	var ratios []float64
+	for round := range cfg.Runs * warmRounds {
+		fmt.Fprintf(cfg.Progress, "warm-up, %d of %d\n", round+1, cfg.Runs*warmRounds)
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = fmt.Sprint("warm:", round, ":", i)
+		}
+		kinds := [2]func() error{func() error { return floorWarm(ctx, client, keys) }, func() error {
+			got, err := cache.Warm(ctx, c, slices.Values(keys), func(context.Context, string) (product, error) { return someProduct, nil }, cache.Static, cache.WarmOptions{})
+			if err == nil && got.Loaded != n {
+				err = fmt.Errorf("%+v of %d keys", got, n)
+			}
+			return err
+		}}
+		var now [2]float64
+		for turn := range kinds {
+			kind := (turn + round) % len(kinds)
+			seconds, err := timed(kinds[kind])
+			if err != nil {
+				return err
+			}
+			now[kind] = float64(n) / seconds
+			rates[kind] = append(rates[kind], now[kind])
+		}
+		ratios = append(ratios, now[1]/now[0])
+	}
+	details["warm_up"] = pair{Ours: median(rates[1]), Floor: median(rates[0]), Ratio: median(ratios), Unit: "keys/s"}
+	return nil
+}
+
+// floorWarm looks keys up, and stores all that are missing.
+func floorWarm(ctx context.Context, client *redis.Client, keys []string) error {
+	for some := range slices.Chunk(keys, 500) {
+		cmds, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, key := range some {
+				p.Get(ctx, "bare:"+key)
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		_, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, key := range some {
+				if !errors.Is(cmds[i].Err(), redis.Nil) {
+					continue
+				}
+				text, err := json.Marshal(someProduct)
+				if err != nil {
+					return err
+				}
+				p.Set(ctx, "bare:"+key, text, time.Hour)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memoryOfEntries measures the heap of a value in memory, against one in otter, and how many bytes
+// of Memory.Bytes it counts for.
+func memoryOfEntries(ctx context.Context, cfg Config, client *redis.Client, details map[string]any) error {
+	n := max(keptValues/cfg.Scale, 100)
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "kept:" + strconv.Itoa(i)
+	}
+	load := func(_ context.Context, key string) (product, error) {
+		return product{len(key), "a name of some length, for " + key, 12.5}, nil
+	}
+	var sizes [2][]float64
+	for run := range cfg.Runs {
+		fmt.Fprintf(cfg.Progress, "memory of entries, %d of %d\n", run+1, cfg.Runs)
+		for kind, keep := range []func() (release func() error, err error){
+			func() (func() error, error) { return keepInOtter(ctx, keys, load) },
+			func() (func() error, error) {
+				c, _, err := newMemoryReader(ctx, client, n)
+				if err != nil {
+					return nil, err
+				}
+				_, err = cache.Warm(ctx, c, slices.Values(keys), load, cache.Static, cache.WarmOptions{})
+				if size := c.Statistics().L1Size; err == nil && size < n*9/10 {
+					err = fmt.Errorf("memory keeps %d values of %d", size, n)
+				}
+				return c.Close, err
+			},
+		} {
+			before := heapInUse()
+			release, err := keep()
+			if err != nil {
+				return err
+			}
+			sizes[kind] = append(sizes[kind], float64(heapInUse()-before)/float64(n))
+			if err := release(); err != nil {
+				return err
+			}
+		}
+	}
+	value, err := load(ctx, keys[n-1])
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(value)
+	details["memory_of_entry"] = pair{Ours: median(sizes[1]), Floor: median(sizes[0]), Ratio: median(sizes[1]) / median(sizes[0]), Unit: "bytes"}
+	details["memory_of_entry_counted"] = len(keys[n-1]) + len(text)
+	return err
+}
+
+// keepInOtter keeps values in a bare otter until release is called.
+func keepInOtter(ctx context.Context, keys []string, load func(context.Context, string) (product, error)) (release func() error, err error) {
+	bare := otter.Must(&otter.Options[string, product]{
+		MaximumSize:      len(keys),
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(otter.Entry[string, product]) time.Duration { return time.Hour }),
+	})
+	for _, key := range keys {
+		value, err := load(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		bare.Set(key, value)
+	}
+	bare.CleanUp()
+	return func() error { bare.StopAllGoroutines(); return nil }, nil
+}
+
+// heapInUse returns the bytes of the objects that are reachable.
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one has finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
