@@ -1,89 +1,94 @@
 package cache_test
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
+	"github.com/unstale/unstale/redisurl"
 )
 
-// The commands that the page names are all that a reader needs, and each of them is needed.
+// aclMap has the reads of TestReadersPrivileges.
+const aclMap = `version: 1
+publish: {channel: "%s"}
+entities:
+  thing:
+    keys: ["shop:thing:{id}"]
+    tags: ["thing-{id}"]
+reads:
+  thing: {key: "shop:thing:{thing_id}", ttl: 5m, tags: ["thing-{thing_id}"]}
+`
+
+// The rules of `unstale acl` suffice for a reader with L1 that reports, and each of them is needed.
 func TestReadersPrivileges(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "protocol.md"))
-	must(t, err)
-	list := regexp.MustCompile("`(\\+get [^`]*)`").FindSubmatch(page)
-	if list == nil {
-		t.Fatal("the page names no privileges")
-	}
 	r := testenv.OwnRedis(t)
-	w := worldAt(t, r.URL())
-	args := []any{"acl", "setuser", "reader", "on", ">secret", "&*", "-@all"}
-	for _, key := range []string{"k", "other", "{*", "lock:*", "stamp:*", "unstale:alive*", "unstale:probe*"} {
-		args = append(args, "~"+key)
-	}
-	for command := range strings.FieldsSeq(string(list[1])) {
-		args = append(args, command)
-	}
-	args = append(args, "("+readerRule(t, "xadd")+")") // in a selector, which has no other keys
-	for rule := range strings.FieldsSeq(readerRule(t, "zincrby")) {
-		args = append(args, rule)
-	}
-	must(t, w.client.Do(t.Context(), args...).Err())
-	reader := worldAt(t, "redis://reader:secret@"+r.Addr()+"/0")
+	w := worldAt(t, "redis://"+r.Addr()+"/3")
 	channel := "c:" + t.Name()
-	memory := memoryOf(channel)
-	memory.Report, memory.Process = true, "p"
-	c := reader.cache(cache.Config{Memory: memory, Popularity: true})
+	m, err := invalidation.Parse("mapping.yaml", fmt.Appendf(nil, aclMap, channel), nil)
+	must(t, err)
 	b := w.beat(channel, "e")
-	open(t, c)
-	policy := cache.Moderate.Tagged("t")
-	for _, p := range []*cache.Policy{cache.MustPolicy(cache.Options{TTL: time.Minute, SkipMemory: true}), policy, cache.Sliding(time.Minute, time.Hour)} {
-		must(t, c.Delete(t.Context(), "k"))
-		must(t, c.DeleteTag(t.Context(), "t"))
-		wantFetch(t, "first", c, "k", w.db.read, p, "old", cache.FromLoader)
-		c.Clear()
-		wantFetch(t, "second", c, "k", w.db.read, p, "old", cache.FromRedis)
+	work := func(with string) error {
+		must(t, w.client.FlushDB(t.Context()).Err())
+		// as a worker does
+		must(t, w.client.HSet(t.Context(), protocol.AliveKey(""), "s", protocol.Alive{Time: time.Now().UnixMicro(), Lease: 10_000, Map: "m"}.String()).Err())
+		o, err := redisurl.Parse("redis://reader:secret@"+r.Addr()+"/3", false)
+		must(t, err)
+		o.ReadTimeout, o.WriteTimeout, o.DialTimeout, o.PoolTimeout = patient, patient, patient, patient
+		client := redis.NewUniversalClient(redisurl.Recommended(o))
+		defer client.Close()
+		memory := memoryOf(channel)
+		memory.Report, memory.Process = true, "p"
+		c, err := cache.New(cache.Config{Redis: client, Prefix: "shop:thing:", Memory: memory, Timeout: patient, Popularity: true})
+		must(t, err)
+		defer c.Close()
+		if with == "" {
+			open(t, c)
+		}
+		for _, p := range []*cache.Policy{cache.MustPolicy(cache.Options{TTL: time.Minute, SkipMemory: true}), cache.Moderate.Tagged("thing-1"), cache.Sliding(time.Minute, time.Hour)} {
+			for _, from := range []cache.Source{cache.FromLoader, cache.FromRedis} {
+				got, err := cache.FetchResult(t.Context(), c, "1", w.db.read, p)
+				if with == "" && (err != nil || got.Source != from) {
+					return fmt.Errorf("%+v, %w", got, err)
+				}
+				c.Clear()
+			}
+			_, err1 := c.Expire(t.Context(), "1", time.Hour)
+			lease, err2 := c.Lease(t.Context(), "2", p)
+			if err2 == nil {
+				lease.Release(t.Context())
+			}
+			if err := errors.Join(err1, err2, c.Delete(t.Context(), "1"), c.DeleteTag(t.Context(), "thing-1")); err != nil {
+				return err
+			}
+		}
+		if with == "" || strings.Contains(with, "xadd") || strings.HasPrefix(with, "%W") {
+			open(t, c)
+			_, _ = cache.Fetch(t.Context(), c, "1", w.db.read, nil)
+			b.publish(protocol.Message{Keys: []string{"shop:thing:1"}})
+			testenv.Eventually(t, "the report", func() bool {
+				return w.client.Exists(t.Context(), protocol.ReportKey).Val() == 1 || len(testenv.Denied(t, w.client, "reader")) > 0
+			})
+		}
+		if with == "" || strings.HasPrefix(with, "+z") || strings.Contains(with, "popular") {
+			for range 500 {
+				_, _ = cache.Fetch(t.Context(), c, "1", w.db.read, nil)
+			}
+			_, err := c.Popular(t.Context(), 1)
+			return errors.Join(err, c.Close()) // which reports
+		}
+		return nil
 	}
-	done, err := c.Expire(t.Context(), "k", time.Hour)
-	if err != nil || !done {
-		t.Errorf("Expire: %v, %v", done, err)
-	}
-	lease, err := c.Lease(t.Context(), "other", cache.Static.Tagged("t"))
-	must(t, err)
-	lease.Release(t.Context())
-	b.publish(protocol.Message{Keys: []string{"k"}})
-	testenv.Eventually(t, "the report", func() bool { return w.client.Exists(t.Context(), protocol.ReportKey).Val() == 1 })
-	for range 500 {
-		wantFetched(t, "k", c, "k", w.db.read, "old")
-	}
-	_, err = c.Popular(t.Context(), 1)
-	must(t, err)
-	must(t, c.Close())
-	popular, err := w.cache(cache.Config{}).Popular(t.Context(), 1)
-	if err != nil || !slices.Equal(popular, []string{"k"}) {
-		t.Errorf("Popular: %v, %v", popular, err)
-	}
-}
-
-// readerRule returns the permissions, from that of the command on, which the page asks for if a
-// reader reports.
-func readerRule(t *testing.T, command string) string {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "accounts.md"))
-	must(t, err)
-	rule := regexp.MustCompile("`(\\+" + command + " [^`]*)`").FindSubmatch(page)
-	if rule == nil {
-		t.Fatal("the page does not name what a reader needs who reports")
-	}
-	return string(rule[1])
+	testenv.EachRule(t, w.client, "reader", acl.Rules(acl.Reader, acl.Options{Map: m, Report: true, Popular: true}), work)
 }
 
 // Healthy names the missing permission that makes Redis refuse values, until a value is stored.

@@ -44,7 +44,7 @@ func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	s := &sessionShop{t: t, server: testenv.OwnRedis(t, settings...), begun: make(chan struct{}), finish: make(chan struct{})}
 	s.state = redis.NewClient(&redis.Options{
 		Addr: s.server.Addr(), Username: "shop_sessions", Password: "secret",
-		ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
+		ContextTimeoutEnabled: true, DisableIdentity: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
 	})
 	s.admin = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
 	s.rules = append(strings.Fields(rules[1]), "on", ">secret")

@@ -44,6 +44,17 @@ func (s *ReadSection) Of(key string) []ReadName {
 	return append(sure, unsure...)
 }
 
+// Globs returns globs of the names of one kind of all reads, in file order: with a * for each hole
+// and each list var.
+func (s *ReadSection) Globs(kind MapNameKind) (globs []string) {
+	for i := range s.names {
+		if n := &s.names[i]; n.Kind == kind {
+			globs = append(globs, n.text.widestName())
+		}
+	}
+	return globs
+}
+
 // Prefix returns the literal text that the keys of all reads begin with, up to a colon.
 func (s *ReadSection) Prefix() string {
 	var prefix string

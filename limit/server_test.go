@@ -1,53 +1,87 @@
 package limit_test
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/limit"
+	"github.com/unstale/unstale/redisurl"
 )
 
-// The account that the page names can do all that a Limiter does, in both forms.
+// The rules of `unstale acl` suffice for all that a Limiter does, in both forms, and each of them
+// is needed.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "limits.md"))
-	must(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER (.*)$`).FindSubmatch(page)
-	if line == nil {
-		t.Fatal("the page names no account")
-	}
 	server := testenv.OwnRedis(t)
-	account := strings.Fields(string(line[1]))
-	testenv.SetUser(t, clientAt(t, server.URL()), account[0], account[1:]...)
-	client := clientAt(t, "redis://limits:change-me-7@"+server.Addr())
-	for form, most := range forms {
-		l := newLimiter(t, limit.Config{Redis: client, Max: most, Window: time.Hour})
-		for range most + 1 {
-			take(t, l, form)
+	admin := clientAt(t, "redis://"+server.Addr()+"/3")
+	testenv.EachRule(t, admin, "limits", acl.Rules(acl.Limiter, acl.Options{Prefix: "zahraah:limit:"}), func(string) (failed error) {
+		must(t, admin.FlushDB(t.Context()).Err())
+		o, err := redisurl.Parse("redis://limits:secret@"+server.Addr()+"/3", false)
+		must(t, err)
+		client := redis.NewUniversalClient(redisurl.Recommended(o))
+		defer client.Close()
+		try := func(form string, most int) {
+			d, err := newLimiter(t, limit.Config{Redis: client, Max: most, Window: time.Hour}).Take(t.Context(), form)
+			failed = errors.Join(failed, err, d.Unsure)
 		}
-		setAhead(t, clientAt(t, server.URL()), "zahraah:limit:"+form, 24*time.Hour)
-		if d := take(t, l, form); d.Allowed {
-			t.Errorf("%s: %+v", form, d)
+		for form, most := range forms {
+			for range most + 1 {
+				try(form, most)
+			}
+			if failed == nil {
+				setAhead(t, admin, "zahraah:limit:"+form, 24*time.Hour)
+			}
+			try(form, most)
 		}
-	}
-	// each becomes the other
-	for form, most := range map[string]int{"exact": forms["counted"], "counted": forms["exact"]} {
-		take(t, newLimiter(t, limit.Config{Redis: client, Max: most, Window: time.Hour}), form)
-	}
-	l := newLimiter(t, limit.Config{Redis: client, Max: 5, Window: time.Hour})
-	must(t, l.Forget(t.Context(), "exact"))
-	if refused, err := clientAt(t, server.URL()).ACLLog(t.Context(), 10).Result(); err != nil || len(refused) > 0 {
-		t.Errorf("Redis refused %+v, %v", refused, err)
-	}
+		// each becomes the other
+		try("exact", forms["counted"])
+		try("counted", forms["exact"])
+		return errors.Join(failed, newLimiter(t, limit.Config{Redis: client, Max: 5, Window: time.Hour}).Forget(t.Context(), "exact"))
+	})
+	testenv.SetUser(t, admin, "limits", "+select")
+	l := newLimiter(t, limit.Config{Redis: clientAt(t, "redis://limits:secret@"+server.Addr()), Max: 5, Window: time.Hour})
 	if err := l.CheckServer(t.Context()); err == nil || !strings.Contains(err.Error(), "is not known (the account needs +info +scan +pubsub|numsub)") {
 		t.Errorf("%v", err)
+	}
+}
+
+// The rules for Cluster suffice too.
+func TestPrivilegesInCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.OwnCluster(t, 3, false)
+	for _, missing := range []string{"", "+cluster|slots", "+command"} {
+		rules := acl.Rules(acl.Limiter, acl.Options{Prefix: "zahraah:limit:", Cluster: true})
+		rules = slices.DeleteFunc(rules, func(rule string) bool { return rule == missing })
+		var nodes []*redis.Client
+		for _, node := range cluster.Nodes {
+			nodes = append(nodes, clientAt(t, "redis://"+node.Addr()))
+			testenv.SetUser(t, nodes[len(nodes)-1], "limits", append([]string{"reset", "on", ">secret", "-@all"}, rules...)...)
+			must(t, nodes[len(nodes)-1].ACLLogReset(t.Context()).Err())
+		}
+		o, err := redisurl.Parse(strings.Replace(cluster.URL(), "://", "://limits:secret@", 1), false)
+		must(t, err)
+		client := redis.NewUniversalClient(redisurl.Recommended(o))
+		for _, subject := range []string{"a", "b", "c", "d"} {
+			d, err := newLimiter(t, limit.Config{Redis: client, Max: 3, Window: time.Hour}).Take(t.Context(), subject)
+			if err != nil || d.Allowed == (missing == "+cluster|slots") {
+				t.Errorf("without %q: %+v, %v", missing, d, err)
+			}
+		}
+		var all []string
+		for _, node := range nodes {
+			all = append(all, testenv.Denied(t, node, "limits")...)
+		}
+		if (len(all) > 0) != (missing != "") {
+			t.Errorf("without %q Redis refused %q", missing, all)
+		}
+		must(t, client.Close())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
@@ -58,7 +59,7 @@ compares settings, tables, map and clocks. With accounts for an audit it checks 
 with --redis-url-state the Redis of sessions, limits and locks:
 
 ` + indented(auditHelp) + `
-In Redis Cluster each of these, and the one for --keys, needs ` + doctor.ClusterRules + ` as well.
+In Redis Cluster each of these, and the one for --keys, needs ` + acl.ClusterRules + ` as well.
 
 With --keys it reviews the keys of the cache instead, by one scan that takes no more than a quarter of
 Redis' time: keys without a time to live, large values, names, the biggest and the most used families,
@@ -105,7 +106,7 @@ MariaDB:
   GRANT SELECT ON mysql.tables_priv TO 'unstale_audit'@'%';
   GRANT SELECT (User, Host) ON mysql.user TO 'unstale_audit'@'%';
 Redis:
-  ACL SETUSER unstale_audit on >change-me-7 -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:*
+  ACL SETUSER unstale_audit on >change-me-7 -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +client|list +command +get %R~unstale:beacon:*
 Redis of sessions, limits and locks:
   ACL SETUSER unstale_state on >change-me-10 -@all +ping +select +info +scan +pubsub|numsub
 `

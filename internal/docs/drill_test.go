@@ -24,6 +24,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cacheprom"
+	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/schema/schematest"
@@ -33,6 +34,7 @@ import (
 	"github.com/unstale/unstale/limit"
 	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -89,8 +91,13 @@ func startDrill(t *testing.T) *drill {
 	d := &drill{t: t, mapFile: filepath.Join(t.TempDir(), "mapping.yaml"), otherMap: filepath.Join(t.TempDir(), "mapping.yaml"), spare: listen(t)}
 	d.write(d.mapFile, drillMap)
 	d.write(d.otherMap, drillMap)
-	limit, exporter := []string{"--maxmemory", "100mb"}, aclUser(t, metricsPage, "ACL SETUSER exporter")
-	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, aclUser(t, accountsPage, "ACL SETUSER unstale "), []string{"~tag:*"})...)
+	limit, exporter := []string{"--maxmemory", "100mb"}, aclRole("exporter", "change-me-6", acl.Rules(acl.Exporter, acl.Options{}))
+	m, err := invalidation.Parse("mapping.yaml", []byte(drillMap), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	carrier := aclRole("unstale", "change-me-3", acl.Rules(acl.Worker, acl.Options{Map: m, Wake: protocol.DefaultWakeChannel}))
+	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, carrier)...)
 	d.other = testenv.OwnRedis(t, slices.Concat(limit, exporter, []string{"--maxclients", "50", "--enable-debug-command", "yes"})...)
 	d.cluster = testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")
 	d.keys, d.noise = d.client(d.cache), d.client(d.other)
@@ -128,6 +135,11 @@ func (d *drill) outbox(c *worker.Config, env *testenv.Database) *sql.DB {
 		d.t.Fatal(err)
 	}
 	return env.DB
+}
+
+// aclRole returns server options that create an account with rules of unstale acl.
+func aclRole(user, password string, rules []string) []string {
+	return append([]string{"--user", user, "on", ">" + password, "-@all"}, rules...)
 }
 
 // aclUser returns server options that create an account of a page.

@@ -15,7 +15,7 @@ import (
 )
 
 // testRunbook runs every command of the symptoms in docs/operations.md with the account that the
-// page names: the operator's for unstale, the audit's for SQL, the exporter's for redis-cli.
+// page names: the operator's for unstale, the audit's for SQL and redis-cli.
 func testRunbook(t *testing.T, place, program string) {
 	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
 	schematest.Up(t, env.DB)
@@ -28,10 +28,10 @@ func testRunbook(t *testing.T, place, program string) {
 	auditSQL := open(t, runbookAccount(t, env, onlyBlock(t, "docs/doctor.md", "sql", granted)))
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer admin.Close()
-	if err := admin.Do(t.Context(), words(onlyBlock(t, metricsPage, "redis", "ACL SETUSER").text)...).Err(); err != nil {
+	if err := admin.Do(t.Context(), words(onlyBlock(t, "docs/doctor.md", "redis", "ACL SETUSER unstale_audit").text)...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	auditor := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "exporter", Password: "change-me-6"})
+	auditor := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "unstale_audit", Password: "change-me-7"})
 	defer auditor.Close()
 	run(t, env.DB, "INSERT INTO cache_outbox_dead (entity, entity_id, first_id, attempts, reason, error, map_version, created_at) "+
 		"VALUES ('coupon', 'SUMMER', 1, 8, 'redis_refused', '', '', '2020-01-01')") // to retry

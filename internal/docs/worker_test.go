@@ -3,7 +3,9 @@ package docs
 import (
 	"database/sql"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -42,7 +44,7 @@ entities:
 reads: {product: {key: "zahraah:product:{product_id}", ttl: 10m}}
 `
 
-// testWorker runs the program under the accounts of docs/accounts.md and no others. It covers
+// testWorker runs the program under the accounts of docs/accounts.md and unstale acl, and no others. It covers
 // migrations down and up, an application's rows, a worker that does everything, its metrics,
 // summaries of a journal, and dead letters that are retried.
 func testWorker(t *testing.T, program string) {
@@ -69,7 +71,15 @@ func testWorker(t *testing.T, program string) {
 		four+"a, "+four+"b, "+four+"c, "+four+"d, "+four+"e, "+four+"f") // as many as a block has
 	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
 	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
-	if err := client.Do(t.Context(), append(words(onlyBlock(t, accountsPage, "redis", "ACL SETUSER unstale on").text), "~tag:*")...).Err(); err != nil {
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	if err := os.WriteFile(file, []byte(everything), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line, err := exec.CommandContext(t.Context(), program, "acl", "worker", "--user", "unstale", "--map", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Do(t.Context(), append(words(string(line)), ">change-me-3", "~zahraah:member")...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })

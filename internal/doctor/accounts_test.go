@@ -3,48 +3,26 @@ package doctor_test
 import (
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // accountsPage has the privileges of a worker's accounts.
 const accountsPage = "../../docs/accounts.md"
 
-// workerRules returns the rules that the page gives a worker in Redis.
-func workerRules(t testing.TB) string {
+// workerRules returns the rules of a worker with a map, by default the ward's, and with every flag.
+func workerRules(t testing.TB, mapText ...string) string {
 	t.Helper()
-	page, err := os.ReadFile(accountsPage)
+	m, err := invalidation.Parse("mapping.yaml", []byte(append(mapText, everything)[0]), shippedEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rules, found := strings.Cut(string(page), "ACL SETUSER unstale on >change-me-3 ")
-	if !found {
-		t.Fatalf("%s has no account of Redis", accountsPage)
-	}
-	rules, _, _ = strings.Cut(rules, "\n")
-	return "on >secret " + rules
-}
-
-// The page grants a worker the commands that the doctor counts as a worker's.
-func TestAccountsPageOfRedis(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile(accountsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range doctor.WorkerCommands {
-		if !strings.Contains(string(page), "+"+name+" ") && !strings.Contains(string(page), "+"+name+"`") {
-			t.Errorf("%s does not grant +%s", accountsPage, name)
-		}
-	}
-	for rule := range strings.FieldsSeq(workerRules(t)) {
-		if name, isCommand := strings.CutPrefix(rule, "+"); isCommand && !slices.Contains(doctor.WorkerCommands, name) {
-			t.Errorf("%s grants %s, which the doctor takes for too much", accountsPage, rule)
-		}
-	}
+	rules := acl.Rules(acl.Worker, acl.Options{Map: m, Wake: "cache:outbox:wake", Wait: true})
+	return "on >secret -@all " + strings.Join(rules, " ")
 }
 
 // The page grants a worker the privileges that the doctor tries, and nothing else.

@@ -32,7 +32,7 @@ func databases(ctx context.Context, e *Exam) (all []Finding, err error) {
 		return all, nil
 	case !known:
 		return []Finding{found(Unknown, "whether workers of another database share this Redis", "no worker publishes which database it serves",
-			"start a worker, with the ACL rules of docs/accounts.md")}, nil
+			"start a worker, with the ACL rules of `unstale acl worker`")}, nil
 	}
 	return []Finding{well("no other database on this Redis has the ID or names of this one, and none was restored")}, nil
 }

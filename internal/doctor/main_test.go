@@ -86,7 +86,7 @@ func newWard(t testing.TB, redisArgs ...string) *ward {
 	}
 	w.admin = redis.NewClient(&redis.Options{Addr: w.redis.Addr()})
 	t.Cleanup(func() { _ = w.admin.Close() })
-	w.acl(worker, "reset "+workerRules(t)+" ~tag:*")
+	w.acl(worker, "reset "+workerRules(t))
 	w.acl("default", noPublish)
 	w.acl(audit, "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:*")
 	w.exam = doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}

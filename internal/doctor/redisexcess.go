@@ -9,18 +9,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/acl"
 )
-
-// WorkerCommands are all commands that a worker can need, some of them only in Cluster or with a
-// flag. docs/accounts.md grants them.
-var WorkerCommands = []string{
-	"ping", "select", "unlink", "get", "set", "time", "pexpire", "hset", "hdel", "hgetall", "scan", "dbsize", "scard", "renamenx", "sscan", "srem", "publish", "subscribe",
-	"cluster|slots", "cluster|nodes", "wait", "spublish",
-}
-
-// ClusterRules are the additional rules of each Redis account in Redis Cluster, whose client asks
-// for the slots.
-const ClusterRules = "+cluster|slots +cluster|nodes"
 
 // mostExcess is the number of commands that are listed by name.
 const mostExcess = 20
@@ -39,7 +30,7 @@ func redisExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 }
 
 func excessAt(ctx context.Context, e *Exam, c *redis.Client, addr, user string) (all []Finding, err error) {
-	anew := "make it anew by the line of docs/accounts.md, which begins with reset and -@all: ACL SETUSER " + user + " reset ..."
+	anew := "run the line that `unstale acl worker --user " + user + "` prints: it takes all else"
 	commands, err := commandsOf(ctx, c)
 	if err != nil {
 		return []Finding{unseen(addr+": which commands "+user+" may run", err, "grant the account of --audit-redis-url +command and +acl|dryrun")}, nil
@@ -137,7 +128,7 @@ func allowed(ctx context.Context, c *redis.Client, user string, commands []comma
 	var asked []*redis.Cmd
 	var names []string
 	for _, one := range commands {
-		if one.always || slices.Contains(WorkerCommands, one.name) {
+		if one.always || slices.Contains(acl.WorkerCommands, one.name) {
 			continue
 		}
 		args := []any{"acl", "dryrun", user}

@@ -90,7 +90,7 @@ func (n *nodeRights) findings(user string) (all []Finding) {
 		switch {
 		case r.Away && isOutage && (o.State == keyspace.StateAuth || o.State == keyspace.StateNoPerm):
 			all = append(all, found(Critical, "the worker's Redis account is not at each node: where a replica without it takes over, rows wait", o.Error()+at,
-				"make it by the line of docs/accounts.md"+on))
+				"run the line of `unstale acl worker` there"+on))
 		case r.Away:
 			all = append(all, unseen("the rights at a node that does not answer", fmt.Errorf("%w%s", r.Err, at), notReached))
 		case !isOutage:
@@ -132,6 +132,13 @@ func trialOf(m *invalidation.Map) (t keyspace.Trial, cut int) {
 			t.Keys = append(t.Keys, name)
 			if n.Hold > 0 && n.Kind != invalidation.KindPattern {
 				t.Held = append(t.Held, name)
+			}
+		}
+	}
+	if len(t.Sets) > 0 { // the worker unlinks members
+		for _, glob := range m.Reads().Globs(invalidation.KindKey) {
+			if strings.Contains(glob, "*") { // otherwise other clients may use it
+				t.Keys = append(t.Keys, keyspace.TrialKey(glob, text))
 			}
 		}
 	}

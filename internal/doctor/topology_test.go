@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/review"
@@ -22,15 +23,15 @@ import (
 // topologyArgs are options of a healthy Redis.
 var topologyArgs = []string{"--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru", "--slowlog-log-slower-than", "10000000"}
 
-const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:* " + doctor.ClusterRules
+const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:* " + acl.ClusterRules
 
 // giveAccounts creates the accounts of a worker, an audit and a review on a node.
 func giveAccounts(t *testing.T, node *redis.Client) {
 	t.Helper()
 	for user, rules := range map[string]string{
-		worker: "reset " + workerRules(t) + " ~tag:* " + doctor.ClusterRules, audit: auditRules,
+		worker: "reset " + workerRules(t) + " " + acl.ClusterRules, audit: auditRules,
 		"default": noPublish,
-		"review":  "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + doctor.ClusterRules,
+		"review":  "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + acl.ClusterRules,
 	} {
 		setUser(t, node, user+" "+rules)
 	}
@@ -129,7 +130,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for _, node := range c.Direct[:3] {
-		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+doctor.ClusterRules)
+		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+acl.ClusterRules)
 	}
 	exam.State = openKeys(t, url("unstale_state")).Nodes
 	for _, master := range c.Nodes[:3] {

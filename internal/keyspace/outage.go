@@ -68,7 +68,7 @@ var replyStates = map[string]string{
 // hints are the fixes of states that do not end without an action.
 var hints = map[string]string{
 	StateAuth:       "check the user and the password of the redis url",
-	StateNoPerm:     "docs/accounts.md lists the permissions",
+	StateNoPerm:     "`unstale acl` prints all permissions",
 	StateWrongMode:  "the server is a cluster: use redis+cluster://",
 	StateProtected:  "set a password for the server's users, or restrict bind and then set protected-mode no",
 	StateMaxClients: "raise the server's maxclients, or end clients that CLIENT LIST shows",
