@@ -29,7 +29,7 @@ func TestDoctor(t *testing.T) {
 	if err := os.WriteFile(file, []byte(thingMap), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	vars := map[string]string{"MYSQL_DSN": env.DSN, "REDIS_URL": server.URL(), "UNSTALE_MAP": file}
+	vars := map[string]string{"MYSQL_DSN": env.DSN, "REDIS_URL": "redis://" + server.Addr(), "UNSTALE_MAP": file}
 	want := func(code int, out, err string, args ...string) result {
 		t.Helper()
 		r := call(t, vars, append([]string{"doctor"}, args...)...)
@@ -198,5 +198,5 @@ func auditAccounts(t *testing.T, env *testenv.Database, server *servers.Redis) (
 		t.Fatal(err)
 	}
 	c.User, c.Passwd = "unstale_audit", "change me 6"
-	return c.FormatDSN(), fmt.Sprintf("redis://unstale_audit:change-me-7@%s/0", server.Addr())
+	return c.FormatDSN(), fmt.Sprintf("redis://unstale_audit:change-me-7@%s", server.Addr())
 }
