@@ -22,8 +22,8 @@ type account struct {
 
 // An accountant reads accounts.
 type accountant struct {
-	*shop
-	pid int // of MySQL
+	shop *shop
+	pid  int // of MySQL
 }
 
 // newAccountant finds MySQL's process.
@@ -50,14 +50,14 @@ func (a *accountant) read(ctx context.Context) (now account, err error) {
 	if now.mysql, err = processorTime(a.pid); err != nil {
 		return now, err
 	}
-	cpu := a.InfoMap(ctx, "cpu").Val()["CPU"]
+	cpu := a.shop.InfoMap(ctx, "cpu").Val()["CPU"]
 	system, err := strconv.ParseFloat(cpu["used_cpu_sys"], 64)
 	user, err2 := strconv.ParseFloat(cpu["used_cpu_user"], 64)
 	if err := errors.Join(err, err2); err != nil {
 		return now, fmt.Errorf("read processor time of redis: %w", err)
 	}
 	now.redis, now.self = system+user, cpuTime()
-	if now.statements, err = a.questions(ctx); err != nil {
+	if now.statements, err = a.shop.questions(ctx); err != nil {
 		return now, err
 	}
 	now.logSyncs, now.binlogSyncs, err = a.syncs(ctx)
@@ -75,7 +75,7 @@ WHERE EVENT_NAME = 'wait/io/file/sql/binlog'`
 
 // syncs counts flushes of MySQL's logs.
 func (a *accountant) syncs(ctx context.Context) (log, binlog int64, err error) {
-	rows, err := a.db.QueryContext(ctx, logSyncsSQL)
+	rows, err := a.shop.db.QueryContext(ctx, logSyncsSQL)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -90,7 +90,7 @@ func (a *accountant) syncs(ctx context.Context) (log, binlog int64, err error) {
 	if err := rows.Err(); err != nil {
 		return 0, 0, err
 	}
-	err = a.db.QueryRowContext(ctx, binlogSyncsSQL).Scan(&binlog)
+	err = a.shop.db.QueryRowContext(ctx, binlogSyncsSQL).Scan(&binlog)
 	return log, binlog, err
 }
 
