@@ -91,7 +91,7 @@ func (a *aclCommand) run(p process, name string) (err error) {
 		o.Wait = a.wait > 0
 	case acl.Limiter:
 		if o.Prefix == "" {
-			return usageError{errors.New("--prefix is missing; give what the prefixes of all limits begin with, for example shop:limit:")}
+			return usageError{errors.New("--prefix is missing; for example, --prefix shop:limit: covers all limits whose prefix begins with that")}
 		}
 	case acl.Locker:
 		if o.Prefix == "" {
