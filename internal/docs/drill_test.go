@@ -96,7 +96,8 @@ func startDrill(t *testing.T) *drill {
 	if err != nil {
 		t.Fatal(err)
 	}
-	carrier := aclRole("unstale", "change-me-3", acl.Rules(acl.Worker, acl.Options{Map: m, Wake: protocol.DefaultWakeChannel}))
+	rules := acl.Rules(acl.Worker, acl.Options{Map: m, Wake: protocol.DefaultWakeChannel})
+	carrier := aclRole("unstale", "change-me-3", slices.DeleteFunc(rules, func(rule string) bool { return rule == "~elsewhere:*" }))
 	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, carrier)...)
 	d.other = testenv.OwnRedis(t, slices.Concat(limit, exporter, []string{"--maxclients", "50", "--enable-debug-command", "yes"})...)
 	d.cluster = testenv.OwnCluster(t, 3, false, "--cluster-require-full-coverage", "no")
