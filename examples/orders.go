@@ -29,8 +29,9 @@ func (r refusal) Error() string { return r.text }
 
 var (
 	errKey     = refusal{http.StatusBadRequest, "Idempotency-Key must have 16 to 64 letters, digits, - or _, for example a UUID"}
-	errOrder   = refusal{http.StatusBadRequest, "the order must have a product and a quantity"}
-	errSoldOut = refusal{http.StatusConflict, "sold out"}
+	errLogin   = refusal{http.StatusUnauthorized, "log in, then send the same request again"}
+	errOrder   = refusal{http.StatusBadRequest, "the order must have a product and a quantity from 1 to 2147483647"}
+	errSoldOut = refusal{http.StatusConflict, "sold out, or no such product"}
 	errCleared = refusal{http.StatusGone, "this order was created long ago"}
 	errReused  = refusal{http.StatusUnprocessableEntity, "Idempotency-Key was used for another order: choose a new one"}
 )
@@ -71,7 +72,10 @@ func CreateOrder(ctx context.Context, responses *cache.Cache, db *sql.DB, custom
 
 // createOrder creates the order, or reads the response to the request that has created it.
 func createOrder(ctx context.Context, db *sql.DB, customer int64, key, hash string, request []byte) (response orderResponse, err error) {
-	var order struct{ Product, Quantity int64 }
+	var order struct {
+		Product  int64
+		Quantity int32 // more does not fit into the column
+	}
 	if err := json.Unmarshal(request, &order); err != nil || order.Product <= 0 || order.Quantity <= 0 {
 		return response, errOrder
 	}
@@ -108,15 +112,23 @@ func createOrder(ctx context.Context, db *sql.DB, customer int64, key, hash stri
 	switch {
 	case errors.Is(found, sql.ErrNoRows): // another index is UNIQUE, too
 		return response, err
+	case found == nil && response.Hash != hash: // cleared or not
+		return response, errReused
 	case found == nil && response.Body == nil:
 		return response, errCleared
 	}
 	return response, found
 }
 
-// OrderHandler answers requests to create an order. customer returns whose session it is.
-func OrderHandler(responses *cache.Cache, db *sql.DB, customer func(*http.Request) int64) http.HandlerFunc {
+// OrderHandler answers requests to create an order. customer returns the id of the account
+// of the request's session, or false if there is none.
+func OrderHandler(responses *cache.Cache, db *sql.DB, customer func(*http.Request) (int64, bool)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		account, signedIn := customer(r)
+		if !signedIn {
+			http.Error(w, errLogin.text, errLogin.status)
+			return
+		}
 		request, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -125,7 +137,7 @@ func OrderHandler(responses *cache.Cache, db *sql.DB, customer func(*http.Reques
 		// it may wait for another request with the key
 		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 		defer cancel()
-		response, err := CreateOrder(ctx, responses, db, customer(r), r.Header.Get("Idempotency-Key"), request)
+		response, err := CreateOrder(ctx, responses, db, account, r.Header.Get("Idempotency-Key"), request)
 		var refused refusal
 		switch {
 		case errors.As(err, &refused):

@@ -70,9 +70,9 @@ func openOrderShop(dsn, url string, step func(string) error) (*orderShop, error)
 	s := &orderShop{client: redis.NewClient(options), db: db}
 	s.client.AddHook(stepHook{step})
 	s.responses, err = cache.New(cache.Config{Redis: s.client, Prefix: "shop:", Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	s.handler = OrderHandler(s.responses, s.db, func(r *http.Request) (customer int64) {
-		_, _ = fmt.Sscan(r.Header.Get("Customer"), &customer)
-		return customer
+	s.handler = OrderHandler(s.responses, s.db, func(r *http.Request) (customer int64, signedIn bool) {
+		_, err := fmt.Sscan(r.Header.Get("Customer"), &customer)
+		return customer, err == nil && customer > 0
 	})
 	return s, err
 }
@@ -157,14 +157,19 @@ func TestOrders(t *testing.T) {
 	for _, bad := range []string{"", key[:15], strings.Repeat("k", 65), key + " ", key + "\n", key + "é", key + "'", key + ":1", key + "{}"} {
 		want(s, 1, bad, twoOf42, "400 Idempotency-Key")
 	}
-	want(s, 1, strings.ToUpper(key), `{"product": 42, "quantity": 0}`, "400")
-	want(s, 1, strings.ToUpper(key), `{"product": 42, "quantity": 2000}`, "409") // nothing is stored
+	want(s, 0, key, twoOf42, "401")
+	for _, bad := range []string{"0", "2147483648", "-2147483648"} {
+		want(s, 1, strings.ToUpper(key), `{"product": 42, "quantity": `+bad+`}`, "400")
+	}
+	want(s, 1, strings.ToUpper(key), `{"product": 42, "quantity": 2147483647}`, "409") // nothing is stored
+	want(s, 1, strings.ToUpper(key), `{"product": 43, "quantity": 2}`, "409")
 	want(s, 1, strings.ToUpper(key), twoOf42, "201")
 	o.created(1, strings.ToUpper(key), 3)
 
 	run(t, o.db, "UPDATE orders SET created_at = created_at - INTERVAL 35 DAY WHERE customer_id = 1 AND request_key = '"+key+"'", o.clearOld)
 	want(copies, 1, key, twoOf42, first)
 	want(away, 1, key, twoOf42, "410")
+	want(away, 1, key, `{"product": 42, "quantity": 1}`, "422")
 	want(away, 1, strings.ToUpper(key), twoOf42, "201")
 	run(t, o.db, "ALTER TABLE orders ADD x INT UNIQUE", "UPDATE orders SET x = 7 WHERE customer_id = 2",
 		"ALTER TABLE orders ALTER x SET DEFAULT 7") // an error that no key explains

@@ -21,8 +21,9 @@ func NewSessions(state redis.UniversalClient) *scs.SessionManager {
 }
 
 // logIn begins a session of an account whose password was right. The token is a new one, since
-// somebody else may know the old one. generation is from the SELECT that has read the password.
-func logIn(ctx context.Context, sessions *scs.SessionManager, account string, generation int64) error {
+// somebody else may know the old one. The account's id and generation are from the SELECT that has
+// read the password.
+func logIn(ctx context.Context, sessions *scs.SessionManager, account, generation int64) error {
 	if err := sessions.RenewToken(ctx); err != nil {
 		return err
 	}
@@ -31,25 +32,25 @@ func logIn(ctx context.Context, sessions *scs.SessionManager, account string, ge
 	return nil
 }
 
-// signedIn returns the account of a request's session, or "".
-func signedIn(ctx context.Context, sessions *scs.SessionManager, db *sql.DB) (account string, err error) {
-	if account = sessions.GetString(ctx, "account"); account == "" {
-		return "", nil
+// signedIn returns the id of the account of a request's session, or 0.
+func signedIn(ctx context.Context, sessions *scs.SessionManager, db *sql.DB) (account int64, err error) {
+	if account = sessions.GetInt64(ctx, "account"); account == 0 {
+		return 0, nil
 	}
 	var generation int64
-	err = db.QueryRowContext(ctx, "SELECT generation FROM accounts WHERE name = ?", account).Scan(&generation)
+	err = db.QueryRowContext(ctx, "SELECT generation FROM accounts WHERE id = ?", account).Scan(&generation)
 	switch {
 	case err != nil && !errors.Is(err, sql.ErrNoRows):
-		return "", err
+		return 0, err
 	case err != nil || generation != sessions.GetInt64(ctx, "generation"):
-		return "", sessions.Destroy(ctx)
+		return 0, sessions.Destroy(ctx)
 	}
 	return account, nil
 }
 
 // logOutEverywhere ends all sessions of an account when tx commits, and logins under way.
-func logOutEverywhere(ctx context.Context, tx *sql.Tx, account string) error {
-	_, err := tx.ExecContext(ctx, "UPDATE accounts SET generation = generation + 1 WHERE name = ?", account)
+func logOutEverywhere(ctx context.Context, tx *sql.Tx, account int64) error {
+	_, err := tx.ExecContext(ctx, "UPDATE accounts SET generation = generation + 1 WHERE id = ?", account)
 	return err
 }
 

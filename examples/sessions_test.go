@@ -51,8 +51,8 @@ func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	testenv.SetUser(t, s.admin, "shop_sessions", s.rules...)
 	t.Cleanup(func() { _, _ = s.state.Close(), s.admin.Close() })
 	s.db = testenv.MySQL(t).DB
-	run(t, s.db, "CREATE TABLE accounts (name VARCHAR(50) PRIMARY KEY, password VARCHAR(50) NOT NULL, generation BIGINT NOT NULL DEFAULT 0)",
-		"INSERT INTO accounts (name, password) VALUES ('ada', 'old'), ('bob', 'old')")
+	run(t, s.db, "CREATE TABLE accounts (id BIGINT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(50) NOT NULL UNIQUE, password VARCHAR(50) NOT NULL, generation BIGINT NOT NULL DEFAULT 0)",
+		"INSERT INTO accounts (id, name, password) VALUES (1, 'ada', 'old'), (2, 'bob', 'old')")
 	s.serve(NewSessions(s.state))
 	return s
 }
@@ -67,20 +67,25 @@ func (s *sessionShop) serve(sessions *scs.SessionManager) {
 			if err != nil {
 				s.t.Error(err)
 			}
-			fmt.Fprint(w, account)
+			var name string
+			err = s.db.QueryRowContext(r.Context(), "SELECT COALESCE((SELECT name FROM accounts WHERE id = ?), '')", account).Scan(&name)
+			if err != nil {
+				s.t.Error(err)
+			}
+			fmt.Fprint(w, name)
 		}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/login/{name}", answer(func(r *http.Request) error {
-		name, generation := r.PathValue("name"), int64(0)
-		err := s.db.QueryRowContext(r.Context(), "SELECT generation FROM accounts WHERE name = ? AND password = 'old'", name).Scan(&generation)
+		var account, generation int64
+		err := s.db.QueryRowContext(r.Context(), "SELECT id, generation FROM accounts WHERE name = ? AND password = 'old'", r.PathValue("name")).Scan(&account, &generation)
 		if err != nil {
 			return err
 		}
 		if r.URL.RawQuery == "slow" {
 			s.pause()
 		}
-		return logIn(r.Context(), sessions, name, generation)
+		return logIn(r.Context(), sessions, account, generation)
 	}))
 	mux.Handle("/logout", answer(func(r *http.Request) error { return logOut(r.Context(), sessions) }))
 	mux.Handle("/account", answer(func(*http.Request) error { return nil }))
@@ -238,7 +243,7 @@ func TestLogOutEverywhere(t *testing.T) {
 		if _, err := tx.ExecContext(t.Context(), "UPDATE accounts SET password = 'new' WHERE name = 'ada'"); err != nil {
 			t.Fatal(err)
 		}
-		if err := logOutEverywhere(t.Context(), tx, "ada"); err != nil {
+		if err := logOutEverywhere(t.Context(), tx, 1); err != nil {
 			t.Fatal(err)
 		}
 		if err := end(tx); err != nil {
@@ -262,8 +267,9 @@ func TestLogOutEverywhere(t *testing.T) {
 	run(t, s.db, "UPDATE accounts SET password = 'old'")
 	_, again := s.visit("/login/ada", one)
 	s.wantAccount(again, "ada")
-	run(t, s.db, "DELETE FROM accounts WHERE name = 'ada'")
+	run(t, s.db, "DELETE FROM accounts", "INSERT INTO accounts (name, password) VALUES ('bob', 'old')")
 	s.wantAccount(again, "")
+	s.wantAccount(bob, "") // of another account with that name
 }
 
 // logOutBeside ends a session while a slow request goes on that has read it before.
