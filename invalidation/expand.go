@@ -15,8 +15,13 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	if e == patternEntity {
+	switch e {
+	case patternEntity:
 		return expandPattern(m, row)
+	case keyEntity:
+		if err := refusePrivate(row.ID); err != nil {
+			return Plan{}, err
+		}
 	}
 	if len(e.as) > 0 {
 		return expandAll(&m.limits, e, row, answers)

@@ -2,6 +2,7 @@ package invalidation
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/unstale/unstale/protocol"
 )
@@ -35,6 +36,9 @@ func expandPattern(m *Map, row Row) (Plan, error) {
 	if err != nil {
 		return Plan{}, badParam(idName, err)
 	}
+	if err := refusePrivate(g.Prefix()); err != nil {
+		return Plan{}, err
+	}
 	plan := Plan{Patterns: []string{row.ID}}
 	if p, _ := row.Params.Get(EverythingParam); len(p.Values) == 1 && p.Values[0] == "true" {
 		return plan, nil
@@ -48,14 +52,43 @@ func expandPattern(m *Map, row Row) (Plan, error) {
 	return Plan{}, &RowError{Reason: PatternTooWide, Err: fmt.Errorf("%q %s; write more literal text, or set the parameter %s to true", row.ID, problem, EverythingParam)}
 }
 
+// refusePrivate refuses a row of a reserved entity whose names begin like unstale's own.
+func refusePrivate(start string) error {
+	for _, p := range private {
+		if strings.HasPrefix(start, p.prefix) {
+			return badParam(idName, fmt.Errorf("names that begin with %s are unstale's own: %s; name keys of the application", p.prefix, p.what))
+		}
+	}
+	return nil
+}
+
+// filled returns a glob whose stars match at least one byte, as values do.
+func filled(glob string) string {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		switch c := glob[i]; {
+		case c == '\\' && i+1 < len(glob):
+			i++
+			b.WriteString(`\` + glob[i:i+1])
+		case c == '*':
+			b.WriteString("?*")
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
 // matchesAll reports whether a pattern matches all keys of a map.
 func matchesAll(m *Map, g protocol.Glob) bool {
 	some := false
 	for _, n := range m.Names() {
-		if n.Kind != KindStamp {
-			if some = true; !g.Match(n.Glob) {
-				return false
-			}
+		if n.Kind == KindStamp {
+			continue
+		}
+		some = true
+		if name, err := protocol.CompileGlob(filled(n.Glob)); err != nil || !g.Includes(name) {
+			return false
 		}
 	}
 	return some

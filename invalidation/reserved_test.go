@@ -47,6 +47,7 @@ func TestPatternEntity(t *testing.T) {
 		{"zahraah:*", nil, "matches all keys of the map"},
 		{"zahraah:????:*", nil, "matches all keys of the map"},
 		{"zahraah:prod**?*", nil, "matches all keys of the map"},
+		{"zahraah:prod:?*", nil, "matches all keys of the map"},
 		{"*", nil, `pattern_too_wide: "*" has 0 bytes of literal text before its first wildcard, and limits.pattern_prefix is 8`},
 		{"?ahraah:prod:list:1", nil, "has 0 bytes"},
 		{"zahraah*", nil, "has 7 bytes"},
@@ -71,6 +72,14 @@ func TestPatternEntity(t *testing.T) {
 			t.Errorf("%q %v: %+v, %v", c.pattern, c.params, plan, err)
 		}
 	}
+	brackets := mustParse(t, "version: 1\nentities: {p: {keys: [\"shop[eu]:{id}\"]}}\n")
+	if _, err := brackets.Expand(Row{Entity: PatternEntity, ID: `shop\[eu\]:*`}, nil); err == nil || !strings.Contains(err.Error(), "matches all keys") {
+		t.Errorf("escaped: %v", err)
+	}
+	one := mustParse(t, "version: 1\nentities: {p: {keys: [\"shop:prod:{id}\"]}}\n")
+	if _, err := one.Expand(Row{Entity: PatternEntity, ID: `shop:prod:\*`}, nil); err != nil {
+		t.Errorf("one literal key: %v", err)
+	}
 	nested, err := ParseParams([]byte(`{"everything": {"a": true}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +91,23 @@ func TestPatternEntity(t *testing.T) {
 	tags := mustParse(t, "version: 1\nentities: {p: {tags: [\"p-{id}\"]}}\n")
 	if _, err := tags.Expand(Row{Entity: PatternEntity, ID: "anything*"}, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// A reserved row may not name what unstale keeps in Redis: without a set that is being cleared, the
+// members of the set would stay.
+func TestReservedRowsSpareOwnNames(t *testing.T) {
+	t.Parallel()
+	m := shipped(t)
+	everything := Params{{Name: EverythingParam, Values: []string{"true"}}}
+	for _, row := range []Row{
+		{Entity: KeyEntity, ID: "unstale:alive"}, {Entity: KeyEntity, ID: "lock:hold:{a}"}, {Entity: KeyEntity, ID: "lock:fill:a"},
+		{Entity: PatternEntity, ID: "unstale:*"}, {Entity: PatternEntity, ID: "unstale:set:*", Params: everything},
+		{Entity: PatternEntity, ID: "lock:hold:*"}, {Entity: PatternEntity, ID: `unstale\:?*`},
+	} {
+		if plan, err := m.Expand(row, nil); err == nil || !strings.Contains(err.Error(), "unstale's own") || plan.Len() > 0 {
+			t.Errorf("%+v: %+v, %v", row, plan, err)
+		}
 	}
 }
 

@@ -122,6 +122,63 @@ func (g Glob) Match(key string) bool {
 	return true
 }
 
+// A wild is one element of a glob in the form that Includes compares: a byte, any byte, or any bytes.
+type wild struct {
+	byte      byte
+	any, star bool
+}
+
+// wilds returns the elements of the glob. Of neighboring wildcards, the star comes last: ?* and *?
+// match the same keys.
+func (g Glob) wilds() (list []wild) {
+	star := false
+	literal := func(w wild) {
+		if star && !w.any {
+			list, star = append(list, wild{star: true}), false
+		}
+		list = append(list, w)
+	}
+	for i, r := range g.runs {
+		star = star || i > 0
+		for at := range len(r.text) {
+			if r.any != nil && r.any[at] {
+				literal(wild{any: true})
+			} else {
+				literal(wild{byte: r.text[at]})
+			}
+		}
+	}
+	if star {
+		list = append(list, wild{star: true})
+	}
+	return list
+}
+
+// Includes reports whether the glob matches every key that the other one matches, except the empty
+// key. It is never wrongly true. It can be wrongly false if the glob has a ? where the other one has a
+// star beside text: ?* matches all keys of *ab. The time is at most proportional to the product of
+// the lengths.
+func (g Glob) Includes(other Glob) bool {
+	wider, narrower := g.wilds(), other.wilds()
+	// included[j] is whether the elements of wider that were looked at include narrower[:j].
+	included := make([]bool, len(narrower)+1)
+	included[0] = true
+	for _, w := range wider {
+		before := included[0] // included[j-1] of the elements before w
+		included[0] = before && w.star
+		for j, n := range narrower {
+			here := included[j+1]
+			if w.star {
+				included[j+1] = here || included[j]
+			} else {
+				included[j+1] = before && !n.star && (w.any || !n.any && w.byte == n.byte)
+			}
+			before = here
+		}
+	}
+	return included[len(narrower)]
+}
+
 // Prefix returns the literal text before the first * or ?, unescaped.
 func (g Glob) Prefix() string {
 	if len(g.runs) == 0 {

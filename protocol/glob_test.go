@@ -118,6 +118,66 @@ func TestGlobInfix(t *testing.T) {
 	}
 }
 
+// Includes agrees with Match on all short globs and keys, except that it may miss what a ? includes
+// of a star.
+func TestGlobIncludes(t *testing.T) {
+	t.Parallel()
+	words := func(alphabet string, longest int) (all []string) {
+		for from := 0; longest > 0; longest-- {
+			begin := all[from:]
+			if from == 0 && len(all) == 0 {
+				begin = []string{""}
+			}
+			from = len(all)
+			for _, w := range begin {
+				for _, c := range alphabet {
+					all = append(all, w+string(c))
+				}
+			}
+		}
+		return all
+	}
+	keys := words("abc", 5) // c is in no glob, so only a wildcard matches it
+	var globs []Glob
+	var matched [][]bool
+	patterns := words("ab?*", 3)
+	for _, p := range patterns {
+		g, err := CompileGlob(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := make([]bool, len(keys))
+		for i, key := range keys {
+			m[i] = g.Match(key)
+		}
+		globs, matched = append(globs, g), append(matched, m)
+	}
+	for i, wider := range globs {
+		for j, other := range globs {
+			want := true
+			for k := range keys {
+				want = want && (matched[i][k] || !matched[j][k])
+			}
+			sure := !strings.Contains(patterns[i], "?") || !strings.Contains(patterns[j], "*")
+			if got := wider.Includes(other); got != want && (got || sure) {
+				t.Errorf("%q includes %q: %t, wanted %t", patterns[i], patterns[j], got, want)
+			}
+		}
+	}
+	if g, _ := CompileGlob(`a\**`); !g.Includes(must(t, `a\*?`)) || g.Includes(must(t, "a*")) {
+		t.Error("an escaped star is taken for a wildcard")
+	}
+}
+
+func must(t *testing.T, pattern string) Glob {
+	t.Helper()
+	g, err := CompileGlob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
 func FuzzGlob(f *testing.F) {
 	for _, s := range [][2]string{{"a*b", "acb"}, {`\*`, "*"}, {"?*?", "ab"}, {"**a**", "ba"}, {`\[x]*`, "[x]y"}, {"*a?b*c", "aab-xxc"}, {"", ""}} {
 		f.Add(s[0], s[1])

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -74,6 +75,9 @@ Exit codes:
 	return cmd
 }
 
+// maxNamed is how many characters a row's ID has at most.
+const maxNamed = 255
+
 // row returns the row that the flags choose.
 func (c *invalidateCommand) row() (row invalidation.Row, err error) {
 	chosen := 0
@@ -133,6 +137,9 @@ func (c *invalidateCommand) run(ctx context.Context, p process) error {
 		return fmt.Errorf("write parameters: %w", err)
 	}
 	if err := inv.Validate(); err != nil {
+		if n := utf8.RuneCountInString(row.ID); c.entity == "" && n > maxNamed {
+			err = usageError{fmt.Errorf("--key and --pattern have at most %d characters, not %d; give a --pattern that ends earlier, with *", maxNamed, n)}
+		}
 		return err
 	}
 	m, err := loadMap(p, c.mapFile)
@@ -154,6 +161,9 @@ func (c *invalidateCommand) run(ctx context.Context, p process) error {
 			return err
 		}
 		return c.report(p, out, nil)
+	}
+	for _, name := range out.Ignored {
+		fmt.Fprintf(p.Err, "unstale: ignored: %s\n", undeclared(name, out.described))
 	}
 	db, err := c.mysql.open("invalidate")
 	if err != nil {

@@ -117,6 +117,7 @@ func TestInvalidateRefuses(t *testing.T) {
 		"--wait is 0":                                  {"--key", "a", "--wait", "0s"},
 		"--wait -1s: must be a positive":               {"--key", "a", "--wait", "-1s"},
 		"--wait and --dry-run exclude":                 {"--key", "a", "--wait", "1s", "--dry-run"},
+		"have at most 255 characters, not 300":         {"--key", strings.Repeat("k", 300)},
 		`--param "x": must be name=value`:              {"--entity", "thing", "--id", "1", "--param", "x"},
 		`unknown argument "x" for "unstale invalidate`: {"x"},
 	} {
@@ -126,7 +127,7 @@ func TestInvalidateRefuses(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		`has no entity "thin"`:                                 {"--entity", "thin", "--id", "1"},
-		"id: 300 characters are more than 255":                 {"--key", strings.Repeat("k", 300)},
+		"names that begin with unstale: are unstale's own":     {"--pattern", "unstale:set:*", "--everything"},
 		"is not valid UTF-8":                                   {"--key", "a\xff"},
 		"an unescaped [":                                       {"--pattern", "shop:list:[ab]*", "--everything"},
 		"matches all keys of the map; write more literal text": {"--pattern", "shop:thing*"},
@@ -141,6 +142,9 @@ func TestInvalidateRefuses(t *testing.T) {
 	}
 	if n := w.count("cache_outbox") + w.count("cache_outbox_audit"); n != 0 {
 		t.Errorf("%d records", n)
+	}
+	if r := call(t, w.env, "invalidate", "--entity", "thing", "--id", "9", "--param", "typo=7"); r.code != exitDone || !strings.Contains(r.err, "ignored: parameter typo is not declared") {
+		t.Errorf("%+v", r)
 	}
 	// no worker runs
 	if r := call(t, w.env, "invalidate", "--key", "shop:thing:1", "--wait", "1ms"); r.code != exitStale || !strings.Contains(r.err, "the row still waits after 1ms; `unstale status` shows why") || !strings.HasPrefix(r.out, "inserted ") {

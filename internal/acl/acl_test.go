@@ -34,6 +34,9 @@ entities:
     keys: ["shop:{id}:page", "shop:home", "two:{id}{n}"]
     patterns: ["shop:*", "s?op:x:*", "two:*"]
     params: [n]
+  a_year:
+    keys: ["report:{id}"]
+    patterns: ["report:????"]
 `
 
 // Names of the map become patterns that match only them, except for bytes that a shell or redis-cli
@@ -48,7 +51,7 @@ func TestPatterns(t *testing.T) {
 			got = append(got, rule)
 		}
 	}
-	want := []string{`~a\[b]:*`, `~back\\slash:*`, `~q?u?o?te:*`, `~s?op:x:*`, `~shop:*`, `~two:**`, `~{x}:*`, `~??ber:*`, `~lock:fill:*`, `&c:1`}
+	want := []string{`~a\[b]:*`, `~back\\slash:*`, `~q?u?o?te:*`, `~report:*`, `~s?op:x:*`, `~shop:*`, `~two:**`, `~{x}:*`, `~??ber:*`, `~lock:fill:*`, `&c:1`}
 	if !slices.Equal(got, want) {
 		t.Errorf("the rules are\n%q, wanted\n%q", got, want)
 	}

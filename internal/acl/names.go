@@ -75,22 +75,11 @@ func patterns(globs []string) (rules []string) {
 	return rules
 }
 
-// includes reports whether a glob matches every name that another one matches. It tries a name
-// whose wildcards are bytes that no map has: only wildcards match them.
+// includes reports whether a glob matches every name that another one matches.
 func includes(wider, glob string) bool {
-	var name strings.Builder
-	eachByte(glob, func(c byte, wild bool) {
-		switch {
-		case wild && c == '*':
-			name.WriteString("\x00\x01\x02\x03") // longer than the ? of a glob
-		case wild:
-			name.WriteByte(0)
-		default:
-			name.WriteByte(c)
-		}
-	})
-	g, err := protocol.CompileGlob(wider)
-	return err == nil && g.Match(name.String())
+	w, err := protocol.CompileGlob(wider)
+	g, err2 := protocol.CompileGlob(glob)
+	return err == nil && err2 == nil && w.Includes(g)
 }
 
 // safe returns a glob as a word that redis-cli, an ACL file and a shell in single quotes read

@@ -113,19 +113,25 @@ func TestReportsOfACluster(t *testing.T) {
 	}
 }
 
-// No pattern takes the reports.
-func TestSweepsLeaveReports(t *testing.T) {
+// No pattern takes unstale's own names: not the reports, nor an index set that is being cleared.
+func TestSweepsLeaveOwnNames(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
 	k := open(t, keyspace.Options{Redis: at(r.URL), SweepShare: 1})
 	if err := r.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ReportKey, Values: []string{"a", "b"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Client.Set(t.Context(), "unstale:evicted:other", "x", 0).Err(); err != nil {
-		t.Fatal(err)
+	own := []string{protocol.ReportKey}
+	for _, prefix := range append([]string{protocol.PopularPrefix}, keyspace.OwnPrefixes...) {
+		own = append(own, prefix+"x")
 	}
-	result, err := k.Sweeper.Sweep(t.Context(), []string{"*", "unstale:evicted*", protocol.ReportKey}, nil)
-	if err != nil || r.Client.Exists(t.Context(), protocol.ReportKey).Val() != 1 || r.Client.Exists(t.Context(), "unstale:evicted:other").Val() != 0 {
-		t.Errorf("%+v, %v", result, err)
+	for _, key := range append(own[1:], "shop:key") {
+		if err := r.Client.Set(t.Context(), key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := k.Sweeper.Sweep(t.Context(), []string{"*", "unstale:*", protocol.ReportKey}, nil)
+	if n := r.Client.Exists(t.Context(), own...).Val(); err != nil || n != int64(len(own)) || r.Client.DBSize(t.Context()).Val() != n {
+		t.Errorf("%d of %q are left; %+v, %v", n, own, result, err)
 	}
 }

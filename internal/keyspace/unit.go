@@ -1,6 +1,8 @@
 package keyspace
 
 import (
+	"strings"
+
 	"github.com/unstale/unstale/internal/match"
 	"github.com/unstale/unstale/protocol"
 )
@@ -18,14 +20,14 @@ func newUnit(index int, key string) unit {
 }
 
 // found returns the unit to unlink for a name that a scan found: the key with its lease if the key
-// matches, even if only the lease exists. No pattern matches a tombstone, nor the reports of
-// readers.
+// matches, even if only the lease exists. No pattern matches a tombstone, nor another of unstale's
+// own names, such as an index set that is being cleared.
 func found(m *match.Matcher, name string) (unit, bool) {
-	if protocol.IsHoldKey(name) {
+	if protocol.IsHoldKey(name) || strings.HasPrefix(name, protocol.Prefix) {
 		return unit{}, false
 	}
 	if index := m.First(name); index >= 0 {
-		return newUnit(index, name), name != protocol.ReportKey
+		return newUnit(index, name), true
 	}
 	if inner, isLease := protocol.InnerKey(name); isLease {
 		if index := m.First(inner); index >= 0 {
