@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -159,6 +161,9 @@ func readHost(text, port string) (string, error) {
 	if host == "" {
 		return "", errors.New("it is empty")
 	}
+	if strings.ContainsFunc(host, func(r rune) bool { return r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r) }) {
+		return "", errors.New("it has a space or a character that cannot be printed")
+	}
 	if rest != "" {
 		n, err := strconv.ParseUint(strings.TrimPrefix(rest, ":"), 10, 16)
 		if err != nil || n == 0 || rest[0] != ':' {
@@ -169,21 +174,26 @@ func readHost(text, port string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// readQuery accepts known options, each once.
+// readQuery accepts known options, each once. A + is not a space, unlike in forms.
 func readQuery(query string, known []string) (map[string]string, error) {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return nil, errors.New("its query cannot be read; write %25 for %, %26 for & and %3B for ;")
-	}
 	options := map[string]string{}
-	for name, list := range values {
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("it has an unknown option %q; known are %s", name, strings.Join(known, ", "))
+	for part := range strings.SplitSeq(query, "&") {
+		if part == "" {
+			continue
 		}
-		if len(list) > 1 {
+		name, value, _ := strings.Cut(part, "=")
+		name, err1 := url.PathUnescape(name)
+		value, err2 := url.PathUnescape(value)
+		if err1 != nil || err2 != nil {
+			return nil, errors.New("its query has a % that is not an escape; write %25 for %")
+		}
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("it has an unknown option; known are %s; write %%26 for & in a password", strings.Join(known, ", "))
+		}
+		if _, twice := options[name]; twice {
 			return nil, fmt.Errorf("it gives the option %s twice", name)
 		}
-		options[name] = list[0]
+		options[name] = value
 	}
 	return options, nil
 }
@@ -222,16 +232,16 @@ func (a *address) readOptions(options map[string]string) error {
 		case "db":
 			db, err := strconv.ParseUint(value, 10, 31)
 			if err != nil {
-				return fmt.Errorf("its database is %q: it must be a number, 0 or more", value)
+				return errors.New("its database must be a number, 0 or more")
 			}
 			if a.kind == cluster && db != 0 {
-				return fmt.Errorf("its database is %d: %s", db, clusterHasOne)
+				return errors.New("its database is not 0: " + clusterHasOne)
 			}
 			a.redis.DB, a.namesDB = int(db), true
 		case "skip_verify":
 			skip, err := strconv.ParseBool(value)
 			if err != nil {
-				return fmt.Errorf("its option skip_verify is %q: it must be true or false", value)
+				return errors.New("its option skip_verify must be true or false")
 			}
 			switch {
 			case skip && a.redis.TLSConfig == nil:

@@ -2,6 +2,7 @@ package redisurl_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -43,6 +44,9 @@ func TestRedacted(t *testing.T) {
 		{read("redis+sentinel://a?master=shop&db=4", false), "redis+sentinel://a:26379/shop/4"},
 		{read("rediss+sentinel://me:secret@a/shop?sentinel_username=it&sentinel_password=secret", false),
 			"rediss+sentinel://me:xxxxx@a:26379/shop/0?sentinel_username=it&sentinel_password=xxxxx"},
+		{read("redis+sentinel://a?&master=s+h%2fop&sentinel_username=i+t%20;%26=", false),
+			"redis+sentinel://a:26379/s+h%2Fop/0?sentinel_username=i%2Bt%20%3B%26%3D"},
+		{read("redis://bücher.example_1", false), "redis://bücher.example_1:6379/0"},
 	} {
 		if got := redisurl.Redacted(c.o); got != c.want {
 			t.Errorf("%s is shown, want %s", got, c.want)
@@ -55,6 +59,8 @@ func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	const scheme = "it must begin with redis://, rediss://, redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://"
 	const stray = "it has @ or # after the host; in a password write %40 for @, %23 for #, %2F for / and %3F for ?"
+	const unprintable = "host 1 of 1: it has a space or a character that cannot be printed"
+	const database = "its database must be a number, 0 or more"
 	for _, c := range []struct{ url, want string }{
 		{"", scheme},
 		{"localhost:6379", scheme},
@@ -73,16 +79,25 @@ func TestParseRefuses(t *testing.T) {
 		{"redis://[::1]7000", "host 1 of 1: its port is not a number from 1 to 65535"},
 		{"redis://[host]:7000", "host 1 of 1: what stands in [] is not an IP address"},
 		{"redis://::1", "host 1 of 1: it is empty"},
-		{"redis://host/shop", `its database is "shop": it must be a number, 0 or more`},
-		{"redis://host/-1", `its database is "-1": it must be a number, 0 or more`},
-		{"redis+cluster://host/1", "its database is 1: Redis Cluster has only database 0"},
+		{"redis://ho st", unprintable},
+		{"redis://ho\nst", unprintable},
+		{"redis://ho\x1bst:7000/1", unprintable},
+		{"redis://ho\u202est", unprintable},
+		{"redis://ho\x9bst", unprintable},
+		{"redis+cluster://a, b", "host 2 of 2: it has a space or a character that cannot be printed"},
+		{"redis://app:12/s3cret", database},
+		{"redis://host/-1", database},
+		{"redis+cluster://app:12/345", "its database is not 0: Redis Cluster has only database 0"},
 		{"redis://host/1/2", "its path has too many parts"},
 		{"redis://host/1?db=1", "it gives the database twice, in the path and as an option"},
 		{"redis://host?db=1&db=2", "it gives the option db twice"},
-		{"redis://:secret@host?read_timeout=3s", `it has an unknown option "read_timeout"; known are db, skip_verify`},
-		{"redis://host?master=shop", `it has an unknown option "master"; known are db, skip_verify`},
-		{"redis://host?db=%zz", "its query cannot be read; write %25 for %, %26 for & and %3B for ;"},
-		{"rediss://host?skip_verify=maybe", `its option skip_verify is "maybe": it must be true or false`},
+		{"redis://:secret@host?read_timeout=3s", "it has an unknown option; known are db, skip_verify; write %26 for & in a password"},
+		{"redis://host?master=shop", "it has an unknown option; known are db, skip_verify; write %26 for & in a password"},
+		{"redis+sentinel://h/m?sentinel_password=abc&S3cret",
+			"it has an unknown option; known are db, master, sentinel_password, sentinel_username, skip_verify; write %26 for & in a password"},
+		{"redis://host?db=%zz", "its query has a % that is not an escape; write %25 for %"},
+		{"redis://host?d%b=1", "its query has a % that is not an escape; write %25 for %"},
+		{"rediss://host?skip_verify=s3cret", "its option skip_verify must be true or false"},
 		{"redis://host?skip_verify=true", "skip_verify is set but TLS is off"},
 		{"redis+sentinel://host", "it names no master; write redis+sentinel://host:port/master"},
 		{"redis+sentinel://host?master=", "it names no master; write redis+sentinel://host:port/master"},
@@ -93,10 +108,14 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// sentinelEscape escapes no more than the errors name.
+var sentinelEscape = strings.NewReplacer("%", "%25", "&", "%26", "@", "%40", "#", "%23")
+
 // Any user and password reach the client unchanged if they are escaped as in URLs. None of them
 // gets into a log, and every unreadable text returns an error.
 func FuzzURL(f *testing.F) {
 	f.Add("user", "pa:ss/w?r#d@%", "redis+cluster://a,b:1?db=0")
+	f.Add("u", "a+b c;d=&e/?", "redis+sentinel://a/shop?sentinel_password=a+b&S3cret")
 	f.Add("", "secret", "redis+sentinel://[::1]:7000,b/shop/4?sentinel_password=x")
 	f.Add("u", "", "rediss://u:p@h:1/2?skip_verify=true")
 	f.Fuzz(func(t *testing.T, user, password, raw string) {
@@ -107,6 +126,9 @@ func FuzzURL(f *testing.F) {
 		client := o.Simple()
 		if client.Username != user || client.Password != password {
 			t.Errorf("%q and %q became %q and %q", user, password, client.Username, client.Password)
+		}
+		if got := read("redis+sentinel://h/m?sentinel_password="+sentinelEscape.Replace(password), false).SentinelPassword; got != password {
+			t.Errorf("%q of sentinels became %q", password, got)
 		}
 		other := read("redis://"+url.UserPassword(user, "other").String()+"@host", false)
 		if shown := redisurl.Redacted(o); password != "" && shown != redisurl.Redacted(other) {

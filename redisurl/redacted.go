@@ -37,7 +37,7 @@ func Redacted(o *redis.UniversalOptions) string {
 func redactedQuery(o *redis.UniversalOptions) string {
 	var options []string
 	if o.SentinelUsername != "" {
-		options = append(options, "sentinel_username="+url.QueryEscape(o.SentinelUsername))
+		options = append(options, "sentinel_username="+strings.ReplaceAll(url.QueryEscape(o.SentinelUsername), "+", "%20"))
 	}
 	if o.SentinelPassword != "" {
 		options = append(options, "sentinel_password=xxxxx")

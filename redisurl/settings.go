@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -74,16 +76,21 @@ func readDB(variable string) (int, error) {
 
 // Options returns the options of a role, by the rules of FromEnv. Errors name the variables.
 func (s Settings) Options(role Role) (*redis.UniversalOptions, error) {
-	if role == State && s.StateURL != "" {
-		return s.at("REDIS_URL_STATE", s.StateURL, "REDIS_DB_STATE", s.StateDB)
-	}
 	o, err := s.at("REDIS_URL", s.URL, "REDIS_DB_CACHE", s.CacheDB)
+	if s.StateURL != "" {
+		state, stateErr := s.at("REDIS_URL_STATE", s.StateURL, "REDIS_DB_STATE", s.StateDB)
+		switch {
+		case err == nil && stateErr == nil && sameDatabase(o, state):
+			return nil, bothAre("REDIS_URL_STATE names the cache's server: its database", o.DB)
+		case role == State:
+			return state, stateErr
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case s.StateURL == "" && o.DB == s.StateDB:
-		return nil, fmt.Errorf("REDIS_DB_STATE and the cache's database, of REDIS_DB_CACHE or else of REDIS_URL, are both %d; "+
-			"keys that expire and keys that must stay need different databases", o.DB)
+		return nil, bothAre("REDIS_DB_STATE", o.DB)
 	case role == Cache:
 		return o, nil
 	case role != State:
@@ -95,6 +102,19 @@ func (s Settings) Options(role Role) (*redis.UniversalOptions, error) {
 	}
 	o.DB = s.StateDB
 	return o, nil
+}
+
+// bothAre returns the error for a database that is of both roles.
+func bothAre(state string, db int) error {
+	return fmt.Errorf("%s and the cache's database, of REDIS_DB_CACHE or else of REDIS_URL, are both %d; "+
+		"keys that expire and keys that must stay need different databases", state, db)
+}
+
+// sameDatabase reports whether a and b lead to one database, as far as their addresses tell.
+func sameDatabase(a, b *redis.UniversalOptions) bool {
+	return a.DB == b.DB && a.MasterName == b.MasterName && slices.ContainsFunc(a.Addrs, func(addr string) bool {
+		return slices.ContainsFunc(b.Addrs, func(other string) bool { return strings.EqualFold(addr, other) })
+	})
 }
 
 // at returns the options of a URL and a database, by the names of their variables.
@@ -111,7 +131,7 @@ func (s Settings) at(urlName, url, dbName string, db int) (*redis.UniversalOptio
 	case a.kind == cluster && db != 0:
 		return nil, fmt.Errorf("%s is %d: %s", dbName, db, clusterHasOne)
 	case a.namesDB && a.redis.DB != db:
-		return nil, fmt.Errorf("%s is %d and %s names database %d; remove the number from %s, or make both the same", dbName, db, urlName, a.redis.DB, urlName)
+		return nil, fmt.Errorf("%s is %d and %s names another database; remove the number from %s, or make both the same", dbName, db, urlName, urlName)
 	default:
 		a.redis.DB = db
 	}

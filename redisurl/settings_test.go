@@ -1,6 +1,7 @@
 package redisurl_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/unstale/unstale/redisurl"
@@ -14,6 +15,7 @@ func TestSettings(t *testing.T) {
 	same := func(n string) string {
 		return "REDIS_DB_STATE and the cache's database, of REDIS_DB_CACHE or else of REDIS_URL, are both " + n + "; keys that expire and keys that must stay need different databases"
 	}
+	const sameServer = "REDIS_URL_STATE names the cache's server: its database and the cache's database, of REDIS_DB_CACHE or else of REDIS_URL, are both 1; keys that expire and keys that must stay need different databases"
 	for _, c := range []struct {
 		s            redisurl.Settings
 		cache, state string
@@ -26,8 +28,8 @@ func TestSettings(t *testing.T) {
 		{redisurl.Settings{URL: "redis://h", CacheDB: unset, StateDB: 0}, same("0"), same("0")},
 		{redisurl.Settings{URL: "redis://h/2", CacheDB: 2, StateDB: 2}, same("2"), same("2")},
 		{redisurl.Settings{URL: "redis://:secret@h/0", CacheDB: 1, StateDB: unset},
-			"REDIS_DB_CACHE is 1 and REDIS_URL names database 0; remove the number from REDIS_URL, or make both the same",
-			"REDIS_DB_CACHE is 1 and REDIS_URL names database 0; remove the number from REDIS_URL, or make both the same"},
+			"REDIS_DB_CACHE is 1 and REDIS_URL names another database; remove the number from REDIS_URL, or make both the same",
+			"REDIS_DB_CACHE is 1 and REDIS_URL names another database; remove the number from REDIS_URL, or make both the same"},
 		{redisurl.Settings{URL: "redis+cluster://h", CacheDB: 0, StateDB: unset}, "redis+cluster://h:6379",
 			"REDIS_URL: Redis Cluster has only database 0, which is the cache's; set REDIS_URL_STATE to a separate server for state"},
 		{redisurl.Settings{URL: "redis+cluster://h", CacheDB: 1, StateDB: unset},
@@ -35,10 +37,19 @@ func TestSettings(t *testing.T) {
 		{redisurl.Settings{URL: "redis://h", StateURL: "redis://s/0", CacheDB: unset, StateDB: 0}, "redis://h:6379/0", "redis://s:6379/0"},
 		{redisurl.Settings{URL: "redis://h", StateURL: "redis+cluster://s", CacheDB: unset, StateDB: unset}, "redis://h:6379/0", "redis+cluster://s:6379"},
 		{redisurl.Settings{URL: "redis://h", StateURL: "redis://:secret@s/1", CacheDB: unset, StateDB: 2}, "redis://h:6379/0",
-			"REDIS_DB_STATE is 2 and REDIS_URL_STATE names database 1; remove the number from REDIS_URL_STATE, or make both the same"},
+			"REDIS_DB_STATE is 2 and REDIS_URL_STATE names another database; remove the number from REDIS_URL_STATE, or make both the same"},
+		{redisurl.Settings{URL: "redis://h/1", StateURL: "rediss://me:secret@H:6379/1", CacheDB: unset, StateDB: unset}, sameServer, sameServer},
+		{redisurl.Settings{URL: "redis://h", StateURL: "redis://h", CacheDB: 1, StateDB: 1}, sameServer, sameServer},
+		{redisurl.Settings{URL: "redis://h/1", StateURL: "redis://h", CacheDB: unset, StateDB: unset}, "redis://h:6379/1", "redis://h:6379/0"},
+		{redisurl.Settings{URL: "redis://h", StateURL: "redis://h:7000", CacheDB: unset, StateDB: unset}, "redis://h:6379/0", "redis://h:7000/0"},
+		{redisurl.Settings{URL: "redis+cluster://a,b", StateURL: "redis+cluster://b,c", CacheDB: unset, StateDB: unset},
+			strings.ReplaceAll(sameServer, "both 1", "both 0"), strings.ReplaceAll(sameServer, "both 1", "both 0")},
+		{redisurl.Settings{URL: "redis+sentinel://a,b/m/1", StateURL: "redis+sentinel://b,c/m/1", CacheDB: unset, StateDB: unset}, sameServer, sameServer},
+		{redisurl.Settings{URL: "redis+sentinel://a/m", StateURL: "redis+sentinel://a/n", CacheDB: unset, StateDB: unset}, "redis+sentinel://a:26379/m/0", "redis+sentinel://a:26379/n/0"},
+		{redisurl.Settings{URL: "redis://h/x", StateURL: "redis://s", CacheDB: unset, StateDB: unset}, "REDIS_URL: its database must be a number, 0 or more", "redis://s:6379/0"},
 		{redisurl.Settings{StateURL: "redis://s", CacheDB: unset, StateDB: unset}, "no Redis given; set REDIS_URL, for example redis://127.0.0.1:6379/0", "redis://s:6379/0"},
 		{redisurl.Settings{URL: "redis://:secret@h/x", StateURL: "redis://:sec/ret@s", CacheDB: unset, StateDB: unset},
-			`REDIS_URL: its database is "x": it must be a number, 0 or more`,
+			"REDIS_URL: its database must be a number, 0 or more",
 			"REDIS_URL_STATE: it has @ or # after the host; in a password write %40 for @, %23 for #, %2F for / and %3F for ?"},
 	} {
 		for role, want := range map[redisurl.Role]string{redisurl.Cache: c.cache, redisurl.State: c.state} {
