@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -120,5 +121,55 @@ func TestHealthyNamesAMissingRight(t *testing.T) {
 		if err := c.Healthy(); err != nil {
 			t.Errorf("%s: afterwards Healthy says %v", missing, err)
 		}
+	}
+}
+
+// Healthy names the missing permission for a tag, even one that only the loader names, also during
+// the next load, until a value is stored.
+func TestHealthyNamesATag(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	m, err := invalidation.Parse("mapping.yaml", fmt.Appendf(nil, aclMap, "c"), nil)
+	must(t, err)
+	testenv.SetUser(t, w.client, "reader", append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Reader, acl.Options{Map: m})...)...)
+	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0"), Prefix: "shop:thing:"})
+	tagged := func(ctx context.Context, keys []string) (map[string]string, error) {
+		cache.FillFrom(ctx).Tag("category-7")
+		return allOf(keys), nil
+	}
+	wantHealthy := func(what string, refused bool, failures uint64) {
+		t.Helper()
+		if err := c.Healthy(); (err != nil) != refused || refused && !strings.Contains(err.Error(), "nothing is stored") {
+			t.Errorf("%s: Healthy says %v", what, err)
+		}
+		if n := c.Statistics().Errors; n != failures {
+			t.Errorf("%s: %d errors are counted, want %d", what, n, failures)
+		}
+	}
+	for i, what := range []string{"first", "again"} {
+		_, err = cache.FetchMany(t.Context(), c, []string{"1", "2"}, func(ctx context.Context, keys []string) (map[string]string, error) {
+			wantHealthy(what+", during the load", i > 0, uint64(2*i))
+			return tagged(ctx, keys)
+		}, nil)
+		must(t, err)
+		wantHealthy(what, true, uint64(2*i+2))
+	}
+	wantFetch(t, "another tag", c, "1", w.db.read, nil, "old", cache.FromLoader)
+	wantHealthy("another tag", false, 4)
+	wantFetch(t, "the policy's tag", c, "2", w.db.read, cache.Moderate.Tagged("category-7"), "old", cache.FromLoader)
+	wantHealthy("the policy's tag", true, 5)
+}
+
+// Popular names the rule that an account lacks.
+func TestPopularNamesItsRule(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	w := worldAt(t, r.URL())
+	testenv.SetUser(t, w.client, "reader", "on", ">secret", "~*", "+@all", "-zrange")
+	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0")})
+	_, err := c.Popular(t.Context(), 1)
+	if err == nil || !strings.Contains(err.Error(), "popular: an account needs +zrange %R~unstale:popular:*: ") || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -207,6 +207,8 @@ type got struct {
 	value  any
 	source Source
 	stale  bool
+	stored bool          // of a loaded value: see outcome.accepted
+	joined bool          // it is of a flight that another caller began
 	fresh  time.Duration // see Result.FreshFor; negative if the value is due for an early refresh
 }
 
@@ -277,7 +279,7 @@ func (r *request) past(ctx context.Context) (got, error) {
 	if err != nil {
 		return got{source: FromLoader}, err
 	}
-	return got{value: o.value, source: FromLoader, fresh: o.fresh}, nil
+	return got{value: o.value, source: FromLoader, stored: o.accepted, fresh: o.fresh}, nil
 }
 
 // mostRounds is how often a caller waits for others' loads, of its process or another one, before
@@ -332,7 +334,7 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	if o.started == 0 {
 		source = FromRedis
 	}
-	return got{value: o.value, source: source, fresh: o.fresh}, nil, nil
+	return got{value: o.value, source: source, stored: o.accepted, joined: !own, fresh: o.fresh}, nil, nil
 }
 
 // wait waits for a flight. After the soft timeout it returns nil without an error if an old value

@@ -19,6 +19,7 @@ type Fill struct {
 	// versions for the store step, see job.readLate; "" for a tag without a version that allows
 	// storing
 	late    map[string]string
+	unread  error       // why late has none, or nil
 	loaders *loaders    // whose loader has this Fill
 	outer   *Fill       // of the loader that has asked for this load, or nil
 	runs    atomic.Bool // the loader

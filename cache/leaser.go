@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -121,10 +122,10 @@ func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, l
 		return a, err
 	})
 	for _, g := range got.grants {
-		if isReply(g.err) {
+		if isReply(cmp.Or(g.err, err)) {
 			l.counts.failed() // what is loaded cannot be stored
 		}
-		l.redis.writes.note(g.kind == "lease", g.err)
+		l.redis.writes.note(false, g.err) // a lease stores no value: its fill may be refused
 	}
 	if err != nil {
 		l.redis.writes.note(false, err)

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -126,6 +127,9 @@ func (c *Cache) Popular(ctx context.Context, n int) ([]string, error) {
 		}
 		return scores, nil
 	})
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		err = fmt.Errorf("an account needs +zrange %%R~%s*: %w", protocol.PopularPrefix, err)
+	}
 	if err != nil {
 		return nil, wrapped("popular", err)
 	}

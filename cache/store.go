@@ -33,8 +33,11 @@ type parcel struct {
 func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (p parcel, err error) {
 	p.claim = &j.claim
 	p.entry, p.life = j.entry(fill, o, cost)
-	if p.life <= 0 || !j.stampedBy(ctx, fill, &p.entry) {
+	if p.life <= 0 {
 		return parcel{}, nil
+	}
+	if stamped, err := j.stampedBy(ctx, fill, &p.entry); !stamped {
+		return parcel{}, err
 	}
 	if p.text, err = j.text(&p.entry, o); err != nil {
 		return parcel{}, err
@@ -120,18 +123,18 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 
 // stampedBy adds tag versions to the entry, for the tags of the policy and of the loader. It
 // returns false if one has a tombstone, or if it is unknown whether one has changed since the load
-// began.
-func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
+// began. It returns the error if Redis does not give the versions.
+func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) (bool, error) {
 	fill.mu.Lock()
 	late := slices.DeleteFunc(slices.Clone(fill.tags), func(tag string) bool { return j.stamps[tag] != "" })
 	wanted := append(slices.Clone(fill.tags), j.request.p.o.Tags...)
 	ttl := max(fill.ttl, j.request.p.o.TTL)
 	fill.mu.Unlock()
 	if len(wanted) == 0 {
-		return true
+		return true, nil
 	}
 	if j.request.c.config.Plain || !stampable(late) {
-		return false // a bare value has no room for tag versions
+		return false, nil // a bare value has no room for tag versions
 	}
 	longest := max(ttl, j.request.p.o.SlidingMax) + j.request.p.o.Stale + j.request.p.o.StaleOnError
 	j.readLate(ctx, fill, late, longest+longest/4)
@@ -142,10 +145,10 @@ func (j *job) stampedBy(ctx context.Context, fill *Fill, e *entry) bool {
 			stamp = fill.late[tag]
 		}
 		if e.Tags[tag] = stamp; stamp == "" {
-			return false
+			return false, fill.unread
 		}
 	}
-	return true
+	return true, nil
 }
 
 // readLate reads the versions of tags that only the loader names, once for all keys of its load.
@@ -155,10 +158,12 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 		return
 	}
 	stamps, err := j.request.c.stamps.make(ctx, tags, life)
+	j.request.c.redis.writes.note(false, err)
 	usable := err == nil && j.request.c.seen.saw(stamps, j.started, j.request.c.loaders.events.Load())
 	if fill.late == nil {
 		fill.late = make(map[string]string, len(tags))
 	}
+	fill.unread = err
 	for _, tag := range tags {
 		if fill.late[tag] = ""; usable {
 			fill.late[tag] = stamps[tag]

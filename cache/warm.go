@@ -20,10 +20,12 @@ type WarmOptions struct {
 
 // Warmed counts the keys of Warm by outcome. Keys that it did not reach are not counted.
 type Warmed struct {
-	Loaded  int // now
+	Loaded  int // and stored, now
 	Already int // cached before, or by another caller meanwhile
-	Missing int // known not to exist
-	Failed  int
+	// loaded and not stored, for example because an invalidation came meanwhile
+	Unstored int
+	Missing  int // known not to exist
+	Failed   int
 }
 
 // Warm loads and stores keys that are not cached: in parallel, each under its lease, and in the
@@ -136,14 +138,16 @@ func (w *warming) stop(why error) bool {
 }
 
 // note counts the outcome of a key.
-func (w *warming) note(key string, from Source, err error) {
+func (w *warming) note(key string, g got, err error) {
 	if err != nil && !isNotFound(err) && !w.goesOn() {
 		return // the reason is not the key
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case err == nil && from == FromLoader:
+	case err == nil && g.source == FromLoader && !g.stored:
+		w.done.Unstored++
+	case err == nil && g.source == FromLoader && !g.joined:
 		w.done.Loaded++
 	case err == nil:
 		w.done.Already++

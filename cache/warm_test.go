@@ -172,7 +172,7 @@ func TestWarmAndInvalidation(t *testing.T) {
 	<-p.read
 	w.commit("new", "k")
 	close(p.release)
-	wantWarmed(t, "warm", <-done, cache.Warmed{Loaded: 1})
+	wantWarmed(t, "warm", <-done, cache.Warmed{Unstored: 1})
 	wantFetch(t, "then", c, "k", w.db.read, nil, "new", cache.FromLoader)
 }
 

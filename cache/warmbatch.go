@@ -64,7 +64,7 @@ func (b *warmBatch) lookUp(keys []string) bool {
 	for _, key := range keys {
 		switch r, known, err := b.ask(key); {
 		case known, err != nil:
-			b.note(key, FromMemory, err)
+			b.note(key, got{source: FromMemory}, err)
 		case r.standing == loaded:
 			b.single = append(b.single, r)
 		default:
@@ -84,11 +84,11 @@ func (b *warmBatch) lookUp(keys []string) bool {
 		switch found := readings[i]; {
 		case found.state == fresh && found.entry.Negative != 0:
 			b.c.counts.read(fresh)
-			b.note(r.key, FromRedis, ErrNotFound)
+			b.note(r.key, got{source: FromRedis}, ErrNotFound)
 		case found.state == fresh && !found.early:
 			b.c.counts.read(fresh)
 			r.keep(found, mark)
-			b.note(r.key, FromRedis, nil)
+			b.note(r.key, got{source: FromRedis}, nil)
 		case found.text != nil || found.state == foreign: // to be replaced, or left alone
 			b.single = append(b.single, r)
 		default:
@@ -110,7 +110,7 @@ func (b *warmBatch) lease() {
 		switch {
 		case j.fl.ended(): // another caller has stored the value
 			b.c.counts.read(absent)
-			b.note(j.key, FromRedis, j.fl.outcome.err)
+			b.note(j.key, got{source: FromRedis}, j.fl.outcome.err)
 		case j.lease != "":
 			leased = append(leased, j)
 		default:
@@ -184,7 +184,7 @@ func (b *warmBatch) load(j *job) bool {
 			}
 		}
 		w.c.counts.read(absent)
-		w.note(j.key, FromLoader, j.fl.outcome.err)
+		w.note(j.key, got{source: FromLoader, stored: j.fl.outcome.accepted}, j.fl.outcome.err)
 	})
 	return true
 }
@@ -199,7 +199,7 @@ func (b *warmBatch) fetch(r *request) {
 	}
 	w.all.Go(func() {
 		defer func() { <-w.turns }()
-		got, err := r.fetch(w.ctx)
-		w.note(r.key, got.source, err)
+		g, err := r.fetch(w.ctx)
+		w.note(r.key, g, err)
 	})
 }

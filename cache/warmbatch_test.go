@@ -135,7 +135,7 @@ func TestWarmKeysAreApart(t *testing.T) {
 			}
 			return key, nil
 		}
-		err := w.warm(slices.Values(keysOf(10)), load, 8, cache.Warmed{Loaded: 8, Failed: 2})
+		err := w.warm(slices.Values(keysOf(10)), load, 8, cache.Warmed{Loaded: 7, Unstored: 1, Failed: 2})
 		var quit *cache.PanicError
 		if wantError(t, "k4", err, cache.ErrLoadTimeout); !errors.As(err, &quit) || !strings.Contains(string(quit.Stack), "warmbatch_test.go") {
 			t.Errorf("got %v", err)
@@ -145,6 +145,23 @@ func TestWarmKeysAreApart(t *testing.T) {
 			wantFetch(t, key, w.Cache, key, func(context.Context) (string, error) { return key, nil }, nil, key, from)
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// A load of another caller that it waits for is not its own.
+func TestWarmJoinsALoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWarmer(t, cache.Config{})
+		release := make(chan struct{})
+		loaded := fetchBeside(t, w.Cache, "k0", func(context.Context) (string, error) { <-release; return "v", nil }, nil)
+		synctest.Wait()
+		done := make(chan error, 1)
+		go func() { done <- w.warm(slices.Values(keysOf(3)), itself, 8, cache.Warmed{Loaded: 2, Already: 1}) }()
+		synctest.Wait()
+		close(release)
+		wantAnswer(t, "k0", loaded, "v")
+		must(t, <-done)
 	})
 }
 
