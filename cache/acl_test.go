@@ -72,6 +72,9 @@ func TestReadersPrivileges(t *testing.T) {
 				return err
 			}
 		}
+		if with == "+ping" { // the subscription sends one a period after it stands, maybe after all else here
+			testenv.Eventually(t, "a PING", func() bool { return len(testenv.Denied(t, w.client, "reader")) > 0 })
+		}
 		if with == "" || strings.Contains(with, "xadd") || strings.HasPrefix(with, "%W") {
 			open(t, c)
 			_, _ = cache.Fetch(t.Context(), c, "1", w.db.read, nil)

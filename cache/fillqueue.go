@@ -52,8 +52,8 @@ func (q *fillQueue) start(ctx context.Context) {
 	}()
 }
 
-// send sends the waiting values, as one pipeline. Their callers get an error if the client panics or ends the
-// goroutine.
+// send sends the waiting values, as one pipeline. Their callers get an error if the client panics or
+// ends the goroutine.
 func (q *fillQueue) send(ctx context.Context) {
 	var fills []*queuedFill
 	var parcels []parcel

@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// What comes while a pipeline is under way shares the next one, and each caller gets its own
+// Values that come while a pipeline is under way share the next one, and each caller gets its own
 // answer. An ended or panicking pipeline does not stop the next.
 func TestFillQueue(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ func decodeAny(codec Codec, data []byte) (v any, err error) {
 	return v, err
 }
 
-// Whatever Redis holds: the fast way and the one for fields in any order agree, an entry survives
-// that it is written again, and a first line of an unknown format is foreign.
+// For any text in Redis, the fast parser agrees with the one for fields in any order. An entry that
+// is written again stays the same, and an entry of an unknown format is foreign.
 func FuzzParseEntry(f *testing.F) {
 	for _, text := range []string{
 		`{"e":1,"b":2,"s":3,"o":4,"d":5,"i":6,"t":{"a":"b:1"},"v":{"x":[1]}}`, `{"e":1,"n":1,"v":null}`, `{"v":1,"e":2}`, `{"e":1,"c":"msgpack","v":"AQ=="}`,

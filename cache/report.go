@@ -33,7 +33,7 @@ type reporter struct {
 	redis   *backend
 	reads   *readCounts
 	total   atomic.Uint64 // messages that were dropped
-	refusal               // used by report alone
+	refusal refusal       // used by report alone
 
 	mu      sync.Mutex
 	waiting []protocol.Report
@@ -41,9 +41,8 @@ type reporter struct {
 }
 
 func newReporter(config Config, b *backend, reads *readCounts) *reporter {
-	r := &reporter{process: config.Memory.Process, redis: b, reads: reads}
-	r.refusal = refusal{logger: config.Logger, subject: "evictions", rule: "+xadd %W~" + protocol.ReportKey}
-	return r
+	return &reporter{process: config.Memory.Process, redis: b, reads: reads,
+		refusal: refusal{logger: config.Logger, subject: "evictions", rule: "+xadd %W~" + protocol.ReportKey}}
 }
 
 // heard records a message whose keys were evicted. A heartbeat belongs to the report of the message
@@ -105,7 +104,7 @@ func (r *reporter) report(ctx context.Context) {
 
 // send sends one pipeline. It returns the error of each report, nil for those that Redis accepted.
 func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error {
-	if r.lasts() {
+	if r.refusal.lasts() {
 		return slices.Repeat([]error{errReportPause}, len(reports))
 	}
 	faults, err := send(ctx, r.redis, "report", func(ctx context.Context) ([]error, error) {
@@ -124,7 +123,7 @@ func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error 
 	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
 		faults = slices.Repeat([]error{err}, len(reports)) // nothing is known about any
 	}
-	r.note(err)
+	r.refusal.note(err)
 	return faults
 }
 

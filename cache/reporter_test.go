@@ -134,7 +134,7 @@ func TestReportsAreRefused(t *testing.T) {
 	r.hear("a", 3, 3)
 	r.report(t.Context())
 	r.want("before it asks again", 3)
-	r.refused = time.Now().Add(-reportPause)
+	r.refusal.refused = time.Now().Add(-reportPause)
 	r.hear("a", 4, 4)
 	r.report(t.Context())
 	r.want("granted", 3, "a:4-4+3")

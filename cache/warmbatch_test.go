@@ -49,7 +49,7 @@ func (w *warmer) warm(keys iter.Seq[string], load func(context.Context, string) 
 
 func itself(_ context.Context, key string) (string, error) { return key, nil }
 
-// Keys are looked up and stored many at a time, also where a few loads run at a time.
+// Keys are looked up and stored many at a time, even if few loads run at a time.
 func TestWarmMakesFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -207,8 +207,9 @@ func TestWarmLeavesNoLeases(t *testing.T) {
 	}
 }
 
-// Warm of 5,000 keys that are not cached, as many calls of Fetch, eight at a time, and one
-// FetchMany: medians of rounds in which each of them has its turn, without and with a network.
+// BenchmarkWarm compares Warm of 5,000 keys that are not cached with 5,000 calls of Fetch, eight at a
+// time, and with one FetchMany. Each round runs all three. It reports medians, without and with a
+// network.
 func BenchmarkWarm(b *testing.B) {
 	for _, latency := range []time.Duration{0, 500 * time.Microsecond} {
 		b.Run(fmt.Sprint("round trip of ", latency, " more"), func(b *testing.B) {

@@ -62,22 +62,8 @@ func refusePrivate(start string) error {
 	return nil
 }
 
-// filled returns a glob whose stars match at least one byte, as values do.
-func filled(glob string) string {
-	var b strings.Builder
-	for i := 0; i < len(glob); i++ {
-		switch c := glob[i]; {
-		case c == '\\' && i+1 < len(glob):
-			i++
-			b.WriteString(`\` + glob[i:i+1])
-		case c == '*':
-			b.WriteString("?*")
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
+// filled makes each star of a glob match at least one byte, as values do.
+var filled = strings.NewReplacer(`\\`, `\\`, `\*`, `\*`, "*", "?*")
 
 // matchesAll reports whether a pattern matches all keys of a map.
 func matchesAll(m *Map, g protocol.Glob) bool {
@@ -87,7 +73,7 @@ func matchesAll(m *Map, g protocol.Glob) bool {
 			continue
 		}
 		some = true
-		if name, err := protocol.CompileGlob(filled(n.Glob)); err != nil || !g.Includes(name) {
+		if name, err := protocol.CompileGlob(filled.Replace(n.Glob)); err != nil || !g.Includes(name) {
 			return false
 		}
 	}

@@ -27,8 +27,8 @@ func TestKeyEntity(t *testing.T) {
 	}
 }
 
-// A pattern is taken as it is, unless it is no glob, or matches too much and the row does not say
-// that it is meant to.
+// A pattern is used unchanged. It is refused if it is not a glob, or if it matches too much and the
+// row does not permit that.
 func TestPatternEntity(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)
@@ -111,7 +111,7 @@ func TestReservedRowsSpareOwnNames(t *testing.T) {
 	}
 }
 
-// What describes a map leaves the reserved entities out.
+// Descriptions of a map leave the reserved entities out.
 func TestReservedIsNotListed(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/examples/shopcache"
 )
 
-// price returns the price of a product, and where it was.
+// price returns the price of a product, and its source.
 func price(ctx context.Context, c *cache.Cache, db *sql.DB, id int64) (cents int, from string, err error) {
 	from = "Redis"
 	cents, err = cache.FetchRead(ctx, c, shopcache.ProductPage(id), func(ctx context.Context) (cents int, err error) {

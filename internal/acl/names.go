@@ -86,28 +86,21 @@ func includes(wider, glob string) bool {
 // unchanged: a ? takes the place of spaces, quotes and other bytes outside of printable ASCII.
 func safe(glob string) string {
 	var b strings.Builder
-	eachByte(glob, func(c byte, wild bool) {
+	for i := 0; i < len(glob); i++ {
+		c := glob[i]
+		escaped := c == '\\' && i+1 < len(glob)
+		if escaped {
+			i++
+			c = glob[i]
+		}
 		switch {
-		case wild:
-			b.WriteByte(c)
 		case c <= ' ' || c > '~' || c == '\'' || c == '"':
 			b.WriteByte('?')
-		default:
+		case escaped:
 			b.WriteString(protocol.Escape(string(rune(c))))
-		}
-	})
-	return b.String()
-}
-
-// eachByte calls visit with each wildcard and each literal byte of a glob.
-func eachByte(glob string, visit func(c byte, wild bool)) {
-	for i := 0; i < len(glob); i++ {
-		switch c := glob[i]; {
-		case c == '\\' && i+1 < len(glob):
-			i++
-			visit(glob[i], false)
 		default:
-			visit(c, c == '*' || c == '?')
+			b.WriteByte(c)
 		}
 	}
+	return b.String()
 }

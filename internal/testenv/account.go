@@ -8,23 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SetUser creates an account of a Redis. It leaves out +client|setinfo if the server does not know
-// it: servers before Redis 7.2 do not.
+// SetUser gives an account of a Redis rules, as ACL SETUSER does.
 func SetUser(t testing.TB, admin *redis.Client, user string, rules ...string) {
 	t.Helper()
-	const named = "client|setinfo"
-	info, err := admin.Do(t.Context(), "command", "info", named).Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
 	args := []any{"acl", "setuser", user}
 	for _, rule := range rules {
-		if rule != "+"+named || slices.ContainsFunc(info, func(one any) bool { return one != nil }) {
-			args = append(args, rule)
-		}
+		args = append(args, rule)
 	}
 	if err := admin.Do(t.Context(), args...).Err(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%q: %v", args, err)
 	}
 }
 
@@ -56,14 +48,9 @@ func EachRule(t testing.TB, admin *redis.Client, user string, rules []string, wo
 		}
 	}
 	for _, missing := range append([]string{""}, rules...) {
-		args := []any{"acl", "setuser", user, "reset", "on", ">secret", "-@all"}
-		for _, rule := range rules {
-			if rule != missing {
-				args = append(args, rule)
-			}
-		}
+		granted := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == missing })
 		do("acl", "deluser", user) // which ends its connections
-		do(args...)
+		SetUser(t, admin, user, append([]string{"on", ">secret", "-@all"}, granted...)...)
 		do("acl", "log", "reset")
 		do("script", "flush")
 		if missing == "" {

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// forbidden matches a call of a Redis command that stops a server or reads all of it: by a method of
-// go-redis, by name, or in a script.
+// forbidden matches a call of a Redis command that stops a server or reads all of it: by a method
+// of go-redis, by name, or in a script.
 var forbidden = regexp.MustCompile(`(?i)\.(Monitor|FlushAll|FlushAllAsync|FlushDB|FlushDBAsync|Shutdown(Save|NoSave)?|DebugObject)\(` +
 	`|\.Keys\((\w*ctx|\w+\.Context\(\))\b` +
 	`|(\.Do\(\w+, |call\()["'](MONITOR|KEYS|FLUSHALL|FLUSHDB|SHUTDOWN|DEBUG)["']`)
 
-// Released code and its scripts never send MONITOR, KEYS or a command that empties or ends a server.
-// The servers for tests and lab act as administrators.
+// Released code and its scripts never send MONITOR, KEYS or a command that empties or ends a
+// server. The servers for tests and lab act as administrators.
 func TestForbiddenCommands(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
