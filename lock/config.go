@@ -36,7 +36,7 @@ type Config struct {
 	// Timeout bounds each request to the backend, with its retries, and how long contenders for a
 	// Redlock retry. At most TTL/3, to leave time to repeat a failed extension. Zero: 200 ms, or
 	// TTL/3 if that is less. With ZooKeeper: TTL/4, since the client leaves a server that does not
-	// reply for that long.
+	// reply for half of that.
 	Timeout time.Duration
 
 	// MintWait is how long an acquisition waits in MySQL for the guarded transaction of an earlier

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync/atomic"
 )
 
 // Ports are taken from below the range that the kernel hands out to outgoing connections, so that
@@ -15,11 +16,16 @@ const (
 	last  = 31999
 )
 
-// Free returns a port that nobody listens on now. Somebody may take it before the caller does: see
-// Taken.
+// next is the offset of the port that Free tries next. Processes begin in different places.
+var next atomic.Uint32
+
+func init() { next.Store(rand.Uint32N(last - first + 1)) }
+
+// Free returns a port that nobody listens on now, and that this process has not got lately. Another
+// process may take it before the caller does: see Taken.
 func Free() (int, error) {
 	for range 200 {
-		port := first + rand.IntN(last-first+1)
+		port := first + int(next.Add(1)%(last-first+1))
 		if !Taken(port) {
 			return port, nil
 		}

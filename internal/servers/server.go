@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,7 +132,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	for {
 		err := s.run(ctx)
-		if err == nil || !s.lostPort() {
+		if !errors.Is(err, errPortTaken) {
 			return err
 		}
 		if err := pause(ctx, 10*probeInterval); err != nil {
@@ -163,7 +164,7 @@ func (s *Server) first(ctx context.Context) error {
 		if s.port, err = s.ports(); err != nil {
 			return err
 		}
-		if err = s.run(ctx); err == nil || !s.lostPort() {
+		if err = s.run(ctx); !errors.Is(err, errPortTaken) {
 			return err
 		}
 	}
@@ -185,7 +186,12 @@ func (s *Server) run(ctx context.Context) error {
 		}
 		select {
 		case <-c.exited:
-			return fmt.Errorf("start %s: %s ended (%v); its log ends with:\n%s", s.program.Kind, s.program.Path, c.err, tail(s.Log()))
+			log := tail(s.Log())
+			err := fmt.Errorf("start %s: %s ended (%v); its log ends with:\n%s", s.program.Kind, s.program.Path, c.err, log)
+			if port.Taken(s.port) || strings.Contains(log, "ddress already in use") {
+				err = errors.Join(err, errPortTaken)
+			}
+			return err
 		default:
 		}
 		if stopped := pause(ctx, probeInterval); stopped != nil {
@@ -195,10 +201,9 @@ func (s *Server) run(ctx context.Context) error {
 	}
 }
 
-// lostPort reports whether the latest run ended because another process has the port.
-func (s *Server) lostPort() bool {
-	return s.child != nil && !s.child.alive() && port.Taken(s.port)
-}
+// errPortTaken is joined to the error of a server that ended because another process had its port,
+// which that process may have given up since.
+var errPortTaken = errors.New("another process has the port")
 
 // pause waits for d, or returns the reason why ctx ended.
 func pause(ctx context.Context, d time.Duration) error {

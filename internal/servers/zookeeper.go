@@ -86,7 +86,7 @@ func StartZooKeeper(ctx context.Context, o ZooKeeperOptions) (*ZooKeeper, error)
 			return z, nil
 		}
 		_ = z.Close()
-		if !z.lostPort() {
+		if !errors.Is(err, errPortTaken) {
 			break
 		}
 	}
@@ -187,16 +187,6 @@ func (z *ZooKeeper) each(do func(*ZooKeeperNode) error) error {
 	}
 	group.Wait()
 	return errors.Join(errs...)
-}
-
-// lostPort reports whether another process has a port of a closed ensemble.
-func (z *ZooKeeper) lostPort() bool {
-	for _, n := range z.Nodes {
-		if port.Taken(n.port) || port.Taken(n.peers) || port.Taken(n.election) {
-			return true
-		}
-	}
-	return false
 }
 
 // Ask sends one of ZooKeeper's four-letter words, such as mntr, and returns the reply.

@@ -43,12 +43,16 @@ func beside[T any](ctx context.Context, s *session, f func() (T, error), late fu
 	}
 }
 
-// send makes one call of the library. If nothing arrives for Timeout, the connection ends, and with
-// it the call. The deadline of the caller does not matter, since an abandoned request is still the
+// send makes one call of the library. If nothing arrives for the session's patience, the connection
+// ends, and with it the call. The deadline of the caller does not matter, since an abandoned request is still the
 // first one that the server must answer.
 func send[T any](s *session, call func() (T, error)) (T, error) {
 	defer s.watchdog()()
-	return call()
+	value, err := call()
+	if err == nil || isAnswer(err) {
+		s.answered()
+	}
+	return value, err
 }
 
 // retry repeats a call that may be sent twice, until a server answers or ctx or the session ends.

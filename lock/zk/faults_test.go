@@ -82,6 +82,7 @@ func TestZooKeeperFaults(t *testing.T) {
 	t.Parallel()
 	ensemble := testenv.OwnZooKeeper(t, 3, "")
 	t.Run("all are frozen", func(t *testing.T) { allFrozen(t, worldIn(t, ensemble, "/frozen")) })
+	t.Run("a release with a frozen server", func(t *testing.T) { releaseElsewhere(t, worldIn(t, ensemble, "/release")) })
 	t.Run("the first is frozen", func(t *testing.T) { firstFrozen(t, worldIn(t, ensemble, "/first")) })
 	t.Run("one at a time", func(t *testing.T) { oneAtATime(t, worldIn(t, ensemble, "/lost")) })
 }
@@ -184,18 +185,42 @@ func firstFrozen(t *testing.T, w *world) {
 	w.warm(w.Locker(lock.Config{Backend: backend, Timeout: time.Second}))
 }
 
+// A release finds another server within Timeout if its own one has stopped responding.
+func releaseElsewhere(t *testing.T, w *world) {
+	t.Helper()
+	l := w.warm(w.Locker(lock.Config{Backend: zk.Backend{Servers: followers(w), Root: w.root}, Timeout: 5 * time.Second}))
+	held := w.Acquire(l, "a")
+	server := nodeOf(w, l)
+	must(t, server.Pause())
+	defer func() {
+		must(t, server.Resume())
+		caughtUp(w)
+	}()
+	must(t, held.Release())
+}
+
+// followers returns the addresses of the servers that do not lead.
+func followers(w *world) (addrs []string) {
+	leader := leaderOf(w)
+	for _, n := range w.ensemble.Nodes {
+		if n != leader {
+			addrs = append(addrs, n.Addr())
+		}
+	}
+	return addrs
+}
+
+// nodeOf returns the server that a Locker has its session with.
+func nodeOf(w *world, l *lock.Locker) *servers.ZooKeeperNode {
+	return w.ensemble.Nodes[slices.IndexFunc(w.ensemble.Nodes, func(n *servers.ZooKeeperNode) bool { return n.Addr() == w.serverOf(l) })]
+}
+
 // A lock outlives the server of its Locker, frozen or killed, and the leader. So does a place in
 // the queue.
 func oneAtATime(t *testing.T, w *world) {
 	t.Helper()
 	leader := leaderOf(w)
-	var followers []string
-	for _, n := range w.ensemble.Nodes {
-		if n != leader {
-			followers = append(followers, n.Addr())
-		}
-	}
-	ours := w.warm(w.Locker(lock.Config{Backend: zk.Backend{Servers: followers, Root: w.root}, Timeout: time.Second}))
+	ours := w.warm(w.Locker(lock.Config{Backend: zk.Backend{Servers: followers(w), Root: w.root}, Timeout: time.Second}))
 	held, got := w.Acquire(ours, "a"), make(chan *lock.Held, 1)
 	theirs := w.Locker(lock.Config{})
 	go func() {
@@ -207,10 +232,10 @@ func oneAtATime(t *testing.T, w *world) {
 	}()
 	testenv.Eventually(t, "the waiter to queue", func() bool { return len(w.nodes("a")) == 2 })
 
-	server := w.ensemble.Nodes[slices.IndexFunc(w.ensemble.Nodes, func(n *servers.ZooKeeperNode) bool { return n.Addr() == w.serverOf(ours) })]
+	server := nodeOf(w, ours)
 	must(t, server.Pause())
-	// less than Timeout: a caller that gives up early has still found it unresponsive
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+	// before the Locker does: a caller that gives up early has still found it unresponsive
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
 	defer cancel()
 	wantError(t, "a frozen server", w.extend(ctx, held), context.DeadlineExceeded)
 	patiently, done := context.WithTimeout(t.Context(), time.Minute)

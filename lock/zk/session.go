@@ -39,6 +39,7 @@ type session struct {
 	up      chan struct{} // closed while there is a connection
 	wire    *wire         // the latest one
 	problem error         // with the latest one, nil while there is a connection
+	silent  bool          // a server has left a request unanswered, and none has answered since
 	watched map[string]chan struct{}
 }
 
@@ -168,14 +169,33 @@ func (s *session) pause(ctx context.Context) error {
 	}
 }
 
-// watchdog closes a connection that receives nothing for Timeout while a request waits. Then
+// patience is how long a connection may receive nothing while a request waits: half of Timeout. A
+// release then still has time to ask another server. ZooKeeper 3.8 may leave a write unanswered
+// until something else happens (on a busy machine, one of some 3,000 writes to a new ensemble).
+// After such a connection the patience is all of Timeout until a server answers, since all servers
+// may be slow.
+func (s *session) patience() time.Duration {
+	if s.silent {
+		return s.service.config.Timeout
+	}
+	return s.service.config.Timeout / 2
+}
+
+// answered records that a server has answered a request.
+func (s *session) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = false
+}
+
+// watchdog closes a connection that receives nothing for too long while a request waits. Then
 // another server is asked. The library would wait for two thirds of the session timeout.
 func (s *session) watchdog() (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	begun, stopped := locking.Now(), false
 	var timer *time.Timer
-	timer = time.AfterFunc(s.service.config.Timeout, func() {
+	timer = time.AfterFunc(s.patience(), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !stopped {
@@ -190,16 +210,17 @@ func (s *session) watchdog() (stop func()) {
 	}
 }
 
-// suspect closes a connection that has received nothing for Timeout, and nothing since a request
+// suspect closes a connection that has received nothing for too long, and nothing since a request
 // was sent. It returns when to check again.
 func (s *session) suspect(sent time.Duration) time.Duration {
-	limit := s.service.config.Timeout
+	limit := s.patience()
 	if s.wire == nil || !isClosed(s.up) {
 		return limit // another server is dialled already
 	}
 	if left := max(sent, s.wire.heard()) + limit - locking.Now(); left > 0 {
 		return left
 	}
+	s.silent = true
 	_ = s.wire.Close()
 	return limit
 }

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"time"
@@ -114,7 +115,13 @@ func (p *ourProcess) Lock(ctx context.Context, name string) (func(context.Contex
 	if err != nil {
 		return nil, err
 	}
-	return func(context.Context) error { return held.Release() }, nil
+	return func(ctx context.Context) error {
+		err := held.Release()
+		for err != nil && !errors.Is(err, lock.ErrLost) && ctx.Err() == nil { // no server has confirmed it
+			err = held.Release()
+		}
+		return err
+	}, nil
 }
 
 type redsyncProcess struct{ pools []redsyncredis.Pool }
