@@ -103,7 +103,7 @@ func (t *turn) settleOne(ctx context.Context) error {
 func (s *stage) healed(ctx context.Context, heals int) error {
 	for limit := time.Now().Add(healPatience); s.heals() == heals; sleep(ctx, 20*time.Millisecond) {
 		if time.Now().After(limit) {
-			return fmt.Errorf("no worker has healed the lost writes within %s", healPatience)
+			return fmt.Errorf("no worker has healed the lost writes within %s; their logs end with:\n%s", healPatience, s.fleet.Tails())
 		}
 	}
 	return nil
