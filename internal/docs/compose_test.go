@@ -3,12 +3,16 @@ package docs
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A service is an entry of docker-compose.yml.
@@ -16,12 +20,31 @@ type service struct {
 	Image       string
 	Build       string
 	Command     []string
-	Environment map[string]string
+	Environment variables
 	Ports       []string
 	Healthcheck struct{ Test []string }
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 	Restart     string
 	ReadOnly    bool `yaml:"read_only"`
+}
+
+// variables are a service's environment, which Compose accepts as a mapping or as a list.
+type variables map[string]string
+
+func (v *variables) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.MappingNode {
+		return node.Decode((*map[string]string)(v))
+	}
+	var list []string
+	if err := node.Decode(&list); err != nil {
+		return err
+	}
+	*v = variables{}
+	for _, one := range list {
+		name, value, _ := strings.Cut(one, "=")
+		(*v)[name] = value
+	}
+	return nil
 }
 
 func services(t testing.TB) map[string]service {
@@ -51,13 +74,13 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
-	if slices.Sort(names); !slices.Equal(names, []string{"accounts", "migrate", "mysql", "redis", "worker"}) {
+	if slices.Sort(names); !slices.Equal(names, []string{"migrate", "mysql", "redis", "shop", "worker"}) {
 		t.Fatalf("services %q", names)
 	}
 	for _, c := range []struct{ name, on, condition string }{
 		{"migrate", "mysql", "service_healthy"},
-		{"accounts", "migrate", "service_completed_successfully"},
-		{"worker", "accounts", "service_completed_successfully"},
+		{"shop", "migrate", "service_completed_successfully"},
+		{"worker", "shop", "service_completed_successfully"},
 		{"worker", "redis", "service_healthy"},
 	} {
 		if got := all[c.name].DependsOn[c.on].Condition; got != c.condition {
@@ -84,15 +107,18 @@ func TestCompose(t *testing.T) {
 		t.Errorf("migrate and worker differ: %+v, %+v", a, b)
 	}
 	// The application's account has the privileges of the page, by column.
-	page, made := read(t, accountsPage), strings.Join(all["accounts"].Command, " ")
-	grants := regexp.MustCompile(`GRANT [^;]* TO 'shop'@'%';`).FindAllString(made, -1)
+	page, made := read(t, accountsPage), strings.Join(all["shop"].Command, " ")
+	grants := regexp.MustCompile(`GRANT [^;]* ON shop.cache_[^;]* TO 'shop'@'%';`).FindAllString(made, -1)
 	if len(grants) != 3 {
-		t.Errorf("accounts makes the grants %q", grants)
+		t.Errorf("shop makes the grants %q", grants)
 	}
 	for _, grant := range grants {
 		if !strings.Contains(page, "\n"+grant) {
 			t.Errorf("%s does not have %s", accountsPage, grant)
 		}
+	}
+	if _, always := all["redis"].Environment["REDISCLI_AUTH"]; always {
+		t.Error("redis sets REDISCLI_AUTH without a password, too, and redis-cli warns")
 	}
 	redis := strings.Join(all["redis"].Command, " ")
 	for _, setting := range []string{"--maxmemory $", "--maxmemory-policy allkeys-lru", "--appendonly no"} {
@@ -114,6 +140,49 @@ func TestComposeSecrets(t *testing.T) {
 			}
 		}
 	}
+}
+
+// testComposeShop runs the SQL of the service shop and the statement and commands of the README's
+// try, as its account. The map that ships finds the shop's tables, and the key goes.
+func testComposeShop(t *testing.T, place, program string) {
+	db, cache := testenv.OwnDatabase(t), testenv.Redis(t)
+	options, err := redis.ParseURL(cache.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	call(t, program, db.DSN, "migrate", "up")
+	command := strings.Join(services(t)["shop"].Command, " ")
+	_, script, _ := strings.Cut(command, `--execute="`)
+	for range 2 { // compose runs it again at each start
+		run(t, db.DB, statements(block{text: strings.TrimSuffix(strings.ReplaceAll(script, "$$SHOP_PASSWORD", "shop"), `"`)})...)
+	}
+	want(t, db.DB, "SELECT GROUP_CONCAT(id) FROM products", "42,43")
+	try := onlyBlock(t, readmePage, "sh", "docker compose up").text
+	set := regexp.MustCompile(`redis-cli (SET (\S+) .*)`).FindStringSubmatch(try)
+	insert := regexp.MustCompile(`-ushop -pshop shop -e "(.*)"`).FindStringSubmatch(try)
+	if set == nil || insert == nil {
+		t.Fatalf("%s has no try:\n%s", readmePage, try)
+	}
+	if err := client.Do(t.Context(), words(set[1])...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	shop := open(t, dsn(t, db.DSN, "shop", "shop"))
+	run(t, shop, insert[1])
+	cmd := exec.CommandContext(t.Context(), program, "run", "--once", "--map", filepath.Join(place, "mapping.yaml"))
+	cmd.Env = []string{"APP_ENV=dev", "MYSQL_DSN=" + db.DSN, "REDIS_URL=" + cache.URL}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("unstale run: %v\n%s", err, out)
+	}
+	want(t, db.DB, "SELECT COUNT(*) FROM cache_outbox_dead", "0")
+	if client.Exists(t.Context(), set[2]).Val() != 0 {
+		t.Errorf("%s is still in Redis", set[2])
+	}
+	for _, b := range blocks(t, readmePage, "sql") { // of the quick start
+		run(t, shop, statements(b)...)
+	}
+	want(t, shop, "SELECT price_cents FROM products WHERE id = 42", "4490")
 }
 
 // testComposeCommands checks that the program has the commands and variables that the services and

@@ -33,6 +33,10 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		testComposeCommands(t, program)
 	})
+	t.Run("compose shop", func(t *testing.T) {
+		t.Parallel()
+		testComposeShop(t, place, program)
+	})
 	t.Run("runbook", func(t *testing.T) {
 		t.Parallel()
 		testRunbook(t, place, program)
