@@ -32,7 +32,8 @@ WHERE name = X'%x' FOR UPDATE`
 //
 //   - begin tx after the acquisition and make Guard its first statement: with REPEATABLE READ, an
 //     earlier snapshot shows older data, and an update that is computed from it loses another
-//     update;
+//     update. MariaDB returns error 1020 instead, if innodb_snapshot_isolation is on, which is the
+//     default of 11.8;
 //   - read the input of a write inside tx, after Guard;
 //   - roll back after any error: after a deadlock (1213) the transaction is gone, and the next
 //     statement commits on its own;

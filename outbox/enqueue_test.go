@@ -245,6 +245,22 @@ func TestInTxRetriesADeadlock(t *testing.T) {
 	}
 }
 
+// With innodb_snapshot_isolation, MariaDB refuses to lock a row that changed after the snapshot.
+func TestInTxRetriesAChangedRecord(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	tries := 0
+	err := outbox.InTx(t.Context(), env.DB, func(*sql.Tx) error {
+		if tries++; tries == 1 {
+			return fmt.Errorf("update: %w", &mysql.MySQLError{Number: 1020})
+		}
+		return nil
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+}
+
 // An error of COMMIT is returned to the caller: fn is not repeated, since the transaction may have
 // been committed. Here the commit waits too long for a backup under a global lock.
 func TestInTxDoesNotRepeatACommit(t *testing.T) {

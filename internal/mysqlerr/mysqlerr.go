@@ -10,6 +10,7 @@ import (
 // The servers' numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
 const (
 	FullDisk        = 20   // EE_DISK_FULL
+	RecordChanged   = 1020 // ER_CHECKREAD: a row is newer than the snapshot, in MariaDB with innodb_snapshot_isolation
 	DiskFull        = 1021 // ER_DISK_FULL
 	SortAbort       = 1028 // ER_FILSORT_ABORT
 	ConCount        = 1040 // ER_CON_COUNT_ERROR
@@ -70,9 +71,9 @@ func Number(err error) uint16 {
 	return 0
 }
 
-// IsContention reports whether err is a deadlock or a lock wait timeout: nothing was kept, and
-// running the transaction again is the cure.
+// IsContention reports whether err is a deadlock, a lock wait timeout, or a row that changed after
+// the snapshot of the transaction: roll back and run the transaction again.
 func IsContention(err error) bool {
 	n := Number(err)
-	return n == Deadlock || n == LockTimeout
+	return n == Deadlock || n == LockTimeout || n == RecordChanged
 }

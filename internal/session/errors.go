@@ -8,8 +8,8 @@ import (
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
-// IsContention reports whether err is a deadlock or a lock wait timeout. The transaction was rolled
-// back; run it again.
+// IsContention reports whether err is a deadlock, a lock wait timeout or a changed record. Nothing
+// was committed; run the transaction again.
 func IsContention(err error) bool { return mysqlerr.IsContention(err) }
 
 // IsScan reports whether a statement was refused because it would scan the table.
