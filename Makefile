@@ -27,6 +27,10 @@ test-soak: ## Run the soaks: every alert, every fault that stops invalidation, r
 test-mariadb: ## Run the tests on MariaDB
 	@UNSTALE_TEST_DB=mariadb scripts/test
 
+.PHONY: test-matrix
+test-matrix: ## Run the tests that talk to servers on each version that the README names; MATRIX=mariadb-11.8 runs one, DRY=yes lists them
+	@scripts/matrix $(if $(DRY),--dry-run) $(MATRIX)
+
 .PHONY: chaos
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)

@@ -11,6 +11,11 @@ import (
 // program that runs outside the checkout.
 const FolderVariable = "UNSTALE_SERVERS_DIR"
 
+// TreesVariable names the environment variable with a list of directories, separated by commas, below
+// the directory of unpacked servers: "trixie,sid". If it is set, MySQL, MariaDB and Redis come from
+// these alone, in this order, and not from PATH. Other kinds are not affected.
+const TreesVariable = "UNSTALE_SERVERS_TREES"
+
 // module is the first line of the go.mod in the directory that contains .servers.
 const module = "module github.com/unstale/unstale"
 
@@ -94,11 +99,16 @@ func FindAll(kind Kind) []*Program {
 type places struct {
 	path   []string // directories of installed programs
 	folder string   // of unpacked trees, may be empty
+	trees  []string // below folder
 }
 
 func everywhere() places {
 	folder, _ := Folder()
-	return places{path: pathFolders(), folder: folder}
+	p := places{path: pathFolders(), folder: folder, trees: []string{"root", "debian"}}
+	if trees := os.Getenv(TreesVariable); trees != "" {
+		p.path, p.trees = nil, strings.Split(trees, ",")
+	}
+	return p
 }
 
 func (p places) find(kind Kind) (*Program, error) {
@@ -111,7 +121,7 @@ func (p places) find(kind Kind) (*Program, error) {
 
 func (p places) search(kind Kind) (found []*Program, rejected []string) {
 	if kind == KindZooKeeper {
-		return p.zookeeper()
+		return places{path: pathFolders(), folder: p.folder}.zookeeper()
 	}
 	consider := func(tree string, path ...string) {
 		program, err := usable(kind, tree, filepath.Join(path...))
@@ -129,7 +139,7 @@ func (p places) search(kind Kind) (found []*Program, rejected []string) {
 	if p.folder == "" {
 		return found, rejected
 	}
-	for _, tree := range []string{"root", "debian"} {
+	for _, tree := range p.trees {
 		tree = filepath.Join(p.folder, tree)
 		for _, name := range names[kind] {
 			consider(tree, tree, "usr/sbin", name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -65,7 +66,7 @@ func TestProgramOnPathComesFirst(t *testing.T) {
 	}
 	script(t, dir, "mysqld", "mysqld  Ver 8.0.46-0ubuntu0.24.04.1 for Linux on x86_64 ((Ubuntu))")
 	script(t, unpacked, "mysqld", "mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))")
-	found, rejected := places{path: []string{dir}, folder: folder}.search(KindMySQL)
+	found, rejected := places{path: []string{dir}, folder: folder, trees: []string{"root"}}.search(KindMySQL)
 	if len(found) != 2 || len(rejected) != 0 {
 		t.Fatalf("search = %v, %v, want two programs", found, rejected)
 	}
@@ -87,6 +88,38 @@ func TestMariaDBThatIsCalledMysqldIsMariaDB(t *testing.T) {
 	}
 	if found, _ := here.search(KindMariaDB); len(found) != 1 || found[0].Version != "10.11.11-MariaDB-0+deb12u1" {
 		t.Errorf("MariaDB: %v, want one", found)
+	}
+}
+
+// The variable chooses trees and their order, and excludes PATH. Valkey is a Redis with a name of its
+// own.
+func TestChosenTrees(t *testing.T) {
+	dir, folder := t.TempDir(), t.TempDir()
+	for tree, line := range map[string]string{
+		"new": "Valkey server v=9.1.0 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1", "old": "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1",
+	} {
+		bin := filepath.Join(folder, tree, "usr", "bin")
+		if err := os.MkdirAll(bin, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		script(t, bin, map[string]string{"new": "valkey-server", "old": "redis-server"}[tree], line)
+	}
+	script(t, dir, "redis-server", "Redis server v=8.8.8 sha=00000000:0")
+	t.Setenv("PATH", dir)
+	t.Setenv(FolderVariable, folder)
+	for trees, want := range map[string][]string{"new,old": {"Valkey 9.1.0", "Redis 7.0.15"}, "old,new": {"Redis 7.0.15", "Valkey 9.1.0"}, "old": {"Redis 7.0.15"}} {
+		t.Setenv(TreesVariable, trees)
+		var found []string
+		for _, p := range FindAll(KindRedis) {
+			found = append(found, p.Name+" "+p.Short())
+		}
+		if !slices.Equal(found, want) {
+			t.Errorf("%s: %q, want %q", trees, found, want)
+		}
+	}
+	t.Setenv(TreesVariable, "")
+	if found, err := Find(KindRedis); err != nil || found.Version != "8.8.8" {
+		t.Errorf("without the variable: %+v, %v", found, err)
 	}
 }
 

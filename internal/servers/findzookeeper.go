@@ -53,7 +53,7 @@ func zookeeperOf(java, jars, tree string) (*Program, error) {
 	if older(version, oldest[KindZooKeeper]) {
 		return nil, fmt.Errorf("%s is %s", versions[0], version)
 	}
-	return &Program{Kind: KindZooKeeper, Path: java, Version: version, Tree: tree, jars: jars}, nil
+	return &Program{Kind: KindZooKeeper, Name: KindZooKeeper.String(), Path: java, Version: version, Tree: tree, jars: jars}, nil
 }
 
 // zookeeperArgs returns Java's arguments for a server with a configuration file.

@@ -39,6 +39,9 @@ func (k Kind) String() string {
 	return string(k)
 }
 
+// valkey is the name of a program that has the kind KindRedis.
+const valkey = "Valkey"
+
 // oldest is the first version of each kind that unstale supports. Redis 6.2 would be enough, but
 // before 7.0 a server without a password lets any local user write files through CONFIG SET dir.
 // ZooKeeper has container nodes since 3.5.3.
@@ -48,13 +51,14 @@ var oldest = map[Kind]string{KindMySQL: "8.0.20", KindMariaDB: "10.6.0", KindRed
 var names = map[Kind][]string{
 	KindMySQL:     {"mysqld"},
 	KindMariaDB:   {"mariadbd", "mysqld"},
-	KindRedis:     {"redis-server"},
+	KindRedis:     {"redis-server", "valkey-server"},
 	KindZooKeeper: {"zookeeper.jar"},
 }
 
 // A Program is a server program on this machine.
 type Program struct {
 	Kind    Kind
+	Name    string // the usual name: that of Kind, or Valkey
 	Path    string // of the executable, which is Java for ZooKeeper
 	Version string // as the program prints it, such as "9.7.4-2" or "10.11.11-MariaDB-0+deb12u1"
 	Tree    string // the directory that it was unpacked to, empty for a program on PATH
@@ -85,7 +89,7 @@ func (p *Program) base() string {
 }
 
 // versionLine finds the version in the output of --version: "mysqld Ver 9.7.4-2 for Linux", "Redis
-// server v=8.0.6 sha=...".
+// server v=8.0.6 sha=...", "Valkey server v=9.1.0 sha=...".
 var versionLine = regexp.MustCompile(`(?:Ver |v=)([0-9]+\.[0-9]+\.[0-9]+\S*)`)
 
 // identified caches the programs whose version is known.
@@ -118,12 +122,15 @@ func identify(path, tree string) (*Program, error) {
 	}
 	p.Version = found[1]
 	switch {
-	case strings.HasPrefix(out, "Redis"):
+	case strings.HasPrefix(out, "Redis"), strings.HasPrefix(out, valkey):
 		p.Kind = KindRedis
 	case strings.Contains(out, "MariaDB"):
 		p.Kind = KindMariaDB
 	default:
 		p.Kind = KindMySQL
+	}
+	if p.Name = p.Kind.String(); strings.HasPrefix(out, valkey) {
+		p.Name = valkey
 	}
 	if identified.byPath == nil {
 		identified.byPath = map[string]*Program{}

@@ -111,7 +111,8 @@ func (r *Redis) ask(ctx context.Context) (version string, err error) {
 
 // readVersion reads the replies to PING and INFO. A server that requires a password is ready, but
 // shows its version only to its users.
-func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
+// Valkey also shows the version of Redis that it is compatible with.
+func (r *Redis) readVersion(replies *bufio.Scanner) (version string, err error) {
 	for replies.Scan() {
 		line := replies.Text()
 		if strings.HasPrefix(line, "-NOAUTH") || strings.HasPrefix(line, "-NOPERM") {
@@ -120,12 +121,12 @@ func (r *Redis) readVersion(replies *bufio.Scanner) (string, error) {
 		if strings.HasPrefix(line, "-") {
 			return "", fmt.Errorf("redis returned %s", line[1:])
 		}
-		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			return version, nil
+		if name, value, _ := strings.Cut(line, ":"); name == "valkey_version" || name == "redis_version" && version == "" {
+			version = value
 		}
 	}
-	if err := replies.Err(); err != nil {
-		return "", err
+	if err := replies.Err(); err != nil || version != "" {
+		return version, err
 	}
 	return "", fmt.Errorf("no version in the reply of redis")
 }

@@ -81,7 +81,7 @@ func TestRedisVersionIsTheServersOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(info, "redis_version:"+r.Version()+"\r\n") {
+	if !strings.Contains(info, "_version:"+r.Version()+"\r\n") {
 		t.Fatalf("Version() = %q, INFO returned %q", r.Version(), info)
 	}
 }

@@ -54,7 +54,7 @@ func (s *Server) Log() string { return s.folder.join("log") }
 func (s *Server) Program() *Program { return s.program }
 
 // Version returns the version that the server reported at its latest start: SELECT VERSION(), or
-// redis_version of INFO.
+// valkey_version or redis_version of INFO.
 func (s *Server) Version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

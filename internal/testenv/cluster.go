@@ -94,6 +94,8 @@ func OwnCluster(t testing.TB, masters int, replicas bool, args ...string) *Clust
 			return strings.Count(nodes, "slave ") == len(c.Nodes)-masters && follows
 		})
 	}
+	first := c.Nodes[0]
+	run.use(first.Program().Name+" Cluster", servers.ShortVersion(first.Version()), fromLocal)
 	c.Client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { _ = c.Client.Close() })
 	return c

@@ -85,7 +85,7 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 			t.Error(err)
 		}
 	})
-	run.use(servers.KindRedis.String(), servers.ShortVersion(r.Version()), fromLocal)
+	run.use(r.Program().Name, servers.ShortVersion(r.Version()), fromLocal)
 	return r
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/servers"
 )
 
 const (
@@ -32,6 +34,7 @@ type databasePool struct {
 	url     *url.URL
 	options *redis.Options // of url
 	home    *redis.Client
+	product string // Redis or Valkey
 	version string
 	count   int // numbers below it exist
 }
@@ -59,9 +62,14 @@ func (p *databasePool) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.product = servers.KindRedis.String()
 	for line := range strings.Lines(info) {
-		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			p.version = strings.TrimSpace(version)
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "redis_version":
+			p.version = value
+		case "valkey_version": // follows redis_version
+			p.product, p.version = "Valkey", value
 		}
 	}
 	p.count = 16 // the default, because CONFIG may be forbidden

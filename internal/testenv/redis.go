@@ -16,7 +16,7 @@ import (
 type RedisServer struct {
 	URL     string        // names the database number too
 	Client  *redis.Client // closed at the end of the test
-	Version string        // redis_version of INFO
+	Version string        // of INFO: valkey_version, or redis_version
 
 	token string
 }
@@ -33,9 +33,9 @@ func Redis(t testing.TB) *RedisServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var url, version string
+	var url, name, version string
 	if chosen.pool != nil {
-		url, version = chosen.pool.forTest(t), chosen.pool.version
+		url, name, version = chosen.pool.forTest(t), chosen.pool.product, chosen.pool.version
 	} else {
 		r, err := chosen.settings.localRedis(t.Context())
 		if err != nil {
@@ -46,7 +46,7 @@ func Redis(t testing.TB) *RedisServer {
 				t.Error(err)
 			}
 		})
-		url, version = r.URL(), r.Version()
+		url, name, version = r.URL(), r.Program().Name, r.Version()
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
@@ -54,7 +54,7 @@ func Redis(t testing.TB) *RedisServer {
 	}
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
-	run.use(servers.KindRedis.String(), servers.ShortVersion(version), chosen.from)
+	run.use(name, servers.ShortVersion(version), chosen.from)
 	return &RedisServer{URL: url, Client: client, Version: version, token: token()}
 }
 

@@ -49,6 +49,7 @@ func OwnSentinel(t testing.TB, args ...string) *Sentinel {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Watcher.Close() })
+	run.use(s.Watcher.Program().Name+" Sentinel", servers.ShortVersion(s.Watcher.Version()), fromLocal)
 	return s
 }
 

@@ -68,7 +68,7 @@ func (s settings) describeRedis(ctx context.Context, from source) (string, error
 			return "", err
 		}
 		defer pool.close()
-		return servers.KindRedis.String() + " " + servers.ShortVersion(pool.version), nil
+		return pool.product + " " + servers.ShortVersion(pool.version), nil
 	case fromDocker:
 		_, err := docker(ctx, "fetch", s.redisImage)
 		return s.redisImage, err
@@ -82,5 +82,5 @@ func describeProgram(p *servers.Program) string {
 	if p == nil {
 		return ""
 	}
-	return p.Kind.String() + " " + p.Short()
+	return p.Name + " " + p.Short()
 }
