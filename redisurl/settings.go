@@ -1,6 +1,7 @@
 package redisurl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/secretfile"
 )
 
 // A Role names what a Redis keeps. Each role needs its own server, or at least its own database: a
@@ -31,6 +34,11 @@ type Settings struct {
 	TLS      bool   // REDIS_TLS: use TLS with any URL
 	CacheDB  int    // REDIS_DB_CACHE, or UnsetDB: the URL decides
 	StateDB  int    // REDIS_DB_STATE, or UnsetDB
+
+	// Files that URL and StateURL come from, or "". Each new connection reads the user and the
+	// password from the file, so they can change while the program runs.
+	URLFile      string // REDIS_URL_FILE
+	StateURLFile string // REDIS_URL_STATE_FILE
 }
 
 // FromEnv returns the options of a role, without the Recommended settings, from these variables:
@@ -40,14 +48,19 @@ type Settings struct {
 //   - REDIS_DB_CACHE: number of the cache's database. Unset: the URL's.
 //   - REDIS_DB_STATE: number of the database for state, which must not be the cache's.
 //   - REDIS_URL_STATE: a separate server for state, which is better than another database.
+//   - REDIS_URL_FILE, REDIS_URL_STATE_FILE: a file with the URL, in place of REDIS_URL or
+//     REDIS_URL_STATE. Each new connection reads user and password from it again. Sentinel's are
+//     read once.
 //
 // An empty variable counts as unset. If a URL and the variable of its role name different
 // databases, FromEnv returns an error: a program that reads only the URL would use another
 // database. Redis Cluster has only database 0, so there state needs REDIS_URL_STATE. Errors name
 // the variable and contain no password.
 func FromEnv(role Role) (*redis.UniversalOptions, error) {
-	s := Settings{URL: os.Getenv("REDIS_URL"), StateURL: os.Getenv("REDIS_URL_STATE")}
-	var err1, err2, err3 error
+	var s Settings
+	var err1, err2, err3, err4, err5 error
+	s.URL, s.URLFile, err4 = secretfile.Env("REDIS_URL", os.LookupEnv)
+	s.StateURL, s.StateURLFile, err5 = secretfile.Env("REDIS_URL_STATE", os.LookupEnv)
 	if text := os.Getenv("REDIS_TLS"); text != "" {
 		if s.TLS, err1 = strconv.ParseBool(text); err1 != nil {
 			err1 = errors.New("REDIS_TLS must be true or false")
@@ -55,7 +68,7 @@ func FromEnv(role Role) (*redis.UniversalOptions, error) {
 	}
 	s.CacheDB, err2 = readDB("REDIS_DB_CACHE")
 	s.StateDB, err3 = readDB("REDIS_DB_STATE")
-	if err := errors.Join(err1, err2, err3); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
 	return s.Options(role)
@@ -76,9 +89,9 @@ func readDB(variable string) (int, error) {
 
 // Options returns the options of a role, by the rules of FromEnv. Errors name the variables.
 func (s Settings) Options(role Role) (*redis.UniversalOptions, error) {
-	o, err := s.at("REDIS_URL", s.URL, "REDIS_DB_CACHE", s.CacheDB)
+	o, err := s.at("REDIS_URL", s.URL, s.URLFile, "REDIS_DB_CACHE", s.CacheDB)
 	if s.StateURL != "" {
-		state, stateErr := s.at("REDIS_URL_STATE", s.StateURL, "REDIS_DB_STATE", s.StateDB)
+		state, stateErr := s.at("REDIS_URL_STATE", s.StateURL, s.StateURLFile, "REDIS_DB_STATE", s.StateDB)
 		switch {
 		case err == nil && stateErr == nil && sameDatabase(o, state):
 			return nil, bothAre("REDIS_URL_STATE names the cache's server: its database", o.DB)
@@ -118,7 +131,7 @@ func sameDatabase(a, b *redis.UniversalOptions) bool {
 }
 
 // at returns the options of a URL and a database, by the names of their variables.
-func (s Settings) at(urlName, url, dbName string, db int) (*redis.UniversalOptions, error) {
+func (s Settings) at(urlName, url, file, dbName string, db int) (*redis.UniversalOptions, error) {
 	if url == "" {
 		return nil, fmt.Errorf("no Redis given; set %s, for example redis://127.0.0.1:6379/0", urlName)
 	}
@@ -135,5 +148,23 @@ func (s Settings) at(urlName, url, dbName string, db int) (*redis.UniversalOptio
 	default:
 		a.redis.DB = db
 	}
+	if file != "" {
+		a.redis.CredentialsProviderContext = follow(urlName, file)
+	}
 	return a.redis, nil
+}
+
+// follow returns a provider that reads the user and the password from the URL in a file.
+func follow(urlName, file string) func(context.Context) (user, password string, err error) {
+	return func(context.Context) (string, string, error) {
+		url, err := secretfile.Read(file)
+		if err != nil {
+			return "", "", fmt.Errorf("%s%s: %w", urlName, secretfile.Suffix, err)
+		}
+		a, err := parse(url, true)
+		if err != nil {
+			return "", "", fmt.Errorf("%s%s %s: %w", urlName, secretfile.Suffix, file, err)
+		}
+		return a.redis.Username, a.redis.Password, nil
+	}
 }

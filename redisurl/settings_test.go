@@ -1,6 +1,8 @@
 package redisurl_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -98,6 +100,46 @@ func TestFromEnv(t *testing.T) {
 			if got := redisurl.Redacted(o); got != want {
 				t.Errorf("%+v: %s is %s: %+v\nwant %s", c, role, got, o, want)
 			}
+		}
+	}
+}
+
+// The URL of each role may come from a file. Each new connection reads the password from it.
+func TestFromEnvFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "url")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("redis://app:first@h\n")
+	t.Setenv("REDIS_URL_FILE", file)
+	t.Setenv("REDIS_URL_STATE_FILE", file+"2")
+	t.Setenv("REDIS_URL_STATE", "redis://x")
+	_, err := redisurl.FromEnv(redisurl.Cache)
+	if err == nil || err.Error() != "REDIS_URL_STATE and REDIS_URL_STATE_FILE are both set; unset one of them" {
+		t.Fatal(err)
+	}
+	t.Setenv("REDIS_URL_STATE", "")
+	if _, err := redisurl.FromEnv(redisurl.State); err == nil || !strings.HasPrefix(err.Error(), "REDIS_URL_STATE_FILE: open "+file+"2: ") {
+		t.Fatal(err)
+	}
+	t.Setenv("REDIS_URL_STATE_FILE", "")
+	t.Setenv("REDIS_DB_STATE", "1")
+	for _, role := range []redisurl.Role{redisurl.Cache, redisurl.State} {
+		write("redis://app:first@h\n")
+		o, err := redisurl.FromEnv(role)
+		if err != nil || !strings.HasPrefix(redisurl.Redacted(o), "redis://app:xxxxx@h:6379/") {
+			t.Fatalf("%s: %+v, %v", role, o, err)
+		}
+		write("redis://app:second@h\n")
+		if user, password, err := o.CredentialsProviderContext(t.Context()); user != "app" || password != "second" || err != nil {
+			t.Errorf("%s: %s, %s, %v", role, user, password, err)
+		}
+		write("redis:/third")
+		if _, _, err := o.CredentialsProviderContext(t.Context()); err == nil || !strings.Contains(err.Error(), "REDIS_URL_FILE "+file+": it must begin with") || strings.Contains(err.Error(), "third") {
+			t.Error(err)
 		}
 	}
 }

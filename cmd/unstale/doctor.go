@@ -28,9 +28,9 @@ const exitWarning = 3
 type doctorCommand struct {
 	mysql      mysqlFlags
 	redis      redisFlags
-	auditMySQL string
-	auditRedis string
-	state      string
+	auditMySQL secret
+	auditRedis secret
+	state      secret
 	mapFile    string
 	wake       string
 	wait       int
@@ -120,9 +120,9 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	d.mysql.add(flags)
 	d.mysql.addLookups(flags)
 	d.redis.add(flags)
-	flags.StringVar(&d.auditMySQL, "audit-mysql-dsn", "", "MySQL by an account that may look at the server")
-	flags.StringVar(&d.auditRedis, "audit-redis-url", "", "Redis by an account that may look at the server")
-	flags.StringVar(&d.state, "redis-url-state", "", "Redis of sessions, limits and locks, by an account that may look at it")
+	flags.Var(&d.auditMySQL, "audit-mysql-dsn", "MySQL by an account that may look at the server")
+	flags.Var(&d.auditRedis, "audit-redis-url", "Redis by an account that may look at the server")
+	flags.Var(&d.state, "redis-url-state", "Redis of sessions, limits and locks, by an account that may look at it")
 	flags.StringVar(&d.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&d.wake, "wake-channel", c.WakeChannel, "channel of wake-ups; - if workers do not subscribe")
 	flags.IntVar(&d.wait, "redis-wait", c.RedisWait, "as workers have it: replicas that must have acknowledged a batch")
@@ -170,7 +170,7 @@ func checkNames() (names []string) {
 func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, err error) {
 	e = &doctor.Exam{StateDB: d.redis.state, Wait: d.wait > 0, LongTransaction: d.long}
 	var opened []*keyspace.Keyspace
-	open := func(d *doctorCommand, url string) (k *keyspace.Keyspace, user string, err error) {
+	open := func(d *doctorCommand, url secret) (k *keyspace.Keyspace, user string, err error) {
 		if k, user, err = d.openRedis(url); err == nil {
 			opened = append(opened, k)
 		}
@@ -195,30 +195,30 @@ func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, 
 			return e, closeAll, usageError{fmt.Errorf("--definer: %w", err)}
 		}
 	}
-	if d.mysql.dsn != "" {
+	if d.mysql.dsn.text != "" {
 		if e.MySQL, err = d.mysql.open("doctor"); err != nil {
 			return e, closeAll, err
 		}
 	}
-	if d.auditMySQL != "" {
+	if d.auditMySQL.text != "" {
 		audit := mysqlFlags{dsn: d.auditMySQL, lookupTimeout: d.mysql.lookupTimeout}
 		if e.AuditMySQL, err = audit.open("doctor-audit"); err != nil {
 			return e, closeAll, flagged("--audit-mysql-dsn", err)
 		}
 	}
-	if d.redis.url != "" {
+	if d.redis.url.text != "" {
 		if e.Redis, e.RedisUser, err = open(d, d.redis.url); err != nil {
 			return e, closeAll, err
 		}
 	}
-	if d.auditRedis != "" {
+	if d.auditRedis.text != "" {
 		audit, _, err := open(d, d.auditRedis)
 		if err != nil {
 			return e, closeAll, flagged("--audit-redis-url", err)
 		}
 		e.AuditRedis = audit.Nodes
 	}
-	if d.state != "" {
+	if d.state.text != "" {
 		apart := *d
 		// which are databases of the cache's
 		apart.redis.cache, apart.redis.state = unsetDB, unsetDB
@@ -236,7 +236,7 @@ func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, 
 // an outage.
 const doctorPatience = 2 * time.Second
 
-func (d *doctorCommand) openRedis(url string) (k *keyspace.Keyspace, user string, err error) {
+func (d *doctorCommand) openRedis(url secret) (k *keyspace.Keyspace, user string, err error) {
 	f := d.redis
 	f.url, f.timeout = url, max(f.timeout, doctorPatience)
 	options, err := f.options()

@@ -23,7 +23,7 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 		return usageError{errors.New("--check and --keys: give one of them")}
 	}
 	url := cmp.Or(d.auditRedis, d.redis.url)
-	if url == "" {
+	if url.text == "" {
 		return usageError{errors.New("no Redis given; set --redis-url or --audit-redis-url")}
 	}
 	m, err := loadMap(p, d.mapFile)

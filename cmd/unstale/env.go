@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/unstale/unstale/internal/secretfile"
 )
 
 // envName returns the environment variable of a flag: --mysql-dsn and MYSQL_DSN are one name. Flags
@@ -31,10 +33,22 @@ func showEnv(flags *pflag.FlagSet, perCall ...string) {
 		flag.Annotations[noEnv] = []string{"true"}
 	}
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[noEnv] == nil {
-			f.Usage += " [" + envName(f.Name) + "]"
+		if names := envNames(f); names != nil {
+			f.Usage += " [" + strings.Join(names, ", ") + "]"
 		}
 	})
+}
+
+// envNames returns the variables of a flag. A secret also has one for a file.
+func envNames(f *pflag.Flag) []string {
+	name := envName(f.Name)
+	if f.Annotations[noEnv] != nil {
+		return nil
+	}
+	if _, ok := f.Value.(*secret); ok {
+		return []string{name, name + secretfile.Suffix}
+	}
+	return []string{name}
 }
 
 // refuseEmpty refuses flags of a choice that were given without a value, as by "--entity $UNSET" in
@@ -55,17 +69,29 @@ func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
-// applyEnv gives each flag that was not set the value of its variable. An empty variable counts as
-// unset.
+// applyEnv gives each flag that was not set the value of its variable, or of the file of a secret.
+// An empty variable counts as unset.
 func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		value, ok := env(envName(f.Name))
-		if f.Changed || !ok || value == "" || f.Annotations[noEnv] != nil || f.Name == "help" {
+		if f.Changed || f.Annotations[noEnv] != nil || f.Name == "help" {
+			return
+		}
+		name := envName(f.Name)
+		if s, ok := f.Value.(*secret); ok {
+			text, file, err := secretfile.Env(name, env)
+			if err != nil {
+				errs = append(errs, err)
+			}
+			*s, f.Changed = secret{text, file}, text != ""
+			return
+		}
+		value, _ := env(name)
+		if value == "" {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("variable %s: %w", envName(f.Name), errors.Unwrap(err)))
+			errs = append(errs, fmt.Errorf("variable %s: %w", name, errors.Unwrap(err)))
 		}
 	})
 	if err := errors.Join(errs...); err != nil {

@@ -51,9 +51,7 @@ func warnVariables(cmd *cobra.Command, p process) error {
 // variables returns those of all flags of a command and of those below it.
 func variables(cmd *cobra.Command) (all []string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[noEnv] == nil {
-			all = append(all, envName(f.Name))
-		}
+		all = append(all, envNames(f)...)
 	})
 	for _, child := range cmd.Commands() {
 		all = append(all, variables(child)...)

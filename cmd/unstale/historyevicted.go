@@ -60,7 +60,7 @@ func (h *historyCommand) evictions(ctx context.Context, all *past) {
 	}
 	oldest, dropped := time.Time{}, map[string]uint64{}
 	err := errNoRedisURL
-	if h.redis.url != "" {
+	if h.redis.url.text != "" {
 		err = h.withRedis(func(redis *keyspace.Contents) error {
 			return redis.Reports(ctx, since.Add(-reportSlack), func(r protocol.Report, at time.Time) {
 				oldest = at

@@ -19,7 +19,7 @@ type now struct {
 
 // lookNow reads the key. On any error, the part from the journal stays.
 func (h *historyCommand) lookNow(ctx context.Context) *now {
-	if h.redis.url == "" {
+	if h.redis.url.text == "" {
 		return &now{Unknown: errNoRedisURL.Error()}
 	}
 	var present keyspace.Present

@@ -79,11 +79,11 @@ func (c *checkCommand) run(ctx context.Context, p process, file string) error {
 	var noEstimate, noTables error // of a server that cannot tell
 	if m != nil {
 		faults = append(m.Deprecations(), m.Uncovered()...)
-		if c.redis.url != "" {
+		if c.redis.url.text != "" {
 			keyspace.SetClientLog(nil)
 			found, noEstimate = estimatePatterns(ctx, c.redis, m, c.sample)
 		}
-		if c.db.dsn != "" {
+		if c.db.dsn.text != "" {
 			tables, noTables = checkDatabase(ctx, c.db, file, m)
 			faults = append(faults, tables.faults...)
 		}

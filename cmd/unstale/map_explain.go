@@ -184,7 +184,7 @@ func delays(repeat []time.Duration, hold time.Duration) (list []string, held str
 
 // expand runs lookups only if a server is given.
 func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (invalidation.Plan, error) {
-	if e.mysql.dsn == "" {
+	if e.mysql.dsn.text == "" {
 		plan, err := m.Expand(row, nil)
 		if err != nil {
 			if needs, _ := m.Needs(row, nil); len(needs) > 0 {

@@ -16,12 +16,12 @@ import (
 
 // mysqlFlags are the flags for MySQL.
 type mysqlFlags struct {
-	dsn           string
+	dsn           secret
 	lookupTimeout time.Duration // only of commands that look up
 }
 
 func (f *mysqlFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.dsn, "mysql-dsn", "", "MySQL, as user:password@tcp(host:3306)/database")
+	flags.Var(&f.dsn, "mysql-dsn", "MySQL, as user:password@tcp(host:3306)/database")
 }
 
 // addLookups adds the flags of commands with lookups.
@@ -31,14 +31,17 @@ func (f *mysqlFlags) addLookups(flags *pflag.FlagSet) {
 
 // config returns what the DSN says.
 func (f *mysqlFlags) config() (*mysql.Config, error) {
-	if f.dsn == "" {
+	if f.dsn.text == "" {
 		return nil, usageError{errors.New("no MySQL given; set --mysql-dsn or MYSQL_DSN to user:password@tcp(host:3306)/database")}
 	}
-	config, err := session.ParseDSN(f.dsn)
+	config, err := session.ParseDSN(f.dsn.text)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return config, nil
+	if f.dsn.file != "" {
+		err = session.FollowFile(config, f.dsn.file)
+	}
+	return config, err
 }
 
 // open returns sessions for a command, whose name the server lists.

@@ -15,19 +15,19 @@ import (
 
 // redisFlags are the flags for Redis.
 type redisFlags struct {
-	url     string
+	url     secret
 	tls     bool
 	cache   int
 	state   int
 	timeout time.Duration
 	sharded bool // Pub/Sub
-	key     string
+	key     secret
 }
 
 const unsetDB = redisurl.UnsetDB
 
 func (f *redisFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "redis-url", "", "Redis: redis://, rediss://, redis+cluster:// or redis+sentinel://")
+	flags.Var(&f.url, "redis-url", "Redis: redis://, rediss://, redis+cluster:// or redis+sentinel://")
 	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS with any URL")
 	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache, if the URL names none or the same (-1: the URL's)")
 	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks; never touched here, only refused if it is also the cache's (-1: none)")
@@ -37,12 +37,12 @@ func (f *redisFlags) add(flags *pflag.FlagSet) {
 
 // addKey adds the flag of commands that publish.
 func (f *redisFlags) addKey(flags *pflag.FlagSet) {
-	flags.StringVar(&f.key, "message-key", "", "secret that signs messages, at least 16 bytes; better set as a variable")
+	flags.Var(&f.key, "message-key", "secret that signs messages, at least 16 bytes; better set as a variable or a file")
 }
 
 // messageKey returns nil without a key.
 func (f *redisFlags) messageKey() protocol.MessageKey {
-	if key := strings.TrimSpace(f.key); key != "" {
+	if key := strings.TrimSpace(f.key.text); key != "" {
 		return protocol.MessageKey(key)
 	}
 	return nil
@@ -53,14 +53,14 @@ var optionFlags = strings.NewReplacer("option Timeout", "--redis-timeout", "opti
 	"option WaitReplicas", "--redis-wait", "option SweepShare", "--sweep-share", "option MessageKey", "--message-key")
 
 // variableFlags names the flags of variables.
-var variableFlags = strings.NewReplacer("REDIS_URL", "--redis-url", "REDIS_DB_CACHE", "--redis-db-cache", "REDIS_DB_STATE", "--redis-db-state")
+var variableFlags = strings.NewReplacer("REDIS_URL_FILE", "REDIS_URL_FILE", "REDIS_URL", "--redis-url", "REDIS_DB_CACHE", "--redis-db-cache", "REDIS_DB_STATE", "--redis-db-state")
 
 // address returns what the URL says, and what the other flags change in it.
 func (f *redisFlags) address() (*redis.UniversalOptions, error) {
-	if f.url == "" {
+	if f.url.text == "" {
 		return nil, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
 	}
-	a, err := redisurl.Settings{URL: f.url, TLS: f.tls, CacheDB: f.cache, StateDB: f.state}.Options(redisurl.Cache)
+	a, err := redisurl.Settings{URL: f.url.text, URLFile: f.url.file, TLS: f.tls, CacheDB: f.cache, StateDB: f.state}.Options(redisurl.Cache)
 	if err != nil {
 		return nil, usageError{errors.New(variableFlags.Replace(err.Error()))}
 	}

@@ -29,7 +29,7 @@ func TestDatabasesDiffer(t *testing.T) {
 		{"redis://h/1", unsetDB, unsetDB, false},
 		{"redis://h", unsetDB, unsetDB, false},
 	} {
-		f := redisFlags{url: c.url, cache: c.cache, state: c.state}
+		f := redisFlags{url: secret{text: c.url}, cache: c.cache, state: c.state}
 		_, err := f.options()
 		var usage usageError
 		if refused := errors.As(err, &usage); refused != c.refused || !refused && err != nil {

@@ -14,7 +14,7 @@ const redisPatience = 2 * time.Second
 
 // openBoard opens the Redis of the flags, if they name one. The function that it returns closes it.
 func (c *statusCommand) openBoard() (shut func() error, err error) {
-	if c.redis.url == "" {
+	if c.redis.url.text == "" {
 		return func() error { return nil }, nil
 	}
 	keyspace.SetClientLog(nil)

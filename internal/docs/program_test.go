@@ -58,7 +58,7 @@ func TestProgram(t *testing.T) {
 const settingsPage = "docs/settings.md"
 
 var (
-	flagLine    = regexp.MustCompile(`(?m)^ +--([a-z-]+) .*\[([A-Z_]+)\](?: \(default "?([^")]*)"?\))?$`)
+	flagLine    = regexp.MustCompile(`(?m)^ +--([a-z-]+) .*\[([A-Z_, ]+)\](?: \(default "?([^")]*)"?\))?$`)
 	defaultName = "worker" // its default is this host and process
 )
 

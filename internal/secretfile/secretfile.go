@@ -1,0 +1,45 @@
+// Package secretfile reads secrets from files, such as those that an orchestrator mounts. Its
+// errors name the file and never quote its content.
+package secretfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Suffix ends the name of a variable that holds the path of a file with the value.
+const Suffix = "_FILE"
+
+// Read returns the content of a file without newlines at its end. An empty file is an error, since
+// a program may just be writing it.
+func Read(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err // it names the path
+	}
+	text := strings.TrimRight(string(content), "\r\n")
+	if text == "" {
+		return "", errors.New(path + " is empty")
+	}
+	return text, nil
+}
+
+// Env returns the path in variable NAME_FILE and the content of that file, or the value of variable
+// NAME and no path. It returns an error if both are set. An empty variable counts as unset. lookup
+// works like os.LookupEnv.
+func Env(name string, lookup func(string) (string, bool)) (value, path string, err error) {
+	value, _ = lookup(name)
+	path, _ = lookup(name + Suffix)
+	switch {
+	case path == "":
+		return value, "", nil
+	case value != "":
+		return "", "", fmt.Errorf("%s and %s%s are both set; unset one of them", name, name, Suffix)
+	}
+	if value, err = Read(path); err != nil {
+		return "", "", fmt.Errorf("%s%s: %w", name, Suffix, err)
+	}
+	return value, path, nil
+}
