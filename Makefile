@@ -20,7 +20,7 @@ test-lab: ## Run the tests of lab: short forms of the fault suite and both check
 	@MODULES='lab internal/testenv/docker' scripts/test
 
 .PHONY: test-soak
-test-soak: ## Run the soaks: every alert, every fault that stops invalidation, restored databases, a Cluster with a master away
+test-soak: ## Run the soaks: every alert, every fault that stops invalidation, restored databases, a Cluster with a master away, an application on the release's tags
 	@SOAK=yes scripts/test
 
 .PHONY: test-mariadb

@@ -15,8 +15,8 @@ require (
 	github.com/jmoiron/sqlx v1.4.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/robfig/cron/v3 v3.0.1
-	github.com/unstale/unstale v0.0.0
-	github.com/unstale/unstale/lock/zk v0.0.0-00010101000000-000000000000
+	github.com/unstale/unstale v0.1.0
+	github.com/unstale/unstale/lock/zk v0.1.0
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/trace v1.46.0
 	gorm.io/driver/mysql v1.6.0

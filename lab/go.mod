@@ -24,8 +24,8 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/redis/rueidis/rueidisaside v1.0.78
 	github.com/spf13/cobra v1.10.2
-	github.com/unstale/unstale v0.0.0-00010101000000-000000000000
-	github.com/unstale/unstale/lock/zk v0.0.0-00010101000000-000000000000
+	github.com/unstale/unstale v0.1.0
+	github.com/unstale/unstale/lock/zk v0.1.0
 	github.com/viccon/sturdyc v1.1.5
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.48.0

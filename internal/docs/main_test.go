@@ -63,3 +63,16 @@ func build(t testing.TB) (place string) {
 	}
 	return place
 }
+
+// publicPackages returns the packages that applications can import, from the snapshots of their API.
+func publicPackages(t testing.TB) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "internal", "tree", "testdata", "api", "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no snapshots: %v", err)
+	}
+	for _, file := range files {
+		names = append(names, strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".txt"), "_", "/"))
+	}
+	return names
+}

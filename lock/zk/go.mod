@@ -6,7 +6,7 @@ replace github.com/unstale/unstale => ../../
 
 require (
 	github.com/go-zookeeper/zk v1.0.4
-	github.com/unstale/unstale v0.0.0-00010101000000-000000000000
+	github.com/unstale/unstale v0.1.0
 )
 
 require (
