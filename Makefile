@@ -19,6 +19,10 @@ test: ## Run the tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
 test-lab: ## Run the tests of lab: short forms of the fault suite and both checkers, benchmarks, the demo
 	@MODULES='lab internal/testenv/docker' scripts/test
 
+.PHONY: test-chart
+test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts and the manifest on docs/kubernetes.md
+	@scripts/test-chart $(CHART)
+
 .PHONY: test-soak
 test-soak: ## Run the soaks: every alert, every fault that stops invalidation, restored databases, a Cluster with a master away, an application on the release's tags
 	@SOAK=yes scripts/test

@@ -37,6 +37,10 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		testComposeShop(t, place, program)
 	})
+	t.Run("kubernetes", func(t *testing.T) {
+		t.Parallel()
+		testKubernetes(t, program)
+	})
 	t.Run("runbook", func(t *testing.T) {
 		t.Parallel()
 		testRunbook(t, place, program)

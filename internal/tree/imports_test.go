@@ -22,6 +22,7 @@ var rooms = map[string][]string{
 	"cache/cachetest":            {"cache", "invalidation", "outbox", "protocol"},
 	"cache/msgpack":              {},
 	"cmd/unstale":                {"internal/acl", "internal/capture", "internal/doctor", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mapcases", "internal/mapnames", "internal/near", "internal/operate", "internal/output", "internal/params", "internal/registry", "internal/replay", "internal/review", "internal/secretfile", "internal/session", "internal/sleep", "internal/sweeps", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "redisurl", "worker", "worker/workerotel"},
+	"deploy/helm/check":          {},
 	"internal/acl":               {"internal/keyspace", "invalidation", "protocol"},
 	"internal/batchsize":         {},
 	"internal/capture":           {"internal/ddl", "internal/mysqlerr", "internal/near", "internal/schema", "internal/sqltext", "invalidation", "protocol"},

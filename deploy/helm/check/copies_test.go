@@ -1,0 +1,78 @@
+package check
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const again = "run make test-chart CHART=-update"
+
+// The PrometheusRule has the alerts of deploy/prometheus. A chart cannot read files outside of its
+// directory, so it has a copy.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	const file, copied = root + "deploy/prometheus/alerts.yaml", chart + "/files/alerts.yaml"
+	alerts := read(t, file)
+	if *update {
+		write(t, copied, alerts)
+	}
+	if read(t, copied) != alerts {
+		t.Errorf("%s differs from %s: %s", copied, file, again)
+	}
+	var want monitoringv1.PrometheusRuleSpec
+	if err := yaml.UnmarshalStrict([]byte(alerts), &want); err != nil {
+		t.Fatal(err)
+	}
+	got := one[*monitoringv1.PrometheusRule](t, render(t, "unstale", "--values", chart+"/ci/monitoring-values.yaml"))
+	if len(want.Groups) == 0 || !reflect.DeepEqual(got.Spec, want) {
+		t.Errorf("the rules are %v, wanted %v", got.Spec, want)
+	}
+}
+
+// Lines of manifests that only a release of Helm has.
+var ofHelm = regexp.MustCompile(`(?m)^(# Source: .*| +helm\.sh/chart: .*| +app\.kubernetes\.io/managed-by: .*)\n`)
+
+// The page shows the manifest that the chart renders.
+func TestPlainManifest(t *testing.T) {
+	t.Parallel()
+	const page, fence = root + "docs/kubernetes.md", "```"
+	text, err := helm(t, "template", "unstale", chart, "--values", chart+"/ci/plain-values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.TrimPrefix(ofHelm.ReplaceAllString(text, ""), "---\n")
+	before, rest, ok := strings.Cut(read(t, page), fence+"yaml\napiVersion: ")
+	_, after, ended := strings.Cut(rest, "\n"+fence)
+	if !ok || !ended {
+		t.Fatalf("%s has no manifest", page)
+	}
+	if *update {
+		write(t, page, before+fence+"yaml\n"+want+fence+after)
+	}
+	if !strings.Contains(read(t, page), fence+"yaml\n"+want+fence) {
+		t.Errorf("%s does not have the manifest that the chart renders: %s\n%s", page, again, want)
+	}
+	decode(t, want)
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
