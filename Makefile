@@ -35,6 +35,10 @@ test-mariadb: ## Run the tests on MariaDB
 test-matrix: ## Run the tests that talk to servers on each version that the README names; MATRIX=mariadb-11.8 runs one, DRY=yes lists them
 	@scripts/matrix $(if $(DRY),--dry-run) $(MATRIX)
 
+.PHONY: test-docker
+test-docker: ## Run the compose file, and tests with servers in containers; needs a Docker engine with Compose
+	@scripts/test-docker
+
 .PHONY: chaos
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)

@@ -128,6 +128,18 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// Without a Docker engine, make test-docker fails and names what to do.
+func TestContainersWithoutEngine(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "make", "test-docker")
+	cmd.Dir, cmd.Env = root, append(bare(), "DOCKER_HOST=unix:///nonexistent/docker.sock")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "test-docker: no Docker engine answers (") ||
+		!strings.Contains(string(out), "; install or start one, or set DOCKER_HOST") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Every secret is a variable with a default for local use.
 func TestComposeSecrets(t *testing.T) {
 	t.Parallel()
@@ -142,8 +154,8 @@ func TestComposeSecrets(t *testing.T) {
 	}
 }
 
-// testComposeShop runs the SQL of the service shop and the statement and commands of the README's
-// try, as its account. The map that ships finds the shop's tables, and the key goes.
+// testComposeShop runs the SQL of the service shop and, as its account, the README's statements. The
+// map that ships finds the shop's tables, and the worker deletes the key.
 func testComposeShop(t *testing.T, place, program string) {
 	db, cache := testenv.OwnDatabase(t), testenv.Redis(t)
 	options, err := redis.ParseURL(cache.URL)
