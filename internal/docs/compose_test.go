@@ -154,8 +154,8 @@ func TestComposeSecrets(t *testing.T) {
 	}
 }
 
-// testComposeShop runs the SQL of the service shop and, as its account, the README's statements. The
-// map that ships finds the shop's tables, and the worker deletes the key.
+// testComposeShop runs the SQL of the service shop and, as its account, the README's statements.
+// The map that ships finds the shop's tables, and the worker deletes the key.
 func testComposeShop(t *testing.T, place, program string) {
 	db, cache := testenv.OwnDatabase(t), testenv.Redis(t)
 	options, err := redis.ParseURL(cache.URL)
@@ -217,7 +217,7 @@ func testComposeCommands(t *testing.T, program string) {
 		help := knows(all[name].Command...)
 		for variable := range all[name].Environment {
 			// APP_ENV belongs to the map
-			if variable != "APP_ENV" && !strings.Contains(help, "["+variable+"]") {
+			if variable != "APP_ENV" && !regexp.MustCompile(`\[`+variable+`[],]`).MatchString(help) {
 				t.Errorf("%s: unstale does not read %s", name, variable)
 			}
 		}
