@@ -72,7 +72,7 @@ models: ## Check the models of the read protocol with Spin: right with all rules
 	@scripts/models
 
 .PHONY: lint
-lint: ## Check formatting, go vet, staticcheck and that go.mod is tidy
+lint: ## Check formatting, workflows, go vet, staticcheck and that go.mod is tidy
 	@scripts/lint
 
 .PHONY: build
