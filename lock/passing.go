@@ -31,7 +31,7 @@ func passing(err error) bool {
 	if q := (*quorumError)(nil); errors.As(err, &q) && len(q.failed) > 0 {
 		return !slices.ContainsFunc(q.failed, func(one error) bool { return !passing(one) })
 	}
-	if tlserr.Cure(err) != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
+	if tlserr.Cure(err, "") != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
 	if n := mysqlerr.Number(err); n != 0 {

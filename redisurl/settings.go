@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/secretfile"
+	"github.com/unstale/unstale/internal/tlsfiles"
 )
 
 // A Role names what a Redis keeps. Each role needs its own server, or at least its own database: a
@@ -39,6 +40,11 @@ type Settings struct {
 	// password from the file, so they can change while the program runs.
 	URLFile      string // REDIS_URL_FILE
 	StateURLFile string // REDIS_URL_STATE_FILE
+
+	// Settings of TLS for both roles, read for each new connection. Any of them turns TLS on.
+	CAFile            string // REDIS_TLS_CA_FILE: authorities in PEM; "": the system's
+	CertFile, KeyFile string // REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: the client's, in PEM
+	ServerName        string // REDIS_TLS_SERVER_NAME: of the server's certificate; "": the host
 }
 
 // FromEnv returns the options of a role, without the Recommended settings, from these variables:
@@ -51,13 +57,19 @@ type Settings struct {
 //   - REDIS_URL_FILE, REDIS_URL_STATE_FILE: a file with the URL, in place of REDIS_URL or
 //     REDIS_URL_STATE. Each new connection reads user and password from it again. Sentinel's are
 //     read once.
+//   - REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: files of the authorities and of
+//     the client's certificate. REDIS_TLS_SERVER_NAME: the name that the server's certificate must
+//     have, if not the host's. Each turns TLS on. Each new connection reads the files.
 //
 // An empty variable counts as unset. If a URL and the variable of its role name different
 // databases, FromEnv returns an error: a program that reads only the URL would use another
 // database. Redis Cluster has only database 0, so there state needs REDIS_URL_STATE. Errors name
 // the variable and contain no password.
 func FromEnv(role Role) (*redis.UniversalOptions, error) {
-	var s Settings
+	s := Settings{
+		CAFile: os.Getenv("REDIS_TLS_CA_FILE"), CertFile: os.Getenv("REDIS_TLS_CERT_FILE"), KeyFile: os.Getenv("REDIS_TLS_KEY_FILE"),
+		ServerName: os.Getenv("REDIS_TLS_SERVER_NAME"),
+	}
 	var err1, err2, err3, err4, err5 error
 	s.URL, s.URLFile, err4 = secretfile.Env("REDIS_URL", os.LookupEnv)
 	s.StateURL, s.StateURLFile, err5 = secretfile.Env("REDIS_URL_STATE", os.LookupEnv)
@@ -135,9 +147,16 @@ func (s Settings) at(urlName, url, file, dbName string, db int) (*redis.Universa
 	if url == "" {
 		return nil, fmt.Errorf("no Redis given; set %s, for example redis://127.0.0.1:6379/0", urlName)
 	}
-	a, err := parse(url, s.TLS)
+	files := tlsfiles.Files{CA: s.CAFile, Cert: s.CertFile, Key: s.KeyFile, ServerName: s.ServerName}
+	a, err := parse(url, s.TLS || files.Given())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", urlName, err)
+	}
+	if files.Given() {
+		if _, err := files.Config(a.redis.TLSConfig); err != nil {
+			return nil, fmt.Errorf("TLS of Redis: %w", err)
+		}
+		a.redis.Dialer = files.Dialer(a.redis.TLSConfig)
 	}
 	switch {
 	case db == UnsetDB:

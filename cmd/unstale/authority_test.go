@@ -48,7 +48,7 @@ func TestPrivateAuthorityOfMySQL(t *testing.T) {
 	}
 	dsn.TLSConfig = "true"
 	args := []string{"migrate", "up", "--mysql-dsn", dsn.FormatDSN()}
-	if out, err := child(t.Context(), nil, args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate signed by unknown authority; name the certificate of its authority in SSL_CERT_FILE: docs/accounts.md#passwords-and-tls\n") {
+	if out, err := child(t.Context(), nil, args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate signed by unknown authority; trust the authority that has signed the server's certificate: name it in MYSQL_TLS_CA_FILE or in SSL_CERT_FILE") {
 		t.Errorf("without it: %v\n%s", err, out)
 	}
 	if out, err := child(t.Context(), map[string]string{"SSL_CERT_FILE": certificate.CertFile}, args...).CombinedOutput(); err != nil {

@@ -201,7 +201,7 @@ func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, 
 		}
 	}
 	if d.auditMySQL.text != "" {
-		audit := mysqlFlags{dsn: d.auditMySQL, lookupTimeout: d.mysql.lookupTimeout}
+		audit := mysqlFlags{dsn: d.auditMySQL, tls: d.mysql.tls, lookupTimeout: d.mysql.lookupTimeout}
 		if e.AuditMySQL, err = audit.open("doctor-audit"); err != nil {
 			return e, closeAll, flagged("--audit-mysql-dsn", err)
 		}

@@ -14,7 +14,7 @@ import (
 // of this program have the prefix UNSTALE_, so that another program's MAP or LISTEN has no effect.
 func envName(flag string) string {
 	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	if strings.HasPrefix(name, "MYSQL_") || name == "REDIS_TLS" || strings.HasPrefix(name, "REDIS_URL") || strings.HasPrefix(name, "REDIS_DB_") {
+	if strings.HasPrefix(name, "MYSQL_") || strings.HasPrefix(name, "REDIS_TLS") || strings.HasPrefix(name, "REDIS_URL") || strings.HasPrefix(name, "REDIS_DB_") {
 		return name
 	}
 	return "UNSTALE_" + name

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -82,18 +81,9 @@ func execute(ctx context.Context, p process) int {
 		fmt.Fprintf(p.Err, "unstale: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintf(p.Err, "unstale: %v%s\n", err, fixOf(err))
+		fmt.Fprintf(p.Err, "unstale: %v\n", err)
 		return exitFail
 	}
-}
-
-// fixOf returns the fix for a cause that all commands have in common, or nothing.
-func fixOf(err error) string {
-	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) {
-		return "; name the certificate of its authority in SSL_CERT_FILE: docs/accounts.md#passwords-and-tls"
-	}
-	return ""
 }
 
 func newRoot(p process) *cobra.Command {

@@ -34,7 +34,7 @@ func TestMan(t *testing.T) {
 	if host, _ := os.Hostname(); err != nil || strings.Contains(string(run), host) {
 		t.Errorf("unstale-run.1 depends on this machine: %v\n%s", err, run)
 	}
-	if text := string(run); !strings.Contains(text, `\-\-mysql\-dsn`) || !strings.Contains(text, "[MYSQL_DSN]") {
+	if text := string(run); !strings.Contains(text, `\-\-mysql\-dsn`) || !strings.Contains(text, "[MYSQL_DSN, MYSQL_DSN_FILE]") {
 		t.Errorf("unstale-run.1 lacks a flag or its variable:\n%s", text)
 	}
 	index, err := os.ReadFile(filepath.Join(dir, "unstale.1"))

@@ -11,17 +11,20 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/tlsfiles"
 	"github.com/unstale/unstale/migrations"
 )
 
 // mysqlFlags are the flags for MySQL.
 type mysqlFlags struct {
 	dsn           secret
+	tls           tlsfiles.Files
 	lookupTimeout time.Duration // only of commands that look up
 }
 
 func (f *mysqlFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.dsn, "mysql-dsn", "MySQL, as user:password@tcp(host:3306)/database")
+	addTLS(flags, &f.tls, "mysql")
 }
 
 // addLookups adds the flags of commands with lookups.
@@ -38,10 +41,10 @@ func (f *mysqlFlags) config() (*mysql.Config, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	if f.dsn.file != "" {
-		err = session.FollowFile(config, f.dsn.file)
+	if err := session.Follow(config, f.dsn.file, f.tls); err != nil {
+		return nil, usageError{err}
 	}
-	return config, err
+	return config, nil
 }
 
 // open returns sessions for a command, whose name the server lists.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/tlsfiles"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/redisurl"
 )
@@ -17,6 +18,7 @@ import (
 type redisFlags struct {
 	url     secret
 	tls     bool
+	files   tlsfiles.Files
 	cache   int
 	state   int
 	timeout time.Duration
@@ -29,6 +31,7 @@ const unsetDB = redisurl.UnsetDB
 func (f *redisFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.url, "redis-url", "Redis: redis://, rediss://, redis+cluster:// or redis+sentinel://")
 	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS with any URL")
+	addTLS(flags, &f.files, "redis")
 	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache, if the URL names none or the same (-1: the URL's)")
 	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks; never touched here, only refused if it is also the cache's (-1: none)")
 	flags.BoolVar(&f.sharded, "redis-sharded-pubsub", false, "publish with SPUBLISH, for subscribers that use SSUBSCRIBE")
@@ -60,7 +63,10 @@ func (f *redisFlags) address() (*redis.UniversalOptions, error) {
 	if f.url.text == "" {
 		return nil, usageError{errors.New("no Redis given; set --redis-url or REDIS_URL, such as redis://127.0.0.1:6379/0")}
 	}
-	a, err := redisurl.Settings{URL: f.url.text, URLFile: f.url.file, TLS: f.tls, CacheDB: f.cache, StateDB: f.state}.Options(redisurl.Cache)
+	a, err := redisurl.Settings{
+		URL: f.url.text, URLFile: f.url.file, TLS: f.tls, CacheDB: f.cache, StateDB: f.state,
+		CAFile: f.files.CA, CertFile: f.files.Cert, KeyFile: f.files.Key, ServerName: f.files.ServerName,
+	}.Options(redisurl.Cache)
 	if err != nil {
 		return nil, usageError{errors.New(variableFlags.Replace(err.Error()))}
 	}

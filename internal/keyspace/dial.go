@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/redisclient"
+	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // dialer connects within a time: with dial if it is given, which then handles TLS, else with TLS
@@ -30,8 +31,11 @@ func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 		ctx, cancel := context.WithTimeout(ctx, timeout) // TLS' handshake included
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
-		if config != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
-			// Not wrapped: the client library would return the wrapped error alone.
+		cure := tlserr.Cure(err, "REDIS_TLS_")
+		switch { // Not wrapped: the client library would return the wrapped error alone.
+		case cure != "":
+			err = fmt.Errorf("%v; %s", err, cure)
+		case config != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 			err = fmt.Errorf("%v in the TLS handshake; a server at maxclients hangs up there: raise maxclients, or end clients that CLIENT LIST shows", err)
 		}
 		if err != nil {

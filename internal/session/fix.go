@@ -27,7 +27,7 @@ func Fix(err error) string {
 	case mysqlerr.PasswordExpired, mysqlerr.NewPassword:
 		return "give the account of the DSN a new password: ALTER USER ... IDENTIFIED BY"
 	case mysqlerr.AccessDenied:
-		return "check user and password of the DSN"
+		return "check user and password of the DSN, and, if the account requires a certificate, MYSQL_TLS_CERT_FILE"
 	case mysqlerr.DatabaseDenied, mysqlerr.NoDatabase:
 		return "check the database that the DSN names, after the last slash, and the account's privileges on it"
 	case mysqlerr.ConCount, mysqlerr.TooManyUserConn, mysqlerr.UserLimit:

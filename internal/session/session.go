@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // A session defines the settings that a pool pins in each of its sessions, regardless of the
@@ -153,7 +155,7 @@ type pinned struct {
 func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := p.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, tlserr.WithCure(err, "MYSQL_TLS_")
 	}
 	if err := p.pin(ctx, conn); err != nil {
 		_ = conn.Close() // err has the cause; a close error adds nothing

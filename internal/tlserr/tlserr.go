@@ -1,25 +1,36 @@
-// Package tlserr says what to do about a server whose certificate is refused.
+// Package tlserr names the fix for a certificate that is refused.
 package tlserr
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 )
 
-const cure = "trust the authority that has signed the server's certificate: name it in RootCAs of the client's tls.Config or in SSL_CERT_FILE, or add it to the system's"
-
-// Cure returns what to do about an error, or "" if no certificate was refused.
-func Cure(err error) string {
-	if errors.As(err, new(*tls.CertificateVerificationError)) {
-		return cure
+// Cure returns the fix, or "" if no certificate was refused. prefix begins the names of the
+// client's variables, such as REDIS_TLS_; without one, Cure names fields of its tls.Config.
+func Cure(err error, prefix string) string {
+	authority, name := "RootCAs of the client's tls.Config", "ServerName of the client's tls.Config"
+	if prefix != "" {
+		authority, name = prefix+"CA_FILE", prefix+"SERVER_NAME"
 	}
-	return ""
+	if !errors.As(err, new(*tls.CertificateVerificationError)) {
+		return ""
+	}
+	invalid := x509.CertificateInvalidError{}
+	switch {
+	case errors.As(err, new(x509.HostnameError)):
+		return "connect by a name that the server's certificate has, or set " + name + " to one"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the server's certificate, or correct the clock of this host"
+	}
+	return "trust the authority that has signed the server's certificate: name it in " + authority + " or in SSL_CERT_FILE, or add it to the system's"
 }
 
-// WithCure adds the cure to an error, if there is one.
-func WithCure(err error) error {
-	if cure := Cure(err); cure != "" {
+// WithCure adds the fix to an error, if there is one.
+func WithCure(err error, prefix string) error {
+	if cure := Cure(err, prefix); cure != "" {
 		return fmt.Errorf("%w; %s", err, cure)
 	}
 	return err

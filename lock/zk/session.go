@@ -90,7 +90,7 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	defer s.mu.Unlock()
 	if err != nil {
 		if s.life.Err() == nil {
-			s.problem = tlserr.WithCure(err)
+			s.problem = tlserr.WithCure(err, "")
 		}
 		return nil, err
 	}
