@@ -80,6 +80,14 @@ build: ## Build bin/unstale
 	@go build -trimpath -o bin/unstale ./cmd/unstale
 	@echo "built bin/unstale"
 
+.PHONY: release
+release: ## Make dist/ of VERSION: archives, packages, images, sums; MINISIGN_KEY=file signs them
+	@VERSION='$(VERSION)' scripts/release
+
+.PHONY: test-release
+test-release: ## Make a release twice, compare, and try it: packages in a bare Debian 12, arm64, images
+	@scripts/test-release
+
 .PHONY: servers
 servers: ## Unpack server programs below .servers/ (demo and test do it by themselves)
 	@scripts/servers
@@ -90,4 +98,4 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 5m) each
 
 .PHONY: clean
 clean: ## Remove what was built and unpacked
-	rm -rf bin .servers
+	rm -rf bin dist .servers

@@ -99,6 +99,7 @@ var rooms = map[string][]string{
 	"protocol":                   {},
 	"redisurl":                   {"internal/redisclient", "internal/secretfile", "internal/tlsfiles"},
 	"worker":                     {"internal/batchsize", "internal/heal", "internal/heartbeat", "internal/journal", "internal/keyspace", "internal/lockrows", "internal/operate", "internal/outage", "internal/queue", "internal/registry", "internal/schema", "internal/session", "internal/sleep", "internal/store", "internal/sweep", "internal/sweeps", "invalidation", "outbox", "protocol"},
+	"scripts/image":              {},
 	"worker/workerotel":          {"worker"},
 }
 
