@@ -23,6 +23,9 @@ func envName(flag string) string {
 // noEnv marks flags that belong to one call and have no variable, such as --json.
 const noEnv = "unstale-no-env"
 
+// fromEnv marks flags whose value comes from their variable.
+const fromEnv = "unstale-from-env"
+
 // showEnv adds the name of the variable to each flag's help. Call it after adding all flags.
 func showEnv(flags *pflag.FlagSet, perCall ...string) {
 	for _, name := range perCall {
@@ -83,7 +86,10 @@ func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 			if err != nil {
 				errs = append(errs, err)
 			}
-			*s, f.Changed = secret{text, file}, text != ""
+			if text != "" {
+				*s, f.Changed = secret{text, file}, true
+				_ = flags.SetAnnotation(f.Name, fromEnv, []string{name}) // the flag exists
+			}
 			return
 		}
 		value, _ := env(name)
@@ -93,6 +99,7 @@ func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 		if err := flags.Set(f.Name, value); err != nil {
 			errs = append(errs, fmt.Errorf("variable %s: %w", name, errors.Unwrap(err)))
 		}
+		_ = flags.SetAnnotation(f.Name, fromEnv, []string{name}) // the flag exists
 	})
 	if err := errors.Join(errs...); err != nil {
 		return usageError{err}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/worker"
+)
+
+// A setting is one flag of "unstale run" as it takes effect.
+type setting struct {
+	Flag     string `json:"flag"`
+	Variable string `json:"variable"`
+	Value    string `json:"value"`          // of a secret what is not secret
+	From     string `json:"from"`           // flag, variable, file or default
+	File     string `json:"file,omitempty"` // that the value of a secret comes from
+}
+
+func newConfig(p process) *cobra.Command {
+	r := &runCommand{worker: worker.Config{}.WithDefaults()}
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the settings of a worker",
+		Long: `Print the settings that "unstale run" with the same flags and variables has, without secrets, and
+where each comes from: a flag, a variable, the file of a secret, or the default. It connects to no
+server.
+
+Exit codes:
+  0  the settings are valid
+  2  one is missing or invalid; the others are printed`,
+		Example: `  unstale config
+  unstale config --json --map mapping.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			invalid := r.complete(p, slog.New(slog.NewTextHandler(io.Discard, nil)))
+			settings := r.settings(cmd.Flags())
+			if asJSON {
+				if err := output.JSON(p.Out, settings); err != nil {
+					return err
+				}
+				return invalid
+			}
+			w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+			for _, s := range settings {
+				from := map[string]string{"variable": s.Variable, "file": strings.TrimSpace("file " + s.File)}[s.From]
+				if from == "" {
+					from = s.From
+				}
+				fmt.Fprintf(w, "--%s\t%s\t%s\n", s.Flag, printable(s.Value), printable(from))
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			return invalid
+		},
+	}
+	r.addFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
+	showEnv(cmd.Flags(), "once", "json")
+	return cmd
+}
+
+// settings returns those of all flags that have a variable, after complete.
+func (r *runCommand) settings(flags *pflag.FlagSet) (all []setting) {
+	shown := map[string]string{}
+	if r.worker.MySQL != nil {
+		shown["mysql-dsn"] = redacted(r.worker.MySQL)
+	}
+	if r.worker.Redis != nil {
+		shown["redis-url"] = keyspace.Options{Redis: r.worker.Redis}.Redacted()
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[noEnv] != nil || f.Name == "help" {
+			return
+		}
+		s := setting{Flag: f.Name, Variable: envName(f.Name), Value: f.Value.String(), From: "default"}
+		switch {
+		case f.Annotations[fromEnv] != nil:
+			s.From = "variable"
+		case f.Changed:
+			s.From = "flag"
+		}
+		if v, ok := f.Value.(*secret); ok {
+			if s.Value = shown[f.Name]; s.Value == "" && v.text != "" {
+				s.Value = "(given)"
+			}
+			if s.File = v.file; v.file != "" {
+				s.From = "file"
+			}
+		}
+		all = append(all, s)
+	})
+	return all
+}
