@@ -2,6 +2,8 @@
 -- why they fail as a whole. The row "failed" is there while they do.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
+--
+-- Alters: cache_outbox_sweeper, INSTANT.
 
 -- +goose Up
 SET @ddl = IF((SELECT COUNT(*) FROM information_schema.columns

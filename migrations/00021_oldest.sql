@@ -5,6 +5,8 @@
 -- column.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
+--
+-- Alters: cache_outbox_version, INSTANT.
 
 -- +goose Up
 SET @ddl = IF((SELECT COUNT(*) FROM information_schema.columns

@@ -3,6 +3,8 @@
 -- Oldest code: 21. The previous binary neither reads nor writes the column, and leaves it NULL.
 --
 -- MySQL has no ADD COLUMN IF NOT EXISTS, so that a run which was cut off asks the dictionary.
+--
+-- Alters: cache_outbox_workers, INSTANT.
 
 -- +goose Up
 SET @ddl = IF((SELECT COUNT(*) FROM information_schema.columns

@@ -27,7 +27,15 @@
 //
 //	ALTER TABLE cache_outbox_version ALTER COLUMN oldest SET DEFAULT 23;
 //
-// Tests compare the lines with the declaration in the schema, and the tables before and after each
-// file. With a new file, also raise [schema.Version], add its indexes to [schema.Indexes], and name
+// # Locks
+//
+// A file that alters a table names it, and the algorithm of MySQL. INPLACE of a table that can have
+// millions of rows also has the time that "make bench-migrate" measured. [Previews] returns both:
+//
+//	-- Alters: cache_outbox_delayed, INPLACE.
+//	-- Ten million rows: 15 s, 680,000 rows/s (MySQL 9.7.4, two cores).
+//
+// Tests compare the lines with the declaration in the schema and with the server, and the tables
+// before and after each file. With a new file, also raise [schema.Version], add its indexes to [schema.Indexes], and name
 // it in docs/tutorial.md.
 package migrations

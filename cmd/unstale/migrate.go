@@ -49,9 +49,16 @@ func noticesTo(p process) migrations.Option {
 }
 
 func newMigrateUp(p process) *cobra.Command {
+	var dry, asJSON bool
 	cmd := migrateVerb(p, "up", "Apply missing migrations",
-		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'",
+		"  unstale migrate up --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'\n  unstale migrate up --dry-run",
 		func(ctx context.Context, s *session.Sessions) error {
+			if asJSON && !dry {
+				return usageError{errors.New("--json needs --dry-run")}
+			}
+			if dry {
+				return previewed(ctx, p, s, asJSON)
+			}
 			done, err := migrations.Up(ctx, s.SchemaDB(), noticesTo(p))
 			for _, r := range done {
 				fmt.Fprintf(p.Out, "applied %s in %s\n", r.Source.Path, r.Duration.Round(time.Millisecond))
@@ -59,19 +66,57 @@ func newMigrateUp(p process) *cobra.Command {
 			if err != nil || len(done) > 0 {
 				return err
 			}
-			have, known, err := migrations.Versions(ctx, s.SchemaDB())
-			switch {
-			case err != nil:
-				return err
-			case have > known:
-				fmt.Fprintf(p.Out, "nothing to apply: "+newerSchema, have, known)
-			default:
-				fmt.Fprintln(p.Out, "nothing to apply: the schema is up to date")
-			}
-			return nil
+			return nothingToApply(ctx, p, s)
 		})
-	showEnv(cmd.Flags())
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL, its locks and its time with ten million rows, and apply nothing")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "with --dry-run: print one JSON object")
+	showEnv(cmd.Flags(), "dry-run", "json")
 	return cmd
+}
+
+func nothingToApply(ctx context.Context, p process, s *session.Sessions) error {
+	have, known, err := migrations.Versions(ctx, s.SchemaDB())
+	switch {
+	case err != nil:
+		return err
+	case have > known:
+		fmt.Fprintf(p.Out, "nothing to apply: "+newerSchema, have, known)
+	default:
+		fmt.Fprintln(p.Out, "nothing to apply: the schema is up to date")
+	}
+	return nil
+}
+
+// previewed prints what "migrate up" would apply, as SQL with comments.
+func previewed(ctx context.Context, p process, s *session.Sessions, asJSON bool) error {
+	list, err := migrations.Previews(ctx, s.SchemaDB())
+	if err != nil {
+		return err
+	}
+	type migration struct {
+		migrations.Preview
+		Locks string `json:"locks"`
+	}
+	out := struct {
+		Migrations []migration `json:"migrations"`
+	}{[]migration{}}
+	for _, m := range list {
+		out.Migrations = append(out.Migrations, migration{m, m.Locks()})
+	}
+	switch {
+	case asJSON:
+		return output.JSON(p.Out, out)
+	case len(list) == 0:
+		return nothingToApply(ctx, p, s)
+	}
+	for _, m := range out.Migrations {
+		fmt.Fprintf(p.Out, "-- %s\n-- locks: %s\n", m.File, m.Locks)
+		if m.Measured != "" {
+			fmt.Fprintf(p.Out, "-- ten million rows: %s\n", m.Measured)
+		}
+		fmt.Fprintf(p.Out, "%s\n\n", m.SQL)
+	}
+	return nil
 }
 
 // newerSchema reports that a schema is newer than this binary and compatible.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -41,5 +42,61 @@ func TestMigrateOfANewerSchema(t *testing.T) {
 	}
 	for _, verb := range []string{"up", "status", "down"} {
 		want(exitFail, "schema does not match this binary: it has version 99", "migrate", verb)
+	}
+}
+
+// The dry run changes nothing. It prints SQL that leaves the tables that "migrate up" leaves, what
+// the statements lock, and the time that was measured.
+func TestMigrateUpDryRun(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	vars := map[string]string{"MYSQL_DSN": env.DSN}
+	run := func(args ...string) string {
+		t.Helper()
+		r := call(t, vars, append([]string{"migrate", "up"}, args...)...)
+		if r.code != exitDone {
+			t.Fatalf("%q: %+v", args, r)
+		}
+		return r.out
+	}
+	text := run("--dry-run")
+	for _, want := range []string{
+		"-- 00001_outbox.sql\n-- locks: no table that exists\nCREATE TABLE IF NOT EXISTS cache_outbox (",
+		"-- 00013_delayed_first.sql\n-- locks: cache_outbox_delayed, exclusively at the start and at the end: ",
+		"\n-- ten million rows: ",
+		"-- 00023_stalled.sql\n-- locks: cache_outbox_workers, exclusively for an instant: ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	var out struct {
+		Migrations []struct {
+			Version                               int
+			File, Table, Algorithm, Measured, SQL string
+			Locks                                 string
+		}
+	}
+	if err := json.Unmarshal([]byte(run("--dry-run", "--json")), &out); err != nil {
+		t.Fatal(err)
+	}
+	m := out.Migrations[12]
+	if m.Version != 13 || m.File != "00013_delayed_first.sql" || m.Table != "cache_outbox_delayed" || m.Algorithm != "INPLACE" || m.Measured == "" ||
+		!strings.HasPrefix(m.Locks, m.Table+", ") || !strings.HasSuffix(m.SQL, "DEALLOCATE PREPARE ddl;") {
+		t.Errorf("%+v", m)
+	}
+	if r := call(t, vars, "migrate", "up", "--json"); r.code != exitUsage || !strings.Contains(r.err, "--json needs --dry-run") {
+		t.Errorf("--json: %+v", r)
+	}
+	var tables int
+	if err := env.DB.QueryRow("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("the dry run left %d tables, %v", tables, err)
+	}
+	run()
+	if text := run("--dry-run"); text != "nothing to apply: the schema is up to date\n" {
+		t.Errorf("after up: %q", text)
+	}
+	if text := run("--dry-run", "--json"); !strings.Contains(text, `"migrations": []`) {
+		t.Errorf("after up: %q", text)
 	}
 }

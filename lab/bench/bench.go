@@ -38,7 +38,8 @@ type Config struct {
 	Reader []string
 	// Binary is the program "unstale". The mode heavy measures a process of it.
 	Binary string
-	// Only is the one kind of rows that the mode heavy measures. Empty: all.
+	// Only is the one kind of rows that the mode heavy measures, or the one table of the mode
+	// migrate. Empty: all.
 	Only string
 	// Progress receives one line per step. Nil discards them.
 	Progress io.Writer
@@ -105,6 +106,7 @@ var modes = map[string]mode{
 	"enqueue": {"a transaction with Enqueue, compared with one with a bare INSERT", enqueue},
 	"heavy":   {"light rows behind rows of 9,000 values each, compared with the longest wait allowed; and the memory of the worker", heavy},
 	"history": {"searches of a journal of ten million rows, in batches of 1,000 and of 1, compared with a scan of it", history},
+	"migrate": {"each migration that alters a big table, with ten million rows in it, compared with a scan of the table", migrate},
 	"latency": {"time from a commit to its UNLINK, at 500 commits per second, compared with the shortest loop", latency},
 	"expand":  {"rows per second through a compiled map, compared with the concatenation of the key", expand},
 	"unlink":  {"keys per second through keyspace, compared with a raw pipeline", unlink},

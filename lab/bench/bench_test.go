@@ -40,7 +40,7 @@ func TestModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := Config{Map: string(src), Workers: 2, Runs: 1, Scale: 100, Reader: []string{os.Args[0], readerArgument}}
-			if name == "history" { // ten million
+			if name == "history" || name == "migrate" { // ten million
 				cfg.Scale = 1000
 			}
 			if name == "heavy" {

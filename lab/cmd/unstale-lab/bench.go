@@ -65,7 +65,7 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a production syste
 	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "map with the entities of the shipped one; without it, rows of one kind only")
 	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain and cost: number of workers")
 	cmd.Flags().StringVar(&cfg.Binary, "binary", beside(), "heavy: the program to measure")
-	cmd.Flags().StringVar(&cfg.Only, "only", "", "heavy: one kind of rows, such as patterns")
+	cmd.Flags().StringVar(&cfg.Only, "only", "", "heavy: one kind of rows, such as patterns; migrate: one table")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.AddCommand(&cobra.Command{
 		Use: "reader", Hidden: true, Short: "Be a reader process of the mode cache", Args: usage(cobra.NoArgs),

@@ -1,0 +1,76 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+)
+
+// A Preview describes a migration that [Up] would apply.
+type Preview struct {
+	Version   int64  `json:"version"`
+	File      string `json:"file"`
+	Table     string `json:"table"`     // that an ALTER changes; empty: it only creates tables
+	Algorithm string `json:"algorithm"` // of the ALTER on MySQL: INSTANT or INPLACE
+	Measured  string `json:"measured"`  // time of the ALTER with ten million rows in the table
+	SQL       string `json:"sql"`
+}
+
+// Previews returns the migrations that [Up] would apply, the first one first. It changes nothing.
+// Its error wraps [ErrSchema] under the conditions of Up.
+func Previews(ctx context.Context, db *sql.DB) (list []Preview, err error) {
+	if err := RefuseNewer(ctx, db); err != nil {
+		return nil, err
+	}
+	all, err := Status(ctx, db)
+	for _, s := range all {
+		if s.State != goose.StatePending {
+			continue
+		}
+		p, err := preview(s.Source)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, err
+}
+
+var (
+	altersLine   = regexp.MustCompile(`(?m)^-- Alters: (\w+), (INSTANT|INPLACE)\.$`)
+	measuredLine = regexp.MustCompile(`(?m)^-- Ten million rows: (.+)\.$`)
+)
+
+// preview reads an embedded file.
+func preview(source *goose.Source) (Preview, error) {
+	text, err := files.ReadFile(source.Path)
+	if err != nil {
+		return Preview{}, fmt.Errorf("read %s: %w", source.Path, err)
+	}
+	head, up, _ := strings.Cut(string(text), "-- +goose Up\n")
+	up, _, _ = strings.Cut(up, "-- +goose Down")
+	p := Preview{Version: source.Version, File: source.Path, SQL: strings.TrimSpace(up)}
+	if m := altersLine.FindStringSubmatch(head); m != nil {
+		p.Table, p.Algorithm = m[1], m[2]
+	}
+	if m := measuredLine.FindStringSubmatch(head); m != nil {
+		p.Measured = m[1]
+	}
+	return p, nil
+}
+
+// Locks describes the locks of the migration on tables that exist.
+func (p Preview) Locks() string {
+	const short = "waits for open transactions that used it, at most 1 s per try; statements that come later wait behind it"
+	switch p.Algorithm {
+	case "INSTANT":
+		return p.Table + ", exclusively for an instant: the ALTER " + short
+	case "INPLACE":
+		return p.Table + ", exclusively at the start and at the end: the ALTER " + short + ". Otherwise reads and writes continue"
+	}
+	return "no table that exists"
+}
