@@ -39,6 +39,10 @@ test-matrix: ## Run the tests that talk to servers on each version that the READ
 test-docker: ## Run the compose file, and tests with servers in containers; needs a Docker engine with Compose
 	@scripts/test-docker
 
+.PHONY: test-upgrade
+test-upgrade: ## Run workers of the previous release and of this tree beside each other, and roll back
+	@scripts/upgrade $(UPGRADE)
+
 .PHONY: chaos
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)

@@ -20,6 +20,10 @@ import (
 
 // A Fleet is the workers: processes of the program under test. Safe for concurrent use.
 type Fleet struct {
+	// Prefix begins the names of the workers, which end with a number from 1. Set it before Start.
+	// Default "w".
+	Prefix string
+
 	binary string
 	env    []string
 	dir    string // of the map and the logs
@@ -44,7 +48,7 @@ func New(binary, dir, mapText string, env []string) (*Fleet, error) {
 		return nil, err
 	}
 	env = append([]string{"UNSTALE_MAP=" + file, "UNSTALE_LISTEN=-", "UNSTALE_LOG_FORMAT=json"}, env...)
-	return &Fleet{binary: binary, env: env, dir: dir}, nil
+	return &Fleet{Prefix: "w", binary: binary, env: env, dir: dir}, nil
 }
 
 // Set changes a setting of the workers and commands that are started from now on.
@@ -72,7 +76,7 @@ func (f *Fleet) Start(batchRows int) error {
 		return err
 	}
 	defer out.Close()
-	m.cmd = exec.Command(f.binary, "run", "--worker", fmt.Sprint("w", f.started), "--batch-rows", fmt.Sprint(batchRows))
+	m.cmd = exec.Command(f.binary, "run", "--worker", fmt.Sprint(f.Prefix, f.started), "--batch-rows", fmt.Sprint(batchRows))
 	m.cmd.Env, m.cmd.Stderr, m.cmd.Stdout = f.env, out, out
 	ended, err := servers.Start(m.cmd)
 	if err != nil {
@@ -176,14 +180,23 @@ func (f *Fleet) KillAll() {
 }
 
 // Said counts the lines with a text in the logs of all workers so far.
-func (f *Fleet) Said(text string) (n int) {
+func (f *Fleet) Said(text string) int { return len(f.Lines(text)) }
+
+// Lines returns the lines with a text in the logs of all workers so far.
+func (f *Fleet) Lines(text string) (lines []string) {
 	logs, _ := filepath.Glob(filepath.Join(f.dir, "worker-*.log")) // the pattern is well-formed
 	for _, log := range logs {
-		if b, err := os.ReadFile(log); err == nil {
-			n += bytes.Count(b, []byte(text))
+		b, err := os.ReadFile(log)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, text) {
+				lines = append(lines, strings.TrimSpace(line))
+			}
 		}
 	}
-	return n
+	return lines
 }
 
 // tail returns the end of a log.

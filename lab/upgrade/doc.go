@@ -1,0 +1,4 @@
+// Package upgrade runs the workers of two releases on the schema of the newer one, under load: in
+// parallel, in place of each other, stopped and killed. The keys of each committed row must go, and
+// no worker may report an error.
+package upgrade
