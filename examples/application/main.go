@@ -1,5 +1,5 @@
-// Command application is a shop that uses the packages that applications import. It exits with 0 if each
-// does its job: internal/docs builds it on the tags of a release.
+// Command application is a shop that uses the packages that applications import. It exits with 0 if
+// each does its job. Package internal/docs builds it on the tags of a release.
 package main
 
 import (
