@@ -25,6 +25,13 @@ func TestStability(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "git", "clone", "-q", "--no-tags", root, place).CombinedOutput(); err != nil {
 		t.Fatalf("git clone: %v\n%s", err, out)
 	}
+	// A history of its own: this clone may be shallow.
+	if err := os.RemoveAll(filepath.Join(place, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	git("init", "-q")
+	git("add", "-A")
+	git("commit", "-qm", "the tree")
 	// edit replaces old in a file, or fails.
 	edit := func(name, old, changed string) {
 		t.Helper()
