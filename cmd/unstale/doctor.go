@@ -38,6 +38,7 @@ type doctorCommand struct {
 	long       time.Duration
 	checks     []string
 	keys       bool
+	prove      bool
 	sample     int64
 	markdown   bool
 	noNames    bool
@@ -68,14 +69,23 @@ what no entity of the map reaches, and keys that live for more than a day. It go
 
   +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~*
 
+With --prove it tries on these servers what unstale relies on, and prints a report without hosts,
+accounts or passwords. It writes only to the database of --mysql-dsn, which must have no table, and to
+keys that begin with unstale-prove: or unstale:beacon:, and removes what it made.
+
 Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something unknown), 1 critical.`,
 		Example: `  unstale doctor --map mapping.yaml
   unstale doctor --audit-mysql-dsn 'unstale_audit:secret@tcp(db:3306)/shop' --audit-redis-url redis://unstale_audit:secret@cache:6379/0
   unstale doctor --strict --json
-  unstale doctor --keys --map mapping.yaml --markdown > review.md`,
+  unstale doctor --keys --map mapping.yaml --markdown > review.md
+  unstale doctor --prove --mysql-dsn 'unstale:secret@tcp(db:3306)/unstale_scratch' --redis-url redis://cache:6379/0`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keyspace.SetClientLog(nil)
+			if d.prove {
+				p.Stop.set(stopOrderly) // what was made is removed
+				return d.proof(cmd.Context(), p)
+			}
 			if d.keys {
 				p.Stop.set(stopOrderly) // what was seen is printed
 				return d.review(cmd.Context(), p)
@@ -84,7 +94,7 @@ Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something 
 		},
 	}
 	d.addFlags(cmd.Flags())
-	showEnv(cmd.Flags(), "check", "keys", "sample", "markdown", "no-names", "strict", "json")
+	showEnv(cmd.Flags(), "check", "keys", "prove", "sample", "markdown", "no-names", "strict", "json")
 	return cmd
 }
 
@@ -130,6 +140,7 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&d.long, "long-transaction", 10*time.Second, "how long a transaction may hold rows of the outbox before it is told")
 	flags.StringArrayVar(&d.checks, "check", nil, "make this check alone, which may be given several times (default: all)")
 	flags.BoolVar(&d.keys, "keys", false, "review the keys of the cache, and make no check")
+	flags.BoolVar(&d.prove, "prove", false, "try on these servers what unstale relies on; the database must be empty")
 	flags.Int64Var(&d.sample, "sample", 1_000_000, "with --keys: how many keys to look at")
 	flags.BoolVar(&d.markdown, "markdown", false, "with --keys: print a page in Markdown")
 	flags.BoolVar(&d.noNames, "no-names", false, "with --keys: tell no name of a key, nor of a family that the map does not name")

@@ -14,14 +14,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // missing here has no place in the plan yet: add it. Only tests use internal/testenv and
 // internal/locktest. The packages that join the parts of internal/store and internal/keyspace are
 // worker with its services (internal/heal, internal/outage and internal/sweep), internal/registry,
-// internal/replay, internal/doctor and internal/review.
+// internal/replay, internal/doctor, internal/prove and internal/review.
 var rooms = map[string][]string{
 	"cache":                      {"internal/dberr", "internal/envtext", "internal/redisclient", "internal/sleep", "protocol"},
 	"cache/cacheotel":            {"cache"},
 	"cache/cacheprom":            {"cache"},
 	"cache/cachetest":            {"cache", "invalidation", "outbox", "protocol"},
 	"cache/msgpack":              {},
-	"cmd/unstale":                {"internal/acl", "internal/capture", "internal/doctor", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mapcases", "internal/mapnames", "internal/near", "internal/operate", "internal/output", "internal/params", "internal/registry", "internal/replay", "internal/review", "internal/secretfile", "internal/session", "internal/sleep", "internal/sweeps", "internal/tlsfiles", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "redisurl", "worker", "worker/workerotel"},
+	"cmd/unstale":                {"internal/acl", "internal/capture", "internal/doctor", "internal/journal", "internal/keyspace", "internal/lookups", "internal/mapcases", "internal/mapnames", "internal/near", "internal/operate", "internal/output", "internal/params", "internal/prove", "internal/registry", "internal/replay", "internal/review", "internal/secretfile", "internal/session", "internal/sleep", "internal/sweeps", "internal/tlsfiles", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "redisurl", "worker", "worker/workerotel"},
 	"deploy/helm/check":          {},
 	"internal/acl":               {"internal/keyspace", "invalidation", "protocol"},
 	"internal/batchsize":         {},
@@ -51,6 +51,7 @@ var rooms = map[string][]string{
 	"internal/output":            {},
 	"internal/params":            {},
 	"internal/port":              {},
+	"internal/prove":             {"internal/capture", "internal/doctor", "internal/keyspace", "internal/redisclient", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/proxy":             {"internal/port"},
 	"internal/queue":             {"internal/journal", "internal/mysqlerr", "internal/session", "internal/sweeps", "outbox"},
 	"internal/redisclient":       {"internal/tlserr", "protocol"},

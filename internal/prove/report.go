@@ -1,0 +1,107 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/redisclient"
+)
+
+// checks are those of package doctor that a report includes.
+var checks = []string{"schema", "mysql-rights", "mysql-settings", "mysql-connections", "redis-rights", "clocks", "redis-memory"}
+
+// A Report is the result of a proof.
+type Report struct {
+	MySQL    string           `json:"mysql"` // version, as the server reports it
+	Redis    string           `json:"redis"`
+	Worst    doctor.Severity  `json:"worst"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+// Run tries all steps with the connections of e, whose MySQL is the empty database of config.
+// options are those of e.Redis. If a step fails, the others are still tried; an error is about the
+// database or about what could not be removed.
+func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keyspace.Options) (r Report, err error) {
+	p, err := open(ctx, config, e, options)
+	if err != nil {
+		return r, err
+	}
+	r.MySQL, r.Redis = p.versions(ctx)
+	for i, s := range steps {
+		f := p.try(ctx, s)
+		r.Findings = append(r.Findings, f)
+		if i == 0 && f.Severity != doctor.Info {
+			break
+		}
+	}
+	r.Findings = append(r.Findings, doctor.Examine(ctx, e, checks...)...)
+	r.Worst = doctor.Worst(r.Findings)
+	hosts := append([]string{config.Addr}, options.Redis.Addrs...)
+	_ = e.Redis.Nodes.EachMaster(ctx, func(c *redis.Client) error { hosts = append(hosts, redisclient.Address(c)); return nil })
+	hide := hider(hosts)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Title, f.Evidence, f.Cure = hide(f.Title), hide(f.Evidence), hide(f.Cure)
+	}
+	return r, errors.Join(ctx.Err(), p.close(ctx))
+}
+
+func (p *proof) try(ctx context.Context, s step) doctor.Finding {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	p.saw = ""
+	if err := s.run(p, ctx); err != nil {
+		return doctor.Finding{Check: s.name, Severity: s.severity, Title: "not so: " + s.property, Evidence: err.Error(), Cure: s.cure}
+	}
+	return doctor.Finding{Check: s.name, Severity: doctor.Info, Title: s.property, Evidence: strings.TrimSpace(p.saw)}
+}
+
+func (p *proof) versions(ctx context.Context) (database, cache string) {
+	for _, name := range []string{"@@version", "@@version_comment", "@@aurora_version"} {
+		if text, err := p.exam.MySQL.Variable(ctx, name); err == nil {
+			database = strings.TrimSpace(database + " " + text)
+		}
+	}
+	masters := 0
+	_ = p.exam.Redis.Nodes.EachMaster(ctx, func(c *redis.Client) error { // it may hide INFO
+		masters++
+		facts := redisclient.Facts(c.Info(ctx, "server").Val())
+		if cache = "Redis " + facts["redis_version"]; facts["valkey_version"] != "" {
+			cache = "Valkey " + facts["valkey_version"]
+		}
+		return nil
+	})
+	if p.exam.Redis.Nodes.IsCluster() {
+		cache += fmt.Sprintf(", Cluster, masters: %d", masters)
+	}
+	return database, cache
+}
+
+var (
+	ipAddress = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-fA-F:.]+\](:\d+)?`)
+	account   = regexp.MustCompile("['\"`][^'\"`\\s]*['\"`]@['\"`][^'\"`\\s]*['\"`]")
+)
+
+// hider returns a function that replaces hosts, addresses and accounts.
+func hider(addrs []string) func(string) string {
+	var known []string
+	for _, addr := range addrs {
+		known = append(known, addr, "SERVER")
+		if host, _, err := net.SplitHostPort(addr); err == nil && strings.Contains(host, ".") { // a short one may be a word
+			known = append(known, host, "SERVER")
+		}
+	}
+	hosts := strings.NewReplacer(known...)
+	return func(text string) string {
+		return ipAddress.ReplaceAllString(account.ReplaceAllString(hosts.Replace(text), "ACCOUNT"), "SERVER")
+	}
+}
