@@ -32,8 +32,9 @@ var ErrCommit = dberr.ErrCommit
 //
 // If fn returns a deadlock error (1213), a lock wait timeout (1205) or, from MariaDB 11.8, a changed
 // record (1020), possibly wrapped, InTx rolls back and calls fn again, at most five times in total.
-// fn must therefore have no effects outside tx. InTx does not retry if COMMIT fails: it returns an error that wraps [ErrCommit]. The
-// isolation level is the default of the MySQL session. InTx is safe for concurrent use.
+// fn must therefore have no effects outside tx. InTx does not retry if COMMIT fails: it returns an
+// error that wraps [ErrCommit]. The isolation level is the default of the MySQL session. InTx is
+// safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)

@@ -70,20 +70,29 @@ func FromEnv(role Role) (*redis.UniversalOptions, error) {
 		CAFile: os.Getenv("REDIS_TLS_CA_FILE"), CertFile: os.Getenv("REDIS_TLS_CERT_FILE"), KeyFile: os.Getenv("REDIS_TLS_KEY_FILE"),
 		ServerName: os.Getenv("REDIS_TLS_SERVER_NAME"),
 	}
-	var err1, err2, err3, err4, err5 error
-	s.URL, s.URLFile, err4 = secretfile.Env("REDIS_URL", os.LookupEnv)
-	s.StateURL, s.StateURLFile, err5 = secretfile.Env("REDIS_URL_STATE", os.LookupEnv)
-	if text := os.Getenv("REDIS_TLS"); text != "" {
-		if s.TLS, err1 = strconv.ParseBool(text); err1 != nil {
-			err1 = errors.New("REDIS_TLS must be true or false")
-		}
-	}
-	s.CacheDB, err2 = readDB("REDIS_DB_CACHE")
-	s.StateDB, err3 = readDB("REDIS_DB_STATE")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	var errs [5]error
+	s.TLS, errs[0] = readBool("REDIS_TLS")
+	s.CacheDB, errs[1] = readDB("REDIS_DB_CACHE")
+	s.StateDB, errs[2] = readDB("REDIS_DB_STATE")
+	s.URL, s.URLFile, errs[3] = secretfile.Env("REDIS_URL", os.LookupEnv)
+	s.StateURL, s.StateURLFile, errs[4] = secretfile.Env("REDIS_URL_STATE", os.LookupEnv)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	return s.Options(role)
+}
+
+// readBool returns the truth in a variable.
+func readBool(variable string) (bool, error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return false, nil
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%s must be true or false", variable)
+	}
+	return on, nil
 }
 
 // readDB returns the number in a variable.

@@ -15,8 +15,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// A proof succeeds on one server, behind Sentinel and on a Cluster, names its versions but no
-// address, and leaves nothing but beacons, which end by themselves.
+// A proof succeeds on one server, behind Sentinel and on a Cluster. It names versions but no
+// address, and leaves only beacons, which expire.
 func TestDoctorProve(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) (url string, nodes []*redis.Client){
@@ -118,8 +118,8 @@ func TestDoctorProveNeedsAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-// What does not hold is named, and all else is tried and removed: an account without TRIGGER, and a
-// Redis whose account runs no script.
+// The report names each property that fails, here for an account without TRIGGER and one that runs
+// no script. All other steps are tried, and everything is removed.
 func TestDoctorProveNamesWhatDoesNotHold(t *testing.T) {
 	t.Parallel()
 	env, server := testenv.MySQL(t), testenv.OwnRedis(t)

@@ -36,8 +36,8 @@ func writeManPages(cmd *cobra.Command, directory string) error {
 // manName returns the name of a command's page, such as unstale-dead-retry.
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage returns a command's help in the language of man(7). It has no date, and nothing of this
-// machine, so that the same source makes the same page.
+// manPage returns a command's help in the language of man(7). The same source makes the same page:
+// it has no date, and nothing of this machine.
 func manPage(cmd *cobra.Command) string {
 	var page strings.Builder
 	section := func(title, text string) {

@@ -12,51 +12,27 @@ func TestProgram(t *testing.T) {
 	t.Parallel()
 	place := build(t)
 	program := filepath.Join(place, "bin", "unstale")
-	t.Run("tutorial", func(t *testing.T) {
-		t.Parallel()
-		testTutorial(t, place, tutorialPage)
-		testTutorialServers(t)
-	})
-	t.Run("capture tutorial", func(t *testing.T) {
-		t.Parallel()
-		testTutorial(t, place, captureTutorialPage)
-	})
-	t.Run("adoption", func(t *testing.T) {
-		t.Parallel()
-		testAdoption(t, program)
-	})
-	t.Run("settings", func(t *testing.T) {
-		t.Parallel()
-		testSettings(t, program)
-	})
-	t.Run("compose", func(t *testing.T) {
-		t.Parallel()
-		testComposeCommands(t, program)
-	})
-	t.Run("compose shop", func(t *testing.T) {
-		t.Parallel()
-		testComposeShop(t, place, program)
-	})
-	t.Run("kubernetes", func(t *testing.T) {
-		t.Parallel()
-		testKubernetes(t, program)
-	})
-	t.Run("runbook", func(t *testing.T) {
-		t.Parallel()
-		testRunbook(t, place, program)
-	})
-	t.Run("refusals", func(t *testing.T) {
-		t.Parallel()
-		testRefusals(t, program)
-	})
-	t.Run("worker", func(t *testing.T) {
-		t.Parallel()
-		testWorker(t, program)
-	})
-	t.Run("ids", func(t *testing.T) {
-		t.Parallel()
-		testIDs(t, program)
-	})
+	for name, test := range map[string]func(*testing.T){
+		"tutorial": func(t *testing.T) {
+			testTutorial(t, place, tutorialPage)
+			testTutorialServers(t)
+		},
+		"capture tutorial": func(t *testing.T) { testTutorial(t, place, captureTutorialPage) },
+		"adoption":         func(t *testing.T) { testAdoption(t, program) },
+		"settings":         func(t *testing.T) { testSettings(t, program) },
+		"compose":          func(t *testing.T) { testComposeCommands(t, program) },
+		"compose shop":     func(t *testing.T) { testComposeShop(t, place, program) },
+		"kubernetes":       func(t *testing.T) { testKubernetes(t, program) },
+		"runbook":          func(t *testing.T) { testRunbook(t, place, program) },
+		"refusals":         func(t *testing.T) { testRefusals(t, program) },
+		"worker":           func(t *testing.T) { testWorker(t, program) },
+		"ids":              func(t *testing.T) { testIDs(t, program) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
 }
 
 const settingsPage = "docs/settings.md"

@@ -1,7 +1,7 @@
-// Package prove tries on an operator's own servers what unstale relies on: in an empty database, and
-// with keys of a random prefix. Its report names versions, but no host, account or password.
+// Package prove tries on an operator's own servers what unstale relies on. It uses an empty database
+// and keys with a random prefix. Its report names versions, but no host, account or password.
 //
 // It writes to no other database, and scans nothing, so it does not try patterns. It drops its
-// tables and unlinks its keys. What a killed process leaves in Redis ends after ten minutes, and
-// beacons, whose names are random, after two.
+// tables and unlinks its keys. If the process is killed, its keys expire after ten minutes. Beacons
+// have random names and expire after two.
 package prove

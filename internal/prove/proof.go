@@ -31,7 +31,7 @@ capture: {unstale_prove: {entity: thing, id: id}}
 `
 )
 
-// A proof has what its steps share.
+// A proof is the state that its steps share.
 type proof struct {
 	exam   *doctor.Exam
 	db     *sql.DB // of exam
@@ -110,7 +110,7 @@ func (p *proof) set(ctx context.Context, ids ...string) (err error) {
 	return err
 }
 
-// left returns an error unless the keys of ids are there, or gone.
+// left returns an error unless the keys of ids exist, or are gone.
 func (p *proof) left(ctx context.Context, there bool, ids ...string) error {
 	for _, id := range ids {
 		if n, err := p.redis.Exists(ctx, p.prefix+":"+id).Result(); err != nil {
@@ -122,7 +122,7 @@ func (p *proof) left(ctx context.Context, there bool, ids ...string) error {
 	return nil
 }
 
-// things are rows of the outbox.
+// things returns rows of the outbox.
 func things(ids ...string) (rows []outbox.Invalidation) {
 	for _, id := range ids {
 		rows = append(rows, outbox.Invalidation{Entity: "thing", ID: id})

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/redisclient"
 )
 
-// checks are those of package doctor that a report includes.
+// checks are the checks of package doctor that a report includes.
 var checks = []string{"schema", "mysql-rights", "mysql-settings", "mysql-connections", "redis-rights", "clocks", "redis-memory"}
 
 // A Report is the result of a proof.
@@ -28,7 +28,7 @@ type Report struct {
 }
 
 // Run tries all steps with the connections of e, whose MySQL is the empty database of config.
-// options are those of e.Redis. If a step fails, the others are still tried; an error is about the
+// options are the options of e.Redis. If a step fails, the others are still tried; an error is about the
 // database or about what could not be removed.
 func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keyspace.Options) (r Report, err error) {
 	p, err := open(ctx, config, e, options)

@@ -1,11 +1,7 @@
 package testenv
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"math/big"
 	"net"
 	"os"
@@ -24,28 +20,18 @@ type Certificate struct {
 // NewCertificate creates a certificate, whose files are removed at the end of the test.
 func NewCertificate(t testing.TB) *Certificate {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	must(err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	must(err)
 	dir := t.TempDir()
 	c := &Certificate{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), x509.NewCertPool()}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	must(os.WriteFile(c.CertFile, certPEM, 0o600))
-	must(os.WriteFile(c.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	c.Authorities.AppendCertsFromPEM(certPEM)
+	self := &Authority{own: &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}}
+	self.sign(t, self.own, c.CertFile, c.KeyFile)
+	text, err := os.ReadFile(c.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Authorities.AppendCertsFromPEM(text)
 	return c
 }
 

@@ -47,9 +47,11 @@ func captured(ctx context.Context, cfg Config) (r *Report, err error) {
 // A capturedShop has triggers.
 type capturedShop struct{ shop *shop }
 
+// thousand is a table of the numbers from 0 to 999.
+const thousand = "(WITH RECURSIVE numbers AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 999) SELECT n FROM numbers)"
+
 // priced creates a table of products.
 func (b capturedShop) priced(ctx context.Context, table string, rows int) error {
-	const thousand = "(WITH RECURSIVE numbers AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 999) SELECT n FROM numbers)"
 	for _, statement := range []string{
 		"CREATE TABLE " + table + " (id INT PRIMARY KEY, price_cents INT NOT NULL, category_id INT NOT NULL, stock INT NOT NULL)",
 		fmt.Sprintf("INSERT INTO %s SELECT 1000 * b.n + a.n + 1, 100, a.n, 5 FROM %s AS a JOIN %[2]s AS b WHERE 1000 * b.n + a.n < %d", table, thousand, rows),

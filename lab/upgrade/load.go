@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +22,8 @@ const (
 	keyLife = time.Hour
 )
 
-// A load writes transactions, and records when the keys of each are gone. A transaction of ten rolls
-// back, one invalidates a pattern, and one is scheduled. Safe for concurrent use.
+// A load writes transactions, and records when the keys of each are gone. Of ten transactions, one
+// rolls back, one invalidates a pattern, and one is scheduled. Safe for concurrent use.
 type load struct {
 	db    *sql.DB
 	cache *redis.Client
@@ -78,6 +79,13 @@ func (l *load) outcome(phase int) (f figure, waiting []string) {
 		}
 	}
 	return l.figures[phase], waiting
+}
+
+// rolledBack returns the keys of transactions that rolled back.
+func (l *load) rolledBack() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.kept)
 }
 
 // next numbers a transaction.

@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	return &p.report, err
 }
 
-// A play is one run.
+// A play is the state of one run.
 type play struct {
 	cfg      Config
 	url      string // of Redis
@@ -437,11 +437,10 @@ func (p *play) settled(ctx context.Context) error {
 	if late {
 		p.wrong("the end", fmt.Sprintf("%d rows are left", left))
 	}
-	p.load.mu.Lock()
-	defer p.load.mu.Unlock()
-	there, err := p.cache.Exists(ctx, p.load.kept...).Result()
-	if err == nil && int(there) != len(p.load.kept) {
-		p.wrong("the end", fmt.Sprintf("%d transactions rolled back, and %d of their keys exist", len(p.load.kept), there))
+	kept := p.load.rolledBack()
+	there, err := p.cache.Exists(ctx, kept...).Result()
+	if err == nil && int(there) != len(kept) {
+		p.wrong("the end", fmt.Sprintf("%d transactions rolled back, and %d of their keys exist", len(kept), there))
 	}
 	return err
 }

@@ -1,10 +1,10 @@
-// Command image writes an OCI image layout of unstale without a Docker engine. The image is that of
-// the Dockerfile: the static binary and the certificates of authorities, and nothing else.
+// Command image writes an OCI image layout of unstale without a Docker engine. It has the content of
+// the Dockerfile's image: the static binary, the certificates of authorities, and nothing else.
 //
 //	image -binary unstale -arch arm64 -version 0.1.0 -revision 4feaa16 -epoch 1790000000 unstale.oci.tar
 //
 // The file is a tar archive of the layout, with the manifest.json that docker load reads. The same
-// input makes the same bytes: the certificates are those of a module in go.sum, not this machine's.
+// input makes the same bytes: the certificates come from a module in go.sum, not from this machine.
 package main
 
 import (

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/lab/chaos"
 )
 
@@ -28,11 +27,7 @@ code 1 if anything is lost. The checker shares no code with the worker.`,
 			if report == nil {
 				return err
 			}
-			if asJSON {
-				err = errors.Join(err, output.JSON(os.Stdout, report))
-			} else {
-				fmt.Print(report)
-			}
+			err = errors.Join(err, show(report, asJSON))
 			if err == nil && len(report.Lost) > 0 {
 				err = fmt.Errorf("lost: %d", len(report.Lost))
 			}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/upgrade"
 )
@@ -40,11 +39,7 @@ command has. "make test-upgrade" gets the old tree from the history.`,
 			if report == nil {
 				return err
 			}
-			if asJSON {
-				err = errors.Join(err, output.JSON(os.Stdout, report))
-			} else {
-				fmt.Print(report)
-			}
+			err = errors.Join(err, show(report, asJSON))
 			if err == nil && len(report.Wrong) > 0 {
 				err = fmt.Errorf("wrong: %d", len(report.Wrong))
 			}
