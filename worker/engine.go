@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,7 +64,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		heavy   = &heavyRows{}
 		past    = &pastSteps{}
 		own     = &record{
-			id: rand.Text(), name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
+			id: pools.ID, name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
 		}
 	)
 	e.healer = heal.New(heal.Config{

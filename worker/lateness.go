@@ -34,10 +34,6 @@ func (m *metrics) late(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c
 		if c.IsDelayed() {
 			continue
 		}
-		visible := age
-		if !c.Unseen.IsZero() {
-			visible = min(age, unlinked.Sub(c.Unseen))
-		}
-		m.visibleToUnlink.add(visible)
+		m.visibleToUnlink.add(visible(c, age, unlinked))
 	}
 }

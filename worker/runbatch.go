@@ -102,6 +102,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	done, settlement, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
+		settlement.Counts = b.counts(r.age, c, &settlement)
 		settled := r.metrics.mysql.begin(callSettle)
 		err = c.Settle(ctx, settlement)
 		settled()

@@ -1,10 +1,13 @@
 package queue
 
-import "github.com/unstale/unstale/internal/journal"
+import (
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/minutes"
+)
 
 // Prepared returns the statements of each batch and poll, which a session prepares when it first
 // runs them. Otherwise, parsing and resolving them takes a seventh of the cost of a batch of five
 // rows in MySQL 9.7, and a fifth in MariaDB 10.11.
 func Prepared() []string {
-	return []string{firstSQL, hot.claimSQL, hot.removeSQL, hot.removeOneSQL, journal.RecordSQL}
+	return []string{firstSQL, hot.claimSQL, hot.removeSQL, hot.removeOneSQL, journal.RecordSQL, minutes.AddSQL}
 }

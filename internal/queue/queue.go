@@ -2,6 +2,7 @@ package queue
 
 import (
 	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -10,11 +11,13 @@ import (
 type Queue struct {
 	db      *session.Sessions
 	journal *journal.Journal
+	minutes *minutes.Table
 	planner planner
 	clock   databaseClock
 }
 
-// New returns the Queue of an outbox. Its sessions should prepare [Prepared].
-func New(db *session.Sessions) *Queue {
-	return &Queue{db: db, journal: journal.New(db), planner: planner{quick: quickScan}}
+// New returns the Queue of an outbox, which counts its batches. Its sessions should prepare
+// [Prepared].
+func New(db *session.Sessions, counts *minutes.Table) *Queue {
+	return &Queue{db: db, journal: journal.New(db), minutes: counts, planner: planner{quick: quickScan}}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sweeps"
@@ -32,6 +33,7 @@ type Settlement struct {
 	// MapVersion is the version of the map that decided all this, for the dead letters and the
 	// journal.
 	MapVersion string
+	Counts     minutes.Counts
 }
 
 // A Delay postpones a row, with a reason that operators see.
@@ -113,7 +115,7 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 			return nil, fmt.Errorf("delete: %w", err)
 		}
 	}
-	return gone, nil
+	return gone, c.queue.minutes.Add(ctx, c.tx, s.Counts)
 }
 
 // journal writes the batch in the claim's transaction: as one row of the journal, or as several if

@@ -18,6 +18,7 @@ cache_outbox_dead(died_at) cache_outbox_dead(first_id) cache_outbox_dead(id) cac
 cache_outbox_delayed(due_at) cache_outbox_delayed(first_id) cache_outbox_delayed(id)
 cache_outbox_journal(epoch,beat) cache_outbox_journal(id) cache_outbox_journal(settled_at)
 cache_outbox_locks(name)
+cache_outbox_minutes(minute,worker)
 cache_outbox_source(one)
 cache_outbox_summaries(bucket,last_id)
 cache_outbox_sweeper(name)

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"crypto/rand"
+
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/lockrows"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/session"
@@ -11,9 +14,11 @@ import (
 
 // A Store has all parts of an outbox, on the same sessions. A service takes the part that it needs.
 type Store struct {
+	ID        string // random, of the worker that uses it
 	Sessions  *session.Sessions
 	Lookups   *session.Lookups
 	Queue     *queue.Queue
+	Minutes   *minutes.Table
 	Journal   *journal.Journal
 	Summaries *journal.Summaries
 	Sweeps    *sweeps.Table
@@ -29,8 +34,10 @@ func Open(cfg session.Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	id := rand.Text()
+	counts := minutes.New(db, id)
 	return &Store{
-		Sessions: db, Lookups: session.NewLookups(db), Queue: queue.New(db), Journal: journal.New(db), Summaries: journal.NewSummaries(db),
+		ID: id, Sessions: db, Lookups: session.NewLookups(db), Queue: queue.New(db, counts), Minutes: counts, Journal: journal.New(db), Summaries: journal.NewSummaries(db),
 		Sweeps: sweeps.New(db), Orders: operate.NewOrders(db), Overview: operate.NewOverview(db), Workers: operate.NewWorkers(db), Locks: lockrows.New(db),
 	}, nil
 }

@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/queue"
+)
+
+// visible returns how long a row that was unlinked at a time was visible before, at most: see
+// metrics.late. The age is that of the row then. A delayed row was visible when it was first
+// claimed, so its age counts.
+func visible(c *queue.Claim, age time.Duration, unlinked time.Time) time.Duration {
+	if c.Unseen.IsZero() {
+		return age
+	}
+	return min(age, unlinked.Sub(c.Unseen))
+}
+
+// counts returns the counts of a batch, as its settlement decides.
+func (b *batch) counts(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c *queue.Claim, s *queue.Settlement) (n minutes.Counts) {
+	if len(b.set.Targets) > 0 {
+		n.Batches = 1
+	}
+	dead := s.Dead // in the order of the changes
+	for i := range b.changes {
+		change := &b.changes[i]
+		r := change.row
+		died := len(dead) > 0 && dead[0].ID == r.ID
+		if died {
+			dead = dead[1:]
+		}
+		switch {
+		case r.Repeated || r.FirstID == 0:
+		case died:
+			n.Dead++
+		case change.fault == nil && change.away == nil && len(change.plan.Keys) > 0:
+			n.Add(visible(c, ageOf(r, s.Marks.Unlinked), s.Marks.Unlinked))
+		}
+	}
+	return n
+}
