@@ -44,14 +44,14 @@ func TestCountsOfABatch(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			checkStatements(t, w.claiming(), counted)
-			w.checkPrepared(4)
+			w.checkPrepared(5)
 			roundTrips.check(t, batches, c.unlinks)
 		})
 	}
 }
 
 // batchStatements are all statements that a batch sends to MySQL, in execution order.
-var batchStatements = []string{"START TRANSACTION", "claim", "journal", "delete", "COMMIT"}
+var batchStatements = []string{"START TRANSACTION", "claim", "journal", "delete", "count", "COMMIT"}
 
 // checkStatements also checks that scans from the start of the table are rare: while a backlog is
 // drained, claims rely on one for 50 ms.
@@ -201,6 +201,8 @@ func statementName(head, tail string) string {
 		return "claim"
 	case strings.HasPrefix(head, "INSERT INTO cache_outbox_journal"):
 		return "journal"
+	case strings.HasPrefix(head, "INSERT INTO cache_outbox_minutes"):
+		return "count"
 	case strings.Contains(head, "DELETE") && (strings.Contains(head, "FROM cache_outbox ") || strings.Contains(head, "JOIN cache_outbox ")):
 		return "delete"
 	case strings.HasPrefix(head, "SELECT id FROM cache_outbox "):
