@@ -78,6 +78,12 @@ func (r *runCommand) settings(flags *pflag.FlagSet) (all []setting) {
 	if r.worker.Redis != nil {
 		shown["redis-url"] = keyspace.Options{Redis: r.worker.Redis}.Redacted()
 	}
+	if c := r.page.config; c.MySQL != nil {
+		shown["console-dsn"] = redacted(c.MySQL)
+	}
+	if c := r.page.config; c.Redis != nil {
+		shown["console-redis-url"] = keyspace.Options{Redis: c.Redis}.Redacted()
+	}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Annotations[noEnv] != nil || f.Name == "help" {
 			return

@@ -34,6 +34,7 @@ type runCommand struct {
 	redis  redisFlags
 	logs   logFlags
 	worker worker.Config
+	page   consoleFlags
 
 	listen  string
 	once    bool
@@ -54,8 +55,9 @@ Signals:
   SIGTERM, SIGINT  finish the current batch (at most 5 s) and exit; a second one exits immediately
   SIGHUP           read the map again; a worker also reads a changed file
 
-The worker serves /metrics, /healthz and /readyz on --listen. It sends spans of batches to the
-collector in the variables of OpenTelemetry, such as OTEL_EXPORTER_OTLP_ENDPOINT.`,
+The worker serves /metrics, /healthz and /readyz on --listen, and a page for people on --console. It
+sends spans of batches to the collector in the variables of OpenTelemetry, such as
+OTEL_EXPORTER_OTLP_ENDPOINT.`,
 		Example: `  unstale run --mysql-dsn 'unstale:secret@tcp(db:3306)/shop' --redis-url redis://cache:6379/0
   unstale run --once       # process existing rows, then exit`,
 		Args: noArgs,
@@ -86,6 +88,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes (default: host and process)")
 	flags.Lookup("worker").DefValue = "" // help and man pages are the same everywhere
 	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")
+	r.page.add(flags)
 	flags.BoolVar(&r.once, "once", false, "process existing rows and exit")
 	flags.DurationVar(&r.worker.ClaimTimeout, "claim-timeout", d.ClaimTimeout, "the server frees the rows of a vanished worker after this, whole seconds")
 	flags.IntVar(&r.worker.BatchRows, "batch-rows", d.BatchRows, "rows of one claim at most")
@@ -120,7 +123,7 @@ func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
 	if err := c.Validate(); err != nil {
 		return usageError{errors.New(optionFlags.Replace(err.Error()))}
 	}
-	return nil
+	return r.page.complete(r.mysql, r.redis, log)
 }
 
 // memoryLimit is up to where the heap may grow before garbage is collected more often. It is not a
@@ -233,6 +236,11 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 		return err
 	}
 	defer stop()
+	hide, err := r.page.serve(log, w)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	defer tellStop(ctx, log)()
 	if err := w.Run(ctx); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/look"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
@@ -31,8 +32,8 @@ type statusCommand struct {
 	redis  redisFlags
 	space  *keyspace.Keyspace // nil: no Redis was given
 	json   bool
-	watch  time.Duration   // 0: once
-	before *operate.Status // the first look that showed the current first row
+	watch  time.Duration // 0: once
+	looker *look.Looker
 }
 
 func newStatus(p process) *cobra.Command {
@@ -129,14 +130,11 @@ func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions)
 
 // look reads a status and evaluates it, together with the previous one.
 func (c *statusCommand) look(ctx context.Context, s *session.Sessions) (operate.Status, verdict.Verdict, error) {
-	status, err := operate.NewOverview(s).Status(ctx)
-	if err != nil {
-		return status, verdict.Verdict{}, orSchema(ctx, s, err)
+	if c.looker == nil {
+		c.looker = look.New(s, c.space)
 	}
-	c.askRedis(ctx, &status)
-	v := verdict.Of(status, c.before)
-	c.before = verdict.First(c.before, status)
-	return status, v, nil
+	status, v, err := c.looker.Look(ctx)
+	return status, v, orSchema(ctx, s, err)
 }
 
 // bounded returns a count that is exact to operate.MaxExactCount.

@@ -1,16 +1,9 @@
 package main
 
 import (
-	"context"
-	"time"
-
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/registry"
 )
-
-// redisPatience bounds the read of Redis. An outage of Redis must not delay the answer.
-const redisPatience = 2 * time.Second
 
 // openBoard opens the Redis of the flags, if they name one. The function that it returns closes it.
 func (c *statusCommand) openBoard() (shut func() error, err error) {
@@ -28,17 +21,6 @@ func (c *statusCommand) openBoard() (shut func() error, err error) {
 	}
 	c.space = k
 	return k.Close, nil
-}
-
-// askRedis adds what workers publish in Redis to a status.
-func (c *statusCommand) askRedis(ctx context.Context, s *operate.Status) {
-	if c.space == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
-	defer cancel()
-	registry.Read(ctx, c.space.Board, s)
-	registry.ReadReaders(ctx, c.space.Contents, s)
 }
 
 // The values of workers_in_redis.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/look"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
@@ -25,9 +26,6 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sess
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
-			c.before = nil
-		}
 		if err := c.show(p, status, v, err, page); err != nil {
 			return err
 		}
@@ -41,9 +39,7 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sess
 func (c *statusCommand) show(p process, status operate.Status, v verdict.Verdict, failed error, page bool) error {
 	now := time.Now().UTC()
 	if failed != nil {
-		v = verdict.Verdict{Level: verdict.Unknown, At: now, Causes: []verdict.Cause{{
-			Name: "unread", Level: verdict.Unknown, What: failed.Error(), Cure: "trying again",
-		}}}
+		v = look.Unread(failed)
 	}
 	var err error
 	switch {

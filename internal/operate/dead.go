@@ -48,6 +48,25 @@ FROM cache_outbox_dead WHERE ` + deadFilter + ` ORDER BY id DESC LIMIT ?`
 	countDeadSQL = "SELECT COUNT(*) AS n, COALESCE(MAX(id), 0) AS last FROM cache_outbox_dead WHERE " + deadFilter
 )
 
+// Contract: reads all of the index on reason, which only operators let grow. No lock.
+const deadReasonsSQL = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
+
+// DeadReasons counts the dead letters of each reason.
+func (o *Orders) DeadReasons(ctx context.Context) (map[string]int, error) {
+	var dead []struct {
+		Reason string `db:"reason"`
+		N      int    `db:"n"`
+	}
+	if err := o.db.Side.SelectContext(ctx, &dead, deadReasonsSQL); err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	for _, d := range dead {
+		counts[d.Reason] = d.N
+	}
+	return counts, nil
+}
+
 func (q *DeadQuery) args() []any {
 	var ids any
 	if len(q.IDs) > 0 {

@@ -76,8 +76,7 @@ type WaitingRow struct {
 }
 
 // Contract for all: no lock (consistent reads); at most MaxExactCount+1 entries of one index each.
-// Counting dead letters reads all of the index on reason, which only operators let grow. Finding
-// the last batch reads the sweeps since then.
+// Finding the last batch reads the sweeps since then.
 const (
 	countSQL       = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT ?) AS counted"
 	firstRowsSQL   = "SELECT id, entity, TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) AS age FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 100"
@@ -86,7 +85,6 @@ const (
 	settlingSQL    = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE swept_at IS NOT NULL LIMIT ?) AS counted"
 	refusedSQL     = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps WHERE attempts > 0 LIMIT ?) AS counted"
 	refusalSQL     = "SELECT error FROM cache_outbox_sweeps WHERE attempts > 0 ORDER BY not_before DESC LIMIT 1"
-	deadSQL        = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
 	batchSQL       = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal WHERE row_count > 0 ORDER BY id DESC LIMIT 1"
 	damagedSQL     = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_journal FORCE INDEX (beats) WHERE epoch = '" + journal.DamagedEpoch + "' LIMIT ?) AS counted"
 	lastBadSQL     = "SELECT id, worker, settled_at, row_count, map_version FROM cache_outbox_journal FORCE INDEX (beats) " +
@@ -225,17 +223,9 @@ func (o *Overview) readSweeps(ctx context.Context, st *Status) error {
 	return nil
 }
 
-func (o *Overview) readDead(ctx context.Context, st *Status) error {
-	var dead []struct {
-		Reason string `db:"reason"`
-		N      int    `db:"n"`
-	}
-	if err := o.db.Side.SelectContext(ctx, &dead, deadSQL); err != nil {
+func (o *Overview) readDead(ctx context.Context, st *Status) (err error) {
+	if st.Dead, err = o.orders.DeadReasons(ctx); err != nil {
 		return err
-	}
-	st.Dead = map[string]int{}
-	for _, d := range dead {
-		st.Dead[d.Reason] = d.N
 	}
 	return o.readIDsLeft(ctx, st, "cache_outbox_dead")
 }

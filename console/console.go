@@ -1,0 +1,104 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/session"
+)
+
+// A Console is an [http.Handler] of the page. It opens connections when the first page asks.
+// Safe for concurrent use.
+type Console struct {
+	cfg     Config
+	db      *session.Sessions  // nil: no account
+	redis   *keyspace.Keyspace // nil: none
+	panels  []*panel
+	sources []*source
+	live    *hub
+	handler http.Handler
+
+	plain  *template.Template // with relative times, for browsers without JavaScript
+	events *template.Template // without, so that equal data are equal bytes
+
+	base context.Context
+	stop context.CancelFunc
+}
+
+// New applies the defaults, checks cfg and returns a Console. It connects to nothing.
+func New(cfg Config) (*Console, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c := &Console{cfg: cfg}
+	var err error
+	if cfg.MySQL != nil {
+		if c.db, err = session.Open(cfg.sessions()); err != nil {
+			return nil, fmt.Errorf("console: %w", err)
+		}
+	}
+	if cfg.Redis != nil {
+		if c.redis, err = keyspace.Open(cfg.keyspace()); err != nil {
+			return nil, errors.Join(fmt.Errorf("console: redis: %w", err), c.closeServers())
+		}
+	}
+	c.base, c.stop = context.WithCancel(context.Background())
+	c.addPanels()
+	c.plain = parse(funcs{now: time.Now})
+	c.events = parse(funcs{})
+	c.live = &hub{sources: c.sources, changed: c.changed, base: c.base, pages: map[chan []byte]bool{}, latest: map[*source][][]byte{}}
+	c.handler = c.routes()
+	return c, nil
+}
+
+// ServeHTTP serves the page and its parts.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
+
+// Close disconnects open pages and closes the connections to MySQL and Redis.
+func (c *Console) Close() error {
+	c.stop()
+	c.live.loops.Wait()
+	for _, s := range c.sources {
+		s.idle()
+	}
+	return c.closeServers()
+}
+
+func (c *Console) closeServers() (err error) {
+	if c.redis != nil {
+		err = c.redis.Close()
+	}
+	if c.db != nil {
+		err = errors.Join(err, c.db.Close())
+	}
+	return err
+}
+
+func (c *Console) routes() http.Handler {
+	at := c.cfg.Prefix
+	inside, outside := http.NewServeMux(), http.NewServeMux()
+	inside.HandleFunc("GET "+at+"/{$}", c.overview)
+	inside.HandleFunc("GET "+at+"/panel/{name}", c.fragment)
+	inside.HandleFunc("GET "+at+"/events", c.live.stream)
+	if at != "" {
+		inside.Handle("GET "+at, http.RedirectHandler(at+"/", http.StatusMovedPermanently))
+	}
+	for _, mux := range []*http.ServeMux{inside, outside} {
+		mux.HandleFunc("GET "+at+"/static/{file}", serveStatic)
+	}
+	s := signer{c.cfg.Token, at}
+	if c.cfg.Token != "" {
+		c.loginRoutes(outside, s)
+		inside.HandleFunc("POST "+at+"/logout", func(w http.ResponseWriter, r *http.Request) {
+			s.end(w, r)
+			http.Redirect(w, r, at+"/login", http.StatusSeeOther)
+		})
+	}
+	return &guard{cfg: c.cfg, signer: s, inside: inside, outside: outside}
+}

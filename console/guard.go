@@ -1,0 +1,122 @@
+package console
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// secretHeader is the header in which a proxy proves that a request comes from it.
+const secretHeader = "X-Unstale-Proxy-Secret"
+
+// policy lets a page load its own files and nothing else, without inline code or styles.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// A guard decides which requests reach the page.
+type guard struct {
+	cfg     Config
+	signer  signer
+	inside  http.Handler // for authenticated requests
+	outside http.Handler // for the login page and static files
+	origins http.CrossOriginProtection
+}
+
+// public reports whether a path, without the prefix, needs no session.
+func public(path string) bool { return path == "/login" || strings.HasPrefix(path, "/static/") }
+
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY") // browsers without frame-ancestors
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if err := g.origins.Check(r); err != nil || isForeign(r) {
+		http.Error(w, "cross-origin request refused", http.StatusForbidden)
+		return
+	}
+	path, inPrefix := strings.CutPrefix(r.URL.Path, g.cfg.Prefix)
+	switch {
+	case !inPrefix || path != "" && path[0] != '/':
+		http.NotFound(w, r)
+	case g.cfg.ProxySecret != "":
+		g.behindProxy(w, r)
+	case g.cfg.Token == "":
+		g.onLoopback(w, r)
+	case public(path):
+		g.outside.ServeHTTP(w, r)
+	case g.signer.knows(r):
+		g.inside.ServeHTTP(w, r)
+	case r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Dest") != "empty": // not a script
+		http.Redirect(w, r, g.cfg.Prefix+"/login", http.StatusSeeOther)
+	default:
+		http.Error(w, "log in first", http.StatusUnauthorized)
+	}
+}
+
+// isForeign reports whether a page of another site asks, other than by a link to a page.
+func isForeign(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && (r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
+}
+
+func (g *guard) behindProxy(w http.ResponseWriter, r *http.Request) {
+	if !same(r.Header.Get(secretHeader), g.cfg.ProxySecret) || r.Header.Get(g.cfg.UserHeader) == "" {
+		http.Error(w, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader, http.StatusForbidden)
+		return
+	}
+	g.inside.ServeHTTP(w, r)
+}
+
+// onLoopback serves requests that come directly from this host. A page of another site whose name
+// was rebound to a loopback address has its own name in Host. A proxy that forwards requests of
+// other hosts adds one of the headers.
+func (g *guard) onLoopback(w http.ResponseWriter, r *http.Request) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	forwarded := r.Header.Get("Forwarded") + r.Header.Get("X-Forwarded-For") + r.Header.Get("X-Forwarded-Host") + r.Header.Get("Via")
+	switch {
+	case local == nil || !isLoopback(hostOf(local.String())) || forwarded != "":
+		http.Error(w, "without a token or a proxy secret, this page is served only to its own host", http.StatusForbidden)
+	case !isLoopback(hostOf(r.Host)):
+		http.Error(w, "the Host header must be localhost or a loopback address", http.StatusMisdirectedRequest)
+	default:
+		g.inside.ServeHTTP(w, r)
+	}
+}
+
+// user returns the name of the person that a proxy has authenticated, or "".
+func (c Config) user(r *http.Request) string {
+	if c.UserHeader == "" {
+		return ""
+	}
+	return r.Header.Get(c.UserHeader)
+}
+
+// same compares two secrets in constant time.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// hostOf removes the port from an address, if it has one.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+}
+
+// isLoopback reports whether a host is localhost or a loopback address, without resolving it.
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

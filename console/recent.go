@@ -1,0 +1,81 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/unstale/unstale/internal/journal"
+)
+
+const (
+	recentEvery   = 500 * time.Millisecond // one statement
+	recentBatches = 12
+	recentBody    = 16 << 10 // bytes; a batch of some hundred rows
+	// shownEntries is how many rows of a batch are listed.
+	shownEntries = 3
+)
+
+// A recentBatch is one batch of the panel "recent".
+type recentBatch struct {
+	journal.RecentBatch
+	Shown []recentEntry
+	More  int // rows that are not shown
+}
+
+// A recentEntry is one row of a batch, or a finished sweep.
+type recentEntry struct {
+	journal.Entry
+	Name  string         // one key, pattern or set of the row
+	Names int            // the others
+	After *time.Duration // from its insert until its keys were gone; nil: unknown
+}
+
+// recentSource reads the end of the journal.
+func (c *Console) recentSource() *source {
+	var before []recentBatch
+	return c.reads(recentEvery, func(ctx context.Context) (any, error) {
+		known, ids := map[uint64]*recentBatch{}, []uint64(nil)
+		for i := range before {
+			known[before[i].ID] = &before[i]
+			ids = append(ids, before[i].ID)
+		}
+		found, err := journal.New(c.db).Recent(ctx, recentBatches, recentBody, ids)
+		if err != nil {
+			return nil, err
+		}
+		list := make([]recentBatch, len(found))
+		for i := range found {
+			if k := known[found[i].ID]; k != nil {
+				list[i] = *k
+			} else {
+				list[i] = newRecentBatch(found[i])
+			}
+		}
+		before = list
+		return list, nil
+	})
+}
+
+func newRecentBatch(b journal.RecentBatch) recentBatch {
+	out := recentBatch{RecentBatch: b, More: b.Rows}
+	for i := range b.Entries {
+		if len(out.Shown) == shownEntries {
+			break
+		}
+		e := recentEntry{Entry: b.Entries[i]}
+		for _, names := range [][]string{e.Keys, e.Patterns, e.Sets} {
+			if e.Name == "" && len(names) > 0 {
+				e.Name = names[0]
+			}
+		}
+		e.Names = max(e.Entry.Names()-1, 0)
+		if b.Journey != nil && e.WrittenMicros != 0 && b.Journey.Unlinked != 0 {
+			after := b.SettledAt.Add(-b.Journey.Unlinked).Sub(time.UnixMicro(e.WrittenMicros))
+			e.After = &after
+		}
+		out.Shown = append(out.Shown, e)
+	}
+	out.More = max(max(b.Rows, len(b.Entries))-len(out.Shown), 0)
+	out.Entries = nil
+	return out
+}

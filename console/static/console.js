@@ -1,0 +1,99 @@
+"use strict";
+// Keeps the page live. The server renders everything; the page works without this file.
+(() => {
+  const root = document.documentElement, base = root.dataset.base;
+  const ahead = Date.parse(root.dataset.now) - Date.now(); // how far the server's clock is ahead of the browser's
+  const byID = (id) => document.getElementById(id);
+
+  // Relative times, as the server writes them.
+  const span = (ms) => {
+    for (const [unit, most, name] of [[1, 1e3, "ms"], [1e3, 12e4, "s"], [6e4, 72e5, "min"], [36e5, 1728e5, "h"]])
+      if (ms < most) return Math.floor(ms / unit) + " " + name;
+    return Math.floor(ms / 864e5) + " d";
+  };
+  const relate = (within) => {
+    for (const t of within.querySelectorAll("time[datetime]")) {
+      const ago = Date.now() + ahead - Date.parse(t.dateTime);
+      const text = ago >= 0 ? (ago < 1e3 ? "now" : span(ago) + " ago") : "in " + span(-ago);
+      if (t.textContent !== text) t.textContent = text;
+    }
+  };
+  setInterval(() => relate(document), 1e3);
+  relate(document);
+
+  // Panels. A panel that a person uses (focus or selection) changes afterwards.
+  const waiting = new Map();
+  const inUse = (body) => {
+    const selection = getSelection();
+    return body.contains(document.activeElement) && !document.activeElement.classList.contains("scroll") ||
+      selection && !selection.isCollapsed && body.contains(selection.anchorNode);
+  };
+  let level = "";
+  const announce = () => {
+    const says = byID("says"), now = says && says.dataset.level;
+    if (now && level && now !== level) byID("announce").textContent = says.textContent;
+    level = now || level;
+    root.dataset.level = level;
+    document.title = ({ stale: "STALE - ", unknown: "? - " }[level] || "") + "unstale";
+  };
+  const show = (name, html) => {
+    const body = document.querySelector('[data-panel="' + name + '"]');
+    if (!body) return;
+    if (inUse(body)) { waiting.set(name, html); return; }
+    waiting.delete(name);
+    const focused = body.contains(document.activeElement), scroll = body.querySelector(".scroll");
+    const left = scroll ? scroll.scrollLeft : 0;
+    body.innerHTML = html;
+    const again = body.querySelector(".scroll");
+    if (again) { again.scrollLeft = left; if (focused) again.focus({ preventScroll: true }); }
+    relate(body);
+    if (name === "sentence") announce();
+  };
+  setInterval(() => { for (const [name, html] of [...waiting]) show(name, html); }, 1e3);
+  announce();
+
+  // Live updates, which a person can pause. A page in the background needs none.
+  const button = byID("live"), panels = [...document.querySelectorAll("[data-panel]")].map((p) => p.dataset.panel);
+  let source = null, paused = false;
+  const state = (name, text) => { button.dataset.state = name; byID("live-text").textContent = text; };
+  const close = () => { if (source) source.close(); source = null; };
+  const open = () => {
+    if (source || paused || document.hidden) return;
+    source = new EventSource(base + "/events");
+    source.onopen = () => state("live", "Live");
+    source.onerror = () => {
+      state("lost", "Reconnecting …");
+      // A browser gives up after an answer such as 401 or 503.
+      if (source && source.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5e3); }
+    };
+    for (const name of panels) source.addEventListener(name, (e) => show(name, e.data));
+  };
+  if (button && panels.length) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      paused = !paused;
+      button.setAttribute("aria-pressed", String(!paused));
+      if (paused) { close(); state("paused", "Paused"); } else { state("", "Connecting …"); open(); }
+    });
+    document.addEventListener("visibilitychange", () => document.hidden ? close() : open());
+    addEventListener("pagehide", close);
+    addEventListener("pageshow", open);
+    state("", "Connecting …");
+    open();
+  }
+
+  // The theme: the system's, light or dark. A cookie keeps it, so the next page has it from the start.
+  const theme = byID("theme");
+  if (theme) {
+    const names = ["system", "light", "dark"];
+    const label = () => { theme.textContent = "Theme: " + (root.dataset.theme || "system"); };
+    theme.hidden = false;
+    label();
+    theme.addEventListener("click", () => {
+      const next = names[(names.indexOf(root.dataset.theme || "system") + 1) % 3];
+      if (next === "system") delete root.dataset.theme; else root.dataset.theme = next;
+      document.cookie = "unstale_theme=" + next + "; path=" + base + "/; max-age=31536000; samesite=strict";
+      label();
+    });
+  }
+})();

@@ -1,0 +1,139 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/unstale/unstale/internal/look"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/verdict"
+)
+
+const (
+	statusEvery = 5 * time.Second // some 30 statements
+	statusLimit = 6 * time.Second // with a second look, and with Redis
+	// shownWorkers is how many workers are listed.
+	shownWorkers = 50
+)
+
+// A state is what several panels show: the data of the status source.
+type state struct {
+	Verdict verdict.Verdict
+	Status  *operate.Status // nil: not known; with an error, the latest one
+	At      time.Time       // of Status
+	Workers []liveWorker
+	Gone    int // workers of the last day that are not in Workers
+	Own     *own
+	Lost    bool // MySQL cannot be read, so Workers are those in Redis
+}
+
+// statusSource reads what `unstale status` shows.
+func (c *Console) statusSource() *source {
+	s := &statusReader{console: c}
+	if c.db != nil {
+		s.looker = look.New(c.db, c.redis)
+	}
+	return &source{every: statusEvery, limit: statusLimit, read: s.read}
+}
+
+// A statusReader is the state of the status source, which reads one at a time.
+type statusReader struct {
+	console *Console
+	looker  *look.Looker // nil: no account
+	looked  bool
+	last    *operate.Status
+	at      time.Time
+}
+
+func (s *statusReader) read(ctx context.Context) (any, error) {
+	out := state{Own: s.console.own()}
+	if s.looker == nil {
+		out.Verdict = out.Own.verdict()
+		return out, errNoAccount
+	}
+	status, v, err := s.looker.Look(ctx)
+	if err == nil && !s.looked && verdict.Doubtful(status) {
+		if err = sleep.For(ctx, verdict.SecondLook); err == nil {
+			status, v, err = s.looker.Look(ctx)
+		}
+	}
+	s.looked = err == nil
+	if err == nil {
+		s.last, s.at = &status, time.Now()
+	} else {
+		v = look.Unread(err)
+		v.Causes[0].What = reason(err)
+	}
+	out.Verdict, out.Status, out.At, out.Lost = v, s.last, s.at, err != nil
+	for _, w := range status.Workers {
+		if w.Lives() && len(out.Workers) < shownWorkers {
+			out.Workers = append(out.Workers, liveWorker{w})
+		} else {
+			out.Gone++
+		}
+	}
+	return out, err
+}
+
+// A Figure is one number of the panel "figures".
+type figure struct {
+	ID, Label, Value, Unit, Note string
+	Level                        string // "", warn or bad
+}
+
+// Figures returns the numbers of a state.
+func (s state) Figures() []figure {
+	if s.Status == nil {
+		return s.Own.figures()
+	}
+	st := s.Status
+	waiting := figure{ID: "waiting", Label: "Waiting", Value: upTo(st.Waiting), Unit: "rows"}
+	oldest := figure{ID: "oldest", Label: "Oldest waits", Value: "0", Unit: "s", Note: "no row waits"}
+	if st.Waiting > 0 {
+		oldest.Value, oldest.Unit = cutSpan(st.OldestAge)
+		oldest.Note = "since its insert"
+		if st.Ahead != nil {
+			oldest.Note = "some rows have a created_at in the future"
+		}
+	}
+	if st.OldestAge > 10*time.Second {
+		oldest.Level = "warn"
+	}
+	delayed := figure{ID: "delayed-rows", Label: "Delayed", Value: upTo(st.Delayed), Unit: "rows"}
+	if st.Overdue > time.Second {
+		delayed.Note, delayed.Level = "the first is due for "+span(st.Overdue), "warn"
+	}
+	dead := 0
+	for _, n := range st.Dead {
+		dead += n
+	}
+	letters := figure{ID: "dead-letters", Label: "Dead letters", Value: count(dead), Unit: "rows"}
+	if dead > 0 {
+		letters.Level, letters.Note = "bad", "the oldest died "+span(st.DeadFor)+" ago"
+	}
+	sweeps := figure{ID: "waiting-sweeps", Label: "Sweeps", Value: upTo(st.Sweeps), Unit: "requests"}
+	if st.Settling > 0 {
+		sweeps.Note = upTo(st.Settling) + " wait for the second sweep"
+	}
+	return []figure{waiting, oldest, delayed, letters, sweeps}
+}
+
+// cutSpan returns a duration as a number and its unit.
+func cutSpan(d time.Duration) (value, unit string) {
+	text := span(d)
+	for i := range text {
+		if text[i] == ' ' {
+			return text[:i], text[i+1:]
+		}
+	}
+	return text, ""
+}
+
+// upTo formats a count that is exact to operate.MaxExactCount.
+func upTo(n int) string {
+	if n > operate.MaxExactCount {
+		return "> " + count(operate.MaxExactCount)
+	}
+	return count(n)
+}

@@ -1,0 +1,139 @@
+package console
+
+import (
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"html/template"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+//go:embed templates static
+var files embed.FS
+
+// version changes with the static files, which browsers keep for as long.
+var version = func() string {
+	h := fnv.New64a()
+	list, _ := files.ReadDir("static") // embedded: it exists
+	for _, f := range list {
+		content, _ := files.ReadFile("static/" + f.Name())
+		_, _ = h.Write(content)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}()
+
+func serveStatic(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("file")
+	content, err := files.ReadFile("static/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+	if r.URL.Query().Get("v") == version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(content) // the client is gone, or it has the answer
+}
+
+// parse parses all templates with the functions of f.
+func parse(f funcs) *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "version": func() string { return version },
+	}).ParseFS(files, "templates/*.html"))
+}
+
+// funcs are the functions of templates that depend on the time of rendering.
+type funcs struct {
+	now func() time.Time // nil: the script fills in relative times
+}
+
+// since returns the element of a time that is an age ago.
+func (f funcs) since(age time.Duration) template.HTML {
+	return f.time(time.Now().Add(-age).Truncate(time.Second))
+}
+
+// time returns the element of a time: relative, with the absolute one as its title.
+func (f funcs) time(t any) template.HTML {
+	var at time.Time
+	switch t := t.(type) {
+	case time.Time:
+		at = t
+	case *time.Time:
+		if t != nil {
+			at = *t
+		}
+	}
+	if at.IsZero() {
+		return "unknown"
+	}
+	at = at.UTC()
+	relative := ""
+	if f.now != nil {
+		if d := f.now().Sub(at); d >= 0 {
+			relative = span(d) + " ago"
+		} else {
+			relative = "in " + span(-d)
+		}
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // no data but a time
+		at.Format("2006-01-02T15:04:05.000Z07:00"), at.Format("2006-01-02 15:04:05.000 UTC"), relative))
+}
+
+// span formats a duration in one unit: 12 ms, 47 s, 3 min, 5 h, 2 d.
+func span(d time.Duration) string {
+	for _, u := range []struct {
+		unit, most time.Duration
+		name       string
+	}{
+		{time.Microsecond, time.Millisecond, "µs"}, {time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"},
+		{time.Minute, 2 * time.Hour, "min"}, {time.Hour, 48 * time.Hour, "h"},
+	} {
+		if d < u.most {
+			return fmt.Sprint(int64(d/u.unit), " ", u.name)
+		}
+	}
+	return fmt.Sprint(int64(d/(24*time.Hour)), " d")
+}
+
+// count formats a number: 12,345.
+func count(n any) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// longestText is how many bytes of one text a page shows.
+const longestText = 4096
+
+// text returns data as a person can read it: with quotes and escapes if it has characters that do
+// not show, such as control characters or those that change the direction of writing.
+func text(s string) string {
+	cut := ""
+	if len(s) > longestText {
+		cut = fmt.Sprintf(" … and %s more bytes", count(len(s)-longestText))
+		s = s[:longestText]
+		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
+			s = s[:len(s)-1]
+		}
+	}
+	for _, r := range s {
+		if !strconv.IsPrint(r) || r == utf8.RuneError {
+			return strconv.Quote(s) + cut
+		}
+	}
+	return s + cut
+}

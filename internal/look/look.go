@@ -1,0 +1,70 @@
+// Package look reads the state of an outbox from MySQL and Redis and evaluates it: for `unstale
+// status` and for the console.
+package look
+
+import (
+	"context"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/verdict"
+)
+
+// redisPatience bounds the read of Redis. An outage of Redis must not delay the answer.
+const redisPatience = 2 * time.Second
+
+// A Looker looks repeatedly. Not safe for concurrent use.
+type Looker struct {
+	overview *operate.Overview
+	redis    *keyspace.Keyspace // nil: none was given
+
+	before *operate.Status // the first look that showed the current first row
+	source string          // the ID of the outbox, as last read
+}
+
+// New returns a Looker. Without a Redis it knows workers only from MySQL.
+func New(db *session.Sessions, redis *keyspace.Keyspace) *Looker {
+	return &Looker{overview: operate.NewOverview(db), redis: redis}
+}
+
+// Look reads a status and evaluates it, together with the previous one. If MySQL cannot be read,
+// the status has only what workers publish in Redis, if an earlier look has found the outbox's ID.
+func (l *Looker) Look(ctx context.Context) (operate.Status, verdict.Verdict, error) {
+	s, err := l.overview.Status(ctx)
+	if err == nil {
+		l.source = s.Source
+	} else {
+		s.Source = l.source
+	}
+	if err == nil || l.source != "" {
+		l.askRedis(ctx, &s)
+	}
+	if err != nil {
+		l.before = nil
+		return s, Unread(err), err
+	}
+	v := verdict.Of(s, l.before)
+	l.before = verdict.First(l.before, s)
+	return s, v, nil
+}
+
+// Unread returns the overall status if MySQL cannot be read.
+func Unread(err error) verdict.Verdict {
+	return verdict.Verdict{Level: verdict.Unknown, At: time.Now().UTC(), Causes: []verdict.Cause{{
+		Name: "unread", Level: verdict.Unknown, What: err.Error(), Cure: "trying again",
+	}}}
+}
+
+// askRedis adds what workers and readers publish in Redis to a status.
+func (l *Looker) askRedis(ctx context.Context, s *operate.Status) {
+	if l.redis == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	registry.Read(ctx, l.redis.Board, s)
+	registry.ReadReaders(ctx, l.redis.Contents, s)
+}
