@@ -46,10 +46,10 @@ type Config struct {
 	// Token is a secret that a person enters once per browser, at least 16 bytes. Sessions last 12
 	// hours, in every process with the same token.
 	Token string
-	// UserHeader is the header in which a reverse proxy sends the name of the authenticated user,
-	// for example X-Forwarded-User. ProxySecret is what the proxy sends in X-Unstale-Proxy-Secret,
-	// at least 16 bytes: it proves that a request comes from the proxy. Set both or none, and none
-	// with Token.
+	// UserHeader names the header with the authenticated user that a reverse proxy sends, for
+	// example X-Forwarded-User. ProxySecret is a secret that the proxy sends in
+	// X-Unstale-Proxy-Secret, at least 16 bytes: it proves that a request comes from the proxy. Set
+	// both or none, and none with Token.
 	UserHeader  string
 	ProxySecret string
 

@@ -24,7 +24,7 @@ type Console struct {
 	handler http.Handler
 
 	plain  *template.Template // with relative times, for browsers without JavaScript
-	events *template.Template // without, so that equal data are equal bytes
+	events *template.Template // without them: equal data are equal bytes
 
 	base context.Context
 	stop context.CancelFunc

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// secretHeader is the header in which a proxy proves that a request comes from it.
+// secretHeader is the header of a proxy's secret, which proves that a request comes from the proxy.
 const secretHeader = "X-Unstale-Proxy-Secret"
 
 // policy lets a page load its own files and nothing else, without inline code or styles.

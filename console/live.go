@@ -71,14 +71,14 @@ func (h *hub) leave(page chan []byte) {
 // follow keeps a source current until ctx ends.
 func (h *hub) follow(ctx context.Context, s *source) {
 	for {
-		s.get(ctx, h.base)
+		r := s.get(ctx, h.base)
 		if ctx.Err() == nil {
 			h.send(ctx, s, h.changed(s))
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(s.every):
+		case <-time.After(s.rest(r.err)):
 		}
 	}
 }

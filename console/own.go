@@ -9,7 +9,7 @@ import (
 	"github.com/unstale/unstale/internal/verdict"
 )
 
-// An own is what the worker of this process knows without MySQL.
+// An own is the state of the worker of this process, which is known without MySQL.
 type own struct {
 	MapVersion string
 	Alive      error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,29 +27,27 @@ type panel struct {
 	Name, Title string
 	unknown     string // what is unknown if the source cannot be read
 	from        *source
+	Stack       bool // below the previous panel, on a wide screen
 }
 
 // addPanels makes all panels, in the order of the page.
 func (c *Console) addPanels() {
 	status := c.statusSource()
-	c.add(&panel{"sentence", "Overall status", "", status})
-	c.add(&panel{"figures", "Now", "how many rows wait is unknown", status})
-	c.add(&panel{"recent", "Invalidated last", "what was invalidated last is unknown", c.recentSource()})
-	c.add(&panel{"workers", "Workers", "which workers MySQL knows is unknown", status})
-	c.add(&panel{"sweeps", "Sweeps", "which sweeps wait is unknown", status})
-	c.add(&panel{"dead", "Dead letters", "which rows are dead letters is unknown", c.deadSource()})
-	c.add(&panel{"delayed", "Delayed rows", "which rows are delayed is unknown", c.delayedSource()})
-	c.add(&panel{"audit", "Operators' actions", "what operators did is unknown", c.auditSource()})
-}
-
-func (c *Console) add(p *panel) {
-	c.panels = append(c.panels, p)
-	for _, s := range c.sources {
-		if s == p.from {
-			return
+	for _, p := range []panel{
+		{"sentence", "Overall status", "whether anything is stale is unknown", status, false},
+		{"figures", "Now", "how many rows wait is unknown", status, false},
+		{"recent", "Invalidated last", "what was invalidated last is unknown", c.recentSource(), false},
+		{"workers", "Workers", "which workers MySQL knows is unknown", status, false},
+		{"sweeps", "Sweeps", "which sweeps wait is unknown", status, true},
+		{"dead", "Dead letters", "which rows are dead letters is unknown", c.deadSource(), false},
+		{"delayed", "Delayed rows", "which rows are delayed is unknown", c.delayedSource(), false},
+		{"audit", "Operators' actions", "what operators did is unknown", c.auditSource(), false},
+	} {
+		c.panels = append(c.panels, &p)
+		if !slices.Contains(c.sources, p.from) {
+			c.sources = append(c.sources, p.from)
 		}
 	}
-	c.sources = append(c.sources, p.from)
 }
 
 // errNoAccount reports that the page may not read MySQL.
@@ -62,7 +61,7 @@ func (c *Console) reads(every time.Duration, read func(ctx context.Context) (any
 	return &source{every: every, limit: panelLimit, read: read}
 }
 
-// A view is what the template of a panel shows.
+// A view is the data of the template of a panel.
 type view struct {
 	Base    string // the prefix
 	Data    any    // nil: there is none
@@ -135,7 +134,8 @@ func (c *Console) fragment(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), plainWait)
 		defer cancel()
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write([]byte(c.body(c.events, p, p.from.get(ctx, c.base)))) // the client is gone, or it has the answer
+		// the client is gone, or it has the answer
+		_, _ = w.Write([]byte(c.body(c.events, p, p.from.get(ctx, c.base))))
 		return
 	}
 	http.NotFound(w, r)
@@ -173,14 +173,14 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 	c.write(w, r, http.StatusOK, "overview", data)
 }
 
-// A shownPage is what the template "page" needs in addition to its content.
+// A shownPage is the data of a page's template.
 type shownPage struct {
 	Base  string
 	Name  string
 	Theme string
 	User  string
 	Login bool      // people log in with a token
-	Now   time.Time // of this host, so that the script knows how far the browser's clock is off
+	Now   time.Time // of this host: the browser's clock may differ
 	Data  any
 }
 

@@ -9,7 +9,8 @@ import (
 
 const (
 	recentEvery   = 500 * time.Millisecond // one statement
-	recentBatches = 12
+	recentBatches = 40                     // read; sweeps are among them
+	shownBatches  = 12
 	recentBody    = 16 << 10 // bytes; a batch of some hundred rows
 	// shownEntries is how many rows of a batch are listed.
 	shownEntries = 3
@@ -52,8 +53,23 @@ func (c *Console) recentSource() *source {
 			}
 		}
 		before = list
-		return list, nil
+		return onlyRows(list), nil
 	})
+}
+
+// onlyRows returns the newest batches of rows: a pattern that rows ask for all the time has a sweep
+// for each batch.
+func onlyRows(all []recentBatch) []recentBatch {
+	var rows []recentBatch
+	for _, b := range all {
+		if b.Rows > 0 && len(rows) < shownBatches {
+			rows = append(rows, b)
+		}
+	}
+	if len(rows) > 0 {
+		return rows
+	}
+	return all[:min(len(all), shownBatches)]
 }
 
 func newRecentBatch(b journal.RecentBatch) recentBatch {

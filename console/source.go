@@ -18,7 +18,7 @@ type source struct {
 
 	mu      sync.Mutex
 	last    reading
-	running chan struct{} // closed when the current reading is over; nil: none
+	running chan struct{} // closed at the end of the current reading; nil: none
 }
 
 // A reading is the result of a source.
@@ -30,10 +30,10 @@ type reading struct {
 }
 
 // get returns the latest reading. If it is not current, get starts another one and waits until ctx
-// ends; the reading goes on meanwhile. base ends it early.
+// ends; the reading continues meanwhile. base ends it early.
 func (s *source) get(ctx, base context.Context) reading {
 	s.mu.Lock()
-	if !s.last.tried.IsZero() && time.Since(s.last.tried) < s.every {
+	if !s.last.tried.IsZero() && time.Since(s.last.tried) < s.rest(s.last.err) {
 		defer s.mu.Unlock()
 		return s.last
 	}
@@ -46,6 +46,17 @@ func (s *source) get(ctx, base context.Context) reading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
+}
+
+// retryAfter is how soon a failed reading is tried again.
+const retryAfter = time.Second
+
+// rest returns how long a reading counts as current.
+func (s *source) rest(err error) time.Duration {
+	if err != nil {
+		return min(s.every, retryAfter)
+	}
+	return s.every
 }
 
 // start begins a reading unless one is under way. It needs the lock.

@@ -17,7 +17,7 @@ const (
 	shownWorkers = 50
 )
 
-// A state is what several panels show: the data of the status source.
+// A state is the data of the status source, which several panels show.
 type state struct {
 	Verdict verdict.Verdict
 	Status  *operate.Status // nil: not known; with an error, the latest one

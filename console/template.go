@@ -83,7 +83,8 @@ func (f funcs) time(t any) template.HTML {
 			relative = "in " + span(-d)
 		}
 	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // no data but a time
+	// It has no data but a time.
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`,
 		at.Format("2006-01-02T15:04:05.000Z07:00"), at.Format("2006-01-02 15:04:05.000 UTC"), relative))
 }
 

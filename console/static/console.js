@@ -2,7 +2,9 @@
 // Keeps the page live. The server renders everything; the page works without this file.
 (() => {
   const root = document.documentElement, base = root.dataset.base;
-  const ahead = Date.parse(root.dataset.now) - Date.now(); // how far the server's clock is ahead of the browser's
+  // How far the server's clock is ahead of the browser's, when the page arrived.
+  const arrived = performance.getEntriesByType("navigation")[0];
+  const ahead = Date.parse(root.dataset.now) - (performance.timeOrigin + (arrived ? arrived.responseStart : 0));
   const byID = (id) => document.getElementById(id);
 
   // Relative times, as the server writes them.
@@ -14,7 +16,7 @@
   const relate = (within) => {
     for (const t of within.querySelectorAll("time[datetime]")) {
       const ago = Date.now() + ahead - Date.parse(t.dateTime);
-      const text = ago >= 0 ? (ago < 1e3 ? "now" : span(ago) + " ago") : "in " + span(-ago);
+      const text = ago > -500 ? (ago < 1e3 ? "now" : span(ago) + " ago") : "in " + span(-ago);
       if (t.textContent !== text) t.textContent = text;
     }
   };

@@ -11,7 +11,7 @@ import (
 )
 
 // public are the packages that other modules import.
-var public = []string{"cache", "cache/cacheotel", "cache/cacheprom", "cache/cachetest", "cache/msgpack", "invalidation", "limit", "limit/limitprom", "lock", "lock/lockprom", "lock/zk", "migrations", "outbox", "protocol", "redisurl", "worker"}
+var public = []string{"cache", "cache/cacheotel", "cache/cacheprom", "cache/cachetest", "cache/msgpack", "console", "invalidation", "limit", "limit/limitprom", "lock", "lock/lockprom", "lock/zk", "migrations", "outbox", "protocol", "redisurl", "worker"}
 
 // No public package exposes a type that other modules may not import: in a field, a parameter, a
 // result or a method. An internal type with an exported name in one of these packages, for example
