@@ -75,7 +75,7 @@ func entries(head, entry string, tail ...string) func(n int) string {
 // is measured in allocations, since time depends on the machine. Not parallel, since allocations
 // are counted for the whole process.
 func TestCheckingIsLinear(t *testing.T) {
-	const n = 1000
+	const n = 500
 	for name, write := range largeMaps() {
 		small, large := write(n), write(4*n)
 		one, _ := heap(func() error { _, err := Parse("map.yaml", []byte(small), nil); return err })

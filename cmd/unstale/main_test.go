@@ -58,7 +58,7 @@ func call(t testing.TB, env map[string]string, args ...string) result {
 // environment.
 func child(ctx context.Context, env map[string]string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = []string{childVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	cmd.Env = testenv.Environ(childVariable+"=1", "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"))
 	for name, value := range withAppEnv(env) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}

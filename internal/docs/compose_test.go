@@ -183,7 +183,7 @@ func testComposeShop(t *testing.T, place, program string) {
 	shop := open(t, dsn(t, db.DSN, "shop", "shop"))
 	run(t, shop, insert[1])
 	cmd := exec.CommandContext(t.Context(), program, "run", "--once", "--map", filepath.Join(place, "mapping.yaml"))
-	cmd.Env = []string{"APP_ENV=dev", "MYSQL_DSN=" + db.DSN, "REDIS_URL=" + cache.URL}
+	cmd.Env = testenv.Environ("APP_ENV=dev", "MYSQL_DSN="+db.DSN, "REDIS_URL="+cache.URL)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("unstale run: %v\n%s", err, out)
 	}

@@ -26,7 +26,7 @@ func TestEmbeddingExample(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(cmd.Dir, "mapping.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = []string{"MYSQL_DSN=" + shop.DSN, "REDIS_URL=" + server.URL(), "LISTEN=127.0.0.1:0"}
+	cmd.Env = testenv.Environ("MYSQL_DSN="+shop.DSN, "REDIS_URL="+server.URL(), "LISTEN=127.0.0.1:0")
 	if err := client.Set(t.Context(), "coupon:SUMMER", "old", 0).Err(); err != nil {
 		t.Fatal(err)
 	}

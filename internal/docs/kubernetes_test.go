@@ -42,7 +42,7 @@ type container struct {
 // command returns the command that a kubelet would start, with variables from secrets.
 func (c container) command(program string, secrets map[string]string) *exec.Cmd {
 	cmd := exec.Command(program, c.Args...)
-	cmd.Env = []string{}
+	cmd.Env = testenv.Environ()
 	for _, v := range c.Env {
 		value := v.Value
 		if from := v.ValueFrom.SecretKeyRef; from.Name != "" {

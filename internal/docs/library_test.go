@@ -53,7 +53,7 @@ func TestLibraryExample(t *testing.T) {
 	shopTables(t, shop.DB)
 	program := outside(t, map[string]string{"main.go": shopMain, "databasesql.go": "", "sqlx.go": "", "shopcache/shopcache.go": ""})
 	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = []string{"MYSQL_DSN=" + shop.DSN}
+	cmd.Env = testenv.Environ("MYSQL_DSN=" + shop.DSN)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A process is a running worker.
@@ -31,7 +33,7 @@ func start(t *testing.T, program, dsn, redisURL string) *process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "run", "--map", file, "--listen", "127.0.0.1:0")
-	cmd.Env = []string{"MYSQL_DSN=" + dsn, "REDIS_URL=" + redisURL}
+	cmd.Env = testenv.Environ("MYSQL_DSN="+dsn, "REDIS_URL="+redisURL)
 	return launch(t, cmd)
 }
 

@@ -32,7 +32,7 @@ func refused(t *testing.T, program, dsn string, wanted ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "run", "--map", filepath.Join(checkout(t), "mapping.yaml"), "--listen", "-")
-	cmd.Env = []string{"APP_ENV=prod", "MYSQL_DSN=" + dsn, "REDIS_URL=redis://127.0.0.1:1"}
+	cmd.Env = testenv.Environ("APP_ENV=prod", "MYSQL_DSN="+dsn, "REDIS_URL=redis://127.0.0.1:1")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {

@@ -52,7 +52,7 @@ func testRunbook(t *testing.T, place, program string) {
 			switch command[0] {
 			case "unstale":
 				cmd := exec.CommandContext(t.Context(), program, command[1:]...)
-				cmd.Dir, cmd.Env = place, []string{"APP_ENV=prod", "MYSQL_DSN=" + operator, "REDIS_URL=" + server.URL(), "REDIS_URL_STATE=redis://unstale_state:change-me-10@" + state.Addr()}
+				cmd.Dir, cmd.Env = place, testenv.Environ("APP_ENV=prod", "MYSQL_DSN="+operator, "REDIS_URL="+server.URL(), "REDIS_URL_STATE=redis://unstale_state:change-me-10@"+state.Addr())
 				out, err := cmd.CombinedOutput()
 				if ended := new(exec.ExitError); command[1] == "status" && errors.As(err, &ended) && ended.ExitCode() > 2 {
 					err = nil // exit codes above 2 report that something is stale

@@ -197,7 +197,7 @@ func testMetrics(t *testing.T, served string) {
 func exit(t *testing.T, program, dsn string, args ...string) (code int, out string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = []string{"MYSQL_DSN=" + dsn}
+	cmd.Env = testenv.Environ("MYSQL_DSN=" + dsn)
 	said, _ := cmd.CombinedOutput() // the exit code is the result
 	return cmd.ProcessState.ExitCode(), string(said)
 }
@@ -206,7 +206,7 @@ func exit(t *testing.T, program, dsn string, args ...string) (code int, out stri
 func call(t *testing.T, program, dsn string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = []string{"MYSQL_DSN=" + dsn}
+	cmd.Env = testenv.Environ("MYSQL_DSN=" + dsn)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("unstale %q: %v\n%s", args, err, out)
 	}
