@@ -1,6 +1,6 @@
 -- How many invalidations were in time, and what checks of the cache found, by minute and worker:
--- the figures of `unstale status` for an hour, a day and 30 days. Each worker adds to rows of its
--- own, so no worker waits for another. After 25 hours, rows become one per hour.
+-- the figures of `unstale status` for an hour, a day and 30 days. Each worker has separate rows, so
+-- no worker waits for another. After 25 hours, rows become one per hour.
 --
 -- Oldest code: 21. The previous binary neither reads nor writes the table.
 

@@ -46,6 +46,7 @@ type engine struct {
 	summaries summariser
 	expiry    expiry
 	locks     lockWalk
+	counting  counting
 }
 
 func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.Board, maps *mapFile, metrics *metrics, health *health) *engine {
@@ -65,6 +66,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		past    = &pastSteps{}
 		own     = &record{
 			id: pools.ID, name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
+			uncounted: pools.Minutes.Refused,
 		}
 	)
 	e.healer = heal.New(heal.Config{
@@ -109,11 +111,12 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	e.summaries = summariser{summaries: pools.Summaries, inOutage: health.inOutage, log: e.log}
 	e.expiry = expiry{retention: cfg.JournalRetention, journal: pools.Journal, summaries: pools.Summaries, workers: pools.Workers, log: e.log}
 	e.locks = lockWalk{rows: pools.Locks, retention: cfg.LockRetention, inOutage: health.inOutage, metrics: metrics, log: e.log}
+	e.counting = counting{minutes: pools.Minutes, inOutage: health.inOutage, log: e.log}
 	return e
 }
 
-// jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, and
-// the retention of workers' notes and of the rows of locks.
+// jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, the
+// retention of workers' notes and of the rows of locks, and the folding of minutes.
 func (e *engine) jobs() []cronJob {
 	return []cronJob{
 		{e.cfg.GaugeSchedule, false, e.gauges.read},
@@ -121,6 +124,7 @@ func (e *engine) jobs() []cronJob {
 		{summarySchedule, true, e.summaries.run},
 		{e.cfg.RetentionSchedule, true, e.expiry.forgetWorkers},
 		{e.cfg.RetentionSchedule, true, e.locks.run},
+		{foldSchedule, true, e.counting.run},
 	}
 }
 

@@ -87,3 +87,6 @@ func (m *metrics) Handler() http.Handler {
 
 // MapWarning returns the warning that status shows.
 func (w *engine) MapWarning() string { return w.status.record.warning() }
+
+// Fold runs the cron job.
+func (w *engine) Fold(ctx context.Context) { w.counting.run(ctx) }

@@ -59,6 +59,8 @@ type metrics struct {
 
 	insertToUnlink  *lateHistogram
 	visibleToUnlink *lateHistogram
+	invalidations   prometheus.Counter
+	inTime          *prometheus.CounterVec // by limit
 	lastSettle      prometheus.Gauge
 	receivers       prometheus.Gauge
 	held            prometheus.Gauge
@@ -144,6 +146,8 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.visibleToUnlink = newLateHistogram("visible_to_unlink_seconds",
 		"From the last look that did not find a row, or its created_at, to the UNLINK of its keys: no less than since its commit.")
 	r.MustRegister(m.insertToUnlink, m.visibleToUnlink)
+	m.invalidations = counter("invalidations_total", "Rows with a key or tag that were settled, and rows that became dead letters; no repeats and scheduled rows.")
+	m.inTime = counters("invalidations_in_time_total", "Those whose keys were unlinked within 100ms, 1s or 10s of becoming visible, at most.", "within")
 	m.lastSettle = gauge("last_settle_timestamp_seconds", "When this process last settled a batch, in Unix time; 0 before the first.")
 	m.receivers = gauge("message_receivers", "Subscribers that Redis counted at the last message or heartbeat; in a Cluster those at one node.")
 	m.held = gauge("oldest_held_age_seconds", "Age of the oldest row that another session has locked for longer than a worker would, 0 without one.")
@@ -190,6 +194,9 @@ func (m *metrics) zero() {
 	for _, reason := range stalledReasons {
 		m.stalled.WithLabelValues(reason)
 	}
+	for _, within := range []string{"100ms", "1s", "10s"} {
+		m.inTime.WithLabelValues(within)
+	}
 	for _, kind := range sweepKinds {
 		m.sweepDone.WithLabelValues(string(kind))
 		m.sweepSize.WithLabelValues(string(kind))
@@ -201,6 +208,10 @@ func (m *metrics) zero() {
 
 // batchDone counts a batch that claimed rows.
 func (m *metrics) batchDone(r Result, s queue.Settlement) {
+	m.inTime.WithLabelValues("100ms").Add(float64(s.Counts.Within100ms))
+	m.inTime.WithLabelValues("1s").Add(float64(s.Counts.Within1s))
+	m.inTime.WithLabelValues("10s").Add(float64(s.Counts.Within10s))
+	m.invalidations.Add(float64(s.Counts.Rows + s.Counts.Dead))
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
 	m.rows.WithLabelValues("dead").Add(float64(r.Dead))

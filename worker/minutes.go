@@ -7,9 +7,9 @@ import (
 	"github.com/unstale/unstale/internal/queue"
 )
 
-// visible returns how long a row that was unlinked at a time was visible before, at most: see
-// metrics.late. The age is that of the row then. A delayed row was visible when it was first
-// claimed, so its age counts.
+// visible returns how long a row was visible before the time of its UNLINK, at most: see
+// metrics.late. The age is the age of the row at that time. A delayed row was visible when it was
+// first claimed, so its age counts.
 func visible(c *queue.Claim, age time.Duration, unlinked time.Time) time.Duration {
 	if c.Unseen.IsZero() {
 		return age

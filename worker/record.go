@@ -17,6 +17,8 @@ type record struct {
 	pulse   *heartbeat.Pulse
 	past    *pastSteps
 	heavy   *heavyRows
+	// why batches are not counted, or nil
+	uncounted func() error
 }
 
 // now returns what the worker is at.
@@ -28,6 +30,9 @@ func (r *record) now() operate.WorkerNote {
 	}
 	if silent := r.health.alive(); silent != nil {
 		n.State, n.Error = "stuck", silent.Error()
+	}
+	if err := r.uncounted(); err != nil && n.State == operate.WorkerWorking && n.Error == "" {
+		n.Error = operate.NotCounted + err.Error()
 	}
 	if err := r.maps.refusal(); err != nil {
 		n.MapError = err.Error()

@@ -138,7 +138,7 @@ func (w *world) lockable() (free int) {
 	return free
 }
 
-// checkDone: every key is gone, no row is left, and each was settled once.
+// checkDone: every key is gone, no row is left, and each was settled and counted once.
 func (w *world) checkDone(rows int) {
 	w.t.Helper()
 	if keys, left := w.keys(), w.count("cache_outbox"); keys != 0 || left != 0 {
@@ -152,6 +152,19 @@ func (w *world) checkDone(rows int) {
 		if n != 1 {
 			w.t.Errorf("row %d was settled %d times", id, n)
 		}
+	}
+	w.checkCounted(rows)
+}
+
+// checkCounted: cache_outbox_minutes has each settled row once.
+func (w *world) checkCounted(rows int) {
+	w.t.Helper()
+	var counted int
+	if err := w.db.QueryRow("SELECT COALESCE(SUM(rows_settled), 0) FROM cache_outbox_minutes").Scan(&counted); err != nil {
+		w.t.Fatal(err)
+	}
+	if counted != rows {
+		w.t.Errorf("%d of %d settled rows are counted", counted, rows)
 	}
 }
 

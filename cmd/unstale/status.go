@@ -53,6 +53,10 @@ Exit codes:
 --watch repeats until Ctrl-C. On a terminal it draws a page, elsewhere it writes the first line;
 with --json it writes one object per line.
 
+Three lines have the invalidations of the last hour, 24 hours and 30 days: the share whose keys were
+unlinked in time after the commit, and how many entries were found to be stale. The time ends at the
+UNLINK, not in the in-process caches of readers. Rows that are dead or still wait count as late.
+
 Workers publish their status in MySQL and in Redis. With --redis-url the command reads both, and so
 knows the workers while MySQL refuses writes.`,
 		Example: `  unstale status
@@ -177,14 +181,22 @@ func statusObject(s operate.Status, v verdict.Verdict) any {
 		Source           string         `json:"source"`
 		Workers          []workerObject `json:"workers"`
 		WorkersInRedis   string         `json:"workers_in_redis"` // read, not given or unreadable
+
+		Figures      []figuresObject `json:"figures"` // null if they cannot be read
+		FiguresMore  bool            `json:"figures_more_wait"`
+		FiguresError string          `json:"figures_error,omitempty"`
 	}{
 		verdictObject: newVerdictObject(v), Workers: workerObjects(s.Workers),
 		Waiting: bounded(s.Waiting), Delayed: bounded(s.Delayed),
 		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
+		Figures: figuresObjects(s), FiguresMore: s.Figures.Waiting.More,
 		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
 	}
 	out.WorkersInRedis, _ = workersInRedis(s)
+	if s.FiguresError != nil {
+		out.FiguresError = s.FiguresError.Error()
+	}
 	if age, known := oldestAge(s); known {
 		seconds := age.Seconds()
 		out.OldestAgeSeconds = &seconds
@@ -276,6 +288,7 @@ func printStatus(p process, s operate.Status) {
 		line("damaged", fmt.Sprintf("%v of the journal's batches, which cannot be unlinked again", bounded(s.Damaged)),
 			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), count(b.Rows, "row")))
 	}
+	printFigures(line, s)
 	if s.SourceError != nil {
 		line("source", printable(s.SourceError.Error()))
 	} else {

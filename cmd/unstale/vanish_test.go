@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -194,6 +196,7 @@ func TestTerminatedThenKilled(t *testing.T) {
 			if n := len(f.settled()); n != rows {
 				t.Errorf("%d of %d rows in the journal", n, rows)
 			}
+			f.checkCounted(rows)
 		})
 	}
 }
@@ -221,4 +224,28 @@ func TestTerminatedDuringAnOutage(t *testing.T) {
 			r.wantExit(exitDone)
 		})
 	}
+}
+
+// A worker that is killed while its COMMIT is on the way has settled and counted its rows once, and
+// nobody does so again.
+func TestKilledInItsCommit(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t, servers.BinaryLog...)
+	const rows = 50
+	f.env["REDIS_URL"] = f.server.URL()
+	r := f.startHolding(rows)
+	release := testenv.HoldCommits(t, f.admin)
+	f.must(f.server.Resume())
+	r.until("the worker commits", func() bool {
+		var n int
+		err := f.admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'unstale' AND info = 'COMMIT'").Scan(&n)
+		f.must(err)
+		return n > 0
+	})
+	r.signal(syscall.SIGKILL)
+	r.end()
+	release()
+	testenv.Eventually(t, "the server commits", func() bool { return f.count("cache_outbox") == 0 })
+	f.start("--once").wantExit(exitDone)
+	f.checkDone(rows)
 }

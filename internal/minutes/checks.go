@@ -6,7 +6,7 @@ import (
 )
 
 // Checks are the results of all spot checks of the batches that this process settled in one minute.
-// A check is one key of one batch, however often it is looked at.
+// A check is one key of one batch, even if it takes several looks.
 type Checks struct {
 	Sampled      uint64 `db:"sampled"`       // batches with at least one check that is not unknown
 	EntryBatches uint64 `db:"entry_batches"` // of Sampled: with at least one entry found
@@ -32,15 +32,15 @@ ON DUPLICATE KEY UPDATE shadow_reads = ?, confirmed = ?`
 )
 
 // NoteChecks writes the results of a minute. They replace those that this process wrote for the
-// minute before, so c has to have all of them. The minute is the one in which the batches were
-// settled, not the one of the checks: their share of its batches is the weight of c. A minute that
-// is older than a day is not for NoteChecks.
+// minute before, so c must be complete. The batches were settled in that minute, even if their
+// checks end later: the batches of the minute are the weight of c. NoteChecks must not
+// be called for a minute that is older than a day.
 func (t *Table) NoteChecks(ctx context.Context, m Minute, c Checks) error {
 	return t.note(ctx, checksSQL, m, c.Sampled, c.EntryBatches, c.StaleBatches, c.Checked, c.WithEntry, c.Stale, c.Absent, c.Unknown, c.Repaired)
 }
 
-// NoteShadows writes how many shadow reads this process judged in a minute, and how many of them
-// were confirmed to differ. Both replace what it wrote for the minute before.
+// NoteShadows writes how many shadow reads this process evaluated in a minute, and how many of them
+// were confirmed to differ. Both replace the numbers that it wrote for the minute before.
 func (t *Table) NoteShadows(ctx context.Context, m Minute, reads, confirmed uint64) error {
 	return t.note(ctx, shadowsSQL, m, reads, confirmed)
 }

@@ -2,7 +2,7 @@ package minutes
 
 import "time"
 
-// Counts are those of one settled batch.
+// Counts are the counts of one settled batch.
 type Counts struct {
 	// Batches is 1 if the batch unlinked at least one key or tag. A batch that can be sampled by a
 	// spot check is one of these.
@@ -11,8 +11,8 @@ type Counts struct {
 	// and repeats, which are late on purpose, and rows with only patterns and index sets, whose
 	// keys a sweep unlinks later.
 	Rows uint64
-	// Rows whose keys were unlinked within the time after they became visible, at most. Each
-	// includes the one before.
+	// Rows whose keys were unlinked at most this long after they became visible. Within10s includes
+	// Within1s, which includes Within100ms.
 	Within100ms, Within1s, Within10s uint64
 	// Dead are the rows that became dead letters. They are not in Rows. If an operator retries one,
 	// it counts again, as a row that was late.

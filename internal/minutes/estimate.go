@@ -5,12 +5,11 @@ import "math"
 // An Estimate is a share of stale entries, as a sample of batches shows it.
 type Estimate struct {
 	Share float64 // estimated; not a number if nothing was found
-	// Below is the upper bound of the share of batches with a stale entry, with 95% confidence. If no
-	// stale entry was found, it is 3/Batches.
+	// Below is the upper bound of the share of batches with a stale entry, with 95% confidence. If
+	// no stale entry was found, it is 3/Batches.
 	Below float64
 	// Batches is the effective size of the sample. Keys of one batch fail together, so a batch
-	// counts once. Batches that stand for many others count for less than their number: with equal
-	// weights it is the number of batches.
+	// counts once. If the weights differ, Batches is less than the number of batches.
 	Batches float64
 }
 
@@ -36,9 +35,9 @@ func estimate(stale, all, staleBatches, batches, squares float64) Estimate {
 	return Estimate{Share: stale / all, Below: min(upper(staleBatches/batches*n)/n, 1), Batches: n}
 }
 
-// upper returns the mean of a Poisson distribution that has n events or fewer in 5% of all cases:
-// Wilson and Hilferty's approximation of the exact bound, made 1% larger so that it is never below
-// that.
+// upper returns the mean of a Poisson distribution that has n events or fewer in 5% of all cases.
+// It uses the approximation of Wilson and Hilferty. With 1% more, that is never below the exact
+// bound.
 func upper(n float64) float64 {
 	if n == 0 {
 		return 3

@@ -12,7 +12,7 @@ import (
 // that are late.
 const MaxWaiting = 10_000
 
-// Figures are those of all workers.
+// Figures are the sums of all workers.
 type Figures struct {
 	Windows []Window // an hour, a day and 30 days
 	Waiting Waiting

@@ -8,9 +8,9 @@ import (
 )
 
 // Contract: the first reads no row or one, by the primary key, without a lock, behind whole hours
-// of one row each. The second takes exclusive locks on the rows of one hour, so that no other
-// worker folds them; it returns none if another worker has folded them meanwhile. The others change
-// rows of that hour only. Repeating all of them is harmless.
+// of one row each. The second takes exclusive locks on the rows of one hour, which keeps other
+// workers from folding them; it returns 0 if another worker has folded them meanwhile. The others
+// change rows of that hour only. Repeating all of them is harmless.
 const (
 	unfoldedSQL = `SELECT minute DIV 60 * 60 FROM cache_outbox_minutes
 WHERE worker <> '' AND minute < (UNIX_TIMESTAMP() DIV 60 - ?) DIV 60 * 60 ORDER BY minute LIMIT 1`
@@ -23,8 +23,8 @@ WHERE worker <> '' AND minute < (UNIX_TIMESTAMP() DIV 60 - ?) DIV 60 * 60 ORDER 
 var foldSQL = "REPLACE INTO cache_outbox_minutes (minute, worker, " + columns + ") SELECT ?, '', " + sums +
 	" FROM cache_outbox_minutes WHERE minute >= ? AND minute < ?"
 
-// Contract: exclusive locks on the rows that it deletes, by a range of the primary key. Repeating it
-// is harmless.
+// Contract: exclusive locks on the rows that it deletes, by a range of the primary key. Repeating
+// it is harmless.
 const expireSQL = "DELETE FROM cache_outbox_minutes WHERE minute < UNIX_TIMESTAMP() DIV 60 - ?"
 
 // Fold folds the rows of each hour that is older than 25 hours into one, and deletes what is older

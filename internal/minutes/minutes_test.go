@@ -24,7 +24,7 @@ func read(t *testing.T, s *store.Store) minutes.Figures {
 	return f
 }
 
-// one returns a batch of one row that was in time.
+// one returns the counts of a batch with a single row, in time.
 func one() minutes.Counts {
 	c := minutes.Counts{Batches: 1}
 	c.Add(time.Millisecond)
@@ -112,8 +112,8 @@ func clock(t *testing.T, db *sql.DB) (now time.Time) {
 	return now
 }
 
-// Folding keeps all sums of 30 days, in two workers that fold at the same time too. What is older
-// is deleted, and the table stays small.
+// Folding keeps all sums of 30 days, in two workers that fold at the same time too. Older rows
+// are deleted, and the table stays small.
 func TestFoldKeepsTheSums(t *testing.T) {
 	t.Parallel()
 	env := storetest.Migrated(t)
@@ -222,7 +222,7 @@ func TestWaitingRowsAreMisses(t *testing.T) {
 	}
 }
 
-// While the table is missing, batches are settled, and Refused says why they are not counted. A
+// While the table is missing, batches are settled, and Refused returns why they are not counted. A
 // table that is locked delays one batch only.
 func TestARefusalFailsNoBatch(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package minutes
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -41,7 +42,11 @@ func (s Share) String() string {
 	missed := float64(s.All-s.In) / float64(s.All) * 100
 	digits := max(int(math.Ceil(-math.Log10(missed))), 1)
 	scale := math.Pow10(digits)
-	// The missing part is rounded up. A part that is exact but for the last bits is not.
+	// Round the missing part up, except for an error in its last bits.
 	missed = math.Ceil(missed*scale*(1-1e-12)) / scale
-	return strconv.FormatFloat(100-missed, 'f', digits, 64) + "%"
+	text := strings.TrimRight(strconv.FormatFloat(100-missed, 'f', digits, 64), "0")
+	if strings.HasSuffix(text, ".") {
+		text += "0"
+	}
+	return text + "%"
 }

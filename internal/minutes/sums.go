@@ -2,8 +2,8 @@ package minutes
 
 import "strings"
 
-// Sums are the sums of rows of cache_outbox_minutes. The weighted sums, W and WW, stand for all
-// batches of their minute and worker, since a minute with few batches has more of them sampled.
+// Sums are the sums of rows of cache_outbox_minutes. The weighted sums, W and WW, estimate the
+// sums of all batches of a minute and worker: a minute with few batches has more of them sampled.
 type Sums struct {
 	Batches     uint64 `db:"batches"`
 	Rows        uint64 `db:"rows_settled"`
@@ -26,8 +26,8 @@ type Sums struct {
 	WWEntryBatches float64 `db:"ww_entry_batches"`
 }
 
-// columns are those of Sums. Each is added up by the expression behind it: of a row that is folded
-// already, the weighted sums are columns.
+// columns are the columns of Sums, and sums are the expressions that add them up. In a row that is
+// folded already, the weighted sums are columns.
 var columns, sums = func() (string, string) {
 	const weight = "(GREATEST(batches, sampled) / (NULLIF(sampled, 0) + 0E0))"
 	var names, terms []string

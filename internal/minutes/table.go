@@ -14,6 +14,9 @@ import (
 // rest is how long a Table counts nothing after MySQL has refused to.
 const rest = time.Minute
 
+// Grant is the fix for an account that may not count.
+const Grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON cache_outbox_minutes to the worker's account; docs/accounts.md lists the grants"
+
 // AddSQL counts a batch. Contract: an exclusive lock until the transaction ends, on one row by
 // primary key, which only this process writes. Its effect ends with the transaction.
 const AddSQL = `INSERT INTO cache_outbox_minutes (minute, worker, batches, rows_settled, within_100ms, within_1s, within_10s, dead)
@@ -31,12 +34,12 @@ type Table struct {
 	until   time.Time // no try before
 }
 
-// New returns the Table of an outbox. The ID is that of the process, as in cache_outbox_workers. A
+// New returns the Table of an outbox. The ID identifies the process, as in cache_outbox_workers. A
 // process that only reads may leave it empty.
 func New(db *session.Sessions, worker string) *Table { return &Table{db: db, worker: worker} }
 
 // Add counts a batch in the transaction that settles it. It never fails a batch for long: if the
-// account lacks a right, or the table is locked, it counts nothing for a minute, and
+// account lacks a privilege, or the table is locked, it counts nothing for a minute, and
 // [Table.Refused] returns why. After an error, the transaction must be rolled back.
 func (t *Table) Add(ctx context.Context, tx *sql.Tx, c Counts) error {
 	if c == (Counts{}) || t.rests() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sweeps"
 )
@@ -55,6 +56,10 @@ type Status struct {
 	// cannot be read.
 	Conflicts      []Conflict
 	ConflictsError error
+	// Figures are the shares of invalidations that were in time. FiguresError is why they cannot be
+	// read; then they are empty.
+	Figures      minutes.Figures
+	FiguresError error
 	// Readers are the readers that reported lately and use generated code.
 	Readers []Reader
 	Staleness
@@ -151,6 +156,9 @@ func (o *Overview) Status(ctx context.Context) (Status, error) {
 		return Status{}, fmt.Errorf("read status: %w", err)
 	}
 	st.Source, st.SourceError = o.db.Source(ctx)
+	if st.Figures, st.FiguresError = minutes.Read(ctx, o.db); st.FiguresError != nil {
+		st.Figures = minutes.Figures{}
+	}
 	return st, nil
 }
 

@@ -23,6 +23,10 @@ const (
 	StalledBehind = "behind" // rows are free, and no worker claims them
 )
 
+// NotCounted begins the error of a working worker that does not count its batches: see package
+// minutes.
+const NotCounted = "invalidations are not counted: "
+
 // A WorkerNote is the status record of a worker. Its durations are ages, by the worker's clock when
 // written and by the database's clock when read. Workers publish its JSON in Redis, with durations
 // in nanoseconds.
@@ -31,7 +35,7 @@ type WorkerNote struct {
 	Name string `json:"name"` // set when read
 	// one of the states above, or the state of an outage
 	State string `json:"state"`
-	// the outage; for a working worker, what it cannot reach
+	// the outage; for a working worker, what it cannot reach, or NotCounted and why
 	Error string        `json:"error,omitempty"`
 	For   time.Duration `json:"for"` // how long it has been in the state
 	// since its last claim that left no rows to claim; nil: never

@@ -228,3 +228,13 @@ func TestWhatAWorkerHasFound(t *testing.T) {
 		t.Errorf("nothing waits any more: %s", v)
 	}
 }
+
+// A worker that does not count is a note: its rows are unlinked.
+func TestNotCounted(t *testing.T) {
+	t.Parallel()
+	v := verdict.Of(status(func(s *operate.Status) { s.Workers[0].Error = operate.NotCounted + "INSERT command denied" }), nil)
+	want := "note: worker web-1: invalidations are not counted: INSERT command denied; GRANT SELECT, INSERT, UPDATE, DELETE ON cache_outbox_minutes to the worker's account; docs/accounts.md lists the grants"
+	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
+		t.Errorf("%s: %q", v, got)
+	}
+}

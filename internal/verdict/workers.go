@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
 )
 
@@ -107,8 +108,19 @@ func (f fleet) readers(all []operate.Reader) []Cause {
 // partAway: part of a Redis Cluster is unreachable, so no worker can check its keys.
 func (f fleet) partAway() (list []Cause) {
 	for _, w := range f.some((*operate.WorkerNote).Works) {
-		if w.Error != "" {
+		if w.Error != "" && !strings.HasPrefix(w.Error, operate.NotCounted) {
 			return []Cause{{"redis_part_away", Unknown, time.Time{}, "worker " + w.Name + ": " + firstLine(w.Error), "docs/operations.md#outages"}}
+		}
+	}
+	return nil
+}
+
+// uncounted: a worker does not count its batches, so the shares in time lack them. Workers have the
+// same grants, so one cause is enough.
+func (f fleet) uncounted() []Cause {
+	for _, w := range f.some((*operate.WorkerNote).Works) {
+		if strings.HasPrefix(w.Error, operate.NotCounted) {
+			return []Cause{{"not_counted", Fresh, time.Time{}, "worker " + w.Name + ": " + firstLine(w.Error), minutes.Grant}}
 		}
 	}
 	return nil

@@ -1,0 +1,36 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/unstale/unstale/internal/minutes"
+)
+
+// foldSchedule is how often minutes are folded, and how soon the log reports that batches are not
+// counted.
+const foldSchedule = "@every 1m"
+
+// A counting keeps cache_outbox_minutes small, and reports if it cannot be written. Not safe for
+// concurrent use: cron runs one task at a time.
+type counting struct {
+	minutes  *minutes.Table
+	inOutage func() bool
+	log      *slog.Logger
+	failed   bool // logged
+}
+
+func (c *counting) run(ctx context.Context) {
+	err := errors.Join(c.minutes.Refused(), c.minutes.Fold(ctx))
+	switch {
+	case ctx.Err() != nil || err != nil && c.inOutage():
+	case err != nil && !c.failed:
+		c.failed = true
+		c.log.Warn("invalidations are not counted; trying again", "error", err, "effect", "the shares that unstale status shows lack them",
+			"cure", minutes.Grant)
+	case err == nil && c.failed:
+		c.failed = false
+		c.log.Info("invalidations are counted again")
+	}
+}
