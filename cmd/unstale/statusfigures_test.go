@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -65,5 +66,38 @@ sampled, entry_batches, stale_batches, checked, with_entry, stale, absent, unkno
 	if text := call(t, vars, "status").out; out.Figures != nil || !strings.Contains(out.Error, "cache_outbox_minutes") ||
 		!strings.Contains(text, "\nlast hour    unknown  ") || !strings.Contains(text, "\nwaiting      0\n") {
 		t.Errorf("%+v\n%s", out, text)
+	}
+}
+
+// A worker whose account lacks the table of an upgrade unlinks keys all the same, and status has the
+// GRANT.
+func TestWorkerWithoutThePrivilegeToCount(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t)
+	f.do("REVOKE ALL ON shop.* FROM 'unstale'@'%'")
+	rows, err := f.admin.Query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop' AND table_name <> 'cache_outbox_minutes'")
+	f.must(err)
+	var tables []string
+	for rows.Next() {
+		var table string
+		f.must(rows.Scan(&table))
+		tables = append(tables, table)
+	}
+	f.must(rows.Err())
+	for _, table := range tables {
+		f.do("GRANT ALL ON shop." + table + " TO 'unstale'@'%'")
+	}
+	r := f.start()
+	r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
+	f.fill(10)
+	r.until("the keys go", func() bool { return f.keys() == 0 && f.count("cache_outbox") == 0 })
+	root := map[string]string{"MYSQL_DSN": f.mysql.DSN("shop")}
+	testenv.Eventually(t, "status has the note", func() bool {
+		r := call(t, root, "status")
+		return r.code == exitDone && strings.Contains(r.out, "\nnote: worker ") && strings.Contains(r.out, "invalidations are not counted: ") &&
+			strings.Contains(r.out, "GRANT SELECT, INSERT, UPDATE, DELETE ON cache_outbox_minutes")
+	})
+	if n := f.count("cache_outbox_dead") + f.count("cache_outbox_delayed") + f.count("cache_outbox_minutes"); n != 0 || r.log.has("outage: ") {
+		t.Errorf("%d rows, or an outage", n)
 	}
 }

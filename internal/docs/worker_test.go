@@ -90,6 +90,7 @@ func testWorker(t *testing.T, program string) {
 		return w.log.has("GRANT SELECT, INSERT, DELETE ON cache_outbox_workers") && w.get("/readyz") == "200 {\"ok\":true}\n"
 	})
 	testInvalidation(t, w, shop, open(t, as("shop", "change me 5")), client)
+	want(t, shop, "SELECT SUM(rows_settled) > 0 FROM cache_outbox_minutes", "1")
 	testMetrics(t, w.get("/metrics"))
 	w.until("the journal is summarised", func() bool {
 		return value(t, shop, "SELECT COUNT(*) FROM cache_outbox_summaries WHERE bucket = 254") == "1"
