@@ -41,16 +41,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* "true" if the secret .name is a file. Other variables have no variant with _FILE. */ -}}
+{{- /* Secrets that have a variant with _FILE. */ -}}
+{{- define "unstale.withFile" -}}
+MYSQL_DSN|REDIS_URL|REDIS_URL_STATE|UNSTALE_MESSAGE_KEY|UNSTALE_(AUDIT_MYSQL|CONSOLE)_DSN|UNSTALE_(AUDIT|CONSOLE)_REDIS_URL
+{{- end -}}
+
+{{- /* "true" if the secret .name is a file. */ -}}
 {{- define "unstale.asFile" -}}
-{{- if and .root.Values.secretsAsFiles (has .name (list "MYSQL_DSN" "REDIS_URL" "UNSTALE_MESSAGE_KEY")) }}true{{ end -}}
+{{- if and .root.Values.secretsAsFiles (regexMatch (printf "^(%s)$" (include "unstale.withFile" .)) .name) }}true{{ end -}}
 {{- end -}}
 
 {{- /* The variables of a container with .secrets. Kubernetes expands $(NAME) in values, and $$ is one $. */ -}}
 {{- define "unstale.env" -}}
 {{- $root := .root -}}
 {{- range $name, $value := $root.Values.env -}}
-{{- if or (eq $name "UNSTALE_MESSAGE_KEY") (hasKey $root.Values.secrets $name) -}}
+{{- if or (regexMatch (printf "^(%s|OTEL_EXPORTER_OTLP_([A-Z]+_)?HEADERS)$" (include "unstale.withFile" .)) $name) (hasKey $root.Values.secrets $name) -}}
 {{- fail (printf "env.%s: it is a secret; name an existing Secret in secrets.%s" $name $name) -}}
 {{- end -}}
 {{- if has $name (list "UNSTALE_MAP" "UNSTALE_LISTEN") -}}
@@ -59,6 +64,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ list (dict "name" $name "value" (replace "$" "$$" $value)) | include "unstale.yaml" }}
 {{- end -}}
 {{- range $name, $from := .secrets }}
+{{- if hasKey $root.Values.env (printf "%s_FILE" $name) -}}
+{{- fail (printf "env.%s_FILE and secrets.%s give one secret; remove one of them" $name $name) -}}
+{{- end }}
 {{- if include "unstale.asFile" (dict "root" $root "name" $name) }}
 - name: {{ $name }}_FILE
   value: /run/secrets/unstale/{{ $name }}
@@ -73,6 +81,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "unstale.sources" -}}
 {{- range $name, $from := .secrets }}
 {{- if include "unstale.asFile" (dict "root" $.root "name" $name) }}
+{{- if hasKey $.root.Values.files $name -}}
+{{- fail (printf "files.%s: with secretsAsFiles, secrets.%s has this path; choose another name" $name $name) -}}
+{{- end }}
 - secret: { name: {{ toYaml $from.name }}, items: [{ key: {{ toYaml $from.key }}, path: {{ toYaml $name }} }] }
 {{- end }}
 {{- end }}
