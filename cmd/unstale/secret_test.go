@@ -38,6 +38,7 @@ func TestSecretFiles(t *testing.T) {
 	}
 	bad, empty, missing := file("bad", "hush-hush\n"), file("empty", "\n"), filepath.Join(dir, "missing")
 	dsn, url := file("dsn", "u:hush-hush@tcp(127.0.0.1:1)/d\r\n"), file("url", "redis://:hush-hush@127.0.0.1:1\n")
+	lines := file("lines", "u@tcp(127.0.0.1:1)/d\n# hush-hush\n")
 	well := map[string]string{"MYSQL_DSN_FILE": dsn, "REDIS_URL_FILE": url}
 	for _, c := range []struct {
 		change map[string]string
@@ -50,6 +51,10 @@ func TestSecretFiles(t *testing.T) {
 		{map[string]string{"MYSQL_DSN_FILE": missing}, []string{"run"}, "MYSQL_DSN_FILE: open " + missing + ": no such file"},
 		{map[string]string{"REDIS_URL_FILE": empty}, []string{"run"}, "REDIS_URL_FILE: " + empty + " is empty"},
 		{map[string]string{"MYSQL_DSN_FILE": bad}, []string{"status"}, "mysql dsn: invalid DSN"},
+		{map[string]string{"MYSQL_DSN_FILE": lines}, []string{"run"}, "MYSQL_DSN_FILE: " + lines + " has several lines"},
+		{map[string]string{"REDIS_URL_FILE": lines}, []string{"run"}, "REDIS_URL_FILE: " + lines + " has several lines"},
+		{map[string]string{"UNSTALE_MESSAGE_KEY_FILE": lines}, []string{"run"}, "UNSTALE_MESSAGE_KEY_FILE: " + lines + " has several lines"},
+		{map[string]string{"UNSTALE_CONSOLE": "127.0.0.1:0", "UNSTALE_CONSOLE_TOKEN_FILE": lines}, []string{"run"}, "--console-token-file: " + lines + " has several lines"},
 		{map[string]string{"REDIS_URL_FILE": bad}, []string{"run"}, "must begin with redis://"},
 		{map[string]string{"UNSTALE_MESSAGE_KEY_FILE": bad}, []string{"run"}, "--message-key: a message key has 9 bytes"},
 		{map[string]string{"UNSTALE_AUDIT_MYSQL_DSN_FILE": missing}, []string{"doctor"}, "UNSTALE_AUDIT_MYSQL_DSN_FILE: open " + missing},

@@ -13,15 +13,18 @@ import (
 const Suffix = "_FILE"
 
 // Read returns the content of a file without newlines at its end. An empty file is an error, since
-// a program may just be writing it.
+// a program may just be writing it. So are several lines: a comment would become part of a secret.
 func Read(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", err // it names the path
 	}
 	text := strings.TrimRight(string(content), "\r\n")
-	if text == "" {
+	switch {
+	case text == "":
 		return "", errors.New(path + " is empty")
+	case strings.ContainsAny(text, "\r\n"):
+		return "", errors.New(path + " has several lines; write the secret alone, in one line")
 	}
 	return text, nil
 }
