@@ -95,6 +95,36 @@ func TestReadersPrivileges(t *testing.T) {
 	testenv.EachRule(t, w.client, "reader", acl.Rules(acl.Reader, acl.Options{Map: m, Report: true, Popular: true}), work)
 }
 
+// The rules of `unstale acl reader --shadow` suffice for shadow reads. Without them, the log says
+// what the account needs.
+func TestShadowPrivileges(t *testing.T) {
+	t.Parallel()
+	r := testenv.OwnRedis(t)
+	of := worldAt(t, r.URL())
+	worlds := map[bool]*shadowWorld{}
+	for _, may := range []bool{true, false} {
+		user := fmt.Sprint("reader-", may)
+		text := strings.Replace(fmt.Sprintf(aclMap, "c:"+t.Name()+r.URL()+user), "shop:thing:{", user+":thing:{", 2)
+		m, err := invalidation.Parse("mapping.yaml", []byte(text), nil)
+		must(t, err)
+		testenv.SetUser(t, of.client, user, append([]string{"on", ">secret"}, acl.Rules(acl.Reader, acl.Options{Map: m, Shadow: may})...)...)
+		w := shadowWorldOf(of, user, func(c *cache.Config) {
+			c.Redis, c.Prefix = clientOf(t, "redis://"+user+":secret@"+r.Addr()+"/0"), user+":thing:"
+		})
+		open(t, w.c)
+		w.fill("1", w.db.read, fromRedis)
+		w.hit("1", returns("new"), fromRedis)
+		worlds[may] = w
+	}
+	worlds[true].want(shadowDiffers)
+	worlds[false].want(shadowUnknown)
+	for may, w := range worlds {
+		if refused := len(w.log.with("+xadd %W~"+protocol.ShadowKey)) == 1; refused == may {
+			t.Errorf("%v: %s", may, w.log.text.String())
+		}
+	}
+}
+
 // Healthy names the missing permission that makes Redis refuse values, until a value is stored.
 func TestHealthyNamesAMissingRight(t *testing.T) {
 	t.Parallel()

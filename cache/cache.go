@@ -13,6 +13,7 @@ type Cache struct {
 	memory     *memory     // nil without one
 	reports    *reporter   // nil without one
 	popularity *popularity // nil without one
+	shadows    *shadows    // nil without any
 	flights    flights
 	leases     *leaser
 	stamps     stampStore
@@ -58,6 +59,9 @@ func New(config Config) (*Cache, error) {
 	if config.Popularity && c.redis.clock.keeper == nil {
 		c.popularity = newPopularity(config, c.redis)
 		c.run.every(popularInterval, c.popularity.report)
+	}
+	if config.Shadow.Fraction > 0 && c.redis.clock.keeper == nil {
+		c.shadows = newShadows(c)
 	}
 	c.listener = newListener(config, c.redis, c.memory, c.reports, &c.run, &c.counts)
 	if c.memory == nil {

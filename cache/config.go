@@ -104,6 +104,9 @@ type Config struct {
 	// Memory keeps values in this process too. Its zero value does not.
 	Memory Memory
 
+	// Shadow checks a sample of the values in Redis against their loaders. Its zero value does not.
+	Shadow Shadow
+
 	// Hooks watch what the Cache does, for tracing.
 	Hooks Hooks
 
@@ -214,7 +217,10 @@ func (c Config) WithDefaults() Config {
 	orDuration(&c.Memory.TTL, time.Minute)
 	orDuration(&c.Memory.Period, time.Second)
 	orDuration(&c.Memory.MaxBehind, max(5*time.Second, silentPeriods*c.Memory.Period))
-	if c.Memory.Report && c.Memory.Process == "" {
+	if c.Shadow.Rate == 0 {
+		c.Shadow.Rate = 1
+	}
+	if (c.Memory.Report || c.Shadow.Fraction > 0) && c.Memory.Process == "" {
 		c.Memory.Process = processName()
 	}
 	return c
@@ -306,8 +312,9 @@ func (c Config) Validate() error {
 			refuse("Memory.MessageKeys: %w", err)
 		}
 	}
-	if m := c.Memory; m.Report {
-		if m.Size == 0 {
+	c.Shadow.validate(&c, refuse)
+	if m := c.Memory; m.Report || c.Shadow.Fraction > 0 {
+		if m.Size == 0 && m.Report {
 			refuse("Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
 		}
 		if len(m.Process) > protocol.MaxProcess || !utf8.ValidString(m.Process) {

@@ -242,12 +242,14 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		}
 		switch {
 		case found.state == fresh && found.entry.Negative != 0:
+			c.shadows.hit(ctx, r, found, mark, r.load)
 			return got{source: FromRedis}, ErrNotFound
 		case found.state == fresh:
 			r.keep(found, mark)
 			if found.early {
 				r.refresh(ctx, found)
 			}
+			c.shadows.hit(ctx, r, found, mark, r.load)
 			return got{value: found.value, source: FromRedis, fresh: found.life}, nil
 		case found.state == stale:
 			r.refresh(ctx, found)

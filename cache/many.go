@@ -91,6 +91,9 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 		}
 		found := w.found
 		b.c.counts.read(found.state)
+		if found.state == fresh && b.c.shadows != nil {
+			b.c.shadows.hit(ctx, r, found, mark, b.loader(r.key))
+		}
 		switch {
 		case found.state < stale:
 			missing = append(missing, w)
@@ -110,6 +113,22 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 		err = nil
 	}
 	return values, err
+}
+
+// loader returns a loader of one key.
+func (b *group) loader(key string) func(context.Context) (any, error) {
+	return func(ctx context.Context) (value any, err error) {
+		found := false
+		err = b.load(ctx, []string{key}, func(name string, v any) {
+			if name == key {
+				value, found = v, true
+			}
+		})
+		if err == nil && !found {
+			err = ErrNotFound
+		}
+		return value, err
+	}
 }
 
 // bridge uses old values for keys whose state is unknown, and reports whether Redis still holds one

@@ -44,9 +44,11 @@ type Statistics struct {
 	// of these, names with Config.Prefix: none of thousands means a wrong prefix
 	NamesOwn uint64 `json:"namesOwn"`
 	// received messages that Memory.Report should have reported and has not
-	Unreported    uint64  `json:"unreported"`
-	TotalRequests uint64  `json:"totalRequests"`
-	HitRate       float64 `json:"hitRate"` // hits of either kind by requests, 0 without any
+	Unreported uint64 `json:"unreported"`
+	// see Config.Shadow
+	Shadow        ShadowStatistics `json:"shadow"`
+	TotalRequests uint64           `json:"totalRequests"`
+	HitRate       float64          `json:"hitRate"` // hits of either kind by requests, 0 without any
 	// by entry of the map's section reads; nil if no read of a generated package was fetched
 	Reads map[string]ReadStatistics `json:"reads,omitempty"`
 	// fingerprints of the maps that the generated packages were made from, sorted: see
@@ -106,6 +108,7 @@ func (c *Cache) Statistics() Statistics {
 		s.Rejected = n.rejected.Load()
 		s.Unreported = c.reports.dropCount()
 	}
+	s.Shadow = c.shadows.statistics()
 	s.Reads, s.ReadsVersions = c.reads.statistics()
 	s.OtherKeys = c.reads.others.list()
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses

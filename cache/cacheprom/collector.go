@@ -39,6 +39,7 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 		shortLeases:   desc("short_leases_total", "Leases for as long as the map's, which is shorter than configured."),
 		heardNames:    desc("heard_names_total", "Keys and patterns of messages, by whether they have the configured prefix.", "prefix"),
 		unreported:    desc("unreported_messages_total", "Messages received that this process should have reported and did not."),
+		shadowReads:   desc("shadow_reads_total", "Values of Redis that were compared with their loader, by result.", "result"),
 		memoryValues:  desc("memory_values", "Approximate number of values in process memory (L1)."),
 		healthy:       desc("healthy", "1 while values are cached as configured, 0 while Redis is unavailable or L1 is closed."),
 		reads: reads{
@@ -55,7 +56,7 @@ func New(c *cache.Cache, labels prometheus.Labels) prometheus.Collector {
 type collector struct {
 	cache *cache.Cache
 
-	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, rejected, strays, stalled, elsewhere, oldEntries, shortLeases, heardNames, unreported, memoryValues, healthy *prometheus.Desc
+	requests, fills, loads, loadErrors, unsettled, invalidations, overflows, evictions, patternErrors, rejected, strays, stalled, elsewhere, oldEntries, shortLeases, heardNames, unreported, shadowReads, memoryValues, healthy *prometheus.Desc
 
 	reads reads
 }
@@ -64,7 +65,7 @@ type collector struct {
 type reads struct{ requests, stale, evictions, refused, seconds, info *prometheus.Desc }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.rejected, c.strays, c.stalled, c.elsewhere, c.oldEntries, c.shortLeases, c.heardNames, c.unreported, c.memoryValues, c.healthy,
+	for _, d := range []*prometheus.Desc{c.requests, c.fills, c.loads, c.loadErrors, c.unsettled, c.invalidations, c.overflows, c.evictions, c.patternErrors, c.rejected, c.strays, c.stalled, c.elsewhere, c.oldEntries, c.shortLeases, c.heardNames, c.unreported, c.shadowReads, c.memoryValues, c.healthy,
 		c.reads.requests, c.reads.stale, c.reads.evictions, c.reads.refused, c.reads.seconds, c.reads.info} {
 		to <- d
 	}
@@ -100,6 +101,11 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(c.heardNames, s.NamesOwn, "own")
 	count(c.heardNames, s.NamesHeard-s.NamesOwn, "other")
 	count(c.unreported, s.Unreported)
+	count(c.shadowReads, s.Shadow.Equal, "equal")
+	count(c.shadowReads, s.Shadow.Gone, "gone")
+	count(c.shadowReads, s.Shadow.Differs, "differs")
+	count(c.shadowReads, s.Shadow.NotDeterministic, "not_deterministic")
+	count(c.shadowReads, s.Shadow.Unknown, "unknown")
 	gauge(c.memoryValues, s.L1Size)
 	healthy := 0
 	if c.cache.Healthy() == nil {

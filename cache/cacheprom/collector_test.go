@@ -112,6 +112,13 @@ unstale_cache_rejected_messages_total{cache="products"} 0
 unstale_cache_requests_total{cache="products",result="memory"} 0
 unstale_cache_requests_total{cache="products",result="miss"} 3
 unstale_cache_requests_total{cache="products",result="redis"} 2
+# HELP unstale_cache_shadow_reads_total Values of Redis that were compared with their loader, by result.
+# TYPE unstale_cache_shadow_reads_total counter
+unstale_cache_shadow_reads_total{cache="products",result="differs"} 0
+unstale_cache_shadow_reads_total{cache="products",result="equal"} 0
+unstale_cache_shadow_reads_total{cache="products",result="gone"} 0
+unstale_cache_shadow_reads_total{cache="products",result="not_deterministic"} 0
+unstale_cache_shadow_reads_total{cache="products",result="unknown"} 0
 # HELP unstale_cache_short_leases_total Leases for as long as the map's, which is shorter than configured.
 # TYPE unstale_cache_short_leases_total counter
 unstale_cache_short_leases_total{cache="products"} 0

@@ -93,7 +93,7 @@ func TestNotDangerous(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, rule := range acl.Rules(role, acl.Options{Map: m, Prefix: "x:", Wake: "w", Wait: true, Report: true}) {
+			for _, rule := range acl.Rules(role, acl.Options{Map: m, Prefix: "x:", Wake: "w", Wait: true, Report: true, Shadow: true}) {
 				if role != acl.Exporter && slices.Contains(listed, strings.TrimPrefix(rule, "+")) {
 					t.Errorf("%s has %s, which is @%s", role, rule, category)
 				}

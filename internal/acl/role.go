@@ -36,6 +36,7 @@ type Options struct {
 	Sharded bool   // Worker publishes with SPUBLISH
 	Report  bool   // Reader reports evictions
 	Popular bool   // Reader reports popular keys
+	Shadow  bool   // Reader reports shadow reads
 
 	Cluster bool // Redis Cluster, which has one database and whose clients ask for slots
 }
@@ -84,11 +85,14 @@ func Rules(role Role, o Options) (rules []string) {
 			}
 		}
 	case Reader:
-		add(o.Report, "xadd")
+		add(o.Report || o.Shadow, "xadd")
 		add(o.Popular, "zincrby", "zremrangebyrank", "zrange")
 		rest = append(readerRules(o.Map), "&"+safe(protocol.Escape(o.Map.Channel())))
 		if o.Report {
 			rest = append(rest, "%W~"+protocol.ReportKey)
+		}
+		if o.Shadow {
+			rest = append(rest, "%W~"+protocol.ShadowKey)
 		}
 		if o.Popular {
 			rest = append(rest, "~"+protocol.PopularPrefix+"*")
