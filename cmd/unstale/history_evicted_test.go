@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -14,8 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
+)
+
+type (
+	past       = history.Past
+	settlement = history.Settlement
+	evictor    = history.Evictor
 )
 
 // reader starts the cache of a process with an L1 that receives the worker's messages.
@@ -83,7 +89,7 @@ func TestHistoryNamesWhoEvicted(t *testing.T) {
 	testenv.Eventually(t, "both reports", func() bool { return len(w.evictedBy("2")) == 2 })
 	text, found := w.reported(w.env, "2")
 	s := found.Found[0]
-	if want := []evictor{{"web\n2", 1}, {"web-1", 1}}; !slices.Equal(s.EvictedBy, want) || s.Messages != 1 || s.EvictedUnknown != "" || found.Unreported != nil || *s.Receivers != 3 {
+	if want := []evictor{{Process: "web\n2", Messages: 1}, {Process: "web-1", Messages: 1}}; !slices.Equal(s.EvictedBy, want) || s.Messages != 1 || s.EvictedUnknown != "" || found.Unreported != nil || *s.Receivers != 3 {
 		t.Errorf("%+v", s)
 	}
 	if want := ` to 3 receivers (reported as evicted by "web\n2" and web-1; whether others evicted it is unknown), settled +`; !strings.Contains(text, want) {
@@ -201,17 +207,5 @@ func TestHistoryOfSeveralMessages(t *testing.T) {
 	w.start("--once").wantExit(exitDone)
 	if text, _ := w.reported(w.env, "2101"); !strings.Contains(text, "unknown: its messages have no numbers)") {
 		t.Error(text)
-	}
-}
-
-// A message that was reported twice counts once, and the messages of several epochs are added up.
-func TestEvictorsOf(t *testing.T) {
-	t.Parallel()
-	got := evictorsOf(map[uint64][]*wantedRun{
-		1: {{batch: 9, first: 1, last: 3, heard: map[string][]span{"a": {{1, 2}, {2, 3}, {2, 2}}, "b": {{3, 3}}}}},
-		2: {{batch: 9, first: 1, last: 1, heard: map[string][]span{"b": {{1, 1}}}}, {batch: 8, first: 2, last: 2, heard: map[string][]span{}}},
-	})
-	if want := "map[9:[{a 3} {b 2}]]"; fmt.Sprint(got) != want {
-		t.Errorf("%v, wanted %s", got, want)
 	}
 }

@@ -6,15 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/protocol"
 )
 
-func (h *historyCommand) print(p process, all *past) {
+func (h *historyCommand) print(p process, all *history.Past) {
 	switch {
-	case len(all.Found) == 0 && all.since == nil:
+	case len(all.Found) == 0 && all.Since == nil:
 		fmt.Fprintln(p.Out, "nothing: the journal is empty")
 	case len(all.Found) == 0:
-		fmt.Fprintf(p.Out, "nothing; the journal begins at %s\n", all.since.Format(time.RFC3339))
+		fmt.Fprintf(p.Out, "nothing; the journal begins at %s\n", all.Since.Format(time.RFC3339))
 	case all.More:
 		fmt.Fprintln(p.Out, "older ones are left out; see --limit and --since")
 	}
@@ -40,7 +41,7 @@ func (h *historyCommand) print(p process, all *past) {
 	}
 }
 
-func (h *historyCommand) printOne(p process, s *settlement) {
+func (h *historyCommand) printOne(p process, s *history.Settlement) {
 	what := fmt.Sprintf("row %d", s.Row)
 	switch {
 	case s.Sweep != 0:
@@ -53,7 +54,7 @@ func (h *historyCommand) printOne(p process, s *settlement) {
 	}
 	fmt.Fprintf(p.Out, "%s  batch %d  %s  worker %s  map %s\n", s.SettledAt.Format(time.RFC3339Nano), s.Batch, what, printable(s.Worker), s.MapVersion)
 	if s.Sweep == 0 {
-		fmt.Fprintf(p.Out, "  journey  %s\n", s.journey())
+		fmt.Fprintf(p.Out, "  journey  %s\n", timeline(s))
 	}
 	if s.Partial {
 		fmt.Fprintln(p.Out, "  partial  a lookup failed: these names need none, the rest was not unlinked then")
@@ -68,8 +69,8 @@ func (h *historyCommand) printOne(p process, s *settlement) {
 	printList(p, "set", h.reaching(s.Sets))
 }
 
-// journey returns the timeline of a row, each step relative to when the row was written.
-func (s *settlement) journey() string {
+// timeline returns the timeline of a row, each step relative to when the row was written.
+func timeline(s *history.Settlement) string {
 	if s.WrittenAt == nil {
 		return "unknown: a worker of an older version settled it"
 	}
@@ -87,8 +88,8 @@ func (s *settlement) journey() string {
 		} else {
 			published += count(*s.Receivers, "receiver")
 		}
-		if s.mayBeEvicted() {
-			published += s.evicted()
+		if s.MayBeEvicted() {
+			published += evicted(s)
 		}
 	}
 	return strings.Join([]string{"written " + s.WrittenAt.Format(time.RFC3339Nano), step("claimed", s.ClaimedAt), step("unlinked", s.UnlinkedAt),
@@ -113,7 +114,7 @@ func (h *historyCommand) matching(patterns []string) []string {
 	})
 }
 
-func printWhereabout(p process, w whereabout) {
+func printWhereabout(p process, w history.Whereabout) {
 	text := "now: it waits in cache_outbox"
 	switch w.Where {
 	case "delayed":

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -66,21 +67,12 @@ row reaches the key.`,
 
 // origins are the JSON of who. The lists are never null.
 type origins struct {
-	Key        string   `json:"key"`
-	MapVersion string   `json:"map_version"`
-	Complete   bool     `json:"complete"` // there are no others
-	Origins    []origin `json:"origins"`
-	Reads      []readOf `json:"reads"` // entries of the section reads
-	hasReads   bool     // the map has the section
-}
-
-// A readOf is a read that has the key.
-type readOf struct {
-	Read     string `json:"read"`
-	Kind     string `json:"kind"`
-	Template string `json:"template"`
-	// a value contains a colon: the key may be a longer name, which no read has
-	Unsure bool `json:"unsure"`
+	Key        string         `json:"key"`
+	MapVersion string         `json:"map_version"`
+	Complete   bool           `json:"complete"` // there are no others
+	Origins    []origin       `json:"origins"`
+	Reads      []history.Read `json:"reads"` // entries of the section reads
+	hasReads   bool           // the map has the section
 }
 
 type origin struct {
@@ -96,15 +88,7 @@ type origin struct {
 	names    []string // of Params, in the same order
 }
 
-// readsWith returns the reads that have a key.
-func readsWith(m *invalidation.Map, key string) (all []readOf) {
-	for _, n := range m.Reads().Of(key) {
-		all = append(all, readOf{n.Read, string(n.Kind), n.Text, n.Unsure})
-	}
-	return all
-}
-
-func printReads(p process, all []readOf) {
+func printReads(p process, all []history.Read) {
 	for _, r := range all {
 		text := fmt.Sprintf("read: %s, %s %s", r.Read, r.Kind, printable(r.Template))
 		if r.Unsure {
@@ -115,8 +99,8 @@ func printReads(p process, all []readOf) {
 }
 
 func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all bool) *origins {
-	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}, Reads: []readOf{}, hasReads: len(m.Reads().All()) > 0}
-	out.Reads = append(out.Reads, readsWith(m, key)...)
+	out := &origins{Key: key, MapVersion: m.Version(), Complete: all, Origins: []origin{}, Reads: []history.Read{}, hasReads: len(m.Reads().All()) > 0}
+	out.Reads = append(out.Reads, history.ReadsOf(m, key)...)
 	for _, o := range found {
 		one := origin{
 			Entity: o.Entity, ID: o.ID, Params: map[string][]string{}, LookedUp: []string{}, Defaults: []string{}, Via: append([]string{}, o.Via...),

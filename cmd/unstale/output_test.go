@@ -43,7 +43,8 @@ func TestHistoryOfManyNames(t *testing.T) {
 		t.Error(out.String())
 	}
 	for quoted, want := range map[string]string{printable("nul\x00x"): "nul\x00x", printable("\xff\"a"): "\xff\"a", `"plain"`: "plain", `'a'`: "", `"a`: "", `""`: "", "`a`": ""} {
-		h := historyCommand{quoted: quoted, limit: 1}
+		h := historyCommand{quoted: quoted}
+		h.query.Limit = 1
 		if err := h.check(); (err == nil) != (want != "") || h.query.Key != want {
 			t.Errorf("%s: %q, %v", quoted, h.query.Key, err)
 		}
@@ -57,12 +58,12 @@ func TestHistoryOfManyNames(t *testing.T) {
 		want    string
 	}{
 		{nil, "no process reports", false, "(which of them evicted it is unknown: no process reports)"},
-		{[]evictor{{"a", 2}, {"b\n", 1}}, "", false, `(reported as evicted by a and "b\n", 1 of 2 messages; whether others evicted it is unknown)`},
-		{[]evictor{{"a", 2}}, "", true, "(reported as evicted by at least a; whether others evicted it is unknown)"},
-		{slices.Repeat([]evictor{{"a", 2}}, shownNames+3), "", false, "a and 3 more; see --json; whether"},
+		{[]evictor{{Process: "a", Messages: 2}, {Process: "b\n", Messages: 1}}, "", false, `(reported as evicted by a and "b\n", 1 of 2 messages; whether others evicted it is unknown)`},
+		{[]evictor{{Process: "a", Messages: 2}}, "", true, "(reported as evicted by at least a; whether others evicted it is unknown)"},
+		{slices.Repeat([]evictor{{Process: "a", Messages: 2}}, shownNames+3), "", false, "a and 3 more; see --json; whether"},
 	} {
-		s.EvictedBy, s.EvictedUnknown, s.least = c.by, c.unknown, c.least
-		if j := s.journey(); !strings.Contains(j, " to 1 receiver (") || !strings.Contains(j, c.want) {
+		s.EvictedBy, s.EvictedUnknown, s.Least = c.by, c.unknown, c.least
+		if j := timeline(&s); !strings.Contains(j, " to 1 receiver (") || !strings.Contains(j, c.want) {
 			t.Errorf("%s, wanted %s", j, c.want)
 		}
 	}

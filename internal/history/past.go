@@ -1,0 +1,194 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// A Settlement is one row's entry in the journal, or a finished sweep's, with the JSON of `unstale
+// history`.
+type Settlement struct {
+	SettledAt time.Time `json:"settled_at"`
+	// by the clock of Redis, before the first UNLINK; null: not known
+	BornAt     *time.Time `json:"born_at"`
+	Batch      uint64     `json:"batch"`
+	Worker     string     `json:"worker"`
+	MapVersion string     `json:"map_version"`
+	Row        uint64     `json:"row"`
+	// the request that was carried out; then there is no row
+	Sweep    uint64 `json:"sweep,omitempty"`
+	Entity   string `json:"entity"`
+	EntityID string `json:"entity_id"`
+	Trace    string `json:"trace"`
+	// a lookup of the row had failed, and these names need none; the row was not settled
+	Partial  bool     `json:"partial"`
+	Keys     []string `json:"keys"`
+	Patterns []string `json:"patterns"`
+	Sets     []string `json:"sets"`
+
+	// The way of the row and its batch, by the database's clock; null: not known, or there was
+	// none.
+	WrittenAt   *time.Time `json:"written_at"`
+	ClaimedAt   *time.Time `json:"claimed_at"`
+	UnlinkedAt  *time.Time `json:"unlinked_at"`
+	PublishedAt *time.Time `json:"published_at"`
+	Receivers   *int       `json:"receivers"` // of the message with the fewest subscribers
+	Messages    uint64     `json:"messages"`  // of the batch; 0: not known
+
+	// processes that report it; whether others did is unknown. null: not known
+	EvictedBy      []Evictor `json:"evicted_by"`
+	EvictedUnknown string    `json:"evicted_unknown,omitempty"`
+
+	runs  []journal.Run // the messages
+	Least bool          `json:"-"` // processes have received more than they report
+}
+
+func newSettlement(b journal.Batch, e *journal.Entry) Settlement {
+	s := Settlement{
+		SettledAt: b.SettledAt, BornAt: b.BornAt(), Batch: b.ID, Worker: b.Worker, MapVersion: b.MapVersion, Row: e.ID,
+		Entity: e.Entity, EntityID: e.EntityID, Trace: e.Trace, Partial: e.Partial, Keys: orNone(e.Keys), Patterns: orNone(e.Patterns), Sets: orNone(e.Sets),
+	}
+	if e.IsSweep() {
+		s.Row, s.Sweep = 0, e.ID
+	}
+	if e.WrittenMicros != 0 {
+		written := time.UnixMicro(e.WrittenMicros).UTC()
+		s.WrittenAt = &written
+	}
+	if j := b.Journey; j != nil {
+		s.ClaimedAt, s.UnlinkedAt, s.PublishedAt = before(b.SettledAt, j.Claimed), before(b.SettledAt, j.Unlinked), before(b.SettledAt, j.Published)
+		s.runs = j.Runs
+		if j.Receivers >= 0 {
+			s.Receivers = &j.Receivers
+		}
+	}
+	return s
+}
+
+// before returns a time so long before another one, nil where that is not known.
+func before(settled time.Time, ago time.Duration) *time.Time {
+	if ago == 0 {
+		return nil
+	}
+	at := settled.Add(-ago)
+	return &at
+}
+
+// A Past is the result from the journal, and from the tables of rows that are not settled.
+type Past struct {
+	More    bool         `json:"more"` // older ones are left out
+	Found   []Settlement `json:"found"`
+	Damaged []uint64     `json:"damaged"` // batches that cannot be read
+
+	// Unreported are how many messages processes have received and not reported, since the oldest
+	// of these rows or shortly before.
+	Unreported map[string]uint64 `json:"unreported,omitempty"`
+
+	// what could not be read, or not quickly, and the grant that is missing
+	Untold []string `json:"untold,omitempty"`
+
+	// what Redis holds under the key, if it was asked for
+	Now   *Now         `json:"now,omitempty"`
+	Waits []Whereabout `json:"waits,omitempty"` // where the row is now, if it was asked for
+	Reads []Read       `json:"reads,omitempty"` // that have the key, if there is a map
+	Since *time.Time   `json:"-"`               // the journal's beginning, if nothing was found
+}
+
+// A Whereabout is the table of a row that is not settled, or has a repeat.
+type Whereabout struct {
+	Where  string     `json:"where"` // outbox, delayed or dead
+	DueAt  *time.Time `json:"due_at,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	Error  string     `json:"error,omitempty"`
+}
+
+// A Read is an entry of the section reads of a map that has a key.
+type Read struct {
+	Read     string `json:"read"`
+	Kind     string `json:"kind"`
+	Template string `json:"template"`
+	// a value contains a colon: the key may be a longer name, which no read has
+	Unsure bool `json:"unsure"`
+}
+
+// ReadsOf returns the reads of a map that have a key.
+func ReadsOf(m *invalidation.Map, key string) (all []Read) {
+	for _, n := range m.Reads().Of(key) {
+		all = append(all, Read{n.Read, string(n.Kind), n.Text, n.Unsure})
+	}
+	return all
+}
+
+// A Query selects what to read. Its hooks are not used.
+type Query struct {
+	journal.JournalQuery
+	Limit int // of settlements, the newest
+}
+
+// manyUnsummarised is more batches than wait for their summary while a worker keeps up: it
+// summarizes every ten seconds.
+const manyUnsummarised = 20_000
+
+// Search reads the newest settlements, and lists the batches that cannot be read.
+func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
+	all := &Past{Found: []Settlement{}, Damaged: []uint64{}}
+	q.Unsummarised = func(err error) {
+		all.Miss("the summaries of the journal cannot be read, so all of it is searched, which takes longer", err)
+	}
+	q.Searched = func(batches int) {
+		if batches > manyUnsummarised && len(all.Untold) == 0 {
+			all.Untold = append(all.Untold, fmt.Sprintf("%d batches of the journal have no summary yet, so the search read each of them, which takes longer; "+
+				"workers summarize them: if that lasts, see whether one runs, and its log", batches))
+		}
+	}
+	err := journal.New(db).SearchJournal(ctx, q.JournalQuery, func(b journal.Batch, entries []journal.Entry) bool {
+		for i := range slices.Backward(entries) {
+			if all.More = len(all.Found) == q.Limit; all.More {
+				return false
+			}
+			all.Found = append(all.Found, newSettlement(b, &entries[i]))
+		}
+		return true
+	}, func(b journal.DamagedBatch) { all.Damaged = append(all.Damaged, b.ID) })
+	slices.Reverse(all.Found)
+	slices.Reverse(all.Damaged)
+	if err == nil && len(all.Found) == 0 {
+		all.Since, err = journal.New(db).JournalStart(ctx)
+	}
+	if err != nil || q.Row == 0 {
+		return all, err
+	}
+	list, err := operate.NewOrders(db).Whereabouts(ctx, q.Row)
+	if session.MissingGrant(err) != "" {
+		all.Miss(fmt.Sprintf("where row %d is now is unknown", q.Row), err)
+		return all, nil
+	}
+	for _, w := range list {
+		all.Waits = append(all.Waits, Whereabout{w.Table, w.DueAt, w.Reason, w.Error})
+	}
+	return all, err
+}
+
+// Miss records the part of the result that a missing privilege hides.
+func (p *Past) Miss(what string, err error) {
+	text := fmt.Sprintf("%s: %v", what, err)
+	if grant := session.MissingGrant(err); grant != "" {
+		text += "; " + grant + " to this account; docs/accounts.md lists the grants"
+	}
+	p.Untold = append(p.Untold, text)
+}
+
+// orNone makes an empty list of nil, for JSON.
+func orNone(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
