@@ -85,6 +85,7 @@ func (c *Console) routes() http.Handler {
 	inside, outside := http.NewServeMux(), http.NewServeMux()
 	inside.HandleFunc("GET "+at+"/{$}", c.overview)
 	inside.HandleFunc("GET "+at+"/panel/{name}", c.fragment)
+	inside.HandleFunc("GET "+at+"/search", c.search)
 	inside.HandleFunc("GET "+at+"/events", c.live.stream)
 	if at != "" {
 		inside.Handle("GET "+at, http.RedirectHandler(at+"/", http.StatusMovedPermanently))

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -46,7 +47,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "version": func() string { return version },
+		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "find": find, "cut": cut, "deref": func(n *int) int { return *n }, "after": after, "version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
 }
 
@@ -115,6 +116,22 @@ func count(n any) string {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return sign + digits
+}
+
+// find returns the address of a search, without the prefix.
+func find(as string, parts ...string) string {
+	return "/search?" + url.Values{"as": {as}, "q": {strings.Join(parts, " ")}}.Encode()
+}
+
+// cut returns the first names of a list.
+func cut(names []string) []string { return names[:min(len(names), shownNames)] }
+
+// after returns the time from one time to another, as text, or "" if one is unknown.
+func after(from, to *time.Time) string {
+	if from == nil || to == nil {
+		return ""
+	}
+	return "+" + span(max(to.Sub(*from), 0))
 }
 
 // longestText is how many bytes of one text a page shows.

@@ -84,6 +84,13 @@
     open();
   }
 
+  // "/" goes to the search, as in many consoles.
+  addEventListener("keydown", (e) => {
+    if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+    e.preventDefault();
+    byID("q").select();
+  });
+
   // The theme: the system's, light or dark. A cookie keeps it, so the next page has it from the start.
   const theme = byID("theme");
   if (theme) {

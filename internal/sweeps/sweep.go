@@ -102,14 +102,21 @@ func RequestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) e
 const (
 	sweepColumns = `SELECT id, kind, name, requested_at, TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) AS age,
 attempts, COALESCE(error, '') AS error, hold_ms, first_low, first_high FROM cache_outbox_sweeps `
-	sweepsSQL   = sweepColumns + "WHERE not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
-	sweepsOfSQL = sweepColumns + "FORCE INDEX (kind) WHERE kind = ? AND id > ? AND not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
+	sweepsSQL    = sweepColumns + "WHERE not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
+	allSweepsSQL = sweepColumns + "ORDER BY id LIMIT ?"
+	sweepsOfSQL  = sweepColumns + "FORCE INDEX (kind) WHERE kind = ? AND id > ? AND not_before <= UTC_TIMESTAMP(6) ORDER BY id LIMIT ?"
 )
 
 // Sweeps lists up to limit of the oldest requests that are not postponed. It locks nothing.
 // Requests made meanwhile are returned by a later call.
 func (t *Table) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 	return t.sweeps(ctx, math.MaxInt, sweepsSQL, limit)
+}
+
+// All lists up to limit of the oldest requests, including those that are postponed or wait for their
+// second sweep. It locks nothing.
+func (t *Table) All(ctx context.Context, limit int) ([]Sweep, error) {
+	return t.sweeps(ctx, math.MaxInt, allSweepsSQL, limit)
 }
 
 // SweepsOf lists requests as Sweeps does, but only of one kind and with IDs greater than after. The
