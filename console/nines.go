@@ -1,0 +1,54 @@
+package console
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/internal/minutes"
+)
+
+// limits are the limits of the panel "nines".
+var limits = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}
+
+// A nine is one window of the panel "nines".
+type nine struct {
+	Window string
+	All    uint64
+	Shares []share // by limits
+	Checks string  // of the cache, or ""
+}
+
+// A share is how many invalidations were in time.
+type share struct {
+	minutes.Share
+	Late uint64
+}
+
+// Nines returns the shares of each window.
+func (s state) Nines() (list []nine) {
+	if s.Status == nil {
+		return nil
+	}
+	names := []string{"hour", "24 h", "30 d"}
+	for i := range s.Status.Figures.Windows {
+		w := &s.Status.Figures.Windows[i]
+		n := nine{Window: names[i], All: w.Invalidations(), Checks: checks(w)}
+		for _, limit := range limits {
+			of := w.Within(limit)
+			n.Shares = append(n.Shares, share{of, of.All - of.In})
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// checks describes what checks of the cache found.
+func checks(w *minutes.Window) string {
+	switch {
+	case w.WithEntry == 0:
+		return ""
+	case w.Stale == 0:
+		return fmt.Sprintf("no stale entry in %s checked", count(w.WithEntry))
+	}
+	return fmt.Sprintf("%s stale of %s entries checked", count(w.Stale), count(w.WithEntry))
+}
