@@ -1,9 +1,8 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"strings"
 	"text/tabwriter"
 
@@ -27,21 +26,31 @@ type setting struct {
 func newConfig(p process) *cobra.Command {
 	r := &runCommand{worker: worker.Config{}.WithDefaults()}
 	asJSON := false
+	var unread error
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the settings of a worker",
 		Long: `Print the settings that "unstale run" with the same flags and variables has, without secrets, and
-where each comes from: a flag, a variable, the file of a secret, or the default. It connects to no
-server.
+where each comes from: a flag, a variable, the file of a secret, or the default. It neither reads the
+map nor connects to a server.
 
 Exit codes:
   0  the settings are valid
-  2  one is missing or invalid; the others are printed`,
+  2  one is missing or invalid; the others are printed, with the default for a variable that cannot
+     be read`,
 		Example: `  unstale config
   unstale config --json --map mapping.yaml`,
 		Args: noArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			p.Stop.begin(cmd)
+			unread = errors.Join(applyEnv(cmd.Flags(), p.Env), warnVariables(cmd, p)) // the others are printed
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			invalid := r.complete(p, slog.New(slog.NewTextHandler(io.Discard, nil)))
+			_, invalid := r.complete(cmd.Flags(), p)
+			if unread != nil { // then an error may be about the default
+				invalid = unread
+			}
 			settings := r.settings(cmd.Flags())
 			if asJSON {
 				if err := output.JSON(p.Out, settings); err != nil {

@@ -74,7 +74,7 @@ func (f *consoleFlags) complete(mysql mysqlFlags, redis redisFlags, log *slog.Lo
 	if err := c.ValidateAddress(f.listen); err != nil {
 		return usageError{fmt.Errorf("--console: %w: set --console-token-file, or --console-user-header and --console-proxy-secret-file", err)}
 	}
-	return nil
+	return refuseAddress("--console", f.listen)
 }
 
 // serve answers on --console until the function that it returns is called.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/secretfile"
@@ -72,6 +73,31 @@ func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
+// wanted returns what the value of a flag must be.
+func wanted(f *pflag.Flag) string {
+	switch kind := f.Value.Type(); kind {
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time such as 10s or 200ms"
+	case "int", "int64":
+		return "a number such as 10"
+	case "float64":
+		return "a number such as 0.25"
+	default:
+		return "a " + kind
+	}
+}
+
+// flagError returns the error of a flag on the command line, as a usageError.
+func flagError(_ *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		err = fmt.Errorf("--%s is %q: it must be %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid.GetFlag()))
+	}
+	return usageError{err}
+}
+
 // applyEnv gives each flag that was not set the value of its variable, or of the file of a secret.
 // An empty variable counts as unset.
 func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
@@ -97,7 +123,8 @@ func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("variable %s: %w", name, errors.Unwrap(err)))
+			errs = append(errs, fmt.Errorf("variable %s is %q: it must be %s", name, value, wanted(f)))
+			return
 		}
 		_ = flags.SetAnnotation(f.Name, fromEnv, []string{name}) // the flag exists
 	})

@@ -83,7 +83,11 @@ func granted(grant string) string {
 	return grant + " to this account; docs/accounts.md lists the grants"
 }
 
-// redacted shows where a DSN leads and hides the password.
+// redacted shows where a DSN leads, and whether it checks certificates. It hides the password.
 func redacted(cfg *mysql.Config) string {
-	return fmt.Sprintf("%s@%s(%s)/%s", cfg.User, cfg.Net, cfg.Addr, cfg.DBName)
+	text := fmt.Sprintf("%s@%s(%s)/%s", cfg.User, cfg.Net, cfg.Addr, cfg.DBName)
+	if cfg.TLSConfig != "" {
+		text += "?tls=" + cfg.TLSConfig
+	}
+	return text
 }

@@ -62,13 +62,14 @@ OTEL_EXPORTER_OTLP_ENDPOINT.`,
   unstale run --once       # process existing rows, then exit`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseEmpty(cmd.Flags(), "lookup-timeout"); err != nil {
-				return err
-			}
 			if r.once { // then it ends with its work, and a stop is an early end
 				p.Stop.set(stopOrderly)
 			}
-			return r.run(cmd.Context(), p)
+			log, err := r.complete(cmd.Flags(), p)
+			if err != nil {
+				return err
+			}
+			return r.run(cmd.Context(), p, log)
 		},
 	}
 	r.addFlags(cmd.Flags())
@@ -103,8 +104,16 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two batches for wake-ups; 0: each starts one immediately")
 }
 
-// complete gives the worker's settings what other flags say.
-func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
+// complete gives the worker's settings what other flags say. It returns an error if the worker
+// cannot start with them.
+func (r *runCommand) complete(flags *pflag.FlagSet, p process) (log *slog.Logger, err error) {
+	if log, err = r.logs.logger(p); err != nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return log, errors.Join(err, refuseEmpty(flags, "lookup-timeout"), refuseAddress("--listen", r.listen), r.completeWorker(p, log))
+}
+
+func (r *runCommand) completeWorker(p process, log *slog.Logger) (err error) {
 	c := &r.worker
 	if c.MySQL, err = r.mysql.config(); err != nil {
 		return err
@@ -130,15 +139,23 @@ func (r *runCommand) complete(p process, log *slog.Logger) (err error) {
 // bound: a batch of rows within the limits of a map needs less.
 const memoryLimit = 72 << 20
 
-func (r *runCommand) run(ctx context.Context, p process) error {
-	log, err := r.logs.logger(p)
+// refuseAddress refuses an address on which no process can listen. It does not resolve names.
+func refuseAddress(flag, address string) error {
+	if address == "-" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
-		return err
+		return usageError{fmt.Errorf("%s %q: must be host:port, such as 127.0.0.1:9117 or :9117", flag, address)}
 	}
+	return nil
+}
+
+func (r *runCommand) run(ctx context.Context, p process, log *slog.Logger) error {
 	keyspace.SetClientLog(log)
-	if err := r.complete(p, log); err != nil {
-		return err
-	}
 	if _, set := p.Env("GOMEMLIMIT"); !set { // or Go has read it
 		debug.SetMemoryLimit(memoryLimit)
 	}
