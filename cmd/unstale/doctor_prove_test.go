@@ -158,3 +158,38 @@ func TestDoctorProveNamesWhatDoesNotHold(t *testing.T) {
 		t.Errorf("%s are left", left)
 	}
 }
+
+// If Redis cannot be used at all, the command reports that alone, as it does for MySQL.
+func TestDoctorProveNeedsRedis(t *testing.T) {
+	t.Parallel()
+	env, server, cluster := testenv.MySQL(t), testenv.OwnRedis(t), testenv.OwnCluster(t, 3, false)
+	for url, want := range map[string]string{
+		"redis://nobody:wrong@" + server.Addr(): "check the user and the password of the redis url",
+		"redis://127.0.0.1:1":                   "connection refused",
+		cluster.Nodes[0].URL():                  "use redis+cluster://",
+	} {
+		vars := map[string]string{"MYSQL_DSN": env.DSN, "REDIS_URL": url}
+		if r := call(t, vars, "doctor", "--prove"); r.code != exitFail || r.out != "" || !strings.Contains(r.err, want) || strings.Count(r.err, "\n") > 1 {
+			t.Errorf("%s: %+v, wanted %q", url, r, want)
+		}
+	}
+	if left := tablesOf(t, env); len(left) > 0 {
+		t.Errorf("%s are left", left)
+	}
+}
+
+// Two runs in one database take turns.
+func TestDoctorProveTwice(t *testing.T) {
+	t.Parallel()
+	env, server := testenv.MySQL(t), testenv.Redis(t)
+	vars := map[string]string{"MYSQL_DSN": env.DSN, "REDIS_URL": server.URL}
+	results := make(chan result, 2)
+	for range cap(results) {
+		go func() { results <- call(t, vars, "doctor", "--prove") }()
+	}
+	for range cap(results) {
+		if r := <-results; !strings.Contains(r.out, "\n0 critical, ") || !strings.Contains(r.out, "info      migrations ") {
+			t.Errorf("%+v", r)
+		}
+	}
+}

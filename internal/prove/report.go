@@ -2,15 +2,18 @@ package prove
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/ddl"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/redisclient"
@@ -29,8 +32,37 @@ type Report struct {
 
 // Run tries all steps with the connections of e, whose MySQL is the empty database of config.
 // options are the options of e.Redis. If a step fails, the others are still tried; an error is about the
-// database or about what could not be removed.
+// database, a server that cannot be used at all, or what could not be removed. Processes take turns
+// in a database.
 func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keyspace.Options) (r Report, err error) {
+	if err := reach(ctx, e); err != nil {
+		return r, err
+	}
+	err = ddl.InTurn(ctx, e.MySQL.SchemaDB(), "prove", func(*sql.Conn) (err error) {
+		r, err = run(ctx, config, e, options)
+		return err
+	})
+	return r, err
+}
+
+// reach returns an error unless both servers answer and the client of Redis fits its mode.
+func reach(ctx context.Context, e *doctor.Exam) error {
+	if err := errors.Join(e.MySQL.Ping(ctx), e.Redis.Nodes.Ping(ctx)); err != nil {
+		return err
+	}
+	var targets []keyspace.Target // a node of a Cluster has only some of them
+	for i := range 64 {
+		targets = append(targets, keyspace.Target{Key: fmt.Sprint("unstale-prove:reach:", i)})
+	}
+	_, err := e.Redis.Unlinker.Unlink(ctx, targets)
+	var o *keyspace.Outage
+	if errors.As(err, &o) && o.State == keyspace.StateWrongMode {
+		return err
+	}
+	return nil // the steps report other errors
+}
+
+func run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keyspace.Options) (r Report, err error) {
 	p, err := open(ctx, config, e, options)
 	if err != nil {
 		return r, err
@@ -50,7 +82,7 @@ func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keys
 	hide := hider(hosts)
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		f.Title, f.Evidence, f.Cure = hide(f.Title), hide(f.Evidence), hide(f.Cure)
+		f.Title, f.Evidence, f.Cure = hide(f.Title), distinct(hide(f.Evidence)), hide(f.Cure)
 	}
 	return r, errors.Join(ctx.Err(), p.close(ctx))
 }
@@ -63,6 +95,17 @@ func (p *proof) try(ctx context.Context, s step) doctor.Finding {
 		return doctor.Finding{Check: s.name, Severity: s.severity, Title: "not so: " + s.property, Evidence: err.Error(), Cure: s.cure}
 	}
 	return doctor.Finding{Check: s.name, Severity: doctor.Info, Title: s.property, Evidence: strings.TrimSpace(p.saw)}
+}
+
+// distinct returns text without lines that repeat earlier ones.
+func distinct(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (p *proof) versions(ctx context.Context) (database, cache string) {
