@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A proof succeeds on one server, behind Sentinel and on a Cluster. It names versions but no
@@ -191,5 +194,32 @@ func TestDoctorProveTwice(t *testing.T) {
 		if r := <-results; !strings.Contains(r.out, "\n0 critical, ") || !strings.Contains(r.out, "info      migrations ") {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// An account that may only use the names under "What it touches" of the page lacks nothing.
+func TestDoctorProveTouchesWhatThePageSays(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/verify-your-server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## What it touches\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rules := []string{"on", ">hush", "+@all", "&*", "~" + protocol.LeasePrefix + "*", "~" + protocol.HoldPrefix + "*"}
+	for _, name := range regexp.MustCompile("`(unstale[-:][^`]*)`").FindAllStringSubmatch(section, -1) {
+		pattern := strings.Replace(name[1], "{NAME}", "{*}", 1)
+		if strings.HasSuffix(pattern, ":") {
+			pattern += "*"
+		}
+		rules = append(rules, "~"+pattern)
+	}
+	env, server := testenv.MySQL(t), testenv.OwnRedis(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = admin.Close() })
+	testenv.SetUser(t, admin, "prover", rules...)
+	vars := map[string]string{"MYSQL_DSN": env.DSN, "REDIS_URL": "redis://prover:hush@" + server.Addr()}
+	if r := call(t, vars, "doctor", "--prove"); !strings.Contains(r.out, "\n0 critical, ") || !strings.Contains(r.out, "\nok        redis-rights ") {
+		t.Errorf("%s: %+v", rules, r)
 	}
 }
