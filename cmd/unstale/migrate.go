@@ -68,7 +68,7 @@ func newMigrateUp(p process) *cobra.Command {
 			}
 			return nothingToApply(ctx, p, s)
 		})
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL, its locks and its time with ten million rows, and apply nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL for reading, its locks and its time with ten million rows, and apply nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "with --dry-run: print one JSON object")
 	showEnv(cmd.Flags(), "dry-run", "json")
 	return cmd
@@ -109,6 +109,7 @@ func previewed(ctx context.Context, p process, s *session.Sessions, asJSON bool)
 	case len(list) == 0:
 		return nothingToApply(ctx, p, s)
 	}
+	fmt.Fprint(p.Out, forReading)
 	for _, m := range out.Migrations {
 		fmt.Fprintf(p.Out, "-- %s\n-- locks: %s\n", m.File, m.Locks)
 		if m.Measured != "" {
@@ -118,6 +119,10 @@ func previewed(ctx context.Context, p process, s *session.Sessions, asJSON bool)
 	}
 	return nil
 }
+
+// forReading begins the SQL of --dry-run: a client that runs it records no version.
+const forReading = "-- This SQL is for reading, not for a client. Apply it with \"unstale migrate up\", which also creates and\n" +
+	"-- fills cache_outbox_version, the table of applied migrations.\n\n"
 
 // newerSchema reports that a schema is newer than this binary and compatible.
 const newerSchema = "the schema has version %d, which is newer than this binary's %d and declares that the binary may run on it\n"

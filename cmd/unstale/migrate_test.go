@@ -61,6 +61,7 @@ func TestMigrateUpDryRun(t *testing.T) {
 	}
 	text := run("--dry-run")
 	for _, want := range []string{
+		"-- This SQL is for reading, not for a client. Apply it with \"unstale migrate up\"",
 		"-- 00001_outbox.sql\n-- locks: no table that exists\nCREATE TABLE IF NOT EXISTS cache_outbox (",
 		"-- 00013_delayed_first.sql\n-- locks: cache_outbox_delayed, exclusively at the start and at the end: ",
 		"\n-- ten million rows: ",
