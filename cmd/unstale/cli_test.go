@@ -23,7 +23,7 @@ func TestFlagBeatsVariable(t *testing.T) {
 		t.Errorf("flag: %+v", r)
 	}
 	r := call(t, map[string]string{"UNSTALE_BATCH_ROWS": "many"}, "run")
-	if r.code != exitUsage || !strings.Contains(r.err, "variable UNSTALE_BATCH_ROWS: ") {
+	if r.code != exitUsage || !strings.Contains(r.err, `variable UNSTALE_BATCH_ROWS "many": must be a number`) {
 		t.Errorf("bad variable: %+v", r)
 	}
 	grpc := map[string]string{"MYSQL_DSN": "u@/d", "REDIS_URL": "redis://x", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
@@ -41,7 +41,7 @@ func TestFlagBeatsVariable(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"nope"}, {"--nope"}, {"run", "x"}, {"run", "--batch-rows", "0"}, {"run"}, {"migrate", "sideways"}, {"enqueue", "product"}, {"trace"}, {"trace", "x"}, {"trace", "0"},
+		{"nope"}, {"--nope"}, {"help", "nope"}, {"help", "dead", "nope"}, {"completion", "nope"}, {"completion", "bash", "nope"}, {"run", "x"}, {"run", "--batch-rows", "0"}, {"run"}, {"migrate", "sideways"}, {"enqueue", "product"}, {"trace"}, {"trace", "x"}, {"trace", "0"},
 		{"map", "check"}, {"map", "nope"}, {"run", "--redis-url", "http://x", "--mysql-dsn", "u@/d"}, {"run", "--log-format", "xml"},
 		{"run", "--redis-url", "redis://x", "--redis-db-cache", "1", "--redis-db-state", "1"},
 		{"enqueue", "product", "1", "--at", "tomorrow", "--mysql-dsn", "u@/d"}, {"run", "--idle-interval", "5"}, {"doctor", "--check", "nothing"}, {"doctor", "--definer", "@"}, {"doctor", "--audit-redis-url", "http://x"}, {"doctor", "--redis-url-state", "http://x"},

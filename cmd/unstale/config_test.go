@@ -54,7 +54,7 @@ func TestConfig(t *testing.T) {
 		{"MYSQL_DSN", "", "no MySQL given"},
 		{"REDIS_URL_FILE", file + "2", "REDIS_URL_FILE: open "},
 		{"UNSTALE_BATCH_ROWS", "0", "batch rows 0: wanted 1 to"},
-		{"UNSTALE_BATCH_ROWS", "many", `variable UNSTALE_BATCH_ROWS is "many": it must be a number such as 10`},
+		{"UNSTALE_BATCH_ROWS", "many", `variable UNSTALE_BATCH_ROWS "many": must be a number such as 10`},
 		{"UNSTALE_SWEEP_SHARE", "0", "--sweep-share is 0"},
 		{"UNSTALE_LOOKUP_TIMEOUT", "0s", "--lookup-timeout is 0"},
 		{"UNSTALE_LOG_LEVEL", "loud", `log-level "loud": must be debug`},
@@ -62,7 +62,7 @@ func TestConfig(t *testing.T) {
 		{"UNSTALE_LISTEN", "foo", `--listen "foo": must be host:port`},
 		{"UNSTALE_LISTEN", ":99999", `--listen ":99999": must be host:port`},
 		{"UNSTALE_CONSOLE", "127.0.0.1:99999", `--console "127.0.0.1:99999": must be host:port`},
-		{"REDIS_TLS", "maybe", `variable REDIS_TLS is "maybe": it must be true or false`},
+		{"REDIS_TLS", "maybe", `variable REDIS_TLS "maybe": must be true or false`},
 	} {
 		changed := maps.Clone(env)
 		changed[bad.name] = bad.value
@@ -78,7 +78,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	r = call(t, env, "run", "--redis-tls=maybe")
-	if r.code != exitUsage || !strings.Contains(r.err, `--redis-tls is "maybe": it must be true or false`) {
+	if r.code != exitUsage || !strings.Contains(r.err, `--redis-tls "maybe": must be true or false`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -93,7 +93,7 @@ func wanted(f *pflag.Flag) string {
 func flagError(_ *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
-		err = fmt.Errorf("--%s is %q: it must be %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid.GetFlag()))
+		err = fmt.Errorf("--%s %q: must be %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid.GetFlag()))
 	}
 	return usageError{err}
 }
@@ -123,7 +123,7 @@ func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("variable %s is %q: it must be %s", name, value, wanted(f)))
+			errs = append(errs, fmt.Errorf("variable %s %q: must be %s", name, value, wanted(f)))
 			return
 		}
 		_ = flags.SetAnnotation(f.Name, fromEnv, []string{name}) // the flag exists

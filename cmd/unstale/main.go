@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -117,7 +118,31 @@ variable, and the variable over the default.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newCapture(p), newEnqueue(p), newInvalidate(p), newDelayed(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newAudit(p), newPause(p), newResume(p), newSource(p), newStatus(p), newDoctor(p), newACL(p), newHealth(p), newConfig(p), newVersion(p), newMan())
 	completeValues(p, root)
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes cobra's own commands refuse names that do not exist. Otherwise they print a
+// help text, which a shell would write into a file of completions, and exit with 0.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return usageError{fmt.Errorf("%q has no command %q", found.CommandPath(), strings.Join(rest, " "))}
+				}
+				return nil
+			}
+		case "completion":
+			cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			for _, shell := range cmd.Commands() {
+				shell.Args = noArgs
+			}
+		}
+	}
 }
 
 // noArgs and exactArgs are cobra's rules as usage errors.
@@ -137,12 +162,19 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// group returns a command that only holds others.
+// group returns a command that only holds others. Its examples are the first ones of the others.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(children...)
+	var examples []string
+	for _, child := range children {
+		if first, _, _ := strings.Cut(child.Example, "\n"); first != "" {
+			examples = append(examples, first)
+		}
+	}
+	cmd.Example = strings.Join(examples, "\n")
 	return cmd
 }

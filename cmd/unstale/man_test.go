@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each command has a man page with the text of its help.
+// Each command has a man page with the text of its help, and with an example.
 func TestMan(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -24,7 +24,7 @@ func TestMan(t *testing.T) {
 			t.Fatal(err)
 		}
 		manName := strings.TrimSuffix(filepath.Base(name), ".1")
-		for _, want := range []string{"\n.SH NAME\n", "\n.SH SYNOPSIS\n.B " + strings.ReplaceAll(manName, "-", " ")} {
+		for _, want := range []string{"\n.SH NAME\n", "\n.SH SYNOPSIS\n.B " + strings.ReplaceAll(manName, "-", " "), "\n.SH EXAMPLES\n"} {
 			if !strings.Contains(string(page), want) {
 				t.Errorf("%s does not contain %q", name, want)
 			}
