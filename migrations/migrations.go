@@ -201,6 +201,8 @@ func whatToDo(table string) string {
 		return "no worker empties the record of what operators did: copy it if you need it, and use --force"
 	case "cache_outbox_locks":
 		return "applications hold locks by it: stop them, and use --force"
+	case "cache_outbox_stale":
+		return "it has the stale entries that spot checks found: use --force if you do not need them"
 	case "cache_outbox_minutes":
 		return "it has the figures of 30 days that `unstale status` shows: use --force if you do not need them"
 	}

@@ -154,8 +154,10 @@ func (b *batch) unlink(ctx context.Context, redis unlinkPort) (done keyspace.Unl
 			done.Failures = append(done.Failures, keyspace.Failure{Index: from + f.Index, Err: f.Err})
 		}
 		if from == 0 {
-			done.Born = part.Born // before every other part
+			// before every other part
+			done.Born, done.Readings, done.Began = part.Born, part.Readings, part.Began
 		}
+		done.Ended = part.Ended
 		done.Position, from = part.Position, to
 		if from < len(b.set.Targets) && time.Now().After(half) {
 			b.cut(from)

@@ -38,6 +38,11 @@ func (c measuredRedis) Publish(ctx context.Context, channel string, f protocol.F
 	return done, err
 }
 
+func (c measuredRedis) Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error) {
+	defer c.times.begin(callLook)()
+	return c.redisPort.Look(ctx, asked)
+}
+
 func (c measuredRedis) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
 	defer c.times.begin(callHeartbeat)()
 	err := c.redisPort.Beat(ctx, channel, moved, asOf)

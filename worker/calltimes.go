@@ -22,11 +22,12 @@ const (
 	callUnlink    = "unlink"  // of a batch or a part of it, in all nodes
 	callPublish   = "publish"
 	callHeartbeat = "heartbeat"
+	callLook      = "look" // of the spot checks, in all nodes
 )
 
 var (
 	mysqlCalls = []string{callPoll, callClaim, callLookup, callSettle, callPositions, callHeal, callSweeps, callGauges}
-	redisCalls = []string{callBeacon, callCompare, callUnlink, callPublish, callHeartbeat}
+	redisCalls = []string{callBeacon, callCompare, callUnlink, callPublish, callHeartbeat, callLook}
 )
 
 // callTimes are how long calls to one server took, failed ones too, by kind.

@@ -76,6 +76,10 @@ type Config struct {
 	// SweepShare is the share of Redis time that sweeps of patterns and index sets can take
 	// together; 1 is all of it. 0.01 to 1. Default 0.25.
 	SweepShare float64
+	// SpotChecks is how many unlinked keys per second are checked: whether Redis still holds an
+	// entry from before the UNLINK, 1 s, 10 s and 60 s after it. Such an entry is unlinked again.
+	// Negative: none. 1 to 1,000. Default 50.
+	SpotChecks int
 	// BatchRows is how many rows one claim takes at most. More rows cost less each, and hold their
 	// locks longer. 1 to 10,000. Default 1,000.
 	BatchRows int
@@ -137,6 +141,7 @@ func (c Config) WithDefaults() Config {
 		c.MapEnv = os.LookupEnv
 	}
 	orText(&c.Name, defaultName())
+	orInt(&c.SpotChecks, 50)
 	orInt(&c.BatchRows, 1_000)
 	orInt(&c.BatchKeys, 50_000)
 	orInt(&c.BatchBytes, 8<<20)
@@ -213,6 +218,7 @@ func (c Config) validateWork() error {
 		name            string
 		value, min, max int
 	}{
+		{"spot checks", max(c.SpotChecks, 0), 0, 1_000},
 		{"batch rows", c.BatchRows, 1, 10_000},
 		{"batch keys", c.BatchKeys, 1, 1_000_000},
 		{"batch bytes", c.BatchBytes, 64 << 10, 1 << 30},

@@ -12,7 +12,9 @@ import (
 	"github.com/unstale/unstale/internal/heal"
 	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/sweep"
 )
@@ -32,6 +34,7 @@ type engine struct {
 	loop     loop
 	healer   *heal.Healer
 	sweeper  *sweep.Sweeper
+	spots    *spotcheck.Checker
 	heart    *heartbeat.Sender
 	wakes    wakeListener
 	prover   prover
@@ -77,6 +80,14 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		Requests: pools.Sweeps, Redis: redis, Publish: news.publish, Map: maps, Health: health, Metrics: sweepMetrics{metrics}, Log: e.log,
 		Paused: e.signals.paused.Load, Hung: pools.Sessions.Hung, Lost: e.signals.lost,
 	})
+	e.spots = spotcheck.New(spotcheck.Config{
+		Redis: redis, Publish: news.publish, Metrics: spotMetrics{metrics}, Log: e.log, Rate: max(cfg.SpotChecks, 0),
+		Resting: health.inOutage, Healing: pulse.Heals,
+		Note: func(ctx context.Context, minute int64, c spotcheck.Counts) error {
+			return pools.Minutes.NoteChecks(ctx, minutes.Minute(minute), minutes.Checks(c))
+		},
+		Keep: staleKeeper{pools.Stale}.keep,
+	})
 	e.prover = prover{
 		proof: proof{limit: pools.Sessions.ClaimTimeout() + lateGrace},
 		queue: pools.Queue, hung: pools.Sessions.Hung, workers: pools.Workers.Workers, health: health, metrics: metrics,
@@ -100,7 +111,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	batches := &runner{
 		cfg: &e.cfg, limit: limit, maps: maps, lookups: pools.Lookups, deprecated: refused,
 		known: &knownEntities{maps: maps, ask: pools.Journal.JournalEntities},
-		redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age, failed: e.failed, vanished: e.vanished,
+		spots: e.spots, now: pools.Queue.Now, redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age, failed: e.failed, vanished: e.vanished,
 	}
 	e.loop = loop{
 		cfg: &e.cfg, limit: limit, queue: pools.Queue, paused: pools.Orders.Paused, hung: pools.Sessions.Hung, first: e.database.first,
@@ -109,20 +120,22 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	}
 	e.gauges = gaugeReader{status: pools.Overview.StatusByTable, unread: newUnreadTables(e.log), inOutage: health.inOutage, metrics: metrics}
 	e.summaries = summariser{summaries: pools.Summaries, inOutage: health.inOutage, log: e.log}
-	e.expiry = expiry{retention: cfg.JournalRetention, journal: pools.Journal, summaries: pools.Summaries, workers: pools.Workers, log: e.log}
+	e.expiry = expiry{retention: cfg.JournalRetention, journal: pools.Journal, summaries: pools.Summaries, workers: pools.Workers, stale: pools.Stale, log: e.log}
 	e.locks = lockWalk{rows: pools.Locks, retention: cfg.LockRetention, inOutage: health.inOutage, metrics: metrics, log: e.log}
 	e.counting = counting{minutes: pools.Minutes, inOutage: health.inOutage, log: e.log}
 	return e
 }
 
 // jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, the
-// retention of workers' notes and of the rows of locks, and the folding of minutes.
+// retention of workers' notes, of stale entries and of the rows of locks, and the folding of
+// minutes.
 func (e *engine) jobs() []cronJob {
 	return []cronJob{
 		{e.cfg.GaugeSchedule, false, e.gauges.read},
 		{e.cfg.RetentionSchedule, true, e.expiry.expireJournal},
 		{summarySchedule, true, e.summaries.run},
 		{e.cfg.RetentionSchedule, true, e.expiry.forgetWorkers},
+		{e.cfg.RetentionSchedule, true, e.expiry.trimStale},
 		{e.cfg.RetentionSchedule, true, e.locks.run},
 		{foldSchedule, true, e.counting.run},
 	}
@@ -142,6 +155,7 @@ func (e *engine) run(ctx context.Context) error {
 	group.Go(func() error { e.loop.run(ctx); return nil })
 	group.Go(func() error { e.sweeper.Run(ctx); return nil })
 	group.Go(func() error { e.prover.run(ctx); return nil })
+	group.Go(func() error { e.spots.Run(ctx); return nil })
 	group.Go(func() error { e.heart.Run(ctx); return nil })
 	group.Go(func() error { e.presence.run(ctx); return nil })
 	group.Go(func() error { e.status.run(ctx); return nil })

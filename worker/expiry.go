@@ -7,6 +7,7 @@ import (
 
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/staleentries"
 )
 
 // journalChunk is how many journal rows one statement deletes: small enough to finish in
@@ -19,6 +20,7 @@ type expiry struct {
 	journal   *journal.Journal
 	summaries *journal.Summaries
 	workers   *operate.Workers
+	stale     *staleentries.Table
 	log       *slog.Logger
 }
 
@@ -38,5 +40,11 @@ func (e *expiry) expireJournal(ctx context.Context) {
 func (e *expiry) forgetWorkers(ctx context.Context) {
 	if err := e.workers.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
 		e.log.Debug("the notes of workers that are gone stay; tried again on schedule", "error", err)
+	}
+}
+
+func (e *expiry) trimStale(ctx context.Context) {
+	if err := e.stale.Trim(ctx); err != nil && ctx.Err() == nil {
+		e.log.Debug("old stale entries stay; tried again on schedule", "error", err)
 	}
 }

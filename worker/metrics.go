@@ -8,6 +8,7 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/outage"
 	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -70,6 +71,10 @@ type metrics struct {
 	sweepDone       *prometheus.GaugeVec // by kind
 	sweepSize       *prometheus.GaugeVec // by kind
 	healing         prometheus.Gauge
+	spotChecks      *prometheus.CounterVec // by result
+	spotKeys        prometheus.Counter
+	spotRepairs     prometheus.Counter
+	spotDenied      *prometheus.GaugeVec // by part
 	healingLeft     prometheus.Gauge
 }
 
@@ -158,6 +163,10 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.sweepSize = gauges("sweep_size", "How many names or sets there are to do, roughly; 0 while none is under way.", "kind")
 	m.healing = gauge("healing", "1 while this worker unlinks again what Redis has lost.")
 	m.healingLeft = gauge("healing_batches_left", "Batches that may still have to be unlinked again, at most.")
+	m.spotChecks = counters("spot_checks_total", "Keys of settled batches that were checked, by result: stale, fresh (no earlier lease survived), absent, unknown.", "result")
+	m.spotKeys = counter("spot_check_keys_total", "Keys that spot checks looked at; each check looks up to three times.")
+	m.spotRepairs = counter("spot_check_repairs_total", "Stale entries that spot checks unlinked.")
+	m.spotDenied = gauges("spot_check_denied", "1 while the account of Redis lacks the permissions for a part of the spot checks: look, repair.", "part")
 	m.mysql = newCallTimes(r, "mysql_call_seconds", "Calls to MySQL, failed ones too, by kind.", mysqlCalls)
 	m.redis = newCallTimes(r, "redis_call_seconds", "Calls to Redis, failed ones too, by kind.", redisCalls)
 	byEntity := func(name, help string) *entityCounts {
@@ -200,6 +209,12 @@ func (m *metrics) zero() {
 	for _, kind := range sweepKinds {
 		m.sweepDone.WithLabelValues(string(kind))
 		m.sweepSize.WithLabelValues(string(kind))
+	}
+	for _, result := range spotcheck.Results {
+		m.spotChecks.WithLabelValues(string(result))
+	}
+	for _, part := range []string{"look", "repair"} {
+		m.spotDenied.WithLabelValues(part)
 	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)

@@ -113,7 +113,7 @@ func TestLateness(t *testing.T) {
 			t.Errorf("%s is %v", call, n)
 		}
 	}
-	for name, kinds := range map[string]int{"unstale_mysql_call_seconds_count": 8, "unstale_redis_call_seconds_count": 5} {
+	for name, kinds := range map[string]int{"unstale_mysql_call_seconds_count": 8, "unstale_redis_call_seconds_count": 6} {
 		if n := len(series(t, r, name)); n != kinds {
 			t.Errorf("%s has %d kinds, wanted %d from the start", name, n, kinds)
 		}

@@ -18,6 +18,7 @@ type redisPort interface {
 	sweepPort
 	setPort
 	listenPort
+	entryPort
 }
 
 type beaconPort interface {
@@ -56,6 +57,11 @@ type listenPort interface {
 	Listen(ctx context.Context, channel string, l keyspace.Listener)
 }
 
+type entryPort interface {
+	Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error)
+	Repair(ctx context.Context, key, head string, held bool) (bool, error)
+}
+
 // redisParts joins the parts of a Keyspace to a redisPort.
 type redisParts struct {
 	beaconPort
@@ -65,8 +71,9 @@ type redisParts struct {
 	sweepPort
 	setPort
 	listenPort
+	entryPort
 }
 
 func newRedisPort(k *keyspace.Keyspace) redisPort {
-	return redisParts{k.Beacons, k.Shards, k.Unlinker, k.Publisher, k.Sweeper, k.Sets, k.Subscriber}
+	return redisParts{k.Beacons, k.Shards, k.Unlinker, k.Publisher, k.Sweeper, k.Sets, k.Subscriber, k.Entries}
 }

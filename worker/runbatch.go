@@ -11,6 +11,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/spotcheck"
 )
 
 // contentionTries is how often a batch that met a deadlock or a lock wait timeout is repeated
@@ -28,6 +29,8 @@ type runner struct {
 	lookups    *session.Lookups
 	deprecated *deprecated
 	known      *knownEntities
+	spots      *spotcheck.Checker
+	now        func(time.Time) time.Time // by the database's clock
 	redis      unlinkPort
 	publisher  *publisher
 	pulse      *heartbeat.Pulse
@@ -99,7 +102,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	r.pulse.Begin(over)
 	defer r.pulse.End()
 	b := newBatch(m, c.Rows, most)
-	done, settlement, err := r.apply(ctx, b, most, alone)
+	done, settlement, unlinks, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
 		settlement.Counts = b.counts(r.age, c, &settlement)
@@ -120,6 +123,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	if len(b.changes) == 0 {
 		return done, nil
 	}
+	b.offer(r.spots, &settlement, &unlinks, r.now(time.Now()))
 	r.metrics.batchDone(done, settlement)
 	rows := b.rows(c.Rows)
 	r.metrics.maps.entities.addRows(rows)
@@ -131,24 +135,23 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 }
 
 // apply applies a batch to Redis and returns the outcomes of its rows.
-func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s queue.Settlement, err error) {
+func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s queue.Settlement, unlinks keyspace.Unlinked, err error) {
 	if b.answers, err = b.resolve(ctx, r.lookup(most.light), r.cfg.BatchKeys, most.light); err != nil {
-		return done, s, err
+		return done, s, unlinks, err
 	}
 	b.expand(b.answers, most)
 	if len(b.changes) == 0 { // all are set aside
-		return done, s, nil
+		return done, s, unlinks, nil
 	}
 	r.known.delay(ctx, b)
-	unlinks, err := b.unlink(ctx, r.redis)
-	if err != nil {
-		return done, s, fmt.Errorf("unlink keys: %w", err)
+	if unlinks, err = b.unlink(ctx, r.redis); err != nil {
+		return done, s, unlinks, fmt.Errorf("unlink keys: %w", err)
 	}
 	gone := b.blameFailures(unlinks.Failures)
 	unlinked := time.Now()
 	published, err := r.publisher.publish(ctx, keyspace.News{Keys: gone, Unlinked: unlinks.Born})
 	if err != nil {
-		return done, s, fmt.Errorf("publish keys: %w", err)
+		return done, s, unlinks, fmt.Errorf("publish keys: %w", err)
 	}
 	if alone {
 		b.refuseJournal()
@@ -165,7 +168,7 @@ func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: published.Messages, Sweeps: len(s.Sweeps),
-	}, s, nil
+	}, s, unlinks, nil
 }
 
 // lookup returns Lookups.LookupUpTo, measured. In a batch of light rows it does not read the

@@ -19,9 +19,12 @@ func (h *historyCommand) print(p process, all *history.Past) {
 	case all.More:
 		fmt.Fprintln(p.Out, "older ones are left out; see --limit and --since")
 	}
+	stale := all.Stale
 	for i := range all.Found {
+		stale = printStale(p, stale, all.Found[i].SettledAt)
 		h.printOne(p, &all.Found[i])
 	}
+	printStale(p, stale, time.Time{})
 	printUnreported(p, all.Unreported)
 	for _, id := range all.Damaged {
 		fmt.Fprintf(p.Out, "batch %d of the journal cannot be read, and may have more\n", id)
@@ -141,4 +144,23 @@ func printList(p process, name string, list []string) {
 		}
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("  %-8s %s", name, printable(text)), " "))
 	}
+}
+
+// printStale prints the stale entries that were found before a time, and returns the others. The
+// zero time is after all.
+func printStale(p process, list []history.Stale, before time.Time) []history.Stale {
+	for len(list) > 0 && (before.IsZero() || list[0].FoundAt.Before(before)) {
+		s := list[0]
+		list = list[1:]
+		what := "stored during a hold"
+		if s.LeasedAt != nil && s.LeasedAt.Before(s.UnlinkedAt) {
+			what = fmt.Sprintf("leased %s before the UNLINK", s.UnlinkedAt.Sub(*s.LeasedAt))
+		}
+		end := "not unlinked"
+		if s.Repaired {
+			end = "unlinked again"
+		}
+		fmt.Fprintf(p.Out, "%s  stale entry  row %d  worker %s: %s, %s\n", s.FoundAt.Format(time.RFC3339Nano), s.Row, printable(s.Worker), what, end)
+	}
+	return list
 }

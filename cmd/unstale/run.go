@@ -85,6 +85,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	d := r.worker
 	flags.IntVar(&r.worker.RedisWait, "redis-wait", d.RedisWait, "replicas that must have acknowledged a batch before it is settled (WAIT)")
 	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis time for all sweeps; 1: all of it")
+	flags.IntVar(&r.worker.SpotChecks, "spot-checks", d.SpotChecks, "unlinked keys per second to check for stale entries; 0: none")
 	flags.StringVar(&r.worker.MapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes (default: host and process)")
 	flags.Lookup("worker").DefValue = "" // help and man pages are the same everywhere
@@ -128,6 +129,9 @@ func (r *runCommand) completeWorker(p process, log *slog.Logger) (err error) {
 	}
 	if c.SweepShare == 0 {
 		return usageError{errors.New("--sweep-share is 0: it must be from 0.01 to 1")}
+	}
+	if c.SpotChecks == 0 {
+		c.SpotChecks = -1
 	}
 	if err := c.Validate(); err != nil {
 		return usageError{errors.New(optionFlags.Replace(err.Error()))}

@@ -43,7 +43,7 @@ type Options struct {
 
 // commands are the commands of each role, without those that depend on Options.
 var commands = map[Role][]string{
-	Worker:   append([]string{"ping", "unlink", "get", "set", "scan", "dbsize"}, commandsOf(keyspace.BoardRules)...),
+	Worker:   append([]string{"ping", "unlink", "get", "set", "scan", "dbsize"}, commandsOf(keyspace.BoardRules+" "+keyspace.EntryRules)...),
 	Reader:   {"get", "set", "getex", "pttl", "pexpire", "unlink", "time", "evalsha", "eval", "hget", "hgetall", "subscribe", "ping"},
 	Limiter:  {"evalsha", "eval", "time", "type", "unlink", "get", "set", "pexpire", "zadd", "zrange", "zremrangebyscore", "zcard", "zscore"},
 	Locker:   {"evalsha", "eval", "time", "get", "set", "del", "pexpire", "pttl", "rpush", "blpop"},

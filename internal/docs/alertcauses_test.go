@@ -117,6 +117,15 @@ func (d *drill) foreignKeys() (cure func()) {
 	}
 }
 
+// storeOldEntries stores an entry again and again whose lease time is before each UNLINK.
+func (d *drill) storeOldEntries() (cure func()) {
+	return d.steadily(200*time.Millisecond, func(ctx context.Context, _ int) {
+		_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', 'old')")
+		text := fmt.Sprintf(`{"e":%d,"b":%d,"v":1}`, time.Now().Add(time.Hour).UnixMilli(), time.Now().Add(-time.Minute).UnixMicro())
+		_ = d.keys.Set(ctx, "zahraah:product:old", text, time.Minute).Err()
+	})
+}
+
 func (d *drill) notASet() (cure func()) {
 	d.t.Helper()
 	d.must(d.keys.Set(d.t.Context(), "tag:text", "no set", 0).Err())

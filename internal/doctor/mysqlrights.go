@@ -31,6 +31,7 @@ var WorkerRights = []TableRights{
 	{"cache_outbox_sweeper", "name", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 	{"cache_outbox_workers", "", []string{"SELECT", "INSERT", "DELETE"}},
 	{"cache_outbox_minutes", "minute", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+	{"cache_outbox_stale", "id", []string{"SELECT", "INSERT", "DELETE"}},
 	{"cache_outbox_locks", "", []string{"SELECT", "DELETE"}},
 	{"cache_outbox_control", "name", []string{"SELECT"}},
 	{"cache_outbox_source", "one", []string{"SELECT"}},

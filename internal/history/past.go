@@ -94,6 +94,8 @@ type Past struct {
 	// what could not be read, or not quickly, and the grant that is missing
 	Untold []string `json:"untold,omitempty"`
 
+	Stale []Stale `json:"stale,omitempty"` // entries of the key
+
 	// what Redis holds under the key, if it was asked for
 	Now   *Now         `json:"now,omitempty"`
 	Waits []Whereabout `json:"waits,omitempty"` // where the row is now, if it was asked for
@@ -159,6 +161,9 @@ func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 	}, func(b journal.DamagedBatch) { all.Damaged = append(all.Damaged, b.ID) })
 	slices.Reverse(all.Found)
 	slices.Reverse(all.Damaged)
+	if err == nil && q.Key != "" {
+		all.addStale(ctx, db, q)
+	}
 	if err == nil && len(all.Found) == 0 {
 		all.Since, err = journal.New(db).JournalStart(ctx)
 	}

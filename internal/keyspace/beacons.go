@@ -3,6 +3,7 @@ package keyspace
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -58,7 +59,7 @@ func (b *Beacons) writeBeacon(ctx context.Context, l *beaconWriter, commands []r
 		probes[i] = l.probe(ctx, s)
 		all = append(all, probes[i].get[0], probes[i].get[1])
 		if born != nil {
-			all = append(all, born.ask(ctx, s.tag))
+			all = append(all, born.ask(ctx, s))
 		}
 	}
 	all = append(all, commands...)
@@ -66,8 +67,14 @@ func (b *Beacons) writeBeacon(ctx context.Context, l *beaconWriter, commands []r
 		all = append(all, g.set)
 	}
 	waits := l.wait.append(ctx, b.nodes.cluster != nil, &all)
+	if born != nil {
+		born.sent = time.Now()
+	}
 	if err := b.nodes.exec(ctx, b.nodes.client, all); err != nil {
 		return Position{}, err
+	}
+	if born != nil {
+		born.answered = time.Now()
 	}
 	position, answered, err := l.take(ctx, b, probes)
 	if err == nil {

@@ -23,33 +23,45 @@ func (c *clock) deny() { c.deniedUntil.Store(time.Now().Add(timeRetry).UnixNano(
 
 // A birth asks every node for its time, in a pipeline that goes to the node anyway.
 type birth struct {
-	asked   []*timeCommand
-	unknown bool // the account may not ask
+	asked          []*timeCommand
+	addrs          []string // of the nodes
+	sent, answered time.Time
+	unknown        bool // the account may not ask
 }
 
-// ask returns a TIME for the node that has the tag. Send it before the first UNLINK, but not as the
+// A Reading is the time of a master by its own clock, in microseconds since 1970. The master read
+// it between two times of this process' clock.
+type Reading struct {
+	Addr           string // of the master in a Cluster; "" otherwise
+	Micros         uint64
+	Sent, Answered time.Time
+}
+
+// ask returns a TIME for a node. Send it before the first UNLINK, but not as the
 // first command of a pipeline: if that one fails, the client library may send the whole pipeline
 // again.
 //
 // The time from the answered attempt counts. Answers come in the order of the commands, so commands
 // that are sent again to a node without an answer for its time are unlinked after the new answer.
-func (b *birth) ask(ctx context.Context, tag string) redis.Cmder {
-	c := newTimeCommand(ctx, tag)
-	b.asked = append(b.asked, c)
+func (b *birth) ask(ctx context.Context, s shard) redis.Cmder {
+	c := newTimeCommand(ctx, s.tag)
+	b.asked, b.addrs = append(b.asked, c), append(b.addrs, s.addr)
 	return c
 }
 
-// micros returns the least time of all nodes, in microseconds since 1970, or 0 if it is unknown. A
-// node that did not answer has not acknowledged any unlink. micros records a refusal.
-func (b *birth) micros(known *clock) uint64 {
-	least := uint64(0)
-	for _, c := range b.asked {
+// read returns the least time of all nodes, in microseconds since 1970, and that of each, or 0 and
+// none if it is unknown. A node that did not answer has not acknowledged any unlink. read records a
+// refusal.
+func (b *birth) read(known *clock) (least uint64, all []Reading) {
+	for i, c := range b.asked {
 		now, err := c.Result()
 		switch {
 		case err == nil && !now.IsZero():
-			if n := uint64(now.UnixMicro()); least == 0 || n < least {
+			n := uint64(now.UnixMicro())
+			if least == 0 || n < least {
 				least = n
 			}
+			all = append(all, Reading{b.addrs[i], n, b.sent, b.answered})
 		case firstWord(err) == "NOPERM":
 			known.deny()
 			b.unknown = true
@@ -58,9 +70,9 @@ func (b *birth) micros(known *clock) uint64 {
 		}
 	}
 	if b.unknown {
-		return 0
+		return 0, nil
 	}
-	return least
+	return least, all
 }
 
 // A timeCommand is a TIME that finds its node, in a pipeline for a Cluster, as a command with a key

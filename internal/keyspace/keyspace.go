@@ -17,6 +17,7 @@ type Keyspace struct {
 	Subscriber *Subscriber
 	Board      *Board
 	Contents   *Contents
+	Entries    *Entries
 	Account    *Account
 }
 
@@ -46,6 +47,7 @@ func Open(o Options) (*Keyspace, error) {
 		Subscriber: &Subscriber{nodes},
 		Board:      &Board{nodes, shards, &publisher.alive},
 		Contents:   &Contents{nodes, share},
+		Entries:    &Entries{nodes, shards},
 		Account:    &Account{nodes, o.ShardedPubSub},
 	}, nil
 }

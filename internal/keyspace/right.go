@@ -134,6 +134,14 @@ func (t Trial) keyAttempts(ctx context.Context) (all []attempt) {
 			add("", protocol.LeasePrefix+"*", "unlink", lease)
 		}
 	}
+	if len(t.Keys) > 0 {
+		k := t.Keys[0]
+		add("spot checks are off, so an entry that survived its invalidation is not found", k.Pattern, "getrange", k.Name, 0, 0)
+		// a script that is not there, and one that does nothing
+		none := strings.Repeat("0", 40)
+		add("stale entries that spot checks find are not unlinked", k.Pattern, "evalsha", none, 1, k.Name)
+		add("stale entries that spot checks find are not unlinked", k.Pattern, "eval", "return 1", 1, k.Name)
+	}
 	for _, k := range t.Fixed {
 		add("", k.Pattern, "get", k.Name)
 	}

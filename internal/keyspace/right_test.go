@@ -17,7 +17,7 @@ func TestTryRights(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
 	rules := []string{
-		"+ping", "+time", "+scan", "+dbsize", "+wait", "+unlink", "+get", "+set", "+pexpire", "+scard", "+renamenx", "+sscan", "+srem",
+		"+ping", "+time", "+scan", "+dbsize", "+wait", "+unlink", "+get", "+set", "+pexpire", "+getrange", "+evalsha", "+eval", "+scard", "+renamenx", "+sscan", "+srem",
 		"+hset", "+hdel", "+hgetall", "~unstale:alive*", "~unstale:workers", "~unstale:sources",
 		"+subscribe", "+publish", "~shop:*", "~tag:*", "~lock:fill:*", "~lock:hold:*", "~unstale:set:*", "~unstale:beacon:*", "&messages", "&hints",
 	}

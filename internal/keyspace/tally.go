@@ -15,7 +15,8 @@ type tally struct {
 	writer   *beaconWriter
 	position Position // the last one, if there was any
 	born     uint64   // see Unlinked
-	timed    bool     // the clocks were asked
+	readings []Reading
+	timed    bool // the clocks were asked
 
 	unclear []unit // of a chunk that was refused as a whole
 	split   []unit // of a chunk whose slot is moving
@@ -37,7 +38,7 @@ func (t *tally) send(ctx context.Context, b *Beacons, commands []redis.Cmder) er
 		return err
 	}
 	if born != nil {
-		t.born = born.micros(&b.nodes.clock)
+		t.born, t.readings = born.read(&b.nodes.clock)
 	}
 	return t.follow(at)
 }

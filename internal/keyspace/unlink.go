@@ -35,6 +35,11 @@ type Unlinked struct {
 	// slowest clock, in microseconds since 1970. 0: unknown, since the account lacks +time, there
 	// are no beacons, or nothing was unlinked.
 	Born uint64
+	// Readings are the clocks of the masters before the first key was unlinked there; none where
+	// Born is 0.
+	Readings []Reading
+	// Began is before the first tombstone and the first UNLINK, and Ended after the last answer.
+	Began, Ended time.Time
 }
 
 // An Unlinker removes keys with their leases.
@@ -49,6 +54,7 @@ type Unlinker struct {
 // gone, none counts as done, and unlinking all of them again is harmless. It makes one round trip
 // per 10,000 names or so, and one more if a target has Hold.
 func (u *Unlinker) Unlink(ctx context.Context, targets []Target) (Unlinked, error) {
+	began := time.Now()
 	units := make([]unit, len(targets))
 	for i, t := range targets {
 		units[i] = newUnit(i, t.Key)
@@ -67,7 +73,10 @@ func (u *Unlinker) Unlink(ctx context.Context, targets []Target) (Unlinked, erro
 	if err != nil {
 		return Unlinked{}, err
 	}
-	return Unlinked{failures(slices.Concat(refused, t.refused, t.away)), t.position, t.born}, nil
+	return Unlinked{
+		Failures: failures(slices.Concat(refused, t.refused, t.away)), Position: t.position,
+		Born: t.born, Readings: t.readings, Began: began, Ended: time.Now(),
+	}, nil
 }
 
 // A refusedUnit is a unit that Redis refused, or whose master is unavailable, and the reason.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/staleentries"
 )
 
 // A Staleness is the information, in addition to the counts of a Status, that shows whether
@@ -24,6 +25,9 @@ type Staleness struct {
 	Replay *Pause
 	// a replay of the last day that was killed, unless a later one completed
 	BrokenReplay *AuditRecord
+	// StaleEntries are those that spot checks found; StaleEntriesError is why they cannot be read.
+	StaleEntries      staleentries.Count
+	StaleEntriesError error
 }
 
 // PartMark begins the part of a row's error that describes what was applied without lookups.
@@ -80,7 +84,14 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if st.Workers, err = o.workers.workers(ctx); mysqlerr.Number(err) == mysqlerr.NoRight {
 		st.WorkersError, err = fmt.Errorf("%w; GRANT SELECT ON cache_outbox_workers to this account", err), nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	st.StaleEntries, st.StaleEntriesError = staleentries.New(o.db).Count(ctx)
+	if ctx.Err() != nil {
+		return st.StaleEntriesError
+	}
+	return nil
 }
 
 // micros returns an age in microseconds as a Duration, and 0 for a time in the future.

@@ -20,3 +20,8 @@ func (c *databaseClock) observe(sent time.Time, said time.Time) {
 func (q *Queue) Age(r *ClaimedRow, at time.Time) time.Duration {
 	return max(at.Add(time.Duration(q.clock.ahead.Load())).Sub(r.CreatedAt), 0)
 }
+
+// Now returns the database's time at a time of this process's clock, as Age estimates it.
+func (q *Queue) Now(at time.Time) time.Time {
+	return at.Add(time.Duration(q.clock.ahead.Load()))
+}

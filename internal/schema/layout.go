@@ -20,6 +20,7 @@ cache_outbox_journal(epoch,beat) cache_outbox_journal(id) cache_outbox_journal(s
 cache_outbox_locks(name)
 cache_outbox_minutes(minute,worker)
 cache_outbox_source(one)
+cache_outbox_stale(id)
 cache_outbox_summaries(bucket,last_id)
 cache_outbox_sweeper(name)
 cache_outbox_sweeps(first_high) cache_outbox_sweeps(id) cache_outbox_sweeps(kind)

@@ -9,6 +9,7 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/staleentries"
 	"github.com/unstale/unstale/internal/sweeps"
 )
 
@@ -26,6 +27,7 @@ type Store struct {
 	Overview  *operate.Overview
 	Workers   *operate.Workers
 	Locks     *lockrows.Table
+	Stale     *staleentries.Table
 }
 
 // Open checks cfg and returns a Store. It does not connect.
@@ -38,7 +40,7 @@ func Open(cfg session.Config) (*Store, error) {
 	counts := minutes.New(db, id)
 	return &Store{
 		ID: id, Sessions: db, Lookups: session.NewLookups(db), Queue: queue.New(db, counts), Minutes: counts, Journal: journal.New(db), Summaries: journal.NewSummaries(db),
-		Sweeps: sweeps.New(db), Orders: operate.NewOrders(db), Overview: operate.NewOverview(db), Workers: operate.NewWorkers(db), Locks: lockrows.New(db),
+		Sweeps: sweeps.New(db), Orders: operate.NewOrders(db), Overview: operate.NewOverview(db), Workers: operate.NewWorkers(db), Locks: lockrows.New(db), Stale: staleentries.New(db),
 	}, nil
 }
 

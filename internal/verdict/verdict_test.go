@@ -1,12 +1,14 @@
 package verdict_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/staleentries"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -55,6 +57,28 @@ func TestWords(t *testing.T) {
 		if got := verdict.Of(status(change), nil).String(); got != want {
 			t.Errorf("%s\nwanted %s", got, want)
 		}
+	}
+}
+
+// Stale entries that were unlinked again are a note.
+func TestStaleEntries(t *testing.T) {
+	t.Parallel()
+	for want, n := range map[string]staleentries.Count{
+		"": {Day: 3},
+		"note: spot checks found 1 stale entry within an hour, which workers have unlinked again; find what stores them: docs/operations.md#a-stale-entry": {Hour: 1, Day: 3},
+	} {
+		v := verdict.Of(status(func(s *operate.Status) { s.StaleEntries = n }), nil)
+		if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
+			t.Errorf("%s: %q, wanted %q", v, got, want)
+		}
+	}
+	const want = "STALE: spot checks found 3 stale entries within an hour, and 2 of them may be there until the TTL; find what stores them: docs/operations.md#a-stale-entry"
+	if v := verdict.Of(status(func(s *operate.Status) { s.StaleEntries = staleentries.Count{Hour: 3, Day: 3, Left: 2} }), nil); v.String() != want {
+		t.Errorf("%s, wanted %s", v, want)
+	}
+	v := verdict.Of(status(func(s *operate.Status) { s.StaleEntriesError = errors.New("SELECT command denied") }), nil)
+	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || !strings.Contains(got, "cannot be read: SELECT command denied") {
+		t.Errorf("%s: %q", v, got)
 	}
 }
 

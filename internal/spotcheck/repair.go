@@ -1,0 +1,139 @@
+package spotcheck
+
+import (
+	"context"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+)
+
+const (
+	repairsPerSecond = 10
+	repairPause      = time.Minute // of one key
+)
+
+// repairs are the stale entries of the last minute. One goroutine owns it.
+type repairs struct {
+	last    map[string]repair
+	tokens  float64
+	filled  time.Time
+	denied  time.Time // when Redis last refused one
+	looks   bool      // the log says that the account may not look
+	repairs bool      // nor repair
+}
+
+// A repair is the last one of a key.
+type repair struct {
+	head string // of the entry
+	at   time.Time
+}
+
+func newRepairs() repairs {
+	return repairs{last: map[string]repair{}, tokens: repairsPerSecond, filled: time.Now()}
+}
+
+// take reports whether a key may be repaired now.
+func (r *repairs) take(key string) bool {
+	now := time.Now()
+	for key, last := range r.last {
+		if now.Sub(last.at) >= repairPause {
+			delete(r.last, key)
+		}
+	}
+	r.tokens = min(r.tokens+repairsPerSecond*now.Sub(r.filled).Seconds(), repairsPerSecond)
+	r.filled = now
+	if _, lately := r.last[key]; lately || r.tokens < 1 || now.Sub(r.denied) < deniedPause {
+		return false
+	}
+	r.tokens--
+	return true
+}
+
+// isNew reports whether the last stale entry of the key was another one, and records this one.
+func (r *repairs) isNew(key, head string) bool {
+	last, known := r.last[key]
+	r.last[key] = repair{head, time.Now()}
+	return !known || last.head != head
+}
+
+// mend unlinks a stale entry, if it is still the same, and announces that.
+func (c *Checker) mend(ctx context.Context, s *Stale, head string) bool {
+	if !c.repair.take(s.Key) {
+		return false
+	}
+	onlyHeld := s.Held && (s.LeasedAt.IsZero() || !s.LeasedAt.Before(s.UnlinkedAt))
+	done, err := c.cfg.Redis.Repair(ctx, s.Key, head, onlyHeld)
+	switch {
+	case keyspace.IsDenied(err):
+		c.repair.denied = time.Now()
+		c.mayRepair(err)
+		return false
+	case err != nil || !done:
+		return false
+	}
+	c.mayRepair(nil)
+	if _, err := c.cfg.Publish(ctx, keyspace.News{Keys: []string{s.Key}}); err != nil {
+		c.cfg.Log.Warn("cannot publish the key of a stale entry; readers may keep it in memory", "key", s.Key, "error", err)
+	}
+	c.cfg.Metrics.Repaired()
+	return true
+}
+
+// mayLook and mayRepair follow whether the account has the permissions. The log reports a change.
+func (c *Checker) mayLook(err error) {
+	switch denied := keyspace.IsDenied(err); {
+	case denied:
+		c.denied = time.Now()
+		c.drop()
+		c.tell(&c.repair.looks, "spot checks are off", err)
+	case err == nil && c.proven && c.repair.looks:
+		c.repair.looks = false
+		c.cfg.Log.Info("spot checks are on again")
+	}
+	c.cfg.Metrics.Off(c.repair.looks, c.repair.repairs)
+}
+
+func (c *Checker) mayRepair(err error) {
+	switch {
+	case err != nil:
+		c.tell(&c.repair.repairs, "stale entries are not repaired", err)
+	case c.repair.repairs:
+		c.repair.repairs = false
+	}
+	c.cfg.Metrics.Off(c.repair.looks, c.repair.repairs)
+}
+
+func (c *Checker) tell(told *bool, effect string, err error) {
+	if *told {
+		return
+	}
+	*told = true
+	c.cfg.Log.Warn(effect+"; trying again every minute", "error", err, "cure", "ACL SETUSER the worker's user with "+keyspace.EntryRules)
+}
+
+// drop forgets all checks: the account may not look. The next look is one of the first key alone.
+func (c *Checker) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready, c.proven = false, false
+	clear(c.sample.queues[:])
+}
+
+// report logs a stale entry.
+func (c *Checker) report(s *Stale) {
+	args := []any{
+		"key", s.Key, "entity", s.Entity, "id", s.ID, "row", s.Row, "trace", s.Trace, "epoch", s.Epoch, "position", s.Number,
+		"unlinked_at", s.UnlinkedAt, "seen_after", s.After.Round(time.Millisecond).String(), "repaired", s.Repaired,
+	}
+	if !s.LeasedAt.IsZero() {
+		args = append(args, "leased_at", s.LeasedAt, "older", s.UnlinkedAt.Sub(s.LeasedAt).String())
+	}
+	if !s.ExpiresAt.IsZero() {
+		args = append(args, "expires_in", s.ExpiresAt.Sub(s.SeenAt).Round(time.Millisecond).String())
+	}
+	hint := "find what stores this key without its lease: a SET in place of fill.lua, a copy of Redis data, or a reader of another version"
+	if s.Held {
+		hint = "find what stores this key without looking at its tombstone"
+	}
+	c.cfg.Log.Error("stale entry", append(args, "cure", hint)...)
+}

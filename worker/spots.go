@@ -1,0 +1,84 @@
+package worker
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/spotcheck"
+	"github.com/unstale/unstale/internal/staleentries"
+	"github.com/unstale/unstale/protocol"
+)
+
+// offer offers the keys of a settled batch to the spot checks: of rows that were applied in full,
+// at random, and of different entities if it can. The batch's own memory is not kept.
+func (b *batch) offer(to *spotcheck.Checker, s *queue.Settlement, u *keyspace.Unlinked, settled time.Time) {
+	to.Offer(spotcheck.Batch{
+		Epoch: s.Position.Epoch, Number: s.Position.N, Readings: u.Readings, Began: u.Began, Ended: u.Ended, SettledAt: settled,
+	}, b.pick)
+}
+
+// pick returns up to n keys.
+func (b *batch) pick(n int) (keys []spotcheck.Key) {
+	for range 2 * n {
+		c := &b.changes[rand.IntN(len(b.changes))]
+		if len(keys) == n || c.fault != nil || c.away != nil || len(c.targets) == 0 {
+			continue
+		}
+		t := b.set.Targets[c.targets[rand.IntN(len(c.targets))]]
+		again := slices.ContainsFunc(keys, func(k spotcheck.Key) bool {
+			return k.Key == t.Key || k.Entity == c.row.Entity && 2*len(keys) < n
+		})
+		if again {
+			continue
+		}
+		keys = append(keys, spotcheck.Key{
+			Key: strings.Clone(t.Key), Entity: strings.Clone(c.row.Entity), ID: strings.Clone(c.row.EntityID), Trace: strings.Clone(c.row.Trace),
+			Row: c.row.FirstID, Hold: t.Hold, IsTag: strings.HasPrefix(t.Key, protocol.StampPrefix),
+		})
+	}
+	return keys
+}
+
+// A staleKeeper stores the stale entries of spot checks for operators.
+type staleKeeper struct{ table *staleentries.Table }
+
+func (k staleKeeper) keep(ctx context.Context, list []spotcheck.Stale) error {
+	for _, s := range list {
+		err := k.table.Add(ctx, staleentries.Entry{
+			Key: s.Key, Row: s.Row, Entity: s.Entity, EntityID: s.ID, Trace: s.Trace, Epoch: s.Epoch, Number: s.Number,
+			Leased: unixMicros(s.LeasedAt), Unlinked: unixMicros(s.UnlinkedAt), AfterMs: s.After.Milliseconds(),
+			TTLMillis: max(s.ExpiresAt.Sub(s.SeenAt).Milliseconds(), 0), Held: s.Held, Repaired: s.Repaired,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return k.table.Trim(ctx)
+}
+
+// unixMicros returns microseconds since 1970, 0 for the zero time.
+func unixMicros(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(t.UnixMicro())
+}
+
+// spotMetrics implements spotcheck.Metrics.
+type spotMetrics struct{ m *metrics }
+
+func (s spotMetrics) Looked(keys int) { s.m.spotKeys.Add(float64(keys)) }
+
+func (s spotMetrics) Checked(r spotcheck.Result) { s.m.spotChecks.WithLabelValues(string(r)).Inc() }
+
+func (s spotMetrics) Repaired() { s.m.spotRepairs.Inc() }
+
+func (s spotMetrics) Off(looks, repairs bool) {
+	s.m.spotDenied.WithLabelValues("look").Set(oneIf(looks))
+	s.m.spotDenied.WithLabelValues("repair").Set(oneIf(repairs))
+}
