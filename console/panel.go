@@ -36,8 +36,8 @@ func (c *Console) addPanels() {
 	for _, p := range []panel{
 		{"sentence", "Overall status", "whether anything is stale is unknown", status, false},
 		{"nines", "Invalidated in time", "how many invalidations were in time is unknown", status, false},
+		{"figures", "Now", "how many rows wait is unknown", status, true},
 		{"charts", "Last three hours", "what happened in the last three hours is unknown", c.chartsSource(), false},
-		{"figures", "Now", "how many rows wait is unknown", status, false},
 		{"recent", "Invalidated last", "what was invalidated last is unknown", c.recentSource(), false},
 		{"workers", "Workers", "which workers MySQL knows is unknown", status, false},
 		{"sweeps", "Sweeps", "which sweeps wait is unknown", status, true},

@@ -1,0 +1,50 @@
+package minutes_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/store/storetest"
+)
+
+// A series has a point for each step, also without rows, and adds up workers. Folded hours are not
+// in it.
+func TestSeries(t *testing.T) {
+	t.Parallel()
+	env := storetest.Migrated(t)
+	s := storetest.Open(t, env.DSN)
+	var now int64
+	if err := env.DB.QueryRow("SELECT UNIX_TIMESTAMP() DIV 60").Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	start := now/3*3 - 30 // of the point ten steps ago
+	for _, row := range []struct {
+		minute int64
+		worker string
+	}{{start, "a"}, {start, "b"}, {start + 2, "a"}, {start + 3, "a"}, {start, ""}, {start - 1000, "a"}} {
+		if _, err := env.DB.Exec(`INSERT INTO cache_outbox_minutes (minute, worker, batches, rows_settled, within_100ms, within_1s, within_10s, dead)
+VALUES (?, ?, 1, 10, 7, 8, 9, 1)`, row.minute, row.worker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	points, err := minutes.Series(t.Context(), s.Sessions, 20, 3)
+	if err != nil || len(points) != 20 {
+		t.Fatal(points, err)
+	}
+	for i, p := range points {
+		want := minutes.Point{At: p.At}
+		switch p.At.Unix() / 60 {
+		case start:
+			want = minutes.Point{At: p.At, Rows: 30, Within100ms: 21, Within1s: 24, Within10s: 27, Dead: 3}
+		case start + 3:
+			want = minutes.Point{At: p.At, Rows: 10, Within100ms: 7, Within1s: 8, Within10s: 9, Dead: 1}
+		}
+		if p != want || i > 0 && p.At.Sub(points[i-1].At) != 3*time.Minute {
+			t.Errorf("%d: %+v, wanted %+v", i, p, want)
+		}
+	}
+	if last := points[19].At.Unix() / 60; last < now/3*3 || points[8].At.Unix()/60 > start {
+		t.Errorf("the last point is of minute %d, now is %d", last, now)
+	}
+}
