@@ -72,11 +72,18 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 		Find    *finding
 		Explain *explanation
 		Map     *invalidation.Map
+		Again   string // the address of the answer, if that takes longer
 	}{Map: m, Explain: explain(m, r.URL.Query())}
 	if q := ask(r.URL.Query(), m); q != nil {
-		ctx, cancel := context.WithTimeout(r.Context(), searchLimit)
+		limit := firstWait
+		if r.URL.Query().Has("wait") {
+			limit = searchLimit
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		data.Find = c.find(ctx, q, m)
+		if data.Find = c.find(ctx, q, m); ctx.Err() != nil && limit == firstWait {
+			data.Find, data.Again = nil, "/search?"+r.URL.Query().Encode()+"&wait=1"
+		}
 		if data.Explain == nil && q.Entity != "" {
 			data.Explain = explain(m, url.Values{"entity": {q.Entity}, "id": {q.ID}})
 		}
@@ -118,7 +125,10 @@ func (f *finding) readPast(ctx context.Context, c *Console) {
 	}
 	q := history.Query{JournalQuery: journal.JournalQuery{Key: f.Key, Entity: f.Entity, EntityID: f.ID, Trace: f.Trace, Row: f.Row}, Limit: shownSettlements}
 	past, err := history.Search(ctx, c.db, q)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && len(past.Found) > 0:
+		past.More, f.PastErr = true, "older batches were not searched within "+span(searchLimit)
+	case err != nil:
 		f.PastErr = reason(err)
 		return
 	}

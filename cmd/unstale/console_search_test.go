@@ -17,7 +17,7 @@ import (
 // find searches, and returns the page after unescaping.
 func (b *browser) find(as, text string) string {
 	b.t.Helper()
-	code, page := b.get("/search?" + url.Values{"as": {as}, "q": {text}}.Encode())
+	code, page := b.get("/search?" + url.Values{"as": {as}, "q": {text}, "wait": {"1"}}.Encode())
 	if code != http.StatusOK {
 		b.t.Fatalf("%q: %d %s", text, code, page)
 	}
