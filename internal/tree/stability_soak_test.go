@@ -75,9 +75,23 @@ func TestStability(t *testing.T) {
 	check("comparing with v0.1.0\n")
 
 	edit("cache/cache.go", ") Clear() {", ") Clear(bool) {")
-	edit("docs/observability.md", "unstale_heartbeat`", "unstale_heart`")
+	edit("docs/observability.md", "| `unstale_heartbeat` |", "| `unstale_heart` |")
+	edit("docs/observability.md", "| `unstale_rows_dead{reason}` | gauge |", "| `unstale_rows_dead` | counter |")
+	edit("internal/doctor/finding.go", "`json:\"evidence,omitempty\"`", "`json:\"observation,omitempty\"`")
+	edit("internal/history/evicted.go", "`json:\"messages\"`", "`json:\"messages,string\"`")
+	edit("cmd/unstale/dead.go", `"older-than"`, `"min-age"`)
+	edit("cmd/unstale/run.go", `Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare`, `StringVar(new(string), "sweep-share", ""`)
+	edit("invalidation/parse.go", "lookupEnv func(string) (string, bool)) (*Map, error) {", "lookupEnv func(string) (string, bool), _ ...bool) (*Map, error) {")
+	edit("invalidation/needs.go", ") Ranks() int", ") Ranks(...bool) int") // which is not stable
 	edit("docs/process.md", "\n| 4 |", "\n| 5 |")
 	edit("migrations/00001_outbox.sql", "CREATE TABLE", "CREATE  TABLE")
-	check("comparing with v0.1.0\n", "Go cache.Cache.Clear changed from func() to func(bool)", "metric unstale_heartbeat is gone",
-		"exit code 4 is gone", "migration 00001_outbox.sql is changed or gone")
+	check("comparing with v0.1.0\n", "Go cache.Cache.Clear changed from func() to func(bool)",
+		"Go invalidation.Parse changed from func(string, []byte, func(string) (string, bool)) (*Map, error) to func(string, []byte, func(string) (string, bool), ...bool) (*Map, error)",
+		"metric unstale_heartbeat gauge is gone or different",
+		"exit code 4 is gone", "metric unstale_rows_dead{reason} gauge is gone or different",
+		"field of JSON internal/doctor evidence string is gone or different", "field of JSON internal/history messages number is gone or different",
+		"program unstale-dead-list --older-than flag duration is gone or different", "program unstale-dead-retry --older-than flag duration is gone or different",
+		"program unstale-dead-discard --older-than flag duration is gone or different",
+		"program unstale-run --sweep-share flag float is gone or different", "program unstale-config --sweep-share flag float is gone or different",
+		"migration 00001_outbox.sql is changed or gone")
 }
