@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/unstale/unstale/lab/rig"
 )
 
 // counts are the numbers of faults of workers and servers. Safe for concurrent use.
@@ -54,7 +56,9 @@ type Report struct {
 	WorkerFreezes int            `json:"worker_freezes"`
 	Faults        map[string]int `json:"faults"` // by name
 	Heals         int            `json:"heals"`
-	Lost          []string       `json:"lost"` // everything that is not as it must be
+	// results of the workers' spot checks; a stale entry is a false alarm, and in Lost
+	SpotChecks rig.SpotChecks `json:"spot_checks"`
+	Lost       []string       `json:"lost"` // everything that is not as it must be
 }
 
 // Proven counts the transactions whose outcome is certain and right.
@@ -76,6 +80,7 @@ func (r *Report) String() string {
 	for _, name := range names {
 		fmt.Fprintf(&b, "  %4d x %s\n", r.Faults[name], name)
 	}
+	fmt.Fprintf(&b, "%s\n", r.SpotChecks)
 	fmt.Fprintf(&b, "lost or wrong: %d\n", len(r.Lost))
 	for i, l := range r.Lost {
 		if i == 20 {

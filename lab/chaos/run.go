@@ -73,8 +73,8 @@ func (p *play) rounds(ctx context.Context) error {
 			return err
 		}
 		r := p.sum()
-		fmt.Fprintf(p.cfg.Progress, "chaos: %s: %d transactions, %d proven, %d unproven, %d workers killed, %d faults, %d heals, %d lost\n",
-			r.Took.Round(time.Second), r.Transactions, r.Proven(), r.Unproven, r.WorkerKills, total(r.Faults), r.Heals, len(r.Lost))
+		fmt.Fprintf(p.cfg.Progress, "chaos: %s: %d transactions, %d proven, %d unproven, %d workers killed, %d faults, %d heals, %d lost; %s\n",
+			r.Took.Round(time.Second), r.Transactions, r.Proven(), r.Unproven, r.WorkerKills, total(r.Faults), r.Heals, len(r.Lost), r.SpotChecks)
 	}
 	return nil
 }
@@ -113,6 +113,12 @@ func (p *play) round(ctx context.Context) error {
 	p.report.Unproven += v.unproven
 	p.report.Dead += v.dead
 	p.report.Lost = append(p.report.Lost, v.faults...)
+	known := p.report.SpotChecks.Stale
+	var spotErr error
+	if p.report.SpotChecks, spotErr = p.fleet.SpotChecks(lasting, p.stage.db); p.report.SpotChecks.Stale > known {
+		p.report.Lost = append(p.report.Lost, p.report.SpotChecks.Found...)
+	}
+	err = errors.Join(err, spotErr)
 	return errors.Join(err, p.fleet.Alive())
 }
 

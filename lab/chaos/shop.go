@@ -85,9 +85,11 @@ func (w *writer) turn(ctx context.Context) {
 func (w *writer) set(ctx context.Context, batch []transaction) bool {
 	began := time.Now() // before the master is looked up
 	pipe := w.stage.cache().Pipeline()
+	// as package cache stores it: its lease is earlier than any UNLINK
+	old := fmt.Sprintf(`{"e":%d,"b":%d,"v":"old"}`, began.Add(keyLife).UnixMilli(), began.UnixMicro())
 	for i := range batch {
 		for _, key := range batch[i].keys() {
-			pipe.Set(ctx, key, "old", keyLife)
+			pipe.Set(ctx, key, old, keyLife)
 		}
 	}
 	results, err := pipe.Exec(ctx)

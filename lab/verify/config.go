@@ -41,8 +41,9 @@ type Config struct {
 	// RawValues gives readers a codec that is not JSON: the entries of every second process have
 	// format 2, those of the others base64. Readers of an older program then share nothing.
 	RawValues bool
-	// UntilFound ends the run at the first violation.
-	UntilFound bool
+	// UntilFound ends the run at the first violation, and UntilStale at the first stale entry that a
+	// worker finds.
+	UntilFound, UntilStale bool
 	// Progress receives a line after each turn. Nil: none.
 	Progress io.Writer
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/unstale/unstale/lab/rig"
 )
 
 // mostFindings is the number of violations that are described per phase.
@@ -20,6 +22,8 @@ type Report struct {
 	Plant       string        `json:"plant,omitempty"`
 	Interrupted bool          `json:"interrupted"`
 	Phases      []*Result     `json:"phases"`
+	// results of the workers' spot checks. Without a plant, a stale entry is a violation.
+	SpotChecks rig.SpotChecks `json:"spot_checks"`
 }
 
 // A Result is the result of one phase, over all its turns. Staleness is per invalidation: the time
@@ -153,8 +157,14 @@ func (r *Result) since(before Result) string {
 		r.Invalidations-before.Invalidations, r.Raced-before.Raced, r.Reads-before.Reads, r.Violations-before.Violations, r.P99, r.Worst)
 }
 
-// Violations returns the violations of all phases.
-func (r *Report) Violations() int64 { return r.totals().Violations }
+// Violations returns the violations of all phases, and the false alarms of spot checks.
+func (r *Report) Violations() int64 {
+	n := r.totals().Violations
+	if r.Plant == "" {
+		n += int64(r.SpotChecks.Stale)
+	}
+	return n
+}
 
 // Raced returns the number of invalidations that came while a fill of their key was in flight.
 func (r *Report) Raced() int { return r.totals().Raced }
@@ -202,7 +212,11 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "%d invalidations, %d of them raced against a fill in flight, %d reads checked, %d violations\n", all.Invalidations, all.Raced, all.Reads, all.Violations)
 	fmt.Fprintf(&b, "%d reads showed the token of a write of another process, %d of them before that was settled; the lease times of %d entries were compared with the journal, %d violations\n",
 		all.Pairs, all.Unsettled, all.Births, all.BirthErrors)
-	if all.Violations == 0 && all.Invalidations > 0 {
+	fmt.Fprintf(&b, "%s\n", r.SpotChecks)
+	for _, line := range r.SpotChecks.Found {
+		fmt.Fprintf(&b, "STALE ENTRY: %s\n", line)
+	}
+	if r.Violations() == 0 && all.Invalidations > 0 {
 		rate := 3 / float64(all.Invalidations)
 		fmt.Fprintf(&b, "with 95 %% confidence fewer than %.2g of the invalidations leave a reader behind beyond the bound: %.1f nines\n", rate, -math.Log10(rate))
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,9 @@ import (
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
 )
+
+// spotNote is longer than workers keep the results of spot checks before they write them.
+const spotNote = 6 * time.Second
 
 // A play is one run.
 type play struct {
@@ -40,9 +44,19 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	p.report = Report{Seed: cfg.Seed, Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
 		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis.Server.Version())}
 	err = p.turns(ctx)
+	err = errors.Join(err, p.countSpotChecks(context.WithoutCancel(ctx)))
 	p.report.Took = time.Since(p.began)
 	p.report.Interrupted = ctx.Err() != nil
 	return &p.report, err
+}
+
+// countSpotChecks adds the results of the spot checks. A worker writes them every few seconds.
+func (p *play) countSpotChecks(ctx context.Context) (err error) {
+	if p.cfg.UntilStale {
+		sleep(ctx, 2*spotNote)
+	}
+	p.report.SpotChecks, err = p.stage.fleet.SpotChecks(ctx, p.stage.db)
+	return err
 }
 
 // turns runs one turn after another.
@@ -53,7 +67,7 @@ func (p *play) turns(ctx context.Context) error {
 				continue
 			}
 			over := time.Since(p.began) >= p.cfg.For && p.report.played(p.cfg.Phases)
-			if ctx.Err() != nil || over || p.cfg.UntilFound && p.report.Violations() > 0 {
+			if ctx.Err() != nil || over || p.cfg.UntilFound && p.report.Violations() > 0 || p.cfg.UntilStale && p.stage.fleet.FoundStale() {
 				return nil
 			}
 			into := p.report.result(ph)

@@ -111,6 +111,14 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	defer stop()
 	var writers sync.WaitGroup
 	writers.Go(func() { t.w.write(writing) })
+	if cfg.UntilStale {
+		beside.Go(func() {
+			for lasting.Err() == nil && !t.stage.fleet.FoundStale() {
+				sleep(lasting, time.Second)
+			}
+			stop()
+		})
+	}
 	if cfg.UntilFound {
 		beside.Go(func() { t.endWhenFound(lasting, stop) })
 	}
