@@ -27,8 +27,9 @@ type Key struct {
 // A batch is a sampled batch.
 type batch struct {
 	Batch
-	generation        int
-	known, had, stale bool // counted, see Counts
+	generation int
+	// its checks by what is counted of them, see Counts
+	known, had, stale int
 }
 
 // minute returns the minute in which the batch was settled, since 1970.
@@ -39,7 +40,7 @@ type check struct {
 	Key
 	batch *batch
 	looks int
-	found Result // of the last look
+	found Result // of the last look, "" before the first
 }
 
 // reading returns the time of the master before the UNLINK.

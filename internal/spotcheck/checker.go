@@ -11,7 +11,7 @@ import (
 const (
 	tick      = time.Second
 	lookLimit = 2 * time.Second // of one tick, in Redis
-	noteEvery = 5 * time.Second
+	noteEvery = 2 * time.Second
 	// deniedPause is the wait after a denial, each of which is an entry in the ACL log of Redis.
 	deniedPause = time.Minute
 )
@@ -135,7 +135,7 @@ func (c *Checker) look(ctx context.Context, list []*check) {
 		}
 		stale.Repaired = c.mend(ctx, stale, seen[i].Head)
 		c.cfg.Metrics.Checked(Found)
-		c.tally.add(one, Found, stale.Repaired)
+		c.tally.set(one, Found, stale.Repaired)
 		if c.repair.isNew(stale.Key, seen[i].Head) {
 			c.report(stale)
 			found = append(found, *stale)
@@ -193,9 +193,9 @@ func (c *Checker) end(one *check, r Result) {
 		c.sample.wait(one)
 	}
 	c.mu.Unlock()
+	c.tally.set(one, r, false)
 	if !more {
 		c.cfg.Metrics.Checked(r)
-		c.tally.add(one, r, false)
 	}
 }
 

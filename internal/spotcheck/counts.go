@@ -5,7 +5,8 @@ import (
 	"maps"
 )
 
-// Counts are the results of all checks of the batches that this process settled in one minute.
+// Counts are the results of all checks of the batches that this process settled in one minute. A
+// check counts from its first look on, with the result of the last one so far.
 type Counts struct {
 	Sampled      uint64 // batches with at least one check that is not unknown
 	EntryBatches uint64 // of Sampled: with at least one entry found
@@ -27,8 +28,8 @@ type tally struct {
 
 func newTally() tally { return tally{map[int64]*Counts{}, map[int64]bool{}} }
 
-// add counts the result of a check.
-func (t *tally) add(c *check, r Result, repaired bool) {
+// set counts the result of a check, in place of that of its last look.
+func (t *tally) set(c *check, r Result, repaired bool) {
 	minute := c.batch.minute()
 	n := t.counts[minute]
 	if n == nil {
@@ -36,31 +37,41 @@ func (t *tally) add(c *check, r Result, repaired bool) {
 		t.counts[minute] = n
 	}
 	t.changed[minute] = true
-	once := func(counted *bool, count *uint64) {
-		if !*counted {
-			*counted = true
-			*count++
-		}
+	if c.found != "" {
+		n.add(c.batch, c.found, -1)
 	}
-	n.Checked++
-	switch r {
-	case Unknown:
-		n.Unknown++
-		return
-	case Absent:
-		n.Absent++
-	case Found:
-		n.Stale++
-		once(&c.batch.stale, &n.StaleBatches)
-		fallthrough
-	case Fresh:
-		n.WithEntry++
-		once(&c.batch.had, &n.EntryBatches)
-	}
-	once(&c.batch.known, &n.Sampled)
+	c.found = r
+	n.add(c.batch, r, 1)
 	if repaired {
 		n.Repaired++
 	}
+}
+
+// add adds or removes (by is -1) a check with a result.
+func (n *Counts) add(b *batch, r Result, by int) {
+	count := func(checks *uint64) { *checks += uint64(by) }
+	// a batch counts from its first check to its last one
+	ofBatch := func(checks *int, batches *uint64) {
+		if *checks += by; *checks == max(by, 0) {
+			count(batches)
+		}
+	}
+	count(&n.Checked)
+	switch r {
+	case Unknown:
+		count(&n.Unknown)
+		return
+	case Absent:
+		count(&n.Absent)
+	case Found:
+		count(&n.Stale)
+		ofBatch(&b.stale, &n.StaleBatches)
+		fallthrough
+	case Fresh:
+		count(&n.WithEntry)
+		ofBatch(&b.had, &n.EntryBatches)
+	}
+	ofBatch(&b.known, &n.Sampled)
 }
 
 // write notes the minutes that have changed. It forgets those without a check to come.

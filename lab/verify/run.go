@@ -12,7 +12,7 @@ import (
 )
 
 // spotNote is longer than workers keep the results of spot checks before they write them.
-const spotNote = 6 * time.Second
+const spotNote = 3 * time.Second
 
 // A play is one run.
 type play struct {
