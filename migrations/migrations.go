@@ -203,6 +203,8 @@ func whatToDo(table string) string {
 		return "applications hold locks by it: stop them, and use --force"
 	case "cache_outbox_stale":
 		return "it has the stale entries that spot checks found: use --force if you do not need them"
+	case "cache_outbox_shadow":
+		return "it has the differences that shadow reads found: use --force if you do not need them"
 	case "cache_outbox_minutes":
 		return "it has the figures of 30 days that `unstale status` shows: use --force if you do not need them"
 	}

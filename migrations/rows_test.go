@@ -26,6 +26,7 @@ func TestDownSaysWhatToDoWithRows(t *testing.T) {
 		"cache_outbox_locks":   "applications hold locks by it: stop them, and use --force",
 		"cache_outbox_journal": history,
 		"cache_outbox_stale":   "it has the stale entries that spot checks found: use --force if you do not need them",
+		"cache_outbox_shadow":  "it has the differences that shadow reads found: use --force if you do not need them",
 		"cache_outbox_minutes": "it has the figures of 30 days that `unstale status` shows: use --force if you do not need them",
 	}
 	db := testenv.MySQL(t).DB

@@ -14,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/shadow"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/sweep"
@@ -42,6 +43,7 @@ type engine struct {
 	status   redisStatus
 	database databaseBoard
 	watch    mapWatch
+	shadows  *shadow.Checker
 
 	failed    *rowLogs
 	vanished  *vanished
@@ -101,6 +103,13 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		Lost:  func(err error) { health.lost(err); e.signals.lost() },
 		Count: metrics.heartbeats, Sends: metrics.heartbeat,
 	}, source, pulse)
+	e.shadows = shadow.New(shadow.Config{
+		Redis: redis, Table: shadow.NewTable(pools.Sessions), Journal: pools.Journal, Note: pools.Minutes.NoteShadows, Log: e.log,
+		Map: maps.Map, Proven: e.prover.proven, Retention: cfg.JournalRetention,
+		Resting: func() bool { return e.signals.paused.Load() || health.inOutage() },
+		Healing: func() bool { return e.signals.lossSeen.Load() || pulse.Heals() },
+		Count:   func(r shadow.Result) { metrics.shadows.WithLabelValues(string(r)).Inc() },
+	})
 	e.wakes = wakeListener{channel: cfg.WakeChannel, redis: redis, wake: e.signals.wake, subscribed: health.subscribed, count: metrics.wakes}
 	e.presence = presence{record: own, tell: pools.Workers.NoteWorker, log: e.log}
 	e.status = redisStatus{record: own, source: source, maps: maps, epoch: redis.Epoch, log: e.log, board: board}
@@ -161,6 +170,7 @@ func (e *engine) run(ctx context.Context) error {
 	group.Go(func() error { e.status.run(ctx); return nil })
 	group.Go(func() error { e.database.run(ctx); return nil })
 	group.Go(func() error { e.watch.run(ctx); return nil })
+	group.Go(func() error { e.shadows.Run(ctx); return nil })
 	if e.cfg.WakeChannel != noWake {
 		group.Go(func() error { e.wakes.run(ctx); return nil })
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/outage"
 	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/shadow"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/invalidation"
@@ -62,6 +63,7 @@ type metrics struct {
 	visibleToUnlink *lateHistogram
 	invalidations   prometheus.Counter
 	inTime          *prometheus.CounterVec // by limit
+	shadows         *prometheus.CounterVec // by result
 	lastSettle      prometheus.Gauge
 	receivers       prometheus.Gauge
 	held            prometheus.Gauge
@@ -153,6 +155,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	r.MustRegister(m.insertToUnlink, m.visibleToUnlink)
 	m.invalidations = counter("invalidations_total", "Rows with a key or tag that were settled, and rows that became dead letters; no repeats and scheduled rows.")
 	m.inTime = counters("invalidations_in_time_total", "Those whose keys were unlinked within 100ms, 1s or 10s of becoming visible, at most.", "within")
+	m.shadows = counters("shadow_reads_total", "Reports of readers that a cached value differs from its loader, by what this worker found: confirmed, known, gone, unknown.", "result")
 	m.lastSettle = gauge("last_settle_timestamp_seconds", "When this process last settled a batch, in Unix time; 0 before the first.")
 	m.receivers = gauge("message_receivers", "Subscribers that Redis counted at the last message or heartbeat; in a Cluster those at one node.")
 	m.held = gauge("oldest_held_age_seconds", "Age of the oldest row that another session has locked for longer than a worker would, 0 without one.")
@@ -205,6 +208,9 @@ func (m *metrics) zero() {
 	}
 	for _, within := range []string{"100ms", "1s", "10s"} {
 		m.inTime.WithLabelValues(within)
+	}
+	for _, result := range shadow.Results {
+		m.shadows.WithLabelValues(string(result))
 	}
 	for _, kind := range sweepKinds {
 		m.sweepDone.WithLabelValues(string(kind))

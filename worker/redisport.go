@@ -19,6 +19,7 @@ type redisPort interface {
 	setPort
 	listenPort
 	entryPort
+	shadowPort
 }
 
 type beaconPort interface {
@@ -62,6 +63,11 @@ type entryPort interface {
 	Repair(ctx context.Context, key, head string, held bool) (bool, error)
 }
 
+type shadowPort interface {
+	Shadows(ctx context.Context, after string) (reports []protocol.Shadow, last string, err error)
+	EntryDigest(ctx context.Context, key string) (string, error)
+}
+
 // redisParts joins the parts of a Keyspace to a redisPort.
 type redisParts struct {
 	beaconPort
@@ -72,8 +78,9 @@ type redisParts struct {
 	setPort
 	listenPort
 	entryPort
+	shadowPort
 }
 
 func newRedisPort(k *keyspace.Keyspace) redisPort {
-	return redisParts{k.Beacons, k.Shards, k.Unlinker, k.Publisher, k.Sweeper, k.Sets, k.Subscriber, k.Entries}
+	return redisParts{k.Beacons, k.Shards, k.Unlinker, k.Publisher, k.Sweeper, k.Sets, k.Subscriber, k.Entries, k.Contents}
 }

@@ -62,7 +62,7 @@ Exit codes:
 	flags.BoolVar(&a.options.Sharded, "redis-sharded-pubsub", false, "for worker: publish with SPUBLISH")
 	flags.BoolVar(&a.options.Report, "report", false, "for reader: permit reports of evictions")
 	flags.BoolVar(&a.options.Popular, "popular", false, "for reader: permit reports of popular keys")
-	flags.BoolVar(&a.options.Shadow, "shadow", false, "for reader: permit reports of shadow reads")
+	flags.BoolVar(&a.options.Shadow, "shadow", false, "for worker and reader: permit reports of shadow reads")
 	flags.BoolVar(&a.options.Cluster, "cluster", false, "for Redis Cluster")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object")
 	showEnv(flags, "user", "prefix", "report", "popular", "shadow", "cluster", "json")

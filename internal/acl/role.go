@@ -36,7 +36,7 @@ type Options struct {
 	Sharded bool   // Worker publishes with SPUBLISH
 	Report  bool   // Reader reports evictions
 	Popular bool   // Reader reports popular keys
-	Shadow  bool   // Reader reports shadow reads
+	Shadow  bool   // Reader reports shadow reads, Worker reads them
 
 	Cluster bool // Redis Cluster, which has one database and whose clients ask for slots
 }
@@ -59,7 +59,7 @@ const ClusterRules = "+cluster|slots +cluster|nodes"
 
 // WorkerCommands are all commands that a worker can need, some of them only in Cluster or with a
 // flag.
-var WorkerCommands = slices.Concat(commands[Worker], setCommands, commandsOf(ClusterRules), []string{"select", "subscribe", "publish", "wait", "spublish"})
+var WorkerCommands = slices.Concat(commands[Worker], setCommands, commandsOf(ClusterRules), []string{"select", "subscribe", "publish", "wait", "spublish", "xrange"})
 
 // Rules returns the rules of a role for ACL SETUSER. Each of them is needed.
 func Rules(role Role, o Options) (rules []string) {
@@ -78,11 +78,15 @@ func Rules(role Role, o Options) (rules []string) {
 		add(o.Sharded, "spublish")
 		add(!o.Sharded, "publish")
 		add(o.Wait, "wait")
+		add(o.Shadow, "xrange")
 		rest = made.workerRules()
 		for _, channel := range []string{o.Map.Channel(), o.Wake} {
 			if channel != "" {
 				rest = append(rest, "&"+safe(protocol.Escape(channel)))
 			}
+		}
+		if o.Shadow {
+			rest = append(rest, "%R~"+protocol.ShadowKey)
 		}
 	case Reader:
 		add(o.Report || o.Shadow, "xadd")

@@ -32,6 +32,7 @@ var WorkerRights = []TableRights{
 	{"cache_outbox_workers", "", []string{"SELECT", "INSERT", "DELETE"}},
 	{"cache_outbox_minutes", "minute", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 	{"cache_outbox_stale", "id", []string{"SELECT", "INSERT", "DELETE"}},
+	{"cache_outbox_shadow", "", []string{"SELECT", "INSERT", "DELETE"}},
 	{"cache_outbox_locks", "", []string{"SELECT", "DELETE"}},
 	{"cache_outbox_control", "name", []string{"SELECT"}},
 	{"cache_outbox_source", "one", []string{"SELECT"}},

@@ -30,7 +30,7 @@ func (c *Contents) Reports(ctx context.Context, since time.Time, visit func(prot
 			return c.nodes.outage(ctx, err)
 		}
 		for _, m := range page {
-			if r, err := parseReport(m); err == nil {
+			if r, err := protocol.ParseReport(fieldsOf(m)); err == nil {
 				visit(r, reportTime(m.ID))
 			}
 		}
@@ -42,12 +42,13 @@ func (c *Contents) Reports(ctx context.Context, since time.Time, visit func(prot
 	return nil
 }
 
-func parseReport(m redis.XMessage) (protocol.Report, error) {
+// fieldsOf returns the fields of an entry of a stream.
+func fieldsOf(m redis.XMessage) map[string]string {
 	fields := make(map[string]string, len(m.Values))
 	for name, value := range m.Values {
 		fields[name] = fmt.Sprint(value)
 	}
-	return protocol.ParseReport(fields)
+	return fields
 }
 
 // reportTime returns the time in the id of an entry, which Redis makes.

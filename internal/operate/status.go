@@ -8,6 +8,7 @@ import (
 
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sweeps"
 )
@@ -60,6 +61,9 @@ type Status struct {
 	// read; then they are empty.
 	Figures      minutes.Figures
 	FiguresError error
+	// Difference is the latest cached value that differs from the database, nil if there was none in
+	// the last 24 hours, or if the account may not read it.
+	Difference *Difference
 	// Readers are the readers that reported lately and use generated code.
 	Readers []Reader
 	Staleness
@@ -158,6 +162,13 @@ func (o *Overview) Status(ctx context.Context) (Status, error) {
 	st.Source, st.SourceError = o.db.Source(ctx)
 	if st.Figures, st.FiguresError = minutes.Read(ctx, o.db); st.FiguresError != nil {
 		st.Figures = minutes.Figures{}
+	}
+	if st.Difference, err = readDifference(ctx, o.db); err != nil {
+		switch mysqlerr.Number(err) {
+		case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoTable:
+		default:
+			return Status{}, fmt.Errorf("read status: %w", err)
+		}
 	}
 	return st, nil
 }

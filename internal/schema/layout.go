@@ -19,6 +19,7 @@ cache_outbox_delayed(due_at) cache_outbox_delayed(first_id) cache_outbox_delayed
 cache_outbox_journal(epoch,beat) cache_outbox_journal(id) cache_outbox_journal(settled_at)
 cache_outbox_locks(name)
 cache_outbox_minutes(minute,worker)
+cache_outbox_shadow(confirmed_at) cache_outbox_shadow(id)
 cache_outbox_source(one)
 cache_outbox_stale(id)
 cache_outbox_summaries(bucket,last_id)

@@ -67,6 +67,7 @@ var rooms = map[string][]string{
 	"internal/servers":           {"internal/port"},
 	"internal/secretfile":        {},
 	"internal/session":           {"internal/mysqlerr", "internal/schema", "internal/secretfile", "internal/tlserr", "internal/tlsfiles", "outbox"},
+	"internal/shadow":            {"internal/journal", "internal/keyspace", "internal/minutes", "internal/session", "internal/sleep", "invalidation", "protocol"},
 	"internal/sleep":             {},
 	"internal/spotcheck":         {"internal/keyspace"},
 	"internal/sqltext":           {},
@@ -107,7 +108,7 @@ var rooms = map[string][]string{
 	"outbox":                     {"internal/dberr", "internal/mysqlerr", "internal/params", "internal/sleep", "protocol"},
 	"protocol":                   {},
 	"redisurl":                   {"internal/redisclient", "internal/secretfile", "internal/tlsfiles"},
-	"worker":                     {"internal/batchsize", "internal/heal", "internal/heartbeat", "internal/journal", "internal/keyspace", "internal/lockrows", "internal/minutes", "internal/operate", "internal/outage", "internal/queue", "internal/registry", "internal/schema", "internal/session", "internal/sleep", "internal/spotcheck", "internal/staleentries", "internal/store", "internal/sweep", "internal/sweeps", "invalidation", "outbox", "protocol"},
+	"worker":                     {"internal/batchsize", "internal/heal", "internal/heartbeat", "internal/journal", "internal/keyspace", "internal/lockrows", "internal/minutes", "internal/operate", "internal/outage", "internal/queue", "internal/registry", "internal/schema", "internal/session", "internal/shadow", "internal/sleep", "internal/spotcheck", "internal/staleentries", "internal/store", "internal/sweep", "internal/sweeps", "invalidation", "outbox", "protocol"},
 	"scripts/image":              {},
 	"worker/workerotel":          {"worker"},
 }

@@ -19,7 +19,7 @@ func (j judge) causes() (list []Cause) {
 	return slices.Concat(
 		idCauses(j.s.IDsLeft), j.pause(), j.readOnly(), conflictCauses(j.s.Conflicts, j.s.ConflictsError), j.workers(), j.healing(),
 		j.locked(), j.backlog(), j.sweeps(), j.delayed(), deadCauses(j.s.Dead, j.ago(j.s.DeadFor)),
-		staleCauses(j.s), damagedCauses(j.s.Damaged), replayCauses(j.s.Replay, j.s.BrokenReplay), j.fleet().maps(), j.fleet().deprecated(), j.fleet().readers(j.s.Readers), j.fleet().partAway(), j.fleet().uncounted(), j.ahead(),
+		staleCauses(j.s), damagedCauses(j.s.Damaged), replayCauses(j.s.Replay, j.s.BrokenReplay), j.fleet().maps(), j.fleet().deprecated(), j.fleet().readers(j.s.Readers), j.fleet().partAway(), j.fleet().uncounted(), differenceCauses(j.s.Difference), j.ahead(),
 	)
 }
 
@@ -144,4 +144,13 @@ func (j judge) sweeps() (list []Cause) {
 
 func (j judge) sweepsWait() string {
 	return count(max(j.s.Sweeps-j.s.Settling, 1), "sweep") + " of patterns or index sets not yet carried out"
+}
+
+// differenceCauses: shadow reads have found entries that no row explains. Those may be gone by now.
+func differenceCauses(d *operate.Difference) []Cause {
+	if d == nil {
+		return nil
+	}
+	return []Cause{{"differs", Fresh, time.Time{}, count(d.Count, "cached value") + " differed from the database in the last 24 hours, the last: " + firstLine(d.Key) + " (" + d.Outcome + ")",
+		"unstale map who KEY; docs/operations.md#differences"}}
 }

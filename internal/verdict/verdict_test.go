@@ -253,6 +253,18 @@ func TestWhatAWorkerHasFound(t *testing.T) {
 	}
 }
 
+// A cached value that differs is a note: it may be gone by now.
+func TestDifference(t *testing.T) {
+	t.Parallel()
+	v := verdict.Of(status(func(s *operate.Status) {
+		s.Difference = &operate.Difference{Key: "shop:product:7", Outcome: "no_row", Count: 3}
+	}), nil)
+	want := "note: 3 cached values differed from the database in the last 24 hours, the last: shop:product:7 (no_row); unstale map who KEY; docs/operations.md#differences"
+	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
+		t.Errorf("%s: %q", v, got)
+	}
+}
+
 // A worker that does not count is a note: its rows are unlinked.
 func TestNotCounted(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,223 @@
+package shadow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
+)
+
+const (
+	period = 2 * time.Second
+	// limit bounds the check of one report.
+	limit = 10 * time.Second
+	// patience is how long a report waits while something may explain it.
+	patience = time.Minute
+	// deniedPause is the pause after Redis has refused to show the reports: each refusal creates an
+	// entry in its ACL log.
+	deniedPause = 10 * time.Minute
+	// mostWaiting is how many reports wait for their check.
+	mostWaiting = 2 * protocol.MaxShadows
+	// mostTags is how many tags of an entry the journal is searched for.
+	mostTags = 100
+)
+
+// Redis has the reports and the entries.
+type Redis interface {
+	Shadows(ctx context.Context, after string) (reports []protocol.Shadow, last string, err error)
+	EntryDigest(ctx context.Context, key string) (string, error)
+}
+
+// Config configures a Checker.
+type Config struct {
+	Redis   Redis
+	Table   *Table
+	Journal interface {
+		SearchJournal(context.Context, journal.JournalQuery, func(journal.Batch, []journal.Entry) bool, func(journal.DamagedBatch)) error
+	}
+	// Note writes how many reports were checked in a minute, and how many of them were confirmed.
+	Note func(ctx context.Context, m minutes.Minute, checked, confirmed uint64) error
+	Log  *slog.Logger
+
+	Map     func() *invalidation.Map
+	Proven  func() time.Time // all commits until then are invalidated; zero: unknown
+	Resting func() bool      // whether no report can be checked now
+	Healing func() bool      // whether Redis may have lost writes
+	Count   func(Result)     // a checked report
+	// Retention is how long batches stay in the journal. Zero: always.
+	Retention time.Duration
+}
+
+// A Checker checks reports. One goroutine owns it.
+type Checker struct {
+	cfg     Config
+	last    string // entry of the stream
+	waiting []waiting
+	denied  time.Time // when Redis last refused to show the reports
+
+	minute             minutes.Minute
+	checked, confirmed uint64 // in the minute
+}
+
+// waiting is a report that was first seen at a time.
+type waiting struct {
+	protocol.Shadow
+	seen time.Time
+}
+
+// New returns a Checker of all reports in the stream.
+func New(cfg Config) *Checker { return &Checker{cfg: cfg} }
+
+// Run checks reports every two seconds until ctx ends.
+func (c *Checker) Run(ctx context.Context) {
+	for sleep.For(ctx, period) == nil {
+		if !c.cfg.Resting() {
+			c.step(ctx)
+		}
+	}
+}
+
+// step reads new reports, and checks those that the worker's proof covers.
+func (c *Checker) step(ctx context.Context) {
+	if !c.denied.IsZero() && time.Since(c.denied) < deniedPause {
+		return
+	}
+	now := time.Now()
+	reports, last, err := c.cfg.Redis.Shadows(ctx, c.last)
+	if c.note(err); err != nil {
+		return
+	}
+	c.last = last
+	for _, r := range reports {
+		if len(c.waiting) < mostWaiting {
+			c.waiting = append(c.waiting, waiting{r, now})
+		}
+	}
+	proven := c.cfg.Proven()
+	var left []waiting
+	for _, w := range c.waiting {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case w.seen.Before(proven):
+			if result := c.try(ctx, &w.Shadow); result != Unknown || now.Sub(w.seen) > patience {
+				c.count(ctx, result)
+				continue
+			}
+		case now.Sub(w.seen) > patience:
+			c.count(ctx, Unknown)
+			continue
+		}
+		left = append(left, w)
+	}
+	c.waiting = left
+}
+
+// note logs once that Redis refuses to show the reports.
+func (c *Checker) note(err error) {
+	var o *keyspace.Outage
+	if !errors.As(err, &o) || o.State != keyspace.StateNoPerm {
+		if err == nil {
+			c.denied = time.Time{}
+		}
+		return // outages are logged elsewhere
+	}
+	if c.denied.IsZero() {
+		c.cfg.Log.Info("shadow reads are not checked: Redis refuses to show them", "error", err,
+			"fix", "grant +xrange %R~"+protocol.ShadowKey+" if readers set cache.Config.Shadow: unstale acl worker --shadow")
+	}
+	c.denied = time.Now()
+}
+
+// count records a checked report.
+func (c *Checker) count(ctx context.Context, r Result) {
+	c.cfg.Count(r)
+	if m := minutes.At(time.Now()); m != c.minute {
+		c.minute, c.checked, c.confirmed = m, 0, 0
+	}
+	if c.checked++; r == Confirmed {
+		c.confirmed++
+	}
+	if err := c.cfg.Note(ctx, c.minute, c.checked, c.confirmed); err != nil {
+		c.cfg.Log.Debug("cannot count shadow reads", "error", err)
+	}
+}
+
+// try checks one report. Everything that was committed before it is invalidated.
+func (c *Checker) try(ctx context.Context, s *protocol.Shadow) Result {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	m := c.cfg.Map()
+	f := Finding{Shadow: *s}
+	result, err := c.check(ctx, m, &f)
+	if err != nil {
+		c.cfg.Log.Debug("cannot check a shadow read", "key", s.Key, "error", err)
+		return Unknown
+	}
+	if result != Confirmed {
+		return result
+	}
+	isNew, err := c.cfg.Table.Insert(ctx, &f)
+	if err != nil {
+		c.cfg.Log.Warn("cannot store a difference of a shadow read", "error", err, "fix", Grant)
+	} else if !isNew {
+		return Known
+	}
+	c.cfg.Log.Warn("a cached value differs from the database", "key", f.Key, "tags", f.Tags, "outcome", f.Outcome, "entities", f.Entities,
+		"leased_at", f.Lease, "loaded_at", f.Loaded, "process", f.Process, "map_version", m.Version(), "fix", f.fix())
+	return Confirmed
+}
+
+// check returns Confirmed if nothing explains the difference.
+func (c *Checker) check(ctx context.Context, m *invalidation.Map, f *Finding) (Result, error) {
+	names := f.names()
+	if c.cfg.Healing() || c.cfg.Retention > 0 && time.Since(f.Lease) > c.cfg.Retention-slack || len(names) > mostTags || holds(m, names) {
+		return Unknown, nil
+	}
+	why, err := c.cfg.Table.Explains(ctx, f.Lease, func(pattern string) bool { return reaches(pattern, names) })
+	if why != "" || err != nil {
+		return Unknown, err
+	}
+	var complete bool
+	f.Entities, complete = entities(m, names)
+	digest, err := c.cfg.Redis.EntryDigest(ctx, f.Key)
+	var o *keyspace.Outage
+	switch {
+	case errors.As(err, &o) && o.State == keyspace.StateNoPerm && complete && len(f.Entities) == 0:
+		// The account has the names of the map alone, so no row can reach this key.
+	case err != nil:
+		return Unknown, err
+	case digest != f.Digest:
+		return Gone, nil
+	}
+	if f.Outcome, err = c.outcome(ctx, f, names); err != nil || f.Outcome == "" || c.cfg.Healing() {
+		return Unknown, err
+	}
+	return Confirmed, nil
+}
+
+// outcome searches the journal for unlinks of names since the lease of the entry. It returns "" if
+// the journal has corrupt rows.
+func (c *Checker) outcome(ctx context.Context, f *Finding, names []string) (string, error) {
+	outcome := NoRow
+	for _, name := range names {
+		q := journal.JournalQuery{Key: name, Since: max(time.Since(f.Lease), 0) + slack}
+		err := c.cfg.Journal.SearchJournal(ctx, q, func(b journal.Batch, _ []journal.Entry) bool {
+			if at := b.BornAt(); at != nil && at.After(f.Lease) && outcome != "" {
+				outcome = Survived
+			}
+			return true
+		}, func(journal.DamagedBatch) { outcome = "" })
+		if err != nil {
+			return "", err
+		}
+	}
+	return outcome, nil
+}
