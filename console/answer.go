@@ -36,14 +36,14 @@ func (f *finding) ofRows(now time.Time) (verdict.Level, string) {
 	case f.PastErr != "" || f.PendingErr != "":
 		return verdict.Unknown, "Unknown: what happened to these rows cannot be read."
 	case len(f.Pending) > 0:
-		return verdict.Stale, "Their keys may be stale: " + where(&f.Pending[0], now) + others(len(f.Pending)-1) + "."
+		return verdict.Stale, "Its keys may be stale: " + where(&f.Pending[0], now) + others(len(f.Pending)-1) + "."
 	case len(f.Past.Waits) > 0:
 		return verdict.Stale, fmt.Sprintf("Its keys may be stale: row %d is in cache_outbox_%s.", f.Row, f.Past.Waits[0].Where)
 	case len(f.Past.Found) == 0:
 		return verdict.Unknown, "Nothing is known of such a row: none waits, and the journal" + f.begins(now) + " has none. If something changed, the write has inserted no row."
 	}
 	last := &f.Past.Found[0]
-	return verdict.Fresh, "Their keys were unlinked; the last row, " + rowName(last) + ", " + ago(last.SettledAt, now) + " ago. None waits."
+	return verdict.Fresh, "Not stale by its rows: the keys of all were unlinked, the last " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + ". None waits."
 }
 
 // ofKey answers for a key.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	statusEvery = 5 * time.Second // some 30 statements
+	statusEvery = 6 * time.Second // some 35 statements
 	statusLimit = 6 * time.Second // with a second look, and with Redis
 	// shownWorkers is how many workers are listed.
 	shownWorkers = 50

@@ -47,7 +47,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "find": find, "cut": cut, "deref": func(n *int) int { return *n }, "after": after, "version": func() string { return version },
+		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "find": find, "cut": cut, "clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n }, "after": after, "version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
 }
 
