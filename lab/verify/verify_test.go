@@ -130,3 +130,25 @@ func TestPlantsAreFound(t *testing.T) {
 		})
 	}
 }
+
+// A worker's spot checks find the planted bugs that leave an entry in Redis from before its UNLINK.
+// The others have a lease time after it, or no entry in Redis: see docs/testing.md.
+func TestSpotChecksFindPlants(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	// keys rest for longer than a second, so that a stale entry is still there
+	cfg.For, cfg.UntilStale, cfg.Turn, cfg.Reads, cfg.Writes = 3*time.Minute, true, 5*time.Second, 1500, 20
+	for _, plant := range []string{"bare-fill", "left-lease", "false-beacon", "old-birth"} {
+		t.Run(plant, func(t *testing.T) {
+			cfg.Plant, cfg.Progress = plant, t.Output()
+			report, err := verify.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: %s", plant, report.SpotChecks)
+			if report.SpotChecks.Stale == 0 {
+				t.Errorf("not found by spot checks\n%s", report)
+			}
+		})
+	}
+}
