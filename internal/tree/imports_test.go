@@ -55,7 +55,7 @@ var rooms = map[string][]string{
 	"internal/output":            {},
 	"internal/params":            {},
 	"internal/port":              {},
-	"internal/prove":             {"internal/capture", "internal/doctor", "internal/keyspace", "internal/redisclient", "invalidation", "migrations", "outbox", "protocol", "worker"},
+	"internal/prove":             {"internal/capture", "internal/ddl", "internal/doctor", "internal/keyspace", "internal/redisclient", "invalidation", "migrations", "outbox", "protocol", "worker"},
 	"internal/proxy":             {"internal/port"},
 	"internal/queue":             {"internal/journal", "internal/minutes", "internal/mysqlerr", "internal/session", "internal/sweeps", "outbox"},
 	"internal/redisclient":       {"internal/tlserr", "protocol"},
