@@ -16,6 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Worker is the worker of this process, such as a *worker.Worker. Its methods are called
@@ -42,6 +43,13 @@ type Config struct {
 	Redis *redis.UniversalOptions
 	// Worker is the worker of this process. Nil: none; then the page has no map.
 	Worker Worker
+
+	// Actions lets people retry, correct and discard dead letters, pause and resume workers, and
+	// replay the journal, if the account has the privileges. Default: the page changes nothing.
+	Actions bool
+	// MessageKey and RedisShardedPubSub are those of the workers, for the messages of a replay.
+	MessageKey         protocol.MessageKey
+	RedisShardedPubSub bool
 
 	// Token is a secret that a person enters once per browser, at least 16 bytes. Sessions last 12
 	// hours, in every process with the same token.
@@ -120,4 +128,6 @@ func (c Config) sessions() session.Config {
 	return session.Config{MySQL: c.MySQL, Worker: "console", StatementTimeout: panelLimit}
 }
 
-func (c Config) keyspace() keyspace.Options { return keyspace.Options{Redis: c.Redis} }
+func (c Config) keyspace() keyspace.Options {
+	return keyspace.Options{Redis: c.Redis, MessageKey: c.MessageKey, ShardedPubSub: c.RedisShardedPubSub}
+}

@@ -21,6 +21,7 @@ type Console struct {
 	panels  []*panel
 	sources []*source
 	live    *hub
+	acts    *actor
 	handler http.Handler
 
 	plain  *template.Template // with relative times, for browsers without JavaScript
@@ -49,6 +50,7 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
+	c.acts = &actor{cfg: cfg, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: cfg.ticketKey()}
 	c.addPanels()
 	c.plain = parse(funcs{now: time.Now})
 	c.events = parse(funcs{})
@@ -60,13 +62,15 @@ func New(cfg Config) (*Console, error) {
 // ServeHTTP serves the page and its parts.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
 
-// Close disconnects open pages and closes the connections to MySQL and Redis.
+// Close disconnects open pages, stops actions, and closes the connections to MySQL and Redis.
 func (c *Console) Close() error {
 	c.stop()
+	c.acts.runs.wait()
 	c.live.loops.Wait()
 	for _, s := range c.sources {
 		s.idle()
 	}
+	c.acts.rights.idle()
 	return c.closeServers()
 }
 
@@ -86,6 +90,9 @@ func (c *Console) routes() http.Handler {
 	inside.HandleFunc("GET "+at+"/{$}", c.overview)
 	inside.HandleFunc("GET "+at+"/panel/{name}", c.fragment)
 	inside.HandleFunc("GET "+at+"/search", c.search)
+	inside.HandleFunc("GET "+at+"/act/{action}", c.acts.act)
+	inside.HandleFunc("POST "+at+"/act/{action}", c.acts.act)
+	inside.HandleFunc("GET "+at+"/run/{id}", c.acts.showRun)
 	inside.HandleFunc("GET "+at+"/events", c.live.stream)
 	if at != "" {
 		inside.Handle("GET "+at, http.RedirectHandler(at+"/", http.StatusMovedPermanently))

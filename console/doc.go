@@ -8,8 +8,9 @@
 //
 // Guarantees:
 //
-//  1. The page changes nothing. It reads with the operator's account, never with the worker's.
-//     Without an account it shows what the worker of its process knows.
+//  1. The page changes nothing, unless Config.Actions is set; then it does only what a person has
+//     seen and confirmed. It uses the operator's account, never the worker's. Without an account it
+//     shows what the worker of its process knows.
 //  2. Without a token or a proxy's secret it answers only requests that reach a loopback address
 //     directly, by a name of the loopback interface. Other web sites cannot read it.
 //  3. One poller per Console reads MySQL and Redis while pages are open, no matter how many.

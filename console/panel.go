@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -33,7 +34,8 @@ type panel struct {
 // addPanels makes all panels, in the order of the page.
 func (c *Console) addPanels() {
 	status := c.statusSource()
-	for _, p := range []panel{
+	c.acts.rights = c.reads(listEvery, c.acts.readRights)
+	list := []panel{
 		{"sentence", "Overall status", "whether anything is stale is unknown", status, false},
 		{"nines", "Invalidated in time", "how many invalidations were in time is unknown", status, false},
 		{"figures", "Now", "how many rows wait is unknown", status, true},
@@ -44,7 +46,11 @@ func (c *Console) addPanels() {
 		{"dead", "Dead letters", "which rows are dead letters is unknown", c.deadSource(), false},
 		{"delayed", "Delayed rows", "which rows are delayed is unknown", c.delayedSource(), false},
 		{"audit", "Operators' actions", "what operators did is unknown", c.auditSource(), false},
-	} {
+	}
+	if c.cfg.Actions {
+		list = append(list, panel{"actions", "Actions", "what may be done here is unknown", c.reads(listEvery, c.acts.list), true})
+	}
+	for _, p := range list {
 		c.panels = append(c.panels, &p)
 		if !slices.Contains(c.sources, p.from) {
 			c.sources = append(c.sources, p.from)
@@ -66,6 +72,7 @@ func (c *Console) reads(every time.Duration, read func(ctx context.Context) (any
 // A view is the data of the template of a panel.
 type view struct {
 	Base    string // the prefix
+	Acts    bool   // dead letters can be retried, corrected and discarded
 	Data    any    // nil: there is none
 	Loading bool
 	Missing string     // what is not set up
@@ -75,6 +82,11 @@ type view struct {
 
 func (c *Console) view(p *panel, r reading) view {
 	v := view{Base: c.cfg.Prefix, Data: r.data, Loading: r.tried.IsZero()}
+	if c.cfg.Actions && c.db != nil {
+		latest, cancel := context.WithCancel(c.base)
+		cancel()
+		v.Acts = c.acts.missing(latest, operate.MayDead) == ""
+	}
 	switch {
 	case r.err == nil:
 	case errors.Is(r.err, errNoAccount):

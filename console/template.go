@@ -47,7 +47,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "find": find, "cut": cut, "clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n }, "after": after, "version": func() string { return version },
+		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "cut": cut, "clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n }, "after": after, "version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
 }
 
@@ -121,6 +121,11 @@ func count(n any) string {
 // find returns the address of a search, without the prefix.
 func find(as string, parts ...string) string {
 	return "/search?" + url.Values{"as": {as}, "q": {strings.Join(parts, " ")}}.Encode()
+}
+
+// link returns the rest of the address of an action on dead letters, for the template "deadlinks".
+func link(base, name, value string) [2]string {
+	return [2]string{base + "/act/", "?" + url.Values{name: {value}}.Encode()}
 }
 
 // cut returns the first names of a list.

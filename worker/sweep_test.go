@@ -165,7 +165,7 @@ func TestPauseEndsAScan(t *testing.T) {
 		return st.Scan != nil
 	}
 	testenv.Eventually(t, "the scan", progress)
-	if err := r.store.Orders.Pause(t.Context(), "somebody", "", 0); err != nil {
+	if err := r.store.Orders.As("somebody").Pause(t.Context(), "", 0); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the end of the scan", func() bool { return !progress() })

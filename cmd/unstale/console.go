@@ -24,6 +24,7 @@ type consoleFlags struct {
 	proxyFile  string
 	dsn        secret
 	redis      secret
+	actions    bool
 	config     console.Config // set by complete
 }
 
@@ -32,6 +33,7 @@ func (f *consoleFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tokenFile, "console-token-file", "", "file of the token that people enter in the console")
 	flags.StringVar(&f.userHeader, "console-user-header", "", "header in which a proxy sends the name of the user to the console")
 	flags.StringVar(&f.proxyFile, "console-proxy-secret-file", "", "file of the secret that the proxy sends to the console in X-Unstale-Proxy-Secret")
+	flags.BoolVar(&f.actions, "console-actions", false, "let people retry, correct and discard dead letters, replay, pause and resume in the console")
 	flags.Var(&f.dsn, "console-dsn", "MySQL for the console, with an operator's account")
 	flags.Var(&f.redis, "console-redis-url", "Redis for the console, with an operator's account")
 }
@@ -42,7 +44,7 @@ func (f *consoleFlags) complete(mysql mysqlFlags, redis redisFlags, log *slog.Lo
 	if f.listen == "" {
 		return nil
 	}
-	c := console.Config{UserHeader: f.userHeader, Logger: log}
+	c := console.Config{UserHeader: f.userHeader, Logger: log, Actions: f.actions, MessageKey: redis.messageKey(), RedisShardedPubSub: redis.sharded}
 	for _, file := range []struct {
 		flag, path string
 		to         *string
@@ -99,7 +101,7 @@ func (f *consoleFlags) serve(log *slog.Logger, w *worker.Worker) (stop func(), e
 			log.Error("the console is no longer served", "error", err)
 		}
 	}()
-	log.Info("serving the console", "url", "http://"+listener.Addr().String()+"/", "mysql_account", f.config.MySQL != nil)
+	log.Info("serving the console", "url", "http://"+listener.Addr().String()+"/", "mysql_account", f.config.MySQL != nil, "actions", f.config.Actions)
 	return func() {
 		_ = server.Close() // pages may be cut off; the process ends
 		<-ended

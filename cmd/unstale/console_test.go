@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,9 +24,10 @@ const consoleSecret = "a secret of the console"
 
 // A browser asks the console of a worker, keeps cookies and follows no redirects.
 type browser struct {
-	t    testing.TB
-	base string
-	http *http.Client
+	t       testing.TB
+	base    string
+	http    *http.Client
+	headers []string // of every request, given as name and value in turn
 }
 
 // withConsole starts a worker with a console that has the operator's accounts.
@@ -45,7 +47,7 @@ func (w *world) withBareConsole(args ...string) (*running, *browser) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &browser{w.t, at[1], &http.Client{
+	b := &browser{t: w.t, base: at[1], http: &http.Client{
 		Jar: jar, Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	w.t.Cleanup(b.http.CloseIdleConnections)
@@ -61,6 +63,7 @@ func (b *browser) ask(method, path string, body io.Reader, headers ...string) (*
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	headers = append(slices.Clone(b.headers), headers...)
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]

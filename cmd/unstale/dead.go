@@ -129,7 +129,7 @@ func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, li
 	if err != nil {
 		return err
 	}
-	total, err := orders.CountDead(ctx, f.query)
+	total, _, err := orders.CountDead(ctx, f.query)
 	if err != nil {
 		return err
 	}

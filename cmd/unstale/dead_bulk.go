@@ -108,7 +108,7 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 
 // count prints how many letters there are.
 func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) error {
-	n, err := operate.NewOrders(s).CountDead(ctx, b.query)
+	n, _, err := operate.NewOrders(s).CountDead(ctx, b.query)
 	if err != nil {
 		return err
 	}

@@ -8,12 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/expand"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
-	"github.com/unstale/unstale/outbox"
-	"github.com/unstale/unstale/worker"
 )
 
 // deadCorrection is "unstale dead retry ID --set-entity ... --set-params ...".
@@ -117,42 +116,16 @@ func (c *deadCorrection) checkMap(ctx context.Context, p process, s *session.Ses
 	return nil
 }
 
-// judgeRow asks the rules of Enqueue for entity and id, and then the map, with its lookups.
+// judgeRow asks the map.
 func judgeRow(ctx context.Context, s *session.Sessions, m *invalidation.Map, entity, id string, params *string) (judgement, error) {
 	j := judgement{Entity: entity, ID: id, Params: params}
-	plan, row, err := expandTexts(ctx, s, m, entity, id, params)
+	plan, row, err := expand.Texts(ctx, s, m, entity, id, params)
 	if err != nil {
 		j.Refused = err.Error()
 		return j, err
 	}
 	j.Expands = explain(m, row, plan)
 	return j, nil
-}
-
-func expandTexts(ctx context.Context, s *session.Sessions, m *invalidation.Map, entity, id string, params *string) (plan invalidation.Plan, row invalidation.Row, err error) {
-	var raw []byte
-	if params != nil {
-		raw = []byte(*params)
-	}
-	// its rules for parameters are stricter than a worker's
-	inv := outbox.Invalidation{Entity: entity, ID: id}
-	if err := inv.Validate(); err != nil {
-		// the index of this invalidation
-		if field := (*outbox.FieldError)(nil); errors.As(err, &field) {
-			err = fmt.Errorf("%s: %s", field.Field, field.Problem)
-		}
-		return plan, row, err
-	}
-	if limit := m.Limits().ParamsBytes; len(raw) > limit {
-		return plan, row, fmt.Errorf("params_too_large: %d bytes, limits.params is %d", len(raw), limit)
-	}
-	decoded, err := invalidation.ParseParams(raw)
-	if err != nil {
-		return plan, row, err
-	}
-	row = invalidation.Row{Entity: entity, ID: id, Params: decoded}
-	plan, err = worker.Expand(ctx, m, session.NewLookups(s).Lookup, row)
-	return plan, row, err
 }
 
 func (b *deadBulk) reportCorrection(p process, before, after judgement, fits bool) {

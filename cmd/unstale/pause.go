@@ -12,9 +12,6 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 )
 
-// maxReason is how many bytes a pause's reason may have.
-const maxReason = 500
-
 func newPause(p process) *cobra.Command {
 	var (
 		f      mysqlFlags
@@ -34,8 +31,8 @@ not affected. Pausing again replaces reason and end.`,
 			if err := refuseEmpty(cmd.Flags(), "for"); err != nil {
 				return err
 			}
-			if len(reason) > maxReason {
-				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it is part of a log line", len(reason), maxReason)}
+			if len(reason) > operate.MaxReason {
+				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it is part of a log line", len(reason), operate.MaxReason)}
 			}
 			if lasts < 0 {
 				return usageError{fmt.Errorf("--for %s: must be a positive duration, for example 30m", lasts)}
@@ -44,7 +41,7 @@ not affected. Pausing again replaces reason and end.`,
 			if err != nil {
 				return err
 			}
-			err = operate.NewOrders(db).Pause(cmd.Context(), operator(), reason, lasts)
+			err = operate.NewOrders(db).Pause(cmd.Context(), reason, lasts)
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}

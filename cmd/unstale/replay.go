@@ -198,14 +198,8 @@ func (r *replayCommand) report(p process, result replay.Result, err error) error
 		fmt.Fprintf(p.Out, "%sunlinked %s of %s in %s, %srequested %s\n",
 			would, count(result.Keys, "key"), count(result.Rows, "row"), count(result.Batches, "batch", "batches"), would, count(result.Sweeps, "sweep"))
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("replay is not complete, run it again: %w", err)
-	case len(result.Damaged) > 0:
-		return fmt.Errorf("everything else is done, but these batches of the journal cannot be read: %v; what they unlinked may be "+
-			"stale until its TTL, so invalidate again what was written at that time", result.Damaged)
-	case result.Refused > 0:
-		return fmt.Errorf("redis refuses %s; give its account the permissions and run it again", count(result.Refused, "key"))
 	}
-	return nil
+	return result.Problem()
 }

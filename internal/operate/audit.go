@@ -65,7 +65,7 @@ func (o *Orders) audit(ctx context.Context, tx sqlx.ExecerContext, action string
 	if err != nil {
 		return fmt.Errorf("write the audit: %w", err)
 	}
-	_, err = tx.ExecContext(ctx, auditSQL, claimed(o.db.Config.Operator), action, string(text), rows)
+	_, err = tx.ExecContext(ctx, auditSQL, claimed(o.operator), action, string(text), rows)
 	switch number := mysqlerr.Number(err); {
 	case err == nil:
 		return nil

@@ -32,12 +32,14 @@ type DeadQuery struct {
 	MapVersion string
 	OlderThan  time.Duration // time since they died, by the database's clock
 	NewerThan  time.Duration
+	Last       uint64 // the greatest ID
 }
 
 // deadFilter is the SQL condition of a DeadQuery.
 const deadFilter = `(? = '' OR entity = ?) AND (? = '' OR reason = ?) AND (? = '' OR map_version = ?)
 AND (? = 0 OR died_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)
 AND (? = 0 OR died_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)
+AND (? = 0 OR id <= ?)
 AND (? IS NULL OR id IN (SELECT j.id FROM JSON_TABLE(COALESCE(?, '[]'), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j))`
 
 // Contract for all: read the whole primary key of cache_outbox_dead, since only operators read it
@@ -74,7 +76,7 @@ func (q *DeadQuery) args() []any {
 		ids = string(list)
 	}
 	older, newer := q.OlderThan.Microseconds(), q.NewerThan.Microseconds()
-	return []any{q.Entity, q.Entity, q.Reason, q.Reason, q.MapVersion, q.MapVersion, older, older, newer, newer, ids, ids}
+	return []any{q.Entity, q.Entity, q.Reason, q.Reason, q.MapVersion, q.MapVersion, older, older, newer, newer, q.Last, q.Last, ids, ids}
 }
 
 // DeadLetters lists the newest dead letters that match q, at most limit, newest first.
@@ -88,13 +90,8 @@ func (o *Orders) DeadLetters(ctx context.Context, q DeadQuery, limit int) ([]Dea
 	return out, nil
 }
 
-// CountDead counts the dead letters that match q.
-func (o *Orders) CountDead(ctx context.Context, q DeadQuery) (int, error) {
-	n, _, err := o.countDead(ctx, q)
-	return n, err
-}
-
-func (o *Orders) countDead(ctx context.Context, q DeadQuery) (n int, last uint64, err error) {
+// CountDead counts the dead letters that match q, and returns the greatest ID of these, or 0.
+func (o *Orders) CountDead(ctx context.Context, q DeadQuery) (n int, last uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	if err := o.db.Side.QueryRowContext(ctx, countDeadSQL, q.args()...).Scan(&n, &last); err != nil {

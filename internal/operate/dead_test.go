@@ -159,7 +159,7 @@ func TestDeadQuery(t *testing.T) {
 		if got := strings.Join(deadIDs(t, s, q), " "); got != want {
 			t.Errorf("%+v: %q, wanted %q", q, got, want)
 		}
-		if n, err := s.Orders.CountDead(t.Context(), q); err != nil || n != len(strings.Fields(want)) {
+		if n, _, err := s.Orders.CountDead(t.Context(), q); err != nil || n != len(strings.Fields(want)) {
 			t.Errorf("%+v: counted %d, %v", q, n, err)
 		}
 	}

@@ -69,7 +69,7 @@ func (e *NotJSONError) Error() string {
 
 // eachDead applies verb to the matching letters that exist now, in chunks, and deletes them.
 func (o *Orders) eachDead(ctx context.Context, q DeadQuery, did func(total int), verb deadVerb) (done []uint64, err error) {
-	_, last, err := o.countDead(ctx, q)
+	_, last, err := o.CountDead(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +144,9 @@ func (q *DeadQuery) recorded(ids []uint64) any {
 		MapVersion string   `json:"map_version,omitempty"`
 		OlderThan  float64  `json:"older_than_seconds,omitempty"`
 		NewerThan  float64  `json:"newer_than_seconds,omitempty"`
+		Last       uint64   `json:"last_id,omitempty"`
 		IDs        []uint64 `json:"ids"`
-	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), ids}
+	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), q.Last, ids}
 }
 
 func lockDead(ctx context.Context, tx *sql.Tx, query string, args []any) (part deadPart, err error) {

@@ -13,6 +13,9 @@ import (
 	"github.com/unstale/unstale/internal/session"
 )
 
+// MaxReason is how many bytes the reason of a pause may have.
+const MaxReason = 500
+
 // A Pause keeps all workers from claiming rows.
 type Pause struct {
 	Who     string     `db:"who"`
@@ -53,10 +56,10 @@ WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'p
 
 // Pause makes all workers stop claiming within about a second, until Resume, or for the duration
 // lasts unless it is 0. It replaces a current pause. The audit records it.
-func (o *Orders) Pause(ctx context.Context, who, reason string, lasts time.Duration) error {
+func (o *Orders) Pause(ctx context.Context, reason string, lasts time.Duration) error {
 	arguments := map[string]any{"reason": session.ErrorText(reason), "for_seconds": lasts.Seconds()}
 	err := o.audited(ctx, ActionPause, arguments, func(tx *sqlx.Tx) (int, error) {
-		_, err := tx.ExecContext(ctx, pauseSQL, who, session.ErrorText(reason), lasts.Microseconds(), lasts.Microseconds())
+		_, err := tx.ExecContext(ctx, pauseSQL, claimed(o.operator), session.ErrorText(reason), lasts.Microseconds(), lasts.Microseconds())
 		return 1, err
 	})
 	if err != nil {

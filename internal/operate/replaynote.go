@@ -22,7 +22,7 @@ VALUES ('replay', ?, ?, UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND, UTC_TIMESTAMP
 // BeginReplay records that the operator replays the journal, for Status and in the audit.
 func (o *Orders) BeginReplay(ctx context.Context, arguments any) error {
 	err := o.audited(ctx, ActionReplay, arguments, func(tx *sqlx.Tx) (int, error) {
-		_, err := tx.ExecContext(ctx, noteReplaySQL, claimed(o.db.Config.Operator), "", 0)
+		_, err := tx.ExecContext(ctx, noteReplaySQL, claimed(o.operator), "", 0)
 		return 0, err
 	})
 	if err != nil {
@@ -34,7 +34,7 @@ func (o *Orders) BeginReplay(ctx context.Context, arguments any) error {
 // NoteReplay records how long the replay has run and how far it is, for Status. The record counts
 // for 15 s, after which a replay that was killed counts as ended. Call it again before that.
 func (o *Orders) NoteReplay(ctx context.Context, progress string, lasted time.Duration) error {
-	if err := o.db.Exec(ctx, noteReplaySQL, claimed(o.db.Config.Operator), session.ErrorText(progress), lasted.Microseconds()); err != nil {
+	if err := o.db.Exec(ctx, noteReplaySQL, claimed(o.operator), session.ErrorText(progress), lasted.Microseconds()); err != nil {
 		return fmt.Errorf("record the replay: %w", err)
 	}
 	return nil
@@ -62,7 +62,7 @@ func (o *Orders) brokenReplay(ctx context.Context) (*AuditRecord, error) {
 // EndReplay records the end of the replay, and its result in the audit.
 func (o *Orders) EndReplay(ctx context.Context, result any, rows int) error {
 	err := o.audited(ctx, ActionReplayEnded, result, func(tx *sqlx.Tx) (int, error) {
-		_, err := tx.ExecContext(ctx, endReplaySQL, claimed(o.db.Config.Operator))
+		_, err := tx.ExecContext(ctx, endReplaySQL, claimed(o.operator))
 		return rows, err
 	})
 	if err != nil {

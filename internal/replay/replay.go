@@ -3,6 +3,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type Job struct {
 	Query   journal.JournalQuery
 	// DryRun: everything is counted and nothing is done.
 	DryRun bool
+	// Operator gives the order, for the audit. Empty: the Operator of MySQL.
+	Operator string
 	// Progress, if set, is called after each part.
 	Progress func(Result)
 }
@@ -44,6 +47,18 @@ type Result struct {
 
 	// Damaged are the ids of batches that cannot be read, and so are not unlinked again.
 	Damaged []uint64 `json:"damaged"`
+}
+
+// Problem returns an error about what a Job that ran to its end could not unlink, or nil.
+func (r *Result) Problem() error {
+	switch {
+	case len(r.Damaged) > 0:
+		return fmt.Errorf("everything else is done, but these batches of the journal cannot be read: %v; what they unlinked may be "+
+			"stale until its TTL, so invalidate again what was written at that time", r.Damaged)
+	case r.Refused > 0:
+		return fmt.Errorf("redis refuses keys (%d); give its account the permissions and run it again", r.Refused)
+	}
+	return nil
 }
 
 // partKeys and partBytes are how many keys, and bytes of them, are unlinked and published together.
@@ -84,11 +99,15 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 		err = bye
 	}
 	if !p.DryRun {
-		if over := operate.NewOrders(r.MySQL).EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
+		if over := r.orders().EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
 			err = over
 		}
 	}
 	return p.result, err
+}
+
+func (r *Job) orders() *operate.Orders {
+	return operate.NewOrders(r.MySQL).As(cmp.Or(r.Operator, r.MySQL.Config.Operator))
 }
 
 // A part collects keys until they are flushed.
@@ -113,7 +132,7 @@ func (p *part) note(ctx context.Context) error {
 		return nil
 	}
 	p.noted = time.Now()
-	return operate.NewOrders(p.MySQL).NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
+	return p.orders().NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
 }
 
 // begin notes the replay, also in the audit: before the first key is unlinked.
@@ -122,7 +141,7 @@ func (p *part) begin(ctx context.Context) error {
 		return nil
 	}
 	p.noted = p.began
-	return operate.NewOrders(p.MySQL).BeginReplay(ctx, struct {
+	return p.orders().BeginReplay(ctx, struct {
 		Since    float64 `json:"since_seconds,omitempty"` // 0: the whole journal
 		Entity   string  `json:"entity,omitempty"`
 		EntityID string  `json:"entity_id,omitempty"`

@@ -145,7 +145,7 @@ func TestHostileServer(t *testing.T) {
 		}
 		return n
 	}
-	if err := s.Orders.Pause(t.Context(), "me", "", 0); err != nil || exists("cache_outbox_control") != 1 {
+	if err := s.Orders.As("me").Pause(t.Context(), "", 0); err != nil || exists("cache_outbox_control") != 1 {
 		t.Errorf("%v, %d pauses", err, exists("cache_outbox_control"))
 	}
 	if p, err := s.Orders.Resume(t.Context()); p == nil || err != nil || exists("cache_outbox_control") != 0 {
@@ -211,8 +211,8 @@ func TestLockedTablesLeaveNoSession(t *testing.T) {
 	const waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table%'"
 	for name, do := range map[string]func() error{
 		"status":  func() error { _, err := s.Overview.Status(t.Context()); return err },
-		"pause":   func() error { return s.Orders.Pause(t.Context(), "me", "", 0) },
-		"dead":    func() error { _, err := s.Orders.CountDead(t.Context(), operate.DeadQuery{}); return err },
+		"pause":   func() error { return s.Orders.As("me").Pause(t.Context(), "", 0) },
+		"dead":    func() error { _, _, err := s.Orders.CountDead(t.Context(), operate.DeadQuery{}); return err },
 		"waiting": func() error { _, err := s.Queue.Waiting(t.Context()); return err },
 		"claim":   func() error { _, err := s.Queue.Claim(t.Context(), storetest.Limits); return err },
 		"migrate": func() error {

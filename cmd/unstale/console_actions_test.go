@@ -1,0 +1,392 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/testenv"
+)
+
+// post sends a form, and returns the status and the page after unescaping.
+func (b *browser) post(path string, form url.Values, headers ...string) (*http.Response, string) {
+	b.t.Helper()
+	reply, page := b.ask(http.MethodPost, path, strings.NewReader(form.Encode()), append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
+	return reply, html.UnescapeString(page)
+}
+
+var hiddenField = regexp.MustCompile(`<input type="hidden" name="(args|token)" value="([^"]*)">`)
+
+// confirmation returns the form that confirms what a page shows.
+func confirmation(page, name string) url.Values {
+	form := url.Values{"name": {name}}
+	for _, f := range hiddenField.FindAllStringSubmatch(page, -1) {
+		form.Set(f[1], html.UnescapeString(f[2]))
+	}
+	return form
+}
+
+// preview returns the page of an action that has all parts, and the form that confirms it.
+func (b *browser) preview(action string, in url.Values, parts ...string) url.Values {
+	b.t.Helper()
+	reply, page := b.ask(http.MethodGet, "/act/"+action+"?"+in.Encode(), nil)
+	text := html.UnescapeString(page)
+	for _, part := range parts {
+		if reply.StatusCode != http.StatusOK || !strings.Contains(text, part) {
+			b.t.Fatalf("%s %v: %d, without %q:\n%s", action, in, reply.StatusCode, part, text)
+		}
+	}
+	return confirmation(page, "Ann")
+}
+
+// does confirms an action and waits until its page has all parts.
+func (b *browser) does(action string, form url.Values, parts ...string) string {
+	b.t.Helper()
+	reply, page := b.post("/act/"+action, form)
+	at := reply.Header.Get("Location")
+	if reply.StatusCode != http.StatusSeeOther || !strings.HasPrefix(at, "/run/") {
+		b.t.Fatalf("%s: %d %s", action, reply.StatusCode, page)
+	}
+	testenv.Eventually(b.t, fmt.Sprintf("%s shows %q", at, parts), func() bool {
+		code, page := b.get(at)
+		page = html.UnescapeString(page)
+		for _, part := range parts {
+			if code != http.StatusOK || !strings.Contains(page, part) {
+				return false
+			}
+		}
+		return true
+	})
+	return at
+}
+
+// audited returns the newest record of the audit.
+func (w *world) audited() (action, who, account, arguments string) {
+	w.t.Helper()
+	if err := w.db.QueryRow("SELECT action, claimed_by, account, arguments FROM cache_outbox_audit ORDER BY at DESC, id DESC LIMIT 1").Scan(&action, &who, &account, &arguments); err != nil {
+		w.t.Fatal(err)
+	}
+	return action, who, account, arguments
+}
+
+// dies enqueues a row that becomes a dead letter, and returns its ID.
+func (w *world) dies(entity, id string, params any) (letter string) {
+	w.t.Helper()
+	if _, err := w.db.Exec("INSERT INTO cache_outbox (entity, entity_id, params) VALUES (?, ?, ?)", entity, id, params); err != nil {
+		w.t.Fatal(err)
+	}
+	testenv.Eventually(w.t, "a dead letter", func() bool {
+		return w.db.QueryRow("SELECT id FROM cache_outbox_dead WHERE entity = ? AND entity_id = ?", entity, id).Scan(&letter) == nil
+	})
+	return letter
+}
+
+// learns gives the worker a map with another entity, and waits until the worker has it.
+func (w *world) learns(b *browser, entity string) {
+	w.t.Helper()
+	text := "version: 1\nentities:\n  thing: {keys: [\"shop:thing:{id}\"]}\n  " + entity + ": {keys: [\"shop:" + entity + ":{id}\"]}\n"
+	if err := os.WriteFile(w.env["UNSTALE_MAP"], []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	b.finds("", "shop:"+entity+":1", "key shop:"+entity+":{id}")
+}
+
+// Without the flag, the page has no actions and refuses them.
+func TestConsoleActionsOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, b := w.withConsole()
+	id := w.dies("gadget", "1", nil)
+	if body := b.has("dead", "gadget"); strings.Contains(body, "/act/") {
+		t.Error(body)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		if reply, page := b.ask(method, "/act/retry?id="+id, nil); reply.StatusCode != http.StatusForbidden || !strings.Contains(page, "--console-actions") {
+			t.Errorf("%s: %d %s", method, reply.StatusCode, page)
+		}
+	}
+	if code, _ := b.get("/panel/actions"); code != http.StatusNotFound {
+		t.Errorf("the panel: %d", code)
+	}
+}
+
+// A dead letter is retried after a confirmation of what the page has shown. The audit has the
+// person's name and the database account. A repeated confirmation does nothing.
+func TestConsoleRetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, b := w.withConsole("--console-actions")
+	id := w.dies("gadget", "1", nil)
+	other := w.dies("widget", "2", nil)
+	b.has("dead", "/act/retry?id="+id, "/act/discard?id="+id, "/act/correct?id="+id, "/act/retry?reason=unknown_entity")
+	b.has("actions", `<a href="/act/pause">Pause all workers</a>`)
+	b.preview("retry", url.Values{}, "Show what it would do", `name="older_than"`)
+	b.preview("retry", url.Values{"id": {"9999"}}, "no dead letter matches")
+	b.preview("retry", url.Values{"id": {"x"}}, `"x" is not an ID`)
+	b.preview("retry", url.Values{"older_than": {"1"}}, "must be a positive duration")
+	b.preview("retry", url.Values{"reason": {"none"}}, "there is no reason")
+	b.preview("retry", url.Values{"reason": {"unknown_entity"}, "all": {"1"}}, "give one of them")
+	b.preview("retry", url.Values{"all": {"1"}}, "Puts back 2 dead letters, due immediately", "gadget", "widget")
+	form := b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter, due immediately", `refused`, "The map would refuse 1 of those shown again.")
+
+	for what, try := range map[string]func() *http.Response{
+		"GET":               func() *http.Response { r, _ := b.ask(http.MethodGet, "/act/retry?"+form.Encode(), nil); return r },
+		"no token":          func() *http.Response { r, _ := b.post("/act/retry", url.Values{"id": {id}}); return r },
+		"of another action": func() *http.Response { r, _ := b.post("/act/discard", form); return r },
+		"of another site":   func() *http.Response { r, _ := b.post("/act/retry", form, "Sec-Fetch-Site", "cross-site"); return r },
+		"of a sibling":      func() *http.Response { r, _ := b.post("/act/retry", form, "Sec-Fetch-Site", "same-site"); return r },
+		"of another origin": func() *http.Response {
+			r, _ := b.post("/act/retry", form, "Origin", "http://attacker.example")
+			return r
+		},
+		"in the query":        func() *http.Response { r, _ := b.post("/act/retry?"+form.Encode(), nil); return r },
+		"with another method": func() *http.Response { r, _ := b.ask(http.MethodPut, "/act/retry?"+form.Encode(), nil); return r },
+		"with another arguments": func() *http.Response {
+			changed := url.Values{"args": {"YWxsPTE="}, "token": form["token"]}
+			r, _ := b.post("/act/retry", changed)
+			return r
+		},
+		"with a made up token": func() *http.Response {
+			r, _ := b.post("/act/retry", url.Values{"args": form["args"], "token": {form.Get("token") + "0"}})
+			return r
+		},
+	} {
+		if reply := try(); reply.StatusCode == http.StatusSeeOther || reply.StatusCode == http.StatusOK && what != "GET" {
+			t.Errorf("%s: %d", what, reply.StatusCode)
+		}
+	}
+	if n := w.count("cache_outbox_audit"); n != 0 {
+		t.Fatalf("%d actions", n)
+	}
+
+	if _, err := w.db.Exec("UPDATE cache_outbox_dead SET params = '{}' WHERE id = ?", id); err != nil {
+		t.Fatal(err)
+	}
+	reply, page := b.ask(http.MethodPost, "/act/retry", strings.NewReader(form.Encode()), "Content-Type", "application/x-www-form-urlencoded")
+	if reply.StatusCode != http.StatusConflict || !strings.Contains(page, "this has changed since the page showed it") {
+		t.Fatalf("%d %s", reply.StatusCode, page)
+	}
+	w.learns(b, "gadget")
+	form = b.preview("retry", url.Values{"id": {id}}, "<code class=\"data\">shop:gadget:1</code>")
+	form.Set("name", "Ann O'Hara <ann@shop.example>")
+	at := b.does("retry", form, "Retried 1 dead letter.", "/search?as=object&q=gadget+1", "back to the overview")
+	testenv.Eventually(t, "the row is settled", func() bool {
+		return w.count("cache_outbox_dead WHERE id = "+id)+w.count("cache_outbox_delayed") == 0 && w.count("cache_outbox_journal") == 1
+	})
+	action, who, account, arguments := w.audited()
+	if action != "dead retry" || who != "Ann O'Hara <ann@shop.example> (console)" || !strings.Contains(account, "@") || !strings.Contains(arguments, id) {
+		t.Errorf("%s, %s, %s, %s", action, who, account, arguments)
+	}
+	b.has("audit", "claims to be Ann O'Hara <ann@shop.example> (console)")
+	if again := b.does("retry", form); again != at {
+		t.Errorf("%s after %s", again, at)
+	}
+	if code, page := b.get("/run/none"); code != http.StatusNotFound || !strings.Contains(page, "does not know this action") {
+		t.Errorf("%d %s", code, page)
+	}
+	b.does("discard", b.preview("discard", url.Values{"id": {other}}, "Deletes 1 dead letter for good", "may stay stale"), "Discarded 1 dead letter.")
+	if n := w.count("cache_outbox_dead") + w.count("cache_outbox_audit"); n != 2 {
+		t.Errorf("%d dead letters and actions", n)
+	}
+}
+
+// A dead letter is corrected: the map checks it before, and the row is settled after. Parameters
+// stay byte for byte.
+func TestConsoleCorrect(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	j.writeMap("version: 1\nentities:\n  thing: {params: [n], keys: [\"shop:thing:{id}:{n}\"]}\n  plain: {keys: [\"shop:plain:{id}\"]}\n")
+	_, b := j.withConsole("--console-actions")
+	id := j.dies("thing", "1", `{"m": "</textarea><script>"}`)
+	b.preview("correct", url.Values{}, "ID <input")
+	b.preview("correct", url.Values{"id": {"9999"}}, "there is no dead letter 9999")
+	b.preview("correct", url.Values{"id": {id}}, "\n"+`{"m": "</textarea><script>"}`+"</textarea>", "missing_parameter", "before "+id)
+	b.preview("correct", url.Values{"id": {id}, "entity": {"thing"}, "params": {`{"m": "</textarea><script>"}`}}, "nothing is corrected")
+	for want, in := range map[string][2]string{
+		"the running map refuses the row as corrected: missing_parameter": {"thing", ""}, "unknown_entity": {"nonsense", ""}, "something follows the JSON": {"thing", `{"n": 1}}`},
+		"entity: ": {strings.Repeat("x", 200), ""},
+	} {
+		if form := b.preview("correct", url.Values{"id": {id}, "entity": {in[0]}, "params": {in[1]}}, want); form.Has("token") {
+			t.Errorf("%s can be confirmed", want)
+		}
+	}
+	const exact = "{\"n\": [18446744073709551616,\n 1.10], \"m\":{\"<&>\": [[1]]}}"
+	in := url.Values{"preview": {"1"}, "id": {id}, "entity": {"thing"}, "params": {strings.ReplaceAll(exact, "\n", "\r\n")}} // as browsers send it
+	reply, raw := b.ask(http.MethodPost, "/act/correct", strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
+	page := html.UnescapeString(raw)
+	if reply.StatusCode != http.StatusOK || !strings.Contains(page, "shop:thing:1:18446744073709551616") || strings.Contains(raw, "<script>") {
+		t.Fatalf("%d %s", reply.StatusCode, page)
+	}
+	form := confirmation(raw, "")
+	j.exec("UPDATE cache_outbox_dead SET params = '{}' WHERE id = " + id)
+	if reply, page := b.post("/act/correct", form); reply.StatusCode != http.StatusConflict || !strings.Contains(page, "this has changed since") {
+		t.Fatalf("%d %s", reply.StatusCode, page)
+	}
+	reply, raw = b.ask(http.MethodPost, "/act/correct", strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
+	b.does("correct", confirmation(raw, ""), "Retried dead letter "+id+" as corrected.", "See the row")
+	testenv.Eventually(t, "the row is settled", func() bool { return j.count("cache_outbox_journal") == 1 && j.count("cache_outbox_delayed") == 0 })
+	b.finds("", "shop:thing:1:1.10", "It was last unlinked")
+	action, who, _, arguments := j.audited()
+	var kept struct{ Params string }
+	if err := json.Unmarshal([]byte(arguments), &kept); err != nil || action != "dead retry --set" || who != "console" || kept.Params != exact {
+		t.Errorf("%v: %s, %s, %s", err, action, who, arguments)
+	}
+	if n := j.count("cache_outbox_dead"); n != 0 {
+		t.Errorf("%d dead letters, status %d", n, reply.StatusCode)
+	}
+}
+
+// Workers pause for a time and resume. Behind a proxy, the audit has the name that the proxy sends,
+// and a confirmation is only for the person who saw the page.
+func TestConsolePause(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "secret")
+	writeSecret(t, file, consoleSecret)
+	w := newWorld(t)
+	_, b := w.withConsole("--console-actions", "--console-user-header", "X-Forwarded-User", "--console-proxy-secret-file", file)
+	as := func(name string) *browser {
+		other := *b
+		other.headers = []string{"X-Forwarded-User", name, "X-Unstale-Proxy-Secret", consoleSecret}
+		return &other
+	}
+	ann := as("ann")
+	ann.preview("resume", nil, "nothing is paused")
+	ann.preview("pause", nil, "Show what it would do")
+	ann.preview("pause", url.Values{"for": {"-1m"}}, "must be a positive duration")
+	ann.preview("pause", url.Values{"for": {"1m"}, "reason": {strings.Repeat("x", 501)}}, "must have at most 500")
+	pause := url.Values{"for": {"1h"}, "reason": {"<b>moving"}}
+	testenv.Eventually(t, "the worker is listed", func() bool {
+		_, page := ann.get("/act/pause?" + pause.Encode())
+		return strings.Contains(page, "All workers (1) stop")
+	})
+	form := ann.preview("pause", pause, "within about a second, for 1h0m0s", "The audit records ann and the database account")
+	if reply, page := as("eve").post("/act/pause", form); reply.StatusCode != http.StatusForbidden {
+		t.Errorf("%d %s", reply.StatusCode, page)
+	}
+	if reply, _ := b.post("/act/pause", form); reply.StatusCode != http.StatusForbidden {
+		t.Errorf("without the proxy: %d", reply.StatusCode)
+	}
+	ann.does("pause", form, "All workers pause for 1h0m0s.")
+	w.enqueue(1)
+	if action, who, _, arguments := w.audited(); action != "pause" || who != "ann (console)" || !strings.Contains(arguments, "moving") {
+		t.Errorf("%s %s %s", action, who, arguments)
+	}
+	if r := call(t, w.env, "status"); !strings.Contains(r.out, "by ann (console)") || strings.Contains(r.out, "no record") {
+		t.Errorf("%+v", r)
+	}
+	again := ann.preview("pause", pause, "All workers pause already, since ", "The new pause replaces that one.")
+	ann.does("resume", ann.preview("resume", nil, "All workers claim rows again. They are paused since ", ": <b>moving"), "All workers resume; they were paused since")
+	if reply, page := ann.post("/act/pause", again); reply.StatusCode != http.StatusConflict || !strings.Contains(page, "this has changed since") {
+		t.Errorf("%d %s", reply.StatusCode, page)
+	}
+	testenv.Eventually(t, "the row is settled", func() bool { return w.count("cache_outbox") == 0 })
+}
+
+// A replay shows what it will do, runs without its page, and unlinks and publishes the keys again.
+func TestConsoleReplay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "token")
+	writeSecret(t, file, consoleSecret)
+	_, b := w.withConsole("--console-actions", "--console-token-file", file)
+	if reply, _ := b.post("/act/replay", url.Values{"since": {"1h"}}, "Sec-Fetch-Dest", "empty"); reply.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the console's token: %d", reply.StatusCode)
+	}
+	b.post("/login", url.Values{"token": {consoleSecret}})
+	w.fill(3)
+	testenv.Eventually(t, "the rows are settled", func() bool { return w.count("cache_outbox") == 0 })
+	w.setKeys(3)
+	b.preview("replay", nil, "Show what it would do")
+	b.preview("replay", url.Values{"since": {"1h"}, "all": {"1"}}, "give one of them")
+	b.preview("replay", url.Values{"since": {"1h"}, "id": {"1"}}, "an ID needs its entity")
+	b.preview("replay", url.Values{"since": {"1h"}, "entity": {"thing' OR '1'='1"}, "id": {"*"}}, "0 keys of 0 rows")
+	form := b.preview("replay", url.Values{"since": {"1h"}}, "Unlinks again, and publishes on cache:invalidate, 3 keys of 3 rows in ")
+	if n := w.keys(); n != 3 {
+		t.Fatalf("%d keys", n)
+	}
+	heard := w.redis.Subscribe(t.Context(), "cache:invalidate")
+	defer heard.Close()
+	if _, err := heard.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.does("replay", form, "Unlinked 3 keys of 3 rows in ", "back to the overview")
+	if n := w.keys(); n != 0 {
+		t.Errorf("%d keys", n)
+	}
+	testenv.Eventually(t, "a message", func() bool {
+		m, err := heard.ReceiveMessage(t.Context())
+		return err == nil && strings.Contains(m.Payload, "shop:thing:3")
+	})
+	if action, who, _, arguments := w.audited(); action != "replay over" || who != "Ann (console)" || !strings.Contains(arguments, `"keys": 3`) && !strings.Contains(arguments, `"keys":3`) {
+		t.Errorf("%s %s %s", action, who, arguments)
+	}
+}
+
+// Without the privileges, the page says what is missing, and no button leads to an action.
+func TestConsoleActionsWithoutPrivileges(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t)
+	f.do("CREATE USER 'reader'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT ON shop.* TO 'reader'@'%'")
+	dsn := f.env["MYSQL_DSN"]
+	f.env["UNSTALE_CONSOLE_DSN"] = strings.Replace(dsn, "unstale:", "reader:", 1)
+	_, b := f.withBareConsole("--console-actions")
+	id := f.dies("gadget", "1", nil)
+	b.has("actions", "Retry dead letters: ", "GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON cache_outbox_delayed", "Pause all workers: ")
+	if body := b.has("dead", "gadget"); strings.Contains(body, "/act/") {
+		t.Error(body)
+	}
+	if reply, page := b.ask(http.MethodGet, "/act/retry?id="+id, nil); reply.StatusCode != http.StatusForbidden || !strings.Contains(page, "GRANT INSERT (") || strings.Contains(page, `name="token"`) {
+		t.Errorf("%d %s", reply.StatusCode, page)
+	}
+	f.do("GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON shop.cache_outbox_delayed TO 'reader'@'%'",
+		"GRANT DELETE ON shop.cache_outbox_dead TO 'reader'@'%'", "GRANT INSERT (claimed_by, action, arguments, row_count) ON shop.cache_outbox_audit TO 'reader'@'%'",
+		"GRANT INSERT, DELETE ON shop.cache_outbox_control TO 'reader'@'%'")
+	b.has("actions", `<a href="/act/retry">`, `<a href="/act/pause">`, `<a href="/act/replay">`)
+	b.does("retry", b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter"), "Retried 1 dead letter.")
+	if _, _, account, _ := f.audited(); account != "reader@%" {
+		t.Error(account)
+	}
+	b.preview("replay", url.Values{"all": {"1"}}, "the console has no Redis account; set --console-redis-url")
+}
+
+// Texts in the fields of every action are data.
+func TestConsoleActionsHostileTexts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, b := w.withConsole("--console-actions")
+	id := w.dies("gadget", "1", nil)
+	for _, text := range hostile() {
+		in := url.Values{"preview": {"1"}, "reason": {text}, "entity": {text}, "params": {text}, "map_version": {text}, "for": {"1h"}, "since": {"1h"}}
+		for _, action := range []string{"retry", "discard", "correct", "pause", "resume", "replay"} {
+			in.Set("id", text)
+			if action == "correct" {
+				in.Set("id", id)
+			}
+			reply, page := b.ask(http.MethodPost, "/act/"+action, strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
+			if reply.StatusCode != http.StatusOK {
+				t.Fatalf("%s %q: %d %s", action, text, reply.StatusCode, page)
+			}
+			for _, tag := range []string{"<script>", "<img", "<svg/", "<b>", "onerror=alert(1)>", "onload=alert(1)>"} {
+				if strings.Contains(page, tag) {
+					t.Fatalf("%s %q: the page has %s:\n%s", action, text, tag, page)
+				}
+			}
+		}
+	}
+	form := b.preview("pause", url.Values{"for": {"1h"}, "reason": {"'; DROP TABLE cache_outbox; --"}})
+	form.Set("name", "<script>alert(1)</script>\r\nSet-Cookie: x=y"+strings.Repeat("é", 300))
+	b.does("pause", form, "All workers pause")
+	if _, page := b.get("/panel/audit"); strings.Contains(page, "<script>") {
+		t.Error(page)
+	}
+	if n := w.count("cache_outbox_dead"); n != 1 || w.count("cache_outbox_audit") != 1 {
+		t.Errorf("%d dead letters", n)
+	}
+}

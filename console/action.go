@@ -1,0 +1,241 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/session"
+)
+
+// An actor serves the actions of a Console. Safe for concurrent use.
+type actor struct {
+	cfg    Config
+	db     *session.Sessions
+	redis  *keyspace.Keyspace
+	base   context.Context
+	write  func(w http.ResponseWriter, r *http.Request, status int, name string, data any)
+	rights *source // see readRights
+	runs   runs
+	key    []byte // of tickets
+}
+
+// An action is an order that an operator can give on the page.
+type action struct {
+	Name, Title string
+	may         string // the privileges that it needs
+	// look reads what the action would do with the input of a form. It changes nothing.
+	look func(c *actor, ctx context.Context, in url.Values) (*intent, error)
+}
+
+var actions = []action{
+	{"retry", "Retry dead letters", operate.MayDead, retrying.look},
+	{"discard", "Discard dead letters", operate.MayDead, discarding.look},
+	{"correct", "Correct a dead letter", operate.MayDead, (*actor).lookCorrect},
+	{"pause", "Pause all workers", operate.MayPause, (*actor).lookPause},
+	{"resume", "Resume all workers", operate.MayPause, (*actor).lookResume},
+	{"replay", "Replay the journal", operate.MayReplay, (*actor).lookReplay},
+}
+
+// An intent is what an action would do, as a person sees it before confirming it.
+type intent struct {
+	Fields  []field // what a person may enter
+	Says    string  // what it will do; "": it needs input
+	Button  string
+	Letters []judgedLetter // the first of Total
+	Total   int
+	Notes   []string
+	Block   string // why it cannot be done, and the fix
+	Find    string // the address of a search for the result, or ""
+
+	args url.Values // input that leads to the same intent
+	seen any        // what must be unchanged when it is confirmed
+	do   func(ctx context.Context, orders *operate.Orders, who string, progress func(string)) (result string, err error)
+}
+
+// A field is an input of an action.
+type field struct {
+	Name, Label, Value, Hint string
+	Area, Check              bool
+	Options                  []string
+}
+
+// An actionPage is the data of the page of an action.
+type actionPage struct {
+	*intent
+	Action        action
+	Problem       string // why nothing was done
+	Packed, Token string // of the confirmation; "": it cannot be confirmed
+	Named         bool   // a proxy has sent the person's name
+	Who, Account  string
+}
+
+const (
+	lookLimit   = 8 * time.Second // of an action's look
+	longestForm = 4 << 20         // bytes; parameters may be long
+	longestName = 200             // bytes of a person's name
+	nameCookie  = "unstale_name"
+)
+
+// act serves the page of an action. Only a POST with a confirmation of what the page has shown does
+// something.
+func (c *actor) act(w http.ResponseWriter, r *http.Request) {
+	page := actionPage{intent: &intent{}}
+	for _, a := range actions {
+		if a.Name == r.PathValue("action") {
+			page.Action = a
+		}
+	}
+	switch {
+	case page.Action.look == nil:
+		http.NotFound(w, r)
+		return
+	case !c.cfg.Actions:
+		http.Error(w, "actions are off: start the worker with --console-actions", http.StatusForbidden)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "this form cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	in, t, status := r.Form, (*ticket)(nil), http.StatusOK
+	if r.Method == http.MethodPost {
+		in = r.PostForm
+		if !in.Has("preview") {
+			if t = c.ticketOf(r, page.Action.Name); t == nil {
+				http.Error(w, "nothing was done: this confirmation is not one that the page has shown; open the action again", http.StatusForbidden)
+				return
+			}
+			if c.runs.get(t.nonce) != nil { // confirmed twice
+				http.Redirect(w, r, c.cfg.Prefix+"/run/"+t.nonce, http.StatusSeeOther)
+				return
+			}
+			in = t.args
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lookLimit)
+	defer cancel()
+	if page.Block = c.missing(ctx, page.Action.may); page.Block != "" {
+		status = http.StatusForbidden
+	} else if found, err := page.Action.look(c, ctx, in); err != nil {
+		page.Block, status = reason(err), http.StatusServiceUnavailable
+	} else if page.intent = found; t != nil {
+		if page.Problem = t.problem(found); page.Problem == "" {
+			c.start(w, r, page, t.nonce)
+			return
+		}
+		status = http.StatusConflict
+	}
+	if page.Says != "" && page.Block == "" {
+		page.Packed, page.Token = c.newTicket(r, page.Action.Name, page.intent)
+	}
+	page.Who, page.Named = c.cfg.user(r), c.cfg.UserHeader != ""
+	if name, err := r.Cookie(nameCookie); err == nil && !page.Named {
+		page.Who, _ = url.QueryUnescape(name.Value)
+	}
+	if c.cfg.MySQL != nil {
+		page.Account = c.cfg.MySQL.User
+	}
+	c.write(w, r, status, "action", page)
+}
+
+// start begins a confirmed action and redirects to its page, which shows the result. A repeated
+// confirmation leads to the same page.
+func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, id string) {
+	name := c.cfg.user(r)
+	if c.cfg.UserHeader == "" {
+		name = strings.TrimSpace(strings.ToValidUTF8(r.PostForm.Get("name"), ""))
+		name = strings.ToValidUTF8(name[:min(len(name), longestName)], "")
+		http.SetCookie(w, &http.Cookie{Name: nameCookie, Value: url.QueryEscape(name), Path: c.cfg.Prefix + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	}
+	who := "console"
+	if name != "" {
+		who = name + " (console)"
+	}
+	it := page.intent
+	began := c.runs.start(c.base, id, func(ctx context.Context, progress func(string)) (string, error) {
+		return it.do(ctx, operate.NewOrders(c.db).As(who), who, progress)
+	}, func(run *run) { run.Action, run.Says, run.Find = page.Action, it.Says, it.Find })
+	if began == nil {
+		http.Error(w, "nothing was done: the console is stopping", http.StatusServiceUnavailable)
+		return
+	}
+	select {
+	case <-began.ended:
+	case <-time.After(shortRun):
+	}
+	http.Redirect(w, r, c.cfg.Prefix+"/run/"+id, http.StatusSeeOther)
+}
+
+// readRights reads which privileges for actions the account lacks: by kind, with the fix.
+func (c *actor) readRights(ctx context.Context) (any, error) {
+	missing := map[string]string{}
+	for _, kind := range []string{operate.MayDead, operate.MayPause, operate.MayReplay} {
+		err := operate.May(ctx, c.db, kind)
+		switch n := mysqlerr.Number(err); {
+		case n == mysqlerr.NoRight || n == mysqlerr.NoColumnRight:
+			missing[kind] = reason(err)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+// missing returns what is missing for a kind of actions, or "".
+func (c *actor) missing(ctx context.Context, kind string) string {
+	r := c.rights.get(ctx, c.base)
+	missing, known := r.data.(map[string]string)
+	switch {
+	case !c.cfg.Actions:
+		return "actions are off"
+	case errors.Is(r.err, errNoAccount):
+		return r.err.Error()
+	case !known && r.err != nil:
+		return reason(r.err)
+	case !known:
+		return "whether the account may do this is not known yet; try again"
+	}
+	return missing[kind]
+}
+
+// A listedAction is an action in the panel.
+type listedAction struct{ Name, Title, Missing string }
+
+// list lists the actions, with what is missing for them.
+func (c *actor) list(ctx context.Context) (any, error) {
+	var list []listedAction
+	for _, a := range actions {
+		list = append(list, listedAction{a.Name, a.Title, c.missing(ctx, a.may)})
+	}
+	return list, nil
+}
+
+// many returns a number with its unit.
+func many(n int, unit string) string {
+	if n != 1 {
+		unit += "s"
+	}
+	return count(n) + " " + unit
+}
+
+// past reads a field with the age of something.
+func past(in url.Values, name string) (time.Duration, error) {
+	text := strings.TrimSpace(in.Get(name))
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q: must be a positive duration, for example 30m", text)
+	}
+	return d, nil
+}

@@ -1,0 +1,68 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/unstale/unstale/internal/operate"
+)
+
+// lookPause shows which workers would pause, and until when.
+func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
+	it := &intent{Button: "Pause all workers", args: in, Fields: []field{
+		{Name: "for", Label: "For", Value: in.Get("for"), Hint: "30m"}, {Name: "reason", Label: "Reason", Value: in.Get("reason")},
+	}}
+	now, err := operate.NewOrders(c.db).Paused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if it.seen = now; now != nil {
+		it.Notes = append(it.Notes, "All workers pause already, "+now.String()+". The new pause replaces that one.")
+	}
+	lasts, err := past(in, "for")
+	why := strings.TrimSpace(in.Get("reason"))
+	switch {
+	case err != nil:
+		it.Block = err.Error()
+	case len(why) > operate.MaxReason:
+		it.Block = fmt.Sprintf("the reason has %d bytes: must have at most %d", len(why), operate.MaxReason)
+	}
+	if it.Block != "" || lasts == 0 {
+		return it, nil
+	}
+	workers, err := operate.NewWorkers(c.db).Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	workers = slices.DeleteFunc(workers, func(w operate.WorkerNote) bool { return !w.Lives() })
+	it.Says = fmt.Sprintf("All workers (%s) stop claiming rows and sweeping within about a second, for %s. Rows wait, and their keys stay stale; nothing is lost.", count(len(workers)), lasts)
+	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
+		return "All workers pause for " + lasts.String() + ".", orders.Pause(ctx, why, lasts)
+	}
+	return it, nil
+}
+
+// lookResume shows the pause that would end.
+func (c *actor) lookResume(ctx context.Context, in url.Values) (*intent, error) {
+	it := &intent{Button: "Resume all workers", args: in}
+	now, err := operate.NewOrders(c.db).Paused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if it.seen = now; now == nil {
+		it.Block = "nothing is paused"
+		return it, nil
+	}
+	it.Says = "All workers claim rows again. They are paused " + now.String() + "."
+	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
+		was, err := orders.Resume(ctx)
+		if was == nil {
+			return "Nothing was paused any more.", err
+		}
+		return "All workers resume; they were paused " + was.String() + ".", err
+	}
+	return it, nil
+}

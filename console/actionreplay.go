@@ -1,0 +1,113 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/replay"
+)
+
+const (
+	countLimit = 3 * time.Second // of counting what a replay would do
+	triedNames = 100             // of the map, for the rights in Redis
+)
+
+// lookReplay counts what a replay would do.
+func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) {
+	it := &intent{Button: "Replay", args: in, Fields: []field{
+		{Name: "since", Label: "Settled within", Value: in.Get("since"), Hint: "10m"},
+		{Name: "all", Label: "The whole journal", Value: in.Get("all"), Check: true},
+		{Name: "entity", Label: "Only this entity", Value: in.Get("entity")}, {Name: "id", Label: "Only this ID", Value: in.Get("id")},
+	}}
+	since, err := past(in, "since")
+	q, all := journal.JournalQuery{Since: since, Entity: in.Get("entity"), EntityID: in.Get("id")}, in.Get("all") != ""
+	switch {
+	case err != nil:
+		it.Block = err.Error()
+	case all && since > 0:
+		it.Block = "the whole journal and a time are given; give one of them"
+	case q.EntityID != "" && q.Entity == "":
+		it.Block = "an ID needs its entity"
+	case c.redis == nil:
+		it.Block = "the console has no Redis account; set --console-redis-url, with the rights of a worker: docs/console.md"
+	case c.cfg.Worker == nil:
+		it.Block = "this process has no worker, and so no map that names the channel; use unstale replay"
+	}
+	if it.Block != "" || !all && since == 0 {
+		return it, nil
+	}
+	if it.Block, err = c.missingInRedis(ctx); err != nil {
+		return nil, err
+	}
+	m := c.cfg.Worker.Map()
+	job := replay.Job{MySQL: c.db, Unlinker: c.redis.Unlinker, Publisher: c.redis.Publisher, Channel: m.Channel(), Format: m.Format(), Query: q, DryRun: true}
+	counting, cancel := context.WithTimeout(ctx, countLimit)
+	defer cancel()
+	would, err := job.Run(counting)
+	least := ""
+	switch {
+	case err != nil && counting.Err() == nil:
+		return nil, err
+	case err != nil:
+		least = "at least "
+	}
+	it.seen = []any{q, job.Channel, job.Format}
+	it.Says = fmt.Sprintf("Unlinks again, and publishes on %s, %s%s of %s in %s, and requests %s. Readers then load these values again.",
+		text(job.Channel), least, many(would.Keys, "key"), many(would.Rows, "row"), many(would.Batches, "journal row"), many(would.Sweeps, "sweep"))
+	if len(would.Damaged) > 0 {
+		it.Notes = append(it.Notes, fmt.Sprintf("These journal rows cannot be read: %v. Invalidate again what was written at that time.", would.Damaged))
+	}
+	job.DryRun = false
+	it.do = func(ctx context.Context, _ *operate.Orders, who string, progress func(string)) (string, error) {
+		redis, err := keyspace.Open(c.cfg.keyspace()) // its messages are a series of their own
+		if err != nil {
+			return "", err
+		}
+		job.Operator, job.Unlinker, job.Publisher = who, redis.Unlinker, redis.Publisher
+		job.Progress = func(r replay.Result) { progress(many(r.Keys, "key") + " of " + many(r.Rows, "row") + " so far") }
+		done, err := job.Run(ctx)
+		err = errors.Join(err, redis.Close())
+		if err != nil {
+			err = fmt.Errorf("replay is not complete, run it again: %w", err)
+		} else {
+			err = done.Problem()
+		}
+		return fmt.Sprintf("Unlinked %s of %s in %s, and requested %s.", many(done.Keys, "key"), many(done.Rows, "row"), many(done.Batches, "journal row"), many(done.Sweeps, "sweep")), err
+	}
+	return it, nil
+}
+
+// missingInRedis tries the commands of a replay on made-up names, and returns what the account
+// lacks, or "".
+func (c *actor) missingInRedis(ctx context.Context) (string, error) {
+	m := c.cfg.Worker.Map()
+	t := keyspace.Trial{Channel: m.Channel()}
+	for _, n := range m.Names() {
+		if strings.Contains(n.Glob, "*") && len(t.Keys) < triedNames {
+			t.Keys = append(t.Keys, keyspace.TrialKey(n.Glob, "unstale-console"))
+		}
+	}
+	rights, err := c.redis.Account.TryRights(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	var rules []string
+	for _, r := range rights {
+		if command, _, _ := strings.Cut(r.What, " "); slices.Contains([]string{"UNLINK", "PUBLISH", "SPUBLISH"}, command) {
+			rules = append(rules, strings.Fields(r.Rule)...)
+		}
+	}
+	if len(rules) == 0 {
+		return "", nil
+	}
+	slices.Sort(rules)
+	return "the Redis account of the console lacks rights: ACL SETUSER ... " + strings.Join(slices.Compact(rules), " ") + ": docs/console.md", nil
+}
