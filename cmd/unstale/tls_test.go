@@ -146,6 +146,8 @@ func TestCertificates(t *testing.T) {
 	check("no authority", map[string]string{"_TLS_CA_FILE": ""}, "name it in SRV_TLS_CA_FILE or in SSL_CERT_FILE")
 	check("no key", map[string]string{"_TLS_KEY_FILE": ""}, "a client needs both its certificate and its key")
 	check("a key that does not fit", map[string]string{"_TLS_KEY_FILE": w.file("server.key")}, "client certificate "+w.file("client.pem")+" with key "+w.file("server.key")+": ")
+	other.Issue(t, w.file("other.pem"), w.file("other.key"), "worker", "", time.Now().Add(time.Hour))
+	check("a client's certificate of another authority", map[string]string{"_TLS_CERT_FILE": w.file("other.pem"), "_TLS_KEY_FILE": w.file("other.key")}, "SRV_TLS_CERT_FILE")
 	check("no such file", map[string]string{"_TLS_CA_FILE": w.file("none")}, "open "+w.file("none")+": no such file")
 	check("no PEM", map[string]string{"_TLS_CA_FILE": file}, file+" has no certificate in PEM")
 	dsn := map[string]string{"MYSQL_DSN": w.env["MYSQL_DSN"], "MYSQL_TLS_CA_FILE": w.authority.File}
@@ -155,6 +157,18 @@ func TestCertificates(t *testing.T) {
 	dsn = map[string]string{"MYSQL_DSN": w.env["MYSQL_DSN"] + "&tls=skip-verify", "MYSQL_TLS_CA_FILE": other.File}
 	if r := call(t, dsn, "migrate", "status"); r.code != exitUsage || !strings.Contains(r.err, "certificates are not checked; remove skip-verify") {
 		t.Errorf("skip-verify: %+v", r)
+	}
+	dsn = map[string]string{"MYSQL_DSN": w.database.DSN("shop"), "MYSQL_TLS_CA_FILE": w.authority.File}
+	if r := call(t, dsn, "migrate", "status"); r.code != exitUsage || !strings.Contains(r.err, "a socket has no name; set MYSQL_TLS_SERVER_NAME") {
+		t.Errorf("a socket: %+v", r)
+	}
+	for url, want := range map[string]string{
+		w.env["REDIS_URL"]:            "if its port is for TLS, use rediss://",
+		"rediss://" + w.server.Addr(): "if the port is without TLS, use redis://",
+	} {
+		if r := call(t, nil, "map", "check", file, "--redis-url", url); r.code != exitFail || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, wanted %q", url, r, want)
+		}
 	}
 	w.authority.Issue(t, w.file("server.pem"), w.file("server.key"), serverName, "127.0.0.1", time.Now().Add(-time.Hour))
 	w.reloadRedis(t)

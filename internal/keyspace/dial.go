@@ -20,6 +20,7 @@ import (
 // A dial that fails returns a FailedConn. The caller decides how often to retry.
 func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 	plain := &net.Dialer{Timeout: timeout}
+	secure := dial != nil || config != nil
 	switch {
 	case dial != nil:
 	case config != nil:
@@ -32,10 +33,13 @@ func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
 		cure := tlserr.Cure(err, "REDIS_TLS_")
+		var connect *net.OpError
 		switch { // Not wrapped: the client library would return the wrapped error alone.
 		case cure != "":
 			err = fmt.Errorf("%v; %s", err, cure)
-		case config != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		case secure && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &connect):
+			err = &refusedError{fmt.Sprintf("%v in the TLS handshake; if the port is without TLS, use redis:// and no setting of TLS", err), StateTimeout}
+		case secure && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 			err = fmt.Errorf("%v in the TLS handshake; a server at maxclients hangs up there: raise maxclients, or end clients that CLIENT LIST shows", err)
 		}
 		if err != nil {

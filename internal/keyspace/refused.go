@@ -1,9 +1,15 @@
 package keyspace
 
 import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"strings"
 	"syscall"
+
+	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // refusals are the beginnings of the answers of a server that refuses a connection and hangs up: in
@@ -66,10 +72,25 @@ func (c *refusedConn) note(answer []byte) {
 }
 
 func (c *refusedConn) because(err error) error {
-	if err == nil || c.refused == nil {
+	switch {
+	case err == nil:
+		return nil
+	case c.refused != nil:
+		return c.refused
+	case c.answered:
 		return err
 	}
-	return c.refused
+	cure := tlserr.Cure(err, "REDIS_TLS_")
+	if cure == "" && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+		cure = "the server closed a new connection: if its port is for TLS, use rediss:// or REDIS_TLS=true"
+		if _, secure := c.Conn.(*tls.Conn); secure {
+			cure = "the server closed a new connection: if it refuses the client's certificate, name another one in REDIS_TLS_CERT_FILE"
+		}
+	}
+	if cure == "" {
+		return err
+	}
+	return &refusedError{fmt.Sprintf("%v; %s", err, cure), StateNetwork}
 }
 
 // A refusedError is the reason that a server gave when it refused a connection. It does not wrap
@@ -78,3 +99,6 @@ func (c *refusedConn) because(err error) error {
 type refusedError struct{ reason, state string }
 
 func (e *refusedError) Error() string { return e.reason }
+
+// Is makes the client library try again after a connection that was closed.
+func (e *refusedError) Is(target error) bool { return target == io.EOF && e.state == StateNetwork }

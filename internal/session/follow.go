@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -46,14 +47,16 @@ func readDSN(c *mysql.Config, file string) error {
 
 // secure turns TLS on, with the files as they are now.
 func secure(c *mysql.Config, files tlsfiles.Files) (err error) {
-	if !files.Given() {
-		return nil
+	if files.Given() {
+		if c.TLS, err = files.Config(c.TLS); err != nil {
+			return fmt.Errorf("TLS of mysql: %w", err)
+		}
+		if c.TLS.ServerName == "" {
+			c.TLS.ServerName, _, _ = net.SplitHostPort(c.Addr) // a socket has none
+		}
 	}
-	if c.TLS, err = files.Config(c.TLS); err != nil {
-		return fmt.Errorf("TLS of mysql: %w", err)
-	}
-	if c.TLS.ServerName == "" {
-		c.TLS.ServerName, _, _ = net.SplitHostPort(c.Addr) // a socket has none
+	if c.TLS != nil && c.TLS.ServerName == "" && !c.TLS.InsecureSkipVerify {
+		return errors.New("TLS of mysql: a socket has no name; set MYSQL_TLS_SERVER_NAME to one in the server's certificate, or turn TLS off, since a socket does not leave the host")
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (p pool) connect(dsn *mysql.Config, worker string, prepared []string) (*sql
 	if err != nil {
 		return nil, fmt.Errorf("mysql dsn: %w", err)
 	}
-	db := sql.OpenDB(pinned{connector, p.session, prepared})
+	db := sql.OpenDB(pinned{connector, p.session, prepared, dsn.TLS != nil && len(dsn.TLS.Certificates) > 0})
 	db.SetMaxOpenConns(p.open)
 	db.SetMaxIdleConns(p.idle)
 	db.SetConnMaxIdleTime(p.rest)

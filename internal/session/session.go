@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/tlserr"
 )
 
@@ -147,13 +149,18 @@ func (s session) byServer() (mysql, mariaDB []pin) {
 // pinned is a driver.Connector that pins the settings of a session before its first use.
 type pinned struct {
 	driver.Connector
-	session  session
-	prepared []string
+	session   session
+	prepared  []string
+	certified bool // it has a client's certificate
 }
 
 // Connect implements driver.Connector.
 func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := p.Connector.Connect(ctx)
+	// The driver does not report the server's reason. The second error has no name.
+	if p.certified && err != nil && (errors.Is(err, mysql.ErrInvalidConn) || err.Error() == "bad connection") {
+		return nil, fmt.Errorf("%w in the handshake; if the server refuses the client's certificate, name one that it accepts in MYSQL_TLS_CERT_FILE", err)
+	}
 	if err != nil {
 		return nil, tlserr.WithCure(err, "MYSQL_TLS_")
 	}

@@ -1,4 +1,4 @@
-// Package tlserr names the fix for a certificate that is refused.
+// Package tlserr names the fix for a certificate that the client or the server refuses.
 package tlserr
 
 import (
@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 )
 
 // Cure returns the fix, or "" if no certificate was refused. prefix begins the names of the
@@ -14,6 +16,13 @@ func Cure(err error, prefix string) string {
 	authority, name := "RootCAs of the client's tls.Config", "ServerName of the client's tls.Config"
 	if prefix != "" {
 		authority, name = prefix+"CA_FILE", prefix+"SERVER_NAME"
+	}
+	var alert *net.OpError
+	if errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Error(), "certificate") {
+		if prefix == "" {
+			return "set Certificates of the client's tls.Config to a certificate that the server accepts"
+		}
+		return "name a certificate that the server accepts in " + prefix + "CERT_FILE"
 	}
 	if !errors.As(err, new(*tls.CertificateVerificationError)) {
 		return ""
