@@ -44,6 +44,9 @@ type Config struct {
 	// UntilFound ends the run at the first violation, and UntilStale at the first stale entry that a
 	// worker finds.
 	UntilFound, UntilStale bool
+	// UntilDiffers gives readers shadow reads, and workers no spot checks, which would repair what
+	// shadow reads find. The run ends at the first difference that a worker confirms.
+	UntilDiffers bool
 	// Progress receives a line after each turn. Nil: none.
 	Progress io.Writer
 }

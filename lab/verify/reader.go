@@ -146,6 +146,9 @@ func (r *reader) open() (err error) {
 	}
 	if len(r.Sources) > 0 {
 		config.Memory = cache.Memory{Size: r.Keys + r.Stock, Sources: r.Sources}
+		if r.Shadow {
+			config.Shadow = cache.Shadow{Fraction: 1, Rate: 1000}
+		}
 	}
 	if r.cache, err = cache.New(config); err != nil {
 		return err

@@ -24,6 +24,8 @@ type Report struct {
 	Phases      []*Result     `json:"phases"`
 	// results of the workers' spot checks. Without a plant, a stale entry is a violation.
 	SpotChecks rig.SpotChecks `json:"spot_checks"`
+	// keys and outcomes of the shadow reads that workers have confirmed: see Config.UntilDiffers
+	Differences []string `json:"differences,omitempty"`
 }
 
 // A Result is the result of one phase, over all its turns. Staleness is per invalidation: the time
@@ -213,6 +215,9 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "%d reads showed the token of a write of another process, %d of them before that was settled; the lease times of %d entries were compared with the journal, %d violations\n",
 		all.Pairs, all.Unsettled, all.Births, all.BirthErrors)
 	fmt.Fprintf(&b, "%s\n", r.SpotChecks)
+	for _, line := range r.Differences {
+		fmt.Fprintf(&b, "DIFFERS: %s\n", line)
+	}
 	for _, line := range r.SpotChecks.Found {
 		fmt.Fprintf(&b, "STALE ENTRY: %s\n", line)
 	}

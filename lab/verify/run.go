@@ -67,12 +67,15 @@ func (p *play) turns(ctx context.Context) error {
 				continue
 			}
 			over := time.Since(p.began) >= p.cfg.For && p.report.played(p.cfg.Phases)
-			if ctx.Err() != nil || over || p.cfg.UntilFound && p.report.Violations() > 0 || p.cfg.UntilStale && p.stage.fleet.FoundStale() {
+			if ctx.Err() != nil || over || p.cfg.UntilFound && p.report.Violations() > 0 || p.cfg.UntilStale && p.stage.fleet.FoundStale() || len(p.report.Differences) > 0 {
 				return nil
 			}
 			into := p.report.result(ph)
 			before := *into
 			err := p.turn(ctx, ph, number, p.cfg.Turn*time.Duration(max(ph.times, 1)), into)
+			if p.cfg.UntilDiffers && err == nil {
+				p.report.Differences, err = p.stage.differences(context.WithoutCancel(ctx))
+			}
 			fmt.Fprintf(p.cfg.Progress, "verify: %s: %s: %s\n", time.Since(p.began).Round(time.Second), ph.name, into.since(before))
 			if into.Violations > before.Violations && p.cfg.Plant == "" {
 				fmt.Fprintf(p.cfg.Progress, "verify: the workers' logs end with\n%s", p.stage.fleet.Tails())

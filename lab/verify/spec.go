@@ -28,6 +28,7 @@ type spec struct {
 	Stock      int           `json:"stock"`  // values in memory, in addition to the keys
 	Plant      string        `json:"plant"`
 	RawValues  bool          `json:"raw_values"` // see Config
+	Shadow     bool          `json:"shadow"`     // shadow reads of all values from Redis
 }
 
 // A kind is how a key is invalidated.

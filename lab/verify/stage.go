@@ -70,6 +70,9 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 	if err != nil {
 		return s, err
 	}
+	if cfg.UntilDiffers {
+		s.fleet.Set("UNSTALE_SPOT_CHECKS", "0")
+	}
 	if _, err := s.fleet.Call(ctx, "migrate", "up"); err != nil {
 		return s, err
 	}
@@ -84,6 +87,23 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 		}
 	}
 	return s, nil
+}
+
+// differences returns the keys and the outcomes of the shadow reads that workers have confirmed.
+func (s *stage) differences(ctx context.Context) (found []string, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT CONCAT(cache_key, ' ', outcome) FROM cache_outbox_shadow ORDER BY confirmed_at")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		text := ""
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		found = append(found, text)
+	}
+	return found, rows.Err()
 }
 
 // prepare creates the database, the table of versions and the workers' account.

@@ -17,6 +17,7 @@ const (
 	writersAtOnce = 8
 	turnIDs       = 10_000 // rows of a turn at most
 	warmUp        = 300 * time.Millisecond
+	shadowEnd     = 20 * time.Second       // of the shadow reads of the last entries
 	afterAll      = 500 * time.Millisecond // beyond the bound, after the last write
 )
 
@@ -46,7 +47,7 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
 		Kinds: ph.kinds, MySQL: rig.DSN(p.stage.mysql, database), Redis: p.stage.redis.Server.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
-		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues,
+		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues, Shadow: p.cfg.UntilDiffers,
 	}
 	if ph.parted {
 		t.spec.Subscriber = p.stage.toHear.Addr()
@@ -135,7 +136,10 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	if err = errors.Join(err, t.stage.fleet.Alive()); err != nil || ctx.Err() != nil {
 		return err
 	}
-	return t.quiet(lasting)
+	if err = t.quiet(lasting); err == nil && cfg.UntilDiffers {
+		err = t.differ(lasting)
+	}
+	return err
 }
 
 // play runs the fault of the phase with a deadline.
@@ -162,6 +166,16 @@ func (t *turn) quiet(ctx context.Context) error {
 	}
 	sleep(ctx, t.phase.bound+afterAll)
 	return t.births.look(ctx, birthEnd)
+}
+
+// differ reads on until a worker has confirmed a shadow read, or every one of them has ended.
+func (t *turn) differ(ctx context.Context) error {
+	for end := time.Now().Add(shadowEnd); time.Now().Before(end); sleep(ctx, 50*time.Millisecond) {
+		if found, err := t.stage.differences(ctx); len(found) > 0 || err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endWhenFound calls stop when there is a finding that no stall explains.

@@ -51,6 +51,7 @@ Bugs to plant, each of which must be found:
 	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase; calm ones take twelve times as long (default 12s)")
 	flags.StringArrayVar(&cfg.Phases, "phase", nil, "phase to run; repeatable (default all)")
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
+	flags.BoolVar(&cfg.UntilDiffers, "shadow", false, "make shadow reads, and end when a worker confirms one")
 	flags.IntVar(&cfg.Readers, "readers", 2, "reader processes")
 	flags.IntVar(&cfg.Reads, "reads", 9000, "reads a second to aim at")
 	flags.IntVar(&cfg.Writes, "writes", 1100, "writes a second to aim at")
@@ -77,7 +78,7 @@ func runVerify(ctx context.Context, cfg verify.Config, reader string, asJSON boo
 	} else if cfg.Reader, err = selfAs("verify", "reader"); err != nil {
 		return err
 	}
-	cfg.UntilFound = cfg.Plant != ""
+	cfg.UntilFound = cfg.Plant != "" && !cfg.UntilDiffers
 	if err := cfg.WithDefaults().Validate(); err != nil {
 		return usageError{err}
 	}
