@@ -32,7 +32,7 @@ type Review struct {
 var ours = []struct{ what, prefix string }{
 	{"tag versions", protocol.StampPrefix}, {"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", protocol.BeaconPrefix}, {"sets that are taken apart", protocol.SetPrefix},
 	{"where workers write", protocol.AlivePrefix}, {"status of workers", string(keyspace.WorkersPage)}, {"databases", string(keyspace.SourcesPage)},
-	{"reports of readers", protocol.ReportKey},
+	{"reports of readers", protocol.ReportKey}, {"shadow reads of readers", protocol.ShadowKey},
 }
 
 // New returns an empty review. Without a map, noMap is the reason, and the reached keys are
