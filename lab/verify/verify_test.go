@@ -152,3 +152,23 @@ func TestSpotChecksFindPlants(t *testing.T) {
 		})
 	}
 }
+
+// Shadow reads find bugs that spot checks cannot find: only the value is old, or the tag version is
+// too new.
+func TestShadowReadsFindPlants(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.For, cfg.UntilDiffers, cfg.Reads, cfg.Writes = 3*time.Minute, true, 1500, 150
+	for _, plant := range []string{"old-snapshot", "late-stamps"} {
+		t.Run(plant, func(t *testing.T) {
+			cfg.Plant, cfg.Progress = plant, t.Output()
+			report, err := verify.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(report.Differences) == 0 {
+				t.Errorf("not found\n%s", report)
+			}
+		})
+	}
+}
