@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	statusEvery = 6 * time.Second // some 35 statements
+	statusEvery = 7 * time.Second // some 37 statements
 	statusLimit = 6 * time.Second // with a second look, and with Redis
 	// shownWorkers is how many workers are listed.
 	shownWorkers = 50
