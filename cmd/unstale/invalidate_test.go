@@ -70,7 +70,7 @@ func TestInvalidate(t *testing.T) {
 		}
 		left(c.left...)
 		m, err := sub.ReceiveMessage(t.Context())
-		for err == nil && strings.Contains(m.Payload, `"hb":`) { // a heartbeat comes between
+		for err == nil && strings.Contains(m.Payload, `"keys":[],"patterns":[]`) { // a heartbeat comes between
 			m, err = sub.ReceiveMessage(t.Context())
 		}
 		if err != nil || !strings.Contains(m.Payload, c.message) {
