@@ -60,7 +60,7 @@ func TestWorkerWithItsRules(t *testing.T) {
 	t.Parallel()
 	w, m := asWorker(t)
 	const wake = "wake"
-	testenv.SetUser(t, w.redis, "worker", append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Worker, acl.Options{Map: m, Wake: wake})...)...)
+	testenv.SetUser(t, w.redis, "worker", append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Worker, acl.Options{Map: m, Wake: wake, Shadow: true})...)...)
 	w.set("shop:thing:1", "shop:list:1:p1", "shop:member:1:a", "stamp:thing-1", "shop:thing:2")
 	if err := w.redis.SAdd(t.Context(), "tag:1", "shop:member:1:a").Err(); err != nil {
 		t.Fatal(err)
