@@ -109,6 +109,7 @@ var modes = map[string]mode{
 	"migrate": {"each migration that alters a big table, with ten million rows in it, compared with a scan of the table", migrate},
 	"latency": {"time from a commit to its UNLINK, at 500 commits per second, compared with the shortest loop", latency},
 	"expand":  {"rows per second through a compiled map, compared with the concatenation of the key", expand},
+	"proof":   {"commands and processor time of spot checks at 1,000 invalidations per second, compared with none", proof},
 	"unlink":  {"keys per second through keyspace, compared with a raw pipeline", unlink},
 	"idle":    {"queries and processor time of a worker without work, for a minute", idle},
 	"sets":    {"index sets per second, compared with the shortest loop, enumerated keys and a scan; and how long a pattern waits behind them", sets},

@@ -47,7 +47,7 @@ func TestModes(t *testing.T) {
 				cfg.Binary, cfg.Only = buildProgram(t), "found_keys"
 			}
 			// The mode reads the processor time of its servers, so it cannot share them.
-			if name == "cost" {
+			if name == "cost" || name == "proof" {
 				cfg.RedisURL, cfg.MySQLDSN = testenv.OwnRedis(t).URL(), testenv.OwnMySQL(t).DSN("")
 			} else {
 				cfg.RedisURL, cfg.MySQLDSN = testenv.Redis(t).URL, testenv.MySQL(t).DSN
