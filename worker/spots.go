@@ -24,14 +24,14 @@ func (b *batch) offer(to *spotcheck.Checker, s *queue.Settlement, u *keyspace.Un
 
 // pick returns up to n keys.
 func (b *batch) pick(n int) (keys []spotcheck.Key) {
-	for range 2 * n {
+	for try := range 3 * n {
 		c := &b.changes[rand.IntN(len(b.changes))]
 		if len(keys) == n || c.fault != nil || c.away != nil || len(c.targets) == 0 {
 			continue
 		}
 		t := b.set.Targets[c.targets[rand.IntN(len(c.targets))]]
 		again := slices.ContainsFunc(keys, func(k spotcheck.Key) bool {
-			return k.Key == t.Key || k.Entity == c.row.Entity && 2*len(keys) < n
+			return k.Key == t.Key || k.Entity == c.row.Entity && try < n
 		})
 		if again {
 			continue

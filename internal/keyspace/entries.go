@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// HeadBytes is how much of an entry Look reads. What package cache writes has its lease time there,
-// and a tag version is shorter.
+// HeadBytes is how much of an entry Look reads. It includes the lease time of an entry of package
+// cache, and a whole tag version.
 const HeadBytes = 96
 
 // EntryRules are the ACL commands that Look and Repair need in addition to those of a worker.
@@ -49,8 +49,8 @@ type Master struct {
 	epochs map[string]uint64
 }
 
-// Survived returns the position of the epoch up to which the master has all acknowledged writes, or
-// 0 if that is unknown. It was read before the keys.
+// Survived returns the last position of the epoch before a gap: the master has all acknowledged
+// writes up to it. 0: unknown. It was read before the keys.
 func (m *Master) Survived(epoch string) uint64 { return m.epochs[epoch] }
 
 // A Seen is the state of a key.
@@ -158,8 +158,8 @@ func (e *Entries) lookAt(ctx context.Context, s shard, asked []Asked, of []int, 
 	return m, nil
 }
 
-// ownSlots returns what the CLUSTER NODES reply of a master tells about itself: its ID, its
-// configuration epoch, which a master that gets a slot raises, and its slots.
+// ownSlots returns the ID, the configuration epoch and the slots of a master, from its own CLUSTER
+// NODES reply. A master that gets a slot raises its epoch.
 func ownSlots(nodes string) (layout string, moving bool) {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)
@@ -172,7 +172,7 @@ func ownSlots(nodes string) (layout string, moving bool) {
 }
 
 // Repair unlinks an entry with its lease if it still begins with head, and with held only if it
-// still has a tombstone, and reports whether it did. The error is that of Redis.
+// still has a tombstone, and reports whether it did. The error is the reply of Redis.
 func (e *Entries) Repair(ctx context.Context, key, head string, held bool) (done bool, err error) {
 	names, only := []string{key}, ""
 	if lease, ok := protocol.LeaseKey(key); ok {

@@ -28,11 +28,11 @@ type Key struct {
 type batch struct {
 	Batch
 	generation int
-	// its checks by what is counted of them, see Counts
+	// numbers of its checks, for Counts
 	known, had, stale int
 }
 
-// minute returns the minute in which the batch was settled, since 1970.
+// minute returns the minute of settling, since 1970.
 func (b *batch) minute() int64 { return b.SettledAt.Unix() / 60 }
 
 // A check is one key of one batch.

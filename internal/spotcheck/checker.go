@@ -183,8 +183,8 @@ func (c *Checker) generation() int {
 	return c.watch.generation
 }
 
-// end records the result of a look that found nothing stale. The last look decides, or the one
-// after which none can be certain.
+// end records the result of a look that found nothing stale. The last look decides. Once times are
+// incomparable, there are no further looks.
 func (c *Checker) end(one *check, r Result) {
 	c.mu.Lock()
 	one.looks++
