@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // A bench has a Checker at a Redis, with what it reports.
 type bench struct {
 	*spotcheck.Checker
-	t     *testing.T
+	t     testing.TB
 	k     *keyspace.Keyspace
 	redis redis.UniversalClient
 
@@ -42,7 +42,7 @@ type bench struct {
 	healing, paused atomic.Bool
 }
 
-func newBench(t *testing.T, url string, client redis.UniversalClient) *bench {
+func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
 	t.Helper()
 	o, err := redisurl.Parse(url, false)
 	if err != nil {
@@ -170,13 +170,13 @@ func (b *bench) wantResults(name string, want ...spotcheck.Result) {
 	b.results = nil
 }
 
-func single(t *testing.T) *bench {
+func single(t testing.TB) *bench {
 	t.Helper()
 	server := testenv.OwnRedis(t)
 	return newBench(t, server.URL(), clientOf(t, server.Addr()))
 }
 
-func clientOf(t *testing.T, addr string) *redis.Client {
+func clientOf(t testing.TB, addr string) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
