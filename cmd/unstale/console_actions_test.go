@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/unstale/unstale/internal/testenv"
@@ -389,4 +390,42 @@ func TestConsoleActionsHostileTexts(t *testing.T) {
 	if n := w.count("cache_outbox_dead"); n != 1 || w.count("cache_outbox_audit") != 1 {
 		t.Errorf("%d dead letters", n)
 	}
+}
+
+// A long action goes on while its page is left, and shows how far it is. A stop of the worker ends
+// it after a transaction. An account of Redis that may not unlink cannot replay.
+func TestConsoleLongAction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if err := w.redis.Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "+@all", "-unlink", "~*", "&*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.env["UNSTALE_CONSOLE_DSN"], w.env["UNSTALE_CONSOLE_REDIS_URL"] = w.env["MYSQL_DSN"], strings.Replace(w.env["REDIS_URL"], "redis://", "redis://reader:secret@", 1)
+	r, b := w.withBareConsole("--console-actions")
+	b.preview("replay", url.Values{"all": {"1"}}, "the Redis account of the console lacks rights: ACL SETUSER ... +unlink: docs/console.md")
+	if _, err := w.db.Exec("INSERT INTO cache_outbox_dead (entity, entity_id, created_at, died_at, attempts, repeated, reason, error, map_version, first_id) " +
+		"SELECT 'gadget', seq.n, NOW(6), NOW(6), 1, 0, 'unknown_entity', '', '', 0 FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 500) SELECT n FROM c) AS seq"); err != nil {
+		t.Fatal(err)
+	}
+	form := b.preview("discard", url.Values{"reason": {"unknown_entity"}}, "Deletes 500 dead letters for good", "The newest of 500.")
+	w.dies("gadget", "later", nil) // it is left out
+	// 200 letters, which are one transaction, take a second
+	if _, err := w.db.Exec("CREATE TRIGGER slow BEFORE DELETE ON cache_outbox_dead FOR EACH ROW SET @slow = SLEEP(0.005)"); err != nil {
+		t.Fatal(err)
+	}
+	at := b.does("discard", form, "Under way. ", "00 dead letters of 500 ", "You can leave this page")
+	if reply, _ := b.ask(http.MethodGet, at, nil); reply.Header.Get("Refresh") != "1" {
+		t.Errorf("%v", reply.Header)
+	}
+	r.signal(syscall.SIGTERM)
+	r.wantExit(exitDone)
+	left, done := w.count("cache_outbox_dead"), 0
+	if err := w.db.QueryRow("SELECT SUM(row_count) FROM cache_outbox_audit").Scan(&done); err != nil || done < 200 || done == 500 || left+done != 501 {
+		t.Errorf("%v: %d discarded, %d left", err, done, left)
+	}
+	if _, err := w.db.Exec("DROP TRIGGER slow"); err != nil {
+		t.Fatal(err)
+	}
+	_, b = w.withConsole("--console-actions")
+	b.does("discard", b.preview("discard", url.Values{"reason": {"unknown_entity"}}, fmt.Sprintf("Deletes %d dead letters", left)), fmt.Sprintf("Discarded %d dead letters.", left))
 }
