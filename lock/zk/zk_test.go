@@ -239,6 +239,8 @@ func TestZooKeeperNames(t *testing.T) {
 	for _, name := range names {
 		w.Acquire(l, name)
 	}
+	_, err := w.admin.Sync(w.root) // its server may be behind
+	must(t, err)
 	nodes, _, err := w.admin.Children(w.root)
 	must(t, err)
 	for i, node := range nodes {
