@@ -95,8 +95,8 @@ func TestReadersPrivileges(t *testing.T) {
 	testenv.EachRule(t, w.client, "reader", acl.Rules(acl.Reader, acl.Options{Map: m, Report: true, Popular: true}), work)
 }
 
-// The rules of `unstale acl reader --shadow` suffice for shadow reads. Without them, the log says
-// what the account needs.
+// The rules of `unstale acl reader --shadow` suffice for shadow reads. Without them, the log
+// names what the account needs.
 func TestShadowPrivileges(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)

@@ -54,7 +54,7 @@ func shadowWorldOf(of *world, process string, change func(*cache.Config)) *shado
 	return w
 }
 
-// fromRedis is a policy whose values stay out of L1, so that each read is from Redis.
+// fromRedis is a policy whose values stay out of L1, so each read is from Redis.
 var fromRedis = cache.MustPolicy(cache.Options{TTL: time.Hour, SkipMemory: true})
 
 func returns(value string) cache.Loader[string] {
@@ -141,7 +141,7 @@ func TestShadowForgottenWrite(t *testing.T) {
 	}
 }
 
-// Every form of an entry is compared with what the loader returns.
+// Every form of an entry is compared with the result of the loader.
 func TestShadowForms(t *testing.T) {
 	t.Parallel()
 	of := newWorld(t)

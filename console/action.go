@@ -44,12 +44,12 @@ var actions = []action{
 	{"replay", "Replay the journal", operate.MayReplay, (*actor).lookReplay},
 }
 
-// An intent is what an action would do, as a person sees it before confirming it.
+// An intent describes what an action would do. A person sees it before confirming it.
 type intent struct {
 	Fields  []field // what a person may enter
 	Says    string  // what it will do; "": it needs input
 	Button  string
-	Letters []judgedLetter // the first of Total
+	Letters []expandedLetter // the first of Total
 	Total   int
 	Notes   []string
 	Block   string // why it cannot be done, and the fix
@@ -84,8 +84,8 @@ const (
 	nameCookie  = "unstale_name"
 )
 
-// act serves the page of an action. Only a POST with a confirmation of what the page has shown does
-// something.
+// act serves the page of an action. Only a POST that confirms what
+// the page has shown does something.
 func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 	page := actionPage{intent: &intent{}}
 	for _, a := range actions {
@@ -210,7 +210,7 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 // A listedAction is an action in the panel.
 type listedAction struct{ Name, Title, Missing string }
 
-// list lists the actions, with what is missing for them.
+// list lists the actions, each with the reason if it is not possible.
 func (c *actor) list(ctx context.Context) (any, error) {
 	var list []listedAction
 	for _, a := range actions {

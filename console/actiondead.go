@@ -17,29 +17,29 @@ import (
 // shownDead is how many dead letters an action shows.
 const shownDead = 20
 
-// A judgedLetter is a dead letter with what the running map makes of it now.
-type judgedLetter struct {
+// An expandedLetter is a dead letter with its names by the running map.
+type expandedLetter struct {
 	operate.DeadLetter
 	Label   string
 	Names   []string // keys, patterns and sets
 	Refused string   // why the map refuses it, or a lookup failed; "": it does not
 }
 
-// judge expands a row by the running map, with its lookups.
-func (c *actor) judge(ctx context.Context, l operate.DeadLetter) judgedLetter {
-	j := judgedLetter{DeadLetter: l}
+// expand expands a row by the running map, with its lookups.
+func (c *actor) expand(ctx context.Context, l operate.DeadLetter) expandedLetter {
+	e := expandedLetter{DeadLetter: l}
 	if c.cfg.Worker == nil {
-		j.Refused = "unknown: this process has no worker, and so no map"
-		return j
+		e.Refused = "unknown: this process has no worker, and so no map"
+		return e
 	}
 	plan, _, err := expand.Texts(ctx, c.db, c.cfg.Worker.Map(), l.Entity, l.EntityID, l.Params)
 	if err != nil {
-		j.Refused = err.Error()
-		return j
+		e.Refused = err.Error()
+		return e
 	}
-	j.Names = slices.Concat(plan.Keys, plan.Patterns, plan.Sets)
-	slices.Sort(j.Names)
-	return j
+	e.Names = slices.Concat(plan.Keys, plan.Patterns, plan.Sets)
+	slices.Sort(e.Names)
+	return e
 }
 
 // A deadVerb is an action on many dead letters.
@@ -86,7 +86,7 @@ func deadQuery(in url.Values) (q operate.DeadQuery, chosen bool, err error) {
 	return q, all || filtered, err
 }
 
-// deadFields are the fields that deadQuery reads.
+// deadFields returns the fields that deadQuery reads.
 func deadFields(in url.Values) []field {
 	reasons := []string{""}
 	for _, r := range invalidation.Reasons() {
@@ -129,8 +129,8 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	it.Total, it.seen = n, []any{n, letters}
 	refused := 0
 	for _, l := range letters {
-		j := c.judge(ctx, l)
-		if it.Letters = append(it.Letters, j); j.Refused != "" {
+		e := c.expand(ctx, l)
+		if it.Letters = append(it.Letters, e); e.Refused != "" {
 			refused++
 		}
 	}
@@ -193,9 +193,9 @@ func (c *actor) lookCorrect(ctx context.Context, in url.Values) (*intent, error)
 		field{Name: "params", Label: "Parameters, as JSON; empty: none", Value: params, Area: true})
 	corrected := letters[0]
 	corrected.Entity, corrected.Params = correction.Entity, correction.Params
-	before, after := c.judge(ctx, letters[0]), c.judge(ctx, corrected)
+	before, after := c.expand(ctx, letters[0]), c.expand(ctx, corrected)
 	before.Label, after.Label = "before", "after"
-	it.Letters, it.Total, it.Find = []judgedLetter{before, after}, 1, find("object", corrected.Entity, corrected.EntityID)
+	it.Letters, it.Total, it.Find = []expandedLetter{before, after}, 1, find("object", corrected.Entity, corrected.EntityID)
 	switch {
 	case !in.Has("entity"):
 	case digest(corrected) == digest(letters[0]):

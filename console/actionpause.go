@@ -60,7 +60,7 @@ func (c *actor) lookResume(ctx context.Context, in url.Values) (*intent, error) 
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
 		was, err := orders.Resume(ctx)
 		if was == nil {
-			return "Nothing was paused any more.", err
+			return "Nothing was paused.", err
 		}
 		return "All workers resume; they were paused " + was.String() + ".", err
 	}

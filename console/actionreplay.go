@@ -17,7 +17,7 @@ import (
 
 const (
 	countLimit = 3 * time.Second // of counting what a replay would do
-	triedNames = 100             // of the map, for the rights in Redis
+	triedNames = 100             // of the map, for the permissions in Redis
 )
 
 // lookReplay counts what a replay would do.
@@ -37,7 +37,7 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 	case q.EntityID != "" && q.Entity == "":
 		it.Block = "an ID needs its entity"
 	case c.redis == nil:
-		it.Block = "the console has no Redis account; set --console-redis-url, with the rights of a worker: docs/console.md"
+		it.Block = "the console has no Redis account; set --console-redis-url, with the permissions of a worker: docs/console.md"
 	case c.cfg.Worker == nil:
 		it.Block = "this process has no worker, and so no map that names the channel; use unstale replay"
 	}
@@ -67,7 +67,7 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 	}
 	job.DryRun = false
 	it.do = func(ctx context.Context, _ *operate.Orders, who string, progress func(string)) (string, error) {
-		redis, err := keyspace.Open(c.cfg.keyspace()) // its messages are a series of their own
+		redis, err := keyspace.Open(c.cfg.keyspace()) // its messages have their own numbers
 		if err != nil {
 			return "", err
 		}
@@ -109,5 +109,5 @@ func (c *actor) missingInRedis(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	slices.Sort(rules)
-	return "the Redis account of the console lacks rights: ACL SETUSER ... " + strings.Join(slices.Compact(rules), " ") + ": docs/console.md", nil
+	return "the Redis account of the console lacks permissions: ACL SETUSER ... " + strings.Join(slices.Compact(rules), " ") + ": docs/console.md", nil
 }

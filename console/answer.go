@@ -106,7 +106,11 @@ func (f *finding) next(now time.Time) (list []string) {
 		if p := &f.Pending[i]; p.Table == "dead" {
 			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator: unstale dead retry %d", p.ID, text(p.Entity), text(p.EntityID), p.ID))
 		} else {
-			list = append(list, capital(where(p, now))+": a worker processes it"+map[bool]string{true: " then"}[p.Table == "delayed"]+".")
+			then := ""
+			if p.Table == "delayed" {
+				then = " then"
+			}
+			list = append(list, capital(where(p, now))+": a worker processes it"+then+".")
 		}
 	}
 	for _, s := range f.Sweeps {

@@ -47,7 +47,7 @@ type Config struct {
 	// Actions lets people retry, correct and discard dead letters, pause and resume workers, and
 	// replay the journal, if the account has the privileges. Default: the page changes nothing.
 	Actions bool
-	// MessageKey and RedisShardedPubSub are those of the workers, for the messages of a replay.
+	// MessageKey and RedisShardedPubSub are as for the workers, for the messages of a replay.
 	MessageKey         protocol.MessageKey
 	RedisShardedPubSub bool
 

@@ -2,19 +2,15 @@ package console
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/unstale/unstale/internal/minutes"
 )
-
-// limits are the limits of the panel "nines".
-var limits = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}
 
 // A nine is one window of the panel "nines".
 type nine struct {
 	Window string
 	All    uint64
-	Shares []share // by limits
+	Shares []share // by minutes.Limits
 	Checks string  // of the cache, or ""
 }
 
@@ -33,7 +29,7 @@ func (s state) Nines() (list []nine) {
 	for i := range s.Status.Figures.Windows {
 		w := &s.Status.Figures.Windows[i]
 		n := nine{Window: names[i], All: w.Invalidations(), Checks: checks(w)}
-		for _, limit := range limits {
+		for _, limit := range minutes.Limits {
 			of := w.Within(limit)
 			n.Shares = append(n.Shares, share{of, of.All - of.In})
 		}

@@ -12,7 +12,7 @@ const (
 	keptRuns = 200                    // in memory
 )
 
-// A run is an action under way, or its result. It goes on when its page is left.
+// A run is an action under way, or its result. It continues when its page is left.
 type run struct {
 	Action     action
 	Says, Find string
@@ -33,7 +33,7 @@ type runs struct {
 	active sync.WaitGroup
 }
 
-// start begins a run, or returns the one that the ID already has. fill completes a new one. It
+// start begins a run, or returns the run that has the ID already. fill completes a new one. It
 // returns nil after base has ended.
 func (all *runs) start(base context.Context, id string, do func(ctx context.Context, progress func(string)) (string, error), fill func(*run)) *run {
 	all.mu.Lock()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/unstale/unstale/internal/look"
 	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -52,12 +51,11 @@ func (s *statusReader) read(ctx context.Context) (any, error) {
 		out.Verdict = out.Own.verdict()
 		return out, errNoAccount
 	}
-	status, v, err := s.looker.Look(ctx)
-	if err == nil && !s.looked && verdict.Doubtful(status) {
-		if err = sleep.For(ctx, verdict.SecondLook); err == nil {
-			status, v, err = s.looker.Look(ctx)
-		}
+	read := s.looker.LookTwice
+	if s.looked {
+		read = s.looker.Look
 	}
+	status, v, err := read(ctx)
 	s.looked = err == nil
 	if err == nil {
 		s.last, s.at = &status, time.Now()
@@ -104,10 +102,7 @@ func (s state) Figures() []figure {
 	if st.Overdue > time.Second {
 		delayed.Note, delayed.Level = "the first is due for "+span(st.Overdue), "warn"
 	}
-	dead := 0
-	for _, n := range st.Dead {
-		dead += n
-	}
+	dead := st.DeadTotal()
 	letters := figure{ID: "dead-letters", Label: "Dead letters", Value: count(dead), Unit: "rows"}
 	if dead > 0 {
 		letters.Level, letters.Note = "bad", "the oldest died "+span(st.DeadFor)+" ago"

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/unstale/unstale/internal/verdict"
 )
 
 //go:embed templates static
@@ -47,7 +49,9 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": text, "count": count, "span": span, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "cut": cut, "clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n }, "after": after, "version": func() string { return version },
+		"text": text, "count": count, "span": span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "cut": cut,
+		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n },
+		"version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
 }
 
@@ -89,20 +93,12 @@ func (f funcs) time(t any) template.HTML {
 		at.Format("2006-01-02T15:04:05.000Z07:00"), at.Format("2006-01-02 15:04:05.000 UTC"), relative))
 }
 
-// span formats a duration in one unit: 12 ms, 47 s, 3 min, 5 h, 2 d.
+// span formats a duration in one unit: 350 µs, 12 ms, 47 s, 3 min, 5 h, 2 d.
 func span(d time.Duration) string {
-	for _, u := range []struct {
-		unit, most time.Duration
-		name       string
-	}{
-		{time.Microsecond, time.Millisecond, "µs"}, {time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"},
-		{time.Minute, 2 * time.Hour, "min"}, {time.Hour, 48 * time.Hour, "h"},
-	} {
-		if d < u.most {
-			return fmt.Sprint(int64(d/u.unit), " ", u.name)
-		}
+	if d < time.Millisecond {
+		return fmt.Sprint(d.Microseconds(), " µs")
 	}
-	return fmt.Sprint(int64(d/(24*time.Hour)), " d")
+	return verdict.Short(d)
 }
 
 // count formats a number: 12,345.

@@ -20,10 +20,11 @@ type batch struct {
 	answers *invalidation.Answers // of the lookups
 	changes []change
 	set     keyspace.TargetSet
-	at      []int     // backs the targets of all changes
-	sweeps  sweepList // of all changes
-	made    weight    // by all changes
-	aside   []uint64  // heavy rows, which need a separate batch
+	at      []int             // backs the targets of all changes
+	sweeps  sweepList         // of all changes
+	made    weight            // by all changes
+	aside   []uint64          // heavy rows, which need a separate batch
+	unlinks keyspace.Unlinked // of the set
 }
 
 // newBatch decodes rows, up to the budget, and finds the faults that need neither map nor server.
@@ -134,10 +135,10 @@ const (
 	partBytes = 1 << 20
 )
 
-// unlink unlinks the targets. After half of the time until the deadline of ctx, it drops rows that
+// unlink unlinks the targets, with the result in unlinks. After half of the time until the deadline of ctx, it drops rows that
 // are not unlinked yet from the batch, and they stay in the table. So a batch that is too large for
 // its deadline makes progress.
-func (b *batch) unlink(ctx context.Context, redis unlinkPort) (done keyspace.Unlinked, err error) {
+func (b *batch) unlink(ctx context.Context, redis unlinkPort) error {
 	deadline, _ := ctx.Deadline()
 	half := time.Now().Add(time.Until(deadline) / 2)
 	for from := 0; from < len(b.set.Targets); {
@@ -145,25 +146,23 @@ func (b *batch) unlink(ctx context.Context, redis unlinkPort) (done keyspace.Unl
 		part, err := redis.Unlink(ctx, b.set.Targets[from:to])
 		switch {
 		case err != nil:
-			return done, err
+			return err
+		case from == 0: // before every other part
+			b.unlinks = part
 		// what was unlinked before may be lost
-		case from > 0 && part.Position.Epoch != done.Position.Epoch:
-			return done, &keyspace.Loss{Position: done.Position}
+		case part.Position.Epoch != b.unlinks.Position.Epoch:
+			return &keyspace.Loss{Position: b.unlinks.Position}
+		default:
+			for _, f := range part.Failures {
+				b.unlinks.Failures = append(b.unlinks.Failures, keyspace.Failure{Index: from + f.Index, Err: f.Err})
+			}
+			b.unlinks.Ended, b.unlinks.Position = part.Ended, part.Position
 		}
-		for _, f := range part.Failures {
-			done.Failures = append(done.Failures, keyspace.Failure{Index: from + f.Index, Err: f.Err})
-		}
-		if from == 0 {
-			// before every other part
-			done.Born, done.Readings, done.Began = part.Born, part.Readings, part.Began
-		}
-		done.Ended = part.Ended
-		done.Position, from = part.Position, to
-		if from < len(b.set.Targets) && time.Now().After(half) {
+		if from = to; from < len(b.set.Targets) && time.Now().After(half) {
 			b.cut(from)
 		}
 	}
-	return done, nil
+	return nil
 }
 
 // partEnd returns where a part ends that begins at from: behind one target at least.
@@ -210,9 +209,9 @@ func (b *batch) refuseJournal() {
 
 // blameFailures marks the changes whose keys Redis refused or could not be asked about, and returns
 // the keys that are gone.
-func (b *batch) blameFailures(failures []keyspace.Failure) (gone []string) {
-	refused := make(map[int]error, len(failures))
-	for _, f := range failures {
+func (b *batch) blameFailures() (gone []string) {
+	refused := make(map[int]error, len(b.unlinks.Failures))
+	for _, f := range b.unlinks.Failures {
 		refused[f.Index] = f.Err
 	}
 	gone = make([]string, 0, len(b.set.Targets))

@@ -29,7 +29,7 @@ func batchOf(t testing.TB, m *invalidation.Map, rows []queue.ClaimedRow, cfg Con
 		t.Fatal(err)
 	}
 	b.expand(answers, cfg.lightBudget())
-	if gone := b.blameFailures(nil); len(gone) != len(rows) {
+	if gone := b.blameFailures(); len(gone) != len(rows) {
 		t.Fatalf("%d keys of %d rows", len(gone), len(rows))
 	}
 	return b.settlement(cfg)

@@ -12,7 +12,6 @@ import (
 	"github.com/unstale/unstale/internal/heal"
 	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/shadow"
 	"github.com/unstale/unstale/internal/spotcheck"
@@ -73,6 +72,8 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 			id: pools.ID, name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
 			uncounted: pools.Minutes.Refused,
 		}
+		resting = func() bool { return e.signals.paused.Load() || health.inOutage() }
+		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Heals() }
 	)
 	e.healer = heal.New(heal.Config{
 		Redis: redis, Journal: pools.Journal, Publish: news.publish, Metrics: healMetrics{metrics}, Log: e.log,
@@ -84,17 +85,14 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	})
 	e.spots = spotcheck.New(spotcheck.Config{
 		Redis: redis, Publish: news.publish, Metrics: spotMetrics{metrics}, Log: e.log, Rate: max(cfg.SpotChecks, 0),
-		Resting: health.inOutage, Healing: pulse.Heals,
-		Note: func(ctx context.Context, minute int64, c spotcheck.Counts) error {
-			return pools.Minutes.NoteChecks(ctx, minutes.Minute(minute), minutes.Checks(c))
-		},
-		Keep: staleKeeper{pools.Stale}.keep,
+		Resting: health.inOutage, Healing: healing,
+		Note: pools.Minutes.NoteChecks, Keep: staleKeeper{pools.Stale}.keep,
 	})
 	e.prover = prover{
 		proof: proof{limit: pools.Sessions.ClaimTimeout() + lateGrace},
 		queue: pools.Queue, hung: pools.Sessions.Hung, workers: pools.Workers.Workers, health: health, metrics: metrics,
 		heavy: heavy, self: own.id, heavyLimit: 2*heavyTimes*limit + lateGrace,
-		resting: func() bool { return e.signals.paused.Load() || health.inOutage() },
+		resting: resting,
 	}
 	e.heart = heartbeat.New(heartbeat.Config{
 		Redis: redis, Channels: &maps.routes, Log: e.log,
@@ -106,9 +104,8 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	e.shadows = shadow.New(shadow.Config{
 		Redis: redis, Table: shadow.NewTable(pools.Sessions), Journal: pools.Journal, Note: pools.Minutes.NoteShadows, Log: e.log,
 		Map: maps.Map, Proven: e.prover.proven, Retention: cfg.JournalRetention,
-		Resting: func() bool { return e.signals.paused.Load() || health.inOutage() },
-		Healing: func() bool { return e.signals.lossSeen.Load() || pulse.Heals() },
-		Count:   func(r shadow.Result) { metrics.shadows.WithLabelValues(string(r)).Inc() },
+		Resting: resting, Healing: healing,
+		Count: func(r shadow.Result) { metrics.shadows.WithLabelValues(string(r)).Inc() },
 	})
 	e.wakes = wakeListener{channel: cfg.WakeChannel, redis: redis, wake: e.signals.wake, subscribed: health.subscribed, count: metrics.wakes}
 	e.presence = presence{record: own, tell: pools.Workers.NoteWorker, log: e.log}
@@ -120,7 +117,8 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	batches := &runner{
 		cfg: &e.cfg, limit: limit, maps: maps, lookups: pools.Lookups, deprecated: refused,
 		known: &knownEntities{maps: maps, ask: pools.Journal.JournalEntities},
-		spots: e.spots, now: pools.Queue.Now, redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age, failed: e.failed, vanished: e.vanished,
+		spots: e.spots, now: pools.Queue.Now, redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age,
+		failed: e.failed, vanished: e.vanished,
 	}
 	e.loop = loop{
 		cfg: &e.cfg, limit: limit, queue: pools.Queue, paused: pools.Orders.Paused, hung: pools.Sessions.Hung, first: e.database.first,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/outage"
 	"github.com/unstale/unstale/internal/queue"
@@ -206,8 +207,8 @@ func (m *metrics) zero() {
 	for _, reason := range stalledReasons {
 		m.stalled.WithLabelValues(reason)
 	}
-	for _, within := range []string{"100ms", "1s", "10s"} {
-		m.inTime.WithLabelValues(within)
+	for _, limit := range minutes.Limits {
+		m.inTime.WithLabelValues(limit.String())
 	}
 	for _, result := range shadow.Results {
 		m.shadows.WithLabelValues(string(result))

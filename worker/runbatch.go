@@ -102,7 +102,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	r.pulse.Begin(over)
 	defer r.pulse.End()
 	b := newBatch(m, c.Rows, most)
-	done, settlement, unlinks, err := r.apply(ctx, b, most, alone)
+	done, settlement, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
 		settlement.Counts = b.counts(r.age, c, &settlement)
@@ -123,7 +123,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	if len(b.changes) == 0 {
 		return done, nil
 	}
-	b.offer(r.spots, &settlement, &unlinks, r.now(time.Now()))
+	b.offer(r.spots, r.now(time.Now()))
 	r.metrics.batchDone(done, settlement)
 	rows := b.rows(c.Rows)
 	r.metrics.maps.entities.addRows(rows)
@@ -135,29 +135,29 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 }
 
 // apply applies a batch to Redis and returns the outcomes of its rows.
-func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s queue.Settlement, unlinks keyspace.Unlinked, err error) {
+func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s queue.Settlement, err error) {
 	if b.answers, err = b.resolve(ctx, r.lookup(most.light), r.cfg.BatchKeys, most.light); err != nil {
-		return done, s, unlinks, err
+		return done, s, err
 	}
 	b.expand(b.answers, most)
 	if len(b.changes) == 0 { // all are set aside
-		return done, s, unlinks, nil
+		return done, s, nil
 	}
 	r.known.delay(ctx, b)
-	if unlinks, err = b.unlink(ctx, r.redis); err != nil {
-		return done, s, unlinks, fmt.Errorf("unlink keys: %w", err)
+	if err = b.unlink(ctx, r.redis); err != nil {
+		return done, s, fmt.Errorf("unlink keys: %w", err)
 	}
-	gone := b.blameFailures(unlinks.Failures)
+	gone := b.blameFailures()
 	unlinked := time.Now()
-	published, err := r.publisher.publish(ctx, keyspace.News{Keys: gone, Unlinked: unlinks.Born})
+	published, err := r.publisher.publish(ctx, keyspace.News{Keys: gone, Unlinked: b.unlinks.Born})
 	if err != nil {
-		return done, s, unlinks, fmt.Errorf("publish keys: %w", err)
+		return done, s, fmt.Errorf("publish keys: %w", err)
 	}
 	if alone {
 		b.refuseJournal()
 	}
 	s = b.settlement(*r.cfg)
-	s.Position, s.Born = journal.Position(unlinks.Position), unlinks.Born
+	s.Position, s.Born = journal.Position(b.unlinks.Position), b.unlinks.Born
 	s.Marks = journal.Marks{Unlinked: unlinked, Receivers: published.Receivers}
 	if published.Messages > 0 {
 		s.Marks.Published = time.Now()
@@ -168,7 +168,7 @@ func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),
 		Repeats: len(s.Repeats), Keys: len(gone), Messages: published.Messages, Sweeps: len(s.Sweeps),
-	}, s, unlinks, nil
+	}, s, nil
 }
 
 // lookup returns Lookups.LookupUpTo, measured. In a batch of light rows it does not read the

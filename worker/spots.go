@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/staleentries"
 	"github.com/unstale/unstale/protocol"
@@ -16,10 +14,8 @@ import (
 
 // offer offers the keys of a settled batch to the spot checks: of rows that were applied in full,
 // at random, and of different entities if it can. The batch's own memory is not kept.
-func (b *batch) offer(to *spotcheck.Checker, s *queue.Settlement, u *keyspace.Unlinked, settled time.Time) {
-	to.Offer(spotcheck.Batch{
-		Epoch: s.Position.Epoch, Number: s.Position.N, Readings: u.Readings, Began: u.Began, Ended: u.Ended, SettledAt: settled,
-	}, b.pick)
+func (b *batch) offer(to *spotcheck.Checker, settled time.Time) {
+	to.Offer(spotcheck.Batch{Unlinked: b.unlinks, SettledAt: settled}, b.pick)
 }
 
 // pick returns up to n keys.
@@ -50,7 +46,7 @@ type staleKeeper struct{ table *staleentries.Table }
 func (k staleKeeper) keep(ctx context.Context, list []spotcheck.Stale) error {
 	for _, s := range list {
 		err := k.table.Add(ctx, staleentries.Entry{
-			Key: s.Key, Row: s.Row, Entity: s.Entity, EntityID: s.ID, Trace: s.Trace, Epoch: s.Epoch, Number: s.Number,
+			Key: s.Key, Row: s.Row, Entity: s.Entity, EntityID: s.ID, Trace: s.Trace, Epoch: s.Position.Epoch, Number: s.Position.N,
 			Leased: unixMicros(s.LeasedAt), Unlinked: unixMicros(s.UnlinkedAt), AfterMs: s.After.Milliseconds(),
 			TTLMillis: max(s.ExpiresAt.Sub(s.SeenAt).Milliseconds(), 0), Held: s.Held, Repaired: s.Repaired,
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 // A worker finds an entry from before an UNLINK, unlinks it, announces that, and keeps it for
-// operators. It does not look if it is told so.
+// operators. It does not check if that is off.
 func TestSpotChecks(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []int{0, -1} {

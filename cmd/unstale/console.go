@@ -31,15 +31,15 @@ type consoleFlags struct {
 func (f *consoleFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.listen, "console", "", "address of the console, a page for people, such as 127.0.0.1:9118 (default: off)")
 	flags.StringVar(&f.tokenFile, "console-token-file", "", "file of the token that people enter in the console")
-	flags.StringVar(&f.userHeader, "console-user-header", "", "header in which a proxy sends the name of the user to the console")
+	flags.StringVar(&f.userHeader, "console-user-header", "", "header with the name of the user, which a proxy sends to the console")
 	flags.StringVar(&f.proxyFile, "console-proxy-secret-file", "", "file of the secret that the proxy sends to the console in X-Unstale-Proxy-Secret")
 	flags.BoolVar(&f.actions, "console-actions", false, "let people retry, correct and discard dead letters, replay, pause and resume in the console")
 	flags.Var(&f.dsn, "console-dsn", "MySQL for the console, with an operator's account")
 	flags.Var(&f.redis, "console-redis-url", "Redis for the console, with an operator's account")
 }
 
-// complete reads the files. The console reaches the servers as the worker does, but with accounts
-// of its own.
+// complete reads the files. The console reaches the servers as the worker does, but with its
+// own accounts.
 func (f *consoleFlags) complete(mysql mysqlFlags, redis redisFlags, log *slog.Logger) (err error) {
 	if f.listen == "" {
 		return nil

@@ -330,7 +330,7 @@ func TestConsoleReplay(t *testing.T) {
 	}
 }
 
-// Without the privileges, the page says what is missing, and no button leads to an action.
+// Without the privileges, the page lists what is missing, and no button leads to an action.
 func TestConsoleActionsWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)
@@ -392,8 +392,8 @@ func TestConsoleActionsHostileTexts(t *testing.T) {
 	}
 }
 
-// A long action goes on while its page is left, and shows how far it is. A stop of the worker ends
-// it after a transaction. An account of Redis that may not unlink cannot replay.
+// A long action continues while its page is left, and shows how far it is. A stop of the worker
+// ends it after a transaction. An account of Redis that may not unlink cannot replay.
 func TestConsoleLongAction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -402,7 +402,7 @@ func TestConsoleLongAction(t *testing.T) {
 	}
 	w.env["UNSTALE_CONSOLE_DSN"], w.env["UNSTALE_CONSOLE_REDIS_URL"] = w.env["MYSQL_DSN"], strings.Replace(w.env["REDIS_URL"], "redis://", "redis://reader:secret@", 1)
 	r, b := w.withBareConsole("--console-actions")
-	b.preview("replay", url.Values{"all": {"1"}}, "the Redis account of the console lacks rights: ACL SETUSER ... +unlink: docs/console.md")
+	b.preview("replay", url.Values{"all": {"1"}}, "the Redis account of the console lacks permissions: ACL SETUSER ... +unlink: docs/console.md")
 	if _, err := w.db.Exec("INSERT INTO cache_outbox_dead (entity, entity_id, created_at, died_at, attempts, repeated, reason, error, map_version, first_id) " +
 		"SELECT 'gadget', seq.n, NOW(6), NOW(6), 1, 0, 'unknown_entity', '', '', 0 FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 500) SELECT n FROM c) AS seq"); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func (b *browser) finds(as, text string, parts ...string) {
 	})
 }
 
-// A search tells whether a key is stale and why, from the rows that wait, the journal, the map and
+// A search shows whether a key is stale and why, from the rows that wait, the journal, the map and
 // Redis.
 func TestConsoleSearch(t *testing.T) {
 	t.Parallel()

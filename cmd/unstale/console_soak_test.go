@@ -86,8 +86,8 @@ func (r *running) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
 }
 
-// With 100,000 dead letters and ten million rows in the journal, the first page comes within 300 ms,
-// and so does each panel.
+// With 100,000 dead letters and ten million rows in the journal, the first page comes within 300
+// ms, and so does each panel.
 func TestConsoleLarge(t *testing.T) {
 	w := newWorld(t)
 	w.enqueue(1000)

@@ -27,7 +27,7 @@ type browser struct {
 	t       testing.TB
 	base    string
 	http    *http.Client
-	headers []string // of every request, given as name and value in turn
+	headers []string // of every request, given as alternating names and values
 }
 
 // withConsole starts a worker with a console that has the operator's accounts.
@@ -56,7 +56,7 @@ func (w *world) withBareConsole(args ...string) (*running, *browser) {
 
 var consoleURL = regexp.MustCompile(`"url":"(http://127\.0\.0\.1:\d+)/"`)
 
-// ask sends a request with headers, given as name and value in turn.
+// ask sends a request with headers, given as alternating names and values.
 func (b *browser) ask(method, path string, body io.Reader, headers ...string) (*http.Response, string) {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.base+path, body)
@@ -341,7 +341,8 @@ func TestConsoleWithoutAccount(t *testing.T) {
 	r.wantExit(exitDone)
 }
 
-// While MySQL or Redis is away, the page says what it cannot know, and goes on when they are back.
+// While MySQL or Redis is unavailable, the page shows what it cannot know, and it continues when
+// they are back.
 func TestConsoleOutage(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)

@@ -181,7 +181,7 @@ func TestDoctorProveNeedsRedis(t *testing.T) {
 	}
 }
 
-// Two runs in one database take turns.
+// Two runs in one database run one after the other.
 func TestDoctorProveTwice(t *testing.T) {
 	t.Parallel()
 	env, server := testenv.MySQL(t), testenv.Redis(t)

@@ -143,7 +143,7 @@ func (r *runCommand) completeWorker(p process, log *slog.Logger) (err error) {
 // bound: a batch of rows within the limits of a map needs less.
 const memoryLimit = 72 << 20
 
-// refuseAddress refuses an address on which no process can listen. It does not resolve names.
+// refuseAddress refuses an address that no process can listen on. It does not resolve names.
 func refuseAddress(flag, address string) error {
 	if address == "-" {
 		return nil

@@ -16,7 +16,6 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -103,16 +102,12 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 }
 
 func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions) error {
+	c.looker = look.New(s, c.space)
 	if c.watch > 0 {
 		return c.watching(ctx, p, s)
 	}
-	status, v, err := c.look(ctx, s)
-	if err == nil && verdict.Doubtful(status) {
-		if err = sleep.For(ctx, verdict.SecondLook); err == nil {
-			status, v, err = c.look(ctx, s)
-		}
-	}
-	switch {
+	status, v, err := c.looker.LookTwice(ctx)
+	switch err = orSchema(ctx, s, err); {
 	case err != nil:
 		return fmt.Errorf("whether anything is stale is unknown: %w", err)
 	case c.json:
@@ -130,15 +125,6 @@ func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions)
 		return answer{code: exitUnknown}
 	}
 	return nil
-}
-
-// look reads a status and evaluates it, together with the previous one.
-func (c *statusCommand) look(ctx context.Context, s *session.Sessions) (operate.Status, verdict.Verdict, error) {
-	if c.looker == nil {
-		c.looker = look.New(s, c.space)
-	}
-	status, v, err := c.looker.Look(ctx)
-	return status, v, orSchema(ctx, s, err)
 }
 
 // bounded returns a count that is exact to operate.MaxExactCount.
@@ -188,7 +174,7 @@ func statusObject(s operate.Status, v verdict.Verdict) any {
 	}{
 		verdictObject: newVerdictObject(v), Workers: workerObjects(s.Workers),
 		Waiting: bounded(s.Waiting), Delayed: bounded(s.Delayed),
-		OverdueSeconds: s.Overdue.Seconds(), Dead: deadTotal(s), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
+		OverdueSeconds: s.Overdue.Seconds(), Dead: s.DeadTotal(), DeadByReason: s.Dead, Sweeps: bounded(s.Sweeps),
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 		Figures: figuresObjects(s), FiguresMore: s.Figures.Waiting.More,
 		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
@@ -223,13 +209,6 @@ func oldestAge(s operate.Status) (age time.Duration, known bool) {
 	return s.OldestAge, s.OldestAge > 0 || s.Ahead == nil
 }
 
-func deadTotal(s operate.Status) (n int) {
-	for _, k := range s.Dead {
-		n += k
-	}
-	return n
-}
-
 func printStatus(p process, s operate.Status) {
 	line := func(name string, value any, notes ...string) {
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
@@ -261,7 +240,7 @@ func printStatus(p process, s operate.Status) {
 		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, n))
 	}
 	sort.Strings(reasons)
-	line("dead", deadTotal(s), reasons...)
+	line("dead", s.DeadTotal(), reasons...)
 	sweeps := []string{}
 	if s.Settling > 0 {
 		sweeps = append(sweeps, fmt.Sprintf("%v of them swept once, and waiting for the second sweep", bounded(s.Settling)))

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
@@ -11,9 +10,6 @@ import (
 
 // windowNames are the names of the windows of minutes.Figures, as text and in JSON.
 var windowNames = []struct{ text, json string }{{"last hour", "1h"}, {"last 24 h", "24h"}, {"last 30 d", "30d"}}
-
-// limits are the limits of minutes.Window.Within.
-var limits = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}
 
 // printFigures prints a line for each window.
 func printFigures(line func(name string, value any, notes ...string), s operate.Status) {
@@ -24,8 +20,8 @@ func printFigures(line func(name string, value any, notes ...string), s operate.
 	for i := range s.Figures.Windows {
 		w := &s.Figures.Windows[i]
 		var notes []string
-		if shares := w.Within(limits[0]); shares.All > 0 {
-			for _, limit := range limits {
+		if shares := w.Within(minutes.Limits[0]); shares.All > 0 {
+			for _, limit := range minutes.Limits {
 				notes = append(notes, fmt.Sprintf("%s within %s", w.Within(limit), limit))
 			}
 		}
@@ -92,7 +88,7 @@ type figuresObject struct {
 func figuresObjects(s operate.Status) (list []figuresObject) {
 	for i := range s.Figures.Windows {
 		w := &s.Figures.Windows[i]
-		a, b, c := w.Within(limits[0]), w.Within(limits[1]), w.Within(limits[2])
+		a, b, c := w.Within(minutes.Limits[0]), w.Within(minutes.Limits[1]), w.Within(minutes.Limits[2])
 		entry, invalidation := w.StalePerEntry(), w.StalePerInvalidation()
 		list = append(list, figuresObject{
 			Window: windowNames[i].json, Invalidations: w.Invalidations(), Dead: w.Dead,
@@ -108,7 +104,7 @@ func figuresObjects(s operate.Status) (list []figuresObject) {
 	return list
 }
 
-// number returns nil for what is not a number.
+// number returns x, or nil if it is not a number.
 func number(x float64) *float64 {
 	if x != x {
 		return nil

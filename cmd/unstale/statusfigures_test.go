@@ -10,8 +10,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// The command has a line for each window, and the same figures in JSON. A share with a miss is never
-// 100%. Figures that cannot be read hide nothing else.
+// The command has a line for each window, and the same figures in JSON. A share with a miss is
+// never 100%. Figures that cannot be read hide nothing else.
 func TestStatusShowsFigures(t *testing.T) {
 	t.Parallel()
 	env := testenv.MySQL(t)
@@ -69,8 +69,8 @@ sampled, entry_batches, stale_batches, checked, with_entry, stale, absent, unkno
 	}
 }
 
-// A worker whose account lacks the table of an upgrade unlinks keys all the same, and status has the
-// GRANT.
+// A worker whose account lacks the table of an upgrade unlinks keys all the same, and status has
+// the GRANT.
 func TestWorkerWithoutThePrivilegeToCount(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)

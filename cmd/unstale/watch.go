@@ -22,11 +22,11 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sess
 	p.Stop.set(stopDone)
 	page := !c.json && onTerminal(p.Out)
 	for {
-		status, v, err := c.look(ctx, s)
+		status, v, err := c.looker.Look(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := c.show(p, status, v, err, page); err != nil {
+		if err := c.show(p, status, v, orSchema(ctx, s, err), page); err != nil {
 			return err
 		}
 		if sleep.For(ctx, c.watch) != nil {

@@ -42,7 +42,7 @@ func memoryOf(i *info) (all []Finding) {
 	if ratio := i.number("mem_fragmentation_ratio"); ratio > mostFragmentation && used > leastForFragments {
 		add(Warning, "memory is fragmented", fmt.Sprintf("ratio %.2f at %s", ratio, megabytes(used)), "set activedefrag yes, or restart it at a quiet hour")
 	}
-	hits, misses := i.number("keyspace_hits"), i.number("keyspace_misses")
+	hits, misses := i.number("keyspace_hits"), max(0, i.number("keyspace_misses")-i.calls("getrange")) // spot checks read with GETRANGE
 	reads, byScripts := hits+misses, i.calls("evalsha") > mostScripts*misses
 	if reads >= leastForHits && hits/reads < leastHitRatio && !byScripts {
 		add(Warning, "the hit ratio is low", fmt.Sprintf("%.2f of %.0f reads since its start", hits/reads, reads),

@@ -19,7 +19,7 @@ const recentSQL = `SELECT id, worker, settled_at, row_count, map_version, born_u
 IF(LENGTH(body) <= ? AND id NOT IN (?), body, NULL) AS body FROM cache_outbox_journal FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT ?`
 
 // Recent returns the newest batches, at most limit, the newest first. It reads bodies of at most
-// maxBody bytes, and not those of the known batches. It leaves the entries of a batch that cannot
+// maxBody bytes, except for known batches. It leaves the entries of a batch that cannot
 // be unpacked nil.
 func (j *Journal) Recent(ctx context.Context, limit, maxBody int, known []uint64) ([]RecentBatch, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)

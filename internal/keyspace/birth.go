@@ -30,7 +30,7 @@ type birth struct {
 }
 
 // A Reading is the time of a master by its own clock, in microseconds since 1970. The master read
-// it between two times of this process' clock.
+// it between two times of this process's clock.
 type Reading struct {
 	Addr           string // of the master in a Cluster; "" otherwise
 	Micros         uint64
@@ -49,8 +49,8 @@ func (b *birth) ask(ctx context.Context, s shard) redis.Cmder {
 	return c
 }
 
-// read returns the least time of all nodes, in microseconds since 1970, and that of each, or 0 and
-// none if it is unknown. A node that did not answer has not acknowledged any unlink. read records a
+// read returns the least time of all nodes, in microseconds since 1970, and the time of each, or 0 and
+// none if they are unknown. A node that did not answer has not acknowledged any unlink. read records a
 // refusal.
 func (b *birth) read(known *clock) (least uint64, all []Reading) {
 	for i, c := range b.asked {

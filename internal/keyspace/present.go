@@ -40,8 +40,8 @@ func (c *Contents) Present(ctx context.Context, key string) (Present, error) {
 	return Present{Exists: true, Born: time.UnixMicro(entry.Born).UTC()}, nil
 }
 
-// TTL returns how long a key still lives: -1 if it does not expire, and -2 if it does not exist. The
-// account needs +pttl. An error is an *Outage.
+// TTL returns how long a key still lives: -1 if it does not expire, and -2 if it does not exist.
+// The account needs +pttl. An error is an *Outage.
 func (c *Contents) TTL(ctx context.Context, key string) (time.Duration, error) {
 	ttl, err := c.nodes.client.PTTL(ctx, key).Result()
 	if err != nil {

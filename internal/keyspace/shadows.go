@@ -13,8 +13,8 @@ import (
 
 // Shadows returns the shadow reads that readers reported after the entry of the stream with the
 // given ID, oldest first, and the ID of the last one. It reads at most twice as many entries as the
-// stream keeps, and skips entries that are not reports. The account needs +xrange %R~unstale:shadow. An
-// error is an *Outage.
+// stream keeps, and skips entries that are not reports. The account needs +xrange
+// %R~unstale:shadow. An error is an *Outage.
 func (c *Contents) Shadows(ctx context.Context, after string) (reports []protocol.Shadow, last string, err error) {
 	from := "-"
 	if after != "" {

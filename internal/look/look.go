@@ -10,6 +10,7 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -49,6 +50,18 @@ func (l *Looker) Look(ctx context.Context) (operate.Status, verdict.Verdict, err
 	v := verdict.Of(s, l.before)
 	l.before = verdict.First(l.before, s)
 	return s, v, nil
+}
+
+// LookTwice looks, and a second time if that gives a better answer: see [verdict.Doubtful].
+func (l *Looker) LookTwice(ctx context.Context) (operate.Status, verdict.Verdict, error) {
+	s, v, err := l.Look(ctx)
+	if err != nil || !verdict.Doubtful(s) {
+		return s, v, err
+	}
+	if err := sleep.For(ctx, verdict.SecondLook); err != nil {
+		return s, v, err
+	}
+	return l.Look(ctx)
 }
 
 // Unread returns the overall status if MySQL cannot be read.

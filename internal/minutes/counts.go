@@ -2,6 +2,9 @@ package minutes
 
 import "time"
 
+// Limits are the times within which invalidations are counted, in ascending order.
+var Limits = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}
+
 // Counts are the counts of one settled batch.
 type Counts struct {
 	// Batches is 1 if the batch unlinked at least one key or tag. A batch that can be sampled by a

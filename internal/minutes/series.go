@@ -18,8 +18,8 @@ type Point struct {
 	Dead        uint64
 }
 
-// Contract: no lock (a consistent read); the range of the primary key of the last minutes, with a row
-// per minute and worker.
+// Contract: no lock (a consistent read); the range of the primary key of the last minutes, with a
+// row per minute and worker.
 const seriesSQL = `SELECT (minute DIV ?) * ? AS minute, SUM(rows_settled) AS settled, SUM(within_100ms) AS within_100ms,
 SUM(within_1s) AS within_1s, SUM(within_10s) AS within_10s, SUM(dead) AS dead
 FROM cache_outbox_minutes WHERE minute > UNIX_TIMESTAMP() DIV 60 - ? AND worker <> '' GROUP BY 1 ORDER BY 1`

@@ -61,12 +61,20 @@ type Status struct {
 	// read; then they are empty.
 	Figures      minutes.Figures
 	FiguresError error
-	// Difference is the latest cached value that differs from the database, nil if there was none in
-	// the last 24 hours, or if the account may not read it.
+	// Difference is the latest cached value that differs from the database, nil if there was none
+	// in the last 24 hours, or if the account may not read it.
 	Difference *Difference
 	// Readers are the readers that reported lately and use generated code.
 	Readers []Reader
 	Staleness
+}
+
+// DeadTotal returns how many dead letters there are.
+func (s *Status) DeadTotal() (n int) {
+	for _, k := range s.Dead {
+		n += k
+	}
+	return n
 }
 
 // A Reader is a process that reads through generated code.

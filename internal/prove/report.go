@@ -31,9 +31,9 @@ type Report struct {
 }
 
 // Run tries all steps with the connections of e, whose MySQL is the empty database of config.
-// options are the options of e.Redis. If a step fails, the others are still tried; an error is about the
-// database, a server that cannot be used at all, or what could not be removed. Processes take turns
-// in a database.
+// options are the options of e.Redis. If a step fails, the others are still tried; an error is
+// about the database, a server that cannot be used at all, or what could not be removed. Processes
+// take turns in a database.
 func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keyspace.Options) (r Report, err error) {
 	if err := reach(ctx, e); err != nil {
 		return r, err

@@ -1,7 +1,7 @@
-// Package shadow confirms or rejects the reports of shadow reads: see cache.Shadow. A reader reports
-// an entry that differs from its loader, and has ruled out gaps in the messages and invalidations
-// that it has received. Only a worker can rule out the rest: rows that wait, are delayed or dead,
-// and sweeps.
+// Package shadow confirms or rejects the reports of shadow reads: see cache.Shadow. A reader
+// reports an entry that differs from its loader, and has ruled out gaps in the messages and
+// invalidations that it has received. Only a worker can rule out the rest: rows that wait, are
+// delayed or dead, and sweeps.
 //
 // A difference is confirmed if all of these hold, in this order:
 //
@@ -13,7 +13,7 @@
 //     that read replicas.
 //  5. Redis has not lost writes.
 //
-// Everything else is unknown. A confirmed difference is logged and stored; the entry is not changed,
-// since a worker cannot load the value, and the entry may be right: a loader that depends on the
-// time or on a replica also differs.
+// Everything else is unknown. A confirmed difference is logged and stored. The entry stays: a
+// worker cannot load the value, and the entry may be right. A loader that depends on the time or on
+// a replica also differs.
 package shadow

@@ -8,11 +8,7 @@ import (
 
 // A Batch is a settled batch.
 type Batch struct {
-	Epoch     string // its position
-	Number    uint64
-	Readings  []keyspace.Reading // see keyspace.Unlinked
-	Began     time.Time
-	Ended     time.Time
+	keyspace.Unlinked
 	SettledAt time.Time // by the database's clock
 }
 
@@ -28,12 +24,9 @@ type Key struct {
 type batch struct {
 	Batch
 	generation int
-	// numbers of its checks, for Counts
+	// numbers of its checks, for minutes.Checks
 	known, had, stale int
 }
-
-// minute returns the minute of settling, since 1970.
-func (b *batch) minute() int64 { return b.SettledAt.Unix() / 60 }
 
 // A check is one key of one batch.
 type check struct {
@@ -56,11 +49,11 @@ func (c *check) reading(addr string) (r keyspace.Reading, ok bool) {
 // heldUntil returns until when the tombstone of this batch exists at least.
 func (c *check) heldUntil() time.Time { return c.batch.Began.Add(c.Hold - c.Hold/100) }
 
-// judge returns the result of a look, and the times of the entry if it is stale. Each condition
+// evaluate returns the result of a look, and the times of the entry if it is stale. Each condition
 // that is not met for certain makes it unknown.
-func (c *check) judge(s keyspace.Seen, generation int) (Result, *Stale) {
+func (c *check) evaluate(s keyspace.Seen, generation int) (Result, *Stale) {
 	m := s.Master
-	if s.Err != nil || generation != c.batch.generation || m.Moving || m.Survived(c.batch.Epoch) < c.batch.Number {
+	if s.Err != nil || generation != c.batch.generation || m.Moving || m.Survived(c.batch.Position.Epoch) < c.batch.Position.N {
 		return Unknown, nil
 	}
 	r, ok := c.reading(m.Addr)
@@ -76,7 +69,7 @@ func (c *check) judge(s keyspace.Seen, generation int) (Result, *Stale) {
 	switch {
 	case held || leased != 0 && leased < r.Micros:
 		return Found, &Stale{
-			Key: c.Key.Key, Entity: c.Entity, ID: c.ID, Trace: c.Trace, Row: c.Row, Epoch: c.batch.Epoch, Number: c.batch.Number,
+			Key: c.Key.Key, Entity: c.Entity, ID: c.ID, Trace: c.Trace, Row: c.Row, Position: c.batch.Position,
 			SettledAt: c.batch.SettledAt, LeasedAt: at(leased), UnlinkedAt: at(r.Micros), SeenAt: at(m.Micros), ExpiresAt: at(expiry),
 			Held: held, After: m.Answered.Sub(c.batch.Ended),
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 )
 
 const (
@@ -46,6 +47,7 @@ func (c *Checker) Offer(b Batch, pick func(n int) []Key) {
 	if c.cfg.Rate == 0 || len(b.Readings) == 0 {
 		return
 	}
+	b.Failures = nil // only their memory
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range b.Readings {
@@ -111,7 +113,7 @@ func (c *Checker) look(ctx context.Context, list []*check) {
 	for i, one := range list {
 		r := Unknown
 		if seen != nil {
-			r, _ = one.judge(seen[i], c.generation())
+			r, _ = one.evaluate(seen[i], c.generation())
 		}
 		if r == Found {
 			again = append(again, one)
@@ -127,13 +129,13 @@ func (c *Checker) look(ctx context.Context, list []*check) {
 	for i, one := range again {
 		r, stale := Unknown, (*Stale)(nil)
 		if seen != nil && !c.cfg.Healing() {
-			r, stale = one.judge(seen[i], c.generation())
+			r, stale = one.evaluate(seen[i], c.generation())
 		}
 		if r != Found {
 			c.end(one, r)
 			continue
 		}
-		stale.Repaired = c.mend(ctx, stale, seen[i].Head)
+		stale.Repaired = c.unlink(ctx, stale, seen[i].Head)
 		c.cfg.Metrics.Checked(Found)
 		c.tally.set(one, Found, stale.Repaired)
 		if c.repair.isNew(stale.Key, seen[i].Head) {
@@ -152,7 +154,7 @@ func (c *Checker) look(ctx context.Context, list []*check) {
 func (c *Checker) ask(ctx context.Context, list []*check) []keyspace.Seen {
 	asked := make([]keyspace.Asked, len(list))
 	for i, one := range list {
-		asked[i] = keyspace.Asked{Key: one.Key.Key, Epoch: one.batch.Epoch, Hold: one.Hold > 0}
+		asked[i] = keyspace.Asked{Key: one.Key.Key, Epoch: one.batch.Position.Epoch, Hold: one.Hold > 0}
 	}
 	c.cfg.Metrics.Looked(len(asked))
 	seen, masters, err := c.cfg.Redis.Look(ctx, asked)
@@ -203,7 +205,7 @@ func (c *Checker) end(one *check, r Result) {
 func (c *Checker) note(ctx context.Context) {
 	c.noted = time.Now()
 	c.mu.Lock()
-	now := c.settled.Unix() / 60
+	now := minutes.At(c.settled)
 	c.mu.Unlock()
 	if err := c.tally.write(ctx, c.cfg.Note, now); err != nil {
 		c.cfg.Log.Debug("cannot write the results of spot checks", "error", err)

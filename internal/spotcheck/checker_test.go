@@ -13,6 +13,7 @@ import (
 
 	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/testenv"
@@ -102,7 +103,7 @@ func TestStaleEntry(t *testing.T) {
 	}
 	s := b.kept[0]
 	if s.Key != "shop:7" || s.Entity != "product" || s.ID != "7" || s.Trace != "trace" || s.Row != 1 || !s.Repaired || s.Held ||
-		s.UnlinkedAt.Sub(s.LeasedAt) != 1500*time.Microsecond || s.ExpiresAt.IsZero() || s.Epoch == "" || s.Number == 0 {
+		s.UnlinkedAt.Sub(s.LeasedAt) != 1500*time.Microsecond || s.ExpiresAt.IsZero() || s.Position.Epoch == "" || s.Position.N == 0 {
 		t.Errorf("%+v", s)
 	}
 	for _, want := range []string{"level=ERROR", `msg="stale entry"`, "key=shop:7", "entity=product", "trace=trace", "older=1.5ms", "expires_in=", "repaired=true", "cure="} {
@@ -147,7 +148,7 @@ func TestCounts(t *testing.T) {
 	b.Tick(t.Context(), time.Second) // one key
 	b.Tick(t.Context(), time.Second)
 	b.Note(t.Context())
-	want := spotcheck.Counts{Sampled: 2, EntryBatches: 2, StaleBatches: 1, Checked: 6, WithEntry: 3, Stale: 2, Absent: 1, Unknown: 2, Repaired: 2}
+	want := minutes.Checks{Sampled: 2, EntryBatches: 2, StaleBatches: 1, Checked: 6, WithEntry: 3, Stale: 2, Absent: 1, Unknown: 2, Repaired: 2}
 	if got := b.counts[100]; got != want {
 		t.Errorf("after a look: got %+v, want %+v", got, want)
 	}
@@ -361,7 +362,7 @@ func TestRateAndStop(t *testing.T) {
 	}
 	taken := 0
 	for range 100_000 {
-		b.Offer(spotcheck.Batch{Epoch: u.Position.Epoch, Readings: u.Readings, Ended: u.Ended}, func(n int) []spotcheck.Key {
+		b.Offer(spotcheck.Batch{Unlinked: u}, func(n int) []spotcheck.Key {
 			taken += n
 			return make([]spotcheck.Key, n)
 		})

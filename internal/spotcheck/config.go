@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 )
 
 // Config configures a Checker.
@@ -13,9 +14,9 @@ type Config struct {
 	Redis Redis
 	// Publish announces the keys of repaired entries, which readers may have in memory.
 	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
-	// Note writes the results of the batches that were settled in one minute of the database's clock,
-	// in place of those written before.
-	Note func(ctx context.Context, minute int64, c Counts) error
+	// Note writes the results of all checks of the batches that were settled in a minute, in place
+	// of the earlier ones. A check counts from its first look on.
+	Note func(context.Context, minutes.Minute, minutes.Checks) error
 	// Keep stores stale entries for operators.
 	Keep    func(context.Context, []Stale) error
 	Metrics Metrics
@@ -60,14 +61,13 @@ var Results = []Result{Fresh, Found, Absent, Unknown}
 type Stale struct {
 	Key, Entity, ID, Trace string
 	Row                    uint64
-	Epoch                  string // position of the batch
-	Number                 uint64
-	SettledAt              time.Time // by the database's clock
-	LeasedAt               time.Time // of the entry, by the clock of Redis; zero: not known
-	UnlinkedAt             time.Time // before the UNLINK, by the same clock
-	SeenAt                 time.Time // by the same clock
-	ExpiresAt              time.Time // of the entry; zero: not known
-	Held                   bool      // it was there during a hold
+	Position               keyspace.Position // of the batch
+	SettledAt              time.Time         // by the database's clock
+	LeasedAt               time.Time         // of the entry, by the clock of Redis; zero: not known
+	UnlinkedAt             time.Time         // before the UNLINK, by the same clock
+	SeenAt                 time.Time         // by the same clock
+	ExpiresAt              time.Time         // of the entry; zero: not known
+	Held                   bool              // it was there during a hold
 	After                  time.Duration
 	Repaired               bool
 }

@@ -3,52 +3,40 @@ package spotcheck
 import (
 	"context"
 	"maps"
+
+	"github.com/unstale/unstale/internal/minutes"
 )
 
-// Counts are the results of all checks of the batches that this process settled in one minute. A
-// check counts from its first look on, with the result of the last one so far.
-type Counts struct {
-	Sampled      uint64 // batches with at least one check that is not unknown
-	EntryBatches uint64 // of Sampled: with at least one entry found
-	StaleBatches uint64 // of Sampled: with at least one stale entry found
-
-	Checked   uint64 // WithEntry, Absent and Unknown
-	WithEntry uint64 // an entry with a lease time was found, stale or not
-	Stale     uint64 // of WithEntry
-	Absent    uint64
-	Unknown   uint64
-	Repaired  uint64 // stale entries that were unlinked
-}
-
-// A tally has the counts of the minutes whose checks are not all written yet. One goroutine owns it.
+// A tally has the results of the minutes whose checks are not all written yet. One goroutine owns
+// it.
 type tally struct {
-	counts  map[int64]*Counts
-	changed map[int64]bool
+	counts  map[minutes.Minute]*minutes.Checks
+	changed map[minutes.Minute]bool
 }
 
-func newTally() tally { return tally{map[int64]*Counts{}, map[int64]bool{}} }
+func newTally() tally { return tally{map[minutes.Minute]*minutes.Checks{}, map[minutes.Minute]bool{}} }
 
 // set counts the result of a check, in place of that of its last look.
 func (t *tally) set(c *check, r Result, repaired bool) {
-	minute := c.batch.minute()
+	minute := minutes.At(c.batch.SettledAt)
 	n := t.counts[minute]
 	if n == nil {
-		n = &Counts{}
+		n = &minutes.Checks{}
 		t.counts[minute] = n
 	}
 	t.changed[minute] = true
 	if c.found != "" {
-		n.add(c.batch, c.found, -1)
+		add(n, c.batch, c.found, -1)
 	}
 	c.found = r
-	n.add(c.batch, r, 1)
+	add(n, c.batch, r, 1)
 	if repaired {
 		n.Repaired++
 	}
 }
 
-// add adds or removes (by is -1) a check with a result.
-func (n *Counts) add(b *batch, r Result, by int) {
+// add adds a check with a result to n, or removes it (by is -1).
+func add(n *minutes.Checks, b *batch, r Result, by int) {
 	count := func(checks *uint64) { *checks += uint64(by) }
 	// a batch counts from its first check to its last one
 	ofBatch := func(checks *int, batches *uint64) {
@@ -74,8 +62,8 @@ func (n *Counts) add(b *batch, r Result, by int) {
 	ofBatch(&b.known, &n.Sampled)
 }
 
-// write notes the minutes that have changed. It forgets those without a check to come.
-func (t *tally) write(ctx context.Context, note func(context.Context, int64, Counts) error, now int64) error {
+// write writes the minutes that have changed, and drops those whose checks have all ended.
+func (t *tally) write(ctx context.Context, note func(context.Context, minutes.Minute, minutes.Checks) error, now minutes.Minute) error {
 	for minute := range maps.Clone(t.changed) {
 		if err := note(ctx, minute, *t.counts[minute]); err != nil {
 			return err
@@ -83,7 +71,7 @@ func (t *tally) write(ctx context.Context, note func(context.Context, int64, Cou
 		delete(t.changed, minute)
 	}
 	for minute := range t.counts {
-		if minute < now-3 && !t.changed[minute] {
+		if minute+3 < now && !t.changed[minute] {
 			delete(t.counts, minute)
 		}
 	}

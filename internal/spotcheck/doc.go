@@ -1,6 +1,6 @@
-// Package spotcheck looks whether entries survived their invalidation. It takes a sample of the keys
-// of settled batches, looks at them 1 s, 10 s and 60 s later, and compares the lease time of the
-// entry with the clock of its master before the UNLINK.
+// Package spotcheck checks whether entries survived their invalidation. It takes a sample of the
+// keys of settled batches, and looks at them 1 s, 10 s and 60 s later. It compares the lease time
+// of the entry with the clock of its master before the UNLINK.
 //
 // Guarantees:
 //

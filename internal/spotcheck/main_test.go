@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
@@ -37,7 +38,7 @@ type bench struct {
 	published       []string
 	repaired        int
 	looks, repairs  bool // the account may not
-	counts          map[int64]spotcheck.Counts
+	counts          map[minutes.Minute]minutes.Checks
 	log             bytes.Buffer
 	healing, paused atomic.Bool
 }
@@ -53,7 +54,7 @@ func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
-	b := &bench{t: t, k: k, redis: client, counts: map[int64]spotcheck.Counts{}}
+	b := &bench{t: t, k: k, redis: client, counts: map[minutes.Minute]minutes.Checks{}}
 	b.Checker = spotcheck.New(spotcheck.Config{
 		Redis: k.Entries, Rate: 1000, Metrics: b, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
 		Resting: b.paused.Load, Healing: b.healing.Load,
@@ -61,7 +62,7 @@ func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
 			b.published = append(b.published, news.Keys...)
 			return keyspace.Published{}, nil
 		},
-		Note: func(_ context.Context, minute int64, c spotcheck.Counts) error {
+		Note: func(_ context.Context, minute minutes.Minute, c minutes.Checks) error {
 			b.counts[minute] = c
 			return nil
 		},
@@ -113,7 +114,7 @@ func (b *bench) later(key string) string {
 
 func (b *bench) offer(u keyspace.Unlinked, keys ...spotcheck.Key) {
 	b.Offer(spotcheck.Batch{
-		Epoch: u.Position.Epoch, Number: u.Position.N, Readings: u.Readings, Began: u.Began, Ended: u.Ended, SettledAt: time.Unix(6000, 0),
+		Unlinked: u, SettledAt: time.Unix(6000, 0),
 	}, func(n int) []spotcheck.Key { return keys[:min(n, len(keys))] })
 }
 

@@ -18,11 +18,11 @@ type repairs struct {
 	tokens  float64
 	filled  time.Time
 	denied  time.Time // when Redis last refused one
-	looks   bool      // the log says that the account may not look
+	looks   bool      // it is logged that the account may not look
 	repairs bool      // nor repair
 }
 
-// A repair is the last one of a key.
+// A repair is the last repair of a key.
 type repair struct {
 	head string // of the entry
 	at   time.Time
@@ -56,8 +56,8 @@ func (r *repairs) isNew(key, head string) bool {
 	return !known || last.head != head
 }
 
-// mend unlinks a stale entry, if it is still the same, and announces that.
-func (c *Checker) mend(ctx context.Context, s *Stale, head string) bool {
+// unlink unlinks a stale entry, if it is still the same, and publishes its key.
+func (c *Checker) unlink(ctx context.Context, s *Stale, head string) bool {
 	if !c.repair.take(s.Key) {
 		return false
 	}
@@ -111,7 +111,7 @@ func (c *Checker) tell(told *bool, effect string, err error) {
 	c.cfg.Log.Warn(effect+"; trying again every minute", "error", err, "cure", "ACL SETUSER the worker's user with "+keyspace.EntryRules)
 }
 
-// drop forgets all checks: the account may not look. The next look is one of the first key alone.
+// drop drops all checks: the account may not look. The next look is one of the first key alone.
 func (c *Checker) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *Checker) drop() {
 // report logs a stale entry.
 func (c *Checker) report(s *Stale) {
 	args := []any{
-		"key", s.Key, "entity", s.Entity, "id", s.ID, "row", s.Row, "trace", s.Trace, "epoch", s.Epoch, "position", s.Number,
+		"key", s.Key, "entity", s.Entity, "id", s.ID, "row", s.Row, "trace", s.Trace, "epoch", s.Position.Epoch, "position", s.Position.N,
 		"unlinked_at", s.UnlinkedAt, "seen_after", s.After.Round(time.Millisecond).String(), "repaired", s.Repaired,
 	}
 	if !s.LeasedAt.IsZero() {

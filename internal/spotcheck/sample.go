@@ -8,7 +8,7 @@ import (
 // delays are when a check looks, after its batch was settled.
 var delays = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
 
-// A sample is a token bucket with the checks that wait for a look. Its capacity is what comes in a
+// A sample is a token bucket with the checks that wait for a look. It holds the tokens of one
 // second. Not safe for concurrent use.
 type sample struct {
 	rate   float64 // per second
@@ -17,8 +17,8 @@ type sample struct {
 	queues [len(delays)][]*check // by the number of looks, the oldest first
 }
 
-// share returns how many keys of a batch to take: a quarter of the tokens, so that each of many
-// batches gives a key and a few large ones give more.
+// share returns how many keys of a batch to take: a quarter of the tokens. So each of many
+// batches gives a key, and a few large ones give more.
 func (s *sample) share(now time.Time) int {
 	s.tokens = min(s.tokens+s.rate*now.Sub(s.filled).Seconds(), s.rate)
 	s.filled = now

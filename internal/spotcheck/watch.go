@@ -6,7 +6,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// drift is how much the clock of a master may gain or lose on this process' clock while both are
+// drift is how much the clock of a master may gain or lose on this process's clock while both are
 // slewed, in 1/drift; slack is the error of one reading, in microseconds.
 const (
 	drift = 1000
@@ -17,12 +17,12 @@ const (
 // slots. Then another generation begins. A clock that is set backwards by less than the time that a
 // reading took, or that is set forth and back between two readings, goes unnoticed.
 type watch struct {
-	base       time.Time // of this process' monotonic clock
+	base       time.Time // of this process's monotonic clock
 	generation int
 	masters    map[string]*span // by address
 }
 
-// A span bounds the difference between the clock of a master and this process' clock at a time.
+// A span bounds the difference between the clock of a master and this process's clock at a time.
 type span struct {
 	low, high int64 // microseconds
 	at        time.Time

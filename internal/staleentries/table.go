@@ -75,8 +75,8 @@ func (t *Table) Add(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// Trim deletes all but the newest thousand entries, and those that are older than 30 days. Safe to
-// run in several workers at once.
+// Trim deletes all entries except the newest thousand, and those that are older than 30 days. Safe to
+// run in several workers concurrently.
 func (t *Table) Trim(ctx context.Context) error {
 	err := t.db.Exec(ctx, limitSQL, most)
 	if err == nil {

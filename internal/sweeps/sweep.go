@@ -113,8 +113,8 @@ func (t *Table) Sweeps(ctx context.Context, limit int) ([]Sweep, error) {
 	return t.sweeps(ctx, math.MaxInt, sweepsSQL, limit)
 }
 
-// All lists up to limit of the oldest requests, including those that are postponed or wait for their
-// second sweep. It locks nothing.
+// All lists up to limit of the oldest requests, including those that are postponed or wait for
+// their second sweep. It locks nothing.
 func (t *Table) All(ctx context.Context, limit int) ([]Sweep, error) {
 	return t.sweeps(ctx, math.MaxInt, allSweepsSQL, limit)
 }

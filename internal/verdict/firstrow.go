@@ -107,6 +107,6 @@ func (j judge) ahead() []Cause {
 		return nil
 	}
 	return []Cause{{"created_ahead", Unknown, time.Time{},
-		fmt.Sprintf("the created_at of row %d (%s) lies %s ahead of the database's clock, so how long rows wait is unknown", r.ID, r.Entity, short(-r.Age)),
+		fmt.Sprintf("the created_at of row %d (%s) lies %s ahead of the database's clock, so how long rows wait is unknown", r.ID, r.Entity, Short(-r.Age)),
 		"insert rows without created_at; unstale doctor --check clocks"}}
 }

@@ -76,7 +76,7 @@ func (v Verdict) String() string {
 	case v.Level == Unknown:
 		return v.Causes[0].text("unknown", v.At)
 	case v.Upto > 0:
-		return fmt.Sprintf("nothing is stale: all rows up to %s ago are unlinked", short(v.Upto))
+		return fmt.Sprintf("nothing is stale: all rows up to %s ago are unlinked", Short(v.Upto))
 	}
 	return "nothing is stale: all rows that were committed by " + clock(v.At, v.At) + " are unlinked"
 }
@@ -96,7 +96,7 @@ func (v Verdict) Others() (lines []string) {
 func (c Cause) text(word string, now time.Time) string {
 	text := word
 	if !c.Since.IsZero() {
-		text += " since " + clock(c.Since, now) + " (" + short(now.Sub(c.Since)) + ")"
+		text += " since " + clock(c.Since, now) + " (" + Short(now.Sub(c.Since)) + ")"
 	}
 	text += ": " + c.What
 	if c.Cure != "" {
@@ -113,8 +113,8 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05") + " UTC"
 }
 
-// short formats a duration in one unit, for people: 12 ms, 47 s, 3 min, 5 h, 2 d.
-func short(d time.Duration) string {
+// Short formats a duration in one unit, for people: 12 ms, 47 s, 3 min, 5 h, 2 d.
+func Short(d time.Duration) string {
 	for _, u := range []struct {
 		unit, most time.Duration
 		name       string

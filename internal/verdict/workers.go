@@ -165,7 +165,7 @@ func (j judge) noWorker() Cause {
 		return j.general("no_worker", time.Time{}, "no worker has been heard within a day", cure)
 	}
 	last := j.s.Workers[0]
-	what := fmt.Sprintf("no worker has been heard for %s, the last was %s", short(last.Silent), last.Name)
+	what := fmt.Sprintf("no worker has been heard for %s, the last was %s", Short(last.Silent), last.Name)
 	if last.Silent < 0 {
 		what = "no worker has been heard since the database's clock was set back, the last was " + last.Name
 	}

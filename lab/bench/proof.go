@@ -31,7 +31,7 @@ const (
 // proofRates are spot checks per second.
 var proofRates = []int{0, 50, 500}
 
-// A proofFigure is what spot checks cost at one rate.
+// A proofFigure is the cost of spot checks at one rate.
 type proofFigure struct {
 	Commands float64 `json:"redis_commands_per_second"`
 	Looks    float64 `json:"look_commands_per_second"` // of those: what spot checks send

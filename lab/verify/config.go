@@ -41,8 +41,8 @@ type Config struct {
 	// RawValues gives readers a codec that is not JSON: the entries of every second process have
 	// format 2, those of the others base64. Readers of an older program then share nothing.
 	RawValues bool
-	// UntilFound ends the run at the first violation, and UntilStale at the first stale entry that a
-	// worker finds.
+	// UntilFound ends the run at the first violation, and UntilStale at the first stale entry that
+	// a worker finds.
 	UntilFound, UntilStale bool
 	// UntilDiffers gives readers shadow reads, and workers no spot checks, which would repair what
 	// shadow reads find. The run ends at the first difference that a worker confirms.

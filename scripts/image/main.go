@@ -1,5 +1,5 @@
-// Command image writes an OCI image layout of unstale without a Docker engine. It has the content of
-// the Dockerfile's image: the static binary, the certificates of authorities, and nothing else.
+// Command image writes an OCI image layout of unstale without a Docker engine. It has the content
+// of the Dockerfile's image: the static binary, the certificates of authorities, and nothing else.
 //
 //	image -binary unstale -arch arm64 -version 0.1.0 -revision 4feaa16 -epoch 1790000000 unstale.oci.tar
 //
