@@ -117,13 +117,17 @@ func (d *drill) foreignKeys() (cure func()) {
 	}
 }
 
-// storeOldEntries stores an entry again and again whose lease time is before each UNLINK.
+// storeOldEntries stores an entry again and again whose lease time is before each UNLINK. It stores it
+// more often than the worker unlinks it, so that a check finds it.
 func (d *drill) storeOldEntries() (cure func()) {
-	return d.steadily(200*time.Millisecond, func(ctx context.Context, _ int) {
+	stopRows := d.steadily(200*time.Millisecond, func(ctx context.Context, _ int) {
 		_, _ = d.db.ExecContext(ctx, "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', 'old')")
+	})
+	stopEntries := d.steadily(10*time.Millisecond, func(ctx context.Context, _ int) {
 		text := fmt.Sprintf(`{"e":%d,"b":%d,"v":1}`, time.Now().Add(time.Hour).UnixMilli(), time.Now().Add(-time.Minute).UnixMicro())
 		_ = d.keys.Set(ctx, "zahraah:product:old", text, time.Minute).Err()
 	})
+	return func() { stopRows(); stopEntries() }
 }
 
 func (d *drill) notASet() (cure func()) {
