@@ -8,7 +8,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Run the main job on real servers; DEMO=serve keeps it running to play with
+demo: ## Run the main job on real servers; DEMO=serve keeps it running to play with, and serves the console
 	@DEMO='$(DEMO)' scripts/demo
 
 .PHONY: test

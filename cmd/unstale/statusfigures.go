@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
@@ -19,39 +18,16 @@ func printFigures(line func(name string, value any, notes ...string), s operate.
 	}
 	for i := range s.Figures.Windows {
 		w := &s.Figures.Windows[i]
-		var notes []string
-		if shares := w.Within(minutes.Limits[0]); shares.All > 0 {
-			for _, limit := range minutes.Limits {
-				notes = append(notes, fmt.Sprintf("%s within %s", w.Within(limit), limit))
-			}
-		}
+		notes := w.InTime()
 		if s.Figures.Waiting.More {
 			notes = append(notes, fmt.Sprintf("less in fact: only %d of the rows that wait are counted", minutes.MaxWaiting))
 		}
-		if text := staleText(w); text != "" {
+		if text := w.Entries(); text != "" {
 			notes = append(notes, text)
 		}
 		line(windowNames[i].text, count(int(w.Invalidations()), "invalidation"), notes...)
 	}
 }
-
-// staleText describes what checks of the cache found, or is empty without a check.
-func staleText(w *minutes.Window) string {
-	entry, invalidation := w.StalePerEntry(), w.StalePerInvalidation()
-	switch {
-	case w.Checked == 0:
-		return ""
-	case w.WithEntry == 0:
-		return fmt.Sprintf("no entry found in %s", count(int(w.Checked), "check"))
-	case w.Stale == 0:
-		return fmt.Sprintf("no stale entry in %d checked (below %s with 95%% confidence)", w.WithEntry, percent(entry.Below))
-	}
-	return fmt.Sprintf("%d stale of %d entries checked: about %s of entries (below %s with 95%% confidence), %s of invalidations",
-		w.Stale, w.WithEntry, percent(entry.Share), percent(entry.Below), percent(invalidation.Share))
-}
-
-// percent returns a share with two digits.
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 2, 64) + "%" }
 
 // A figuresObject is a window in JSON. Shares are null if there was nothing.
 type figuresObject struct {

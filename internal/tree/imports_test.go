@@ -89,7 +89,7 @@ var rooms = map[string][]string{
 	"lab/chaos":                  {"internal/proxy", "internal/servers", "internal/sleep", "lab/rig"},
 	"lab/cmd/peers":              {"lab/peers/caches", "lab/peers/locks", "lab/peers/outboxes"},
 	"lab/cmd/unstale-lab":        {"internal/keyspace", "internal/output", "internal/servers", "invalidation", "lab/bench", "lab/chaos", "lab/demo", "lab/forgotten", "lab/upgrade", "lab/verify", "lab/verifylocks"},
-	"lab/demo":                   {"cache", "internal/capture", "internal/keyspace", "internal/servers", "internal/session", "internal/sleep", "internal/store", "invalidation", "lab/demo/shopcache", "lock", "migrations", "outbox", "protocol", "redisurl", "worker"},
+	"lab/demo":                   {"cache", "console", "internal/capture", "internal/keyspace", "internal/minutes", "internal/servers", "internal/session", "internal/sleep", "internal/store", "invalidation", "lab/demo/shopcache", "lock", "migrations", "outbox", "protocol", "redisurl", "worker"},
 	"lab/demo/shopcache":         {"cache", "outbox"},
 	"lab/forgotten":              {"cache", "internal/servers", "internal/sleep", "lab/rig", "outbox"},
 	"lab/peers/caches":           {"cache", "internal/keyspace", "internal/proxy", "internal/servers", "internal/sleep", "invalidation", "lab/bench", "lab/peers/command", "migrations", "outbox", "protocol", "redisurl", "worker"},

@@ -32,7 +32,8 @@ type Demo struct {
 	cache     *filler
 	listener  *listener
 	store     *store.Store
-	versions  [2]string  // of the database and of Redis
+	versions  [2]string // of the database and of Redis
+	worker    *worker.Worker
 	ended     chan error // the result of the worker's Run
 	cleanups  []func(context.Context) error
 }
@@ -219,6 +220,7 @@ func (d *Demo) startWorker(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
+		d.worker = w
 		working, stop := context.WithCancel(context.WithoutCancel(ctx))
 		d.ended = make(chan error, 1)
 		gone := make(chan struct{})

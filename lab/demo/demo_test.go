@@ -42,6 +42,9 @@ func checkReport(t *testing.T, r *demo.Report, sequence bool) {
 	t.Helper()
 	checkFaults(t, r)
 	checkReaders(t, r)
+	if n := r.Nines; n.Invalidations != 482 || n.Within10s < n.Within1s || n.Within1s < n.Within100ms || n.Within10s == 0 || n.Entries == 0 || n.Stale != 0 {
+		t.Errorf("nines: %+v", n)
+	}
 	var rows []string
 	var last uint64
 	for _, c := range r.Changes {
@@ -79,8 +82,8 @@ func TestPlaysOnPrivateServers(t *testing.T) {
 	d := start(t, demo.Config{Flavor: flavor(), MapFile: shippedMap, Steps: &steps})
 	r := play(t, d)
 	checkReport(t, r, true)
-	if n := strings.Count(steps.String(), " s\n"); n != 8 || n != strings.Count(steps.String(), "\n") {
-		t.Errorf("wanted eight steps with their time, got\n%s", &steps)
+	if n := strings.Count(steps.String(), " s\n"); n != 9 || n != strings.Count(steps.String(), "\n") {
+		t.Errorf("wanted nine steps with their time, got\n%s", &steps)
 	}
 	if r.Prefix != "zahraah:dev:" || !strings.HasPrefix(r.Redis, "Redis ") || !strings.Contains(r.MySQL, servers.ShortVersion(d.PrivateMySQL().Version())) {
 		t.Errorf("report says %q, %q, %q", r.Prefix, r.Redis, r.MySQL)
@@ -117,6 +120,7 @@ func checkTable(t *testing.T, r *demo.Report) {
 	for _, want := range []string{
 		" product 1001: MySQL has 44.90, Redis has 49.90 for 15 more minutes the next reader gets 49.90 ",
 		" product 1001: MySQL has 44.90, Redis has no value the next reader gets 44.90 ",
+		" as in \"unstale status\": 482 invalidations, ", "% within 100ms, ", " no stale entry in ",
 		" old prices in Redis. Package cache left none and refused ",
 		" product 45 changes price: ROLLBACK product:45 1 stayed none category:8:list:* 6 stayed none category 9 ",
 		" 8 committed changes: 6 keys and 9 patterns deleted 54 cached values; all other keys stayed.",

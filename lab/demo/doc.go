@@ -20,7 +20,7 @@
 //     time. The second is a load with the same seeds for both kinds of readers, and its figures
 //     vary. Cached values are compared with MySQL when every row is settled. Naive readers must
 //     leave an old price in the first part, and readers of package cache must leave none in
-//     either part.
+//     either part. The worker's figures must count every change of both parts, and no stale entry.
 //  6. Two tills redeem a coupon, each in its own process. The first is frozen after it has
 //     reported its read, and continues when the second has reported its outcome. The outcome is
 //     therefore the same each time: redeemed twice with a lock alone, once if guarded.

@@ -16,8 +16,12 @@ import (
 
 // guideText explains how to use the running demo, with commands to copy.
 var guideText = template.Must(template.New("guide").Parse(`
-The servers and the worker run until you press Ctrl-C. To experiment, first paste this into another
-terminal:
+The servers and the worker run until you press Ctrl-C. The console shows whether anything is stale,
+and why. Its actions are enabled, since only this host reaches it:
+
+  {{.Console}}
+
+To experiment, first paste this into another terminal:
 {{- if .Password}}
 (replace PASSWORD with your password)
 {{- end}}
@@ -60,7 +64,7 @@ missing keys.
 
 // A guide holds the data of guideText.
 type guide struct {
-	Unstale, Map, App, Env, Prefix, Channel string
+	Console, Unstale, Map, App, Env, Prefix, Channel string
 
 	DSN      string
 	Password bool   // removed from DSN or URL
@@ -76,8 +80,10 @@ type guide struct {
 const guideUpdate = "BEGIN; UPDATE products SET price_cents = 100 WHERE id = 45; " +
 	"INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', '45'); "
 
-func (d *Demo) writeGuide(w io.Writer, program string) error {
-	return newGuide(d.place, program, d.cfg.MapFile, d.m.Channel()).write(w)
+func (d *Demo) writeGuide(w io.Writer, program, console string) error {
+	g := newGuide(d.place, program, d.cfg.MapFile, d.m.Channel())
+	g.Console = console
+	return g.write(w)
 }
 
 func newGuide(p *place, program, mapFile, channel string) guide {

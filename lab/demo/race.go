@@ -40,6 +40,9 @@ func (s readerScenes) raceReaders(ctx context.Context) error {
 		return err
 	}
 	s.judgeReaders(&s.p.report.Readers[0], &s.p.report.Readers[1])
+	if err := s.countNines(ctx); err != nil {
+		return fmt.Errorf("figures of the load: %w", err)
+	}
 	if err := s.forgetRow(ctx, on); err != nil {
 		return err
 	}

@@ -28,6 +28,9 @@ MySQL:
 	for _, one := range r.Readers {
 		one.writeLoad(b)
 	}
+	if r.Nines != nil {
+		r.Nines.write(b)
+	}
 	if r.Forgotten == nil {
 		return
 	}

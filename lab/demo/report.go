@@ -14,6 +14,7 @@ type Report struct {
 	Prefix     string     `json:"prefix"`    // of all keys; the names below are without it
 	Keys       int        `json:"keys"`      // that the shop caches
 	Readers    []Readers  `json:"readers"`   // naive readers, and readers of package cache
+	Nines      *Nines     `json:"nines"`     // of their load; nil if the demo ended before that
 	Forgotten  *Forgotten `json:"forgotten"` // nil if the demo ended before that
 	Tills      []Tills    `json:"tills"`     // with a lock alone, and guarded
 	Changes    []Change   `json:"changes"`

@@ -2,24 +2,37 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/unstale/unstale/console"
+	"github.com/unstale/unstale/redisurl"
 )
 
 // refillInterval is how often the shop's readers run in Serve. It leaves time to see the missing
 // keys.
 const refillInterval = 10 * time.Second
 
-// Serve keeps everything running for interactive use. It first prints instructions; program is the
-// command that runs unstale. It then prints a line for each message and each time that the shop's
-// readers fill the cache again, until ctx ends. The end of ctx is not an error.
+// Serve keeps everything running for interactive use, and serves the console. It first prints
+// instructions; program is the command that runs unstale. It then prints a line for each message
+// and each time that the shop's readers fill the cache again, until ctx ends. The end of ctx is not
+// an error.
 func (d *Demo) Serve(ctx context.Context, out io.Writer, program string) error {
 	if _, err := d.cache.fill(ctx, true); err != nil {
 		return unlessEnded(ctx, err)
 	}
-	if err := d.writeGuide(out, program); err != nil {
+	address, stop, err := d.serveConsole()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := d.writeGuide(out, program, address); err != nil {
 		return err
 	}
 	refills := time.NewTicker(refillInterval)
@@ -45,6 +58,38 @@ func (d *Demo) Serve(ctx context.Context, out io.Writer, program string) error {
 			}
 		}
 	}
+}
+
+// consoleAddress is the documented address of the console. If it is taken, the demo takes another
+// port.
+const consoleAddress = "127.0.0.1:9118"
+
+// serveConsole serves the worker's console on a loopback address until stop is called. Its account
+// is the demo's own, with all privileges.
+func (d *Demo) serveConsole() (address string, stop func(), err error) {
+	at, err := redisurl.Parse(d.place.redisURL, false)
+	if err != nil {
+		return "", nil, err
+	}
+	page, err := console.New(console.Config{MySQL: d.place.mysql, Redis: at, Worker: d.worker, Actions: true, Logger: d.cfg.Logger})
+	if err != nil {
+		return "", nil, err
+	}
+	listener, err := net.Listen("tcp", consoleAddress)
+	if err != nil {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("listen for the console: %w", err), page.Close())
+	}
+	server := &http.Server{Handler: page, ReadHeaderTimeout: 5 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // until it is closed
+	return "http://" + listener.Addr().String() + "/", func() {
+		_ = server.Close() // pages may be cut off
+		serving.Wait()
+		_ = page.Close() // the demo ends its servers next
+	}, nil
 }
 
 // unlessEnded drops the error of a call that the end of ctx cut off.

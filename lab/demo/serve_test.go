@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -43,6 +44,9 @@ func TestServe(t *testing.T) {
 			t.Errorf("the guide lacks %q:\n%s", want, guide)
 		}
 	}
+	if page := readPage(t, guide); !strings.Contains(page, "nothing is stale") || !strings.Contains(page, "act/pause") {
+		t.Errorf("the console shows\n%s", page)
+	}
 	use := func(tx *sql.Tx) error {
 		if _, err := tx.Exec("USE " + d.Database()); err != nil {
 			return err
@@ -58,6 +62,23 @@ func TestServe(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// readPage reads the console, whose address the guide has.
+func readPage(t *testing.T, guide string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(guide, "\n  http://127.0.0.1:")
+	port, _, _ := strings.Cut(rest, "/\n")
+	answer, err := http.Get("http://127.0.0.1:" + port + "/?wait")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, guide)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 // until reads lines up to one that ends with text.

@@ -33,7 +33,7 @@ func newDemo() *cobra.Command {
 worker. Then:
 
   - change prices while readers load them, first with naive readers and then with package cache,
-    and count the old prices that stay
+    count the old prices that stay, and the invalidations that were in time
   - change a price without an outbox row, first without triggers and then with them
   - redeem one coupon in two processes, one of them frozen, first with a lock alone and then in
     a guarded transaction
@@ -62,7 +62,7 @@ Exit codes:
 	flags.StringVar(&d.flavor, "flavor", "", "private database: mysql or mariadb (default mysql, if available)")
 	flags.StringVar(&d.config.MySQLDSN, "mysql-dsn", "", "running MySQL or MariaDB to use, as user:password@tcp(host:3306)/; MYSQL_DSN is ignored")
 	flags.StringVar(&d.config.RedisURL, "redis-url", "", "running Redis or Valkey to use; REDIS_URL is ignored")
-	flags.BoolVar(&d.serve, "serve", false, "keep the servers running after the table, until Ctrl-C")
+	flags.BoolVar(&d.serve, "serve", false, "keep the servers running after the table, with the console, until Ctrl-C")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object instead of the table")
 	flags.BoolVar(&d.verbose, "verbose", false, "show the worker's log")
 	return cmd
