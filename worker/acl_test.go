@@ -13,6 +13,7 @@ import (
 	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/redisurl"
@@ -125,4 +126,18 @@ func TestEachRuleOfWorker(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A worker whose user of Redis may not look at entries processes rows, and its status says so.
+func TestStatusTellsThatSpotChecksAreRefused(t *testing.T) {
+	t.Parallel()
+	w, m := asWorker(t)
+	testenv.SetUser(t, w.redis, "worker", append(append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Worker, acl.Options{Map: m})...), "-getrange")...)
+	w.worker(worker.Config{}).start(t)
+	w.set("shop:thing:1")
+	w.enqueue(things(1)...)
+	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 0 })
+	testenv.Eventually(t, "the note", func() bool {
+		return w.count("cache_outbox_workers WHERE state = 'working' AND error = '"+operate.NotChecked+"the user of Redis may not look at entries'") == 1
+	})
 }

@@ -68,9 +68,10 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		news    = &publisher{&maps.routes, redis}
 		heavy   = &heavyRows{}
 		past    = &pastSteps{}
+		spots   = &spotMetrics{m: metrics}
 		own     = &record{
 			id: pools.ID, name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
-			uncounted: pools.Minutes.Refused,
+			uncounted: pools.Minutes.Refused, unchecked: spots.refused,
 		}
 		resting = func() bool { return e.signals.paused.Load() || health.inOutage() }
 		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Heals() }
@@ -84,7 +85,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		Paused: e.signals.paused.Load, Hung: pools.Sessions.Hung, Lost: e.signals.lost,
 	})
 	e.spots = spotcheck.New(spotcheck.Config{
-		Redis: redis, Publish: news.publish, Metrics: spotMetrics{metrics}, Log: e.log, Rate: max(cfg.SpotChecks, 0),
+		Redis: redis, Publish: news.publish, Metrics: spots, Log: e.log, Rate: max(cfg.SpotChecks, 0),
 		Resting: health.inOutage, Healing: healing,
 		Note: pools.Minutes.NoteChecks, Keep: staleKeeper{pools.Stale}.keep,
 	})

@@ -17,8 +17,8 @@ type record struct {
 	pulse   *heartbeat.Pulse
 	past    *pastSteps
 	heavy   *heavyRows
-	// why batches are not counted, or nil
-	uncounted func() error
+	// why batches are not counted, and what of the spot checks Redis refuses, or nil
+	uncounted, unchecked func() error
 }
 
 // now returns what the worker is at.
@@ -31,8 +31,12 @@ func (r *record) now() operate.WorkerNote {
 	if silent := r.health.alive(); silent != nil {
 		n.State, n.Error = "stuck", silent.Error()
 	}
-	if err := r.uncounted(); err != nil && n.State == operate.WorkerWorking && n.Error == "" {
-		n.Error = operate.NotCounted + err.Error()
+	if n.State == operate.WorkerWorking && n.Error == "" {
+		if err := r.uncounted(); err != nil {
+			n.Error = operate.NotCounted + err.Error()
+		} else if err := r.unchecked(); err != nil {
+			n.Error = operate.NotChecked + err.Error()
+		}
 	}
 	if err := r.maps.refusal(); err != nil {
 		n.MapError = err.Error()

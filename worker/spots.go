@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/unstale/unstale/internal/spotcheck"
@@ -65,16 +67,33 @@ func unixMicros(t time.Time) uint64 {
 	return uint64(t.UnixMicro())
 }
 
-// spotMetrics implements spotcheck.Metrics.
-type spotMetrics struct{ m *metrics }
+// A spotMetrics implements spotcheck.Metrics, and has what Redis refuses for the worker's status.
+// Safe for concurrent use.
+type spotMetrics struct {
+	m                *metrics
+	noLook, noRepair atomic.Bool
+}
 
-func (s spotMetrics) Looked(keys int) { s.m.spotKeys.Add(float64(keys)) }
+func (s *spotMetrics) Looked(keys int) { s.m.spotKeys.Add(float64(keys)) }
 
-func (s spotMetrics) Checked(r spotcheck.Result) { s.m.spotChecks.WithLabelValues(string(r)).Inc() }
+func (s *spotMetrics) Checked(r spotcheck.Result) { s.m.spotChecks.WithLabelValues(string(r)).Inc() }
 
-func (s spotMetrics) Repaired() { s.m.spotRepairs.Inc() }
+func (s *spotMetrics) Repaired() { s.m.spotRepairs.Inc() }
 
-func (s spotMetrics) Off(looks, repairs bool) {
+func (s *spotMetrics) Off(looks, repairs bool) {
+	s.noLook.Store(looks)
+	s.noRepair.Store(repairs)
 	s.m.spotDenied.WithLabelValues("look").Set(oneIf(looks))
 	s.m.spotDenied.WithLabelValues("repair").Set(oneIf(repairs))
+}
+
+// refused returns what the account of Redis may not do, or nil.
+func (s *spotMetrics) refused() error {
+	switch {
+	case s.noLook.Load():
+		return errors.New("the user of Redis may not look at entries")
+	case s.noRepair.Load():
+		return errors.New("the user of Redis may not unlink stale entries")
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/session"
@@ -23,9 +24,12 @@ const (
 	StalledBehind = "behind" // rows are free, and no worker claims them
 )
 
-// NotCounted begins the error of a working worker that does not count its batches: see package
-// minutes.
-const NotCounted = "invalidations are not counted: "
+// The beginnings of the error of a working worker whose accounts lack a privilege that no
+// invalidation needs.
+const (
+	NotCounted = "invalidations are not counted: " // see package minutes
+	NotChecked = "spot checks are limited: "       // see package spotcheck
+)
 
 // A WorkerNote is the status record of a worker. Its durations are ages, by the worker's clock when
 // written and by the database's clock when read. Workers publish its JSON in Redis, with durations
@@ -35,7 +39,7 @@ type WorkerNote struct {
 	Name string `json:"name"` // set when read
 	// one of the states above, or the state of an outage
 	State string `json:"state"`
-	// the outage; for a working worker, what it cannot reach, or NotCounted and why
+	// the outage; for a working worker, what it cannot reach, or NotCounted or NotChecked and why
 	Error string        `json:"error,omitempty"`
 	For   time.Duration `json:"for"` // how long it has been in the state
 	// since its last claim that left no rows to claim; nil: never
@@ -73,6 +77,11 @@ func (n *WorkerNote) Lives() bool {
 
 // Works reports whether the worker lives and was not kept from working at its last record.
 func (n *WorkerNote) Works() bool { return n.Lives() && n.State == WorkerWorking }
+
+// LacksRight reports whether the error of a working worker begins with NotCounted or NotChecked.
+func (n *WorkerNote) LacksRight() bool {
+	return strings.HasPrefix(n.Error, NotCounted) || strings.HasPrefix(n.Error, NotChecked)
+}
 
 // Contract: one row by primary key; a lock for one statement. Repeating it is harmless.
 const noteWorkerSQL = `REPLACE INTO cache_outbox_workers (id, name, state, error, since, drained_at, map_version, map_error, map_warning, channel, format,

@@ -265,12 +265,16 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// A worker that does not count is a note: its rows are unlinked.
-func TestNotCounted(t *testing.T) {
+// A worker that does not count or check is a note: its rows are unlinked.
+func TestMissingRights(t *testing.T) {
 	t.Parallel()
-	v := verdict.Of(status(func(s *operate.Status) { s.Workers[0].Error = operate.NotCounted + "INSERT command denied" }), nil)
-	want := "note: worker web-1: invalidations are not counted: INSERT command denied; GRANT SELECT, INSERT, UPDATE, DELETE ON cache_outbox_minutes to the worker's account; docs/accounts.md lists the grants"
-	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
-		t.Errorf("%s: %q", v, got)
+	for text, want := range map[string]string{
+		operate.NotCounted + "INSERT command denied": "note: worker web-1: invalidations are not counted: INSERT command denied; GRANT SELECT, INSERT, UPDATE, DELETE ON cache_outbox_minutes to the worker's account; docs/accounts.md lists the grants",
+		operate.NotChecked + "refused":               "note: worker web-1: spot checks are limited: refused; give the worker's user the rules that unstale acl worker prints: docs/accounts.md#redis",
+	} {
+		v := verdict.Of(status(func(s *operate.Status) { s.Workers[0].Error = text }), nil)
+		if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
+			t.Errorf("%s: %q", v, got)
+		}
 	}
 }

@@ -108,19 +108,23 @@ func (f fleet) readers(all []operate.Reader) []Cause {
 // partAway: part of a Redis Cluster is unreachable, so no worker can check its keys.
 func (f fleet) partAway() (list []Cause) {
 	for _, w := range f.some((*operate.WorkerNote).Works) {
-		if w.Error != "" && !strings.HasPrefix(w.Error, operate.NotCounted) {
+		if w.Error != "" && !w.LacksRight() {
 			return []Cause{{"redis_part_away", Unknown, time.Time{}, "worker " + w.Name + ": " + firstLine(w.Error), "docs/operations.md#outages"}}
 		}
 	}
 	return nil
 }
 
-// uncounted: a worker does not count its batches, so the shares in time lack them. Workers have the
-// same grants, so one cause is enough.
-func (f fleet) uncounted() []Cause {
+// lacksRight: a worker does not count its batches, so the shares in time lack them, or does not
+// check its entries. Workers have the same privileges, so one cause is enough.
+func (f fleet) lacksRight() []Cause {
 	for _, w := range f.some((*operate.WorkerNote).Works) {
-		if strings.HasPrefix(w.Error, operate.NotCounted) {
-			return []Cause{{"not_counted", Fresh, time.Time{}, "worker " + w.Name + ": " + firstLine(w.Error), minutes.Grant}}
+		what := "worker " + w.Name + ": " + firstLine(w.Error)
+		switch {
+		case strings.HasPrefix(w.Error, operate.NotCounted):
+			return []Cause{{"not_counted", Fresh, time.Time{}, what, minutes.Grant}}
+		case w.LacksRight():
+			return []Cause{{"not_checked", Fresh, time.Time{}, what, "give the worker's user the rules that unstale acl worker prints: docs/accounts.md#redis"}}
 		}
 	}
 	return nil

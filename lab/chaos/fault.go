@@ -38,6 +38,9 @@ var faults = []fault{
 	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *proxy.Link) error { return l.Slow(250) }, nil)},
 	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *proxy.Link) error { return l.Tear(300) }, nil)},
 	{"redis full", time.Second, 2 * time.Second, fillRedis},
+	{"redis clock ahead", time.Second, 3 * time.Second, setClock(+1)},
+	{"redis clock back", time.Second, 3 * time.Second, setClock(-1)},
+	{"map reloaded", 2500 * time.Millisecond, 4 * time.Second, reloadMap},
 }
 
 // diskFull is the name of the fault that takes the privilege to mount.
@@ -209,4 +212,25 @@ func fillRedis(ctx context.Context, s *stage, hold time.Duration) error {
 		return err
 	}
 	return master.Client.ConfigSet(ctx, "maxmemory", "0").Err()
+}
+
+// setClock sets the clock of the master forward or back by twenty times as long as it stays so.
+func setClock(sign time.Duration) func(context.Context, *stage, time.Duration) error {
+	return func(ctx context.Context, s *stage, hold time.Duration) error {
+		master, _ := s.roles()
+		master.Clock.Set(sign * 20 * hold)
+		defer master.Clock.Set(0)
+		return sleep.For(ctx, hold)
+	}
+}
+
+// reloadMap gives the workers a map with another hold and one more entity for a while.
+func reloadMap(ctx context.Context, s *stage, hold time.Duration) error {
+	if err := s.remap(otherMap); err != nil {
+		return err
+	}
+	if err := sleep.For(ctx, hold); err != nil {
+		return err
+	}
+	return s.remap(workerMap)
 }

@@ -26,7 +26,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer end()
 	lasting := context.WithoutCancel(ctx)
-	s, err := newStage(lasting, cfg.Flavor)
+	s, err := newStage(lasting, cfg.Flavor, dir)
 	if err != nil {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
@@ -39,6 +39,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer c.KillAll()
+	s.remap = c.Remap
 	if _, err := c.Call(lasting, "migrate", "up"); err != nil {
 		return nil, err
 	}

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
@@ -27,6 +29,8 @@ type stage struct {
 
 	toMySQL, toRedis *proxy.Link // of the workers
 	toMaster         *proxy.Link // of the replica
+
+	remap func(text string) error // gives the workers a map
 
 	mu     sync.Mutex
 	master int      // index into redis
@@ -45,14 +49,18 @@ const (
 lease: 1s # the shortest time until a sweep is settled, for which the judge has to wait
 entities:
   thing: {keys: ["chaos:thing:{id}"]}
-  many:  {params: [n], keys: ["chaos:thing:{id}", "chaos:part:{id}:{n}"]}
+  many:  {params: [n], keys: ["chaos:thing:{id}", "chaos:part:{id}:{n}"], hold: 2s}
   shelf: {patterns: ["chaos:shelf:{id}:*"]}
 params:
   n: {}
 `
 )
 
-func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
+// otherMap has another hold and one more entity.
+var otherMap = strings.Replace(workerMap, "hold: 2s}", "hold: 300ms}\n  spare: {keys: [\"chaos:spare:{id}\"]}", 1)
+
+// newStage starts the servers. dir takes the library that sets their clocks.
+func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
 		if err != nil {
@@ -70,8 +78,12 @@ func newStage(ctx context.Context, flavor servers.Kind) (s *stage, err error) {
 	if err := s.prepare(ctx); err != nil {
 		return s, err
 	}
+	library, err := clock.Library(dir)
+	if err != nil {
+		return s, err
+	}
 	for i := range s.redis {
-		if s.redis[i], err = rig.StartNode(ctx); err != nil {
+		if s.redis[i], err = rig.StartNode(ctx, rig.NodeOptions{Library: library}); err != nil {
 			return s, err
 		}
 	}

@@ -44,7 +44,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, mysql.Close()) }()
-	node, err := rig.StartNode(ctx)
+	node, err := rig.StartNode(ctx, rig.NodeOptions{})
 	if err != nil {
 		return nil, err
 	}

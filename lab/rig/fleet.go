@@ -51,6 +51,15 @@ func New(binary, dir, mapText string, env []string) (*Fleet, error) {
 	return &Fleet{Prefix: "w", binary: binary, env: env, dir: dir}, nil
 }
 
+// Remap replaces the file of the map, which workers read every two seconds.
+func (f *Fleet) Remap(mapText string) error {
+	file := filepath.Join(f.dir, "map.yaml")
+	if err := os.WriteFile(file+".new", []byte(mapText), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
 // Set changes a setting of the workers and commands that are started from now on.
 func (f *Fleet) Set(name, value string) { f.env = append(f.env, name+"="+value) } // the last value wins
 

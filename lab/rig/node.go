@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/sleep"
 )
@@ -27,23 +28,61 @@ const nodeStep = 20 * time.Millisecond // between two looks
 type Node struct {
 	Server *servers.Redis
 	Client *redis.Client
+	Clock  *clock.File // sets the clock of the server; nil without NodeOptions.Library
+
+	clockFile string
+}
+
+// NodeOptions configures a Node.
+type NodeOptions struct {
+	Library string   // result of clock.Library, for a server whose clock can be set
+	Dir     string   // for the files of the server; empty: the system's
+	Args    []string // further options of the server
 }
 
 // StartNode starts a server. The caller must Close it.
-func StartNode(ctx context.Context) (*Node, error) {
-	r, err := servers.StartRedis(ctx, servers.RedisOptions{
-		Args: []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"},
+func StartNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
+	n = &Node{}
+	var env []string
+	if o.Library != "" {
+		if err := n.makeClock(o.Dir); err != nil {
+			return nil, err
+		}
+		env = []string{o.Library, n.Clock.Env()}
+	}
+	n.Server, err = servers.StartRedis(ctx, servers.RedisOptions{
+		Dir: o.Dir, Env: env, Args: append([]string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"}, o.Args...),
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.closeClock())
 	}
-	return &Node{r, redis.NewClient(&redis.Options{
-		Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolSize: 64,
-	})}, nil
+	n.Client = redis.NewClient(&redis.Options{
+		Addr: n.Server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolSize: 64,
+	})
+	return n, nil
+}
+
+func (n *Node) makeClock(dir string) error {
+	file, err := os.CreateTemp(dir, "unstale-clock-")
+	if err != nil {
+		return err
+	}
+	n.clockFile = file.Name()
+	if n.Clock, err = clock.NewFile(n.clockFile); err != nil {
+		err = errors.Join(err, os.Remove(n.clockFile))
+	}
+	return errors.Join(err, file.Close())
+}
+
+func (n *Node) closeClock() error {
+	if n.Clock == nil {
+		return nil
+	}
+	return errors.Join(n.Clock.Close(), os.Remove(n.clockFile))
 }
 
 // Close ends the server and the client.
-func (n *Node) Close() error { return errors.Join(n.Client.Close(), n.Server.Close()) }
+func (n *Node) Close() error { return errors.Join(n.Client.Close(), n.Server.Close(), n.closeClock()) }
 
 // Follow makes the node a replica of the server at addr.
 func (n *Node) Follow(ctx context.Context, addr string) error {

@@ -47,7 +47,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		return nil, err
 	}
 	defer func() { _ = database.Close() }() // a private server
-	node, err := rig.StartNode(ctx)
+	node, err := rig.StartNode(ctx, rig.NodeOptions{})
 	if err != nil {
 		return nil, err
 	}

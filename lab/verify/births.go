@@ -34,7 +34,7 @@ type registrar struct {
 func newRegistrar(t *turn) *registrar {
 	r := &registrar{turn: t, unlinked: map[string]time.Time{}}
 	for key := range t.spec.Keys {
-		if t.spec.kind(key) == item {
+		if t.spec.kind(key) == item && !t.phase.jumps && t.stage.cluster == nil { // times of one clock
 			r.keys = append(r.keys, t.spec.name(key))
 		}
 	}

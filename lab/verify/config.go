@@ -28,6 +28,8 @@ type Config struct {
 	// Turn is how long one turn of a phase writes and injects faults. Calm turns take twelve times
 	// as long. Default 12 s.
 	Turn time.Duration
+	// Cluster uses a Redis Cluster of three masters, each with a replica, and its phases.
+	Cluster bool
 	// Phases are the names of the phases to run. None means all.
 	Phases []string
 	// Plant is the name of a bug to plant. Without Phases, only the phase that reveals it runs.
@@ -64,7 +66,7 @@ func (c Config) WithDefaults() Config {
 		c.Phases = []string{Plants[i].phase}
 	}
 	if len(c.Phases) == 0 {
-		c.Phases = PhaseNames()
+		c.Phases = PhaseNames(c.Cluster)
 	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -92,9 +94,13 @@ func (c Config) Validate() error {
 	case c.Plant != "" && plantIndex(c.Plant) < 0:
 		return fmt.Errorf("there is no plant %q; the plants are %s", c.Plant, strings.Join(plantNames(), ", "))
 	}
+	if c.Plant != "" && c.Cluster {
+		return fmt.Errorf("plant %q: plants need a single Redis", c.Plant)
+	}
+	names := PhaseNames(c.Cluster)
 	for _, name := range c.Phases {
-		if !slices.Contains(PhaseNames(), name) {
-			return fmt.Errorf("there is no phase %q; the phases are: %s", name, strings.Join(PhaseNames(), ", "))
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("there is no phase %q; the phases are: %s", name, strings.Join(names, ", "))
 		}
 	}
 	return nil

@@ -95,6 +95,8 @@ func (t *tallies) add(u tallies) {
 	t.Refused += u.Refused
 	t.Unsettled += u.Unsettled
 	t.Pairs += u.Pairs
+	t.Shadows += u.Shadows
+	t.Differed += u.Differed
 	if u.Error != "" {
 		t.Error = u.Error
 	}

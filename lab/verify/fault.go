@@ -268,6 +268,16 @@ func freezeReader(ctx context.Context, t *turn) error {
 	return p.Signal(syscall.SIGCONT)
 }
 
+// backlog describes the rows and the sweeps that wait.
+func (s *stage) backlog(ctx context.Context) (text string, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT CONCAT((SELECT COUNT(*) FROM cache_outbox), ' rows, ', COUNT(*), ' sweeps from ', COALESCE(MIN(id), 0), ', ', COUNT(swept_at), ' of them swept once')
+FROM cache_outbox_sweeps`).Scan(&text)
+	if err != nil {
+		return "", fmt.Errorf("count what waits: %w", err)
+	}
+	return text, nil
+}
+
 // drained waits until the outbox is nearly empty. Under load, it may never be quite empty.
 func (s *stage) drained(ctx context.Context) error {
 	for limit := time.Now().Add(healPatience); ; sleep(ctx, 50*time.Millisecond) {

@@ -39,6 +39,9 @@ type phase struct {
 	lossy bool
 	// parted makes readers subscribe over the disturbed link.
 	parted bool
+	// jumps reports whether clocks of Redis are set.
+	jumps bool
+	on    nodes
 	// frozen reports whether readers are stopped on purpose. That pause excuses nothing.
 	frozen bool
 	grace  time.Duration // after a window; reads in it are ignored
@@ -51,13 +54,23 @@ type phase struct {
 var (
 	exact = []kind{item, item, tagged}
 	swept = []kind{list, member}
+	holds = []kind{item, held, tagged}
+)
+
+// nodes are the servers that a phase needs.
+type nodes int
+
+const (
+	single nodes = iota // and its replica
+	anywhere
+	inCluster
 )
 
 // phases are all phases, in the order of a round.
 var phases = []phase{
 	{name: "light load", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, light: true},
-	{name: "calm", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, times: calmTurns},
-	{name: "worker killed", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: killWorker},
+	{name: "calm", on: anywhere, bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, times: calmTurns},
+	{name: "worker killed", on: anywhere, bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: killWorker},
 	{name: "worker frozen", bound: claimTimeout + time.Second, says: "claim timeout + 1 s", kinds: exact, ttl: longTTL, play: freezeWorker},
 	{name: "redis empty", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: emptyRedis, lossy: true},
 	{name: "old snapshot", bound: time.Second, says: "1 s; healing + 1 s", kinds: exact, ttl: longTTL, play: oldRedis, lossy: true, grace: time.Second},
@@ -70,12 +83,20 @@ var phases = []phase{
 	{name: "patterns flood", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: floodPatterns, stock: stocked},
 	{name: "sweeps", says: "settling sweep", kinds: swept, ttl: longTTL},
 	{name: "no worker", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: noWorker},
+	{name: "holds", on: anywhere, bound: time.Second, says: "1 s", kinds: holds, ttl: longTTL, light: true},
+	{name: "map reloaded", on: anywhere, bound: time.Second, says: "1 s", kinds: holds, ttl: longTTL, play: reloadMap},
+	{name: "clock set", on: anywhere, bound: time.Second, says: "1 s", kinds: holds, ttl: longTTL, play: setClock, jumps: true, lossy: true},
+	{name: "slots moved", on: inCluster, bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: moveSlots, lossy: true},
+	{name: "master replaced", on: inCluster, bound: time.Second, says: "1 s; healing + 1 s", kinds: exact, ttl: longTTL, play: replaceMaster, lossy: true, grace: time.Second},
+	{name: "master killed", on: inCluster, bound: time.Second, says: "1 s; healing + 1 s", kinds: exact, ttl: longTTL, play: killMaster, lossy: true, grace: time.Second},
 }
 
-// PhaseNames returns the names of all phases.
-func PhaseNames() (names []string) {
+// PhaseNames returns the names of all phases of one Redis with a replica, or of a Cluster.
+func PhaseNames(cluster bool) (names []string) {
 	for _, p := range phases {
-		names = append(names, p.name)
+		if p.on == anywhere || (p.on == inCluster) == cluster {
+			names = append(names, p.name)
+		}
 	}
 	return names
 }

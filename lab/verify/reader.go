@@ -49,7 +49,9 @@ type tallies struct {
 	Error     string    `json:"error"`     // one of Errors
 	Stalls    []stall   `json:"stalls"`
 	Found     []finding `json:"found"`
-	Missed    int64     `json:"missed"` // findings that were too many to tell
+	Missed    int64     `json:"missed"`  // findings that were too many to tell
+	Shadows   uint64    `json:"shadows"` // shadow reads, and those that differed twice
+	Differed  uint64    `json:"differed"`
 }
 
 // A reader is one process that reads.
@@ -146,8 +148,8 @@ func (r *reader) open() (err error) {
 	}
 	if len(r.Sources) > 0 {
 		config.Memory = cache.Memory{Size: r.Keys + r.Stock, Sources: r.Sources}
-		if r.Shadow {
-			config.Shadow = cache.Shadow{Fraction: 1, Rate: 1000}
+		if r.ShadowRate > 0 {
+			config.Shadow = cache.Shadow{Fraction: 1, Rate: r.ShadowRate}
 		}
 	}
 	if r.cache, err = cache.New(config); err != nil {
@@ -189,6 +191,9 @@ func (r *reader) hearing() func(keys, patterns []string) {
 
 // connect returns the client. Its subscription uses a separate address if the spec has one.
 func (s *spec) connect() redis.UniversalClient {
+	if len(s.Cluster) > 0 {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Cluster, ContextTimeoutEnabled: true, PoolSize: 32})
+	}
 	options := &redis.Options{Addr: s.Redis, DB: s.DB, ContextTimeoutEnabled: true, PoolSize: 32, MaxRetries: 1}
 	if s.Master != "" {
 		options.Dialer = s.dialMaster
@@ -258,7 +263,14 @@ func (r *reader) line() tallies {
 		t.Healthy = err.Error()
 	}
 	s := r.cache.Statistics()
-	t.Refused, t.Unsettled, r.known = s.Refused-r.known.Refused, s.Unsettled-r.known.Unsettled, s
+	t.Refused, t.Unsettled = s.Refused-r.known.Refused, s.Unsettled-r.known.Unsettled
+	t.Shadows, t.Differed = compared(s.Shadow)-compared(r.known.Shadow), s.Shadow.Differs-r.known.Shadow.Differs
+	r.known = s
 	r.findings.take(&t)
 	return t
+}
+
+// compared returns how many shadow reads have a result.
+func compared(s cache.ShadowStatistics) uint64 {
+	return s.Equal + s.Gone + s.Differs + s.NotDeterministic
 }

@@ -45,7 +45,7 @@ func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 func (r *reader) readMany(ctx context.Context, dice *rand.Rand) int {
 	keys := map[string]int{}
 	for range together {
-		if key := dice.IntN(r.Keys); r.kind(key) == item || r.kind(key) == list {
+		if key := dice.IntN(r.Keys); r.kind(key) == item || r.kind(key) == held || r.kind(key) == list {
 			keys[r.name(key)] = key
 		}
 	}

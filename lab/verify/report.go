@@ -24,7 +24,8 @@ type Report struct {
 	Phases      []*Result     `json:"phases"`
 	// results of the workers' spot checks. Without a plant, a stale entry is a violation.
 	SpotChecks rig.SpotChecks `json:"spot_checks"`
-	// keys and outcomes of the shadow reads that workers have confirmed: see Config.UntilDiffers
+	// keys and outcomes of the shadow reads that workers have confirmed. Without a plant, each is a
+	// violation.
 	Differences []string `json:"differences,omitempty"`
 }
 
@@ -34,6 +35,7 @@ type Result struct {
 	Phase         string `json:"phase"`
 	Bound         string `json:"bound"`
 	Turns         int    `json:"turns"`
+	Faults        int    `json:"faults"` // times that the fault of the phase was injected
 	Invalidations int    `json:"invalidations"`
 	Raced         int    `json:"raced"` // against a fill in flight
 	Reads         int64  `json:"reads"` // checked
@@ -48,7 +50,10 @@ type Result struct {
 	Stalled   int64 `json:"excused_by_stalls"`
 	Births    int64 `json:"births"` // of entries, compared with the journal
 	// entries with an older lease time, which are also violations
-	BirthErrors  int64    `json:"birth_violations"`
+	BirthErrors int64 `json:"birth_violations"`
+	// shadow reads that compared, and those of them that differed twice
+	Shadows      uint64   `json:"shadow_reads"`
+	Differed     uint64   `json:"shadow_reads_differed"`
 	Violations   int64    `json:"violations"`
 	Errors       int64    `json:"read_errors"`
 	WriteErrors  int      `json:"write_errors"`
@@ -92,6 +97,7 @@ func (r *Result) add(t *turn, began, ended moment) {
 	told := t.crowd.soFar()
 	stalls := append(told.Stalls, t.stalls.take()...)
 	r.Turns++
+	r.Faults += t.faults
 	r.Invalidations += t.w.commits
 	r.WriteErrors += t.w.failures
 	if !t.phase.lossy {
@@ -102,6 +108,8 @@ func (r *Result) add(t *turn, began, ended moment) {
 	r.FromRedis += told.Redis
 	r.Pairs += told.Pairs
 	r.Unsettled += int64(told.Unsettled)
+	r.Shadows += told.Shadows
+	r.Differed += told.Differed
 	r.Stale += told.Stale
 	r.Excused += told.Excused
 	r.Errors += told.Errors
@@ -159,11 +167,12 @@ func (r *Result) since(before Result) string {
 		r.Invalidations-before.Invalidations, r.Raced-before.Raced, r.Reads-before.Reads, r.Violations-before.Violations, r.P99, r.Worst)
 }
 
-// Violations returns the violations of all phases, and the false alarms of spot checks.
+// Violations returns the violations of all phases, and the false alarms of spot checks and of
+// shadow reads.
 func (r *Report) Violations() int64 {
 	n := r.totals().Violations
 	if r.Plant == "" {
-		n += int64(r.SpotChecks.Stale)
+		n += int64(r.SpotChecks.Stale + len(r.Differences))
 	}
 	return n
 }
@@ -182,6 +191,8 @@ func (r *Report) totals() (all Result) {
 		all.Unsettled += p.Unsettled
 		all.Births += p.Births
 		all.BirthErrors += p.BirthErrors
+		all.Shadows += p.Shadows
+		all.Differed += p.Differed
 		all.Violations += p.Violations
 	}
 	return all
@@ -195,10 +206,10 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "planted: %s\n", r.Plant)
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "phase\tinvalidations\traced\treads\tfrom memory\twith token\tp50\tp99\tp99.9\tworst\tbound\tbeyond it\t")
+	fmt.Fprintln(w, "phase\tfaults\tinvalidations\traced\treads\tfrom memory\twith token\tp50\tp99\tp99.9\tworst\tbound\tbeyond it\t")
 	for _, p := range r.Phases {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f ms\t%s\t%d\t\n",
-			p.Phase, p.Invalidations, p.Raced, p.Reads, p.FromMemory, p.Pairs, p.P50, p.P99, p.P999, p.Worst, p.Bound, p.Violations)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f ms\t%s\t%d\t\n",
+			p.Phase, p.Faults, p.Invalidations, p.Raced, p.Reads, p.FromMemory, p.Pairs, p.P50, p.P99, p.P999, p.Worst, p.Bound, p.Violations)
 	}
 	_ = w.Flush() // into memory
 	for _, p := range r.Phases {
@@ -215,6 +226,7 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "%d reads showed the token of a write of another process, %d of them before that was settled; the lease times of %d entries were compared with the journal, %d violations\n",
 		all.Pairs, all.Unsettled, all.Births, all.BirthErrors)
 	fmt.Fprintf(&b, "%s\n", r.SpotChecks)
+	fmt.Fprintf(&b, "%d shadow reads, %d of them differed twice, %d confirmed by workers\n", all.Shadows, all.Differed, len(r.Differences))
 	for _, line := range r.Differences {
 		fmt.Fprintf(&b, "DIFFERS: %s\n", line)
 	}

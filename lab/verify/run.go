@@ -42,7 +42,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	defer func() { _ = s.close() }() // private servers
 	p := &play{cfg: cfg, stage: s, dir: dir, began: time.Now()}
 	p.report = Report{Seed: cfg.Seed, Plant: cfg.Plant, Servers: fmt.Sprintf("%s %s and Redis %s",
-		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis.Server.Version())}
+		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.version())}
 	err = p.turns(ctx)
 	err = errors.Join(err, p.countSpotChecks(context.WithoutCancel(ctx)))
 	p.report.Took = time.Since(p.began)
@@ -50,12 +50,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return &p.report, err
 }
 
-// countSpotChecks adds the results of the spot checks. A worker writes them every few seconds.
+// countSpotChecks adds the results of the spot checks and of the last shadow reads. A worker writes
+// them every few seconds.
 func (p *play) countSpotChecks(ctx context.Context) (err error) {
-	if p.cfg.UntilStale {
+	if p.cfg.UntilStale || p.cfg.Plant == "" {
 		sleep(ctx, 2*spotNote)
 	}
-	p.report.SpotChecks, err = p.stage.fleet.SpotChecks(ctx, p.stage.db)
+	if p.report.SpotChecks, err = p.stage.fleet.SpotChecks(ctx, p.stage.db); err == nil {
+		p.report.Differences, err = p.stage.differences(ctx)
+	}
 	return err
 }
 
@@ -73,7 +76,7 @@ func (p *play) turns(ctx context.Context) error {
 			into := p.report.result(ph)
 			before := *into
 			err := p.turn(ctx, ph, number, p.cfg.Turn*time.Duration(max(ph.times, 1)), into)
-			if p.cfg.UntilDiffers && err == nil {
+			if err == nil {
 				p.report.Differences, err = p.stage.differences(context.WithoutCancel(ctx))
 			}
 			fmt.Fprintf(p.cfg.Progress, "verify: %s: %s: %s\n", time.Since(p.began).Round(time.Second), ph.name, into.since(before))

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,8 @@ type spec struct {
 	MySQL   string `json:"mysql"`
 	Redis   string `json:"redis"` // address
 	DB      int    `json:"db"`    // of Redis
+	// addresses of the nodes of a Cluster, in place of Redis
+	Cluster []string `json:"cluster"`
 	// file with the address of the master, if that changes
 	Master string `json:"master"`
 	// address for the subscription, if it differs
@@ -28,7 +31,8 @@ type spec struct {
 	Stock      int           `json:"stock"`  // values in memory, in addition to the keys
 	Plant      string        `json:"plant"`
 	RawValues  bool          `json:"raw_values"` // see Config
-	Shadow     bool          `json:"shadow"`     // shadow reads of all values from Redis
+	// shadow reads of values from Redis, per second; 0: none
+	ShadowRate float64 `json:"shadow_rate"`
 }
 
 // A kind is how a key is invalidated.
@@ -36,6 +40,7 @@ type kind string
 
 const (
 	item   kind = "item"   // by name
+	held   kind = "held"   // by name, with a hold
 	tagged kind = "tagged" // by its tag
 	list   kind = "list"   // by a pattern
 	member kind = "member" // by an index set
@@ -49,10 +54,14 @@ const workerMap = `version: 1
 lease: 2s
 entities:
   item:   {keys: ["verify:item:{id}"]}
+  held:   {keys: ["verify:held:{id}"], hold: 2s}
   tagged: {tags: ["verify-{id}"]}
   list:   {patterns: ["verify:list:{id}:*"]}
   member: {sets: ["verify:set:{id}"]}
 `
+
+// otherMap has another hold and one more entity.
+var otherMap = strings.Replace(workerMap, "hold: 2s}", "hold: 300ms}\n  spare:  {keys: [\"verify:spare:{id}\"]}", 1)
 
 // kind returns the kind of a key.
 func (s *spec) kind(key int) kind { return s.Kinds[key%len(s.Kinds)] }

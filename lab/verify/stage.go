@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
@@ -28,9 +30,10 @@ const (
 type stage struct {
 	mysql   *servers.MySQL
 	db      *sql.DB
-	redis   *rig.Node // the master
-	spare   *rig.Node // to be its replica
-	client  *redis.Client
+	redis   *rig.Node    // the master
+	spare   *rig.Node    // to be its replica
+	cluster *rig.Cluster // in place of these and of links
+	client  redis.UniversalClient
 	toRedis *proxy.Link // for all connections that must follow a failover
 	toHear  *proxy.Link // of the readers' subscriptions
 	toSpare *proxy.Link // of replication
@@ -48,24 +51,15 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: cfg.Flavor, Args: rig.MySQLArgs}); err != nil {
 		return s, err
 	}
-	if s.redis, err = rig.StartNode(ctx); err != nil {
+	if err := s.startRedis(ctx, cfg, dir); err != nil {
 		return s, err
 	}
-	if s.spare, err = rig.StartNode(ctx); err != nil {
-		return s, err
-	}
-	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "subscriptions": &s.toHear, "replication": &s.toSpare} {
-		if *link, err = proxy.New(name, s.redis.Server.Addr()); err != nil {
-			return s, err
-		}
-	}
-	s.client = redis.NewClient(&redis.Options{Addr: s.toRedis.Addr()})
 	if err := s.prepare(ctx); err != nil {
 		return s, err
 	}
 	s.fleet, err = rig.New(cfg.Binary, dir, workerMap, []string{
 		"UNSTALE_CLAIM_TIMEOUT=" + claimTimeout.String(), "UNSTALE_JOURNAL_RETENTION=10m", "UNSTALE_RETRY_DELAY=100ms",
-		"MYSQL_DSN=unstale:verify@tcp(" + s.mysql.Addr() + ")/" + database, "REDIS_URL=" + s.redis.Server.URL(),
+		"MYSQL_DSN=unstale:verify@tcp(" + s.mysql.Addr() + ")/" + database, "REDIS_URL=" + s.url(),
 	})
 	if err != nil {
 		return s, err
@@ -87,6 +81,51 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 		}
 	}
 	return s, nil
+}
+
+// startRedis starts two servers, or a Cluster, with clocks that can be set if a phase needs them.
+func (s *stage) startRedis(ctx context.Context, cfg Config, dir string) (err error) {
+	o := rig.NodeOptions{}
+	if slices.ContainsFunc(phases, func(p phase) bool { return p.jumps && slices.Contains(cfg.Phases, p.name) }) {
+		if o.Library, err = clock.Library(dir); err != nil {
+			return err
+		}
+	}
+	if cfg.Cluster {
+		if s.cluster, err = rig.StartCluster(ctx, o.Library); err != nil {
+			return err
+		}
+		s.client = s.cluster.Client
+		return nil
+	}
+	for _, node := range []**rig.Node{&s.redis, &s.spare} {
+		if *node, err = rig.StartNode(ctx, o); err != nil {
+			return err
+		}
+	}
+	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "subscriptions": &s.toHear, "replication": &s.toSpare} {
+		if *link, err = proxy.New(name, s.redis.Server.Addr()); err != nil {
+			return err
+		}
+	}
+	s.client = redis.NewClient(&redis.Options{Addr: s.toRedis.Addr()})
+	return nil
+}
+
+// url returns the address of Redis for workers.
+func (s *stage) url() string {
+	if s.cluster != nil {
+		return "redis+cluster://" + strings.Join(s.cluster.Addrs(), ",")
+	}
+	return s.redis.Server.URL()
+}
+
+// version returns the version of Redis.
+func (s *stage) version() string {
+	if s.cluster != nil {
+		return "Cluster " + s.cluster.Nodes[0].Server.Version()
+	}
+	return s.redis.Server.Version()
 }
 
 // differences returns the keys and the outcomes of the shadow reads that workers have confirmed.
@@ -165,7 +204,7 @@ func (s *stage) close() error {
 			link.Close()
 		}
 	}
-	if s.client != nil {
+	if s.client != nil && s.cluster == nil {
 		errs = append(errs, s.client.Close())
 	}
 	if s.db != nil {
@@ -175,6 +214,9 @@ func (s *stage) close() error {
 		if node != nil {
 			errs = append(errs, node.Close())
 		}
+	}
+	if s.cluster != nil {
+		errs = append(errs, s.cluster.Close())
 	}
 	if s.mysql != nil {
 		errs = append(errs, s.mysql.Close())

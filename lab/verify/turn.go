@@ -16,6 +16,7 @@ import (
 const (
 	writersAtOnce = 8
 	turnIDs       = 10_000 // rows of a turn at most
+	shadowRate    = 20     // shadow reads per second of each reader
 	warmUp        = 300 * time.Millisecond
 	shadowEnd     = 20 * time.Second       // of the shadow reads of the last entries
 	afterAll      = 500 * time.Millisecond // beyond the bound, after the last write
@@ -32,6 +33,7 @@ type turn struct {
 	w      writers
 	births *registrar
 	stalls stallWatch
+	faults int       // that were injected
 	wrongs []finding // of the turn itself
 }
 
@@ -46,8 +48,19 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	}
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
-		Kinds: ph.kinds, MySQL: rig.DSN(p.stage.mysql, database), Redis: p.stage.redis.Server.Addr(), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
-		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues, Shadow: p.cfg.UntilDiffers,
+		Kinds: ph.kinds, MySQL: rig.DSN(p.stage.mysql, database), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
+		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues,
+	}
+	switch {
+	case p.cfg.UntilDiffers:
+		t.spec.ShadowRate = 1000
+	case p.cfg.Plant == "" && !ph.astray:
+		t.spec.ShadowRate = shadowRate
+	}
+	if p.stage.cluster != nil {
+		t.spec.Cluster = p.stage.cluster.Addrs()
+	} else {
+		t.spec.Redis = p.stage.redis.Server.Addr()
 	}
 	if ph.parted {
 		t.spec.Subscriber = p.stage.toHear.Addr()
@@ -77,12 +90,12 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 		return err
 	}
 	t.w = writers{
-		spec: &t.spec, tell: t.crowd.tell, table: t.table, db: t.stage.db, wakes: t.stage.redis.Client, bound: ph.bound,
+		spec: &t.spec, tell: t.crowd.tell, table: t.table, db: t.stage.db, wakes: t.stage.client, bound: ph.bound,
 		number: writersAtOnce, pace: time.Second * writersAtOnce / time.Duration(writes),
 	}
 	began := now()
-	if ph.through {
-		t.w.wakes = t.stage.client
+	if p.stage.cluster == nil && !ph.through {
+		t.w.wakes = t.stage.redis.Client
 	}
 	err = t.run(ctx, p.cfg, length)
 	into.add(t, began, now())
@@ -103,8 +116,7 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 		return err
 	}
 	if t.phase.bound == 0 {
-		// unsettled rows at the end are an error there
-		beside.Go(func() { _ = t.w.settle(lasting) })
+		beside.Go(func() { t.w.settle(lasting) })
 	}
 	beside.Go(func() { t.births.watch(lasting) })
 	sleep(ctx, warmUp)
@@ -149,20 +161,31 @@ func (t *turn) play(ctx context.Context) error {
 	if err := t.phase.play(ctx, t); err != nil {
 		return fmt.Errorf("%s: %w", t.phase.name, err)
 	}
+	t.faults++
 	return nil
 }
 
 // quiet waits until every commit has been due for some time.
 func (t *turn) quiet(ctx context.Context) error {
-	for limit := time.Now().Add(healPatience); t.phase.bound == 0; sleep(ctx, 50*time.Millisecond) {
+	last, limit := "", time.Time{}
+	for t.phase.bound == 0 {
 		open := 0
 		t.table.unsettled(func(*commit) { open++ })
 		if open == 0 {
 			break
 		}
-		if time.Now().After(limit) {
-			return fmt.Errorf("%s: the sweeps of %d commits have not ended after %s", t.phase.name, open, healPatience)
+		now, err := t.stage.backlog(ctx)
+		if err != nil {
+			return err
 		}
+		if now != last { // a busy machine may need longer for all
+			last, limit = now, time.Now().Add(healPatience)
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("%s: the sweeps of %d commits have not ended, and for %s nothing has changed: %s; the workers' logs end with:\n%s",
+				t.phase.name, open, healPatience, now, t.stage.fleet.Tails())
+		}
+		sleep(ctx, 50*time.Millisecond)
 	}
 	sleep(ctx, t.phase.bound+afterAll)
 	return t.births.look(ctx, birthEnd)

@@ -49,13 +49,14 @@ func TestNoReadIsBeyondItsBound(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
 	cfg.For = time.Second
-	left := verify.PhaseNames()
+	left := verify.PhaseNames(false)
 	var all coverage
 	t.Cleanup(func() { all.check(t) })
 	for _, phases := range [][]string{
 		{"light load", "calm", "worker killed", "redis empty", "old snapshot", "sweeps"},
 		{"worker frozen", "subscriber cut", "subscriber frozen", "failover", "master demoted"},
 		{"reader frozen", "patterns flood", "other database", "no worker"},
+		{"holds", "map reloaded", "clock set"},
 	} {
 		t.Run(strings.Join(phases, ", "), func(t *testing.T) {
 			t.Parallel()
@@ -69,6 +70,15 @@ func TestNoReadIsBeyondItsBound(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("in no group: %q", left)
 	}
+}
+
+// The same on a Redis Cluster.
+func TestNoReadIsBeyondItsBoundInACluster(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Cluster, cfg.For, cfg.Progress = true, time.Second, t.Output()
+	cfg.Phases = slices.DeleteFunc(verify.PhaseNames(true), func(name string) bool { return name == "calm" || name == "worker killed" })
+	new(coverage).measure(t, cfg)
 }
 
 // A coverage is the union of several runs of the checker: a phase of one second on a busy machine

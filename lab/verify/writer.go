@@ -24,7 +24,7 @@ type writers struct {
 	spec   *spec
 	table  *table
 	db     *sql.DB
-	wakes  *redis.Client
+	wakes  redis.UniversalClient
 	bound  time.Duration // from the commit until it is due; 0: the settler sets the time
 	number int           // of writers
 	tell   func(pair)    // to a reader
@@ -130,14 +130,16 @@ func (w *writers) commit(ctx context.Context, keys []int) error {
 	return nil
 }
 
-// settle sets the due time of commits to the end of their requested sweeps, until ctx ends.
-func (w *writers) settle(ctx context.Context) error {
+// settle sets the due time of commits to the end of their requested sweeps, until ctx ends. It
+// repeats what fails.
+func (w *writers) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		waiting := map[*commit]uint64{}
 		w.table.unsettled(func(c *commit) { waiting[c] = c.version.Load() })
 		if len(waiting) > 0 {
 			if err := w.passed(ctx); err != nil {
-				return err
+				w.fail(err)
+				waiting = nil
 			}
 		}
 		for c, version := range waiting {
@@ -147,7 +149,6 @@ func (w *writers) settle(ctx context.Context) error {
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	return nil
 }
 
 // passed waits until every row that is in the outbox now is settled, and every sweep requested by

@@ -82,7 +82,7 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 // be set.
 func (s *stage) startRedis(ctx context.Context, dir, library string) (err error) {
 	for _, node := range []**rig.Node{&s.redis, &s.spare} {
-		if *node, err = rig.StartNode(ctx); err != nil {
+		if *node, err = rig.StartNode(ctx, rig.NodeOptions{}); err != nil {
 			return err
 		}
 		s.closes = append(s.closes, (*node).Close)

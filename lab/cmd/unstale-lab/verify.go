@@ -27,12 +27,15 @@ break workers, servers and connections phase by phase, and check every read agai
 committed before it began. Each phase has its bound; exit code 1 if a read was older than
 that. Ctrl-C ends with a report.
 
-Phases: ` + strings.Join(verify.PhaseNames(), ", ") + `
+Phases: ` + strings.Join(verify.PhaseNames(false), ", ") + `
+
+With --cluster: ` + strings.Join(verify.PhaseNames(true), ", ") + `
 
 Bugs to plant, each of which must be found:
 ` + listing(verify.Plants, func(p verify.Plant) (string, string) { return p.Name, p.Breaks }),
 		Example: `  unstale-lab verify --load --for 1h
   unstale-lab verify --load --phase calm --phase "redis empty" --for 5m --json
+  unstale-lab verify --load --cluster --for 10m
   unstale-lab verify --load --plant bare-fill`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,6 +52,7 @@ Bugs to plant, each of which must be found:
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "seed of writes and faults; 0: random and printed")
 	flags.DurationVar(&cfg.For, "for", time.Minute, "measuring time; each phase has a turn at least once, so all phases take about six minutes")
 	flags.DurationVar(&cfg.Turn, "turn", 0, "of a phase; calm ones take twelve times as long (default 12s)")
+	flags.BoolVar(&cfg.Cluster, "cluster", false, "use a Redis Cluster of three masters with replicas")
 	flags.StringArrayVar(&cfg.Phases, "phase", nil, "phase to run; repeatable (default all)")
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
 	flags.BoolVar(&cfg.UntilDiffers, "shadow", false, "make shadow reads, and end when a worker confirms one")
@@ -71,7 +75,7 @@ func runVerify(ctx context.Context, cfg verify.Config, reader string, asJSON boo
 	if reader != "" {
 		cfg.Reader = []string{reader, "verify", "reader"}
 		if len(cfg.Phases) == 0 { // an older reader does not know what these need
-			cfg.Phases = slices.DeleteFunc(verify.PhaseNames(), func(name string) bool {
+			cfg.Phases = slices.DeleteFunc(verify.PhaseNames(cfg.Cluster), func(name string) bool {
 				return name == "master demoted" || name == "other database" || name == "patterns flood"
 			})
 		}
