@@ -105,7 +105,7 @@ func reason(err error) string {
 	text, grant, fix := err.Error(), session.MissingGrant(err), session.Fix(err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "MySQL does not answer in time"
+		return "MySQL does not answer in time; check that it runs, and that this host reaches it"
 	case mysqlerr.Number(err) == mysqlerr.NoTable:
 		return text + "; run unstale migrate up"
 	case grant != "":

@@ -105,7 +105,7 @@ func TestConsoleActionsOff(t *testing.T) {
 	w := newWorld(t)
 	_, b := w.withConsole()
 	id := w.dies("gadget", "1", nil)
-	if body := b.has("dead", "gadget"); strings.Contains(body, "/act/") {
+	if body := b.has("dead", "gadget", "unstale dead list"); strings.Contains(body, "/act/") {
 		t.Error(body)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -126,7 +126,11 @@ func TestConsoleRetry(t *testing.T) {
 	_, b := w.withConsole("--console-actions")
 	id := w.dies("gadget", "1", nil)
 	other := w.dies("widget", "2", nil)
-	b.has("dead", "/act/retry?id="+id, "/act/discard?id="+id, "/act/correct?id="+id, "/act/retry?reason=unknown_entity")
+	dead := b.has("dead", "/act/retry?id="+id, "/act/discard?id="+id, "/act/correct?id="+id, "/act/retry?reason=unknown_entity",
+		`<a href="/act/retry?all=1">retry all</a>`, `<a href="/act/discard">discard</a>`)
+	if strings.Contains(dead, "unstale dead") {
+		t.Errorf("it names commands beside actions: %s", dead)
+	}
 	b.has("actions", `<a href="/act/pause">Pause all workers</a>`)
 	b.preview("retry", url.Values{}, "Show what it would do", `name="older_than"`)
 	b.preview("retry", url.Values{"id": {"9999"}}, "no dead letter matches")
