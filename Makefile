@@ -24,7 +24,7 @@ test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts
 	@scripts/test-chart $(CHART)
 
 .PHONY: test-soak
-test-soak: ## Run the soaks: every alert, every fault that stops invalidation, restored databases, a Cluster with a master away, an application on the release's tags
+test-soak: ## Run the soaks: every alert, every fault that stops invalidation or that the console has to name, restored databases, a Cluster with a master away, an application on the release's tags
 	@SOAK=yes scripts/test
 
 .PHONY: test-mariadb
