@@ -23,6 +23,10 @@ test-lab: ## Run the tests of lab: short forms of the fault suite and both check
 test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts and the manifest on docs/kubernetes.md
 	@scripts/test-chart $(CHART)
 
+.PHONY: test-browser
+test-browser: ## Test the console in Chromium; UPDATE_SCREENSHOTS=1 writes the images of the documentation
+	@UPDATE_SCREENSHOTS='$(UPDATE_SCREENSHOTS)' scripts/test-browser
+
 .PHONY: test-soak
 test-soak: ## Run the soaks: every alert, every fault that stops invalidation or that the console has to name, restored databases, a Cluster with a master away, an application on the release's tags
 	@SOAK=yes scripts/test

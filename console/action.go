@@ -95,15 +95,15 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case page.Action.look == nil:
-		http.NotFound(w, r)
+		c.fail(w, r, http.StatusNotFound, "there is no action "+r.PathValue("action"))
 		return
 	case !c.cfg.Actions:
-		http.Error(w, "actions are off: start the worker with --console-actions", http.StatusForbidden)
+		c.fail(w, r, http.StatusForbidden, "actions are off: start the worker with --console-actions")
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
 	if err := r.ParseForm(); err != nil {
-		http.Error(w, "this form cannot be read: "+err.Error(), http.StatusBadRequest)
+		c.fail(w, r, http.StatusBadRequest, "this form cannot be read: "+err.Error())
 		return
 	}
 	in, t, status := r.Form, (*ticket)(nil), http.StatusOK
@@ -111,7 +111,7 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 		in = r.PostForm
 		if !in.Has("preview") {
 			if t = c.ticketOf(r, page.Action.Name); t == nil {
-				http.Error(w, "nothing was done: this confirmation is not one that the page has shown; open the action again", http.StatusForbidden)
+				c.fail(w, r, http.StatusForbidden, "nothing was done: this confirmation is not one that the page has shown; open the action again")
 				return
 			}
 			if c.runs.get(t.nonce) != nil { // confirmed twice
@@ -147,6 +147,11 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 	c.write(w, r, status, "action", page)
 }
 
+// fail serves an error page.
+func (c *actor) fail(w http.ResponseWriter, r *http.Request, status int, text string) {
+	c.write(w, r, status, "error", failure{status, text})
+}
+
 // start begins a confirmed action and redirects to its page, which shows the result. A repeated
 // confirmation leads to the same page.
 func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, id string) {
@@ -165,7 +170,7 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 		return it.do(ctx, operate.NewOrders(c.db).As(who), who, progress)
 	}, func(run *run) { run.Action, run.Says, run.Find = page.Action, it.Says, it.Find })
 	if began == nil {
-		http.Error(w, "nothing was done: the console is stopping", http.StatusServiceUnavailable)
+		c.fail(w, r, http.StatusServiceUnavailable, "nothing was done: the console is stopping")
 		return
 	}
 	select {

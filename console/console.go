@@ -94,6 +94,9 @@ func (c *Console) routes() http.Handler {
 	inside.HandleFunc("POST "+at+"/act/{action}", c.acts.act)
 	inside.HandleFunc("GET "+at+"/run/{id}", c.acts.showRun)
 	inside.HandleFunc("GET "+at+"/events", c.live.stream)
+	inside.HandleFunc("GET "+at+"/", func(w http.ResponseWriter, r *http.Request) {
+		c.write(w, r, http.StatusNotFound, "error", failure{http.StatusNotFound, "the console has no page " + r.URL.Path})
+	})
 	if at != "" {
 		inside.Handle("GET "+at, http.RedirectHandler(at+"/", http.StatusMovedPermanently))
 	}
@@ -108,5 +111,5 @@ func (c *Console) routes() http.Handler {
 			http.Redirect(w, r, at+"/login", http.StatusSeeOther)
 		})
 	}
-	return &guard{cfg: c.cfg, signer: s, inside: inside, outside: outside}
+	return &guard{cfg: c.cfg, signer: s, inside: inside, outside: outside, write: c.write}
 }

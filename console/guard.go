@@ -22,6 +22,7 @@ type guard struct {
 	signer  signer
 	inside  http.Handler // for authenticated requests
 	outside http.Handler // for the login page and static files
+	write   func(w http.ResponseWriter, r *http.Request, status int, name string, data any)
 	origins http.CrossOriginProtection
 }
 
@@ -38,13 +39,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	if err := g.origins.Check(r); err != nil || isForeign(r) {
-		http.Error(w, "cross-origin request refused", http.StatusForbidden)
+		g.refuse(w, r, http.StatusForbidden, "cross-origin request refused")
 		return
 	}
 	path, inPrefix := strings.CutPrefix(r.URL.Path, g.cfg.Prefix)
 	switch {
 	case !inPrefix || path != "" && path[0] != '/':
-		http.NotFound(w, r)
+		g.refuse(w, r, http.StatusNotFound, "the console is at "+g.cfg.Prefix+"/")
 	case g.cfg.ProxySecret != "":
 		g.behindProxy(w, r)
 	case g.cfg.Token == "":
@@ -56,8 +57,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Dest") != "empty": // not a script
 		http.Redirect(w, r, g.cfg.Prefix+"/login", http.StatusSeeOther)
 	default:
-		http.Error(w, "log in first", http.StatusUnauthorized)
+		g.refuse(w, r, http.StatusUnauthorized, "log in first: open "+g.cfg.Prefix+"/login")
 	}
+}
+
+// refuse serves an error page without what only people who may see the console need.
+func (g *guard) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	g.write(w, r, status, "refused", failure{status, text})
 }
 
 // isForeign reports whether a page of another site asks, other than by a link to a page.
@@ -68,7 +74,7 @@ func isForeign(r *http.Request) bool {
 
 func (g *guard) behindProxy(w http.ResponseWriter, r *http.Request) {
 	if !same(r.Header.Get(secretHeader), g.cfg.ProxySecret) || r.Header.Get(g.cfg.UserHeader) == "" {
-		http.Error(w, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader, http.StatusForbidden)
+		g.refuse(w, r, http.StatusForbidden, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader)
 		return
 	}
 	g.inside.ServeHTTP(w, r)
@@ -82,9 +88,9 @@ func (g *guard) onLoopback(w http.ResponseWriter, r *http.Request) {
 	forwarded := r.Header.Get("Forwarded") + r.Header.Get("X-Forwarded-For") + r.Header.Get("X-Forwarded-Host") + r.Header.Get("Via")
 	switch {
 	case local == nil || !isLoopback(hostOf(local.String())) || forwarded != "":
-		http.Error(w, "without a token or a proxy secret, this page is served only to its own host", http.StatusForbidden)
+		g.refuse(w, r, http.StatusForbidden, "without a token or a proxy secret, this page is served only to its own host")
 	case !isLoopback(hostOf(r.Host)):
-		http.Error(w, "the Host header must be localhost or a loopback address", http.StatusMisdirectedRequest)
+		g.refuse(w, r, http.StatusMisdirectedRequest, "the Host header must be localhost or a loopback address")
 	default:
 		g.inside.ServeHTTP(w, r)
 	}

@@ -187,6 +187,15 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 	c.write(w, r, http.StatusOK, "overview", data)
 }
 
+// A failure is the data of an error page.
+type failure struct {
+	Status int
+	Text   string
+}
+
+// Title names the status, as in "404 Not Found".
+func (f failure) Title() string { return fmt.Sprint(f.Status, " ", http.StatusText(f.Status)) }
+
 // A shownPage is the data of a page's template.
 type shownPage struct {
 	Base  string
