@@ -29,7 +29,7 @@ const (
 	pairers    = 32 // goroutines that read with tokens
 	readerStep = 40 * time.Millisecond
 	told       = 200 * time.Millisecond // between two lines of a reader
-	mostTold   = 20                     // findings of one line
+	mostTold   = 2000                   // findings of one line: more than its reads, since pauses excuse only those that are told
 )
 
 // tallies are the counts of a reader since its last line.
