@@ -148,17 +148,9 @@ func (c *Cluster) owners(ctx context.Context) (owner [slotCount]int, err error) 
 	err = c.until(ctx, "the nodes to agree on the owners of slots", func() bool {
 		var views [][slotCount]int
 		for _, n := range c.Nodes {
-			ranges, err := n.Client.ClusterSlots(ctx).Result()
-			if err != nil {
-				continue
+			if nodes, err := n.Client.ClusterNodes(ctx).Result(); err == nil {
+				views = append(views, c.view(nodes))
 			}
-			var view [slotCount]int
-			for _, r := range ranges {
-				for slot := r.Start; slot <= r.End; slot++ {
-					view[slot] = slices.Index(c.ids, r.Nodes[0].ID)
-				}
-			}
-			views = append(views, view)
 		}
 		if len(views) < 2 || slices.ContainsFunc(views, func(v [slotCount]int) bool { return v != views[0] }) {
 			return false
@@ -167,6 +159,25 @@ func (c *Cluster) owners(ctx context.Context) (owner [slotCount]int, err error) 
 		return true
 	})
 	return owner, err
+}
+
+// view returns the node that has each slot, from a CLUSTER NODES reply.
+func (c *Cluster) view(nodes string) (owner [slotCount]int) {
+	for line := range strings.Lines(nodes) {
+		fields := strings.Fields(line)
+		for _, f := range fields[min(8, len(fields)):] {
+			low, high, isRange := strings.Cut(f, "-")
+			if !isRange {
+				high = low
+			}
+			first, err := strconv.Atoi(low) // "[" begins slots on their way
+			last, err2 := strconv.Atoi(high)
+			for slot := first; slot <= last && errors.Join(err, err2) == nil; slot++ {
+				owner[slot] = slices.Index(c.ids, fields[0])
+			}
+		}
+	}
+	return owner
 }
 
 // master returns which node of a pair is the master, and which one is its replica.
