@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/operate"
 )
 
 const (
@@ -16,6 +17,9 @@ const (
 	barMinutes  = 3
 	// The size of a chart, in units of its viewBox.
 	chartWidth, chartHeight, chartLeft, chartFoot = 720, 150, 46, 20
+	sparkHeight                                   = 24
+	// shownEntities is how many entities are listed.
+	shownEntities = 12
 )
 
 // chartsSource reads what happened in the last three hours.
@@ -40,51 +44,165 @@ type chart struct {
 	ID, Title, Says string
 	Layers          []layer
 	SVG             template.HTML
+	Unknown         bool // at some time
+
+	shares    bool                 // bars are all of one height
+	perMinute bool                 // the height is the value per minute
+	queue     bool                 // unknown without a look
+	label     func(float64) string // of a value
 }
 
-func charts(points []minutes.Point) []chart {
-	rows, dead, late := uint64(0), uint64(0), uint64(0)
+// A historyCharts is the data of the panels "charts" and "entities".
+type historyCharts struct {
+	Charts   []chart
+	Entities []entityChart
+	Others   int // entities that are not in the list
+}
+
+// An entityChart is one line of the table by entity.
+type entityChart struct {
+	Name   string // "": those that workers do not note by name
+	Rows   uint64
+	Within minutes.Share // 1 s
+	SVG    template.HTML // rows per minute
+}
+
+func charts(points []minutes.Point) historyCharts {
+	rows, dead, late, waiting, oldest, unknown := uint64(0), uint64(0), uint64(0), uint64(0), time.Duration(0), 0
 	for i := range points {
-		rows, dead, late = rows+points[i].Rows, dead+points[i].Dead, late+points[i].Rows-points[i].Within1s
+		p := &points[i]
+		rows, dead, late = rows+p.Rows, dead+p.Dead, late+p.Rows-p.Within1s
+		if waiting, oldest = max(waiting, p.Waiting), max(oldest, p.Oldest); !p.Looked {
+			unknown++
+		}
 	}
-	settled := layer{"invalidated", "series", func(p *minutes.Point) uint64 { return p.Rows }}
-	died := layer{"dead letters", "bad", func(p *minutes.Point) uint64 { return p.Dead }}
+	whole := func(v float64) string {
+		if v != float64(int64(v)) {
+			return fmt.Sprintf("%.1f", v)
+		}
+		return count(int64(v))
+	}
+	seen, most := "at most %s", count(waiting)
+	if waiting >= operate.MaxExactCount {
+		most += " or more"
+	}
+	if unknown > 0 {
+		seen += fmt.Sprintf("; unknown for %d min while no worker looked", unknown*barMinutes)
+	}
 	list := []chart{
 		{
-			ID: "throughput", Title: "Rows per minute", Layers: []layer{settled, died},
+			ID: "throughput", Title: "Rows per minute", perMinute: true, label: whole, Layers: []layer{
+				{"invalidated", "series", func(p *minutes.Point) uint64 { return p.Rows }},
+				{"dead letters", "bad", func(p *minutes.Point) uint64 { return p.Dead }},
+			},
 			Says: fmt.Sprintf("%s rows invalidated and %s dead letters in three hours", count(rows), count(dead)),
-		},
-		{
-			ID: "latency", Title: "From visible to unlinked, share of rows", Layers: []layer{
+		}, {
+			ID: "latency", Title: "From visible to unlinked, share of rows", shares: true, label: func(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) },
+			Layers: []layer{
 				{"within 100 ms", "good", func(p *minutes.Point) uint64 { return p.Within100ms }},
 				{"1 s", "series", func(p *minutes.Point) uint64 { return p.Within1s - min(p.Within100ms, p.Within1s) }},
 				{"10 s", "warn", func(p *minutes.Point) uint64 { return p.Within10s - min(p.Within1s, p.Within10s) }},
 				{"later or dead", "bad", func(p *minutes.Point) uint64 { return p.Rows - min(p.Within10s, p.Rows) + p.Dead }},
 			},
 			Says: fmt.Sprintf("%s of %s rows took longer than 1 s", count(late), count(rows)),
+		}, {
+			ID: "backlog", Title: "Rows that wait, at most", queue: true, label: whole,
+			Layers: []layer{{"waiting", "series", func(p *minutes.Point) uint64 { return p.Waiting }}},
+			Says:   fmt.Sprintf(seen, most), Unknown: unknown > 0,
+		}, {
+			ID: "age", Title: "The oldest row waits, at most", queue: true, label: func(ms float64) string {
+				if ms == 0 {
+					return "0"
+				}
+				return span(time.Duration(ms) * time.Millisecond)
+			},
+			Layers: []layer{{"oldest", "warn", func(p *minutes.Point) uint64 { return uint64(p.Oldest.Milliseconds()) }}},
+			Says:   fmt.Sprintf(seen, span(oldest)), Unknown: unknown > 0,
 		},
 	}
-	list[0].SVG = list[0].draw(points, false)
-	list[1].SVG = list[1].draw(points, true)
+	for i := range list {
+		list[i].SVG = list[i].draw(points)
+	}
+	h := historyCharts{Charts: list, Entities: byEntity(points)}
+	if more := len(h.Entities) - shownEntities; more > 0 {
+		h.Entities, h.Others = h.Entities[:shownEntities], more
+	}
+	return h
+}
+
+// byEntity returns all entities, those with the most rows first.
+func byEntity(points []minutes.Point) (list []entityChart) {
+	sums := minutes.Entities{}
+	for i := range points {
+		sums.Merge(points[i].Entities)
+	}
+	for _, name := range sums.Sorted() {
+		n := sums[name]
+		list = append(list, entityChart{name, n.Rows, minutes.Share{In: n.Within1s, All: n.Rows}, spark(points, name)})
+	}
 	return list
 }
 
-// draw returns the diagram. Bars of shares are all of one height.
-func (c *chart) draw(points []minutes.Point, shares bool) template.HTML {
-	most := 0.0
-	total := func(p *minutes.Point) (n float64) {
-		for _, l := range c.Layers {
-			n += float64(l.value(p))
-		}
-		return n
-	}
+// spark returns a small diagram of the rows of an entity.
+func spark(points []minutes.Point, entity string) template.HTML {
+	most := uint64(1)
 	for i := range points {
-		most = max(most, total(&points[i])/barMinutes)
+		most = max(most, points[i].Entities[entity].Rows)
 	}
-	top := nice(most)
-	if shares {
-		top = 1
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="chart spark" viewBox="0 0 %d %d" role="img" aria-label="at most %s rows in %d min"><path class="series" d="`,
+		4*len(points), sparkHeight, count(most), barMinutes)
+	for i := range points {
+		if n := points[i].Entities[entity].Rows; n > 0 {
+			fmt.Fprintf(&b, "M%d %dv-%.1fh3V%dz", 4*i, sparkHeight, max(sparkHeight*float64(n)/float64(most), 1), sparkHeight)
+		}
 	}
+	b.WriteString(`"/></svg>`)
+	return template.HTML(b.String()) // of numbers and constants
+}
+
+// height returns the height of a layer of a bar.
+func (c *chart) height(l layer, p *minutes.Point, all float64) float64 {
+	v := float64(l.value(p))
+	switch {
+	case c.shares && all == 0:
+		return 0
+	case c.shares:
+		return v / all
+	case c.perMinute:
+		return v / barMinutes
+	}
+	return v
+}
+
+func (c *chart) total(p *minutes.Point) (n float64) {
+	for _, l := range c.Layers {
+		n += float64(l.value(p))
+	}
+	return n
+}
+
+// top returns the top of the axis.
+func (c *chart) top(points []minutes.Point) float64 {
+	if c.shares {
+		return 1
+	}
+	most := 0.0
+	for i := range points {
+		most = max(most, c.total(&points[i]))
+	}
+	if c.perMinute {
+		most /= barMinutes
+	}
+	if c.ID == "age" {
+		most = max(most, 1000)
+	}
+	return nice(most)
+}
+
+// draw returns the diagram.
+func (c *chart) draw(points []minutes.Point) template.HTML {
+	top := c.top(points)
 	const high = chartHeight - chartFoot - 8
 	width := float64(chartWidth-chartLeft) / float64(len(points))
 	y := func(v float64) float64 { return 8 + high*(1-v/top) }
@@ -92,14 +210,7 @@ func (c *chart) draw(points []minutes.Point, shares bool) template.HTML {
 	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" role="img" aria-labelledby="chart-%s"><title id="chart-%s">%s: %s</title>`,
 		chartWidth, chartHeight, c.ID, c.ID, c.Title, c.Says)
 	for _, v := range []float64{0, top / 2, top} {
-		label := count(int64(v))
-		switch {
-		case shares:
-			label = fmt.Sprintf("%.0f%%", 100*v)
-		case v != float64(int64(v)):
-			label = fmt.Sprintf("%.1f", v)
-		}
-		fmt.Fprintf(&b, `<path class="rule" d="M%d %.1fH%d"/><text x="%d" y="%.1f" class="end">%s</text>`, chartLeft, y(v), chartWidth, chartLeft-6, y(v)+4, label)
+		fmt.Fprintf(&b, `<path class="rule" d="M%d %.1fH%d"/><text x="%d" y="%.1f" class="end">%s</text>`, chartLeft, y(v), chartWidth, chartLeft-6, y(v)+4, c.label(v))
 	}
 	for i := range points {
 		p := &points[i]
@@ -107,32 +218,40 @@ func (c *chart) draw(points []minutes.Point, shares bool) template.HTML {
 		if p.At.Minute() < barMinutes && p.At.Minute()%60 < barMinutes {
 			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x, chartHeight-4, p.At.Format("15:04"))
 		}
-		all := total(p)
-		if all == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, `<g><title>%s UTC, %d min:`, p.At.Format("15:04"), barMinutes)
-		for _, l := range c.Layers {
-			fmt.Fprintf(&b, " %s %s", count(l.value(p)), l.Name)
-		}
-		b.WriteString("</title>")
-		at := 0.0
-		for _, l := range c.Layers {
-			v := float64(l.value(p)) / barMinutes
-			if shares {
-				v = float64(l.value(p)) / all
-			}
-			if v == 0 {
-				continue
-			}
-			from, to := y(at), y(at+v)
-			fmt.Fprintf(&b, `<path class="%s" d="M%.1f %.1fV%.1fh%.1fV%.1fz"/>`, l.Class, x+.5, from, min(to, from-1), width-1, from)
-			at += v
-		}
-		b.WriteString("</g>")
+		c.drawBar(&b, p, x, width-1, y)
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) // of numbers and constants
+}
+
+// drawBar draws the bar of a point. y returns the place of a value.
+func (c *chart) drawBar(b *strings.Builder, p *minutes.Point, x, width float64, y func(float64) float64) {
+	all := c.total(p)
+	if all == 0 && (p.Looked || !c.queue) {
+		return
+	}
+	fmt.Fprintf(b, `<g><title>%s UTC, %d min:`, p.At.Format("15:04"), barMinutes)
+	if c.queue && !p.Looked {
+		fmt.Fprintf(b, ` unknown, no worker looked</title><path class="none" d="M%.1f %.1fV8h%.1fV%.1fz"/></g>`, x+.5, y(0), width, y(0))
+		return
+	}
+	for _, l := range c.Layers {
+		value := count(l.value(p))
+		if c.queue {
+			value = c.label(float64(l.value(p)))
+		}
+		fmt.Fprintf(b, " %s %s", value, l.Name)
+	}
+	b.WriteString("</title>")
+	at := 0.0
+	for _, l := range c.Layers {
+		if v := c.height(l, p, all); v > 0 {
+			from, to := y(at), y(at+v)
+			fmt.Fprintf(b, `<path class="%s" d="M%.1f %.1fV%.1fh%.1fV%.1fz"/>`, l.Class, x+.5, from, min(to, from-1), width, from)
+			at += v
+		}
+	}
+	b.WriteString("</g>")
 }
 
 // nice returns the top of an axis: 1, 2 or 5 times a power of ten.

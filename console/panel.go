@@ -33,13 +33,14 @@ type panel struct {
 
 // addPanels makes all panels, in the order of the page.
 func (c *Console) addPanels() {
-	status := c.statusSource()
+	status, history := c.statusSource(), c.chartsSource()
 	c.acts.rights = c.reads(listEvery, c.acts.readRights)
 	list := []panel{
 		{"sentence", "Overall status", "whether anything is stale is unknown", status, false},
 		{"nines", "Invalidated in time", "how many invalidations were in time is unknown", status, false},
 		{"figures", "Now", "how many rows wait is unknown", status, true},
-		{"charts", "Last three hours", "what happened in the last three hours is unknown", c.chartsSource(), false},
+		{"entities", "Last three hours, by entity", "which entities were invalidated is unknown", history, true},
+		{"charts", "Last three hours", "what happened in the last three hours is unknown", history, false},
 		{"recent", "Invalidated last", "what was invalidated last is unknown", c.recentSource(), false},
 		{"workers", "Workers", "which workers MySQL knows is unknown", status, false},
 		{"sweeps", "Sweeps", "which sweeps wait is unknown", status, true},

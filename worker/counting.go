@@ -16,6 +16,7 @@ const foldSchedule = "@every 1m"
 // concurrent use: cron runs one task at a time.
 type counting struct {
 	minutes  *minutes.Table
+	seen     *minutes.Seen
 	inOutage func() bool
 	log      *slog.Logger
 	failed   bool // logged
@@ -32,5 +33,15 @@ func (c *counting) run(ctx context.Context) {
 	case err == nil && c.failed:
 		c.failed = false
 		c.log.Info("invalidations are counted again")
+	}
+}
+
+// seenSchedule is how often a worker writes how many rows wait, and which entities it has settled.
+const seenSchedule = "@every 2s"
+
+// writeSeen writes what this worker has seen. The log of run has the reason if that is impossible.
+func (c *counting) writeSeen(ctx context.Context) {
+	if err := c.seen.Write(ctx); err != nil && ctx.Err() == nil {
+		c.log.Debug("cannot write what waits", "error", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/heal"
 	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/shadow"
 	"github.com/unstale/unstale/internal/spotcheck"
@@ -73,6 +74,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 			id: pools.ID, name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
 			uncounted: pools.Minutes.Refused, unchecked: spots.refused,
 		}
+		seen    = minutes.NewSeen(pools.Minutes)
 		resting = func() bool { return e.signals.paused.Load() || health.inOutage() }
 		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Heals() }
 	)
@@ -118,7 +120,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	batches := &runner{
 		cfg: &e.cfg, limit: limit, maps: maps, lookups: pools.Lookups, deprecated: refused,
 		known: &knownEntities{maps: maps, ask: pools.Journal.JournalEntities},
-		spots: e.spots, now: pools.Queue.Now, redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age,
+		spots: e.spots, seen: seen, now: pools.Queue.Now, redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age,
 		failed: e.failed, vanished: e.vanished,
 	}
 	e.loop = loop{
@@ -126,17 +128,20 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		lanes: newLanes(cfg.BatchRows, pools.Queue, heavy, batches.run), healer: e.healer, sweeper: e.sweeper,
 		redis: redis, pulse: pulse, health: health, signals: e.signals, metrics: metrics, past: past,
 	}
-	e.gauges = gaugeReader{status: pools.Overview.StatusByTable, unread: newUnreadTables(e.log), inOutage: health.inOutage, metrics: metrics}
+	e.gauges = gaugeReader{
+		status: pools.Overview.StatusByTable, unread: newUnreadTables(e.log), inOutage: health.inOutage, metrics: metrics,
+		seen: func(waiting int, oldest time.Duration) { seen.Look(pools.Queue.Now(time.Now()), waiting, oldest) },
+	}
 	e.summaries = summariser{summaries: pools.Summaries, inOutage: health.inOutage, log: e.log}
 	e.expiry = expiry{retention: cfg.JournalRetention, journal: pools.Journal, summaries: pools.Summaries, workers: pools.Workers, stale: pools.Stale, log: e.log}
 	e.locks = lockWalk{rows: pools.Locks, retention: cfg.LockRetention, inOutage: health.inOutage, metrics: metrics, log: e.log}
-	e.counting = counting{minutes: pools.Minutes, inOutage: health.inOutage, log: e.log}
+	e.counting = counting{minutes: pools.Minutes, seen: seen, inOutage: health.inOutage, log: e.log}
 	return e
 }
 
 // jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, the
-// retention of workers' notes, of stale entries and of the rows of locks, and the folding of
-// minutes.
+// retention of workers' notes, of stale entries and of the rows of locks, and the folding and the
+// writing of minutes.
 func (e *engine) jobs() []cronJob {
 	return []cronJob{
 		{e.cfg.GaugeSchedule, false, e.gauges.read},
@@ -146,6 +151,7 @@ func (e *engine) jobs() []cronJob {
 		{e.cfg.RetentionSchedule, true, e.expiry.trimStale},
 		{e.cfg.RetentionSchedule, true, e.locks.run},
 		{foldSchedule, true, e.counting.run},
+		{seenSchedule, true, e.counting.writeSeen},
 	}
 }
 
@@ -177,6 +183,11 @@ func (e *engine) run(ctx context.Context) error {
 	e.presence.stopped(ctx)
 	e.failed.close()
 	<-jobs.Stop().Done() // cron jobs end with ctx
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
+	defer cancel()
+	if e.mysql.Hung() == nil {
+		e.counting.writeSeen(last)
+	}
 	return err
 }
 
@@ -192,6 +203,7 @@ func (e *engine) drain(ctx context.Context) (Result, error) {
 		return total, fmt.Errorf("drain: %w", err)
 	}
 	e.summaries.all(ctx, 0) // no scheduled task does, if no other worker runs
+	e.counting.writeSeen(ctx)
 	return total, nil
 }
 

@@ -33,6 +33,7 @@ type gaugeReader struct {
 	status func(context.Context) (operate.Status, map[string]error) // by table
 	// as the last reading found it
 	first    firstRow
+	seen     func(waiting int, oldest time.Duration)
 	unread   *unreadTables
 	inOutage func() bool
 	metrics  *metrics
@@ -44,6 +45,7 @@ func (g *gaugeReader) read(ctx context.Context) {
 	status, failed := g.status(ctx)
 	if failed[hotTable] == nil {
 		status.OldestAge = max(status.OldestAge, g.first.waits(status.First))
+		g.seen(min(status.Waiting, operate.MaxExactCount), status.OldestAge)
 	}
 	read()
 	if ctx.Err() != nil {

@@ -17,8 +17,9 @@ func visible(c *queue.Claim, age time.Duration, unlinked time.Time) time.Duratio
 	return min(age, unlinked.Sub(c.Unseen))
 }
 
-// counts returns the counts of a batch, as its settlement decides.
-func (b *batch) counts(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c *queue.Claim, s *queue.Settlement) (n minutes.Counts) {
+// counts returns the counts of a batch, as its settlement decides, and those by entity.
+func (b *batch) counts(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c *queue.Claim, s *queue.Settlement) (n minutes.Counts, by minutes.Entities) {
+	by = minutes.Entities{}
 	if len(b.set.Targets) > 0 {
 		n.Batches = 1
 	}
@@ -35,8 +36,10 @@ func (b *batch) counts(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c
 		case died:
 			n.Dead++
 		case change.fault == nil && change.away == nil && len(change.plan.Keys) > 0:
-			n.Add(visible(c, ageOf(r, s.Marks.Unlinked), s.Marks.Unlinked))
+			late := visible(c, ageOf(r, s.Marks.Unlinked), s.Marks.Unlinked)
+			n.Add(late)
+			by.Add(r.Entity, late)
 		}
 	}
-	return n
+	return n, by
 }

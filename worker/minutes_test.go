@@ -46,9 +46,33 @@ VALUES ('exact', '7', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, UTC_TIMESTAMP(6), 7, 1
 	if hour.Batches < 4 || hour.Batches > 7 {
 		t.Errorf("%d batches", hour.Batches)
 	}
+	points, err := minutes.Series(t.Context(), r.store.Sessions, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := minutes.Entities{}
+	for _, p := range points {
+		by.Merge(p.Entities)
+	}
+	if n := by["exact"]; len(by) != 1 || n.Rows != 3 || n.Within1s > 2 {
+		t.Errorf("by entity: %+v", by)
+	}
 	if in, all := metric(t, r, `unstale_invalidations_in_time_total{within="10s"}`), metric(t, r, "unstale_invalidations_total"); in != 2 || all != 4 {
 		t.Errorf("metrics: %v of %v", in, all)
 	}
+}
+
+// Workers write how many rows wait, and how long.
+func TestWhatWaitsIsWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, countedMap)
+	w.exec("INSERT INTO cache_outbox_control (name, who, reason, began_at) VALUES ('pause', 'a test', '', UTC_TIMESTAMP(6))")
+	w.enqueue(outbox.Invalidation{Entity: "exact", ID: "1"}, outbox.Invalidation{Entity: "exact", ID: "2"})
+	w.exec("UPDATE cache_outbox SET created_at = created_at - INTERVAL 1 MINUTE")
+	w.worker(worker.Config{GaugeSchedule: "@every 1s"}).start(t)
+	testenv.Eventually(t, "what waits is written", func() bool {
+		return w.count("cache_outbox_minutes WHERE waiting = 2 AND oldest_ms BETWEEN 60000 AND 180000 AND entities IS NULL") > 0
+	})
 }
 
 // While batches cannot be counted, rows are settled all the same, and the worker's record and its

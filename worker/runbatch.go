@@ -9,6 +9,7 @@ import (
 	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/spotcheck"
@@ -30,6 +31,7 @@ type runner struct {
 	deprecated *deprecated
 	known      *knownEntities
 	spots      *spotcheck.Checker
+	seen       *minutes.Seen
 	now        func(time.Time) time.Time // by the database's clock
 	redis      unlinkPort
 	publisher  *publisher
@@ -102,10 +104,11 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	r.pulse.Begin(over)
 	defer r.pulse.End()
 	b := newBatch(m, c.Rows, most)
+	var entities minutes.Entities
 	done, settlement, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
-		settlement.Counts = b.counts(r.age, c, &settlement)
+		settlement.Counts, entities = b.counts(r.age, c, &settlement)
 		settled := r.metrics.mysql.begin(callSettle)
 		err = c.Settle(ctx, settlement)
 		settled()
@@ -123,7 +126,9 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	if len(b.changes) == 0 {
 		return done, nil
 	}
-	b.offer(r.spots, r.now(time.Now()))
+	now := r.now(time.Now())
+	b.offer(r.spots, now)
+	r.seen.Settle(now, entities)
 	r.metrics.batchDone(done, settlement)
 	rows := b.rows(c.Rows)
 	r.metrics.maps.entities.addRows(rows)

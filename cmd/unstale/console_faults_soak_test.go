@@ -56,7 +56,8 @@ func TestConsoleNamesFaults(t *testing.T) {
 		if s.enqueue {
 			plant = func() { s.plant(); d.enqueue(1) }
 		}
-		says := slices.DeleteFunc(s.status, func(text string) bool { return strings.HasPrefix(text, "whether anything is stale") }) // the page says "unknown: "
+		// the page says "unknown: "
+		says := slices.DeleteFunc(s.status, func(text string) bool { return strings.HasPrefix(text, "whether anything is stale") })
 		check(planted{s.name, plant, s.heal, says})
 	}
 	d.worker.signal(syscall.SIGTERM)

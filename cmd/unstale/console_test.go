@@ -149,6 +149,8 @@ func TestConsole(t *testing.T) {
 	b.has("recent", "thing <code class=\"data\">3</code>", "shop:thing:3", "web-1")
 	b.has("nines", "Within 100 ms", "100%", `<td class="number">3</td>`)
 	b.has("charts", `<svg class="chart"`, "3 rows invalidated and 0 dead letters in three hours", " UTC, 3 min: 3 invalidated 0 dead letters")
+	b.has("entities", `<td>thing</td><td class="number">3</td><td class="number">100%</td>`)
+	b.has("charts", "Rows that wait, at most: at most ", "The oldest row waits, at most: at most ")
 	hostile := `<script>alert("1")</script>` + "\u202e'"
 	j.exec(`INSERT INTO cache_outbox (entity, entity_id) VALUES ('gadget', '` + strings.ReplaceAll(hostile, "'", "''") + `')`)
 	j.says("stale", "1 dead letter (unknown_entity: 1)")

@@ -1,6 +1,7 @@
 package minutes_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -28,19 +29,33 @@ VALUES (?, ?, 1, 10, 7, 8, 9, 1)`, row.minute, row.worker); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for _, change := range []struct {
+		minute         int64
+		worker, change string
+	}{
+		{start, "a", `waiting = 7, oldest_ms = 3, entities = '{"a":[10,8],"":[3,1]}'`}, {start, "b", `entities = '{"a":[10,8]}'`},
+		{start + 2, "a", `waiting = 0, oldest_ms = 1500, entities = '{"a":[10,8]}'`},
+	} {
+		if _, err := env.DB.Exec("UPDATE cache_outbox_minutes SET "+change.change+" WHERE minute = ? AND worker = ?", change.minute, change.worker); err != nil {
+			t.Fatal(err)
+		}
+	}
 	points, err := minutes.Series(t.Context(), s.Sessions, 20, 3)
 	if err != nil || len(points) != 20 {
 		t.Fatal(points, err)
 	}
 	for i, p := range points {
-		want := minutes.Point{At: p.At}
+		want := minutes.Point{At: p.At, Entities: minutes.Entities{}}
 		switch p.At.Unix() / 60 {
 		case start:
-			want = minutes.Point{At: p.At, Rows: 30, Within100ms: 21, Within1s: 24, Within10s: 27, Dead: 3}
+			want = minutes.Point{
+				At: p.At, Rows: 30, Within100ms: 21, Within1s: 24, Within10s: 27, Dead: 3,
+				Looked: true, Waiting: 7, Oldest: 1500 * time.Millisecond, Entities: minutes.Entities{"a": {Rows: 30, Within1s: 24}, "": {Rows: 3, Within1s: 1}},
+			}
 		case start + 3:
-			want = minutes.Point{At: p.At, Rows: 10, Within100ms: 7, Within1s: 8, Within10s: 9, Dead: 1}
+			want.Rows, want.Within100ms, want.Within1s, want.Within10s, want.Dead = 10, 7, 8, 9, 1
 		}
-		if p != want || i > 0 && p.At.Sub(points[i-1].At) != 3*time.Minute {
+		if !reflect.DeepEqual(p, want) || i > 0 && p.At.Sub(points[i-1].At) != 3*time.Minute {
 			t.Errorf("%d: %+v, wanted %+v", i, p, want)
 		}
 	}
