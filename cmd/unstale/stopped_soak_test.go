@@ -197,7 +197,7 @@ func (d *stopDrill) stops() []stop {
 			status: []string{"STALE since ", "the last was web-1, which was stopped", "1 row waits", "start one: unstale run"}, check: "queue", finding: "no worker",
 		}, {
 			name: "a frozen worker", account: "worker", enqueue: true,
-			plant: func() { d.worker.signal(syscall.SIGSTOP) }, heal: func() { d.worker.signal(syscall.SIGCONT) },
+			plant: func() { d.must(servers.Freeze(d.worker.cmd.Process)) }, heal: func() { d.worker.signal(syscall.SIGCONT) },
 			status: []string{"STALE since ", "no worker has been heard for ", "the last was web-1; 1 row waits"}, check: "queue", finding: "fallen silent",
 		}, {
 			name: "a map that workers refuse", account: "worker",
