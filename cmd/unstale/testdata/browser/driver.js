@@ -14,7 +14,7 @@ const calls = {
   // open begins a session: a context without cookies, with one page.
   async open(options) {
     if (context) await context.close();
-    context = await browser.newContext({ baseURL: base, viewport: wide, ...options });
+    context = await browser.newContext({ baseURL: base, viewport: wide, reducedMotion: "reduce", ...options });
     context.setDefaultTimeout(60e3);
     context.on("request", (r) => { if (!r.url().startsWith(base + "/")) problems.push("request to " + r.url()); });
     context.on("console", (m) => { if (m.type() === "error" || m.type() === "warning") problems.push("console: " + m.text() + " " + m.location().url); });
@@ -103,7 +103,7 @@ const inspect = ({ texts, values }) => {
 };
 
 (async () => {
-  browser = await chromium.launch({ executablePath, args: ["--proxy-server=" + proxy] });
+  browser = await chromium.launch({ executablePath, args: ["--disable-gpu", "--proxy-server=" + proxy] });
   for await (const line of require("node:readline").createInterface({ input: process.stdin })) {
     const { on, call, args } = JSON.parse(line), answer = {};
     try {
