@@ -29,8 +29,9 @@ func TestBrowserScreenshots(t *testing.T) {
 		if i == 100 {
 			dead = 40
 		}
-		j.exec(fmt.Sprintf("INSERT INTO cache_outbox_minutes (minute, worker, batches, rows_settled, within_100ms, within_1s, within_10s, dead) "+
-			"VALUES (UNIX_TIMESTAMP() DIV 60 - %d, 'A', 10, %d, %d, %d, %d, %d)", i, rows, rows-late-i%3, rows-late/3, rows, dead))
+		j.exec(fmt.Sprintf("INSERT INTO cache_outbox_minutes (minute, worker, batches, rows_settled, within_100ms, within_1s, within_10s, dead, waiting, oldest_ms, entities) "+
+			`VALUES (UNIX_TIMESTAMP() DIV 60 - %d, 'A', 10, %d, %d, %d, %d, %d, %d, %d, '{"product": [%d, %d], "coupon": [%d, %[11]d]}')`,
+			i, rows, rows-late-i%3, rows-late/3, rows, dead, 2+i%7+late/4, 40+i%9+late*12, rows-rows/9, rows-late/3-rows/9, rows/9))
 	}
 	_, b := j.withConsole("--console-actions", "--worker", "web-1")
 	j.start("--worker", "web-2")
