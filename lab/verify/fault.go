@@ -28,7 +28,18 @@ func killWorker(ctx context.Context, t *turn) error {
 	if err := m.Signal(ctx, signal, true); err != nil {
 		return err
 	}
-	return t.stage.fleet.Start(batchRows)
+	const works = "working: mysql and redis answer"
+	before := t.stage.fleet.Said(works)
+	if err := t.stage.fleet.Start(batchRows); err != nil {
+		return err
+	}
+	// On a busy machine this takes long, and the next one must not be killed before.
+	for limit := time.Now().Add(healPatience); t.stage.fleet.Said(works) == before; sleep(ctx, 20*time.Millisecond) {
+		if time.Now().After(limit) {
+			return fmt.Errorf("a new worker does not work within %s; the logs end with:\n%s", healPatience, t.stage.fleet.Tails())
+		}
+	}
+	return nil
 }
 
 // freezeWorker stops a worker for longer than the claim timeout.
