@@ -41,6 +41,7 @@ func (c *Console) addPanels() {
 		{"figures", "Now", "how many rows wait is unknown", status, true},
 		{"entities", "Last three hours, by entity", "which entities were invalidated is unknown", history, true},
 		{"charts", "Last three hours", "what happened in the last three hours is unknown", history, false},
+		{"found", "Old entries found", "whether old entries were found is unknown", c.foundSource(), false},
 		{"recent", "Invalidated last", "what was invalidated last is unknown", c.recentSource(), false},
 		{"workers", "Workers", "which workers MySQL knows is unknown", status, false},
 		{"sweeps", "Sweeps", "which sweeps wait is unknown", status, true},

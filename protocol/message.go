@@ -44,8 +44,7 @@ type Message struct {
 	// Keys are exact keys, Patterns are globs as CompileGlob reads them.
 	Keys, Patterns []string
 	// Unlinked is a time before the first of Keys was unlinked, by the clock of Redis, in
-	// microseconds since
-	//  1970. Zero: unknown, as always in the array format.
+	// microseconds since 1970. Zero: unknown, as always in the array format.
 	Unlinked uint64
 	// Beat makes the message a heartbeat too; nil for none. The array format has no room for it.
 	Beat *Beat

@@ -394,3 +394,19 @@ func TestConsoleSlowTable(t *testing.T) {
 	}
 	b.has("dead", "No dead letters.")
 }
+
+// Old entries are listed with what to do, the newest first. Their keys are data.
+func TestConsoleFound(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	j.exec(`INSERT INTO cache_outbox_stale (found_at, worker, name, row_id, entity, entity_id, trace, epoch, beat, leased_us, unlinked_us, after_ms, ttl_ms, held, repaired)
+VALUES (UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE, 'w', 'shop:thing:1', 17, 'thing', '1', '', 'e', 1, 1, 2, 1000, 0, 0, 1)`)
+	j.exec(`INSERT INTO cache_outbox_shadow (id, cache_key, tags, entities, outcome, process, leased_at, loaded_at)
+VALUES (REPEAT('a', 20), '<b>:thing:2', '[]', '["thing"]', 'no_row', 'web<1>', '2026-01-02 03:04:05', UTC_TIMESTAMP(6))`)
+	_, b := j.withConsole("--worker", "web-1")
+	b.has("found", "forgotten row", "<b>:thing:2", "no row has named the key since 2026-01-02 03:04:05 UTC. Rows of thing reach it. Process web<1> noticed it. What to do: find a write of these entities",
+		"stale entry", "shop:thing:1", "The worker has unlinked it.", "row 17")
+	if _, body := b.get("/panel/found"); strings.Index(body, "forgotten row") > strings.Index(body, "stale entry") || strings.Contains(body, "<b>") {
+		t.Errorf("%s", body)
+	}
+}

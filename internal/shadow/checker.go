@@ -171,7 +171,7 @@ func (c *Checker) try(ctx context.Context, s *protocol.Shadow) Result {
 		return Known
 	}
 	c.cfg.Log.Warn("a cached value differs from the database", "key", f.Key, "tags", f.Tags, "outcome", f.Outcome, "entities", f.Entities,
-		"leased_at", f.Lease, "loaded_at", f.Loaded, "process", f.Process, "map_version", m.Version(), "fix", f.fix())
+		"leased_at", f.Lease, "loaded_at", f.Loaded, "process", f.Process, "map_version", m.Version(), "fix", f.Fix())
 	return Confirmed
 }
 

@@ -3,6 +3,7 @@ package shadow
 import (
 	"crypto/sha1"
 	"encoding/json"
+	"time"
 
 	"github.com/unstale/unstale/protocol"
 )
@@ -21,6 +22,12 @@ type Finding struct {
 	protocol.Shadow
 	Outcome  string
 	Entities []string // whose rows reach the key or its tags by the map
+}
+
+// A Stored is a finding in cache_outbox_shadow, without tags and digest.
+type Stored struct {
+	Finding
+	At time.Time // when it was confirmed; UTC, the database's clock
 }
 
 // id identifies the entry: each process that reads it reports it.

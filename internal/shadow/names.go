@@ -22,8 +22,8 @@ func (f *Finding) names() []string {
 	return names
 }
 
-// fix returns what an operator can do.
-func (f *Finding) fix() string {
+// Fix returns what an operator can do.
+func (f *Finding) Fix() string {
 	switch {
 	case f.Outcome == Survived:
 		return "look for a reader that stores values without a lease, or with a lease longer than the map's"

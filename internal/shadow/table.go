@@ -3,6 +3,8 @@ package shadow
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,12 +31,15 @@ FROM (SELECT repeated, attempts, due_at FROM cache_outbox_delayed FORCE INDEX (P
 
 // Contract for the first: an exclusive lock for one statement on one row by primary key; repeating
 // it is harmless. The second reads at most 1,001 entries. The third deletes the oldest rows by the
-// index on the time.
+// index on the time. The fourth takes no lock and reads the newest by that index.
 const (
 	insertSQL = `INSERT IGNORE INTO cache_outbox_shadow (id, cache_key, tags, entities, outcome, process, leased_at, loaded_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 	countSQL = "SELECT COUNT(*) FROM cache_outbox_shadow"
 	trimSQL  = "DELETE FROM cache_outbox_shadow ORDER BY confirmed_at LIMIT ?"
+
+	latestSQL = `SELECT cache_key, entities, outcome, process, leased_at, loaded_at, confirmed_at
+FROM cache_outbox_shadow ORDER BY confirmed_at DESC LIMIT ?`
 )
 
 // A Table is cache_outbox_shadow, and the tables that can explain a difference. Safe for concurrent
@@ -104,4 +109,27 @@ func (t *Table) Insert(ctx context.Context, f *Finding) (bool, error) {
 	}
 	_, err = t.db.Side.ExecContext(ctx, trimSQL, count-keep)
 	return true, err
+}
+
+// Latest returns the newest findings, at most so many, the newest first.
+func (t *Table) Latest(ctx context.Context, limit int) (list []Stored, err error) {
+	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
+	defer cancel()
+	rows, err := t.db.Side.QueryContext(ctx, latestSQL, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read differences: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var s Stored
+		var entities []byte
+		if err := rows.Scan(&s.Key, &entities, &s.Outcome, &s.Process, &s.Lease, &s.Loaded, &s.At); err != nil {
+			return nil, fmt.Errorf("read differences: %w", err)
+		}
+		if err := json.Unmarshal(entities, &s.Entities); err != nil {
+			return nil, fmt.Errorf("read differences: entities of %q: %w", s.Key, err)
+		}
+		list = append(list, s)
+	}
+	return list, rows.Err()
 }

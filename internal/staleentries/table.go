@@ -42,11 +42,13 @@ const addSQL = `INSERT INTO cache_outbox_stale
 (worker, name, row_id, entity, entity_id, trace, epoch, beat, leased_us, unlinked_us, after_ms, ttl_ms, held, repaired)
 VALUES (?, UNHEX(?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// Contract for both: no lock; at most 1,000 rows or so, which the table has at most.
+// Contract for all: no lock; at most 1,000 rows or so, which the table has at most.
 const (
-	ofSQL = `SELECT found_at, worker, name, row_id, entity, entity_id, trace, epoch, beat, leased_us, unlinked_us, after_ms, ttl_ms, held, repaired
-FROM cache_outbox_stale WHERE name = UNHEX(?) ORDER BY id DESC LIMIT ?`
-	countSQL = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0),
+	columns = "SELECT found_at, worker, name, row_id, entity, entity_id, trace, epoch, beat, leased_us, unlinked_us, after_ms, ttl_ms, held, repaired FROM cache_outbox_stale "
+
+	ofSQL     = columns + "WHERE name = UNHEX(?) ORDER BY id DESC LIMIT ?"
+	latestSQL = columns + "ORDER BY id DESC LIMIT ?"
+	countSQL   = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0),
 COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR AND repaired = 0
 AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6))), 0), COUNT(*)
 FROM cache_outbox_stale WHERE found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY`
@@ -75,8 +77,8 @@ func (t *Table) Add(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// Trim deletes all entries except the newest thousand, and those that are older than 30 days. Safe to
-// run in several workers concurrently.
+// Trim deletes all entries except the newest thousand, and those that are older than 30 days.
+// Several workers may run it at once.
 func (t *Table) Trim(ctx context.Context) error {
 	err := t.db.Exec(ctx, limitSQL, most)
 	if err == nil {
@@ -89,10 +91,19 @@ func (t *Table) Trim(ctx context.Context) error {
 }
 
 // Of returns the newest entries of a key, at most so many, the newest first.
-func (t *Table) Of(ctx context.Context, name string, limit int) (list []Entry, err error) {
+func (t *Table) Of(ctx context.Context, name string, limit int) ([]Entry, error) {
+	return t.list(ctx, ofSQL, key(name), limit)
+}
+
+// Latest returns the newest entries, at most so many, the newest first.
+func (t *Table) Latest(ctx context.Context, limit int) ([]Entry, error) {
+	return t.list(ctx, latestSQL, limit)
+}
+
+func (t *Table) list(ctx context.Context, query string, args ...any) (list []Entry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	if err := t.db.Side.SelectContext(ctx, &list, ofSQL, key(name), limit); err != nil {
+	if err := t.db.Side.SelectContext(ctx, &list, query, args...); err != nil {
 		return nil, fmt.Errorf("read stale entries: %w", err)
 	}
 	return list, nil

@@ -47,7 +47,9 @@ func (d *Demo) Serve(ctx context.Context, out io.Writer, program string) error {
 		case err := <-d.ended:
 			return workerEnded(err)
 		case h := <-d.listener.events:
-			say("%s", d.sentence(h))
+			if h.err != nil || len(h.message.Keys)+len(h.message.Patterns) > 0 { // others are heartbeats
+				say("%s", d.sentence(h))
+			}
 		case <-refills.C:
 			filled, err := d.cache.fill(ctx, false)
 			if err != nil {

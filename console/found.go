@@ -1,0 +1,69 @@
+package console
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/unstale/unstale/internal/shadow"
+	"github.com/unstale/unstale/internal/staleentries"
+)
+
+// A foundEntry is an old entry that a spot check or a shadow read found.
+type foundEntry struct {
+	At   time.Time
+	Key  string
+	Tag  string // in two words
+	Says string // what was found, and what to do
+	Row  uint64 // that it survived; 0: none is known
+}
+
+// foundSource reads the old entries that were found most recently.
+func (c *Console) foundSource() *source {
+	return c.reads(listEvery, func(ctx context.Context) (any, error) {
+		survivors, err := staleentries.New(c.db).Latest(ctx, shownRows)
+		if err != nil {
+			return nil, err
+		}
+		differences, err := shadow.NewTable(c.db).Latest(ctx, shownRows)
+		if err != nil {
+			return nil, err
+		}
+		list := []foundEntry{}
+		for _, e := range survivors {
+			list = append(list, newSurvivor(e))
+		}
+		for _, d := range differences {
+			list = append(list, newDifference(d))
+		}
+		slices.SortStableFunc(list, func(a, b foundEntry) int { return b.At.Compare(a.At) })
+		return list[:min(len(list), shownRows)], nil
+	})
+}
+
+func newSurvivor(e staleentries.Entry) foundEntry {
+	during, now := "", "It is still there."
+	if e.Held {
+		during = ", during a hold"
+	}
+	if e.Repaired {
+		now = "The worker has unlinked it."
+	}
+	return foundEntry{
+		At: e.FoundAt, Key: e.Key, Tag: "stale entry", Row: e.Row,
+		Says: "It survived its UNLINK" + during + ". " + now + " Look for a program that stores values without package cache: docs/operations.md#a-stale-entry",
+	}
+}
+
+func newDifference(d shadow.Stored) foundEntry {
+	f := foundEntry{At: d.At, Key: d.Key, Tag: "old value", Says: "The database has another value, although the key was unlinked."}
+	if d.Outcome == shadow.NoRow {
+		f.Tag, f.Says = "forgotten row", "The database has another value, and no row has named the key since "+d.Lease.UTC().Format(time.DateTime)+" UTC."
+	}
+	if len(d.Entities) > 0 {
+		f.Says += " Rows of " + strings.Join(d.Entities, ", ") + " reach it."
+	}
+	f.Says += " Process " + d.Process + " noticed it. What to do: " + d.Fix()
+	return f
+}
