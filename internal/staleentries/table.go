@@ -48,7 +48,7 @@ const (
 
 	ofSQL     = columns + "WHERE name = UNHEX(?) ORDER BY id DESC LIMIT ?"
 	latestSQL = columns + "ORDER BY id DESC LIMIT ?"
-	countSQL   = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0),
+	countSQL  = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0),
 COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR AND repaired = 0
 AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6))), 0), COUNT(*)
 FROM cache_outbox_stale WHERE found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY`
