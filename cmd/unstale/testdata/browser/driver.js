@@ -55,32 +55,39 @@ const calls = {
   inspect: (want) => page.evaluate(inspect, want),
 
   // tabs presses a key such as Tab until the focus leaves the page. It returns the controls that the
-  // focus has not reached, or where it cannot be seen.
+  // focus has not reached, or where it cannot be seen. A live page may replace controls by equal ones.
   async tabs(key) {
-    const list = await page.evaluateHandle(() => [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex='0']")].filter((e) => e.type !== "hidden" && e.checkVisibility()));
-    const seen = new Set(), wrong = [];
+    const seen = new Map();
     for (;;) {
       await page.keyboard.press(key);
-      const [at, problem] = await page.evaluate((list) => {
-        const e = document.activeElement, style = getComputedStyle(e), box = e.getClientRects()[0];
-        if (e === document.body) return [-1];
-        const x = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2, y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
-        const top = document.elementFromPoint(x, y);
-        if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 1) return [list.indexOf(e), "no outline"];
-        if (!top || !(e.contains(top) || top.contains(e) && top.localName !== "main")) return [list.indexOf(e), "behind " + (top ? top.outerHTML : "the edge")];
-        return [list.indexOf(e)];
-      }, list);
+      const [at, problem] = await page.evaluate(focused);
       if (at < 0 || seen.has(at)) break;
-      seen.add(at);
-      if (problem) wrong.push([at, problem]);
+      seen.set(at, problem);
     }
-    return page.evaluate(([list, seen, wrong]) => list.flatMap((e, i) => seen.includes(i) ? [] : [[i, "not reached"]]).concat(wrong)
-      .map(([i, problem]) => problem.slice(0, 200) + ": " + list[i].outerHTML.slice(0, 200)), [list, [...seen], wrong]);
+    const all = await page.evaluate(controls);
+    return all.flatMap((html, i) => !seen.has(i) ? ["not reached: " + html] : seen.get(i) ? [seen.get(i) + ": " + html] : []);
   },
 
   type: (text) => page.keyboard.type(text),
   press: (key) => page.keyboard.press(key),
 };
+
+const selector = "a[href], button, input:not([type=hidden]), select, textarea, [tabindex='0']";
+
+// controls returns the start of each control that shows, as HTML.
+const controls = new Function(`return [...document.querySelectorAll("${selector}")].filter((e) => e.checkVisibility()).map((e) => e.outerHTML.slice(0, 200))`);
+
+// focused returns the index of the control that has the focus, -1 for none, and why that cannot be
+// seen.
+const focused = new Function(`
+  const e = document.activeElement, style = getComputedStyle(e), box = e.getClientRects()[0];
+  const at = [...document.querySelectorAll("${selector}")].filter((e) => e.checkVisibility()).indexOf(e);
+  if (at < 0) return [-1];
+  const x = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2, y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
+  const top = document.elementFromPoint(x, y);
+  if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 1) return [at, "no outline"];
+  if (!top || !(e.contains(top) || top.contains(e) && top.localName !== "main")) return [at, "behind " + (top ? top.outerHTML.slice(0, 200) : "the edge")];
+  return [at, ""];`);
 
 // inspect returns what is wrong with a page: elements and attributes that no template has, texts
 // that it does not show, and inputs with another value.
