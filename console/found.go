@@ -27,19 +27,31 @@ func (c *Console) foundSource() *source {
 			return nil, err
 		}
 		differences, err := shadow.NewTable(c.db).Latest(ctx, shownRows)
-		if err != nil {
-			return nil, err
-		}
-		list := []foundEntry{}
-		for _, e := range survivors {
-			list = append(list, newSurvivor(e))
-		}
-		for _, d := range differences {
-			list = append(list, newDifference(d))
-		}
-		slices.SortStableFunc(list, func(a, b foundEntry) int { return b.At.Compare(a.At) })
-		return list[:min(len(list), shownRows)], nil
+		return newFound(survivors, differences), err
 	})
+}
+
+// foundOf returns the old entries of a key that were found most recently.
+func (c *Console) foundOf(ctx context.Context, key string) ([]foundEntry, error) {
+	survivors, err := staleentries.New(c.db).Of(ctx, key, shownRows)
+	if err != nil {
+		return nil, err
+	}
+	differences, err := shadow.NewTable(c.db).Of(ctx, key, shownRows)
+	return newFound(survivors, differences), err
+}
+
+// newFound merges what both kinds of checks found, the newest first.
+func newFound(survivors []staleentries.Entry, differences []shadow.Stored) []foundEntry {
+	list := []foundEntry{}
+	for _, e := range survivors {
+		list = append(list, newSurvivor(e))
+	}
+	for _, d := range differences {
+		list = append(list, newDifference(d))
+	}
+	slices.SortStableFunc(list, func(a, b foundEntry) int { return b.At.Compare(a.At) })
+	return list[:min(len(list), shownRows)]
 }
 
 func newSurvivor(e staleentries.Entry) foundEntry {

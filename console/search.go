@@ -43,6 +43,9 @@ type finding struct {
 	PendingErr string
 
 	Entry *entry // of the key
+	Old   []foundEntry
+	// OldErr tells why Old is unknown.
+	OldErr string
 
 	Answer answer
 }
@@ -104,6 +107,7 @@ func (c *Console) find(ctx context.Context, q *question, m *invalidation.Map) *f
 	parts.Go(func() { f.readPending(ctx, c) })
 	if q.Key != "" {
 		parts.Go(func() { f.Entry = c.readEntry(ctx, q.Key) })
+		parts.Go(func() { f.readOld(ctx, c) })
 	}
 	parts.Wait()
 	f.Answer = f.answer(time.Now())
@@ -167,6 +171,17 @@ func (f *finding) readPending(ctx context.Context, c *Console) {
 		if glob, err := protocol.CompileGlob(s.Name); s.Kind == sweeps.SweepPattern && err == nil && glob.Match(f.Key) || s.Name == f.Key {
 			f.Sweeps = append(f.Sweeps, s)
 		}
+	}
+}
+
+// readOld reads what spot checks and shadow reads found about the key.
+func (f *finding) readOld(ctx context.Context, c *Console) {
+	if c.db == nil {
+		return // the timeline says so
+	}
+	var err error
+	if f.Old, err = c.foundOf(ctx, f.Key); err != nil {
+		f.OldErr = reason(err)
 	}
 }
 

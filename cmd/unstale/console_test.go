@@ -409,4 +409,7 @@ VALUES (REPEAT('a', 20), '<b>:thing:2', '[]', '["thing"]', 'no_row', 'web<1>', '
 	if _, body := b.get("/panel/found"); strings.Index(body, "forgotten row") > strings.Index(body, "stale entry") || strings.Contains(body, "<b>") {
 		t.Errorf("%s", body)
 	}
+	if _, body := b.get("/search?wait=1&as=key&q=%3Cb%3E:thing:2"); !strings.Contains(body, `id="old"`) || !strings.Contains(body, "no row has named the key since") {
+		t.Errorf("%s", body)
+	}
 }

@@ -31,15 +31,17 @@ FROM (SELECT repeated, attempts, due_at FROM cache_outbox_delayed FORCE INDEX (P
 
 // Contract for the first: an exclusive lock for one statement on one row by primary key; repeating
 // it is harmless. The second reads at most 1,001 entries. The third deletes the oldest rows by the
-// index on the time. The fourth takes no lock and reads the newest by that index.
+// index on the time. The others take no lock: one
+// reads the newest by that index, the other all of them.
 const (
 	insertSQL = `INSERT IGNORE INTO cache_outbox_shadow (id, cache_key, tags, entities, outcome, process, leased_at, loaded_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 	countSQL = "SELECT COUNT(*) FROM cache_outbox_shadow"
 	trimSQL  = "DELETE FROM cache_outbox_shadow ORDER BY confirmed_at LIMIT ?"
 
-	latestSQL = `SELECT cache_key, entities, outcome, process, leased_at, loaded_at, confirmed_at
-FROM cache_outbox_shadow ORDER BY confirmed_at DESC LIMIT ?`
+	columns   = "SELECT cache_key, entities, outcome, process, leased_at, loaded_at, confirmed_at FROM cache_outbox_shadow "
+	latestSQL = columns + "ORDER BY confirmed_at DESC LIMIT ?"
+	ofSQL     = columns + "WHERE cache_key = ? ORDER BY confirmed_at DESC LIMIT ?"
 )
 
 // A Table is cache_outbox_shadow, and the tables that can explain a difference. Safe for concurrent
@@ -112,10 +114,19 @@ func (t *Table) Insert(ctx context.Context, f *Finding) (bool, error) {
 }
 
 // Latest returns the newest findings, at most so many, the newest first.
-func (t *Table) Latest(ctx context.Context, limit int) (list []Stored, err error) {
+func (t *Table) Latest(ctx context.Context, limit int) ([]Stored, error) {
+	return t.list(ctx, latestSQL, limit)
+}
+
+// Of returns the newest findings of a key, at most so many, the newest first.
+func (t *Table) Of(ctx context.Context, key string, limit int) ([]Stored, error) {
+	return t.list(ctx, ofSQL, []byte(key), limit)
+}
+
+func (t *Table) list(ctx context.Context, query string, args ...any) (list []Stored, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	rows, err := t.db.Side.QueryContext(ctx, latestSQL, limit)
+	rows, err := t.db.Side.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read differences: %w", err)
 	}
