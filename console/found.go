@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/shadow"
 	"github.com/unstale/unstale/internal/staleentries"
 )
@@ -32,12 +33,12 @@ func (c *Console) foundSource() *source {
 }
 
 // foundOf returns the old entries of a key that were found most recently.
-func (c *Console) foundOf(ctx context.Context, key string) ([]foundEntry, error) {
-	survivors, err := staleentries.New(c.db).Of(ctx, key, shownRows)
+func foundOf(ctx context.Context, db *session.Sessions, key string) ([]foundEntry, error) {
+	survivors, err := staleentries.New(db).Of(ctx, key, shownRows)
 	if err != nil {
 		return nil, err
 	}
-	differences, err := shadow.NewTable(c.db).Of(ctx, key, shownRows)
+	differences, err := shadow.NewTable(db).Of(ctx, key, shownRows)
 	return newFound(survivors, differences), err
 }
 

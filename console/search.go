@@ -180,7 +180,7 @@ func (f *finding) readOld(ctx context.Context, c *Console) {
 		return // the timeline says so
 	}
 	var err error
-	if f.Old, err = c.foundOf(ctx, f.Key); err != nil {
+	if f.Old, err = foundOf(ctx, c.db, f.Key); err != nil {
 		f.OldErr = reason(err)
 	}
 }
