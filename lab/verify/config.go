@@ -43,11 +43,13 @@ type Config struct {
 	// RawValues gives readers a codec that is not JSON: the entries of every second process have
 	// format 2, those of the others base64. Readers of an older program then share nothing.
 	RawValues bool
-	// UntilFound ends the run at the first violation, and UntilStale at the first stale entry that
-	// a worker finds.
-	UntilFound, UntilStale bool
-	// UntilDiffers gives readers shadow reads, and workers no spot checks, which would repair what
-	// shadow reads find. The run ends at the first difference that a worker confirms.
+	// UntilStale ends the run at the first stale entry that a worker finds.
+	UntilStale bool
+	// UntilFound ends the run at the first violation. Workers make no spot checks, which would
+	// repair what readers find.
+	UntilFound bool
+	// UntilDiffers gives readers shadow reads, and workers no spot checks. The run ends at the first
+	// difference that a worker confirms.
 	UntilDiffers bool
 	// Progress receives a line after each turn. Nil: none.
 	Progress io.Writer

@@ -64,7 +64,7 @@ func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error)
 	if err != nil {
 		return s, err
 	}
-	if cfg.UntilDiffers {
+	if cfg.UntilDiffers || cfg.UntilFound {
 		s.fleet.Set("UNSTALE_SPOT_CHECKS", "0")
 	}
 	if _, err := s.fleet.Call(ctx, "migrate", "up"); err != nil {
