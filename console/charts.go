@@ -49,6 +49,7 @@ type chart struct {
 	shares    bool                 // bars are all of one height
 	perMinute bool                 // the height is the value per minute
 	queue     bool                 // unknown without a look
+	least     float64              // top of the axis
 	label     func(float64) string // of a value
 }
 
@@ -110,7 +111,7 @@ func charts(points []minutes.Point) historyCharts {
 			Layers: []layer{{"waiting", "series", func(p *minutes.Point) uint64 { return p.Waiting }}},
 			Says:   fmt.Sprintf(seen, most), Unknown: unknown > 0,
 		}, {
-			ID: "age", Title: "The oldest row waits, at most", queue: true, label: func(ms float64) string {
+			ID: "age", Title: "The oldest row waits, at most", queue: true, least: 1000, label: func(ms float64) string {
 				if ms == 0 {
 					return "0"
 				}
@@ -187,15 +188,12 @@ func (c *chart) top(points []minutes.Point) float64 {
 	if c.shares {
 		return 1
 	}
-	most := 0.0
+	most := c.least
 	for i := range points {
 		most = max(most, c.total(&points[i]))
 	}
 	if c.perMinute {
 		most /= barMinutes
-	}
-	if c.ID == "age" {
-		most = max(most, 1000)
 	}
 	return nice(most)
 }
@@ -215,7 +213,7 @@ func (c *chart) draw(points []minutes.Point) template.HTML {
 	for i := range points {
 		p := &points[i]
 		x := chartLeft + float64(i)*width
-		if p.At.Minute() < barMinutes && p.At.Minute()%60 < barMinutes {
+		if p.At.Minute() < barMinutes {
 			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x, chartHeight-4, p.At.Format("15:04"))
 		}
 		c.drawBar(&b, p, x, width-1, y)

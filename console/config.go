@@ -30,7 +30,7 @@ type Worker interface {
 
 // A Config configures a [Console]. All fields are optional.
 type Config struct {
-	// Prefix is the path under which the Console is served, for example "/unstale". It begins with
+	// Prefix is the path of the Console, for example "/unstale". It begins with
 	// a slash and does not end with one. Default: the root.
 	Prefix string
 

@@ -28,7 +28,10 @@ func (c *Console) foundSource() *source {
 			return nil, err
 		}
 		differences, err := shadow.NewTable(c.db).Latest(ctx, shownRows)
-		return newFound(survivors, differences), err
+		if err != nil {
+			return nil, err
+		}
+		return newFound(survivors, differences), nil
 	})
 }
 
@@ -39,7 +42,10 @@ func foundOf(ctx context.Context, db *session.Sessions, key string) ([]foundEntr
 		return nil, err
 	}
 	differences, err := shadow.NewTable(db).Of(ctx, key, shownRows)
-	return newFound(survivors, differences), err
+	if err != nil {
+		return nil, err
+	}
+	return newFound(survivors, differences), nil
 }
 
 // newFound merges what both kinds of checks found, the newest first.

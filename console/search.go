@@ -43,9 +43,9 @@ type finding struct {
 	PendingErr string
 
 	Entry *entry // of the key
-	Old   []foundEntry
-	// OldErr tells why Old is unknown.
-	OldErr string
+
+	Old    []foundEntry // of the key
+	OldErr string       // why Old is unknown
 
 	Answer answer
 }
@@ -177,7 +177,7 @@ func (f *finding) readPending(ctx context.Context, c *Console) {
 // readOld reads what spot checks and shadow reads found about the key.
 func (f *finding) readOld(ctx context.Context, c *Console) {
 	if c.db == nil {
-		return // the timeline says so
+		return // the timeline shows why
 	}
 	var err error
 	if f.Old, err = foundOf(ctx, c.db, f.Key); err != nil {

@@ -19,7 +19,7 @@ const ticketLasts = 15 * time.Minute
 
 // A ticket is the confirmation of an action: a form whose token is bound to the action, its
 // arguments, what was shown, and the person that a proxy names. It can be used once in each
-// process, which the ID of its run ensures; in another process, a change of what was shown ends it.
+// process, which the ID of its run ensures; in another process, a change of the shown values ends it.
 type ticket struct {
 	args  url.Values
 	nonce string

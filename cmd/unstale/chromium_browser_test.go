@@ -20,9 +20,9 @@ import (
 )
 
 // A chromium is a browser, driven by testdata/browser/driver.js, with one page at a time. Each call
-// fails the test if the browser reports a problem: an error or warning in its console, a violation
-// of the Content-Security-Policy, an error in a script, a dialog, or a request to another address
-// than the console's. A proxy refuses requests to other hosts.
+// fails the test if the browser reports a problem. Problems are errors and warnings in its console,
+// violations of the Content-Security-Policy, errors in scripts and dialogs. So are requests to an
+// address other than the console's; a proxy refuses them.
 type chromium struct {
 	t     testing.TB
 	base  string
@@ -31,7 +31,7 @@ type chromium struct {
 	known []string // parts of problems that the test brings about
 }
 
-// ofChromium matches the hosts that Chromium itself asks, whatever the page is.
+// ofChromium matches the hosts that Chromium itself asks on any page.
 var ofChromium = regexp.MustCompile(`^[\w.-]+\.(google|googleapis|gvt1)\.com(:\d+)?$`)
 
 type object = map[string]any

@@ -257,7 +257,7 @@ func TestBrowserRefuses(t *testing.T) {
 	}
 }
 
-// While MySQL and then Redis is stopped, the open page says so, and it recovers by itself.
+// While MySQL and then Redis is stopped, the open page reports it, and it recovers by itself.
 func TestBrowserOutage(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)
@@ -323,8 +323,8 @@ func pieces(text string) (list []string) {
 	return list
 }
 
-// Hostile texts stay texts in every field of a row, of the audit, of a search and of an action:
-// no element comes from them, no script runs, and the page shows them as they are.
+// Hostile texts stay texts in every field of a row, of the audit, of a search and of an action.
+// They add no element and run no script, and the page shows them unchanged.
 func TestBrowserHostileTexts(t *testing.T) {
 	t.Parallel()
 	const worker = "<img src=x onerror=alert(1)>"

@@ -31,8 +31,7 @@ FROM (SELECT repeated, attempts, due_at FROM cache_outbox_delayed FORCE INDEX (P
 
 // Contract for the first: an exclusive lock for one statement on one row by primary key; repeating
 // it is harmless. The second reads at most 1,001 entries. The third deletes the oldest rows by the
-// index on the time. The others take no lock: one
-// reads the newest by that index, the other all of them.
+// index on the time. The last two take no lock, and read at most all entries.
 const (
 	insertSQL = `INSERT IGNORE INTO cache_outbox_shadow (id, cache_key, tags, entities, outcome, process, leased_at, loaded_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)`

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -72,5 +73,5 @@ func (s readerScenes) judgeNines(w *minutes.Window) {
 
 func (n *Nines) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\nThe worker's figures for both runs, as in \"unstale status\": %d invalidations,\n%s;\n%s.\n",
-		n.Invalidations, strings.Join(n.inTime, ", "), n.checks)
+		n.Invalidations, strings.Join(n.inTime, ", "), cmp.Or(n.checks, "no entry was checked"))
 }
