@@ -1,8 +1,10 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Cache reads and stores cached values. Make one per process and Redis. It is safe for concurrent
@@ -54,7 +56,6 @@ func New(config Config) (*Cache, error) {
 	}
 	if c.memory != nil && config.Memory.Report {
 		c.reports = newReporter(config, c.redis, &c.reads)
-		c.run.every(reportInterval, c.reports.report)
 	}
 	if config.Popularity && c.redis.clock.keeper == nil {
 		c.popularity = newPopularity(config, c.redis)
@@ -69,6 +70,9 @@ func New(config Config) (*Cache, error) {
 	} else {
 		c.run.launchEar(func() { c.listener.listen(c.run.life) })
 	}
+	if c.reports != nil {
+		c.run.every(reportInterval, c.report)
+	}
 	return c, nil
 }
 
@@ -76,13 +80,25 @@ func New(config Config) (*Cache, error) {
 // ended: at most HardTimeout plus three commands. It waits at most Timeout for the subscription.
 // Only the client can end a handshake with a Redis that does not reply, after its ReadTimeout; the
 // Cache receives nothing from it after Close. Calls that come after the start of Close return
-// ErrClosed, even if Close returns an error. With Memory.Report, messages that arrived earlier are
-// reported. A second Close waits again. The Redis client stays open.
+// ErrClosed, even if Close returns an error. With Memory.Report, messages whose keys were
+// evicted earlier are reported. A second Close waits again. The Redis client stays open.
 func (c *Cache) Close() error {
 	c.run.close()
 	c.memory.close() // while its invalidations still arrive
 	c.run.end()
 	return c.run.wait(c.config.HardTimeout+3*c.config.Timeout, c.config.Timeout)
+}
+
+// report sends what the listener has recorded. After Close, it first waits for the message that the
+// listener works on, at most for Timeout.
+func (c *Cache) report(ctx context.Context) {
+	if c.run.life.Err() != nil {
+		select {
+		case <-c.listener.ended:
+		case <-time.After(c.config.Timeout):
+		}
+	}
+	c.reports.report(ctx)
 }
 
 // Clear empties L1. Values that were requested before do not enter it. Clear does not change Redis,

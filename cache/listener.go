@@ -29,6 +29,7 @@ type listener struct {
 	evicted   func(keys, patterns []string) // a hook, or nil
 	logger    *slog.Logger
 	authentic authenticator
+	ended     chan struct{} // closed when listen returns
 
 	rejections complaints // about rejected messages
 }
@@ -38,11 +39,13 @@ func newListener(config Config, redis *backend, memory *memory, reports *reporte
 		config: config.Memory, redis: redis, memory: memory, reports: reports, run: run, counts: counts,
 		evicted: config.Hooks.Evict, logger: config.Logger,
 		authentic: authenticator{keys: config.Memory.MessageKeys, limit: silentPeriods * config.Memory.Period, redis: redis},
+		ended:     make(chan struct{}),
 	}
 }
 
-// listen subscribes repeatedly until ctx ends, and applies the messages to L1.
+// listen subscribes repeatedly until ctx ends, and applies the messages to L1. Call it once.
 func (l *listener) listen(ctx context.Context) {
+	defer close(l.ended)
 	h := newHearing(l.config)
 	for pause := firstListenPause; ; pause = min(2*pause, longestListenPause) {
 		stood, err := l.subscription(ctx, h)

@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -93,6 +94,30 @@ func TestReports(t *testing.T) {
 	}
 	want("after Close", more)
 	want("first, after Close", first)
+}
+
+// Close reports a message that the listener still works on.
+func TestCloseReportsTheLastMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	channel := "c:" + t.Name()
+	begun, closed := make(chan struct{}), make(chan struct{})
+	memory := cache.Memory{Size: 10, Channel: channel, MaxStaleness: time.Minute, Period: period, Report: true, Process: "p"}
+	c := w.cache(cache.Config{Timeout: 5 * time.Second, Memory: memory, Hooks: cache.Hooks{Evict: func([]string, []string) {
+		close(begun)
+		<-closed
+	}}})
+	open(t, c)
+	run := w.announce(channel, "a")[0]
+	<-begun
+	done := make(chan error, 1)
+	go func() { done <- c.Close() }()
+	testenv.Eventually(t, "Close begins", func() bool { return errors.Is(c.Healthy(), cache.ErrClosed) })
+	close(closed)
+	must(t, <-done)
+	if messages, _ := w.reports(run); messages["p"] != 1 {
+		t.Error(messages)
+	}
 }
 
 // Who is not asked to reports nothing, and heartbeats alone are no reason to.
