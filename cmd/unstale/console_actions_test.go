@@ -334,33 +334,6 @@ func TestConsoleReplay(t *testing.T) {
 	}
 }
 
-// Without the privileges, the page lists what is missing, and no button leads to an action.
-func TestConsoleActionsWithoutPrivileges(t *testing.T) {
-	t.Parallel()
-	f := newFrail(t)
-	f.do("CREATE USER 'reader'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT ON shop.* TO 'reader'@'%'")
-	dsn := f.env["MYSQL_DSN"]
-	f.env["UNSTALE_CONSOLE_DSN"] = strings.Replace(dsn, "unstale:", "reader:", 1)
-	_, b := f.withBareConsole("--console-actions")
-	id := f.dies("gadget", "1", nil)
-	b.has("actions", "Retry dead letters: ", "GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON cache_outbox_delayed", "Pause all workers: ")
-	if body := b.has("dead", "gadget"); strings.Contains(body, "/act/") {
-		t.Error(body)
-	}
-	if reply, page := b.ask(http.MethodGet, "/act/retry?id="+id, nil); reply.StatusCode != http.StatusForbidden || !strings.Contains(page, "GRANT INSERT (") || strings.Contains(page, `name="token"`) {
-		t.Errorf("%d %s", reply.StatusCode, page)
-	}
-	f.do("GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON shop.cache_outbox_delayed TO 'reader'@'%'",
-		"GRANT DELETE ON shop.cache_outbox_dead TO 'reader'@'%'", "GRANT INSERT (claimed_by, action, arguments, row_count) ON shop.cache_outbox_audit TO 'reader'@'%'",
-		"GRANT INSERT, DELETE ON shop.cache_outbox_control TO 'reader'@'%'")
-	b.has("actions", `<a href="/act/retry">`, `<a href="/act/pause">`, `<a href="/act/replay">`)
-	b.does("retry", b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter"), "Retried 1 dead letter.")
-	if _, _, account, _ := f.audited(); account != "reader@%" {
-		t.Error(account)
-	}
-	b.preview("replay", url.Values{"all": {"1"}}, "the console has no Redis account; set --console-redis-url")
-}
-
 // Texts in the fields of every action are data.
 func TestConsoleActionsHostileTexts(t *testing.T) {
 	t.Parallel()

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // Pages that are open with live updates cost MySQL and the worker next to nothing, no matter how
@@ -128,4 +131,124 @@ func TestConsoleLarge(t *testing.T) {
 	for _, panel := range []string{"dead", "charts", "delayed", "audit", "recent", "figures"} {
 		t.Logf("%s again: %s", panel, took("/panel/"+panel))
 	}
+}
+
+// While MySQL or Redis is unavailable, the page shows what it cannot know, and it continues when
+// they are back.
+func TestConsoleOutage(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t)
+	_, b := f.withConsole("--worker", "web-1")
+	b.has("sentence", "nothing is stale")
+	f.toMySQL.Close()
+	b.has("sentence", "unknown: read status: ", `data-level="unknown"`)
+	b.has("workers", "MySQL cannot be read; these workers publish their status in Redis.", "web-1")
+	b.has("figures", "how many rows wait is unknown: ", "Shown as of ")
+	b.has("dead", "which rows are dead letters is unknown: ")
+	if code, page := b.get("/"); code != http.StatusOK || !strings.Contains(page, "unknown: read status: ") {
+		t.Errorf("%d %s", code, page)
+	}
+	f.toRedis.Close()
+	b.has("workers", "The worker of this process does not work: ")
+	f.must(f.toMySQL.Open())
+	b.has("sentence", "worker web-1 is kept from working (redis network)")
+	f.must(f.toRedis.Open())
+	b.has("sentence", "nothing is stale")
+	b.has("dead", "No dead letters.")
+}
+
+// A table that is locked holds up only the panels that show it.
+func TestConsoleSlowTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, b := w.withConsole()
+	for panel, text := range map[string]string{"dead": "No dead letters.", "audit": "No operator has done anything.", "delayed": "No delayed rows."} {
+		b.has(panel, text)
+	}
+	locked, err := w.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locked.Close()
+	if _, err := locked.ExecContext(t.Context(), "LOCK TABLES cache_outbox_dead WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	b.has("dead", "which rows are dead letters is unknown: ", "Shown as of ")
+	for panel, text := range map[string]string{"recent": "The journal is empty", "audit": "No operator has done anything.", "delayed": "No delayed rows."} {
+		if body := b.has(panel, text); strings.Contains(body, "unknown") {
+			t.Errorf("%s: %s", panel, body)
+		}
+	}
+	if _, err := locked.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	b.has("dead", "No dead letters.")
+}
+
+// Texts of rows and of requests are data: through every field and every kind of search.
+func TestConsoleHostileTexts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["UNSTALE_WORKER"] = "<i>worker</i>"
+	_, b := w.withConsole()
+	clean := func(what, page string) {
+		t.Helper()
+		for _, tag := range []string{"<script>", "<img", "<svg/", "<i>", "<b>", "onerror=alert(1)>", "onload=alert(1)>"} {
+			if strings.Contains(page, tag) {
+				t.Fatalf("%q: the page has %s:\n%s", what, tag, page)
+			}
+		}
+	}
+	texts := hostile()
+	if len(texts) < 200 {
+		t.Fatalf("%d texts", len(texts))
+	}
+	for i, text := range texts {
+		entity := []string{"thing", text}[i%2]
+		if _, err := w.db.Exec("INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES (?, ?, JSON_OBJECT('p', ?), ?)", entity, text, text, text); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		for _, as := range []string{"", "key", "object", "trace", "row"} {
+			code, page := b.get("/search?" + url.Values{"as": {as}, "q": {text}, "entity": {text}, "id": {text}, "params": {text}}.Encode())
+			if code != http.StatusOK {
+				t.Fatalf("%q: %d %s", text, code, page)
+			}
+			clean(text, page)
+		}
+	}
+	testenv.Eventually(t, "the rows are processed", func() bool { return w.count("cache_outbox") == 0 })
+	b.has("dead", "unknown_entity")
+	for _, panel := range []string{"sentence", "nines", "charts", "figures", "recent", "workers", "sweeps", "dead", "delayed", "audit"} {
+		_, page := b.get("/panel/" + panel)
+		clean(panel, page)
+	}
+	_, page := b.get("/")
+	clean("the first page", page)
+}
+
+// Without the privileges, the page lists what is missing, and no button leads to an action.
+func TestConsoleActionsWithoutPrivileges(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t)
+	f.do("CREATE USER 'reader'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT ON shop.* TO 'reader'@'%'")
+	dsn := f.env["MYSQL_DSN"]
+	f.env["UNSTALE_CONSOLE_DSN"] = strings.Replace(dsn, "unstale:", "reader:", 1)
+	_, b := f.withBareConsole("--console-actions")
+	id := f.dies("gadget", "1", nil)
+	b.has("actions", "Retry dead letters: ", "GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON cache_outbox_delayed", "Pause all workers: ")
+	if body := b.has("dead", "gadget"); strings.Contains(body, "/act/") {
+		t.Error(body)
+	}
+	if reply, page := b.ask(http.MethodGet, "/act/retry?id="+id, nil); reply.StatusCode != http.StatusForbidden || !strings.Contains(page, "GRANT INSERT (") || strings.Contains(page, `name="token"`) {
+		t.Errorf("%d %s", reply.StatusCode, page)
+	}
+	f.do("GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON shop.cache_outbox_delayed TO 'reader'@'%'",
+		"GRANT DELETE ON shop.cache_outbox_dead TO 'reader'@'%'", "GRANT INSERT (claimed_by, action, arguments, row_count) ON shop.cache_outbox_audit TO 'reader'@'%'",
+		"GRANT INSERT, DELETE ON shop.cache_outbox_control TO 'reader'@'%'")
+	b.has("actions", `<a href="/act/retry">`, `<a href="/act/pause">`, `<a href="/act/replay">`)
+	b.does("retry", b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter"), "Retried 1 dead letter.")
+	if _, _, account, _ := f.audited(); account != "reader@%" {
+		t.Error(account)
+	}
+	b.preview("replay", url.Values{"all": {"1"}}, "the console has no Redis account; set --console-redis-url")
 }

@@ -343,58 +343,6 @@ func TestConsoleWithoutAccount(t *testing.T) {
 	r.wantExit(exitDone)
 }
 
-// While MySQL or Redis is unavailable, the page shows what it cannot know, and it continues when
-// they are back.
-func TestConsoleOutage(t *testing.T) {
-	t.Parallel()
-	f := newFrail(t)
-	_, b := f.withConsole("--worker", "web-1")
-	b.has("sentence", "nothing is stale")
-	f.toMySQL.Close()
-	b.has("sentence", "unknown: read status: ", `data-level="unknown"`)
-	b.has("workers", "MySQL cannot be read; these workers publish their status in Redis.", "web-1")
-	b.has("figures", "how many rows wait is unknown: ", "Shown as of ")
-	b.has("dead", "which rows are dead letters is unknown: ")
-	if code, page := b.get("/"); code != http.StatusOK || !strings.Contains(page, "unknown: read status: ") {
-		t.Errorf("%d %s", code, page)
-	}
-	f.toRedis.Close()
-	b.has("workers", "The worker of this process does not work: ")
-	f.must(f.toMySQL.Open())
-	b.has("sentence", "worker web-1 is kept from working (redis network)")
-	f.must(f.toRedis.Open())
-	b.has("sentence", "nothing is stale")
-	b.has("dead", "No dead letters.")
-}
-
-// A table that is locked holds up only the panels that show it.
-func TestConsoleSlowTable(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	_, b := w.withConsole()
-	for panel, text := range map[string]string{"dead": "No dead letters.", "audit": "No operator has done anything.", "delayed": "No delayed rows."} {
-		b.has(panel, text)
-	}
-	locked, err := w.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locked.Close()
-	if _, err := locked.ExecContext(t.Context(), "LOCK TABLES cache_outbox_dead WRITE"); err != nil {
-		t.Fatal(err)
-	}
-	b.has("dead", "which rows are dead letters is unknown: ", "Shown as of ")
-	for panel, text := range map[string]string{"recent": "The journal is empty", "audit": "No operator has done anything.", "delayed": "No delayed rows."} {
-		if body := b.has(panel, text); strings.Contains(body, "unknown") {
-			t.Errorf("%s: %s", panel, body)
-		}
-	}
-	if _, err := locked.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
-		t.Fatal(err)
-	}
-	b.has("dead", "No dead letters.")
-}
-
 // Old entries are listed with what to do, the newest first. Their keys are data.
 func TestConsoleFound(t *testing.T) {
 	t.Parallel()
