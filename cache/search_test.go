@@ -226,8 +226,9 @@ func TestSentinelSwitchesOver(t *testing.T) {
 	testenv.Eventually(t, "replication", func() bool { return s.clients[1].Exists(t.Context(), protocol.AliveKey(""), "k").Val() == 2 })
 	s.master.Store(1)
 	set.FailOver(t)
-	s.wrote(1, works, time.Minute)
+	// In this order: a demoted master has what it replicates in the order of the writes.
 	must(t, s.clients[1].Unlink(t.Context(), "k").Err())
+	s.wrote(1, works, time.Minute)
 	s.leaves(c, db)
 	testenv.Eventually(t, "hits at the new master", func() bool {
 		got, err := cache.FetchResult(t.Context(), c, "k", db.read, nil)

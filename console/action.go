@@ -25,6 +25,7 @@ type actor struct {
 	rights *source // see readRights
 	runs   runs
 	key    []byte // of tickets
+	done   func() // called after each action
 }
 
 // An action is an order that an operator can give on the page.
@@ -127,7 +128,9 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusForbidden
 	} else if found, err := page.Action.look(c, ctx, in); err != nil {
 		page.Block, status = reason(err), http.StatusServiceUnavailable
-	} else if page.intent = found; t != nil {
+	} else if page.intent = found; t != nil && c.person(r) == "" {
+		page.Problem, status = "nothing was done: enter your name, for the audit", http.StatusBadRequest
+	} else if t != nil {
 		if page.Problem = t.problem(found); page.Problem == "" {
 			c.start(w, r, page, t.nonce)
 			return
@@ -155,18 +158,13 @@ func (c *actor) fail(w http.ResponseWriter, r *http.Request, status int, text st
 // start begins a confirmed action and redirects to its page, which shows the result. A repeated
 // confirmation leads to the same page.
 func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, id string) {
-	name := c.cfg.user(r)
+	name := c.person(r)
 	if c.cfg.UserHeader == "" {
-		name = strings.TrimSpace(strings.ToValidUTF8(r.PostForm.Get("name"), ""))
-		name = strings.ToValidUTF8(name[:min(len(name), longestName)], "")
 		http.SetCookie(w, &http.Cookie{Name: nameCookie, Value: url.QueryEscape(name), Path: c.cfg.Prefix + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	}
-	who := "console"
-	if name != "" {
-		who = name + " (console)"
-	}
-	it := page.intent
+	it, who := page.intent, name+" (console)"
 	began := c.runs.start(c.base, id, func(ctx context.Context, progress func(string)) (string, error) {
+		defer c.done()
 		return it.do(ctx, operate.NewOrders(c.db).As(who), who, progress)
 	}, func(run *run) { run.Action, run.Says, run.Find = page.Action, it.Says, it.Find })
 	if began == nil {
@@ -178,6 +176,15 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 	case <-time.After(shortRun):
 	}
 	http.Redirect(w, r, c.cfg.Prefix+"/run/"+id, http.StatusSeeOther)
+}
+
+// person returns the name of the person who confirms an action, or "".
+func (c *actor) person(r *http.Request) string {
+	if c.cfg.UserHeader != "" {
+		return c.cfg.user(r)
+	}
+	name := strings.TrimSpace(strings.ToValidUTF8(r.PostForm.Get("name"), ""))
+	return strings.ToValidUTF8(name[:min(len(name), longestName)], "")
 }
 
 // readRights reads which privileges for actions the account lacks: by kind, with the fix.
@@ -225,12 +232,7 @@ func (c *actor) list(ctx context.Context) (any, error) {
 }
 
 // many returns a number with its unit.
-func many(n int, unit string) string {
-	if n != 1 {
-		unit += "s"
-	}
-	return count(n) + " " + unit
-}
+func many(n int, name string) string { return count(n) + " " + unit(n, name) }
 
 // past reads a field with the age of something.
 func past(in url.Values, name string) (time.Duration, error) {

@@ -35,6 +35,9 @@ func (c *actor) expand(ctx context.Context, l operate.DeadLetter) expandedLetter
 	plan, _, err := expand.Texts(ctx, c.db, c.cfg.Worker.Map(), l.Entity, l.EntityID, l.Params)
 	if err != nil {
 		e.Refused = err.Error()
+		if ask := c.cfg.nearEntity(l); ask != "" {
+			e.Refused += "; " + ask
+		}
 		return e
 	}
 	e.Names = slices.Concat(plan.Keys, plan.Patterns, plan.Sets)

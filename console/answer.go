@@ -69,6 +69,8 @@ func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
 		return verdict.Stale, "May be stale: " + where(exact[0], now) + " and has not unlinked it yet." + lastly
 	case e.InRedis == nil:
 		return verdict.Unknown, "Unknown: whether Redis holds the key cannot be read (" + text(e.Unknown) + ")." + lastly
+	case f.differs() != nil:
+		return verdict.Stale, "Stale: this entry was loaded " + ago(*e.BornAt, now) + " ago and differs from the database. " + f.differs().Says
 	case f.Map != nil && len(f.Origins) == 0 && !f.Cut && last == nil:
 		return verdict.Unknown, "Nothing invalidates this key: no entity of the map reaches it, so writes leave it as it is until it expires."
 	case f.Past == nil || f.PendingErr != "":
@@ -81,6 +83,16 @@ func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
 		return verdict.Stale, "Stale: it was loaded " + ago(*e.BornAt, now) + " ago, before it was last invalidated." + lastly + " Either Redis has lost the delete, which workers repair, or a reader has stored it without a lease."
 	}
 	return verdict.Fresh, "Not stale: it was loaded " + ago(*e.BornAt, now) + " ago, after it was last invalidated." + lastly
+}
+
+// differs returns what a shadow read found about the entry that Redis has now, or nil.
+func (f *finding) differs() *foundEntry {
+	for i := range f.Old {
+		if f.Entry.BornAt != nil && f.Old[i].lease.Equal(*f.Entry.BornAt) {
+			return &f.Old[i]
+		}
+	}
+	return nil
 }
 
 // exact returns the rows that reach the key and have not unlinked it: those that wait for a worker,
@@ -104,7 +116,11 @@ func (f *finding) exact() (list []*operate.PendingRow) {
 func (f *finding) next(now time.Time) (list []string) {
 	for i := range f.Pending {
 		if p := &f.Pending[i]; p.Table == "dead" {
-			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator: unstale dead retry %d", p.ID, text(p.Entity), text(p.EntityID), p.ID))
+			how := fmt.Sprintf(": unstale dead retry %d", p.ID)
+			if f.acts {
+				how = ": the timeline has the actions."
+			}
+			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator%s", p.ID, text(p.Entity), text(p.EntityID), how))
 		} else {
 			then := ""
 			if p.Table == "delayed" {

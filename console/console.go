@@ -50,13 +50,23 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
-	c.acts = &actor{cfg: cfg, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: cfg.ticketKey()}
+	c.acts = &actor{cfg: cfg, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: cfg.ticketKey(), done: c.expire}
 	c.addPanels()
-	c.plain = parse(funcs{now: time.Now})
-	c.events = parse(funcs{})
+	titles := map[string]string{}
+	for _, p := range c.panels {
+		titles[p.Name] = p.Title
+	}
+	c.plain, c.events = parse(funcs{time.Now, titles}), parse(funcs{titles: titles})
 	c.live = &hub{sources: c.sources, changed: c.changed, base: c.base, pages: map[chan []byte]bool{}, latest: map[*source][][]byte{}}
 	c.handler = c.routes()
 	return c, nil
+}
+
+// expire makes all panels read again.
+func (c *Console) expire() {
+	for _, s := range c.sources {
+		s.expire()
+	}
 }
 
 // ServeHTTP serves the page and its parts.

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/invalidation"
 )
 
 const (
@@ -18,7 +20,28 @@ const (
 type deadReason struct {
 	Reason  string
 	N       int
-	Letters []operate.DeadLetter
+	Letters []shownLetter
+}
+
+// A shownLetter is a dead letter in the panel.
+type shownLetter struct {
+	operate.DeadLetter
+	Near string // a question about the name of an entity that the running map has, or ""
+}
+
+// nearEntity asks for the entity that a dead letter may mean, or returns "".
+func (c Config) nearEntity(l operate.DeadLetter) string {
+	var m *invalidation.Map
+	if c.Worker != nil {
+		m = c.Worker.Map()
+	}
+	if m == nil {
+		return ""
+	}
+	if _, known := m.Describe(l.Entity); known {
+		return ""
+	}
+	return near.DidYouMean(l.Entity, m.Entities(), "")
 }
 
 // deadSource reads the newest dead letters of each reason.
@@ -35,7 +58,11 @@ func (c *Console) deadSource() *source {
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, deadReason{reason, n, letters})
+			shown := deadReason{Reason: reason, N: n}
+			for _, l := range letters {
+				shown.Letters = append(shown.Letters, shownLetter{l, c.cfg.nearEntity(l)})
+			}
+			list = append(list, shown)
 		}
 		slices.SortFunc(list, func(a, b deadReason) int { return b.N - a.N })
 		return list, nil

@@ -18,6 +18,8 @@ type foundEntry struct {
 	Tag  string // in two words
 	Says string // what was found, and what to do
 	Row  uint64 // that it survived; 0: none is known
+
+	lease time.Time // of a value that differs from the database
 }
 
 // foundSource reads the old entries that were found most recently.
@@ -76,7 +78,7 @@ func newSurvivor(e staleentries.Entry) foundEntry {
 }
 
 func newDifference(d shadow.Stored) foundEntry {
-	f := foundEntry{At: d.At, Key: d.Key, Tag: "old value", Says: "The database has another value, although the key was unlinked."}
+	f := foundEntry{At: d.At, Key: d.Key, Tag: "old value", lease: d.Lease, Says: "The database has another value, although the key was unlinked."}
 	if d.Outcome == shadow.NoRow {
 		f.Tag, f.Says = "forgotten row", "The database has another value, and no row has named the key since "+d.Lease.UTC().Format(time.DateTime)+" UTC."
 	}

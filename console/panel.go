@@ -83,12 +83,7 @@ type view struct {
 }
 
 func (c *Console) view(p *panel, r reading) view {
-	v := view{Base: c.cfg.Prefix, Data: r.data, Loading: r.tried.IsZero()}
-	if c.cfg.Actions && c.db != nil {
-		latest, cancel := context.WithCancel(c.base)
-		cancel()
-		v.Acts = c.acts.missing(latest, operate.MayDead) == ""
-	}
+	v := view{Base: c.cfg.Prefix, Data: r.data, Loading: r.tried.IsZero(), Acts: c.actsOnDead()}
 	switch {
 	case r.err == nil:
 	case errors.Is(r.err, errNoAccount):
@@ -100,6 +95,14 @@ func (c *Console) view(p *panel, r reading) view {
 		}
 	}
 	return v
+}
+
+// actsOnDead reports whether dead letters can be retried, corrected and discarded here, as last
+// read.
+func (c *Console) actsOnDead() bool {
+	latest, cancel := context.WithCancel(c.base)
+	cancel()
+	return c.cfg.Actions && c.db != nil && c.acts.missing(latest, operate.MayDead) == ""
 }
 
 // reason returns an error with its fix, if one is known.

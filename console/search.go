@@ -48,6 +48,8 @@ type finding struct {
 	OldErr string       // why Old is unknown
 
 	Answer answer
+
+	acts bool // dead letters can be retried here
 }
 
 // An entry is the state of a key in Redis.
@@ -76,7 +78,8 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 		Explain *explanation
 		Map     *invalidation.Map
 		Again   string // the address of the answer, if that takes longer
-	}{Map: m, Explain: explain(m, r.URL.Query())}
+		Acts    bool   // dead letters can be retried, corrected and discarded
+	}{Map: m, Explain: explain(m, r.URL.Query()), Acts: c.actsOnDead()}
 	if q := ask(r.URL.Query(), m); q != nil {
 		limit := firstWait
 		if r.URL.Query().Has("wait") {
@@ -96,7 +99,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 
 // find reads all parts of an answer in parallel.
 func (c *Console) find(ctx context.Context, q *question, m *invalidation.Map) *finding {
-	f := &finding{question: q, Map: m}
+	f := &finding{question: q, Map: m, acts: c.actsOnDead()}
 	if m != nil && q.Key != "" {
 		var all bool
 		f.Origins, all = m.Origins(q.Key, shownOrigins)

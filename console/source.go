@@ -18,6 +18,7 @@ type source struct {
 
 	mu      sync.Mutex
 	last    reading
+	expired bool          // since the start of the last reading
 	running chan struct{} // closed at the end of the current reading; nil: none
 }
 
@@ -33,7 +34,7 @@ type reading struct {
 // ends; the reading continues meanwhile. base ends it early.
 func (s *source) get(ctx, base context.Context) reading {
 	s.mu.Lock()
-	if !s.last.tried.IsZero() && time.Since(s.last.tried) < s.rest(s.last.err) {
+	if !s.expired && !s.last.tried.IsZero() && time.Since(s.last.tried) < s.rest(s.last.err) {
 		defer s.mu.Unlock()
 		return s.last
 	}
@@ -46,6 +47,13 @@ func (s *source) get(ctx, base context.Context) reading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
+}
+
+// expire makes the next get start another reading.
+func (s *source) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expired = true
 }
 
 // retryAfter is how soon a failed reading is tried again.
@@ -65,7 +73,7 @@ func (s *source) start(base context.Context) (done <-chan struct{}) {
 		return s.running
 	}
 	running := make(chan struct{})
-	s.running = running
+	s.running, s.expired = running, false
 	go func() {
 		ctx, cancel := context.WithTimeout(base, s.limit)
 		data, err := s.read(ctx)

@@ -74,6 +74,30 @@ func (s *statusReader) read(ctx context.Context) (any, error) {
 	return out, err
 }
 
+// shownIn has the panel that shows more about a cause.
+var shownIn = map[string]string{
+	"dead": "dead", "delayed": "delayed", "locked_delayed": "delayed", "differs": "found", "stale_entries": "found",
+	"backlog": "charts", "sweeps": "sweeps", "sweeps_fail": "sweeps", "sweeps_refused": "sweeps",
+	"no_worker": "workers", "no_work_yet": "workers", "outage": "workers", "worker_outage": "workers", "healing": "workers",
+	"map_refused": "workers", "maps_differ": "workers", "map_deprecated": "workers", "not_checked": "workers", "not_counted": "workers",
+	"paused": "audit", "replay": "audit", "replay_broken": "audit",
+}
+
+// A line describes the overall status, or one cause.
+type line struct{ Text, Panel string }
+
+// Lines returns the overall status, and then the other causes.
+func (s state) Lines() []line {
+	list, rest := []line{{Text: s.Verdict.String()}}, s.Verdict.Causes
+	if s.Verdict.Level != verdict.Fresh {
+		list[0].Panel, rest = shownIn[rest[0].Name], rest[1:]
+	}
+	for i, text := range s.Verdict.Others() {
+		list = append(list, line{text, shownIn[rest[i].Name]})
+	}
+	return list
+}
+
 // A Figure is one number of the panel "figures".
 type figure struct {
 	ID, Label, Value, Unit, Note string
@@ -86,7 +110,7 @@ func (s state) Figures() []figure {
 		return s.Own.figures()
 	}
 	st := s.Status
-	waiting := figure{ID: "waiting", Label: "Waiting", Value: upTo(st.Waiting), Unit: "rows"}
+	waiting := figure{ID: "waiting", Label: "Waiting", Value: upTo(st.Waiting), Unit: unit(st.Waiting, "row")}
 	oldest := figure{ID: "oldest", Label: "Oldest waits", Value: "0", Unit: "s", Note: "no row waits"}
 	if st.Waiting > 0 {
 		oldest.Value, oldest.Unit = cutSpan(st.OldestAge)
@@ -98,16 +122,16 @@ func (s state) Figures() []figure {
 	if st.OldestAge > 10*time.Second {
 		oldest.Level = "warn"
 	}
-	delayed := figure{ID: "delayed-rows", Label: "Delayed", Value: upTo(st.Delayed), Unit: "rows"}
+	delayed := figure{ID: "delayed-rows", Label: "Delayed", Value: upTo(st.Delayed), Unit: unit(st.Delayed, "row")}
 	if st.Overdue > time.Second {
 		delayed.Note, delayed.Level = "the first is due for "+span(st.Overdue), "warn"
 	}
 	dead := st.DeadTotal()
-	letters := figure{ID: "dead-letters", Label: "Dead letters", Value: count(dead), Unit: "rows"}
+	letters := figure{ID: "dead-letters", Label: "Dead letters", Value: count(dead), Unit: unit(dead, "row")}
 	if dead > 0 {
 		letters.Level, letters.Note = "bad", "the oldest died "+span(st.DeadFor)+" ago"
 	}
-	sweeps := figure{ID: "waiting-sweeps", Label: "Sweeps", Value: upTo(st.Sweeps), Unit: "requests"}
+	sweeps := figure{ID: "waiting-sweeps", Label: "Sweeps", Value: upTo(st.Sweeps), Unit: unit(st.Sweeps, "request")}
 	if st.Settling > 0 {
 		sweeps.Note = upTo(st.Settling) + " wait for the second sweep"
 	}
@@ -123,6 +147,14 @@ func cutSpan(d time.Duration) (value, unit string) {
 		}
 	}
 	return text, ""
+}
+
+// unit returns the name of n things.
+func unit(n int, name string) string {
+	if n == 1 {
+		return name
+	}
+	return name + "s"
 }
 
 // upTo formats a count that is exact to operate.MaxExactCount.

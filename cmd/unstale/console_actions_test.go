@@ -125,8 +125,8 @@ func TestConsoleRetry(t *testing.T) {
 	w := newWorld(t)
 	_, b := w.withConsole("--console-actions")
 	id := w.dies("gadget", "1", nil)
-	other := w.dies("widget", "2", nil)
-	dead := b.has("dead", "/act/retry?id="+id, "/act/discard?id="+id, "/act/correct?id="+id, "/act/retry?reason=unknown_entity",
+	other := w.dies("thinf", "2", nil)
+	dead := b.has("dead", `did you mean "thing"?`, "/act/retry?id="+id, "/act/discard?id="+id, "/act/correct?id="+id, "/act/retry?reason=unknown_entity",
 		`<a href="/act/retry?all=1">retry all</a>`, `<a href="/act/discard">discard</a>`)
 	if strings.Contains(dead, "unstale dead") {
 		t.Errorf("it names commands beside actions: %s", dead)
@@ -138,7 +138,7 @@ func TestConsoleRetry(t *testing.T) {
 	b.preview("retry", url.Values{"older_than": {"1"}}, "must be a positive duration")
 	b.preview("retry", url.Values{"reason": {"none"}}, "there is no reason")
 	b.preview("retry", url.Values{"reason": {"unknown_entity"}, "all": {"1"}}, "give one of them")
-	b.preview("retry", url.Values{"all": {"1"}}, "Puts back 2 dead letters, due immediately", "gadget", "widget")
+	b.preview("retry", url.Values{"all": {"1"}}, "Puts back 2 dead letters, due immediately", "gadget", "thinf", `did you mean "thing"?`)
 	form := b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter, due immediately", `refused`, "The map would refuse 1 of those shown again.")
 
 	for what, try := range map[string]func() *http.Response{
@@ -180,6 +180,10 @@ func TestConsoleRetry(t *testing.T) {
 	}
 	w.learns(b, "gadget")
 	form = b.preview("retry", url.Values{"id": {id}}, "<code class=\"data\">shop:gadget:1</code>")
+	form.Set("name", " ")
+	if reply, page := b.post("/act/retry", form); reply.StatusCode != http.StatusBadRequest || !strings.Contains(page, "nothing was done: enter your name, for the audit") {
+		t.Errorf("%d %s", reply.StatusCode, page)
+	}
 	form.Set("name", "Ann O'Hara <ann@shop.example>")
 	at := b.does("retry", form, "Retried 1 dead letter.", "/search?as=object&q=gadget+1", "back to the overview")
 	testenv.Eventually(t, "the row is settled", func() bool {
@@ -229,18 +233,18 @@ func TestConsoleCorrect(t *testing.T) {
 	if reply.StatusCode != http.StatusOK || !strings.Contains(page, "shop:thing:1:18446744073709551616") || strings.Contains(raw, "<script>") {
 		t.Fatalf("%d %s", reply.StatusCode, page)
 	}
-	form := confirmation(raw, "")
+	form := confirmation(raw, "Ann")
 	j.exec("UPDATE cache_outbox_dead SET params = '{}' WHERE id = " + id)
 	if reply, page := b.post("/act/correct", form); reply.StatusCode != http.StatusConflict || !strings.Contains(page, "this has changed since") {
 		t.Fatalf("%d %s", reply.StatusCode, page)
 	}
 	reply, raw = b.ask(http.MethodPost, "/act/correct", strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
-	b.does("correct", confirmation(raw, ""), "Retried dead letter "+id+" as corrected.", "See the row")
+	b.does("correct", confirmation(raw, "Ann"), "Retried dead letter "+id+" as corrected.", "See the row")
 	testenv.Eventually(t, "the row is settled", func() bool { return j.count("cache_outbox_journal") == 1 && j.count("cache_outbox_delayed") == 0 })
 	b.finds("", "shop:thing:1:1.10", "It was last unlinked")
 	action, who, _, arguments := j.audited()
 	var kept struct{ Params string }
-	if err := json.Unmarshal([]byte(arguments), &kept); err != nil || action != "dead retry --set" || who != "console" || kept.Params != exact {
+	if err := json.Unmarshal([]byte(arguments), &kept); err != nil || action != "dead retry --set" || who != "Ann (console)" || kept.Params != exact {
 		t.Errorf("%v: %s, %s, %s", err, action, who, arguments)
 	}
 	if n := j.count("cache_outbox_dead"); n != 0 {

@@ -176,6 +176,7 @@ func TestBrowserActions(t *testing.T) {
 		c.open("/act/"+action.name+"?"+action.fills, 200)
 		if action.result != "" {
 			c.shows(".confirm", "Your name")
+			c.do(".confirm [name=name]", "fill", "Ann")
 			c.do(".confirm button", "click")
 			c.shows("#result", action.result)
 			c.accessible()
@@ -224,6 +225,7 @@ func TestBrowserRefuses(t *testing.T) {
 		form.Set(name, c.do(".confirm [name="+name+"]", "inputValue").(string))
 	}
 	c.do("", "evaluate", "document.querySelector('.confirm [name=token]').remove()")
+	c.do(".confirm [name=name]", "fill", "Ann")
 	c.do(".confirm button", "click")
 	c.shows("#error", "403 Forbidden", "this confirmation is not one that the page has shown")
 	c.accessible()
@@ -248,6 +250,7 @@ func TestBrowserRefuses(t *testing.T) {
 
 	c.open("/act/discard?id="+id, 200)
 	c.shows(".confirm", "Discard 1 dead letter")
+	c.do(".confirm [name=name]", "fill", "Ann")
 	c.do("", "forget")
 	c.do(".confirm button", "click")
 	c.shows("main", "401 Unauthorized", "log in first")

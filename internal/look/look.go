@@ -80,4 +80,9 @@ func (l *Looker) askRedis(ctx context.Context, s *operate.Status) {
 	defer cancel()
 	registry.Read(ctx, l.redis.Board, s)
 	registry.ReadReaders(ctx, l.redis.Contents, s)
+	for i := range s.Differences {
+		d := &s.Differences[i]
+		present, err := l.redis.Contents.Present(ctx, d.Key)
+		d.Standing = err == nil && present.Born.Equal(d.Lease)
+	}
 }

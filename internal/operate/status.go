@@ -61,9 +61,9 @@ type Status struct {
 	// read; then they are empty.
 	Figures      minutes.Figures
 	FiguresError error
-	// Difference is the latest cached value that differs from the database, nil if there was none
-	// in the last 24 hours, or if the account may not read it.
-	Difference *Difference
+	// Differences are the latest cached values that differed from the database, of the last 24
+	// hours. There is none if the account may not read them.
+	Differences []Difference
 	// Readers are the readers that reported lately and use generated code.
 	Readers []Reader
 	Staleness
@@ -171,7 +171,7 @@ func (o *Overview) Status(ctx context.Context) (Status, error) {
 	if st.Figures, st.FiguresError = minutes.Read(ctx, o.db); st.FiguresError != nil {
 		st.Figures = minutes.Figures{}
 	}
-	if st.Difference, err = readDifference(ctx, o.db); err != nil {
+	if st.Differences, err = readDifferences(ctx, o.db); err != nil {
 		switch mysqlerr.Number(err) {
 		case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoTable:
 		default:

@@ -2,6 +2,7 @@ package verdict_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -253,15 +254,34 @@ func TestWhatAWorkerHasFound(t *testing.T) {
 	}
 }
 
-// A cached value that differs is a note: it may be gone by now.
-func TestDifference(t *testing.T) {
+// A cached value that differed is a note. It is stale while Redis still has the entry.
+func TestDifferences(t *testing.T) {
 	t.Parallel()
-	v := verdict.Of(status(func(s *operate.Status) {
-		s.Difference = &operate.Difference{Key: "shop:product:7", Outcome: "no_row", Count: 3}
-	}), nil)
-	want := "note: 3 cached values differed from the database in the last 24 hours, the last: shop:product:7 (no_row); unstale map who KEY; docs/operations.md#differences"
+	differs := func(standing ...bool) verdict.Verdict {
+		return verdict.Of(status(func(s *operate.Status) {
+			for i, stands := range standing {
+				s.Differences = append(s.Differences, operate.Difference{
+					Key: fmt.Sprint("shop:product:", i), Outcome: []string{"no_row", "survived"}[i%2], At: s.At.Add(-time.Duration(i+1) * time.Minute), Count: 3, Standing: stands,
+				})
+			}
+		}), nil)
+	}
+	cure := "; unstale map who KEY; docs/operations.md#differences"
+	v := differs(false, false)
+	want := "note: 3 cached values differed from the database in the last 24 hours, the last: shop:product:0 (a write without a row)" + cure
 	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
 		t.Errorf("%s: %q", v, got)
+	}
+	for _, c := range []struct {
+		standing []bool
+		want     string
+	}{
+		{[]bool{true}, "(60 s): the cached value of shop:product:0 (a write without a row) differs from the database" + cure},
+		{[]bool{true, true, false}, "(2 min): the cached value of shop:product:1 (it survived an UNLINK) differs from the database, and 1 other too" + cure},
+	} {
+		if v := differs(c.standing...); v.Level != verdict.Stale || !strings.HasPrefix(v.String(), "STALE since ") || !strings.HasSuffix(v.String(), c.want) {
+			t.Errorf("%s", v)
+		}
 	}
 }
 

@@ -26,11 +26,11 @@ const calls = {
   // forget removes all cookies.
   forget: () => context.clearCookies(),
 
-  // axe returns the violations of accessibility, light on a wide screen and dark on a phone.
+  // axe returns the violations of accessibility: light and dark, on a wide screen and on a phone.
   async axe() {
     const found = [];
     await page.evaluate(axe);
-    for (const [colorScheme, width] of [["light", 1440], ["dark", 390]]) {
+    for (const [colorScheme, width] of [["light", 1440], ["dark", 1440], ["dark", 390], ["light", 390]]) {
       await page.emulateMedia({ colorScheme });
       await page.setViewportSize({ ...wide, width });
       const { violations } = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
@@ -72,7 +72,7 @@ const calls = {
   press: (key) => page.keyboard.press(key),
 };
 
-const selector = "a[href], button, input:not([type=hidden]), select, textarea, [tabindex='0']";
+const selector = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
 
 // controls returns the start of each control that shows, as HTML.
 const controls = new Function(`return [...document.querySelectorAll("${selector}")].filter((e) => e.checkVisibility()).map((e) => e.outerHTML.slice(0, 200))`);
@@ -93,10 +93,10 @@ const focused = new Function(`
 // that it does not show, and inputs with another value.
 const inspect = ({ texts, values }) => {
   const wrong = [], elements = new Set(("html head meta title link script body a header svg path rect text g form label input button select option " +
-    "datalist textarea div span main section h1 h2 h3 p ul ol li dl dt dd table thead tbody tr th td code abbr strong figure figcaption progress time noscript").split(" "));
+    "datalist textarea div span main section h1 h2 h3 p ul ol li dl dt dd table thead tbody tr th td code abbr strong figure figcaption progress time noscript details summary").split(" "));
   for (const e of document.querySelectorAll("*")) {
     const known = elements.has(e.localName) && (e.localName !== "script" || e.src && !e.textContent);
-    const strange = [...e.attributes].find((a) => /^on|^style$/.test(a.name) || /^(href|src|action|formaction)$/.test(a.name) && !/^[/#]/.test(a.value) || / /.test(a.value) && a.name === "href");
+    const strange = [...e.attributes].find((a) => /^on|^style$/.test(a.name) || /^(href|src|action|formaction)$/.test(a.name) && !/^([/#]|https:\/\/github\.com\/unstale\/unstale\/blob\/main\/docs\/[a-z#.-]+$)/.test(a.value) || / /.test(a.value) && a.name === "href");
     if (!known || strange) wrong.push("element " + e.outerHTML.slice(0, 300));
   }
   const all = document.body.textContent;
