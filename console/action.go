@@ -219,6 +219,13 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 	return missing[kind]
 }
 
+// onDead reports whether dead letters can be retried, corrected and discarded here, as last read.
+func (c *actor) onDead() bool {
+	latest, cancel := context.WithCancel(c.base)
+	cancel()
+	return c.cfg.Actions && c.db != nil && c.missing(latest, operate.MayDead) == ""
+}
+
 // A listedAction is an action in the panel.
 type listedAction struct{ Name, Title, Missing string }
 

@@ -19,7 +19,7 @@ type Console struct {
 	db      *session.Sessions  // nil: no account
 	redis   *keyspace.Keyspace // nil: none
 	panels  []*panel
-	sources []*source
+	sources sources
 	live    *hub
 	acts    *actor
 	handler http.Handler
@@ -50,7 +50,7 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
-	c.acts = &actor{cfg: cfg, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: cfg.ticketKey(), done: c.expire}
+	c.acts = &actor{cfg: cfg, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: cfg.ticketKey(), done: func() { c.sources.expire() }}
 	c.addPanels()
 	titles := map[string]string{}
 	for _, p := range c.panels {
@@ -60,13 +60,6 @@ func New(cfg Config) (*Console, error) {
 	c.live = &hub{sources: c.sources, changed: c.changed, base: c.base, pages: map[chan []byte]bool{}, latest: map[*source][][]byte{}}
 	c.handler = c.routes()
 	return c, nil
-}
-
-// expire makes all panels read again.
-func (c *Console) expire() {
-	for _, s := range c.sources {
-		s.expire()
-	}
 }
 
 // ServeHTTP serves the page and its parts.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -83,7 +82,7 @@ type view struct {
 }
 
 func (c *Console) view(p *panel, r reading) view {
-	v := view{Base: c.cfg.Prefix, Data: r.data, Loading: r.tried.IsZero(), Acts: c.actsOnDead()}
+	v := view{Base: c.cfg.Prefix, Data: r.data, Loading: r.tried.IsZero(), Acts: c.acts.onDead()}
 	switch {
 	case r.err == nil:
 	case errors.Is(r.err, errNoAccount):
@@ -95,14 +94,6 @@ func (c *Console) view(p *panel, r reading) view {
 		}
 	}
 	return v
-}
-
-// actsOnDead reports whether dead letters can be retried, corrected and discarded here, as last
-// read.
-func (c *Console) actsOnDead() bool {
-	latest, cancel := context.WithCancel(c.base)
-	cancel()
-	return c.cfg.Actions && c.db != nil && c.acts.missing(latest, operate.MayDead) == ""
 }
 
 // reason returns an error with its fix, if one is known.

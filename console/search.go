@@ -79,7 +79,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 		Map     *invalidation.Map
 		Again   string // the address of the answer, if that takes longer
 		Acts    bool   // dead letters can be retried, corrected and discarded
-	}{Map: m, Explain: explain(m, r.URL.Query()), Acts: c.actsOnDead()}
+	}{Map: m, Explain: explain(m, r.URL.Query()), Acts: c.acts.onDead()}
 	if q := ask(r.URL.Query(), m); q != nil {
 		limit := firstWait
 		if r.URL.Query().Has("wait") {
@@ -99,7 +99,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 
 // find reads all parts of an answer in parallel.
 func (c *Console) find(ctx context.Context, q *question, m *invalidation.Map) *finding {
-	f := &finding{question: q, Map: m, acts: c.actsOnDead()}
+	f := &finding{question: q, Map: m, acts: c.acts.onDead()}
 	if m != nil && q.Key != "" {
 		var all bool
 		f.Origins, all = m.Origins(q.Key, shownOrigins)

@@ -49,6 +49,16 @@ func (s *source) get(ctx, base context.Context) reading {
 	return s.last
 }
 
+// sources are those of all panels.
+type sources []*source
+
+// expire makes all panels read again.
+func (all sources) expire() {
+	for _, s := range all {
+		s.expire()
+	}
+}
+
 // expire makes the next get start another reading.
 func (s *source) expire() {
 	s.mu.Lock()
