@@ -133,8 +133,23 @@ func (b *bench) settle(at time.Time, e journal.Entry) {
 // how many workers check it.
 func TestConfirmed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	other := benchAt(t, b.db, b.redis, "redis://"+b.redis.Options().Addr+fmt.Sprintf("/%d", b.redis.Options().DB))
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		r := testenv.Redis(t)
+		confirmed(t, r.Client, r.URL)
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		set := testenv.OwnSentinel(t)
+		client := redis.NewClient(&redis.Options{Addr: set.Master.Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		confirmed(t, client, set.URL("", 0))
+	})
+}
+
+func confirmed(t *testing.T, client *redis.Client, url string) {
+	b := benchAt(t, storetest.Migrated(t), client, url)
+	other := benchAt(t, b.db, client, url)
 	b.settle(leased.Add(-time.Second), journal.Entry{Keys: []string{"shop:product:1"}, Patterns: []string{"shop:list:*"}})
 	b.report("shop:product:1", "product-1")
 	b.report("shop:product:1", "product-1")
