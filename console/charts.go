@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +70,9 @@ type entityChart struct {
 }
 
 func charts(points []minutes.Point) historyCharts {
+	if points = slices.Clone(points); len(points) > 0 {
+		points[len(points)-1].Looked = true // or a look is due, since this bar has only begun
+	}
 	rows, dead, late, waiting, oldest, unknown := uint64(0), uint64(0), uint64(0), uint64(0), time.Duration(0), 0
 	for i := range points {
 		p := &points[i]
