@@ -27,6 +27,7 @@ type databaseBoard struct {
 	log       *slog.Logger
 	metrics   *metrics
 	namesCut  atomic.Pointer[invalidation.Map] // whose names were last cut
+	others    atomic.Pointer[[]string]         // names of other outboxes in this Redis, as globs
 }
 
 // run publishes in Redis, every five seconds until ctx ends, which database the worker
@@ -83,7 +84,19 @@ func (d *databaseBoard) attempt(ctx context.Context) ([]operate.Conflict, error)
 		return nil, err
 	}
 	database := registry.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
-	return registry.PostDatabase(ctx, d.board, database, d.lastBatch)
+	conflicts, others, err := registry.PostDatabase(ctx, d.board, database, d.lastBatch)
+	if err == nil {
+		d.others.Store(&others)
+	}
+	return conflicts, err
+}
+
+// elsewhere returns the names of other outboxes in this Redis, and whether they are known.
+func (d *databaseBoard) elsewhere() (names []string, known bool) {
+	if list := d.others.Load(); list != nil {
+		return *list, true
+	}
+	return nil, d.board == nil
 }
 
 // maxNames bounds what a worker publishes of the names of its map.

@@ -89,7 +89,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	e.spots = spotcheck.New(spotcheck.Config{
 		Redis: redis, Publish: news.publish, Metrics: spots, Log: e.log, Rate: max(cfg.SpotChecks, 0),
 		Resting: health.inOutage, Healing: healing,
-		Note: pools.Minutes.NoteChecks, Keep: staleKeeper{pools.Stale}.keep,
+		Note: pools.Minutes.NoteChecks, Keep: staleKeeper{pools.Stale, spots}.keep,
 	})
 	e.prover = prover{
 		proof: proof{limit: pools.Sessions.ClaimTimeout() + lateGrace},
@@ -107,7 +107,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	e.shadows = shadow.New(shadow.Config{
 		Redis: redis, Table: shadow.NewTable(pools.Sessions), Journal: pools.Journal, Note: pools.Minutes.NoteShadows, Log: e.log,
 		Map: maps.Map, Proven: e.prover.proven, Retention: cfg.JournalRetention,
-		Resting: resting, Healing: healing,
+		Resting: resting, Healing: healing, Elsewhere: e.database.elsewhere, Unstored: spots.noDifferences.set,
 		Count: func(r shadow.Result) { metrics.shadows.WithLabelValues(string(r)).Inc() },
 	})
 	e.wakes = wakeListener{channel: cfg.WakeChannel, redis: redis, wake: e.signals.wake, subscribed: health.subscribed, count: metrics.wakes}

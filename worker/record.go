@@ -17,7 +17,7 @@ type record struct {
 	pulse   *heartbeat.Pulse
 	past    *pastSteps
 	heavy   *heavyRows
-	// why batches are not counted, and what of the spot checks Redis refuses, or nil
+	// why batches are not counted, and what of the checks of entries is refused, or nil
 	uncounted, unchecked func() error
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/staleentries"
 	"github.com/unstale/unstale/protocol"
@@ -43,7 +45,10 @@ func (b *batch) pick(n int) (keys []spotcheck.Key) {
 }
 
 // A staleKeeper stores the stale entries of spot checks for operators.
-type staleKeeper struct{ table *staleentries.Table }
+type staleKeeper struct {
+	table *staleentries.Table
+	spots *spotMetrics
+}
 
 func (k staleKeeper) keep(ctx context.Context, list []spotcheck.Stale) error {
 	for _, s := range list {
@@ -52,7 +57,7 @@ func (k staleKeeper) keep(ctx context.Context, list []spotcheck.Stale) error {
 			Leased: unixMicros(s.LeasedAt), Unlinked: unixMicros(s.UnlinkedAt), AfterMs: s.After.Milliseconds(),
 			TTLMillis: max(s.ExpiresAt.Sub(s.SeenAt).Milliseconds(), 0), Held: s.Held, Repaired: s.Repaired,
 		})
-		if err != nil {
+		if k.spots.noEntries.set(err); err != nil {
 			return err
 		}
 	}
@@ -67,11 +72,31 @@ func unixMicros(t time.Time) uint64 {
 	return uint64(t.UnixMicro())
 }
 
-// A spotMetrics implements spotcheck.Metrics, and has what Redis refuses for the worker's status.
+// A spotMetrics implements spotcheck.Metrics, and has what is refused for the worker's status.
 // Safe for concurrent use.
 type spotMetrics struct {
 	m                *metrics
 	noLook, noRepair atomic.Bool
+
+	noEntries, noDifferences fault // why they cannot be stored
+}
+
+// A fault is why an operation is not permitted, or nil. Safe for concurrent use.
+type fault struct{ last atomic.Pointer[error] }
+
+// set keeps the error of a missing privilege. Others pass.
+func (f *fault) set(err error) {
+	if n := mysqlerr.Number(err); n != mysqlerr.NoRight && n != mysqlerr.NoColumnRight {
+		err = nil
+	}
+	f.last.Store(&err)
+}
+
+func (f *fault) get() error {
+	if last := f.last.Load(); last != nil {
+		return *last
+	}
+	return nil
 }
 
 func (s *spotMetrics) Looked(keys int) { s.m.spotKeys.Add(float64(keys)) }
@@ -95,5 +120,5 @@ func (s *spotMetrics) refused() error {
 	case s.noRepair.Load():
 		return errors.New("the user of Redis may not unlink stale entries")
 	}
-	return nil
+	return cmp.Or(s.noEntries.get(), s.noDifferences.get())
 }

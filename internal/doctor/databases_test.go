@@ -34,7 +34,7 @@ func (w *ward) publish(s served) {
 		s.source = w.source()
 	}
 	d := registry.Database{Source: s.source, Server: s.server, Schema: "shop", Names: []string{"zahraah:product:*"}}
-	if _, err := registry.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, func(context.Context) (uint64, error) { return s.lastBatch, nil }); err != nil {
+	if _, _, err := registry.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, func(context.Context) (uint64, error) { return s.lastBatch, nil }); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package keyspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,7 +43,7 @@ func (denials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 func explainDenial(err error, args []any) error {
-	if err == nil || firstWord(err) != "NOPERM" {
+	if known := (*denial)(nil); err == nil || firstWord(err) != "NOPERM" || errors.As(err, &known) {
 		return err
 	}
 	if rule := missingRule(err.Error(), args); rule != "" {

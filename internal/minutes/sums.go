@@ -29,7 +29,8 @@ type Sums struct {
 // columns are the columns of Sums, and sums are the expressions that add them up. In a row that is
 // folded already, the weighted sums are columns.
 var columns, sums = func() (string, string) {
-	const weight = "(GREATEST(batches, sampled) / (NULLIF(sampled, 0) + 0E0))"
+	// Batches of which nothing is known count by the share of the checks that are unknown.
+	const weight = "(GREATEST(batches * (with_entry + absent) / (NULLIF(checked, 0) + 0E0), sampled) / (NULLIF(sampled, 0) + 0E0))"
 	var names, terms []string
 	add := func(name, term string) {
 		names, terms = append(names, name), append(terms, "COALESCE(SUM("+term+"), 0) AS "+name)

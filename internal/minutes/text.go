@@ -32,4 +32,7 @@ func (w *Window) Entries() string {
 }
 
 // percent returns a share with two digits.
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 2, 64) + "%" }
+func percent(share float64) string {
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(100*share, 'g', 2, 64), 64) // it is a number
+	return strconv.FormatFloat(rounded, 'f', -1, 64) + "%"
+}

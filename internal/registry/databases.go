@@ -89,19 +89,20 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 	return p, nil
 }
 
-// PostDatabase publishes that a worker serves a database, and returns the conflicts of its outbox.
+// PostDatabase publishes that a worker serves a database. It returns the conflicts of its outbox, and
+// the names of the maps of other outboxes, as globs.
 // lastBatch returns the last ID of the journal. If a record of the outbox that no worker renews, or
 // the one of this database, had a higher ID, the database is older than Redis: it was restored.
 // That is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
-func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch func(context.Context) (uint64, error)) ([]operate.Conflict, error) {
+func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch func(context.Context) (uint64, error)) (conflicts []operate.Conflict, others []string, err error) {
 	p, err := readPage(ctx, b)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Read it after the page: an ID is committed before a worker publishes it.
 	has, err := lastBatch(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	last, alone := p.last(d.Source), true
 	for _, o := range p.databases {
@@ -117,7 +118,7 @@ func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch 
 			err = b.Post(ctx, keyspace.SourcesPage, restoredPrefix+d.Source, string(text))
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		p.restored[d.Source], d.LastID = r, 0
 	}
@@ -130,10 +131,15 @@ func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch 
 		err = b.Remove(ctx, keyspace.SourcesPage, p.old...)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p.databases = append(p.databases, d)
-	return p.conflicts(d.Source), nil
+	for _, o := range p.databases {
+		if o.Source != d.Source {
+			others = append(others, o.Names...)
+		}
+	}
+	return p.conflicts(d.Source), others, nil
 }
 
 // last returns the record of an outbox that was renewed last, or nil.

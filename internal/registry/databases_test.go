@@ -50,7 +50,7 @@ func newRedisPage(t *testing.T) *redisPage {
 func (p *redisPage) post(source, server string, last uint64, names ...string) (kinds []operate.ConflictKind) {
 	p.t.Helper()
 	d := registry.Database{Source: source, Server: server, Schema: "shop", Names: names}
-	list, err := registry.PostDatabase(p.t.Context(), p.board, d, func(context.Context) (uint64, error) { return last, nil })
+	list, _, err := registry.PostDatabase(p.t.Context(), p.board, d, func(context.Context) (uint64, error) { return last, nil })
 	if err != nil {
 		p.t.Fatal(err)
 	}

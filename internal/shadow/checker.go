@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/unstale/unstale/internal/journal"
@@ -46,11 +48,15 @@ type Config struct {
 	Note func(ctx context.Context, m minutes.Minute, checked, confirmed uint64) error
 	Log  *slog.Logger
 
-	Map     func() *invalidation.Map
-	Proven  func() time.Time // all commits until then are invalidated; zero: unknown
-	Resting func() bool      // whether no report can be checked now
-	Healing func() bool      // whether Redis may have lost writes
-	Count   func(Result)     // a checked report
+	Map func() *invalidation.Map
+	// Elsewhere returns the names of other outboxes in the same Redis, as globs, and whether they
+	// are known.
+	Elsewhere func() (names []string, known bool)
+	Proven    func() time.Time // all commits until then are invalidated; zero: unknown
+	Unstored  func(error)      // why a finding could not be stored; nil: it was
+	Resting   func() bool      // whether no report can be checked now
+	Healing   func() bool      // whether Redis may have lost writes
+	Count     func(Result)     // a checked report
 	// Retention is how long batches stay in the journal. Zero: always.
 	Retention time.Duration
 }
@@ -62,6 +68,7 @@ type Checker struct {
 	waiting []waiting
 	denied  time.Time // when Redis last refused to show the reports
 
+	unstored           map[string]bool // findings that could not be stored, by ID
 	minute             minutes.Minute
 	checked, confirmed uint64 // in the minute
 }
@@ -72,8 +79,10 @@ type waiting struct {
 	seen time.Time
 }
 
-// New returns a Checker of all reports in the stream.
-func New(cfg Config) *Checker { return &Checker{cfg: cfg} }
+// New returns a Checker of all reports in the stream that are not too old for other workers.
+func New(cfg Config) *Checker {
+	return &Checker{cfg: cfg, last: strconv.FormatInt(time.Now().Add(-patience).UnixMilli(), 10), unstored: map[string]bool{}}
+}
 
 // Run checks reports every two seconds until ctx ends.
 func (c *Checker) Run(ctx context.Context) {
@@ -166,8 +175,13 @@ func (c *Checker) try(ctx context.Context, s *protocol.Shadow) Result {
 	}
 	isNew, err := c.cfg.Table.Insert(ctx, &f)
 	if err != nil {
-		c.cfg.Log.Warn("cannot store a difference of a shadow read", "error", err, "fix", Grant)
-	} else if !isNew {
+		id := string(f.id())
+		if isNew = !c.unstored[id] && len(c.unstored) < keep; isNew {
+			c.unstored[id] = true
+			c.cfg.Log.Warn("cannot store a difference of a shadow read", "error", err, "fix", Grant)
+		}
+	}
+	if c.cfg.Unstored(err); !isNew {
 		return Known
 	}
 	c.cfg.Log.Warn("a cached value differs from the database", "key", f.Key, "tags", f.Tags, "outcome", f.Outcome, "entities", f.Entities,
@@ -178,7 +192,7 @@ func (c *Checker) try(ctx context.Context, s *protocol.Shadow) Result {
 // check returns Confirmed if nothing explains the difference.
 func (c *Checker) check(ctx context.Context, m *invalidation.Map, f *Finding) (Result, error) {
 	names := f.names()
-	if c.cfg.Healing() || c.cfg.Retention > 0 && time.Since(f.Lease) > c.cfg.Retention-slack || len(names) > mostTags || holds(m, names) {
+	if f.Loaded.After(time.Now().Add(slack)) || c.cfg.Healing() || c.cfg.Retention > 0 && time.Since(f.Lease) > c.cfg.Retention-slack || len(names) > mostTags || holds(m, names) {
 		return Unknown, nil
 	}
 	why, err := c.cfg.Table.Explains(ctx, f.Lease, func(pattern string) bool { return reaches(pattern, names) })
@@ -187,6 +201,9 @@ func (c *Checker) check(ctx context.Context, m *invalidation.Map, f *Finding) (R
 	}
 	var complete bool
 	f.Entities, complete = entities(m, names)
+	if others, known := c.cfg.Elsewhere(); len(f.Entities) == 0 && (!known || slices.ContainsFunc(others, func(name string) bool { return reaches(name, names) })) {
+		return Unknown, nil // the key is, or may be, another outbox's
+	}
 	digest, err := c.cfg.Redis.EntryDigest(ctx, f.Key)
 	var o *keyspace.Outage
 	switch {

@@ -48,6 +48,9 @@ type bench struct {
 	proven  time.Time // zero: now
 	healing bool
 	resting bool
+
+	elsewhere []string
+	unstored  error
 }
 
 func newBench(t testing.TB) *bench {
@@ -74,6 +77,7 @@ func benchAt(t testing.TB, db *testenv.Database, client *redis.Client, url strin
 			}
 			return b.proven
 		},
+		Elsewhere: func() ([]string, bool) { return b.elsewhere, true }, Unstored: func(err error) { b.unstored = err },
 		Healing: func() bool { return b.healing }, Resting: func() bool { return b.resting },
 		Count: func(r shadow.Result) { b.results = append(b.results, r) },
 		Note: func(_ context.Context, _ minutes.Minute, judged, confirmed uint64) error {

@@ -63,7 +63,7 @@ func (c *check) evaluate(s keyspace.Seen, generation int) (Result, *Stale) {
 	case s.Head == "":
 		return Absent, nil
 	}
-	leased, expiry := times(s.Head, c.IsTag)
+	leased, expiry := Times(s.Head, c.IsTag)
 	held := s.Held && m.Answered.Before(c.heldUntil())
 	unlinked := r.Micros + uint64(c.batch.Ended.Sub(r.Sent).Microseconds()) // at most
 	switch {

@@ -13,6 +13,8 @@ const (
 	tick      = time.Second
 	lookLimit = 2 * time.Second // of one tick, in Redis
 	noteEvery = 2 * time.Second
+	// mostUnkept is how many stale entries wait until they can be stored.
+	mostUnkept = 100
 	// deniedPause is the wait after a denial, each of which is an entry in the ACL log of Redis.
 	deniedPause = time.Minute
 )
@@ -31,6 +33,8 @@ type Checker struct {
 	tally  tally
 	noted  time.Time
 	denied time.Time // when Redis last refused a look
+	unkept []Stale   // that could not be stored
+	kept   time.Time // when it was last tried
 	repair repairs
 }
 
@@ -87,6 +91,9 @@ func (c *Checker) tick(ctx context.Context, now time.Time) {
 		c.look(limited, list)
 		cancel()
 	}
+	if len(c.unkept) > 0 && time.Since(c.kept) >= deniedPause {
+		c.keep(ctx, nil)
+	}
 	if ctx.Err() == nil && time.Since(c.noted) >= noteEvery {
 		c.note(ctx)
 	}
@@ -136,17 +143,30 @@ func (c *Checker) look(ctx context.Context, list []*check) {
 			continue
 		}
 		stale.Repaired = c.unlink(ctx, stale, seen[i].Head)
-		c.cfg.Metrics.Checked(Found)
+		if one.found != Found {
+			c.cfg.Metrics.Checked(Found)
+		}
 		c.tally.set(one, Found, stale.Repaired)
-		if c.repair.isNew(stale.Key, seen[i].Head) {
+		if !stale.Repaired { // a later look may
+			c.wait(one)
+		}
+		if c.repair.isNew(stale.Key, seen[i].Head, stale.Repaired) {
 			c.report(stale)
 			found = append(found, *stale)
 		}
 	}
-	if len(found) > 0 {
-		if err := c.cfg.Keep(ctx, found); err != nil {
-			c.cfg.Log.Warn("cannot store stale entries", "error", err, "cure", "docs/accounts.md lists the grants of the worker's account")
-		}
+	c.keep(ctx, found)
+}
+
+// keep stores stale entries, together with those that could not be stored before.
+func (c *Checker) keep(ctx context.Context, found []Stale) {
+	if found = append(c.unkept, found...); len(found) == 0 {
+		return
+	}
+	c.unkept, c.kept = nil, time.Now()
+	if err := c.cfg.Keep(ctx, found); err != nil {
+		c.unkept = found[max(len(found)-mostUnkept, 0):]
+		c.cfg.Log.Warn("cannot store stale entries; trying again", "error", err, "cure", "docs/accounts.md lists the grants of the worker's account")
 	}
 }
 
@@ -185,20 +205,30 @@ func (c *Checker) generation() int {
 	return c.watch.generation
 }
 
-// end records the result of a look that found nothing stale. The last look decides. Once times are
-// incomparable, there are no further looks.
+// end records the result of a look that found nothing stale. The last look decides, unless an
+// earlier one has found a stale entry.
 func (c *Checker) end(one *check, r Result) {
+	if one.found == Found {
+		return
+	}
+	more := c.wait(one)
+	c.tally.set(one, r, false)
+	if !more {
+		c.cfg.Metrics.Checked(r)
+	}
+}
+
+// wait puts a check back until its next look, and reports whether there is one. Once times are
+// incomparable, there are no further looks.
+func (c *Checker) wait(one *check) bool {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	one.looks++
 	more := one.looks < len(delays) && one.batch.generation == c.watch.generation
 	if more {
 		c.sample.wait(one)
 	}
-	c.mu.Unlock()
-	c.tally.set(one, r, false)
-	if !more {
-		c.cfg.Metrics.Checked(r)
-	}
+	return more
 }
 
 // note writes the counts. The next time repeats what failed.

@@ -14,10 +14,10 @@ const (
 	most  = 1e17
 )
 
-// times returns the lease time and the expiry of an entry, or the time of the version of a tag, in
+// Times returns the lease time and the expiry of an entry, or the time of the version of a tag, in
 // microseconds. 0: not known. head is the beginning of the text. The fields of an entry may come in
 // any order, but the lease time and the expiry come before its tags and its value.
-func times(head string, isTag bool) (leased, expiry uint64) {
+func Times(head string, isTag bool) (leased, expiry uint64) {
 	if isTag {
 		random, micros, ok := strings.Cut(head, ":")
 		if n, err := strconv.ParseUint(micros, 10, 64); ok && err == nil && random != "" && n > least && len(head) < keyspace.HeadBytes {

@@ -28,7 +28,7 @@ func TestTimes(t *testing.T) {
 		"{ " + e + ", " + b + "}":          false,
 		"{" + strings.Repeat(e+",", 5) + e: false,
 	} {
-		leased, expiry := times(head, false)
+		leased, expiry := Times(head, false)
 		if ok := leased == 1772366399998214 && expiry == 1772366399998000; ok != known || !known && leased != 0 {
 			t.Errorf("%q: %d, %d", head, leased, expiry)
 		}
@@ -41,7 +41,7 @@ func FuzzTimes(f *testing.F) {
 	f.Add(`random:1772366399998214`)
 	f.Fuzz(func(t *testing.T, head string) {
 		for _, isTag := range []bool{false, true} {
-			if leased, _ := times(head, isTag); leased != 0 && (leased <= least || leased >= most) && !isTag {
+			if leased, _ := Times(head, isTag); leased != 0 && (leased <= least || leased >= most) && !isTag {
 				t.Errorf("%q: %d", head, leased)
 			}
 		}

@@ -2,9 +2,11 @@ package spotcheck
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/protocol"
 )
 
 const (
@@ -22,10 +24,11 @@ type repairs struct {
 	repairs bool      // nor repair
 }
 
-// A repair is the last repair of a key.
+// A repair is the last stale entry of a key.
 type repair struct {
-	head string // of the entry
-	at   time.Time
+	head     string // of the entry
+	seen     time.Time
+	repaired time.Time // when one was last unlinked
 }
 
 func newRepairs() repairs {
@@ -36,13 +39,13 @@ func newRepairs() repairs {
 func (r *repairs) take(key string) bool {
 	now := time.Now()
 	for key, last := range r.last {
-		if now.Sub(last.at) >= repairPause {
+		if now.Sub(last.seen) >= repairPause {
 			delete(r.last, key)
 		}
 	}
 	r.tokens = min(r.tokens+repairsPerSecond*now.Sub(r.filled).Seconds(), repairsPerSecond)
 	r.filled = now
-	if _, lately := r.last[key]; lately || r.tokens < 1 || now.Sub(r.denied) < deniedPause {
+	if now.Sub(r.last[key].repaired) < repairPause || r.tokens < 1 || now.Sub(r.denied) < deniedPause {
 		return false
 	}
 	r.tokens--
@@ -50,9 +53,13 @@ func (r *repairs) take(key string) bool {
 }
 
 // isNew reports whether the last stale entry of the key was another one, and records this one.
-func (r *repairs) isNew(key, head string) bool {
+func (r *repairs) isNew(key, head string, repaired bool) bool {
 	last, known := r.last[key]
-	r.last[key] = repair{head, time.Now()}
+	now := repair{head, time.Now(), last.repaired}
+	if repaired {
+		now.repaired = now.seen
+	}
+	r.last[key] = now
 	return !known || last.head != head
 }
 
@@ -126,14 +133,20 @@ func (c *Checker) report(s *Stale) {
 		"unlinked_at", s.UnlinkedAt, "seen_after", s.After.Round(time.Millisecond).String(), "repaired", s.Repaired,
 	}
 	if !s.LeasedAt.IsZero() {
-		args = append(args, "leased_at", s.LeasedAt, "older", s.UnlinkedAt.Sub(s.LeasedAt).String())
+		args = append(args, "leased_at", s.LeasedAt)
+	}
+	if older := s.UnlinkedAt.Sub(s.LeasedAt); !s.LeasedAt.IsZero() && older > 0 {
+		args = append(args, "older", older.String())
 	}
 	if !s.ExpiresAt.IsZero() {
 		args = append(args, "expires_in", s.ExpiresAt.Sub(s.SeenAt).Round(time.Millisecond).String())
 	}
 	hint := "find what stores this key without its lease: a SET in place of fill.lua, a copy of Redis data, or a reader of another version"
-	if s.Held {
+	switch {
+	case s.Held:
 		hint = "find what stores this key without looking at its tombstone"
+	case strings.HasPrefix(s.Key, protocol.StampPrefix):
+		hint = "find what stores this version of a tag without stamp.lua, or a copy of Redis data"
 	}
 	c.cfg.Log.Error("stale entry", append(args, "cure", hint)...)
 }

@@ -124,6 +124,9 @@ func (f fleet) lacksRight() []Cause {
 		case strings.HasPrefix(w.Error, operate.NotCounted):
 			return []Cause{{"not_counted", Fresh, time.Time{}, what, minutes.Grant}}
 		case w.LacksRight():
+			if strings.Contains(w.Error, "cache_outbox_") {
+				return []Cause{{"not_checked", Fresh, time.Time{}, what, "docs/accounts.md#mysql lists the grants of the worker's account"}}
+			}
 			return []Cause{{"not_checked", Fresh, time.Time{}, what, "give the worker's user the rules that unstale acl worker prints: docs/accounts.md#redis"}}
 		}
 	}
