@@ -361,13 +361,13 @@ VALUES (REPEAT('a', 20), '<b>:thing:2', '[]', '["thing"]', 'no_row', 'web<1>', '
 	if _, body := b.get(search); !strings.Contains(body, `id="old"`) || !strings.Contains(body, "no row has named the key since") || strings.Contains(body, "differs from the database") {
 		t.Errorf("%s", body)
 	}
-	b.has("sentence", `data-level="fresh"`, "note: 1 cached value differed from the database in the last 24 hours, the last: <b>:thing:2 (a write without a row)")
+	b.has("sentence", `data-level="fresh"`, "note: 1 cached value differed from the database in the last 24 hours, the last: <b>:thing:2")
 
 	lease := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	if err := j.redis.Set(t.Context(), "<b>:thing:2", fmt.Sprintf(`{"b":%d,"v":1}`, lease.UnixMicro()), 0).Err(); err != nil {
+	if err := j.redis.Set(t.Context(), "<b>:thing:2", fmt.Sprintf(`{"e":%d,"b":%d,"v":1}`, time.Now().UnixMilli(), lease.UnixMicro()), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	b.has("sentence", `data-level="stale"`, "the cached value of <b>:thing:2 (a write without a row) differs from the database; unstale map who KEY; ",
+	b.has("sentence", `data-level="stale"`, "the cached value of <b>:thing:2 differs from the database, and no row explains it; unstale map who KEY; ",
 		`<a href="https://github.com/unstale/unstale/blob/main/docs/operations.md#differences">`, `<a href="#found">Old entries found</a>`)
 	if _, body := b.get(search); !strings.Contains(body, `data-level="stale"`) || !strings.Contains(body, " ago and differs from the database. ") {
 		t.Errorf("%s", body)

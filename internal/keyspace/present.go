@@ -49,3 +49,32 @@ func (c *Contents) TTL(ctx context.Context, key string) (time.Duration, error) {
 	}
 	return ttl, nil
 }
+
+// Heads returns the first HeadBytes bytes of texts in Redis, "" for a key that does not exist. The
+// account needs +getrange. An error is an *Outage.
+func (c *Contents) Heads(ctx context.Context, keys []string) ([]string, error) {
+	heads := make([]string, len(keys))
+	cmds, err := c.nodes.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			p.GetRange(ctx, key, 0, HeadBytes-1)
+		}
+		return nil
+	})
+	for i, cmd := range cmds {
+		switch text, failed := cmd.(*redis.StringCmd).Result(); {
+		case failed == nil:
+			heads[i] = text
+		case firstWord(failed) == "WRONGTYPE":
+			heads[i] = failed.Error() // something else is there
+			if errors.Is(err, failed) {
+				err = nil
+			}
+		default:
+			return nil, c.nodes.outage(ctx, failed)
+		}
+	}
+	if err != nil {
+		return nil, c.nodes.outage(ctx, err)
+	}
+	return heads, nil
+}

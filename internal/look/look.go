@@ -4,6 +4,8 @@ package look
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
@@ -11,7 +13,9 @@ import (
 	"github.com/unstale/unstale/internal/registry"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/protocol"
 )
 
 // redisPatience bounds the read of Redis. An outage of Redis must not delay the answer.
@@ -80,9 +84,36 @@ func (l *Looker) askRedis(ctx context.Context, s *operate.Status) {
 	defer cancel()
 	registry.Read(ctx, l.redis.Board, s)
 	registry.ReadReaders(ctx, l.redis.Contents, s)
-	for i := range s.Differences {
-		d := &s.Differences[i]
-		present, err := l.redis.Contents.Present(ctx, d.Key)
-		d.Standing = err == nil && present.Born.Equal(d.Lease)
+	if err := l.findOld(ctx, s.Differences, s.Left); err != nil {
+		s.OldEntriesError = errors.Join(s.OldEntriesError, err)
 	}
+}
+
+// findOld finds out which old entries Redis still has.
+func (l *Looker) findOld(ctx context.Context, lists ...[]operate.OldEntry) error {
+	var keys []string
+	for _, list := range lists {
+		for i := range list {
+			keys = append(keys, list[i].Key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	heads, err := l.redis.Contents.Heads(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		for i := range list {
+			e := &list[i]
+			leased, _ := spotcheck.Times(heads[i], strings.HasPrefix(e.Key, protocol.StampPrefix))
+			e.Presence = operate.Gone
+			if heads[i] != "" && (leased == uint64(e.Lease.UnixMicro()) || e.Lease.UnixMicro() == 0) {
+				e.Presence = operate.Present
+			}
+		}
+		heads = heads[len(list):]
+	}
+	return nil
 }

@@ -2,33 +2,58 @@ package operate
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/unstale/unstale/internal/session"
 )
 
-// maxDifferences is how many differences a status has.
-const maxDifferences = 5
+// MaxOldEntries is how many differences and how many stale entries a status has at most.
+const MaxOldEntries = 200
 
-// A Difference is a cached value that differs from the database although no row waits: see package
-// shadow.
-type Difference struct {
-	Key     string    `db:"cache_key"`
-	Outcome string    `db:"outcome"`
-	Lease   time.Time `db:"leased_at"` // of the entry
-	At      time.Time `db:"confirmed_at"`
-	// how many were confirmed in the last 24 hours, this one included
-	Count int `db:"n"`
-	// Standing reports that Redis still has this entry. It is false if Redis was not read.
-	Standing bool
+// A Presence is whether Redis still has an entry.
+type Presence int
+
+// The presences of an entry.
+const (
+	Unread  Presence = iota // Redis was not read
+	Gone                    // it has none, or another one
+	Present                 // it has this one
+)
+
+// An OldEntry is an entry that was found to be old: by a shadow read, see package shadow, or by a
+// spot check, see package spotcheck.
+type OldEntry struct {
+	Key     string    `db:"name"`
+	Outcome string    `db:"outcome"`   // of a shadow read
+	Lease   time.Time `db:"leased_at"` // zero: unknown
+	At      time.Time `db:"found_at"`
+	// how many differences were confirmed in the last 24 hours, this one included
+	Count    int `db:"n"`
+	Presence Presence
 }
 
-// Contract: no lock (consistent reads); at most 1,000 entries of one index, and five rows.
-const differencesSQL = `SELECT cache_key, outcome, leased_at, confirmed_at, COUNT(*) OVER () AS n FROM cache_outbox_shadow
-WHERE confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR ORDER BY confirmed_at DESC LIMIT ?`
+// Contract for both: no lock (consistent reads); at most 1,000 rows, which the tables have.
+const (
+	differencesSQL = `SELECT cache_key AS name, outcome, leased_at, confirmed_at AS found_at, SUM(confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR) OVER () AS n
+FROM cache_outbox_shadow ORDER BY confirmed_at DESC LIMIT ?`
+	leftSQL = `SELECT name, '' AS outcome, CAST(TIMESTAMPADD(MICROSECOND, leased_us, '1970-01-01') AS DATETIME(6)) AS leased_at, found_at, 0 AS n FROM cache_outbox_stale
+WHERE repaired = 0 AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6)) ORDER BY id DESC LIMIT ?`
+)
 
-// readDifferences returns the latest differences of the last 24 hours, the newest first.
-func readDifferences(ctx context.Context, db *session.Sessions) (found []Difference, err error) {
-	err = db.Side.SelectContext(ctx, &found, differencesSQL, maxDifferences)
+// readDifferences returns the latest differences, and how many were confirmed in the last 24 hours.
+func readDifferences(ctx context.Context, db *session.Sessions) (found []OldEntry, err error) {
+	err = db.Side.SelectContext(ctx, &found, differencesSQL, MaxOldEntries)
 	return found, err
+}
+
+// readLeft returns the latest stale entries that no worker has unlinked, the last one of each key.
+func readLeft(ctx context.Context, db *session.Sessions) (found []OldEntry, err error) {
+	known := map[string]bool{}
+	err = db.Side.SelectContext(ctx, &found, leftSQL, MaxOldEntries)
+	return slices.DeleteFunc(found, func(e OldEntry) bool {
+		again := known[e.Key]
+		known[e.Key] = true
+		return again
+	}), err
 }

@@ -26,7 +26,9 @@ type Staleness struct {
 	// a replay of the last day that was killed, unless a later one completed
 	BrokenReplay *AuditRecord
 	// StaleEntries are those that spot checks found; StaleEntriesError is why they cannot be read.
+	// Left are the latest of those that no worker has unlinked and whose TTL has not ended.
 	StaleEntries      staleentries.Count
+	Left              []OldEntry
 	StaleEntriesError error
 }
 
@@ -87,7 +89,9 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if err != nil {
 		return err
 	}
-	st.StaleEntries, st.StaleEntriesError = staleentries.New(o.db).Count(ctx)
+	if st.StaleEntries, st.StaleEntriesError = staleentries.New(o.db).Count(ctx); st.StaleEntriesError == nil {
+		st.Left, st.StaleEntriesError = readLeft(ctx, o.db)
+	}
 	if ctx.Err() != nil {
 		return st.StaleEntriesError
 	}

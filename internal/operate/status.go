@@ -61,9 +61,10 @@ type Status struct {
 	// read; then they are empty.
 	Figures      minutes.Figures
 	FiguresError error
-	// Differences are the latest cached values that differed from the database, of the last 24
-	// hours. There is none if the account may not read them.
-	Differences []Difference
+	// Differences are the latest cached values that differed from the database.
+	// OldEntriesError is why they, or Left, cannot be read, or why Redis was not read.
+	Differences     []OldEntry
+	OldEntriesError error
 	// Readers are the readers that reported lately and use generated code.
 	Readers []Reader
 	Staleness
@@ -174,6 +175,7 @@ func (o *Overview) Status(ctx context.Context) (Status, error) {
 	if st.Differences, err = readDifferences(ctx, o.db); err != nil {
 		switch mysqlerr.Number(err) {
 		case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoTable:
+			st.OldEntriesError = err
 		default:
 			return Status{}, fmt.Errorf("read status: %w", err)
 		}

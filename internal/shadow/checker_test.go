@@ -254,6 +254,39 @@ func TestExplained(t *testing.T) {
 	}
 }
 
+// A key that only another outbox of the same Redis reaches is not this worker's to judge.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.elsewhere = []string{"staging:*", "shop:product:*"}
+	b.report("staging:product:1")
+	b.report("shop:product:1")
+	b.report("other:1")
+	b.want("ours, and nobody's", shadow.Confirmed, shadow.Confirmed)
+	if b.Waiting() != 1 {
+		t.Errorf("%d reports wait", b.Waiting())
+	}
+}
+
+// A worker that may not store findings logs each once, and shows why in its status.
+func TestNotStored(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec("RENAME TABLE cache_outbox_shadow TO elsewhere")
+	b.report("shop:product:1")
+	b.report("shop:product:1")
+	b.want("not stored", shadow.Confirmed, shadow.Known)
+	if b.unstored == nil {
+		t.Error("nothing is shown")
+	}
+	b.exec("RENAME TABLE elsewhere TO cache_outbox_shadow")
+	b.report("shop:product:1")
+	b.want("stored", shadow.Confirmed)
+	if b.unstored != nil {
+		t.Error(b.unstored)
+	}
+}
+
 // An entry that was replaced, one of another type, and a key with a long hold are not confirmed.
 func TestNotConfirmed(t *testing.T) {
 	t.Parallel()

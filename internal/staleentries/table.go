@@ -48,9 +48,7 @@ const (
 
 	ofSQL     = columns + "WHERE name = UNHEX(?) ORDER BY id DESC LIMIT ?"
 	latestSQL = columns + "ORDER BY id DESC LIMIT ?"
-	countSQL  = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0),
-COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR AND repaired = 0
-AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6))), 0), COUNT(*)
+	countSQL  = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0), COUNT(*)
 FROM cache_outbox_stale WHERE found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY`
 )
 
@@ -110,16 +108,13 @@ func (t *Table) list(ctx context.Context, query string, args ...any) (list []Ent
 }
 
 // A Count is how many entries were found lately.
-type Count struct {
-	Hour, Day int
-	Left      int // of Hour: those that no worker has unlinked and whose TTL has not ended
-}
+type Count struct{ Hour, Day int }
 
 // Count counts them.
 func (t *Table) Count(ctx context.Context) (n Count, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	if err := t.db.Side.QueryRowContext(ctx, countSQL).Scan(&n.Hour, &n.Left, &n.Day); err != nil {
+	if err := t.db.Side.QueryRowContext(ctx, countSQL).Scan(&n.Hour, &n.Day); err != nil {
 		return n, fmt.Errorf("count stale entries: %w", err)
 	}
 	return n, nil

@@ -19,7 +19,7 @@ func (j judge) causes() (list []Cause) {
 	return slices.Concat(
 		idCauses(j.s.IDsLeft), j.pause(), j.readOnly(), conflictCauses(j.s.Conflicts, j.s.ConflictsError), j.workers(), j.healing(),
 		j.locked(), j.backlog(), j.sweeps(), j.delayed(), deadCauses(j.s.Dead, j.ago(j.s.DeadFor)),
-		staleCauses(j.s), damagedCauses(j.s.Damaged), replayCauses(j.s.Replay, j.s.BrokenReplay), j.fleet().maps(), j.fleet().deprecated(), j.fleet().readers(j.s.Readers), j.fleet().partAway(), j.fleet().lacksRight(), differenceCauses(j.s.Differences), j.ahead(),
+		j.staleEntries(), damagedCauses(j.s.Damaged), replayCauses(j.s.Replay, j.s.BrokenReplay), j.fleet().maps(), j.fleet().deprecated(), j.fleet().readers(j.s.Readers), j.fleet().partAway(), j.fleet().lacksRight(), j.differences(), j.ahead(),
 	)
 }
 
@@ -144,31 +144,4 @@ func (j judge) sweeps() (list []Cause) {
 
 func (j judge) sweepsWait() string {
 	return count(max(j.s.Sweeps-j.s.Settling, 1), "sweep") + " of patterns or index sets not yet carried out"
-}
-
-// differenceCauses: shadow reads have found entries that no row explains. Redis may still have
-// them.
-func differenceCauses(found []operate.Difference) []Cause {
-	const cure = "unstale map who KEY; docs/operations.md#differences"
-	if len(found) == 0 {
-		return nil
-	}
-	last, standing := found[0], slices.DeleteFunc(slices.Clone(found), func(d operate.Difference) bool { return !d.Standing })
-	if len(standing) == 0 {
-		return []Cause{{"differs", Fresh, time.Time{}, count(last.Count, "cached value") + " differed from the database in the last 24 hours, the last: " + difference(last), cure}}
-	}
-	first := standing[len(standing)-1]
-	what := "the cached value of " + difference(first) + " differs from the database"
-	if n := len(standing) - 1; n > 0 {
-		what += ", and " + count(n, "other") + " too"
-	}
-	return []Cause{{"differs", Stale, first.At, what, cure}}
-}
-
-func difference(d operate.Difference) string {
-	reason := "a write without a row"
-	if d.Outcome == "survived" {
-		reason = "it survived an UNLINK"
-	}
-	return firstLine(d.Key) + " (" + reason + ")"
 }

@@ -2,30 +2,84 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/operate"
 )
 
-// staleCauses returns the cause of stale entries of the last hour. Those that a worker has unlinked
-// are a note: their writer may store more.
-func staleCauses(s operate.Status) []Cause {
+// staleEntries returns the causes of stale entries that spot checks found. Those that are gone are
+// a note for an hour: their writer may store more.
+func (j judge) staleEntries() []Cause {
 	const cure = "find what stores them: docs/operations.md#a-stale-entry"
-	n := s.StaleEntries
-	switch {
-	case s.StaleEntriesError != nil:
-		return []Cause{{"stale_entries_unread", Fresh, time.Time{}, "the stale entries that spot checks found cannot be read: " + firstLine(s.StaleEntriesError.Error()), "docs/accounts.md#mysql"}}
-	case n.Left > 0:
-		return []Cause{{"stale_entries", Stale, time.Time{}, fmt.Sprintf("%s, and %d of them may be there until the TTL", entries(n.Hour), n.Left), cure}}
+	n := j.s.StaleEntries
+	found := "spot checks found 1 stale entry within an hour, which is gone"
+	if n.Hour > 1 {
+		found = fmt.Sprintf("spot checks found %d stale entries within an hour, which are gone", n.Hour)
+	}
+	switch present, unread := are(j.s.Left, operate.Present), are(j.s.Left, operate.Unread); {
+	case j.s.StaleEntriesError != nil:
+		return []Cause{{"stale_entries_unread", Fresh, time.Time{}, "the stale entries that spot checks found cannot be read: " + firstLine(j.s.StaleEntriesError.Error()), "docs/accounts.md#mysql"}}
+	case len(present) > 0:
+		return []Cause{{"stale_entries", Stale, since(present), "the entry of " + first(present) + " survived an UNLINK and is still in Redis" + others(present), cure}}
+	case len(unread) > 0:
+		return []Cause{{"stale_entries", Stale, since(unread), "the entry of " + first(unread) + " survived an UNLINK and may be in Redis until its TTL ends" + others(unread), cure}}
 	case n.Hour > 0:
-		return []Cause{{"stale_entries", Fresh, time.Time{}, entries(n.Hour) + ", which workers have unlinked again", cure}}
+		return []Cause{{"stale_entries", Fresh, time.Time{}, found, cure}}
 	}
 	return nil
 }
 
-func entries(n int) string {
-	if n == 1 {
-		return "spot checks found 1 stale entry within an hour"
+// differences returns the causes of cached values that shadow reads found to differ although no row
+// explains it. Those that are gone are a note for 24 hours.
+func (j judge) differences() []Cause {
+	const cure = "unstale map who KEY; docs/operations.md#differences"
+	found := j.s.Differences
+	if err := j.s.OldEntriesError; err != nil && len(found) == 0 {
+		return []Cause{{"differences_unread", Fresh, time.Time{}, "cached values that differ from the database cannot be read: " + firstLine(err.Error()), "docs/accounts.md"}}
 	}
-	return fmt.Sprintf("spot checks found %d stale entries within an hour", n)
+	if len(found) == 0 {
+		return nil
+	}
+	switch present, unread := are(found, operate.Present), are(found, operate.Unread); {
+	case len(present) > 0:
+		return []Cause{{"differs", Stale, since(present), "the cached value of " + first(present) + " differs from the database, and no row explains it" + others(present), cure}}
+	case len(unread) > 0 && j.s.OldEntriesError != nil:
+		return []Cause{{"differs", Unknown, since(unread), "whether Redis still has values that differed from the database is unknown: " + firstLine(j.s.OldEntriesError.Error()), cure}}
+	case found[0].Count > 0:
+		return []Cause{{"differs", Fresh, time.Time{}, count(found[0].Count, "cached value") + " differed from the database in the last 24 hours, the last: " + keyName(found[0].Key), cure}}
+	}
+	return nil
+}
+
+// are returns the entries with a presence.
+func are(list []operate.OldEntry, p operate.Presence) []operate.OldEntry {
+	return slices.DeleteFunc(slices.Clone(list), func(e operate.OldEntry) bool { return e.Presence != p })
+}
+
+// since returns when the first of the entries was found. The newest come first.
+func since(list []operate.OldEntry) time.Time { return list[len(list)-1].At }
+
+// first names the key of the entry that was found first, and others counts the others.
+func first(list []operate.OldEntry) string { return keyName(list[len(list)-1].Key) }
+
+func others(list []operate.OldEntry) string {
+	switch n := len(list) - 1; {
+	case n == 0:
+		return ""
+	case len(list) == operate.MaxOldEntries:
+		return fmt.Sprintf(", and at least %d others too", n)
+	default:
+		return ", and " + count(n, "other") + " too"
+	}
+}
+
+// keyName returns a key, quoted if it has characters that do not show.
+func keyName(key string) string {
+	if strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(key)
+	}
+	return key
 }

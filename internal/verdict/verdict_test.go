@@ -61,21 +61,17 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Stale entries that were unlinked again are a note.
+// Stale entries that are gone are a note.
 func TestStaleEntries(t *testing.T) {
 	t.Parallel()
 	for want, n := range map[string]staleentries.Count{
 		"": {Day: 3},
-		"note: spot checks found 1 stale entry within an hour, which workers have unlinked again; find what stores them: docs/operations.md#a-stale-entry": {Hour: 1, Day: 3},
+		"note: spot checks found 1 stale entry within an hour, which is gone; find what stores them: docs/operations.md#a-stale-entry": {Hour: 1, Day: 3},
 	} {
 		v := verdict.Of(status(func(s *operate.Status) { s.StaleEntries = n }), nil)
 		if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
 			t.Errorf("%s: %q, wanted %q", v, got, want)
 		}
-	}
-	const want = "STALE: spot checks found 3 stale entries within an hour, and 2 of them may be there until the TTL; find what stores them: docs/operations.md#a-stale-entry"
-	if v := verdict.Of(status(func(s *operate.Status) { s.StaleEntries = staleentries.Count{Hour: 3, Day: 3, Left: 2} }), nil); v.String() != want {
-		t.Errorf("%s, wanted %s", v, want)
 	}
 	v := verdict.Of(status(func(s *operate.Status) { s.StaleEntriesError = errors.New("SELECT command denied") }), nil)
 	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || !strings.Contains(got, "cannot be read: SELECT command denied") {
@@ -254,33 +250,45 @@ func TestWhatAWorkerHasFound(t *testing.T) {
 	}
 }
 
-// A cached value that differed is a note. It is stale while Redis still has the entry.
-func TestDifferences(t *testing.T) {
+// An entry that a check found is stale while Redis has it. Otherwise it is a note, or unknown if Redis
+// cannot be read.
+func TestOldEntries(t *testing.T) {
 	t.Parallel()
-	differs := func(standing ...bool) verdict.Verdict {
-		return verdict.Of(status(func(s *operate.Status) {
-			for i, stands := range standing {
-				s.Differences = append(s.Differences, operate.Difference{
-					Key: fmt.Sprint("shop:product:", i), Outcome: []string{"no_row", "survived"}[i%2], At: s.At.Add(-time.Duration(i+1) * time.Minute), Count: 3, Standing: stands,
-				})
-			}
-		}), nil)
+	entries := func(n int, of ...operate.Presence) (list []operate.OldEntry) {
+		for i, p := range of {
+			list = append(list, operate.OldEntry{Key: fmt.Sprint("shop:product:", i), At: at.Add(-time.Duration(i+1) * time.Minute), Count: n, Presence: p})
+		}
+		return list
 	}
-	cure := "; unstale map who KEY; docs/operations.md#differences"
-	v := differs(false, false)
-	want := "note: 3 cached values differed from the database in the last 24 hours, the last: shop:product:0 (a write without a row)" + cure
-	if got := strings.Join(v.Others(), "\n"); v.Level != verdict.Fresh || got != want {
-		t.Errorf("%s: %q", v, got)
-	}
-	for _, c := range []struct {
-		standing []bool
-		want     string
-	}{
-		{[]bool{true}, "(60 s): the cached value of shop:product:0 (a write without a row) differs from the database" + cure},
-		{[]bool{true, true, false}, "(2 min): the cached value of shop:product:1 (it survived an UNLINK) differs from the database, and 1 other too" + cure},
+	differs, survived := "; unstale map who KEY; docs/operations.md#differences", "; find what stores them: docs/operations.md#a-stale-entry"
+	for want, change := range map[string]func(*operate.Status){
+		"note: 3 cached values differed from the database in the last 24 hours, the last: shop:product:0" + differs: func(s *operate.Status) {
+			s.Differences = entries(3, operate.Gone, operate.Unread)
+		},
+		"": func(s *operate.Status) { s.Differences = entries(0, operate.Gone) },
+		"(60 s): the cached value of shop:product:0 differs from the database, and no row explains it" + differs: func(s *operate.Status) {
+			s.Differences = entries(0, operate.Present)
+		},
+		"(3 min): the cached value of shop:product:2 differs from the database, and no row explains it, and 1 other too" + differs: func(s *operate.Status) {
+			s.Differences = entries(3, operate.Gone, operate.Present, operate.Present)
+		},
+		"unknown since 14:05:11 UTC (60 s): whether Redis still has": func(s *operate.Status) {
+			s.Differences, s.OldEntriesError = entries(3, operate.Unread), errors.New("refused")
+		},
+		"note: cached values that differ from the database cannot be read: refused; docs/accounts.md": func(s *operate.Status) { s.OldEntriesError = errors.New("refused") },
+		"(60 s): the entry of \"a\\n\" survived an UNLINK and is still in Redis" + survived: func(s *operate.Status) {
+			s.Left = entries(0, operate.Present, operate.Gone)
+			s.Left[0].Key = "a\n"
+		},
+		"(2 min): the entry of shop:product:1 survived an UNLINK and may be in Redis until its TTL ends, and 1 other too" + survived: func(s *operate.Status) {
+			s.Left = entries(0, operate.Unread, operate.Unread)
+		},
+		"note: spot checks found 2 stale entries within an hour, which are gone" + survived: func(s *operate.Status) { s.Left, s.StaleEntries.Hour = entries(0, operate.Gone), 2 },
 	} {
-		if v := differs(c.standing...); v.Level != verdict.Stale || !strings.HasPrefix(v.String(), "STALE since ") || !strings.HasSuffix(v.String(), c.want) {
-			t.Errorf("%s", v)
+		v := verdict.Of(status(change), nil)
+		got := strings.Join(append(v.Others(), v.String()), "\n")
+		if !strings.Contains(got, want) || strings.HasPrefix(want, "(") != (v.Level == verdict.Stale) {
+			t.Errorf("%s\nwanted %s", got, want)
 		}
 	}
 }
