@@ -39,7 +39,17 @@ func TestHistoryOfStaleEntries(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	add("shop:thing:3", "0 SECOND", 0, 1_700_000_000_001_500, 0)
-	if r := call(t, w.env, "status"); !strings.Contains(r.out, "spot checks found 4 stale entries within an hour, and 1 of them may be there until the TTL") {
+	if r := call(t, w.env, "status"); !strings.Contains(r.out, "note: spot checks found 4 stale entries within an hour, which are gone") {
+		t.Errorf("%+v", r)
+	}
+	if err := w.redis.Set(t.Context(), "shop:thing:3", "bare", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if r := call(t, w.env, "status"); r.code != exitFail || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and is still in Redis; ") {
+		t.Errorf("%+v", r)
+	}
+	delete(w.env, "REDIS_URL")
+	if r := call(t, w.env, "status"); r.code != exitFail || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and may be in Redis until its TTL ends; ") {
 		t.Errorf("%+v", r)
 	}
 }
