@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/staleentries"
 	"github.com/unstale/unstale/protocol"
@@ -86,7 +86,7 @@ type fault struct{ last atomic.Pointer[error] }
 
 // set keeps the error of a missing privilege. Others pass.
 func (f *fault) set(err error) {
-	if n := mysqlerr.Number(err); n != mysqlerr.NoRight && n != mysqlerr.NoColumnRight {
+	if session.MissingGrant(err) == "" {
 		err = nil
 	}
 	f.last.Store(&err)

@@ -45,11 +45,11 @@ func TestHistoryOfStaleEntries(t *testing.T) {
 	if err := w.redis.Set(t.Context(), "shop:thing:3", "bare", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if r := call(t, w.env, "status"); r.code != exitFail || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and is still in Redis; ") {
+	if r := call(t, w.env, "status"); r.code != exitStale || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and is still in Redis; ") {
 		t.Errorf("%+v", r)
 	}
 	delete(w.env, "REDIS_URL")
-	if r := call(t, w.env, "status"); r.code != exitFail || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and may be in Redis until its TTL ends; ") {
+	if r := call(t, w.env, "status"); r.code != exitStale || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and may be in Redis until its TTL ends; ") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -108,9 +108,9 @@ func (l *Looker) findOld(ctx context.Context, lists ...[]operate.OldEntry) error
 		for i := range list {
 			e := &list[i]
 			leased, _ := spotcheck.Times(heads[i], strings.HasPrefix(e.Key, protocol.StampPrefix))
-			e.Presence = operate.Gone
+			e.State = operate.Gone
 			if heads[i] != "" && (leased == uint64(e.Lease.UnixMicro()) || e.Lease.UnixMicro() == 0) {
-				e.Presence = operate.Present
+				e.State = operate.Present
 			}
 		}
 		heads = heads[len(list):]

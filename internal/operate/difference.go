@@ -11,14 +11,14 @@ import (
 // MaxOldEntries is how many differences and how many stale entries a status has at most.
 const MaxOldEntries = 200
 
-// A Presence is whether Redis still has an entry.
-type Presence int
+// An EntryState is whether Redis still has an entry.
+type EntryState int
 
-// The presences of an entry.
+// The states of an entry.
 const (
-	Unread  Presence = iota // Redis was not read
-	Gone                    // it has none, or another one
-	Present                 // it has this one
+	Unread  EntryState = iota // Redis was not read
+	Gone                      // it has none, or another one
+	Present                   // it has this one
 )
 
 // An OldEntry is an entry that was found to be old: by a shadow read, see package shadow, or by a
@@ -29,8 +29,8 @@ type OldEntry struct {
 	Lease   time.Time `db:"leased_at"` // zero: unknown
 	At      time.Time `db:"found_at"`
 	// how many differences were confirmed in the last 24 hours, this one included
-	Count    int `db:"n"`
-	Presence Presence
+	Count int `db:"n"`
+	State EntryState
 }
 
 // Contract for both: no lock (consistent reads); at most 1,000 rows, which the tables have.

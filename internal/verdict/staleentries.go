@@ -54,9 +54,9 @@ func (j judge) differences() []Cause {
 	return nil
 }
 
-// are returns the entries with a presence.
-func are(list []operate.OldEntry, p operate.Presence) []operate.OldEntry {
-	return slices.DeleteFunc(slices.Clone(list), func(e operate.OldEntry) bool { return e.Presence != p })
+// are returns the entries with a state.
+func are(list []operate.OldEntry, p operate.EntryState) []operate.OldEntry {
+	return slices.DeleteFunc(slices.Clone(list), func(e operate.OldEntry) bool { return e.State != p })
 }
 
 // since returns when the first of the entries was found. The newest come first.

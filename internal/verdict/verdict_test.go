@@ -254,9 +254,9 @@ func TestWhatAWorkerHasFound(t *testing.T) {
 // cannot be read.
 func TestOldEntries(t *testing.T) {
 	t.Parallel()
-	entries := func(n int, of ...operate.Presence) (list []operate.OldEntry) {
+	entries := func(n int, of ...operate.EntryState) (list []operate.OldEntry) {
 		for i, p := range of {
-			list = append(list, operate.OldEntry{Key: fmt.Sprint("shop:product:", i), At: at.Add(-time.Duration(i+1) * time.Minute), Count: n, Presence: p})
+			list = append(list, operate.OldEntry{Key: fmt.Sprint("shop:product:", i), At: at.Add(-time.Duration(i+1) * time.Minute), Count: n, State: p})
 		}
 		return list
 	}
