@@ -19,7 +19,7 @@ func (j judge) causes() (list []Cause) {
 	return slices.Concat(
 		idCauses(j.s.IDsLeft), j.pause(), j.readOnly(), conflictCauses(j.s.Conflicts, j.s.ConflictsError), j.workers(), j.healing(),
 		j.locked(), j.backlog(), j.sweeps(), j.delayed(), deadCauses(j.s.Dead, j.ago(j.s.DeadFor)),
-		j.staleEntries(), damagedCauses(j.s.Damaged), replayCauses(j.s.Replay, j.s.BrokenReplay), j.fleet().maps(), j.fleet().deprecated(), j.fleet().readers(j.s.Readers), j.fleet().partAway(), j.fleet().lacksRight(), j.differences(), j.ahead(),
+		staleCauses(j.s), damagedCauses(j.s.Damaged), replayCauses(j.s.Replay, j.s.BrokenReplay), j.fleet().maps(), j.fleet().deprecated(), j.fleet().readers(j.s.Readers), j.fleet().partAway(), j.fleet().lacksRight(), differenceCauses(j.s), j.ahead(),
 	)
 }
 

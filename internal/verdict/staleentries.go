@@ -10,18 +10,18 @@ import (
 	"github.com/unstale/unstale/internal/operate"
 )
 
-// staleEntries returns the causes of stale entries that spot checks found. Those that are gone are
+// staleCauses returns the causes of stale entries that spot checks found. Those that are gone are
 // a note for an hour: their writer may store more.
-func (j judge) staleEntries() []Cause {
+func staleCauses(s operate.Status) []Cause {
 	const cure = "find what stores them: docs/operations.md#a-stale-entry"
-	n := j.s.StaleEntries
+	n := s.StaleEntries
 	found := "spot checks found 1 stale entry within an hour, which is gone"
 	if n.Hour > 1 {
 		found = fmt.Sprintf("spot checks found %d stale entries within an hour, which are gone", n.Hour)
 	}
-	switch present, unread := are(j.s.Left, operate.Present), are(j.s.Left, operate.Unread); {
-	case j.s.StaleEntriesError != nil:
-		return []Cause{{"stale_entries_unread", Fresh, time.Time{}, "the stale entries that spot checks found cannot be read: " + firstLine(j.s.StaleEntriesError.Error()), "docs/accounts.md#mysql"}}
+	switch present, unread := are(s.Left, operate.Present), are(s.Left, operate.Unread); {
+	case s.StaleEntriesError != nil:
+		return []Cause{{"stale_entries_unread", Fresh, time.Time{}, "the stale entries that spot checks found cannot be read: " + firstLine(s.StaleEntriesError.Error()), "docs/accounts.md#mysql"}}
 	case len(present) > 0:
 		return []Cause{{"stale_entries", Stale, since(present), "the entry of " + first(present) + " survived an UNLINK and is still in Redis" + others(present), cure}}
 	case len(unread) > 0:
@@ -32,12 +32,12 @@ func (j judge) staleEntries() []Cause {
 	return nil
 }
 
-// differences returns the causes of cached values that shadow reads found to differ although no row
+// differenceCauses returns the causes of cached values that shadow reads found to differ although no row
 // explains it. Those that are gone are a note for 24 hours.
-func (j judge) differences() []Cause {
+func differenceCauses(s operate.Status) []Cause {
 	const cure = "unstale map who KEY; docs/operations.md#differences"
-	found := j.s.Differences
-	if err := j.s.OldEntriesError; err != nil && len(found) == 0 {
+	found := s.Differences
+	if err := s.OldEntriesError; err != nil && len(found) == 0 {
 		return []Cause{{"differences_unread", Fresh, time.Time{}, "cached values that differ from the database cannot be read: " + firstLine(err.Error()), "docs/accounts.md"}}
 	}
 	if len(found) == 0 {
@@ -46,8 +46,8 @@ func (j judge) differences() []Cause {
 	switch present, unread := are(found, operate.Present), are(found, operate.Unread); {
 	case len(present) > 0:
 		return []Cause{{"differs", Stale, since(present), "the cached value of " + first(present) + " differs from the database, and no row explains it" + others(present), cure}}
-	case len(unread) > 0 && j.s.OldEntriesError != nil:
-		return []Cause{{"differs", Unknown, since(unread), "whether Redis still has values that differed from the database is unknown: " + firstLine(j.s.OldEntriesError.Error()), cure}}
+	case len(unread) > 0 && s.OldEntriesError != nil:
+		return []Cause{{"differs", Unknown, since(unread), "whether Redis still has values that differed from the database is unknown: " + firstLine(s.OldEntriesError.Error()), cure}}
 	case found[0].Count > 0:
 		return []Cause{{"differs", Fresh, time.Time{}, count(found[0].Count, "cached value") + " differed from the database in the last 24 hours, the last: " + keyName(found[0].Key), cure}}
 	}
