@@ -11,9 +11,11 @@ import (
 const (
 	// pageQueue is how many events may wait for a page. A page that is further behind is
 	// disconnected; its browser connects again.
-	pageQueue   = 64
-	writeLimit  = 10 * time.Second // for an event
-	keepAlive   = 20 * time.Second // so that proxies keep a quiet connection
+	pageQueue  = 64
+	writeLimit = 10 * time.Second // for an event
+	// keepAlive is how often a page hears that its worker lives, also so that proxies keep a quiet
+	// connection. console.js knows it.
+	keepAlive   = 5 * time.Second
 	mostStreams = 2000
 )
 
@@ -139,7 +141,7 @@ func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		case <-alive.C:
-			if !write([]byte(":\n\n")) {
+			if !write(event("alive", []byte("1"))) {
 				return
 			}
 		}

@@ -92,6 +92,9 @@ func (c *Console) view(p *panel, r reading) view {
 		if r.data != nil {
 			v.At = &r.at
 		}
+		if s, is := r.data.(state); is { // which is in part of an earlier reading
+			v.At = &s.At
+		}
 	}
 	return v
 }

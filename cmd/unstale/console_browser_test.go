@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -260,17 +261,17 @@ func TestBrowserRefuses(t *testing.T) {
 	}
 }
 
-// While MySQL and then Redis is stopped, the open page reports it, and it recovers by itself.
+// While MySQL, Redis or the worker is stopped, the open page reports it, and it recovers by itself.
 func TestBrowserOutage(t *testing.T) {
 	t.Parallel()
 	f := newFrail(t)
-	_, b := f.withConsole("--worker", "web-1")
+	r, b := f.withConsole("--worker", "web-1")
 	c := b.chromium(nil)
 	c.open("/", 200)
 	c.shows("#says", "nothing is stale")
 	f.must(f.mysql.Stop(t.Context()))
 	c.shows("#says", "unknown: read status: ")
-	c.shows("#workers", "MySQL cannot be read; these workers publish their status in Redis.", "web-1")
+	c.shows("#workers", "which workers MySQL knows is unknown: ", "These workers publish their status in Redis.", "web-1")
 	c.shows("#figures", "how many rows wait is unknown: ", "Shown as of ")
 	c.shows("#dead", "which rows are dead letters is unknown: ")
 	c.accessible()
@@ -292,6 +293,13 @@ func TestBrowserOutage(t *testing.T) {
 	b.has("recent")
 	f.fill(1)
 	c.shows("#recent", "shop:thing:1")
+	r.signal(syscall.SIGSTOP)
+	c.shows("#lost", "does not answer")
+	r.signal(syscall.SIGCONT)
+	c.shows("#live-text", "Live")
+	if c.do("", "evaluate", "document.getElementById('lost').hidden") != true {
+		t.Error("the page says that the worker does not answer")
+	}
 }
 
 // Without an account of an operator, the page shows what is missing.

@@ -142,7 +142,7 @@ func TestConsoleOutage(t *testing.T) {
 	b.has("sentence", "nothing is stale")
 	f.toMySQL.Close()
 	b.has("sentence", "unknown: read status: ", `data-level="unknown"`)
-	b.has("workers", "MySQL cannot be read; these workers publish their status in Redis.", "web-1")
+	b.has("workers", "which workers MySQL knows is unknown: ", "These workers publish their status in Redis.", "web-1")
 	b.has("figures", "how many rows wait is unknown: ", "Shown as of ")
 	b.has("dead", "which rows are dead letters is unknown: ")
 	if code, page := b.get("/"); code != http.StatusOK || !strings.Contains(page, "unknown: read status: ") {

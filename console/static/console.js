@@ -31,17 +31,19 @@
       selection && !selection.isCollapsed && body.contains(selection.anchorNode);
   };
   let level = "";
+  let lost = false; // the worker does not answer, so the page may be old
   const announce = () => {
     const says = byID("says"), now = says && says.dataset.level;
     if (now && level && now !== level) byID("announce").textContent = says.textContent;
     level = now || level;
     root.dataset.level = level;
-    document.title = ({ stale: "STALE - ", unknown: "? - " }[level] || "") + "unstale";
+    document.title = (lost ? "? - " : { stale: "STALE - ", unknown: "? - " }[level] || "") + "unstale";
   };
   const show = (name, html) => {
     const body = document.querySelector('[data-panel="' + name + '"]');
     if (!body) return;
-    if (inUse(body)) { waiting.set(name, html); return; }
+    const next = /data-level="(\w+)"/.exec(html);
+    if (inUse(body) && !(next && next[1] !== level)) { waiting.set(name, html); return; }
     waiting.delete(name);
     const focused = body.contains(document.activeElement), scroll = body.querySelector(".scroll");
     const left = scroll ? scroll.scrollLeft : 0;
@@ -57,19 +59,36 @@
   // Live updates, which a person can pause. A page in the background needs none.
   const button = byID("live"), panels = [...document.querySelectorAll("[data-panel]")].map((p) => p.dataset.panel);
   let source = null, paused = false;
-  const state = (name, text) => { button.dataset.state = name; byID("live-text").textContent = text; };
+  const silence = 15e3; // three times what live.go waits
+  let heard = 0;
+  const state = (name, text) => {
+    button.dataset.state = name;
+    byID("live-text").textContent = text;
+    lost = name === "lost";
+    byID("lost").hidden = !lost;
+    announce();
+  };
   const close = () => { if (source) source.close(); source = null; };
   const open = () => {
     if (source || paused || document.hidden) return;
     source = new EventSource(base + "/events");
-    source.onopen = () => state("live", "Live");
+    heard = Date.now();
+    source.onopen = () => { heard = Date.now(); state("live", "Live"); };
+    source.addEventListener("alive", () => { heard = Date.now(); });
     source.onerror = () => {
       state("lost", "Reconnecting …");
       // A browser gives up after an answer such as 401 or 503.
       if (source && source.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5e3); }
     };
-    for (const name of panels) source.addEventListener(name, (e) => show(name, e.data));
+    for (const name of panels) source.addEventListener(name, (e) => { heard = Date.now(); show(name, e.data); });
   };
+  setInterval(() => {
+    if (source && button.dataset.state === "live") byID("live-text").textContent = waiting.size ? "Live, held while in use" : "Live";
+    if (!source || Date.now() - heard < silence) return;
+    state("lost", "Reconnecting …");
+    close();
+    open();
+  }, 1e3);
   if (button && panels.length) {
     button.hidden = false;
     button.addEventListener("click", () => {

@@ -38,8 +38,8 @@ func Fix(err error) string {
 	}
 	switch State(err) {
 	case StateHung:
-		return "reads work, and a restart of the worker does not help: free space on the disk of MySQL's binary log, " +
-			"or see SHOW PROCESSLIST for what COMMIT waits for; rows are settled when it returns"
+		return "if it answers reads, free space on the disk of MySQL's binary log, or see SHOW PROCESSLIST for what COMMIT waits for; " +
+			"a restart of the worker does not help, and rows are settled when it returns"
 	case StateFull:
 		return "free space on the MySQL server, or extend the tablespace; nothing else is needed"
 	case StateRefused:
