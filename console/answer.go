@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/history"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/verdict"
-	"github.com/unstale/unstale/invalidation"
 )
 
 // An answer describes whether a key, or the keys of rows, are stale, and why.
@@ -39,6 +38,12 @@ func (f *finding) ofRows(now time.Time) (verdict.Level, string) {
 		return verdict.Stale, "Its keys may be stale: " + where(&f.Pending[0], now) + others(len(f.Pending)-1) + "."
 	case len(f.Past.Waits) > 0:
 		return verdict.Stale, fmt.Sprintf("Its keys may be stale: row %d is in cache_outbox_%s.", f.Row, f.Past.Waits[0].Where)
+	case len(f.Sweeps) > 0:
+		return verdict.Stale, "Its keys may be stale: " + sweeping(&f.Sweeps[0]) + " and is not finished."
+	case f.unread() != "":
+		return verdict.Unknown, "Unknown: " + f.unread()
+	case len(f.Past.Found) == 0 && len(f.Scheduled) > 0:
+		return verdict.Unknown, "Unknown: such a row is scheduled, and the journal" + f.begins(now) + " has none."
 	case len(f.Past.Found) == 0:
 		return verdict.Unknown, "Nothing is known of such a row: none waits, and the journal" + f.begins(now) + " has none. If something changed, the write has inserted no row."
 	}
@@ -46,43 +51,105 @@ func (f *finding) ofRows(now time.Time) (verdict.Level, string) {
 	return verdict.Fresh, "Not stale by its rows: the keys of all were unlinked, the last " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + ". None waits."
 }
 
-// ofKey answers for a key.
+// ofKey answers for a key. It is not stale only if that is certain.
 func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
-	var last *history.Settlement
-	if f.Past != nil && len(f.Past.Found) > 0 {
-		last = &f.Past.Found[0]
-	}
-	lastly := ""
+	last, lastly := f.last(), ""
 	if last != nil {
 		lastly = " It was last unlinked " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + "."
 	}
-	exact := f.exact()
 	e := f.Entry
-	switch {
-	case e.InRedis != nil && !*e.InRedis && last != nil:
-		return verdict.Fresh, "Not stale: Redis does not hold this key." + lastly
-	case e.InRedis != nil && !*e.InRedis && f.Past == nil:
-		return verdict.Fresh, "Not stale: Redis does not hold this key. Why it is gone is unknown, since the journal cannot be read."
-	case e.InRedis != nil && !*e.InRedis:
+	if e.InRedis != nil && !*e.InRedis {
+		switch {
+		case last != nil:
+			return verdict.Fresh, "Not stale: Redis does not hold this key." + lastly
+		case f.Past == nil:
+			return verdict.Fresh, "Not stale: Redis does not hold this key. Why it is gone is unknown, since the journal cannot be read."
+		}
 		return verdict.Fresh, "Not stale: Redis does not hold this key. The journal" + f.begins(now) + " has no invalidation of it: it has expired, was evicted by Redis, was deleted by others, or was never stored."
-	case len(exact) > 0:
-		return verdict.Stale, "May be stale: " + where(exact[0], now) + " and has not unlinked it yet." + lastly
+	}
+	before, unsure := f.older()
+	sweep := slices.IndexFunc(f.Sweeps, func(s sweeps.Sweep) bool { return e.BornAt == nil || f.gap.compare(*e.BornAt, s.RequestedAt) <= 0 })
+	switch {
+	case len(f.Pending) > 0 && f.Pending[0].May == "":
+		return verdict.Stale, "May be stale: " + where(&f.Pending[0], now) + " and has not unlinked it yet." + lastly
+	case len(f.Pending) > 0:
+		return verdict.Stale, "May be stale: " + where(&f.Pending[0], now) + " and may reach this key: " + f.Pending[0].May + "." + lastly
+	case sweep >= 0:
+		return verdict.Stale, "May be stale: " + sweeping(&f.Sweeps[sweep]) + " and is not finished." + lastly
 	case e.InRedis == nil:
 		return verdict.Unknown, "Unknown: whether Redis holds the key cannot be read (" + text(e.Unknown) + ")." + lastly
 	case f.differs() != nil:
 		return verdict.Stale, "Stale: this entry was loaded " + ago(*e.BornAt, now) + " ago and differs from the database. " + f.differs().Says
-	case f.Map != nil && len(f.Origins) == 0 && !f.Cut && last == nil:
-		return verdict.Unknown, "Nothing invalidates this key: no entity of the map reaches it, so writes leave it as it is until it expires."
+	case before != nil && before.BornAt != nil:
+		return verdict.Stale, "Stale: it was loaded " + ago(*e.BornAt, now) + " ago, before it was last invalidated." + lastly + " Either Redis has lost the delete, which workers repair, or a reader has stored it without a lease."
+	case before != nil:
+		return verdict.Stale, "May be stale: it was loaded " + ago(*e.BornAt, now) + " ago, before " + rowName(before) + " was done." + lastly
 	case f.Past == nil || f.PendingErr != "":
 		return verdict.Unknown, "Unknown: when it was last invalidated cannot be read."
+	case f.unread() != "":
+		return verdict.Unknown, "Unknown: " + f.unread() + lastly
+	case last == nil && f.Map == nil:
+		return verdict.Unknown, "Unknown: no row has named this key since the journal begins" + f.begins(now) + ". This process has no worker, and so no map: which rows reach the key is unknown."
+	case len(f.Origins) == 0 && !f.Cut && last == nil && f.reach.member:
+		return verdict.Unknown, "Unknown: no entity of the map names this key, but it may belong to an index set or a tag of the map."
+	case len(f.Origins) == 0 && !f.Cut && last == nil:
+		return verdict.Unknown, "Nothing invalidates this key: no entity of the map reaches it, so writes leave it as it is until it expires."
 	case last == nil:
 		return verdict.Unknown, "No row has named this key since the journal begins" + f.begins(now) + ". If its data have changed since, the write has inserted no row."
 	case e.BornAt == nil:
 		return verdict.Unknown, "Unknown: it is not an entry of package cache, so when its value was loaded is unknown." + lastly
-	case last.BornAt != nil && e.BornAt.Before(*last.BornAt):
-		return verdict.Stale, "Stale: it was loaded " + ago(*e.BornAt, now) + " ago, before it was last invalidated." + lastly + " Either Redis has lost the delete, which workers repair, or a reader has stored it without a lease."
+	case unsure != nil:
+		return verdict.Unknown, "Unknown: whether it was loaded before " + rowName(unsure) + " was done is unknown, since the clocks of Redis and the database cannot be compared exactly enough." + lastly
 	}
 	return verdict.Fresh, "Not stale: it was loaded " + ago(*e.BornAt, now) + " ago, after it was last invalidated." + lastly
+}
+
+// last returns the newest settlement that has unlinked the key, or nil. A row with only a pattern
+// or an index set leaves that to a sweep.
+func (f *finding) last() *history.Settlement {
+	if f.Past == nil {
+		return nil
+	}
+	for i := range f.Past.Found {
+		if s := &f.Past.Found[i]; s.Sweep != 0 || slices.Contains(s.Keys, f.Key) {
+			return s
+		}
+	}
+	return nil
+}
+
+// older returns a settlement that is newer than the entry, and one that may be newer.
+func (f *finding) older() (before, unsure *history.Settlement) {
+	if f.Past == nil || f.Entry.BornAt == nil {
+		return nil, nil
+	}
+	for i := range f.Past.Found {
+		s, order := &f.Past.Found[i], 0
+		if s.BornAt != nil {
+			order = f.Entry.BornAt.Compare(*s.BornAt)
+		} else if order = f.gap.compare(*f.Entry.BornAt, s.SettledAt); order == 0 && unsure == nil {
+			unsure = s
+		}
+		if order < 0 && (before == nil || before.BornAt == nil && s.BornAt != nil) {
+			before = s
+		}
+	}
+	return before, unsure
+}
+
+// unread describes the first part that is incomplete, or returns "".
+func (f *finding) unread() string {
+	switch {
+	case f.More:
+		return "more rows or sweeps wait than a search reads, and others may reach it: unstale status."
+	case f.OldErr != "":
+		return "whether a spot check or a shadow read found an old value cannot be read."
+	case len(f.Past.Damaged) > 0:
+		return "parts of the journal that may name it are damaged."
+	case f.Past.WaitsUnknown:
+		return "where the row is now cannot be read."
+	}
+	return ""
 }
 
 // differs returns what a shadow read found about the entry that Redis has now, or nil.
@@ -95,27 +162,10 @@ func (f *finding) differs() *foundEntry {
 	return nil
 }
 
-// exact returns the rows that reach the key and have not unlinked it: those that wait for a worker,
-// have failed, or are dead letters.
-func (f *finding) exact() (list []*operate.PendingRow) {
-	for i := range f.Pending {
-		p := &f.Pending[i]
-		if p.Table == "delayed" && p.Reason == "" { // scheduled, or a repeat
-			continue
-		}
-		if slices.ContainsFunc(f.Origins, func(o invalidation.Origin) bool {
-			return o.Entity == p.Entity && (o.ID == p.EntityID || o.ID == "" && len(o.Params) == 0)
-		}) {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
 // next lists what will happen.
 func (f *finding) next(now time.Time) (list []string) {
-	for i := range f.Pending {
-		if p := &f.Pending[i]; p.Table == "dead" {
+	for _, p := range f.Waiting() {
+		if p.Table == "dead" {
 			how := fmt.Sprintf(": unstale dead retry %d", p.ID)
 			if f.acts {
 				how = ": the timeline has the actions."
@@ -126,11 +176,14 @@ func (f *finding) next(now time.Time) (list []string) {
 			if p.Table == "delayed" {
 				then = " then"
 			}
-			list = append(list, capital(where(p, now))+": a worker processes it"+then+".")
+			list = append(list, capital(where(&p, now))+": a worker processes it"+then+".")
 		}
 	}
-	for _, s := range f.Sweeps {
-		list = append(list, fmt.Sprintf("A sweep of %s was requested %s ago and runs, possibly a second time.", text(s.Name), span(s.Age())))
+	if n := len(f.Pending) + len(f.Scheduled) - shownPending; n > 0 {
+		list = append(list, "Other rows wait: "+count(n)+".")
+	}
+	for i := range f.Sweeps[:min(len(f.Sweeps), shownPending)] {
+		list = append(list, capital(sweeping(&f.Sweeps[i]))+" and runs, possibly a second time.")
 	}
 	if f.Past != nil {
 		for _, w := range f.Past.Waits {
@@ -160,7 +213,7 @@ func (f *finding) next(now time.Time) (list []string) {
 }
 
 // where describes a row that waits.
-func where(p *operate.PendingRow, now time.Time) string {
+func where(p *waiting, now time.Time) string {
 	row := fmt.Sprintf("row %d (%s %s)", p.ID, text(p.Entity), text(p.EntityID))
 	switch {
 	case p.Table == "dead":
@@ -176,6 +229,15 @@ func where(p *operate.PendingRow, now time.Time) string {
 		row += " (" + text(p.Reason) + ")"
 	}
 	return row
+}
+
+// sweeping describes a sweep that waits.
+func sweeping(s *sweeps.Sweep) string {
+	says := "a sweep of " + text(s.Name) + " was requested " + span(s.Age()) + " ago"
+	if s.Attempts > 0 {
+		says += ", has failed (" + text(s.Error) + ")"
+	}
+	return says
 }
 
 func rowName(s *history.Settlement) string {

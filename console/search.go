@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -22,6 +23,7 @@ const (
 	searchLimit      = 5 * time.Second // of each part
 	shownSettlements = 20
 	shownPending     = 20
+	searchedPending  = 500
 	shownOrigins     = 20
 	shownNames       = 10 // of each settlement
 	searchedSweeps   = 1000
@@ -38,8 +40,10 @@ type finding struct {
 	Past    *history.Past
 	PastErr string
 
-	Pending    []operate.PendingRow
-	Sweeps     []sweeps.Sweep // requests that match the key
+	Pending    []waiting
+	Scheduled  []waiting      // not due
+	Sweeps     []sweeps.Sweep // requests that match the key, or that the rows made
+	More       bool           // other rows or sweeps may wait
 	PendingErr string
 
 	Entry *entry // of the key
@@ -49,7 +53,10 @@ type finding struct {
 
 	Answer answer
 
-	acts bool // dead letters can be retried here
+	acts  bool           // dead letters can be retried here
+	reach *reach         // of the key
+	gap   *clockGap      // nil: unknown
+	swept []sweeps.Sweep // all requests
 }
 
 // An entry is the state of a key in Redis.
@@ -66,6 +73,12 @@ func (e *entry) Has() bool { return e.InRedis != nil && *e.InRedis }
 
 // Forever reports whether the value does not expire.
 func (e *entry) Forever() bool { return e.TTL != nil && *e.TTL < 0 }
+
+// Waiting returns the first rows that are not settled.
+func (f *finding) Waiting() []waiting {
+	all := slices.Concat(f.Pending, f.Scheduled)
+	return all[:min(len(all), shownPending)]
+}
 
 // search serves the answer to a question, and the boxes for others.
 func (c *Console) search(w http.ResponseWriter, r *http.Request) {
@@ -101,18 +114,24 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 func (c *Console) find(ctx context.Context, q *question, m *invalidation.Map) *finding {
 	f := &finding{question: q, Map: m, acts: c.acts.onDead()}
 	if m != nil && q.Key != "" {
-		var all bool
-		f.Origins, all = m.Origins(q.Key, shownOrigins)
-		f.Cut, f.Reads = !all, history.ReadsOf(m, q.Key)
+		f.Reads = history.ReadsOf(m, q.Key)
+	}
+	if q.Key != "" {
+		f.reach = newReach(m, q.Key)
+		shown := min(len(f.reach.origins), shownOrigins)
+		f.Origins, f.Cut = f.reach.origins[:shown], m != nil && !f.reach.all || shown < len(f.reach.origins)
 	}
 	var parts sync.WaitGroup
-	parts.Go(func() { f.readPast(ctx, c) })
-	parts.Go(func() { f.readPending(ctx, c) })
+	parts.Go(func() {
+		f.readPending(ctx, c)
+		f.readPast(ctx, c) // after it: a row that is settled meanwhile is in one of them
+	})
 	if q.Key != "" {
-		parts.Go(func() { f.Entry = c.readEntry(ctx, q.Key) })
+		parts.Go(func() { f.Entry, f.gap = c.readEntry(ctx, q.Key), readGap(ctx, c, q.Key) })
 		parts.Go(func() { f.readOld(ctx, c) })
 	}
 	parts.Wait()
+	f.pickSweeps()
 	f.Answer = f.answer(time.Now())
 	return f
 }
@@ -144,34 +163,52 @@ func (f *finding) readPast(ctx context.Context, c *Console) {
 	f.Past = past
 }
 
-// readPending finds rows that wait and can reach the key, or belong to the entity or the trace.
+// readPending finds rows and sweeps that wait and can reach the key, or belong to the entity or the
+// trace.
 func (f *finding) readPending(ctx context.Context, c *Console) {
 	if c.db == nil {
 		f.PendingErr = errNoAccount.Error()
 		return
 	}
 	q := operate.PendingQuery{Trace: f.Trace}
-	if f.Entity != "" {
+	switch {
+	case f.Key != "":
+		q = f.reach.query()
+	case f.Entity != "":
 		q.Objects = []operate.Object{{Entity: f.Entity, ID: f.ID}}
 	}
-	for _, o := range f.Origins {
-		q.Objects = append(q.Objects, operate.Object{Entity: o.Entity, ID: o.ID})
+	rows, more, err := operate.NewOrders(c.db).Pending(ctx, q, searchedPending)
+	if err == nil {
+		f.swept, err = sweeps.New(c.db).All(ctx, searchedSweeps)
 	}
-	var err error
-	if f.Pending, err = operate.NewOrders(c.db).Pending(ctx, q, shownPending); err != nil {
-		f.PendingErr = reason(err)
-		return
-	}
-	if f.Key == "" {
-		return
-	}
-	waiting, err := sweeps.New(c.db).All(ctx, searchedSweeps)
 	if err != nil {
 		f.PendingErr = reason(err)
 		return
 	}
-	for _, s := range waiting {
-		if glob, err := protocol.CompileGlob(s.Name); s.Kind == sweeps.SweepPattern && err == nil && glob.Match(f.Key) || s.Name == f.Key {
+	f.More = more || len(f.swept) == searchedSweeps
+	for i := range rows {
+		w, reaches := waiting{PendingRow: rows[i]}, true
+		if f.Key != "" {
+			reaches, w.May = f.reach.of(&rows[i])
+		}
+		switch {
+		case !reaches:
+		case w.Scheduled:
+			f.Scheduled = append(f.Scheduled, w)
+		default:
+			f.Pending = append(f.Pending, w)
+		}
+	}
+	slices.SortStableFunc(f.Pending, func(a, b waiting) int { return cmp.Compare(min(len(a.May), 1), min(len(b.May), 1)) })
+}
+
+// pickSweeps picks the sweeps that wait and reach the key, or that the rows found made.
+func (f *finding) pickSweeps() {
+	for _, s := range f.swept {
+		if f.Key != "" && (s.Name == f.Key || s.Kind == sweeps.SweepPattern && matches(s.Name, f.Key) || s.Kind == sweeps.SweepSet && f.reach.member) ||
+			f.Key == "" && f.Past != nil && slices.ContainsFunc(f.Past.Found, func(m history.Settlement) bool {
+				return slices.Contains(m.Patterns, s.Name) || slices.Contains(m.Sets, s.Name)
+			}) {
 			f.Sweeps = append(f.Sweeps, s)
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"database/sql"
 	"fmt"
 	"html"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,9 +18,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/console"
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/redisurl"
 )
 
 // A planted is a fault that the first sentence of the console has to name.
@@ -85,13 +81,7 @@ func (d *stopDrill) page() faultPage {
 	d.t.Helper()
 	account, err := mysql.ParseDSN(d.mysql.DSN("shop"))
 	d.must(err)
-	at, err := redisurl.Parse(d.server.URL(), false)
-	d.must(err)
-	c, err := console.New(console.Config{MySQL: account, Redis: at})
-	d.must(err)
-	server := httptest.NewServer(c)
-	d.t.Cleanup(func() { server.Close(); d.must(c.Close()) })
-	return faultPage{&browser{t: d.t, base: server.URL, http: http.DefaultClient}, d}
+	return faultPage{bareConsole(d.t, account, d.server.URL()), d}
 }
 
 var saysSentence = regexp.MustCompile(`(?s)<p id="says".*?</span><span>(.*?)</span></p>`)

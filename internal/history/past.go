@@ -101,6 +101,8 @@ type Past struct {
 	Waits []Whereabout `json:"waits,omitempty"` // where the row is now, if it was asked for
 	Reads []Read       `json:"reads,omitempty"` // that have the key, if there is a map
 	Since *time.Time   `json:"-"`               // the journal's beginning, if nothing was found
+
+	WaitsUnknown bool `json:"-"` // where the row is could not be read
 }
 
 // A Whereabout is the table of a row that is not settled, or has a repeat.
@@ -172,6 +174,7 @@ func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 	}
 	list, err := operate.NewOrders(db).Whereabouts(ctx, q.Row)
 	if session.MissingGrant(err) != "" {
+		all.WaitsUnknown = true
 		all.Miss(fmt.Sprintf("where row %d is now is unknown", q.Row), err)
 		return all, nil
 	}

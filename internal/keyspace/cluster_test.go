@@ -56,6 +56,13 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("Unlink", func(t *testing.T) { testClusterUnlink(t, c, k) })
+	t.Run("Time", func(t *testing.T) {
+		for _, key := range append(names(20, "key:%d"), oddKeys...) {
+			if at, err := k.Contents.Time(t.Context(), key); err != nil || time.Since(at).Abs() > time.Minute {
+				t.Errorf("%q: %s, %v", key, at, err)
+			}
+		}
+	})
 	t.Run("Publish", func(t *testing.T) { testClusterPublish(t, c, k) })
 	t.Run("PublishSharded", func(t *testing.T) { testClusterPublishSharded(t, c) })
 	t.Run("Sweep", func(t *testing.T) { testClusterSweep(t, c, k) })

@@ -78,3 +78,13 @@ func (c *Contents) Heads(ctx context.Context, keys []string) ([]string, error) {
 	}
 	return heads, nil
 }
+
+// Time returns the time of the server that has a key, by its clock, which is that of Present.Born.
+// The account needs +time. An error is an *Outage.
+func (c *Contents) Time(ctx context.Context, key string) (time.Time, error) {
+	command := newTimeCommand(ctx, key)
+	if err := c.nodes.client.Process(ctx, command); err != nil {
+		return time.Time{}, c.nodes.outage(ctx, err)
+	}
+	return command.Val(), nil
+}
