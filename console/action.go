@@ -82,7 +82,13 @@ const (
 	lookLimit   = 8 * time.Second // of an action's look
 	longestForm = 4 << 20         // bytes; parameters may be long
 	longestName = 200             // bytes of a person's name
+	orderID     = 12              // characters of a ticket's nonce
 	nameCookie  = "unstale_name"
+)
+
+var (
+	errChanged  = errors.New("nothing was done: this has changed since the page showed it")
+	errRepeated = errors.New("nothing was done here: this confirmation was used before; the panel of operators' actions lists what was done")
 )
 
 // act serves the page of an action. Only a POST that confirms what
@@ -165,7 +171,18 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 	it, who := page.intent, name+" (console)"
 	began := c.runs.start(c.base, id, func(ctx context.Context, progress func(string)) (string, error) {
 		defer c.done()
-		return it.do(ctx, operate.NewOrders(c.db).As(who), who, progress)
+		orders := operate.NewOrders(c.db).As(who)
+		result, err := "", orders.Once(ctx, id[:orderID])
+		if err == nil {
+			result, err = it.do(ctx, orders, who, progress)
+		}
+		switch {
+		case errors.Is(err, operate.ErrRepeated):
+			err = errRepeated
+		case errors.Is(err, operate.ErrPauseChanged), errors.Is(err, operate.ErrLetterChanged):
+			err = errChanged
+		}
+		return result, err
 	}, func(run *run) { run.Action, run.Says, run.Find = page.Action, it.Says, it.Find })
 	if began == nil {
 		c.fail(w, r, http.StatusServiceUnavailable, "nothing was done: the console is stopping")

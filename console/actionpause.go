@@ -40,7 +40,10 @@ func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
 	workers = slices.DeleteFunc(workers, func(w operate.WorkerNote) bool { return !w.Lives() })
 	it.Says = fmt.Sprintf("All workers (%s) stop claiming rows and sweeping within about a second, for %s. Rows wait, and their keys stay stale; nothing is lost.", count(len(workers)), lasts)
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
-		return "All workers pause for " + lasts.String() + ".", orders.Pause(ctx, why, lasts)
+		if err := orders.Pause(ctx, now, why, lasts); err != nil {
+			return "", err
+		}
+		return "All workers pause for " + lasts.String() + ".", nil
 	}
 	return it, nil
 }
@@ -58,11 +61,10 @@ func (c *actor) lookResume(ctx context.Context, in url.Values) (*intent, error) 
 	}
 	it.Says = "All workers claim rows again. They are paused " + now.String() + "."
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
-		was, err := orders.Resume(ctx)
-		if was == nil {
-			return "Nothing was paused.", err
+		if _, err := orders.Resume(ctx, now); err != nil {
+			return "", err
 		}
-		return "All workers resume; they were paused " + was.String() + ".", err
+		return "All workers resume; they were paused " + now.String() + ".", nil
 	}
 	return it, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/testenv"
@@ -165,13 +166,13 @@ func TestPauseEndsAScan(t *testing.T) {
 		return st.Scan != nil
 	}
 	testenv.Eventually(t, "the scan", progress)
-	if err := r.store.Orders.As("somebody").Pause(t.Context(), "", 0); err != nil {
+	if err := r.store.Orders.As("somebody").Pause(t.Context(), operate.AnyPause, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the end of the scan", func() bool { return !progress() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
-	if _, err := r.store.Orders.Resume(t.Context()); err != nil {
+	if _, err := r.store.Orders.Resume(t.Context(), operate.AnyPause); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -335,6 +336,85 @@ func TestConsoleReplay(t *testing.T) {
 	})
 	if action, who, _, arguments := w.audited(); action != "replay over" || who != "Ann (console)" || !strings.Contains(arguments, `"keys": 3`) && !strings.Contains(arguments, `"keys":3`) {
 		t.Errorf("%s %s %s", action, who, arguments)
+	}
+}
+
+// Two workers serve the console. Of two actions that people confirm at the same time, one is done,
+// and the other one's page says that nothing was. A confirmation runs on one worker only.
+func TestConsoleTwoWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "token")
+	writeSecret(t, file, consoleSecret)
+	var b [2]*browser
+	for i := range b {
+		_, b[i] = w.withConsole("--console-actions", "--console-token-file", file)
+		b[i].post("/login", url.Values{"token": {consoleSecret}})
+	}
+	w.fill(1)
+	testenv.Eventually(t, "the row is settled", func() bool { return w.count("cache_outbox") == 0 })
+	replay := b[0].preview("replay", url.Values{"all": {"1"}}, "1 key of 1 row")
+	b[0].does("replay", replay, "Unlinked 1 key of 1 row")
+	b[1].does("replay", replay, "this confirmation was used before")
+	if n := w.count("cache_outbox_audit WHERE action = 'replay'"); n != 1 {
+		t.Errorf("%d replays", n)
+	}
+
+	long := url.Values{"for": {"1h"}}
+	for _, race := range []struct {
+		block   string // the statements of both actions
+		actions [2]string
+	}{
+		{"INSERT INTO cache_outbox_control (name, who, reason) VALUES ('pause', '', '')", [2]string{"pause", "pause"}}, // and rolled back
+		{"SELECT 1 FROM cache_outbox_control WHERE name = 'pause' FOR UPDATE", [2]string{"pause", "resume"}},
+	} {
+		var at [2]string
+		block, err := w.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = block.Rollback() }()
+		var forms [2]url.Values
+		for i := range forms {
+			forms[i] = b[i].preview(race.actions[i], long)
+		}
+		if _, err := block.Exec(race.block); err != nil {
+			t.Fatal(err)
+		}
+		var confirmed sync.WaitGroup
+		for i, form := range forms {
+			confirmed.Go(func() {
+				reply, _ := b[i].post("/act/"+race.actions[i], form)
+				at[i] = reply.Header.Get("Location")
+			})
+		}
+		testenv.Eventually(t, "both wait for the row", func() bool {
+			return w.count("information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() AND info LIKE '%cache_outbox_control%FOR UPDATE%'") == 2
+		})
+		if err := block.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		confirmed.Wait()
+		done := 0
+		for i := range b {
+			var page string
+			testenv.Eventually(t, "the action is over", func() bool { _, page = b[i].get(at[i]); return !strings.Contains(page, "Under way.") })
+			switch worked, refused := strings.Contains(page, `id="result"`), strings.Contains(page, "nothing was done: this has changed since the page showed it"); {
+			case worked == refused:
+				t.Error(page)
+			case worked:
+				if action, _, _, _ := w.audited(); action != race.actions[i] {
+					t.Errorf("%s in the audit, not %s", action, race.actions[i])
+				}
+				done++
+			}
+		}
+		if done != 1 {
+			t.Errorf("%v: %d were done", race.actions, done)
+		}
+	}
+	if n := w.count("cache_outbox_audit"); n != 4 {
+		t.Errorf("%d actions", n)
 	}
 }
 

@@ -41,7 +41,7 @@ not affected. Pausing again replaces reason and end.`,
 			if err != nil {
 				return err
 			}
-			err = operate.NewOrders(db).Pause(cmd.Context(), reason, lasts)
+			err = operate.NewOrders(db).Pause(cmd.Context(), operate.AnyPause, reason, lasts)
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func newResume(p process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			was, err := operate.NewOrders(db).Resume(cmd.Context())
+			was, err := operate.NewOrders(db).Resume(cmd.Context(), operate.AnyPause)
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}

@@ -19,8 +19,8 @@ var mayQueries = map[string][]struct {
 	sql  string
 	args []any
 }{
-	MayDead:   {{putBackSQL, []any{"[]"}}, {removeDeadSQL, []any{"[]"}}, {auditSQL, []any{"", "", "{}", 0}}},
-	MayPause:  {{pauseSQL, []any{"", "", 0, 0}}, {resumeSQL, nil}, {auditSQL, []any{"", "", "{}", 0}}},
+	MayDead:   {{putBackSQL, []any{"[]"}}, {removeDeadSQL, []any{"[]"}}, {onceSQL, []any{"", ""}}, {forgetSQL, nil}, {auditSQL, []any{"", "", "{}", 0}}},
+	MayPause:  {{pauseSQL, []any{"", "", 0, 0}}, {resumeSQL, nil}, {auditSQL, []any{"", "", "{}", 0}}}, // also what Once needs
 	MayReplay: {{noteReplaySQL, []any{"", "", 0}}, {endReplaySQL, []any{""}}, {auditSQL, []any{"", "", "{}", 0}}},
 }
 

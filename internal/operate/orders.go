@@ -1,6 +1,12 @@
 package operate
 
-import "github.com/unstale/unstale/internal/session"
+import (
+	"context"
+	"errors"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/session"
+)
 
 // Orders runs the commands of operators, each with its audit record, and the reads that these need.
 // Safe for concurrent use.
@@ -14,3 +20,27 @@ func NewOrders(db *session.Sessions) *Orders { return &Orders{db, db.Config.Oper
 
 // As returns Orders in the name of an operator.
 func (o *Orders) As(operator string) *Orders { return &Orders{o.db, operator} }
+
+// ErrRepeated reports that an order was given before.
+var ErrRepeated = errors.New("this order was given before")
+
+// Contract: one row by primary key, or the rows of orders that are older than an hour, which are
+// few, and the last by name: the range ends at no other row that another transaction may have locked.
+// Only one of two inserts of a name succeeds; the other waits for it.
+const (
+	onceSQL   = "INSERT INTO cache_outbox_control (name, who, reason, ends_at) VALUES (CONCAT('run:', ?), ?, '', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)"
+	forgetSQL = "DELETE FROM cache_outbox_control WHERE name LIKE 'run:%' AND ends_at < UTC_TIMESTAMP(6)"
+)
+
+// Once returns ErrRepeated if it was called with this ID of an order in the last hour, by any
+// process. An ID has at most 12 characters.
+func (o *Orders) Once(ctx context.Context, id string) error {
+	err := o.db.Exec(ctx, forgetSQL)
+	if err == nil {
+		err = o.db.Exec(ctx, onceSQL, id, claimed(o.operator))
+	}
+	if mysqlerr.Number(err) == mysqlerr.Duplicate {
+		return ErrRepeated
+	}
+	return err
+}

@@ -41,13 +41,22 @@ func (p *Pause) String() string {
 	return text
 }
 
-// Contract for all: at most one row by primary key; reads take no lock. Repeating the first begins
-// the pause again, repeating the last does nothing.
+// AnyPause stands for whatever the current pause is, also none.
+var AnyPause = &Pause{}
+
+// ErrPauseChanged reports that the current pause is not the one that the caller has seen.
+var ErrPauseChanged = errors.New("the pause has changed meanwhile")
+
+// Contract for all: at most one row by primary key; only lockPauseSQL takes a lock. Repeating the
+// first begins the pause again, repeating the last does nothing.
 const (
 	pauseSQL = `REPLACE INTO cache_outbox_control (name, who, reason, began_at, ends_at)
 VALUES ('pause', ?, ?, UTC_TIMESTAMP(6), IF(? = 0, NULL, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))`
 	orderSQL = `SELECT who, reason, began_at, ends_at FROM cache_outbox_control
 WHERE name = ? AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))`
+	// It also returns a pause that is over.
+	lockPauseSQL = `SELECT who, reason, began_at, ends_at, ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6) AS is_current
+FROM cache_outbox_control WHERE name = 'pause' FOR UPDATE`
 	// Uses the audit's index on the time: the records of one minute. No lock (a consistent read).
 	pauserSQL = `SELECT account FROM cache_outbox_audit FORCE INDEX (at)
 WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'pause' ORDER BY at DESC LIMIT 1`
@@ -55,17 +64,45 @@ WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'p
 )
 
 // Pause makes all workers stop claiming within about a second, until Resume, or for the duration
-// lasts unless it is 0. It replaces a current pause. The audit records it.
-func (o *Orders) Pause(ctx context.Context, reason string, lasts time.Duration) error {
+// lasts unless it is 0. It replaces the current pause, which must equal seen: nil for none. If it
+// does not, it returns ErrPauseChanged. The audit records the pause.
+func (o *Orders) Pause(ctx context.Context, seen *Pause, reason string, lasts time.Duration) error {
 	arguments := map[string]any{"reason": session.ErrorText(reason), "for_seconds": lasts.Seconds()}
 	err := o.audited(ctx, ActionPause, arguments, func(tx *sqlx.Tx) (int, error) {
-		_, err := tx.ExecContext(ctx, pauseSQL, claimed(o.operator), session.ErrorText(reason), lasts.Microseconds(), lasts.Microseconds())
+		_, rows, err := lockPause(ctx, tx, seen)
+		if err != nil {
+			return 0, err
+		}
+		n, err := session.Affected(tx.ExecContext(ctx, pauseSQL, claimed(o.operator), session.ErrorText(reason), lasts.Microseconds(), lasts.Microseconds()))
+		if err == nil && seen != AnyPause && n != rows+1 { // a row that did not exist could not be locked
+			err = ErrPauseChanged
+		}
 		return 1, err
 	})
 	if err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
 	return nil
+}
+
+// lockPause locks the row of a pause, and returns the current pause or nil, and the number of rows.
+// It returns ErrPauseChanged if the pause is not seen.
+func lockPause(ctx context.Context, tx *sqlx.Tx, seen *Pause) (now *Pause, rows int64, err error) {
+	var found []struct {
+		Pause
+		Current bool `db:"is_current"`
+	}
+	if err := tx.SelectContext(ctx, &found, lockPauseSQL); err != nil {
+		return nil, 0, err
+	}
+	if len(found) > 0 && found[0].Current {
+		now = &found[0].Pause
+	}
+	// its time is its identity: each pause begins at another microsecond
+	if same := now == seen || now != nil && seen != nil && now.Who == seen.Who && now.BeganAt.Equal(seen.BeganAt); !same && seen != AnyPause {
+		return nil, 0, ErrPauseChanged
+	}
+	return now, int64(len(found)), nil
 }
 
 // Paused returns the current pause, or nil.
@@ -103,23 +140,21 @@ func (o *Orders) findPauser(ctx context.Context, p *Pause) error {
 	return nil
 }
 
-// Resume ends the pause and returns it, or nil if there was none. The audit records the ended
-// pause.
-func (o *Orders) Resume(ctx context.Context) (*Pause, error) {
-	p, err := o.Paused(ctx)
-	if err == nil {
-		arguments := map[string]any{}
-		if p != nil {
-			arguments = map[string]any{"paused_by": p.Who, "since": p.BeganAt, "reason": p.Reason}
+// Resume ends the pause and returns it, or nil if there was none. The pause must equal seen, as for
+// Pause. The audit records the ended pause.
+func (o *Orders) Resume(ctx context.Context, seen *Pause) (p *Pause, err error) {
+	arguments := map[string]any{}
+	err = o.audited(ctx, ActionResume, arguments, func(tx *sqlx.Tx) (int, error) {
+		var rows int64
+		if p, rows, err = lockPause(ctx, tx, seen); err != nil || rows == 0 {
+			return -1, err
 		}
-		err = o.audited(ctx, ActionResume, arguments, func(tx *sqlx.Tx) (int, error) {
-			n, err := session.Affected(tx.ExecContext(ctx, resumeSQL))
-			if n == 0 {
-				return -1, err
-			}
-			return int(n), err
-		})
-	}
+		if p != nil {
+			arguments["paused_by"], arguments["since"], arguments["reason"] = p.Who, p.BeganAt, p.Reason
+		}
+		_, err := tx.ExecContext(ctx, resumeSQL)
+		return int(rows), err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)
 	}

@@ -145,10 +145,10 @@ func TestHostileServer(t *testing.T) {
 		}
 		return n
 	}
-	if err := s.Orders.As("me").Pause(t.Context(), "", 0); err != nil || exists("cache_outbox_control") != 1 {
+	if err := s.Orders.As("me").Pause(t.Context(), operate.AnyPause, "", 0); err != nil || exists("cache_outbox_control") != 1 {
 		t.Errorf("%v, %d pauses", err, exists("cache_outbox_control"))
 	}
-	if p, err := s.Orders.Resume(t.Context()); p == nil || err != nil || exists("cache_outbox_control") != 0 {
+	if p, err := s.Orders.Resume(t.Context(), operate.AnyPause); p == nil || err != nil || exists("cache_outbox_control") != 0 {
 		t.Errorf("%v, %v, %d pauses", p, err, exists("cache_outbox_control"))
 	}
 	storetest.Enqueue(t, s.Sessions.DB(), storetest.Products(250)...)
@@ -211,7 +211,7 @@ func TestLockedTablesLeaveNoSession(t *testing.T) {
 	const waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table%'"
 	for name, do := range map[string]func() error{
 		"status":  func() error { _, err := s.Overview.Status(t.Context()); return err },
-		"pause":   func() error { return s.Orders.As("me").Pause(t.Context(), "", 0) },
+		"pause":   func() error { return s.Orders.As("me").Pause(t.Context(), operate.AnyPause, "", 0) },
 		"dead":    func() error { _, _, err := s.Orders.CountDead(t.Context(), operate.DeadQuery{}); return err },
 		"waiting": func() error { _, err := s.Queue.Waiting(t.Context()); return err },
 		"claim":   func() error { _, err := s.Queue.Claim(t.Context(), storetest.Limits); return err },
