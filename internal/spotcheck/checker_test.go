@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -354,6 +355,19 @@ func TestMissingRights(t *testing.T) {
 	b.Tick(t.Context(), time.Second)
 	if b.looks || !b.repairs || len(b.kept) != 1 || b.kept[0].Repaired || !b.exists("stale") || !strings.Contains(b.log.String(), "stale entries are not repaired") {
 		t.Errorf("looks off: %v, repairs off: %v, kept: %+v", b.looks, b.repairs, b.kept)
+	}
+	// a later look repairs it, and counts and reports nothing again
+	b.results = nil
+	testenv.SetUser(t, admin, "worker", append(old, "+getrange", "+eval", "+evalsha", "+publish", "&*")...)
+	b.Retry()
+	b.Tick(t.Context(), 10*time.Second)
+	if b.exists("stale") || b.repaired != 1 || len(b.kept) != 1 || slices.Contains(b.results, spotcheck.Found) {
+		t.Errorf("repaired: %d, kept: %+v, results: %v", b.repaired, b.kept, b.results)
+	}
+	b.Tick(t.Context(), time.Minute)
+	b.Note(t.Context())
+	if c := b.counts[100]; c.Stale != 1 || c.Repaired != 1 {
+		t.Errorf("%+v", c)
 	}
 }
 
