@@ -165,18 +165,22 @@ func (f *finding) differs() *foundEntry {
 // next lists what will happen.
 func (f *finding) next(now time.Time) (list []string) {
 	for _, p := range f.Waiting() {
+		may := ""
+		if p.May != "" {
+			may = " It may reach this key: " + p.May + "."
+		}
 		if p.Table == "dead" {
 			how := fmt.Sprintf(": unstale dead retry %d", p.ID)
 			if f.acts {
-				how = ": the timeline has the actions."
+				how = ": the timeline has the actions"
 			}
-			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator%s", p.ID, text(p.Entity), text(p.EntityID), how))
+			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator%s.%s", p.ID, text(p.Entity), text(p.EntityID), how, may))
 		} else {
 			then := ""
 			if p.Table == "delayed" {
 				then = " then"
 			}
-			list = append(list, capital(where(&p, now))+": a worker processes it"+then+".")
+			list = append(list, capital(where(&p, now))+": a worker processes it"+then+"."+may)
 		}
 	}
 	if n := len(f.Pending) + len(f.Scheduled) - shownPending; n > 0 {

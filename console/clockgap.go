@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
 )
 
 // A clockGap is how far the clock of Redis is ahead of the database's: at most most, and at least
@@ -18,11 +17,10 @@ func readGap(ctx context.Context, c *Console, key string) *clockGap {
 		return nil
 	}
 	began := time.Now()
-	in, err := operate.Now(ctx, c.db)
-	if err != nil {
+	in, gap := time.Time{}, &clockGap{}
+	if c.db.Side.GetContext(ctx, &in, "SELECT UTC_TIMESTAMP(6)") != nil {
 		return nil
 	}
-	gap := &clockGap{}
 	if c.inRedis(func(redis *keyspace.Contents) error {
 		at, err := redis.Time(ctx, key)
 		gap.most, gap.unsure = at.Sub(in), time.Since(began)

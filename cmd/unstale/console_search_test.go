@@ -216,7 +216,7 @@ func TestConsoleSearchProof(t *testing.T) {
 	j.redisDo("SET other 1")
 	b.finds("key", "other", "Unknown: no entity of the map names this key, but it may belong to an index set or a tag of the map.")
 	insert("coupon", "7", "NULL")
-	b.finds("key", "other", "May be stale: row ", "(coupon 7)", "it also invalidates an index set or a tag")
+	b.finds("key", "other", "May be stale: row ", "(coupon 7)", "it also invalidates an index set or a tag", ": a worker processes it. It may reach this key: ")
 	b.finds("key", key, green) // the reads say that it has none
 	gone()
 	j.exec("INSERT INTO cache_outbox_sweeps (kind, name) VALUES ('set', 'members:coupon:7')")

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/unstale/unstale/internal/session"
 )
 
 // A PendingRow is a row that is not settled, or a repeat.
@@ -88,17 +86,4 @@ func (o *Orders) Pending(ctx context.Context, q PendingQuery, limit int) (list [
 		return nil, false, fmt.Errorf("look for rows that wait: %w", err)
 	}
 	return list, counted > MaxExactCount || len(list) == limit && !list[limit-1].Scheduled, nil
-}
-
-// Contract: reads no table.
-const nowSQL = "SELECT UTC_TIMESTAMP(6)"
-
-// Now returns the time by the database's clock, in UTC.
-func Now(ctx context.Context, db *session.Sessions) (now time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
-	defer cancel()
-	if err := db.Side.GetContext(ctx, &now, nowSQL); err != nil {
-		return now, fmt.Errorf("read the clock: %w", err)
-	}
-	return now, nil
 }
