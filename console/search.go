@@ -177,7 +177,7 @@ func (f *finding) readPending(ctx context.Context, c *Console) {
 	case f.Entity != "":
 		q.Objects = []operate.Object{{Entity: f.Entity, ID: f.ID}}
 	}
-	rows, more, err := operate.NewOrders(c.db).Pending(ctx, q, searchedPending)
+	rows, more, err := operate.Pending(ctx, c.db, q, searchedPending)
 	if err == nil {
 		f.swept, err = sweeps.New(c.db).All(ctx, searchedSweeps)
 	}

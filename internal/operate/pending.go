@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A PendingRow is a row that is not settled, or a repeat.
@@ -54,8 +56,8 @@ LEFT JOIN cache_outbox_dead AS d ON p.place = 'dead' AND d.id = p.id ORDER BY p.
 // Pending lists the rows that match q, at most limit, among the first 10,000 of each table: dead
 // letters first, and scheduled rows last. It reports whether others that are not scheduled may
 // match.
-func (o *Orders) Pending(ctx context.Context, q PendingQuery, limit int) (list []PendingRow, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
+func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit int) (list []PendingRow, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
 	defer cancel()
 	args, conditions := []any{MaxExactCount, MaxExactCount, MaxExactCount}, []string(nil)
 	if q.All {
@@ -77,10 +79,10 @@ func (o *Orders) Pending(ctx context.Context, q PendingQuery, limit int) (list [
 	if len(conditions) == 0 {
 		return nil, false, nil
 	}
-	err = o.db.Side.SelectContext(ctx, &list, fmt.Sprintf(pendingSQL, strings.Join(conditions, " OR ")), append(args, limit)...)
+	err = db.Side.SelectContext(ctx, &list, fmt.Sprintf(pendingSQL, strings.Join(conditions, " OR ")), append(args, limit)...)
 	counted := 0
 	if err == nil {
-		err = o.db.Side.GetContext(ctx, &counted, countPendingSQL, MaxExactCount+1, MaxExactCount+1, MaxExactCount+1)
+		err = db.Side.GetContext(ctx, &counted, countPendingSQL, MaxExactCount+1, MaxExactCount+1, MaxExactCount+1)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("look for rows that wait: %w", err)
