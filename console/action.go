@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/operate"
@@ -133,7 +135,7 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 	if page.Block = c.missing(ctx, page.Action.may); page.Block != "" {
 		status = http.StatusForbidden
 	} else if found, err := page.Action.look(c, ctx, in); err != nil {
-		page.Block, status = reason(err), http.StatusServiceUnavailable
+		page.Block, status = refusal(err), http.StatusServiceUnavailable
 	} else if page.intent = found; t != nil && c.person(r) == "" {
 		page.Problem, status = "nothing was done: enter your name, for the audit", http.StatusBadRequest
 	} else if t != nil {
@@ -195,12 +197,22 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 	http.Redirect(w, r, c.cfg.Prefix+"/run/"+id, http.StatusSeeOther)
 }
 
+// refusal returns the reason why an action failed. The driver's limit for a reply is as long as that
+// for a statement, and ends the connection: the server did not answer.
+func refusal(err error) string {
+	if errors.Is(err, mysql.ErrInvalidConn) {
+		err = context.DeadlineExceeded
+	}
+	return reason(err)
+}
+
 // person returns the name of the person who confirms an action, or "".
 func (c *actor) person(r *http.Request) string {
+	name := r.PostForm.Get("name")
 	if c.cfg.UserHeader != "" {
-		return c.cfg.user(r)
+		name = c.cfg.user(r)
 	}
-	name := strings.TrimSpace(strings.ToValidUTF8(r.PostForm.Get("name"), ""))
+	name = strings.TrimSpace(strings.ToValidUTF8(name, ""))
 	return strings.ToValidUTF8(name[:min(len(name), longestName)], "")
 }
 
@@ -229,7 +241,7 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 	case errors.Is(r.err, errNoAccount):
 		return r.err.Error()
 	case !known && r.err != nil:
-		return reason(r.err)
+		return refusal(r.err)
 	case !known:
 		return "whether the account may do this is not known yet; try again"
 	}
@@ -270,3 +282,17 @@ func past(in url.Values, name string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// moment returns the time that ages are counted from: when the page first showed the action, by the
+// clock of MySQL. A ticket keeps it, so that the same rows are chosen later.
+func (c *actor) moment(ctx context.Context, in url.Values) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339Nano, in.Get("at")); err == nil {
+		return at, nil
+	}
+	at, err := operate.Now(ctx, c.db)
+	in.Set("at", at.Format(time.RFC3339Nano))
+	return at, err
+}
+
+// absolute returns a time for a sentence.
+func absolute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -117,6 +117,17 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 		return it, nil
 	}
 	orders := operate.NewOrders(c.db)
+	if q.OlderThan > 0 || q.NewerThan > 0 {
+		if q.At, err = c.moment(ctx, in); err != nil {
+			return nil, err
+		}
+	}
+	if q.OlderThan > 0 {
+		it.Notes = append(it.Notes, "These died before "+absolute(q.At.Add(-q.OlderThan))+".")
+	}
+	if q.NewerThan > 0 {
+		it.Notes = append(it.Notes, "These died since "+absolute(q.At.Add(-q.NewerThan))+".")
+	}
 	n, last, err := orders.CountDead(ctx, q)
 	if err != nil {
 		return nil, err
@@ -153,6 +164,12 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	it.Button = v.button + " " + many(n, "dead letter")
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, progress func(string)) (string, error) {
 		done, err := v.run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + count(n)) })
+		switch {
+		case err == nil && len(done) == 0:
+			return "", errChanged
+		case err == nil && len(done) < n:
+			return fmt.Sprintf(v.done, count(len(done))+" of "+many(n, "dead letter")+"; the others were retried or discarded meanwhile"), nil
+		}
 		return fmt.Sprintf(v.done, many(len(done), "dead letter")), err
 	}
 	return it, nil

@@ -44,6 +44,12 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 	if it.Block != "" || !all && since == 0 {
 		return it, nil
 	}
+	if since > 0 {
+		if q.At, err = c.moment(ctx, in); err != nil {
+			return nil, err
+		}
+		it.Notes = append(it.Notes, "This is what was settled since "+absolute(q.At.Add(-since))+".")
+	}
 	if it.Block, err = c.missingInRedis(ctx); err != nil {
 		return nil, err
 	}
@@ -103,6 +109,9 @@ func (c *actor) missingInRedis(ctx context.Context) (string, error) {
 	for _, r := range rights {
 		if command, _, _ := strings.Cut(r.What, " "); slices.Contains([]string{"UNLINK", "PUBLISH", "SPUBLISH"}, command) {
 			rules = append(rules, strings.Fields(r.Rule)...)
+			if errors.Is(r.Err, keyspace.ErrUntried) {
+				rules = append(rules, "+subscribe", "+"+strings.ToLower(command), "&"+m.Channel())
+			}
 		}
 	}
 	if len(rules) == 0 {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -65,6 +67,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// headerName matches the name of a header that no server or proxy drops.
+var headerName = regexp.MustCompile("^[A-Za-z0-9-]+$")
+
+// unreadable are headers that net/http or a proxy consumes.
+var unreadable = []string{"Connection", "Content-Length", "Host", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
 // leastSecret is the length of a token or secret, in bytes.
 const leastSecret = 16
 
@@ -92,6 +101,8 @@ func (c Config) Validate() error {
 		return errors.New("a user header needs a proxy secret, and a proxy secret a user header: without both, anyone can send the header")
 	case c.ProxySecret != "" && len(c.ProxySecret) < leastSecret:
 		return fmt.Errorf("the proxy secret has %d bytes: must have at least %d, for example from openssl rand -base64 32", len(c.ProxySecret), leastSecret)
+	case c.UserHeader != "" && !headerName.MatchString(c.UserHeader) || slices.Contains(unreadable, http.CanonicalHeaderKey(c.UserHeader)):
+		return fmt.Errorf("user header %q: a request cannot have it, or it concerns the connection; use another one, for example X-Forwarded-User", c.UserHeader)
 	case http.CanonicalHeaderKey(c.UserHeader) == secretHeader:
 		return fmt.Errorf("user header %s: is the header of the secret", c.UserHeader)
 	}

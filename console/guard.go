@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -81,19 +82,31 @@ func (g *guard) behindProxy(w http.ResponseWriter, r *http.Request) {
 }
 
 // onLoopback serves requests that come directly from this host. A page of another site whose name
-// was rebound to a loopback address has its own name in Host. A proxy that forwards requests of
-// other hosts adds one of the headers.
+// was rebound to a loopback address has its own name in Host. Most proxies that forward requests of
+// other hosts add a header; one that does not cannot be detected.
 func (g *guard) onLoopback(w http.ResponseWriter, r *http.Request) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	forwarded := r.Header.Get("Forwarded") + r.Header.Get("X-Forwarded-For") + r.Header.Get("X-Forwarded-Host") + r.Header.Get("Via")
 	switch {
-	case local == nil || !isLoopback(hostOf(local.String())) || forwarded != "":
+	case local == nil || !isLoopback(hostOf(local.String())) || isForwarded(r.Header):
 		g.refuse(w, r, http.StatusForbidden, "without a token or a proxy secret, this page is served only to its own host")
 	case !isLoopback(hostOf(r.Host)):
 		g.refuse(w, r, http.StatusMisdirectedRequest, "the Host header must be localhost or a loopback address")
 	default:
 		g.inside.ServeHTTP(w, r)
 	}
+}
+
+// isForwarded reports whether a request has a header that a proxy adds.
+func isForwarded(h http.Header) bool {
+	for name := range h {
+		switch {
+		case strings.HasPrefix(name, "X-Forwarded-"):
+			return true
+		case slices.Contains([]string{"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}, name):
+			return true
+		}
+	}
+	return false
 }
 
 // user returns the name of the person that a proxy has authenticated, or "".

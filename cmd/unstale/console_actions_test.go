@@ -100,6 +100,33 @@ func (w *world) learns(b *browser, entity string) {
 	b.finds("", "shop:"+entity+":1", "key shop:"+entity+":{id}")
 }
 
+// overtaken confirms an action while another operator's statement has locked its rows. It waits
+// until the page of the action has all parts.
+func (b *browser) overtaken(action string, form url.Values, w *world, statement string, parts ...string) {
+	b.t.Helper()
+	other, err := w.db.Begin()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback() }()
+	if _, err := other.Exec(statement); err != nil {
+		b.t.Fatal(err)
+	}
+	at := b.does(action, form, "Under way.")
+	if err := other.Commit(); err != nil {
+		b.t.Fatal(err)
+	}
+	testenv.Eventually(b.t, fmt.Sprintf("%s shows %q", at, parts), func() bool {
+		_, page := b.get(at)
+		for _, part := range parts {
+			if !strings.Contains(html.UnescapeString(page), part) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // Without the flag, the page has no actions and refuses them.
 func TestConsoleActionsOff(t *testing.T) {
 	t.Parallel()
@@ -138,6 +165,7 @@ func TestConsoleRetry(t *testing.T) {
 	b.preview("retry", url.Values{"id": {"x"}}, `"x" is not an ID`)
 	b.preview("retry", url.Values{"older_than": {"1"}}, "must be a positive duration")
 	b.preview("retry", url.Values{"reason": {"none"}}, "there is no reason")
+	b.preview("discard", url.Values{"older_than": {"1h"}}, "These died before 20", "no dead letter matches")
 	b.preview("retry", url.Values{"reason": {"unknown_entity"}, "all": {"1"}}, "give one of them")
 	b.preview("retry", url.Values{"all": {"1"}}, "Puts back 2 dead letters, due immediately", "gadget", "thinf", `did you mean "thing"?`)
 	form := b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter, due immediately", `refused`, "The map would refuse 1 of those shown again.")
@@ -205,6 +233,17 @@ func TestConsoleRetry(t *testing.T) {
 	if n := w.count("cache_outbox_dead") + w.count("cache_outbox_audit"); n != 2 {
 		t.Errorf("%d dead letters and actions", n)
 	}
+	if _, err := w.db.Exec("INSERT INTO cache_outbox_dead (entity, entity_id, created_at, died_at, attempts, repeated, reason, error, map_version, first_id) " +
+		"SELECT 'old', '1', NOW(6), UTC_TIMESTAMP(6) - INTERVAL 1 HOUR + INTERVAL 2 SECOND, 1, 0, 'unknown_entity', '', '', 0"); err != nil {
+		t.Fatal(err)
+	}
+	within := url.Values{"newer_than": {"1h"}}
+	form = b.preview("discard", within, "Deletes 1 dead letter for good", "These died since 20")
+	testenv.Eventually(t, "an hour is over", func() bool {
+		_, page := b.get("/act/discard?" + within.Encode())
+		return strings.Contains(page, "no dead letter matches")
+	})
+	b.does("discard", form, "Discarded 1 dead letter.")
 }
 
 // A dead letter is corrected: the map checks it before, and the row is settled after. Parameters
@@ -251,6 +290,9 @@ func TestConsoleCorrect(t *testing.T) {
 	if n := j.count("cache_outbox_dead"); n != 0 {
 		t.Errorf("%d dead letters, status %d", n, reply.StatusCode)
 	}
+	id = j.dies("thing", "2", nil)
+	b.overtaken("correct", b.preview("correct", url.Values{"id": {id}, "entity": {"plain"}, "params": {""}}, "Puts back dead letter "+id), j.world,
+		"DELETE FROM cache_outbox_dead", "nothing was done: this has changed since the page showed it")
 }
 
 // Workers pause for a time and resume. Behind a proxy, the audit has the name that the proxy sends,
@@ -266,7 +308,7 @@ func TestConsolePause(t *testing.T) {
 		other.headers = []string{"X-Forwarded-User", name, "X-Unstale-Proxy-Secret", consoleSecret}
 		return &other
 	}
-	ann := as("ann")
+	ann, long := as("ann"), strings.Repeat("n", 300)
 	ann.preview("resume", nil, "nothing is paused")
 	ann.preview("pause", nil, "Show what it would do")
 	ann.preview("pause", url.Values{"for": {"-1m"}}, "must be a positive duration")
@@ -283,6 +325,11 @@ func TestConsolePause(t *testing.T) {
 	if reply, _ := b.post("/act/pause", form); reply.StatusCode != http.StatusForbidden {
 		t.Errorf("without the proxy: %d", reply.StatusCode)
 	}
+	as(long).does("pause", as(long).preview("pause", pause), "All workers pause for 1h0m0s.")
+	if _, who, _, _ := w.audited(); who != long[:200]+" (console)" {
+		t.Error(who)
+	}
+	as(long).does("resume", as(long).preview("resume", nil), "All workers resume")
 	ann.does("pause", form, "All workers pause for 1h0m0s.")
 	w.enqueue(1)
 	if action, who, _, arguments := w.audited(); action != "pause" || who != "ann (console)" || !strings.Contains(arguments, "moving") {
@@ -317,7 +364,15 @@ func TestConsoleReplay(t *testing.T) {
 	b.preview("replay", url.Values{"since": {"1h"}, "all": {"1"}}, "give one of them")
 	b.preview("replay", url.Values{"since": {"1h"}, "id": {"1"}}, "an ID needs its entity")
 	b.preview("replay", url.Values{"since": {"1h"}, "entity": {"thing' OR '1'='1"}, "id": {"*"}}, "0 keys of 0 rows")
-	form := b.preview("replay", url.Values{"since": {"1h"}}, "Unlinks again, and publishes on cache:invalidate, 3 keys of 3 rows in ")
+	form := b.preview("replay", url.Values{"since": {"1h"}}, "Unlinks again, and publishes on cache:invalidate, 3 keys of 3 rows in ", "settled since 20")
+	// since then, almost an hour has passed
+	if _, err := w.db.Exec("UPDATE cache_outbox_journal SET settled_at = settled_at - INTERVAL 1 HOUR + INTERVAL 1 SECOND"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the rows are too old for another replay", func() bool {
+		_, page := b.get("/act/replay?since=1h")
+		return strings.Contains(page, "0 keys of 0 rows")
+	})
 	if n := w.keys(); n != 3 {
 		t.Fatalf("%d keys", n)
 	}
@@ -336,6 +391,9 @@ func TestConsoleReplay(t *testing.T) {
 	})
 	if action, who, _, arguments := w.audited(); action != "replay over" || who != "Ann (console)" || !strings.Contains(arguments, `"keys": 3`) && !strings.Contains(arguments, `"keys":3`) {
 		t.Errorf("%s %s %s", action, who, arguments)
+	}
+	if page := b.has("audit", "replay over"); strings.Contains(page, ">0<") {
+		t.Error(page)
 	}
 }
 
@@ -458,12 +516,16 @@ func TestConsoleActionsHostileTexts(t *testing.T) {
 func TestConsoleLongAction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if err := w.redis.Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "+@all", "-unlink", "~*", "&*").Err(); err != nil {
+	if err := w.redis.Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "+@all", "-unlink", "-publish", "~*", "&*").Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.env["UNSTALE_CONSOLE_DSN"], w.env["UNSTALE_CONSOLE_REDIS_URL"] = w.env["MYSQL_DSN"], strings.Replace(w.env["REDIS_URL"], "redis://", "redis://reader:secret@", 1)
 	r, b := w.withBareConsole("--console-actions")
-	b.preview("replay", url.Values{"all": {"1"}}, "the Redis account of the console lacks permissions: ACL SETUSER ... +unlink: docs/console.md")
+	b.preview("replay", url.Values{"all": {"1"}}, "the Redis account of the console lacks permissions: ACL SETUSER ... +publish +unlink: docs/console.md")
+	if err := w.redis.Do(t.Context(), "acl", "setuser", "reader", "-subscribe").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.preview("replay", url.Values{"all": {"1"}}, "ACL SETUSER ... &cache:invalidate +publish +subscribe +unlink: docs/console.md")
 	if _, err := w.db.Exec("INSERT INTO cache_outbox_dead (entity, entity_id, created_at, died_at, attempts, repeated, reason, error, map_version, first_id) " +
 		"SELECT 'gadget', seq.n, NOW(6), NOW(6), 1, 0, 'unknown_entity', '', '', 0 FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 500) SELECT n FROM c) AS seq"); err != nil {
 		t.Fatal(err)
@@ -488,5 +550,9 @@ func TestConsoleLongAction(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, b = w.withConsole("--console-actions")
-	b.does("discard", b.preview("discard", url.Values{"reason": {"unknown_entity"}}, fmt.Sprintf("Deletes %d dead letters", left)), fmt.Sprintf("Discarded %d dead letters.", left))
+	b.overtaken("discard", b.preview("discard", url.Values{"reason": {"unknown_entity"}}, fmt.Sprintf("Deletes %d dead letters", left)), w,
+		"DELETE FROM cache_outbox_dead ORDER BY id LIMIT 1", fmt.Sprintf("Discarded %d of %d dead letters; the others were retried or discarded meanwhile.", left-1, left))
+	last := w.dies("gadget", "last", nil)
+	b.overtaken("retry", b.preview("retry", url.Values{"id": {last}}, "Puts back 1 dead letter"), w,
+		"DELETE FROM cache_outbox_dead", "nothing was done: this has changed since the page showed it")
 }

@@ -243,12 +243,27 @@ func TestConsoleActionsWithoutPrivileges(t *testing.T) {
 		t.Errorf("%d %s", reply.StatusCode, page)
 	}
 	f.do("GRANT INSERT (entity, entity_id, params, trace, created_at, due_at, first_id, repeated) ON shop.cache_outbox_delayed TO 'reader'@'%'",
-		"GRANT DELETE ON shop.cache_outbox_dead TO 'reader'@'%'", "GRANT INSERT (claimed_by, action, arguments, row_count) ON shop.cache_outbox_audit TO 'reader'@'%'",
-		"GRANT INSERT, DELETE ON shop.cache_outbox_control TO 'reader'@'%'")
+		"GRANT DELETE ON shop.cache_outbox_dead TO 'reader'@'%'", "GRANT INSERT, DELETE ON shop.cache_outbox_control TO 'reader'@'%'")
+	b.has("actions", "Pause all workers: ", "GRANT INSERT (claimed_by, action, arguments, row_count) ON cache_outbox_audit to this account")
+	f.do("GRANT INSERT (claimed_by, action, arguments, row_count) ON shop.cache_outbox_audit TO 'reader'@'%'")
 	b.has("actions", `<a href="/act/retry">`, `<a href="/act/pause">`, `<a href="/act/replay">`)
 	b.does("retry", b.preview("retry", url.Values{"id": {id}}, "Puts back 1 dead letter"), "Retried 1 dead letter.")
 	if _, _, account, _ := f.audited(); account != "reader@%" {
 		t.Error(account)
 	}
 	b.preview("replay", url.Values{"all": {"1"}}, "the console has no Redis account; set --console-redis-url")
+	f.do("REVOKE SELECT ON shop.* FROM 'reader'@'%'")
+	const grant = "GRANT SELECT ON cache_outbox_audit to this account"
+	testenv.Eventually(t, "the audit cannot be read", func() bool {
+		_, page := b.get("/panel/audit")
+		return strings.Count(page, grant) == 1 && !strings.Contains(strings.Replace(page, grant, "", 1), "GRANT")
+	})
+	f.do("GRANT SELECT ON shop.* TO 'reader'@'%'")
+	b.has("actions", `<a href="/act/pause">`)
+
+	f.must(f.mysql.Pause())
+	defer func() { f.must(f.mysql.Resume()) }()
+	if reply, page := b.ask(http.MethodGet, "/act/pause?for=1h", nil); reply.StatusCode == http.StatusOK || !strings.Contains(page, "MySQL does not answer in time") {
+		t.Errorf("%d %s", reply.StatusCode, page)
+	}
 }

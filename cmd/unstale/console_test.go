@@ -203,7 +203,8 @@ func TestConsoleOnLoopback(t *testing.T) {
 		{200, nil}, {200, []string{"Host", "localhost:1234"}}, {200, []string{"Host", "[::1]" + port}},
 		{200, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}}, // a link
 		{421, []string{"Host", "attacker.example" + port}}, {421, []string{"Host", "localhost.attacker.example"}}, {421, []string{"Host", "192.0.2.1" + port}},
-		{403, []string{"X-Forwarded-For", "192.0.2.1"}}, {403, []string{"Forwarded", "for=192.0.2.1"}},
+		{403, []string{"X-Forwarded-For", "192.0.2.1"}}, {403, []string{"Forwarded", "for=192.0.2.1"}}, {403, []string{"X-Forwarded-Proto", "https"}}, {403, []string{"X-Real-IP", "192.0.2.1"}},
+		{403, []string{"CF-Connecting-IP", "192.0.2.1"}}, {403, []string{"True-Client-IP", "192.0.2.1"}}, {403, []string{"X-Client-IP", "192.0.2.1"}}, {403, []string{"Via", "1.1 proxy"}},
 		{403, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}}, {403, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}},
 	} {
 		for _, path := range []string{"/", "/panel/dead", "/static/console.js"} {
@@ -310,6 +311,9 @@ func TestConsoleAddress(t *testing.T) {
 		{"has 5 bytes: must have at least 16", []string{"--console", ":9118", "--console-token-file", short}},
 		{"a user header needs a proxy secret", []string{"--console", ":9118", "--console-user-header", "X-User"}},
 		{"set one kind", []string{"--console", ":9118", "--console-token-file", good, "--console-user-header", "X-User", "--console-proxy-secret-file", good}},
+		{`user header "host": a request cannot have it`, []string{"--console", ":9118", "--console-user-header", "host", "--console-proxy-secret-file", good}},
+		{`user header ":path": a request cannot have it`, []string{"--console", ":9118", "--console-user-header", ":path", "--console-proxy-secret-file", good}},
+		{`user header "Te": a request cannot have it`, []string{"--console", ":9118", "--console-user-header", "Te", "--console-proxy-secret-file", good}},
 		{"no such file", []string{"--console", ":9118", "--console-token-file", good + "x"}},
 		{"console-dsn", []string{"--console", "localhost:9118", "--console-dsn", "nonsense"}},
 		{"", []string{"--console", ":9118", "--console-token-file", good}},

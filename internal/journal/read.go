@@ -13,6 +13,7 @@ type JournalQuery struct {
 	// Since is the maximum age of a batch, by the database's clock. Zero: as far as the journal
 	// reaches.
 	Since time.Duration
+	At    time.Time // UTC, from which ReadJournal counts Since; zero: now
 	// Entity and EntityID leave out the batches without a row of that entity, and the other rows of
 	// batches with one. Empty: any. An EntityID needs an Entity.
 	Entity, EntityID string
@@ -79,11 +80,14 @@ func (j *Journal) ReadJournal(ctx context.Context, q JournalQuery, visit func(Ba
 		return errors.New("read journal: an id without an entity; name the entity as well")
 	}
 	var last journalPlace
-	if q.Since > 0 {
+	switch {
+	case q.Since > 0 && !q.At.IsZero():
+		last.SettledAt = q.At.Add(-q.Since)
+	case q.Since > 0:
 		if err := j.db.Side.GetContext(ctx, &last.SettledAt, journalSinceSQL, q.Since.Microseconds()); err != nil {
 			return fmt.Errorf("read journal: %w", err)
 		}
-	} else {
+	default:
 		last.SettledAt = time.Unix(0, 0).UTC()
 	}
 	for {

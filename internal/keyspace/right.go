@@ -218,6 +218,9 @@ func (a *attempt) read(err error) error {
 	return nil
 }
 
+// ErrUntried is the Err of a Right to publish if the account may not subscribe.
+var ErrUntried = errors.New("it cannot be tried without +subscribe")
+
 // tryChannels tries SUBSCRIBE, and PUBLISH without publishing: a RESP2 connection with a
 // subscription may run few commands, which Redis checks after permissions.
 func (a *Account) tryChannels(ctx context.Context, on *redis.Client, t Trial) (rights []Right, err error) {
@@ -250,7 +253,7 @@ func (a *Account) tryChannels(ctx context.Context, on *redis.Client, t Trial) (r
 	command := redis.NewCmd(ctx, name, t.Channel, "")
 	try := attempt{Right: Right{What: strings.ToUpper(name) + " " + t.Channel}, pattern: t.Channel, command: command, direct: a.nodes.cluster != nil}
 	if !subscribed {
-		try.Err = errors.New("it cannot be tried without +subscribe")
+		try.Err = ErrUntried
 	} else if err := conn.Process(ctx, command); try.read(err) != nil {
 		return nil, a.nodes.outage(ctx, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/schema"
 )
 
 // Actions of operators, as the audit records them.
@@ -48,8 +49,8 @@ type AuditRightError struct{ Err error }
 
 // Error implements error.
 func (e *AuditRightError) Error() string {
-	return fmt.Sprintf("nothing was done, since it could not be written to the audit: %v; GRANT INSERT (claimed_by, action, arguments, row_count) "+
-		"ON cache_outbox_audit to this account", e.Err)
+	return fmt.Sprintf("nothing was done, since it could not be written to the audit: %v; GRANT INSERT (%s) ON cache_outbox_audit to this account",
+		e.Err, schema.AuditColumns)
 }
 
 // Unwrap returns the server's error.
@@ -97,10 +98,9 @@ type AuditQuery struct {
 // Contract for both: no lock (consistent reads); the index on the time, from its end, of a table
 // that grows only by operators' actions: at most LIMIT records, or MaxExactCount+1 to count.
 const (
-	auditFilter    = "(? = '' OR action IN (?, ?)) AND (? = 0 OR at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)"
-	listAuditSQL   = "SELECT id, at, account, claimed_by, action, arguments, row_count FROM cache_outbox_audit WHERE " + auditFilter + " ORDER BY at DESC, id DESC LIMIT ?"
-	countAuditSQL  = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_audit WHERE " + auditFilter + " LIMIT ?) AS counted"
-	auditReadGrant = "GRANT SELECT ON cache_outbox_audit to this account"
+	auditFilter   = "(? = '' OR action IN (?, ?)) AND (? = 0 OR at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)"
+	listAuditSQL  = "SELECT id, at, account, claimed_by, action, arguments, row_count FROM cache_outbox_audit WHERE " + auditFilter + " ORDER BY at DESC, id DESC LIMIT ?"
+	countAuditSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_audit WHERE " + auditFilter + " LIMIT ?) AS counted"
 )
 
 func (q AuditQuery) args(limit int) []any {
@@ -119,9 +119,6 @@ func (o *Orders) Audit(ctx context.Context, q AuditQuery, limit int) (list []Aud
 	defer cancel()
 	if err = o.db.Side.SelectContext(ctx, &list, listAuditSQL, q.args(limit)...); err == nil {
 		err = o.db.Side.GetContext(ctx, &total, countAuditSQL, q.args(MaxExactCount+1)...)
-	}
-	if mysqlerr.Number(err) == mysqlerr.NoRight {
-		err = fmt.Errorf("%w; %s", err, auditReadGrant)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("list the audit: %w", err)

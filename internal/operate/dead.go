@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -32,13 +33,14 @@ type DeadQuery struct {
 	MapVersion string
 	OlderThan  time.Duration // time since they died, by the database's clock
 	NewerThan  time.Duration
-	Last       uint64 // the greatest ID
+	At         time.Time // UTC, the end of OlderThan and NewerThan; zero: now, by the database's clock
+	Last       uint64    // the greatest ID
 }
 
 // deadFilter is the SQL condition of a DeadQuery.
 const deadFilter = `(? = '' OR entity = ?) AND (? = '' OR reason = ?) AND (? = '' OR map_version = ?)
-AND (? = 0 OR died_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)
-AND (? = 0 OR died_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)
+AND (? = 0 OR died_at <= CAST(COALESCE(?, UTC_TIMESTAMP(6)) AS DATETIME(6)) - INTERVAL ? MICROSECOND)
+AND (? = 0 OR died_at >= CAST(COALESCE(?, UTC_TIMESTAMP(6)) AS DATETIME(6)) - INTERVAL ? MICROSECOND)
 AND (? = 0 OR id <= ?)
 AND (? IS NULL OR id IN (SELECT j.id FROM JSON_TABLE(COALESCE(?, '[]'), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j))`
 
@@ -75,8 +77,9 @@ func (q *DeadQuery) args() []any {
 		list, _ := json.Marshal(q.IDs) // numbers always can be
 		ids = string(list)
 	}
+	at := sql.NullTime{Time: q.At, Valid: !q.At.IsZero()}
 	older, newer := q.OlderThan.Microseconds(), q.NewerThan.Microseconds()
-	return []any{q.Entity, q.Entity, q.Reason, q.Reason, q.MapVersion, q.MapVersion, older, older, newer, newer, q.Last, q.Last, ids, ids}
+	return []any{q.Entity, q.Entity, q.Reason, q.Reason, q.MapVersion, q.MapVersion, older, at, older, newer, at, newer, q.Last, q.Last, ids, ids}
 }
 
 // DeadLetters lists the newest dead letters that match q, at most limit, newest first.

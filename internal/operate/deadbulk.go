@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/unstale/unstale/internal/session"
 )
@@ -139,14 +140,15 @@ func (o *Orders) deadPart(ctx context.Context, q DeadQuery, from, last uint64, v
 // IDs.
 func (q *DeadQuery) recorded(ids []uint64) any {
 	return struct {
-		Entity     string   `json:"entity,omitempty"`
-		Reason     string   `json:"reason,omitempty"`
-		MapVersion string   `json:"map_version,omitempty"`
-		OlderThan  float64  `json:"older_than_seconds,omitempty"`
-		NewerThan  float64  `json:"newer_than_seconds,omitempty"`
-		Last       uint64   `json:"last_id,omitempty"`
-		IDs        []uint64 `json:"ids"`
-	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), q.Last, ids}
+		Entity     string    `json:"entity,omitempty"`
+		Reason     string    `json:"reason,omitempty"`
+		MapVersion string    `json:"map_version,omitempty"`
+		OlderThan  float64   `json:"older_than_seconds,omitempty"`
+		NewerThan  float64   `json:"newer_than_seconds,omitempty"`
+		At         time.Time `json:"at,omitzero"`
+		Last       uint64    `json:"last_id,omitempty"`
+		IDs        []uint64  `json:"ids"`
+	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), q.At, q.Last, ids}
 }
 
 func lockDead(ctx context.Context, tx *sql.Tx, query string, args []any) (part deadPart, err error) {

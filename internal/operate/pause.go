@@ -41,10 +41,10 @@ func (p *Pause) String() string {
 	return text
 }
 
-// AnyPause stands for whatever the current pause is, also none.
+// AnyPause, as the pause that a caller has seen, means any pause or none.
 var AnyPause = &Pause{}
 
-// ErrPauseChanged reports that the current pause is not the one that the caller has seen.
+// ErrPauseChanged reports that the current pause differs from the pause that the caller has seen.
 var ErrPauseChanged = errors.New("the pause has changed meanwhile")
 
 // Contract for all: at most one row by primary key; only lockPauseSQL takes a lock. Repeating the
@@ -54,7 +54,7 @@ const (
 VALUES ('pause', ?, ?, UTC_TIMESTAMP(6), IF(? = 0, NULL, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))`
 	orderSQL = `SELECT who, reason, began_at, ends_at FROM cache_outbox_control
 WHERE name = ? AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))`
-	// It also returns a pause that is over.
+	// It also returns a pause that has ended.
 	lockPauseSQL = `SELECT who, reason, began_at, ends_at, ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6) AS is_current
 FROM cache_outbox_control WHERE name = 'pause' FOR UPDATE`
 	// Uses the audit's index on the time: the records of one minute. No lock (a consistent read).

@@ -142,11 +142,12 @@ func (p *part) begin(ctx context.Context) error {
 	}
 	p.noted = p.began
 	return p.orders().BeginReplay(ctx, struct {
-		Since    float64 `json:"since_seconds,omitempty"` // 0: the whole journal
-		Entity   string  `json:"entity,omitempty"`
-		EntityID string  `json:"entity_id,omitempty"`
-		Channel  string  `json:"channel"`
-	}{p.Query.Since.Seconds(), p.Query.Entity, p.Query.EntityID, p.Channel})
+		Since    float64   `json:"since_seconds,omitempty"` // 0: the whole journal
+		At       time.Time `json:"at,omitzero"`
+		Entity   string    `json:"entity,omitempty"`
+		EntityID string    `json:"entity_id,omitempty"`
+		Channel  string    `json:"channel"`
+	}{p.Query.Since.Seconds(), p.Query.At, p.Query.Entity, p.Query.EntityID, p.Channel})
 }
 
 // outcome returns what the audit keeps of the end.

@@ -27,7 +27,11 @@ func MissingGrant(err error) string {
 		return ""
 	}
 	right := strings.TrimSpace(m[1])
-	if columns := schema.InsertColumns(m[2]); right == "INSERT" && columns != "" {
+	columns := schema.InsertColumns(m[2])
+	if m[2] == "cache_outbox_audit" {
+		columns = schema.AuditColumns
+	}
+	if right == "INSERT" && columns != "" {
 		right += " (" + columns + ")"
 	}
 	return "GRANT " + right + " ON " + m[2]
