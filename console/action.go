@@ -173,10 +173,9 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 	it, who := page.intent, name+" (console)"
 	began := c.runs.start(c.base, id, func(ctx context.Context, progress func(string)) (string, error) {
 		defer c.done()
-		orders := operate.NewOrders(c.db).As(who)
-		result, err := "", orders.Once(ctx, id[:orderID])
+		result, err := "", operate.Once(ctx, c.db, who, id[:orderID])
 		if err == nil {
-			result, err = it.do(ctx, orders, who, progress)
+			result, err = it.do(ctx, operate.NewOrders(c.db).As(who), who, progress)
 		}
 		switch {
 		case errors.Is(err, operate.ErrRepeated):

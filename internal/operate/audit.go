@@ -11,7 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/schema"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // Actions of operators, as the audit records them.
@@ -50,7 +50,7 @@ type AuditRightError struct{ Err error }
 // Error implements error.
 func (e *AuditRightError) Error() string {
 	return fmt.Sprintf("nothing was done, since it could not be written to the audit: %v; GRANT INSERT (%s) ON cache_outbox_audit to this account",
-		e.Err, schema.AuditColumns)
+		e.Err, session.AuditColumns)
 }
 
 // Unwrap returns the server's error.

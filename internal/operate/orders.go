@@ -33,11 +33,11 @@ const (
 )
 
 // Once returns ErrRepeated if it was called with this ID of an order in the last hour, by any
-// process. An ID has at most 12 characters.
-func (o *Orders) Once(ctx context.Context, id string) error {
-	err := o.db.Exec(ctx, forgetSQL)
+// process. An ID has at most 12 characters; who gives the order.
+func Once(ctx context.Context, db *session.Sessions, who, id string) error {
+	err := db.Exec(ctx, forgetSQL)
 	if err == nil {
-		err = o.db.Exec(ctx, onceSQL, id, claimed(o.operator))
+		err = db.Exec(ctx, onceSQL, id, claimed(who))
 	}
 	if mysqlerr.Number(err) == mysqlerr.Duplicate {
 		return ErrRepeated

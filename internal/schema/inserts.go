@@ -1,9 +1,5 @@
 package schema
 
-// AuditColumns are the columns of cache_outbox_audit that an operator's account may insert. The
-// server sets the account and the time.
-const AuditColumns = "claimed_by, action, arguments, row_count"
-
 // InsertColumns returns the columns that an account other than a worker's may insert into a table
 // that numbers its rows, as GRANT lists them, or "" for another table. The ID is none of them: one
 // row with a high ID leaves no ID for the next one.

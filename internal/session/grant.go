@@ -11,6 +11,10 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
+// AuditColumns are the columns of cache_outbox_audit that an operator's account may insert. The
+// server sets the account and the time.
+const AuditColumns = "claimed_by, action, arguments, row_count"
+
 // deniedRight matches: SELECT command denied to user 'shop'@'%' for table 'cache_outbox', or in
 // MariaDB `shop`.`cache_outbox`.
 var deniedRight = regexp.MustCompile("([A-Z, ]+) command denied to user .* for table .*?([A-Za-z0-9_$]+)['`]$")
@@ -29,7 +33,7 @@ func MissingGrant(err error) string {
 	right := strings.TrimSpace(m[1])
 	columns := schema.InsertColumns(m[2])
 	if m[2] == "cache_outbox_audit" {
-		columns = schema.AuditColumns
+		columns = AuditColumns
 	}
 	if right == "INSERT" && columns != "" {
 		right += " (" + columns + ")"
