@@ -172,7 +172,7 @@ func (d *stopDrill) others() []planted {
 				d.enqueue(1)
 				d.worker.until("no earlier check is under way", func() bool { return d.absent() > before })
 				d.do("DELETE FROM shop.cache_outbox_stale")
-			}, []string{"STALE: spot checks found ", " may be there until the TTL", "docs/operations.md#a-stale-entry"},
+			}, []string{"STALE since ", "the entry of shop:thing:old survived an UNLINK and is still in Redis", "docs/operations.md#a-stale-entry"},
 		}, {
 			"IDs that have run out", func() {
 				conn, err := d.db.Conn(d.t.Context())

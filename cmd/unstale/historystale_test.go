@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/unstale/unstale/internal/history"
 )
@@ -48,8 +50,18 @@ func TestHistoryOfStaleEntries(t *testing.T) {
 	if r := call(t, w.env, "status"); r.code != exitStale || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and is still in Redis; ") {
 		t.Errorf("%+v", r)
 	}
+	// another entry of the key is as old if its lease is from before the UNLINK
+	add("shop:thing:4", "0 SECOND", 1_700_000_000_000_000, 1_700_000_000_001_500, 0)
+	for lease, word := range map[int]string{1_700_000_000_001_499: "1 other too; ", 1_700_000_000_001_501: "still in Redis; "} {
+		if err := w.redis.Set(t.Context(), "shop:thing:4", fmt.Sprintf(`{"e":%d,"b":%d,"v":1}`, time.Now().UnixMilli(), lease), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if r := call(t, w.env, "status"); r.code != exitStale || !strings.Contains(r.out, word) {
+			t.Errorf("%+v", r)
+		}
+	}
 	delete(w.env, "REDIS_URL")
-	if r := call(t, w.env, "status"); r.code != exitStale || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and may be in Redis until its TTL ends; ") {
+	if r := call(t, w.env, "status"); r.code != exitStale || !strings.Contains(r.out, "the entry of shop:thing:3 survived an UNLINK and may be in Redis until its TTL ends, and 1 other too; ") {
 		t.Errorf("%+v", r)
 	}
 }

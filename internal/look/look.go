@@ -109,7 +109,8 @@ func (l *Looker) findOld(ctx context.Context, lists ...[]operate.OldEntry) error
 			e := &list[i]
 			leased, _ := spotcheck.Times(heads[i], strings.HasPrefix(e.Key, protocol.StampPrefix))
 			e.State = operate.Gone
-			if heads[i] != "" && (leased == uint64(e.Lease.UnixMicro()) || e.Lease.UnixMicro() == 0) {
+			lease := uint64(e.Lease.UnixMicro())
+			if heads[i] != "" && (leased == lease || lease == 0 || 0 < leased && leased < e.Before) {
 				e.State = operate.Present
 			}
 		}

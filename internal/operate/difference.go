@@ -17,8 +17,8 @@ type EntryState int
 // The states of an entry.
 const (
 	Unread  EntryState = iota // Redis was not read
-	Gone                      // it has none, or another one
-	Present                   // it has this one
+	Gone                      // it has none, or one that is not known to be old
+	Present                   // it has this one, or another old one
 )
 
 // An OldEntry is an entry that was found to be old: by a shadow read, see package shadow, or by a
@@ -26,8 +26,10 @@ const (
 type OldEntry struct {
 	Key     string    `db:"name"`
 	Outcome string    `db:"outcome"`   // of a shadow read
-	Lease   time.Time `db:"leased_at"` // zero: unknown
-	At      time.Time `db:"found_at"`
+	Lease   time.Time `db:"leased_at"` // 1970: unknown
+	// microseconds since 1970: an entry with an earlier lease is old too; 0: that is unknown
+	Before uint64    `db:"before_us"`
+	At     time.Time `db:"found_at"`
 	// how many differences were confirmed in the last 24 hours, this one included
 	Count int `db:"n"`
 	State EntryState
@@ -35,9 +37,9 @@ type OldEntry struct {
 
 // Contract for both: no lock (consistent reads); at most 1,000 rows, which the tables have.
 const (
-	differencesSQL = `SELECT cache_key AS name, outcome, leased_at, confirmed_at AS found_at, SUM(confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR) OVER () AS n
+	differencesSQL = `SELECT cache_key AS name, outcome, leased_at, 0 AS before_us, confirmed_at AS found_at, SUM(confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR) OVER () AS n
 FROM cache_outbox_shadow ORDER BY confirmed_at DESC LIMIT ?`
-	leftSQL = `SELECT name, '' AS outcome, CAST(TIMESTAMPADD(MICROSECOND, leased_us, '1970-01-01') AS DATETIME(6)) AS leased_at, found_at, 0 AS n FROM cache_outbox_stale
+	leftSQL = `SELECT name, '' AS outcome, CAST(TIMESTAMPADD(MICROSECOND, leased_us, '1970-01-01') AS DATETIME(6)) AS leased_at, unlinked_us AS before_us, found_at, 0 AS n FROM cache_outbox_stale
 WHERE repaired = 0 AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6)) ORDER BY id DESC LIMIT ?`
 )
 
