@@ -74,7 +74,8 @@ func (o *Orders) Pause(ctx context.Context, seen *Pause, reason string, lasts ti
 			return 0, err
 		}
 		n, err := session.Affected(tx.ExecContext(ctx, pauseSQL, claimed(o.operator), session.ErrorText(reason), lasts.Microseconds(), lasts.Microseconds()))
-		if err == nil && seen != AnyPause && n != rows+1 { // a row that did not exist could not be locked
+		// A row that did not exist could not be locked: another pause may have come first.
+		if err == nil && seen != AnyPause && n != rows+1 {
 			err = ErrPauseChanged
 		}
 		return 1, err
