@@ -532,8 +532,8 @@ func TestConsoleLongAction(t *testing.T) {
 	}
 	form := b.preview("discard", url.Values{"reason": {"unknown_entity"}}, "Deletes 500 dead letters for good", "The newest of 500.")
 	w.dies("gadget", "later", nil) // it is left out
-	// 200 letters, which are one transaction, take a second
-	if _, err := w.db.Exec("CREATE TRIGGER slow BEFORE DELETE ON cache_outbox_dead FOR EACH ROW SET @slow = SLEEP(0.005)"); err != nil {
+	// 200 letters, which are one transaction, take most of a second
+	if _, err := w.db.Exec("CREATE TRIGGER slow BEFORE DELETE ON cache_outbox_dead FOR EACH ROW SET @slow = SLEEP(0.004)"); err != nil {
 		t.Fatal(err)
 	}
 	at := b.does("discard", form, "Under way. ", "00 dead letters of 500 ", "You can leave this page")
