@@ -166,3 +166,21 @@ func (j *judged) keepWaiting(ctx context.Context, n int) error {
 		}
 	}
 }
+
+// More rows than one worker processes at a time are a backlog, and so are due rows.
+func TestVerdictOnABacklog(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	r := j.start("--batch-rows", "1", "--batch-keys", "1")
+	j.says("fresh", fresh)
+	j.pauses()
+	j.enqueue(8000)
+	j.exec("UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) - INTERVAL 2 HOUR")
+	j.must(call(t, j.env, "resume"))
+	j.says("stale", "(2 h): ", "rows wait, and workers are behind", "start more workers")
+	r.signal(syscall.SIGKILL)
+	r.end()
+	j.exec("DELETE FROM cache_outbox", "INSERT INTO cache_outbox_delayed (entity, entity_id, due_at) VALUES ('thing', '1', UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE)",
+		"UPDATE cache_outbox_workers SET seen_at = seen_at - INTERVAL 1 MINUTE")
+	j.says("stale", "no worker has been heard for", "delayed rows that are due wait")
+}
