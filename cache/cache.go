@@ -80,8 +80,8 @@ func New(config Config) (*Cache, error) {
 // ended: at most HardTimeout plus three commands. It waits at most Timeout for the subscription.
 // Only the client can end a handshake with a Redis that does not reply, after its ReadTimeout; the
 // Cache receives nothing from it after Close. Calls that come after the start of Close return
-// ErrClosed, even if Close returns an error. With Memory.Report, messages whose keys were
-// evicted earlier are reported. A second Close waits again. The Redis client stays open.
+// ErrClosed, even if Close returns an error. With Memory.Report, messages whose keys were evicted
+// earlier are reported. A second Close waits again. The Redis client stays open.
 func (c *Cache) Close() error {
 	c.run.close()
 	c.memory.close() // while its invalidations still arrive

@@ -251,7 +251,7 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 func (c *actor) onDead() bool {
 	latest, cancel := context.WithCancel(c.base)
 	cancel()
-	return c.cfg.Actions && c.db != nil && c.missing(latest, operate.MayDead) == ""
+	return c.cfg.Actions && c.missing(latest, operate.MayDead) == ""
 }
 
 // A listedAction is an action in the panel.
@@ -282,21 +282,17 @@ func past(in url.Values, name string) (time.Duration, error) {
 	return d, nil
 }
 
-// Contract: reads no table.
-const nowSQL = "SELECT UTC_TIMESTAMP(6)"
-
 // moment returns the time that ages are counted from: when the page first showed the action, by the
-// clock of MySQL. A ticket keeps it, so that the same rows are chosen later.
+// clock of MySQL. A ticket keeps it, so the same rows are chosen later.
 func (c *actor) moment(ctx context.Context, in url.Values) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, in.Get("at")); err == nil {
 		return at, nil
 	}
-	var at time.Time
-	if err := c.db.Side.GetContext(ctx, &at, nowSQL); err != nil {
-		return at, fmt.Errorf("read the clock: %w", err)
+	at, err := readClock(ctx, c.db)
+	if err == nil {
+		in.Set("at", at.Format(time.RFC3339Nano))
 	}
-	in.Set("at", at.Format(time.RFC3339Nano))
-	return at, nil
+	return at, err
 }
 
 // absolute returns a time for a sentence.

@@ -171,7 +171,7 @@ func (f *finding) next(now time.Time) (list []string) {
 		}
 		if p.Table == "dead" {
 			how := fmt.Sprintf(": unstale dead retry %d", p.ID)
-			if f.acts {
+			if f.Acts {
 				how = ": the timeline has the actions"
 			}
 			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator%s.%s", p.ID, text(p.Entity), text(p.EntityID), how, may))

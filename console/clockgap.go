@@ -2,9 +2,11 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A clockGap is how far the clock of Redis is ahead of the database's: at most most, and at least
@@ -16,9 +18,9 @@ func readGap(ctx context.Context, c *Console, key string) *clockGap {
 	if c.db == nil {
 		return nil
 	}
-	began := time.Now()
-	in, gap := time.Time{}, &clockGap{}
-	if c.db.Side.GetContext(ctx, &in, "SELECT UTC_TIMESTAMP(6)") != nil {
+	began, gap := time.Now(), &clockGap{}
+	in, err := readClock(ctx, c.db)
+	if err != nil {
 		return nil
 	}
 	if c.inRedis(func(redis *keyspace.Contents) error {
@@ -29,6 +31,17 @@ func readGap(ctx context.Context, c *Console, key string) *clockGap {
 		return nil
 	}
 	return gap
+}
+
+// Contract: reads no table.
+const nowSQL = "SELECT UTC_TIMESTAMP(6)"
+
+// readClock returns the time of MySQL.
+func readClock(ctx context.Context, db *session.Sessions) (at time.Time, err error) {
+	if err = db.Side.GetContext(ctx, &at, nowSQL); err != nil {
+		err = fmt.Errorf("read the clock: %w", err)
+	}
+	return at, err
 }
 
 // compare returns 1 if a time of Redis is certainly after a time of the database, -1 if it is

@@ -29,12 +29,17 @@ type shownLetter struct {
 	Near string // a question about the name of an entity that the running map has, or ""
 }
 
+// runningMap returns the map of the worker of this process, or nil.
+func (c Config) runningMap() *invalidation.Map {
+	if c.Worker == nil {
+		return nil
+	}
+	return c.Worker.Map()
+}
+
 // nearEntity asks for the entity that a dead letter may mean, or returns "".
 func (c Config) nearEntity(l operate.DeadLetter) string {
-	var m *invalidation.Map
-	if c.Worker != nil {
-		m = c.Worker.Map()
-	}
+	m := c.runningMap()
 	if m == nil {
 		return ""
 	}

@@ -13,8 +13,8 @@ const (
 	// disconnected; its browser connects again.
 	pageQueue  = 64
 	writeLimit = 10 * time.Second // for an event
-	// keepAlive is how often a page hears that its worker lives, also so that proxies keep a quiet
-	// connection. console.js knows it.
+	// keepAlive is how often a page receives proof that its worker lives. Proxies then keep a quiet
+	// connection too. console.js knows it.
 	keepAlive   = 5 * time.Second
 	mostStreams = 2000
 )

@@ -52,8 +52,8 @@ type finding struct {
 	OldErr string       // why Old is unknown
 
 	Answer answer
+	Acts   bool // dead letters can be retried, corrected and discarded here
 
-	acts  bool           // dead letters can be retried here
 	reach *reach         // of the key
 	gap   *clockGap      // nil: unknown
 	swept []sweeps.Sweep // all requests
@@ -82,17 +82,13 @@ func (f *finding) Waiting() []waiting {
 
 // search serves the answer to a question, and the boxes for others.
 func (c *Console) search(w http.ResponseWriter, r *http.Request) {
-	var m *invalidation.Map
-	if c.cfg.Worker != nil {
-		m = c.cfg.Worker.Map()
-	}
+	m := c.cfg.runningMap()
 	data := struct {
 		Find    *finding
 		Explain *explanation
 		Map     *invalidation.Map
 		Again   string // the address of the answer, if that takes longer
-		Acts    bool   // dead letters can be retried, corrected and discarded
-	}{Map: m, Explain: explain(m, r.URL.Query()), Acts: c.acts.onDead()}
+	}{Map: m, Explain: explain(m, r.URL.Query())}
 	if q := ask(r.URL.Query(), m); q != nil {
 		limit := firstWait
 		if r.URL.Query().Has("wait") {
@@ -112,7 +108,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 
 // find reads all parts of an answer in parallel.
 func (c *Console) find(ctx context.Context, q *question, m *invalidation.Map) *finding {
-	f := &finding{question: q, Map: m, acts: c.acts.onDead()}
+	f := &finding{question: q, Map: m, Acts: c.acts.onDead()}
 	if m != nil && q.Key != "" {
 		f.Reads = history.ReadsOf(m, q.Key)
 	}

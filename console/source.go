@@ -49,7 +49,7 @@ func (s *source) get(ctx, base context.Context) reading {
 	return s.last
 }
 
-// sources are those of all panels.
+// sources has the source of each panel once.
 type sources []*source
 
 // expire makes all panels read again.

@@ -65,7 +65,7 @@ func (c *Contents) Heads(ctx context.Context, keys []string) ([]string, error) {
 		case failed == nil:
 			heads[i] = text
 		case firstWord(failed) == "WRONGTYPE":
-			heads[i] = failed.Error() // something else is there
+			heads[i] = failed.Error() // the key has another type
 			if errors.Is(err, failed) {
 				err = nil
 			}

@@ -11,7 +11,7 @@ import (
 // MaxOldEntries is how many differences and how many stale entries a status has at most.
 const MaxOldEntries = 200
 
-// An EntryState is whether Redis still has an entry.
+// An EntryState tells whether Redis still has an entry.
 type EntryState int
 
 // The states of an entry.
@@ -24,9 +24,8 @@ const (
 // An OldEntry is an entry that was found to be old: by a shadow read, see package shadow, or by a
 // spot check, see package spotcheck.
 type OldEntry struct {
-	Key     string    `db:"name"`
-	Outcome string    `db:"outcome"`   // of a shadow read
-	Lease   time.Time `db:"leased_at"` // 1970: unknown
+	Key   string    `db:"name"`
+	Lease time.Time `db:"leased_at"` // 1970: unknown
 	// microseconds since 1970: an entry with an earlier lease is old too; 0: that is unknown
 	Before uint64    `db:"before_us"`
 	At     time.Time `db:"found_at"`
@@ -37,9 +36,9 @@ type OldEntry struct {
 
 // Contract for both: no lock (consistent reads); at most 1,000 rows, which the tables have.
 const (
-	differencesSQL = `SELECT cache_key AS name, outcome, leased_at, 0 AS before_us, confirmed_at AS found_at, SUM(confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR) OVER () AS n
+	differencesSQL = `SELECT cache_key AS name, leased_at, 0 AS before_us, confirmed_at AS found_at, SUM(confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR) OVER () AS n
 FROM cache_outbox_shadow ORDER BY confirmed_at DESC LIMIT ?`
-	leftSQL = `SELECT name, '' AS outcome, CAST(TIMESTAMPADD(MICROSECOND, leased_us, '1970-01-01') AS DATETIME(6)) AS leased_at, unlinked_us AS before_us, found_at, 0 AS n FROM cache_outbox_stale
+	leftSQL = `SELECT name, CAST(TIMESTAMPADD(MICROSECOND, leased_us, '1970-01-01') AS DATETIME(6)) AS leased_at, unlinked_us AS before_us, found_at, 0 AS n FROM cache_outbox_stale
 WHERE repaired = 0 AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6)) ORDER BY id DESC LIMIT ?`
 )
 
