@@ -103,6 +103,24 @@
     open();
   }
 
+  // The answer to a search is asked for again while it says that something is stale.
+  const askAgain = async () => {
+    const says = byID("answer-says"), parts = [byID("answer"), byID("found")];
+    if (!says || says.dataset.level !== "stale") return;
+    if (!document.hidden && !parts.some(inUse)) {
+      const html = await fetch(location.href).then((answer) => answer.text(), () => "");
+      const page = new DOMParser().parseFromString(html, "text/html");
+      byID("lost").hidden = html !== "";
+      for (const part of parts) {
+        const next = page.getElementById(part.id);
+        if (next) { part.innerHTML = next.innerHTML; relate(part); }
+      }
+      if (byID("answer-says").dataset.level !== "stale") byID("announce").textContent = byID("answer-says").textContent;
+    }
+    setTimeout(askAgain, 3e3);
+  };
+  setTimeout(askAgain, 3e3);
+
   // "/" goes to the search, as in many consoles.
   addEventListener("keydown", (e) => {
     if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
