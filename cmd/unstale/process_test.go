@@ -260,20 +260,17 @@ const patience = 60 * time.Second
 // before.
 func (r *running) until(what string, condition func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
+	for began := time.Now(); !condition(); {
+		if time.Since(began) > patience {
+			r.t.Fatalf("%s: not within %s", what, patience)
+		}
 		select {
 		case <-r.over:
 			if condition() { // it waited for the end
 				return
 			}
 			r.t.Fatalf("%s: the process ended with %s", what, r.cmd.ProcessState)
-		case <-deadline.C:
-			r.t.Fatalf("%s: not within %s", what, patience)
-		case <-tick.C:
+		case <-time.After(testenv.Again(began)):
 		}
 	}
 }

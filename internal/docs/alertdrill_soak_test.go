@@ -121,5 +121,5 @@ func (d *drill) play(causes []cause) {
 // comes waits until the state of Prometheus fulfills a condition.
 func (d *drill) comes(condition func() bool) bool {
 	d.t.Helper()
-	return d.prometheus.process.comes(evaluateInterval/2, 2*time.Minute, condition)
+	return d.prometheus.process.comes(2*time.Minute, condition)
 }

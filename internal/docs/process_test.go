@@ -59,24 +59,22 @@ func launch(t *testing.T, cmd *exec.Cmd) *process {
 // until waits for a condition, and fails the test if it does not come.
 func (w *process) until(what string, condition func() bool) {
 	w.t.Helper()
-	if !w.comes(5*time.Millisecond, time.Minute, condition) {
+	if !w.comes(time.Minute, condition) {
 		w.t.Fatalf("%s: not within a minute", what)
 	}
 }
 
 // comes polls a condition, and reports whether it came within a limit.
-func (w *process) comes(again, limit time.Duration, condition func() bool) bool {
+func (w *process) comes(limit time.Duration, condition func() bool) bool {
 	w.t.Helper()
-	deadline, tick := time.NewTimer(limit), time.NewTicker(again)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for !condition() {
+	for began := time.Now(); !condition(); {
+		if time.Since(began) > limit {
+			return false
+		}
 		select {
 		case <-w.over:
 			w.t.Fatalf("it ended with %s", w.cmd.ProcessState)
-		case <-deadline.C:
-			return false
-		case <-tick.C:
+		case <-time.After(testenv.Again(began)):
 		}
 	}
 	return true
