@@ -10,6 +10,7 @@ import (
 // The servers' numbers: https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
 const (
 	FullDisk        = 20   // EE_DISK_FULL
+	DirectoryLeft   = 1010 // ER_DB_DROP_RMDIR
 	RecordChanged   = 1020 // ER_CHECKREAD: a row is newer than the snapshot, in MariaDB with innodb_snapshot_isolation
 	DiskFull        = 1021 // ER_DISK_FULL
 	SortAbort       = 1028 // ER_FILSORT_ABORT

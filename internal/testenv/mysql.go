@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -153,10 +154,16 @@ func (s *mysqlServer) drop(d *Database) error {
 	if err := d.DB.Close(); err != nil {
 		return fmt.Errorf("close test database: %w", err)
 	}
-	if _, err := s.admin.ExecContext(ctx, "DROP DATABASE "+d.Name); err != nil {
-		return fmt.Errorf("drop test database (is a transaction still open?): %w", err)
+	for began := time.Now(); ; time.Sleep(Again(began)) {
+		_, err := s.admin.ExecContext(ctx, "DROP DATABASE "+d.Name)
+		if err == nil {
+			return nil
+		}
+		// MariaDB may keep the file of a dropped table for a moment. The directory is not empty then.
+		if mysqlerr.Number(err) != mysqlerr.DirectoryLeft || time.Since(began) > patience/2 {
+			return fmt.Errorf("drop test database (is a transaction still open?): %w", err)
+		}
 	}
-	return nil
 }
 
 // token is random text for names that must not collide.

@@ -77,7 +77,7 @@ var rooms = map[string][]string{
 	"internal/store/storetest":   {"internal/journal", "internal/queue", "internal/schema/schematest", "internal/session", "internal/store", "internal/testenv", "outbox"},
 	"internal/sweep":             {"internal/journal", "internal/keyspace", "internal/outage", "internal/sleep", "internal/sweeps"},
 	"internal/sweeps":            {"internal/journal", "internal/session"},
-	"internal/testenv":           {"internal/proxy", "internal/servers"},
+	"internal/testenv":           {"internal/mysqlerr", "internal/proxy", "internal/servers"},
 	"internal/testenv/docker":    {},
 	"internal/testenv/which":     {"internal/testenv"},
 	"internal/tlserr":            {},
