@@ -108,7 +108,7 @@ func (c *chromium) open(path string, status int) {
 	if got := c.do("", "goto", path); got != float64(status) {
 		c.t.Errorf("%s: %v instead of %d", path, got, status)
 	}
-	c.do("#searching", "waitFor", object{"state": "detached"}) // such a page goes to the answer by itself
+	c.do("#searching", "waitFor", object{"state": "detached"}) // a page that still searches goes to its answer by itself
 	c.accessible()
 }
 

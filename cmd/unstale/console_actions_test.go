@@ -146,8 +146,8 @@ func TestConsoleActionsOff(t *testing.T) {
 	}
 }
 
-// A dead letter is retried after a confirmation of what the page has shown. The audit has the
-// person's name and the database account. A repeated confirmation does nothing.
+// A dead letter is retried after a person confirms the values that the page has shown. The audit
+// has the person's name and the database account. A repeated confirmation does nothing.
 func TestConsoleRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -397,8 +397,8 @@ func TestConsoleReplay(t *testing.T) {
 	}
 }
 
-// Two workers serve the console. Of two actions that people confirm at the same time, one is done,
-// and the other one's page says that nothing was. A confirmation runs on one worker only.
+// Two workers serve the console. If two people confirm an action at the same time, one is done, and
+// the page of the other one reports that nothing was done. A confirmation runs on one worker only.
 func TestConsoleTwoWorkers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

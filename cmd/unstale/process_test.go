@@ -260,18 +260,14 @@ const patience = 60 * time.Second
 // before.
 func (r *running) until(what string, condition func() bool) {
 	r.t.Helper()
-	for began := time.Now(); !condition(); {
-		if time.Since(began) > patience {
-			r.t.Fatalf("%s: not within %s", what, patience)
-		}
-		select {
-		case <-r.over:
-			if condition() { // it waited for the end
-				return
-			}
-			r.t.Fatalf("%s: the process ended with %s", what, r.cmd.ProcessState)
-		case <-time.After(testenv.Again(began)):
-		}
+	if testenv.Comes(patience, r.over, condition) {
+		return
+	}
+	select {
+	case <-r.over:
+		r.t.Fatalf("%s: the process ended with %s", what, r.cmd.ProcessState)
+	default:
+		r.t.Fatalf("%s: not within %s", what, patience)
 	}
 }
 

@@ -103,12 +103,15 @@
     open();
   }
 
-  // The answer to a search is asked for again while it says that something is stale.
+  // While the answer to a search says that something is stale, it is asked for again. The page has
+  // its full time for that (wait).
   const askAgain = async () => {
     const says = byID("answer-says"), parts = [byID("answer"), byID("found")];
     if (!says || says.dataset.level !== "stale") return;
     if (!document.hidden && !parts.some(inUse)) {
-      const html = await fetch(location.href).then((answer) => answer.text(), () => "");
+      const url = new URL(location.href);
+      url.searchParams.set("wait", "1");
+      const html = await fetch(url).then((answer) => answer.text(), () => "");
       const page = new DOMParser().parseFromString(html, "text/html");
       byID("lost").hidden = html !== "";
       for (const part of parts) {

@@ -66,7 +66,7 @@ func (d *drill) healthy() {
 	d.t.Logf("nothing fires for %.1f s", time.Since(began).Seconds())
 }
 
-// play brings causes about, waits until all their alerts fire, and ends the causes. No alert fires
+// play causes faults, waits until all their alerts fire, and ends the faults. No alert fires
 // before.
 func (d *drill) play(causes []cause) {
 	d.t.Helper()

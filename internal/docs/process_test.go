@@ -64,20 +64,18 @@ func (w *process) until(what string, condition func() bool) {
 	}
 }
 
-// comes polls a condition, and reports whether it came within a limit.
+// comes reports whether a condition comes within a limit. The process must not end before.
 func (w *process) comes(limit time.Duration, condition func() bool) bool {
 	w.t.Helper()
-	for began := time.Now(); !condition(); {
-		if time.Since(began) > limit {
-			return false
-		}
-		select {
-		case <-w.over:
-			w.t.Fatalf("it ended with %s", w.cmd.ProcessState)
-		case <-time.After(testenv.Again(began)):
-		}
+	if testenv.Comes(limit, w.over, condition) {
+		return true
 	}
-	return true
+	select {
+	case <-w.over:
+		w.t.Fatalf("it ended with %s", w.cmd.ProcessState)
+	default:
+	}
+	return false
 }
 
 // get returns the status and the body of a path.

@@ -79,7 +79,7 @@ func (c *Contents) Heads(ctx context.Context, keys []string) ([]string, error) {
 	return heads, nil
 }
 
-// Time returns the time of the server that has a key, by its clock, which is that of Present.Born.
+// Time returns the time of the server that has a key. Present.Born is by the same clock.
 // The account needs +time. An error is an *Outage.
 func (c *Contents) Time(ctx context.Context, key string) (time.Time, error) {
 	command := newTimeCommand(ctx, key)

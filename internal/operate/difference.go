@@ -11,7 +11,7 @@ import (
 // MaxOldEntries is how many differences and how many stale entries a status has at most.
 const MaxOldEntries = 200
 
-// An EntryState tells whether Redis still has an entry.
+// An EntryState reports whether Redis still has an entry.
 type EntryState int
 
 // The states of an entry.

@@ -14,18 +14,30 @@ const patience = time.Minute
 // test's own goroutine.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	began := time.Now()
-	for !condition() {
-		if time.Since(began) > patience {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
-		time.Sleep(Again(began))
+	if !Comes(patience, nil, condition) {
+		t.Fatalf("%s: not within %s", what, patience)
 	}
 }
 
-// Again returns how long a wait that began at this time sleeps until its next check: a tenth of the
-// time so far, at least 2 ms, at most 50 ms. Checks that are more frequent take the processors that
-// other tests need.
-func Again(began time.Time) time.Duration {
+// Comes checks a condition until it is true, and reports whether it was. It gives up after limit,
+// or when over is closed; a nil over never is.
+func Comes(limit time.Duration, over <-chan struct{}, condition func() bool) bool {
+	for began := time.Now(); !condition(); {
+		if time.Since(began) > limit {
+			return false
+		}
+		select {
+		case <-over:
+			return condition()
+		case <-time.After(again(began)):
+		}
+	}
+	return true
+}
+
+// again returns how long a wait that began at this time sleeps until its next check: a tenth of the
+// time so far, at least 2 ms, at most 50 ms. More frequent checks take the processors that other
+// tests need.
+func again(began time.Time) time.Duration {
 	return min(max(2*time.Millisecond, time.Since(began)/10), 50*time.Millisecond)
 }

@@ -21,8 +21,8 @@ import (
 // startLimit bounds the start of a shared server, images to pull included.
 const startLimit = 5 * time.Minute
 
-// databasePrefix marks the databases that tests make. One that outlives a killed run on somebody's
-// server can be dropped.
+// databasePrefix marks the databases that tests make. If a killed run leaves
+// one on a server, it can be dropped.
 const databasePrefix = "unstale_test_"
 
 // A Database is an empty database for one test.
@@ -154,19 +154,19 @@ func (s *mysqlServer) drop(d *Database) error {
 	if err := d.DB.Close(); err != nil {
 		return fmt.Errorf("close test database: %w", err)
 	}
-	for began := time.Now(); ; time.Sleep(Again(began)) {
+	for began := time.Now(); ; time.Sleep(again(began)) {
 		_, err := s.admin.ExecContext(ctx, "DROP DATABASE "+d.Name)
 		if err == nil {
 			return nil
 		}
-		// MariaDB may keep the file of a dropped table for a moment. The directory is not empty then.
-		if mysqlerr.Number(err) != mysqlerr.DirectoryLeft || time.Since(began) > patience/2 {
+		// On MariaDB, the directory may still have a file of a dropped table. ctx ends the attempts.
+		if mysqlerr.Number(err) != mysqlerr.DirectoryLeft {
 			return fmt.Errorf("drop test database (is a transaction still open?): %w", err)
 		}
 	}
 }
 
-// token is random text for names that must not collide.
+// token returns a random value for names that must not collide.
 func token() string {
 	b := make([]byte, 6)
 	_, _ = rand.Read(b)
