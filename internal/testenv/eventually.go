@@ -29,15 +29,15 @@ func Comes(limit time.Duration, over <-chan struct{}, condition func() bool) boo
 		select {
 		case <-over:
 			return condition()
-		case <-time.After(again(began)):
+		case <-time.After(untilNext(began)):
 		}
 	}
 	return true
 }
 
-// again returns how long a wait that began at this time sleeps until its next check: a tenth of the
+// untilNext returns how long a wait that began at this time sleeps until its next check: a tenth of the
 // time so far, at least 2 ms, at most 50 ms. More frequent checks take the processors that other
 // tests need.
-func again(began time.Time) time.Duration {
+func untilNext(began time.Time) time.Duration {
 	return min(max(2*time.Millisecond, time.Since(began)/10), 50*time.Millisecond)
 }

@@ -154,7 +154,7 @@ func (s *mysqlServer) drop(d *Database) error {
 	if err := d.DB.Close(); err != nil {
 		return fmt.Errorf("close test database: %w", err)
 	}
-	for began := time.Now(); ; time.Sleep(again(began)) {
+	for began := time.Now(); ; time.Sleep(untilNext(began)) {
 		_, err := s.admin.ExecContext(ctx, "DROP DATABASE "+d.Name)
 		if err == nil {
 			return nil
