@@ -35,9 +35,9 @@ func Comes(limit time.Duration, over <-chan struct{}, condition func() bool) boo
 	return true
 }
 
-// untilNext returns how long a wait that began at this time sleeps until its next check: a tenth of
-// the time so far, at least 2 ms, at most 50 ms. More frequent checks take the processors that other
-// tests need.
+// untilNext returns how long a wait that began at this time sleeps until its next check: a tenth
+// of the time so far, at least 2 ms, at most 50 ms. More frequent checks take the processors that
+// other tests need.
 func untilNext(began time.Time) time.Duration {
 	return min(max(2*time.Millisecond, time.Since(began)/10), 50*time.Millisecond)
 }
