@@ -107,11 +107,12 @@ func (q question) err() error {
 	return q.all.Err()
 }
 
-// answered evaluates the answer to a question. The error is nil or errLeft.
-func (a *aliveCheck) answered(ctx context.Context, q question) error {
+// answered evaluates the answer to a question. young is false if no worker has written to the
+// server in the last 3 s. The error is nil or errLeft.
+func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err error) {
 	if err := q.err(); err != nil && !errors.Is(err, redis.Nil) {
 		a.refused(err)
-		return nil
+		return true, nil // unknown
 	}
 	got := a.read(q)
 	a.found.Store(got.any)
@@ -124,17 +125,17 @@ func (a *aliveCheck) answered(ctx context.Context, q question) error {
 			a.seen.Store(true)
 		}
 		a.misled.present(a)
-		return nil
+		return true, nil
 	case !a.seen.Load():
 		a.look()
 	default:
 		if err := a.moved(ctx); err != nil {
 			a.strays.Add(1)
-			return err
+			return false, err
 		}
 	}
 	a.misled.missing(a, got)
-	return nil
+	return false, nil
 }
 
 // An aliveAnswer holds the evaluated fields of one answer.

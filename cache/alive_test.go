@@ -208,6 +208,26 @@ func TestLeaseOfTheMap(t *testing.T) {
 	must(t, c.Healthy())
 }
 
+// A reader that learns of a shorter lease by the answer to its request takes a shorter one: second
+// sweeps do not wait for the longer one.
+func TestLeaseIsTakenAgainIfTheMapsIsShorter(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	c := newCache(t, cache.Config{Redis: s.client()})
+	for _, lowered := range []time.Duration{5 * time.Second, 2 * time.Second} { // from unknown, from 5 s
+		s.wrote(0, works, lowered)
+		key := lowered.String()
+		l, err := c.Lease(t.Context(), key, nil)
+		must(t, err)
+		lease, _ := protocol.LeaseKey(key)
+		if life := must1(t, s.clients[0].PTTL(t.Context(), lease).Result); life <= 0 || life > lowered {
+			t.Errorf("a lease of %v, wanted the map's, %v", life, lowered)
+		}
+		must(t, cache.Set(t.Context(), l, "new"))
+		wantFetch(t, "what was set", c, key, func(context.Context) (string, error) { return "loaded", nil }, nil, "new", cache.FromRedis)
+	}
+}
+
 // A reader whose account may not look for workers reads as before, and logs it once.
 func TestAliveIsDenied(t *testing.T) {
 	t.Parallel()

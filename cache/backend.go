@@ -35,6 +35,7 @@ type backend struct {
 	told    complaints     // of those
 	writes  writes
 	clock   clock
+	sizes   sizes
 	alive   *aliveCheck
 	probe   string // what the write probe unlinks
 	hooks   Hooks
@@ -187,7 +188,9 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 			b.replica.found(b.logger)
 		}
 	}
-	counts = err
+	if counts = err; fault != nil && failedBefore(ctx) {
+		counts = context.Canceled
+	}
 	return r, err
 }
 
@@ -336,19 +339,17 @@ func within[R any](ctx context.Context, b *backend, f func(context.Context) (R, 
 // alone reports whether the next command may be sent without a pipeline.
 func (b *backend) alone() bool {
 	now := time.Now()
-	return !b.clock.due() && !b.alive.due(now) && !b.probes(now)
+	return !b.clock.due() && !b.alive.due(now) && (b.clock.keeper != nil || !b.replica.due(now))
 }
 
-// probes reports whether the next pipeline takes a write probe along.
-func (b *backend) probes(now time.Time) bool { return b.clock.keeper == nil && b.replica.due(now) }
-
-// pipelined sends a pipeline, and with it TIME if that is due, the question of an aliveCheck, and a
-// write probe every 30 s, or if the server may be a replica. The error is errLeft if workers no
-// longer write to the server that answered, and the server's if it refuses the probe.
+// pipelined sends a pipeline, and with it TIME if that is due, and the question of an aliveCheck. It
+// adds a write probe every 30 s; every second if no worker seems to write to the server; always if
+// the server may be a replica. The error is errLeft if workers no longer write to the server that
+// answered, and the server's if it refuses the probe.
 func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	sent := time.Now()
 	asks, due := b.alive.due(sent), b.clock.due()
-	probes := b.probes(sent)
+	probes := b.clock.keeper == nil && b.replica.takes(sent)
 	if !asks && !due && !probes {
 		return b.client.Pipelined(ctx, f)
 	}
@@ -375,19 +376,24 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 		return cmds, err
 	}
 	if asks {
-		if left := b.alive.answered(ctx, q); left != nil {
+		young, left := b.alive.answered(ctx, q)
+		if left != nil {
 			return cmds[:own], left
+		}
+		if !young {
+			b.replica.doubt(sent)
 		}
 	}
 	if due && now.Err() == nil {
 		b.clock.heard(now.Val().UnixMicro(), sent)
 	}
 	if probes {
-		b.replica.probed.Store(sent.UnixNano())
-		if probe := cmds[len(cmds)-1]; redis.HasErrorPrefix(probe.Err(), "READONLY") {
-			return cmds[:own], probe.Err()
+		switch refused := cmds[len(cmds)-1].Err(); {
+		case redis.HasErrorPrefix(refused, "READONLY"):
+			return cmds[:own], refused
+		case refused == nil, isReply(refused): // and no fault, which says nothing of the server
+			b.replica.accepted(b.logger)
 		}
-		b.replica.accepted(b.logger)
 	}
 	return cmds[:own], firstError(cmds[:own])
 }

@@ -27,8 +27,7 @@ func TestMemoryBehindSlowMessage(t *testing.T) {
 	c := w.cache(cache.Config{Memory: memoryOf(channel), Hooks: cache.Hooks{Evict: hook}})
 	b := w.beat(channel, "e")
 	open(t, c)
-	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
-	wantFetch(t, "kept", c, "k", w.db.read, nil, "old", cache.FromMemory)
+	w.keep(c, "k")
 	b.publish(protocol.Message{Patterns: []string{"other:*"}})
 	<-reached
 	w.commit("new", "k")
@@ -64,10 +63,8 @@ func TestMemoryBehindTooManyMessages(t *testing.T) {
 	c := w.cache(cache.Config{Memory: memoryOf(channel), Hooks: cache.Hooks{Evict: hook}, Logger: logged.logger()})
 	b := w.beat(channel, "e")
 	open(t, c)
-	for _, key := range []string{"k", "last"} {
-		wantFetch(t, "first", c, key, w.db.read, nil, "old", cache.FromLoader)
-		wantFetch(t, "kept", c, key, w.db.read, nil, "old", cache.FromMemory)
-	}
+	w.keep(c, "k")
+	w.keep(c, "last")
 	b.publish(protocol.Message{Patterns: []string{"other:*"}})
 	<-reached
 	flood := make([]string, protocol.MaxEntries)
@@ -84,16 +81,14 @@ func TestMemoryBehindTooManyMessages(t *testing.T) {
 	}
 	close(goOn)
 	testenv.Eventually(t, "the log", func() bool {
-		return len(logged.with("messages are dropped, and memory is emptied")) == 1
+		// more than once if a heartbeat comes meanwhile
+		return len(logged.with("messages are dropped, and memory is emptied")) > 0
 	})
 	testenv.Eventually(t, "memory to drop all values", func() bool { return c.Statistics().L1Size == 0 })
 	if n := c.Statistics().Invalidations; n >= 70_000 {
 		t.Errorf("%d invalidations were applied, wanted some to be dropped", n)
 	}
 	open(t, c)
-	if n := len(logged.with("messages are dropped")); n != 1 {
-		t.Errorf("%d lines of the log, wanted one", n)
-	}
 	wantFetch(t, "afterwards", c, "k", w.db.read, nil, "old", cache.FromRedis)
 	wantFetch(t, "afterwards", c, "k", w.db.read, nil, "old", cache.FromMemory)
 }

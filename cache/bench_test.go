@@ -19,12 +19,12 @@ func BenchmarkMemoryHit(b *testing.B) {
 	keys := make([]string, 5_000)
 	for i := range keys {
 		keys[i] = fmt.Sprint("product:", i)
-		m.put(keys[i], "a value", 7, nil, m.mark(), time.Hour, nil)
+		m.put(keys[i], "a value", nil, m.mark(), time.Hour, 0, nil)
 	}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if _, ok := remembered[string](c, keys[i%len(keys)], config.Policy); !ok {
+		if _, ok := remembered[string](c, keys[i%len(keys)], config.Policy, 0); !ok {
 			b.Fatal("the value is not there")
 		}
 		i++
@@ -47,7 +47,7 @@ func BenchmarkKeyBehindPatterns(b *testing.B) {
 			var gone, cpu time.Duration
 			for b.Loop() {
 				for i := range values {
-					m.put(fmt.Sprint("product:", i), i, 8, nil, m.mark(), time.Hour, nil)
+					m.put(fmt.Sprint("product:", i), i, nil, m.mark(), time.Hour, 0, nil)
 				}
 				before, begun := processorTime(b), time.Now()
 				patterns, done := m.note(nil, all), make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type Cache struct {
 	misses     expectation
 
 	complaints complaints
+	luck       func() float64 // exponentially distributed: see eagerness
 
 	run      running
 	listener *listener
@@ -40,8 +42,9 @@ func New(config Config) (*Cache, error) {
 		return nil, fmt.Errorf("make cache: %w", err)
 	}
 	config.Hooks = config.Hooks.guarded(config.Logger)
-	c := &Cache{config: config}
-	c.loaders.slots, c.loaders.counts, c.loaders.hook = make(chan struct{}, config.Loads), &c.counts, config.Hooks.Load
+	c := &Cache{config: config, luck: rand.ExpFloat64}
+	c.loaders.slots, c.loaders.counts, c.loaders.hook, c.loaders.logger = make(chan struct{}, config.Loads), &c.counts, config.Hooks.Load, config.Logger
+	c.flights.pauses.length = config.LoadPause
 	c.run.begin()
 	c.redis = newBackend(config)
 	c.redis.alive = newAliveCheck(config, &c.redis.clock, &c.run, &c.counts)

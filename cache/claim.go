@@ -10,11 +10,16 @@ import (
 type claim struct {
 	names   names
 	token   string // of all its requests for the lease
+	unread  bool   // whether there is a value is unknown
 	useless string // which value the lease script must not return: see reading.useless
+	usable  bool   // other callers may get that value
 	lease   string // held by this job, or ""
 	taken   time.Time
 	stamps  map[string]string
 	since   mark // of the memory, from before the request for the lease
+	// superseded reports that a load under the lease has ended without an error. If its value is not
+	// stored, the value that was read before is removed with the lease.
+	superseded bool
 	waits
 }
 
@@ -22,6 +27,14 @@ type claim struct {
 func (c *claim) granted(g grant, since mark) {
 	c.lease, c.taken, c.stamps, c.since = g.text, g.sent, g.stamps, since
 }
+
+// replaces records what the load is to replace.
+func (c *claim) replaces(found reading) {
+	c.useless, c.usable, c.unread = found.useless(), found.state > foreign || found.passed, found.unread
+}
+
+// removes reports whether releasing the lease removes the value that was read.
+func (c *claim) removes() bool { return c.lease != "" && c.superseded && c.usable }
 
 // waits are those for one lease.
 type waits struct {

@@ -48,7 +48,7 @@ func (e *entry) encode(codec Codec, above int, raw bool, v any) error {
 	if raw {
 		form, length = bytes.Clone, func(n int) int { return n }
 	}
-	e.Value, e.Codec, e.size = nil, codec.Name(), len(data)
+	e.Value, e.Codec = nil, codec.Name()
 	if above > 0 && len(data) > above && len(data) <= mostUnpacked {
 		longest := len(data)
 		if codec != JSON {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -27,10 +28,11 @@ type Config struct {
 	// error. Nil: every call loads, and callers of Fetch in one process share loads.
 	Redis redis.UniversalClient
 
-	// Prefix is put before every key, for example "zahraah:prod:". Tags have no prefix: they are as
-	// in the map. Set a prefix. Without one, a key that begins with "lock:fill:", "lock:hold:",
-	// "stamp:" or "unstale:" collides with internal keys. Loads of other keys then wait, or
-	// invalidated values count.
+	// Prefix is put before every key, for example "zahraah:prod:". Braces in it must form a hash
+	// tag of Redis Cluster, as in "{shop}:". Tags have no prefix: they are as in the map. Set a
+	// prefix. Without one, a key that begins with "lock:fill:", "lock:hold:", "stamp:" or
+	// "unstale:" collides with internal keys. Loads of other keys then wait, or invalidated values
+	// count.
 	Prefix string
 
 	// Codec turns values into bytes. Nil: JSON.
@@ -77,6 +79,11 @@ type Config struct {
 	// instead. The load continues. Zero: HardTimeout.
 	SoftTimeout time.Duration
 
+	// LoadPause is how long callers get an expired value without another load of its key, within
+	// Stale and StaleOnError, after a load of this process has failed or exceeded SoftTimeout. It
+	// varies by up to 25 %. At most a minute. Zero: 1 s. Negative: each of them loads.
+	LoadPause time.Duration
+
 	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. A value
 	// that is too large to come within it counts as a command that failed each time that it is
 	// read: see Failures. Zero: 100 ms.
@@ -122,10 +129,11 @@ type Memory struct {
 	// Size is how many values are kept at most. Zero: none.
 	Size int
 
-	// Bytes bounds the bytes of keys and values, as the codec writes them and before compression.
-	// In the process, values take about two or three times as much. A larger value is not kept.
-	// Each value counts for at least Bytes/Size, so large and small values together may stay below
-	// both bounds. At least Size. Zero: 256 MiB.
+	// Bytes bounds the heap that entries take: about 200 bytes each, and their keys, values and
+	// tags. Of a slice or a map, L1 measures 16 elements. It does not measure what unexported
+	// fields point to. With GOGC=100, the process grows by up to 2.3 times Bytes. A larger value is
+	// not kept. Each value counts for at least Bytes/Size, so large and small values together may
+	// stay below both bounds. At least Size. Zero: 256 MiB.
 	Bytes int
 
 	// TTL bounds how long a value is kept, for every policy. Zero: 60 s.
@@ -197,6 +205,7 @@ func (c Config) WithDefaults() Config {
 	orDuration(&c.Lease, 10*time.Second)
 	orDuration(&c.HardTimeout, c.Lease*8/10)
 	orDuration(&c.SoftTimeout, c.HardTimeout)
+	orDuration(&c.LoadPause, time.Second)
 	orDuration(&c.Timeout, 100*time.Millisecond)
 	orDuration(&c.Pause, time.Second)
 	if c.Failures == 0 {
@@ -250,8 +259,12 @@ func (c Config) Validate() error {
 	between("Lease", c.Lease, 10*time.Millisecond, time.Hour)
 	between("HardTimeout", c.HardTimeout, time.Millisecond, c.Lease-1)
 	between("SoftTimeout", c.SoftTimeout, time.Millisecond, c.HardTimeout)
+	between("LoadPause", c.LoadPause, math.MinInt64, time.Minute)
 	between("Timeout", c.Timeout, 10*time.Millisecond, 5*time.Second)
 	between("Pause", c.Pause, time.Millisecond, time.Minute)
+	if _, ok := protocol.LeaseKey(c.Prefix + "1"); !ok {
+		refuse("Prefix is %q, whose braces form no hash tag, so its keys have no lease and are never stored: close the hash tag, as in %q, or leave out the braces", c.Prefix, "{shop}:")
+	}
 	if c.Loads < 1 {
 		refuse("Loads is %d, wanted 1 at least", c.Loads)
 	}

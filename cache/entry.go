@@ -37,8 +37,7 @@ type entry struct {
 	// Tags are the tag versions that must be current for the value to count, by tag.
 	Tags map[string]string `json:"t"`
 
-	raw  bool // of format 2
-	size int  // of Value as the codec wrote it, or 0 where that is not known
+	raw bool // of format 2
 }
 
 // The beginnings of what appendTo writes.
@@ -124,7 +123,6 @@ func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (valu
 	if err != nil {
 		return nil, errCorrupt
 	}
-	e.size = unpackedSize(codec, data)
 	return value, nil
 }
 

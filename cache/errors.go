@@ -98,8 +98,24 @@ func (e *InvalidationError) Unwrap() []error {
 	return errs
 }
 
+// A LoadError lists the keys that FetchMany could not load. It matches the error of the load.
+type LoadError struct {
+	Keys []string
+	Err  error // the first one
+}
+
+func (e *LoadError) Error() string {
+	if len(e.Keys) == 1 {
+		return fmt.Sprintf("load %q: %v", e.Keys[0], e.Err)
+	}
+	return fmt.Sprintf("load %d keys, the first is %q: %v", len(e.Keys), e.Keys[0], e.Err)
+}
+
+// Unwrap returns Err.
+func (e *LoadError) Unwrap() error { return e.Err }
+
 // A PanicError is returned by Fetch if a loader panicked, or ended its goroutine with
-// runtime.Goexit, as t.Fatal does.
+// runtime.Goexit, as t.Fatal does. The log has it too, at most once per minute.
 type PanicError struct {
 	Value any    // what was passed to panic, or an error that names runtime.Goexit
 	Stack []byte // of the loader
@@ -110,12 +126,17 @@ func (e *PanicError) Error() string { return fmt.Sprintf("load panicked: %v\n%s"
 // errGoexit is the value of a PanicError if nothing was passed to panic.
 var errGoexit = errors.New("runtime.Goexit was called, for example by t.Fatal")
 
-// panicked makes a PanicError of what recover has returned: nil after runtime.Goexit.
-func panicked(value any) error {
+// panicked makes a PanicError of what recover has returned: nil after runtime.Goexit. It logs the
+// panic, since a refresh in the background has no caller to return the error to.
+func (l *loaders) panicked(key string, value any) error {
 	if value == nil {
 		value = errGoexit
 	}
-	return &PanicError{value, debug.Stack()}
+	err := &PanicError{value, debug.Stack()}
+	if l.panics.due() {
+		l.logger.Error("a loader panicked", "key", key, "panic", value, "stack", string(err.Stack))
+	}
+	return err
 }
 
 // awayReplies are the prefixes of replies of a server that serves no client now.

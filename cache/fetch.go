@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,8 @@ import (
 // A Loader gets a value from where it is kept, such as MySQL's primary. It returns ErrNotFound or
 // Config.NotFound, wrapped or not, for what does not exist. Its context ends with
 // Config.HardTimeout and with Close, not with the caller's, since others may wait for the same
-// load; it has the caller's values, and a Fill. It may fetch other keys, by its context; one that
-// fetches its own waits for itself, until Config.HardTimeout.
+// load; it has the caller's values, and a Fill. It may fetch other keys, by its context. Fetching
+// its own key, or one whose load waits for it, returns an error unless that key is cached.
 type Loader[T any] = func(ctx context.Context) (T, error)
 
 // A Source is where a value came from.
@@ -58,11 +57,12 @@ type Result[T any] struct {
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
 	c.popularity.read(key)
 	p = p.on(c.config.Policy)
-	if result, ok := remembered[T](c, key, p); ok {
+	eager := c.eagerness(p)
+	if result, ok := remembered[T](c, key, p, eager); ok {
 		c.reads.of(p).hit()
 		return result.Value, nil
 	}
-	result, err := fetchAfterMemory(ctx, c, key, load, p)
+	result, err := fetchAfterMemory(ctx, c, key, load, p, eager)
 	return result.Value, err
 }
 
@@ -70,23 +70,24 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
 	c.popularity.read(key)
 	p = p.on(c.config.Policy)
-	if result, ok := remembered[T](c, key, p); ok {
+	eager := c.eagerness(p)
+	if result, ok := remembered[T](c, key, p, eager); ok {
 		c.reads.of(p).hit()
 		return result, nil
 	}
-	return fetchAfterMemory(ctx, c, key, load, p)
+	return fetchAfterMemory(ctx, c, key, load, p, eager)
 }
 
-// remembered returns the value of the key in L1.
-func remembered[T any](c *Cache, key string, p *Policy) (result Result[T], ok bool) {
+// remembered returns the value of the key in L1, unless it is due for an early refresh.
+func remembered[T any](c *Cache, key string, p *Policy, eager float64) (result Result[T], ok bool) {
 	if p.after != nil {
 		return result, false // ask the Checker first
 	}
-	return inMemory[T](c, key, p)
+	return inMemory[T](c, key, p, eager)
 }
 
 // inMemory is like remembered, for a caller without a read constraint.
-func inMemory[T any](c *Cache, key string, p *Policy) (result Result[T], ok bool) {
+func inMemory[T any](c *Cache, key string, p *Policy, eager float64) (result Result[T], ok bool) {
 	if c.memory == nil || p.o.SkipMemory {
 		return result, false
 	}
@@ -97,15 +98,18 @@ func inMemory[T any](c *Cache, key string, p *Policy) (result Result[T], ok bool
 	if result.Value, ok = held.value.(T); !ok && held.value == nil {
 		ok = any(result.Value) == nil // a nil of an interface type is one of every such type
 	}
-	if ok {
-		c.memory.hit()
-		result.FreshFor = c.memory.freshFor(held)
+	if !ok {
+		return result, false
 	}
-	return result, ok
+	if result.FreshFor = c.memory.freshFor(held); early(result.FreshFor, eager, int64(held.cost)) {
+		return result, false
+	}
+	c.memory.hit()
+	return result, true
 }
 
-func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (result Result[T], err error) {
-	r, err := newRequest[T](c, key, p)
+func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy, eager float64) (result Result[T], err error) {
+	r, err := newRequest[T](c, key, p, eager)
 	if err != nil {
 		return result, err
 	}
@@ -114,7 +118,7 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	}
 	n := c.reads.of(p)
 	if p.after != nil && r.standing == anything {
-		if result, ok := inMemory[T](c, key, p); ok {
+		if result, ok := inMemory[T](c, key, p, eager); ok {
 			n.hit()
 			return result, nil
 		}
@@ -158,11 +162,12 @@ type request struct {
 	load   func(context.Context) (any, error)
 	decode func(Codec, []byte) (any, error)
 
+	eager    float64 // see eagerness
 	standing standing
 	untyped  bool // it only checks the entry, and does not extend a sliding value
 }
 
-func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
+func newRequest[T any](c *Cache, key string, p *Policy, eager float64) (*request, error) {
 	p, err := c.policy(p)
 	if err != nil {
 		return nil, err
@@ -170,7 +175,7 @@ func newRequest[T any](c *Cache, key string, p *Policy) (*request, error) {
 	if c.run.life.Err() != nil {
 		return nil, ErrClosed
 	}
-	return &request{c: c, key: key, name: c.name(key), p: p, kind: reflect.TypeFor[T](), decode: decodeAs[T]}, nil
+	return &request{c: c, key: key, name: c.name(key), p: p, eager: eager, kind: reflect.TypeFor[T](), decode: decodeAs[T]}, nil
 }
 
 // asRead returns a value of an interface type as the codec decodes it. The first caller, callers
@@ -209,13 +214,17 @@ type got struct {
 	stale  bool
 	stored bool          // of a loaded value: see outcome.accepted
 	joined bool          // it is of a flight that another caller began
-	fresh  time.Duration // see Result.FreshFor; negative if the value is due for an early refresh
+	fresh  time.Duration // see Result.FreshFor
 }
 
 // fetch reads, and loads where that does not do.
 func (r *request) fetch(ctx context.Context) (got, error) {
 	c := r.c
+	self := FillFrom(ctx).refuse(&c.loaders, func(key string) bool { return key == r.key })
 	if r.standing == loaded {
+		if self != nil {
+			return got{}, self
+		}
 		return r.past(ctx)
 	}
 	arrival := c.loaders.events.Load()
@@ -225,7 +234,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		var led *job
 		var found reading
 		var err error
-		if round == 0 && r.leadsFirst(ctx) {
+		if round == 0 && self == nil && r.leadsFirst(ctx) {
 			found, led, err = r.lead(ctx, mark)
 		} else {
 			found, err = r.read(ctx)
@@ -251,9 +260,11 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 			}
 			c.shadows.hit(ctx, r, found, mark, r.load)
 			return got{value: found.value, source: FromRedis, fresh: found.life}, nil
-		case found.state == stale:
+		case found.state == stale, found.state == onError && c.flights.pauses.last(r.name):
 			r.refresh(ctx, found)
 			return got{value: found.value, source: FromRedis, stale: true}, nil
+		case self != nil:
+			return got{}, self
 		}
 		g, again, err := r.await(ctx, finding{reading: found, away: away, led: led, before: before}, arrival, round)
 		if again == nil {
@@ -359,6 +370,7 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 			return nil, ctx.Err()
 		case <-soft:
 			if r.still(ctx, found) {
+				r.c.flights.pauses.begin(r.name)
 				return nil, nil
 			}
 			soft = nil
@@ -379,9 +391,6 @@ func (found reading) standsAs(again reading) bool {
 	return again.state >= onError && string(again.text) == string(found.text)
 }
 
-// bytes returns how many the codec wrote for the value. A bare value has no entry.
-func (found *reading) bytes() int { return cmp.Or(found.entry.size, len(found.text)) }
-
 // keep puts what was read into memory.
 func (r *request) keep(found reading, since mark) {
 	m := r.c.memory
@@ -390,12 +399,15 @@ func (r *request) keep(found reading, since mark) {
 	}
 	m.unlinks.checkBirth(r.name, found.entry.Birth, since)
 	if !r.p.o.SkipMemory {
-		m.put(r.key, found.value, found.bytes(), found.entry.tagNames(), since, found.life, r.c.reads.of(r.p))
+		m.put(r.key, found.value, found.entry.tagNames(), since, found.life, found.entry.Cost, r.c.reads.of(r.p))
 	}
 }
 
-// refresh loads in the background, unless another goroutine of this process does.
+// refresh loads in the background, unless another goroutine of this process does, or has failed.
 func (r *request) refresh(ctx context.Context, found reading) {
+	if r.c.flights.pauses.last(r.name) {
+		return
+	}
 	if fl, own := r.c.flights.join(r.flightID(), nil); own {
 		r.start(ctx, fl, finding{reading: found, unasked: true})
 	}
@@ -411,7 +423,7 @@ func (r *request) start(ctx context.Context, fl *flight, f finding) {
 	}
 	r.c.flights.end(fl, outcome{err: ErrClosed})
 	if f.led != nil {
-		f.led.giveBack(context.WithoutCancel(ctx))
+		r.c.giveBack(context.WithoutCancel(ctx), f.led)
 	}
 }
 

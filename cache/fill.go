@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type Fill struct {
 	late    map[string]string
 	unread  error       // why late has none, or nil
 	loaders *loaders    // whose loader has this Fill
+	keys    []string    // that the loader loads
 	outer   *Fill       // of the loader that has asked for this load, or nil
 	runs    atomic.Bool // the loader
 }
@@ -34,6 +36,17 @@ func (f *Fill) runsIn(l *loaders) bool {
 		}
 	}
 	return false
+}
+
+// refuse returns an error if the loader of a Fill, or one that has asked for its load, runs and
+// loads a wanted key of loaders: it would wait for itself.
+func (f *Fill) refuse(l *loaders, wanted func(key string) bool) error {
+	for ; f != nil; f = f.outer {
+		if i := slices.IndexFunc(f.keys, wanted); i >= 0 && f.loaders == l && f.runs.Load() {
+			return fmt.Errorf("fetch %q: the load of this key waits for this call; read the row without the cache in its loader", f.keys[i])
+		}
+	}
+	return nil
 }
 
 type fillKey struct{}

@@ -5,10 +5,6 @@ import (
 	"sync"
 )
 
-// fillMost is how many bytes of entries begin a pipeline of a fillQueue at most: Timeout is for the
-// whole pipeline. The last entry may exceed it.
-const fillMost = 1 << 20
-
 // A fillQueue stores the values of several goroutines in common pipelines, one after another.
 // Values that come while a pipeline is under way wait for the next one. Safe for concurrent use.
 type fillQueue struct {
@@ -63,7 +59,7 @@ func (q *fillQueue) send(ctx context.Context) {
 			close(f.done)
 		}
 	}()
-	for bytes := 0; len(fills) < pipelineMost && bytes < fillMost && len(q.waiting) > 0; {
+	for bytes := 0; len(fills) < pipelineMost && bytes < pipelineBytes && len(q.waiting) > 0; {
 		f := <-q.waiting // only this goroutine takes any
 		fills, parcels = append(fills, f), append(parcels, f.parcel)
 		bytes += len(f.parcel.text)

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math/rand/v2"
 	"reflect"
 	"sync"
 	"time"
@@ -55,6 +56,32 @@ type flightID struct {
 type flights struct {
 	mu     sync.Mutex
 	byName map[flightID]*flight
+	pauses pauses
+}
+
+// pauses are for keys whose load has failed: see Config.LoadPause. Safe for concurrent use.
+type pauses struct {
+	length time.Duration
+	mu     sync.Mutex
+	until  map[string]time.Time
+}
+
+func (p *pauses) begin(name string) {
+	if p.length <= 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.until == nil || len(p.until) > seenMost {
+		p.until = map[string]time.Time{}
+	}
+	p.until[name] = time.Now().Add(time.Duration((0.75 + rand.Float64()/2) * float64(p.length)))
+}
+
+func (p *pauses) last(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Before(p.until[name])
 }
 
 // join returns the flight to wait for, and whether it is the caller's own to run: by load, where
@@ -156,6 +183,9 @@ func (f *flights) leave(fl *flight) {
 // end seals a flight and gives the outcome to all that wait. Only the first one counts.
 func (f *flights) end(fl *flight, o outcome) {
 	f.seal(fl)
+	if o.failed() {
+		f.pauses.begin(fl.id.name)
+	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if fl.finished {

@@ -13,7 +13,7 @@ import (
 // errors come from Redis or from the context, or are ErrClosed.
 func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 	p := c.config.Policy
-	if result, ok := remembered[T](c, key, p); ok {
+	if result, ok := remembered[T](c, key, p, 0); ok {
 		return result.Value, nil
 	}
 	return cached[T](ctx, c, key, p)
@@ -22,7 +22,7 @@ func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 // cached implements Get after a lookup in L1, for a policy without Checker.
 func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, error) {
 	var none T
-	r, err := newRequest[T](c, key, p)
+	r, err := newRequest[T](c, key, p, 0)
 	if err != nil {
 		return none, err
 	}
@@ -36,7 +36,7 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 		}
 		return none, ErrMiss
 	case s == anything && p.after != nil: // otherwise memory was asked before
-		if result, ok := inMemory[T](c, key, p); ok {
+		if result, ok := inMemory[T](c, key, p, 0); ok {
 			return result.Value, nil
 		}
 	}

@@ -111,11 +111,3 @@ func unpack(data []byte) ([]byte, error) {
 
 // packedSize returns the size that packed data declares in its last four bytes.
 func packedSize(data []byte) int { return int(binary.LittleEndian.Uint32(data[max(len(data)-4, 0):])) }
-
-// unpackedSize returns the bytes that a codec wrote, of data that it has read.
-func unpackedSize(codec Codec, data []byte) int {
-	if _, packed := codec.(gzipped); packed && len(data) > 4 {
-		return packedSize(data)
-	}
-	return len(data)
-}

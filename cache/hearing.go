@@ -43,6 +43,8 @@ type heardEpoch struct {
 	seq uint64 // the latest number
 	// the latest heartbeat, zero if there is none; after the first one, silence is a possible gap
 	beat time.Time
+	// the outbox whose heartbeats its worker withholds, and why; "" if it does not
+	source, withheld string
 }
 
 // A verdict is the instruction for L1: whether to empty it, and whether it is open from now on. why
@@ -114,7 +116,7 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 	}
 	e.seq = m.Seq
 	if b := m.Beat; b != nil {
-		e.beat = now
+		e.beat, e.source, e.withheld = now, b.Source, b.Withheld
 		if !b.First && !b.Last { // a worker sends those whether or not it can look into the outbox
 			h.beats[b.Source] = now
 			h.progress.note(b, now)
@@ -197,6 +199,11 @@ func (h *hearing) closed(now time.Time) error {
 	}
 	for _, source := range h.sources {
 		if h.beats[source].IsZero() {
+			for _, e := range h.epochs {
+				if e.source == source && e.withheld != "" {
+					return fmt.Errorf("nothing is given out from memory: workers of outbox %q withhold heartbeats: %s", source, e.withheld)
+				}
+			}
 			return fmt.Errorf("nothing is given out from memory: no heartbeat of a worker of outbox %q arrives", source)
 		}
 	}

@@ -21,11 +21,10 @@ type job struct {
 	send func(context.Context, parcel) filling
 }
 
-func (r *request) job(fl *flight, useless string) *job {
-	return &job{
-		request: r, tags: r.p.o.Tags, claim: claim{names: namesOf(r.name), useless: useless},
-		loading: loading{key: r.key, load: r.load, fl: fl},
-	}
+func (r *request) job(fl *flight, found reading) *job {
+	j := &job{request: r, tags: r.p.o.Tags, claim: claim{names: namesOf(r.name)}, loading: loading{key: r.key, load: r.load, fl: fl}}
+	j.replaces(found)
+	return j
 }
 
 // leasable reports whether there is a lease to ask for.
@@ -49,7 +48,7 @@ func (r *request) run(ctx context.Context, fl *flight, f finding) {
 	ctx = flightContext{r.c.run.life, ctx}
 	j := f.led
 	if j == nil {
-		j = r.job(fl, f.useless())
+		j = r.job(fl, f.reading)
 		j.away, j.foreign = f.away, f.state == foreign
 		if tags := r.allTags(&f.entry); stampable(tags) {
 			j.tags = tags
@@ -79,9 +78,10 @@ func (j *job) finish(ctx context.Context) {
 	failure := recover()
 	switch {
 	case !j.fl.ended():
-		j.request.c.flights.end(j.fl, outcome{err: panicked(failure), started: j.started})
+		j.request.c.flights.end(j.fl, outcome{err: j.request.c.loaders.panicked(j.key, failure), started: j.started})
 	case failure != nil:
-		j.request.c.counts.failed() // all have their answer already
+		j.request.c.counts.failed()
+		_ = j.request.c.loaders.panicked(j.key, failure) // all have their answer already
 	}
 	j.request.c.leases.giveBackAtLast(ctx, held(j)...)
 }
@@ -129,7 +129,8 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 			case other.state == fresh && j.request.standing != loaded:
 				return j.found(other, mark), true
 			}
-			j.useless, again = other.useless(), true
+			j.replaces(other)
+			again = true
 		}
 		if time.Now().After(end) {
 			return o, false // the holder of the lease had enough time: load, and store nothing
@@ -165,14 +166,19 @@ func (j *job) perform(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(c.config.HardTimeout))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.flights.end(j.fl, outcome{err: c.overdue()}) })()
-	fill := &Fill{}
+	fill := &Fill{keys: []string{j.key}}
 	c.loaders.run(ctx, fill, &j.loading)
 	if ctx.Err() != nil {
 		c.flights.end(j.fl, outcome{err: c.overdue()})
 		return
 	}
 	o := outcome{value: j.result, err: j.err, started: j.started, negative: isNotFound(j.err)}
-	if j.store(context.WithoutCancel(ctx), fill, &o, j.cost) {
+	released := j.store(context.WithoutCancel(ctx), fill, &o, j.cost)
+	if !released && j.removes() {
+		c.giveBack(ctx, j) // before answering callers, who may read again
+		released = true
+	}
+	if released {
 		j.lease = ""
 	}
 	c.flights.end(j.fl, o)
@@ -191,8 +197,21 @@ func (j *job) ask(ctx context.Context) (grant, error) {
 	return j.request.c.leases.take(ctx, &j.claim, j.tags, j.longest())
 }
 
-// giveBack releases the lease, if it is held: see leaser.giveBack.
-func (j *job) giveBack(ctx context.Context) { j.request.c.leases.giveBack(ctx, held(j)...) }
+// giveBack releases the leases that jobs hold: see leaser.giveBack. It then removes from L1 the values
+// that it has removed from Redis. In the other order, a reader could copy them to L1 meanwhile.
+func (c *Cache) giveBack(ctx context.Context, jobs ...*job) {
+	claims := held(jobs...)
+	c.leases.giveBack(ctx, claims...)
+	var removed []string
+	for _, claim := range claims {
+		if claim.removes() {
+			removed = append(removed, claim.names.value)
+		}
+	}
+	if len(removed) > 0 {
+		c.memory.evictOwn(removed)
+	}
+}
 
 // held returns the claims of those jobs that hold a lease.
 func held(jobs ...*job) (claims []*claim) {

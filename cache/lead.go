@@ -78,7 +78,7 @@ func (r *request) ask(ctx context.Context, fl *flight, since mark) (found readin
 	if !stays {
 		return reading{}, nil, false, nil
 	}
-	j := r.job(fl, "")
+	j := r.job(fl, reading{})
 	g, err := j.ask(context.WithoutCancel(ctx))
 	switch {
 	case classify(err) != nil:

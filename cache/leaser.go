@@ -52,10 +52,6 @@ func grantOf(cmd *redis.Cmd) (g grant) {
 	return g
 }
 
-// pipelineMost is how many commands one pipeline has: Timeout is for each pipeline, and one of
-// thousands would take longer.
-const pipelineMost = 500
-
 // A leaser takes the leases of keys in Redis, stores values under them, and gives them back.
 type leaser struct {
 	redis  *backend
@@ -69,10 +65,13 @@ type leaser struct {
 func (l *leaser) takeAll(ctx context.Context, claims []*claim, tags []string, longest time.Duration) []grant {
 	grants := make([]grant, 0, len(claims))
 	var stamps map[string]string
-	for chunk := range slices.Chunk(claims, pipelineMost) {
-		more, made, err := l.takeOnce(ctx, chunk, tags, longest)
-		if err != nil {
-			return append(grants, slices.Repeat([]grant{{err: err}}, len(claims)-len(grants))...)
+	var err error
+	rest := pipelines(claims, l.redis.sizes.ofAnswer, func(chunk []*claim) error {
+		var more []grant
+		var made map[string]string
+		if more, made, err = l.takeOnce(ctx, chunk, tags, longest); err != nil {
+			grants = append(grants, slices.Repeat([]grant{{err: err}}, len(chunk))...)
+			return err
 		}
 		if stamps == nil {
 			// from before the leases of the chunks that follow, and so from before the load
@@ -82,8 +81,9 @@ func (l *leaser) takeAll(ctx context.Context, claims []*claim, tags []string, lo
 			g.stamps = stamps
 			grants = append(grants, g)
 		}
-	}
-	return grants
+		return nil
+	})
+	return append(grants, slices.Repeat([]grant{{err: err}}, len(rest))...)
 }
 
 // takeOnce implements takeAll in one pipeline, all or nothing.
@@ -130,6 +130,14 @@ func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, l
 	if err != nil {
 		l.redis.writes.note(false, err)
 		l.loseAll(claims, got.grants, err)
+	} else if l.life() < life { // as these answers say: second sweeps do not wait for these leases
+		for i, c := range claims {
+			if g := got.grants[i]; g.kind == "lease" {
+				l.giveBack(ctx, &claim{names: c.names, lease: g.text})
+			}
+			c.token = ""
+		}
+		return l.takeOnce(ctx, claims, tags, longest)
 	}
 	return got.grants, got.stamps, err
 }
@@ -173,14 +181,16 @@ type filling struct {
 // fill stores parcels, each under its claim's lease.
 func (l *leaser) fill(ctx context.Context, parcels []parcel) []filling {
 	fillings := make([]filling, 0, len(parcels))
-	for chunk := range slices.Chunk(parcels, pipelineMost) {
-		more, err := l.fillOnce(ctx, chunk)
-		if err != nil {
-			return append(fillings, slices.Repeat([]filling{{err: err}}, len(parcels)-len(fillings))...)
+	var err error
+	rest := pipelines(parcels, func(p parcel) int { return len(p.text) }, func(chunk []parcel) error {
+		var more []filling
+		if more, err = l.fillOnce(ctx, chunk); err != nil {
+			more = slices.Repeat([]filling{{err: err}}, len(chunk))
 		}
 		fillings = append(fillings, more...)
-	}
-	return fillings
+		return err
+	})
+	return append(fillings, slices.Repeat([]filling{{err: err}}, len(rest))...)
 }
 
 // fillOnce implements fill in one pipeline.
@@ -212,13 +222,16 @@ func (l *leaser) fillOnce(ctx context.Context, parcels []parcel) ([]filling, err
 	return fillings, err
 }
 
-// giveBack releases the leases of claims, which all hold one. It does so even if the context has
-// ended or the process is about to end.
+// giveBack releases the leases of claims, which all hold one, and removes the values that their
+// loads have superseded. It does so even if the context has ended or the process is about to end.
 func (l *leaser) giveBack(ctx context.Context, held ...*claim) {
 	for chunk := range slices.Chunk(held, pipelineMost) {
 		calls := make([]call, len(chunk))
 		for i, c := range chunk {
 			calls[i] = releaseCall(c.names.lease, c.lease)
+			if c.removes() {
+				calls[i].keys, calls[i].args = append(calls[i].keys, c.names.value), append(calls[i].args, c.useless)
+			}
 		}
 		if err := l.redis.release(context.WithoutCancel(ctx), calls); classify(err) == nil {
 			continue

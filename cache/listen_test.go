@@ -104,7 +104,7 @@ func TestQueuedHeartbeatVouchesForNothing(t *testing.T) {
 	}
 	c := listenerTo(t, Config{Redis: client, Timeout: 5 * time.Second, Hooks: Hooks{Evict: hook}, Memory: Memory{Size: 10, Channel: channel, Sources: []string{"s"}, Period: time.Hour}})
 	c.memory.obey(verdict{open: true})
-	c.memory.put("last", 1, 1, nil, c.memory.mark(), time.Hour, nil)
+	c.memory.put("last", 1, nil, c.memory.mark(), time.Hour, 0, nil)
 	h := newHearing(c.config.Memory)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
@@ -12,6 +13,8 @@ type loaders struct {
 	slots  chan struct{}
 	counts *counts
 	hook   func(ctx context.Context, key string) (context.Context, func(error)) // Hooks.Load
+	logger *slog.Logger
+	panics complaints
 
 	// events orders loads and callers. Each load takes the next number, and a caller remembers the
 	// latest number at its arrival.
@@ -45,7 +48,7 @@ func (l *loaders) run(ctx context.Context, fill *Fill, r *loading) {
 	defer func() {
 		r.cost = time.Since(start)
 		if !returned {
-			r.err = panicked(recover())
+			r.err = l.panicked(r.key, recover())
 		}
 		fill.runs.Store(false)
 		if slot {

@@ -2,13 +2,16 @@ package cache
 
 import "context"
 
-// FetchMany is like Fetch for several keys. It makes one round trip to each node per 500 cached
-// keys, and one more for the leases of the others, which one call of load gets. load returns the
-// values of the keys that exist, and the result has the values that were found. Its context is like
-// the context of a Loader, and the settings of a Fill apply to the whole load. The error is for the
-// whole call: see Fetch. Callers of FetchMany in one process share loads. A load can fail because
-// of any of its keys, so its error is also returned to waiting callers of all of its keys. Other
-// waiting callers load again.
+// FetchMany is like Fetch for several keys. It makes one round trip to each node per 500 cached keys
+// or about 256 KiB of values, and one more for the leases of the others, which one call of load
+// gets. What a round trip does not answer in time is asked for again, once, with its lease. load
+// returns the values of the keys that exist. Its context is like the context of a Loader, and the
+// settings of a Fill apply to the whole load.
+//
+// The result has the values that were found, even if there is an error: a *LoadError with the keys
+// that could not be loaded, or an error for the whole call, as of Fetch. Callers of FetchMany in one process
+// share loads. A load can fail because of any of its keys, so its error is also returned to waiting
+// callers of all of its keys. Other waiting callers load again.
 func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), p *Policy) (map[string]T, error) {
 	found := make(map[string]T, len(keys))
 	b := &group{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
@@ -33,13 +36,14 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		}
 		asked[key] = true
 		c.popularity.read(key)
+		eager := c.eagerness(p)
 		if standing == anything {
-			if result, ok := inMemory[T](c, key, p); ok {
+			if result, ok := inMemory[T](c, key, p, eager); ok {
 				found[key] = result.Value
 				continue
 			}
 		}
-		r, err := newRequest[T](c, key, p)
+		r, err := newRequest[T](c, key, p, eager)
 		if err != nil {
 			return nil, err
 		}
@@ -47,13 +51,10 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		b.requests = append(b.requests, r)
 	}
 	values, err := b.fetch(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for key, value := range values {
 		found[key], _ = value.(T)
 	}
-	return found, nil
+	return found, err
 }
 
 // A group is one call for several keys.
@@ -70,6 +71,7 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	if len(b.requests) == 0 {
 		return nil, ctx.Err()
 	}
+	ctx = asOneCall(ctx)
 	b.arrival = b.c.loaders.events.Load()
 	mark := b.c.memory.mark()
 	readings, err := b.read(ctx)
@@ -95,7 +97,7 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 			b.c.shadows.hit(ctx, r, found, mark, b.loader(r.key))
 		}
 		switch {
-		case found.state < stale:
+		case found.state < stale && !(found.state == onError && b.c.flights.pauses.last(r.name)):
 			missing = append(missing, w)
 		case found.entry.Negative == 0:
 			values[r.key] = found.value
@@ -109,10 +111,13 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	}
 	b.refresh(ctx, expired)
 	err = b.fill(ctx, missing, values)
-	if err != nil && ctx.Err() == nil && !isNotFound(err) && b.bridge(ctx, missing, values) {
-		err = nil
+	if err == nil || ctx.Err() != nil {
+		return values, err
 	}
-	return values, err
+	if left := b.bridge(ctx, missing, values, err); len(left) > 0 {
+		return values, &LoadError{Keys: left, Err: err}
+	}
+	return values, nil
 }
 
 // loader returns a loader of one key.
@@ -131,29 +136,30 @@ func (b *group) loader(key string) func(context.Context) (any, error) {
 	}
 }
 
-// bridge uses old values for keys whose state is unknown, and reports whether Redis still holds one
-// for each of them: an invalidation deletes it.
-func (b *group) bridge(ctx context.Context, wants []*want, values map[string]any) bool {
-	left := &group{c: b.c}
+// bridge uses old values for keys whose state is unknown after a failed load, if Redis still holds
+// them: an invalidation deletes them. It returns the keys that have none.
+func (b *group) bridge(ctx context.Context, wants []*want, values map[string]any, failure error) (left []string) {
+	held := &group{c: b.c}
 	var old []reading
 	for _, w := range wants {
-		if w.known {
+		switch {
+		case w.known:
+		case w.found.state == onError && !isNotFound(failure):
+			held.requests, old = append(held.requests, w.request), append(old, w.found)
+		default:
+			left = append(left, w.key)
+		}
+	}
+	if len(old) == 0 {
+		return left
+	}
+	again, err := held.read(ctx)
+	for i, r := range held.requests {
+		if err != nil || !old[i].standsAs(again[i]) {
+			left = append(left, r.key)
 			continue
-		}
-		if w.found.state != onError {
-			return false
-		}
-		left.requests, old = append(left.requests, w.request), append(old, w.found)
-	}
-	again, err := left.read(ctx)
-	if err != nil {
-		return false
-	}
-	for i, r := range left.requests {
-		if !old[i].standsAs(again[i]) {
-			return false
 		}
 		values[r.key] = again[i].value
 	}
-	return true
+	return left
 }

@@ -139,7 +139,7 @@ func TestFetchManyStale(t *testing.T) {
 func TestFetchManyStaleOnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.cache(cache.Config{})
+	c := w.cache(cache.Config{LoadPause: -1})
 	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour})
 	var asked [][]string
 	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b", "no"}, manyOf(&asked, "1"), policy)

@@ -71,18 +71,10 @@ func (l *manyLoad) finish(ctx context.Context) {
 	failure := recover()
 	for _, j := range l.jobs {
 		if !j.fl.ended() {
-			l.c.flights.end(j.fl, outcome{err: panicked(failure), started: j.started})
+			l.c.flights.end(j.fl, outcome{err: l.c.loaders.panicked(j.key, failure), started: j.started})
 		}
 	}
 	l.c.leases.giveBackAtLast(ctx, held(l.jobs...)...)
-}
-
-// giveBack releases the leases of jobs that are not used up.
-func (l *manyLoad) giveBack(ctx context.Context, jobs []*job) {
-	l.c.leases.giveBack(ctx, held(jobs...)...)
-	for _, j := range jobs {
-		j.lease = ""
-	}
 }
 
 // acquire requests all leases in one step. It ends the flights of values that others have stored
@@ -124,7 +116,7 @@ func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*jo
 			case found.state == fresh && j.request.standing != loaded:
 				l.c.flights.end(j.fl, j.found(found, mark))
 			default:
-				j.useless = found.useless()
+				j.replaces(found)
 				others = append(others, j) // asks again
 			}
 		default: // held, refused or not answered: loaded and not stored
@@ -140,8 +132,8 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 	if len(jobs) == 0 {
 		return
 	}
-	fill := &Fill{}
 	keys := make([]string, len(jobs))
+	fill := &Fill{keys: keys}
 	var unstored []*job
 	for i, j := range jobs {
 		if keys[i] = j.key; j.lease == "" && !j.away {
@@ -167,7 +159,10 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 	if err == nil {
 		l.store(context.WithoutCancel(ctx), jobs, fill, outcomes, loaded.cost)
 	}
-	l.giveBack(ctx, jobs) // before answering callers, who may request them
+	l.c.giveBack(ctx, jobs...) // before answering callers, who may request them
+	for _, j := range jobs {
+		j.lease = ""
+	}
 	l.c.flights.sealAll(jobs)
 	for i, j := range jobs {
 		l.c.flights.end(j.fl, outcomes[i])
@@ -176,7 +171,7 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 
 // call runs the loader, and leaves it behind after the hard timeout.
 func (l *manyLoad) call(ctx context.Context, keys []string, fill *Fill) (loading, map[string]any, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.c.config.HardTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, nil), l.c.config.HardTimeout) // the loader's calls are its own
 	defer cancel()
 	brought, done := map[string]any{}, make(chan struct{})
 	one := &loading{fl: l.fl, key: fmt.Sprintf("%d keys", len(keys)), load: func(ctx context.Context) (any, error) {

@@ -2,20 +2,28 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"slices"
 )
 
-// read asks Redis for all keys.
-func (b *group) read(ctx context.Context) ([]reading, error) {
-	readings := make([]reading, 0, len(b.requests))
-	for chunk := range slices.Chunk(b.requests, pipelineMost) {
-		more, err := b.readOnce(ctx, chunk)
-		if err != nil {
-			return nil, err
+// read asks Redis for all keys. The error means that it has answered for none.
+func (b *group) read(ctx context.Context) (readings []reading, err error) {
+	answered, unread := false, []reading{{unread: true}}
+	readings = make([]reading, 0, len(b.requests))
+	size := func(r *request) int { return b.c.redis.sizes.of(r.name) }
+	rest := pipelines(b.requests, size, func(chunk []*request) error {
+		var more []reading
+		if more, err = b.readOnce(ctx, chunk); err != nil {
+			more = slices.Repeat(unread, len(chunk))
 		}
 		readings = append(readings, more...)
+		answered = answered || err == nil || errors.As(err, new(partial))
+		return err
+	})
+	if !answered {
+		return nil, err
 	}
-	return readings, nil
+	return append(readings, slices.Repeat(unread, len(rest))...), nil
 }
 
 // readOnce implements read in one pipeline, a second one for the versions of tags that only the

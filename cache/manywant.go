@@ -17,7 +17,7 @@ type want struct {
 
 // job returns what the flight has to do.
 func (w *want) job(fl *flight) *job {
-	j := w.request.job(fl, w.found.useless())
+	j := w.request.job(fl, w.found)
 	j.away, j.foreign = w.away, w.found.state == foreign
 	return j
 }
@@ -32,8 +32,8 @@ func (b *group) refresh(ctx context.Context, wants []*want) {
 	l := b.newLoad()
 	l.unasked = true
 	for _, w := range wants {
-		if b.c.flights.under(w.request.flightID()) {
-			continue // Fetch does
+		if b.c.flights.under(w.request.flightID()) || b.c.flights.pauses.last(w.name) {
+			continue // Fetch does, or a load has failed
 		}
 		if fl, own := b.c.flights.join(w.flightID(), l.fl); own {
 			l.jobs = append(l.jobs, w.job(fl))
@@ -47,6 +47,9 @@ func (b *group) fill(ctx context.Context, wants []*want, values map[string]any) 
 	b.wanted = make(map[string]bool, len(wants))
 	for _, w := range wants {
 		b.wanted[w.key] = true
+	}
+	if err := FillFrom(ctx).refuse(&b.c.loaders, func(key string) bool { return b.wanted[key] }); err != nil {
+		return err
 	}
 	for round := 0; len(wants) > 0 && err == nil; round++ {
 		l := b.newLoad()
@@ -65,7 +68,7 @@ func (b *group) fill(ctx context.Context, wants []*want, values map[string]any) 
 			}
 		}
 		l.start(ctx)
-		// an error of these ends the call, so they come first
+		// an error of these is of this call, so they come first
 		wants, err = b.await(ctx, append(mine, theirs...), values)
 	}
 	return err
@@ -84,8 +87,8 @@ func (b *group) enter(w *want, l *manyLoad, round int) {
 	}
 }
 
-// await waits for the flights until one fails, and collects the known values. It returns the wants
-// whose flights had no usable result.
+// await waits for the flights, and collects the known values. It returns the wants whose flights had
+// no usable result, and the first error.
 func (b *group) await(ctx context.Context, wants []*want, values map[string]any) (again []*want, err error) {
 	if FillFrom(ctx).runsIn(&b.c.loaders) {
 		for _, w := range wants {
@@ -93,12 +96,10 @@ func (b *group) await(ctx context.Context, wants []*want, values map[string]any)
 		}
 	}
 	for _, w := range wants {
-		if err == nil {
-			select {
-			case <-w.fl.done:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
+		select {
+		case <-w.fl.done:
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
 		if !w.fl.ended() {
 			continue

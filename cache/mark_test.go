@@ -12,16 +12,16 @@ func TestMarksFromBeforeOpening(t *testing.T) {
 	t.Cleanup(m.close)
 	closed := m.mark()
 	m.obey(verdict{open: true})
-	if m.put("k", "old", 1, nil, closed, time.Hour, nil) {
+	if m.put("k", "old", nil, closed, time.Hour, 0, nil) {
 		t.Error("a value that was asked for before anything was heard is kept")
 	}
 	opened := m.mark()
 	m.obey(verdict{why: errNotListening})
 	m.obey(verdict{open: true})
-	if m.put("k", "old", 1, nil, opened, time.Hour, nil) || !m.doubted(opened) {
+	if m.put("k", "old", nil, opened, time.Hour, 0, nil) || !m.doubted(opened) {
 		t.Error("a value that was asked for before the memory closed is kept")
 	}
-	if !m.put("k", "new", 1, nil, m.mark(), time.Hour, nil) {
+	if !m.put("k", "new", nil, m.mark(), time.Hour, 0, nil) {
 		t.Error("nothing is kept")
 	}
 }
@@ -37,7 +37,7 @@ func TestClosedMemoryStaysClosed(t *testing.T) {
 	if changed, _ := m.obey(verdict{open: true}); changed || m.healthy() != ErrClosed {
 		t.Errorf("the memory is open again, and says %v", m.healthy())
 	}
-	if m.put("k", "v", 1, nil, mark, time.Hour, nil) || m.put("k", "v", 1, nil, m.mark(), time.Hour, nil) {
+	if m.put("k", "v", nil, mark, time.Hour, 0, nil) || m.put("k", "v", nil, m.mark(), time.Hour, 0, nil) {
 		t.Error("a value is kept")
 	}
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,23 +101,25 @@ func (m *memory) mark() mark {
 	return mark{at: m.values.log.next.Load(), globs: m.values.log.globs.Load(), doubts: m.gate.doubts.Load(), open: open}
 }
 
-// put keeps a value for life, at most the configured TTL. read counts its eviction.
+// put keeps a value for life, at most the configured TTL. cost is the duration of its load in
+// milliseconds. read counts its eviction.
 //
 // It refuses the value if
 //   - L1 is closed, or was closed at the mark or since;
 //   - an event since the mark has evicted, or may have evicted, the key or one of its tags;
 //   - messages cannot name the key or one of its tags; or
-//   - its bytes exceed the limit of L1.
-func (m *memory) put(key string, value any, bytes int, tags []string, since mark, life time.Duration, read *readCount) bool {
+//   - its footprint exceeds the limit of L1.
+func (m *memory) put(key string, value any, tags []string, since mark, life time.Duration, cost int64, read *readCount) bool {
 	fresh := m.clock.NowNano() + int64(life)
 	if life = min(life, m.lifetime()); life <= 0 || !m.values.nameable(key, tags) {
 		return false
 	}
-	weight, fits := m.room.weigh(key, bytes)
+	bytes := footprint(key, value, tags)
 	m.mu.Lock()
+	weight, fits := m.room.weigh(bytes + m.values.tags.missing(tags))
 	open := since.open != 0 && since.open == m.gate.open.Load()
 	overrun := open && m.values.log.overrun(since)
-	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, fresh: fresh, weight: weight, read: read}, tags, since)
+	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, fresh: fresh, weight: weight, cost: uint32(min(cost, math.MaxUint32)), read: read}, tags, since)
 	m.mu.Unlock()
 	switch {
 	case overrun:

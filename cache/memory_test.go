@@ -70,6 +70,16 @@ func (w *world) beat(channel, epoch string, key ...protocol.MessageKey) *beater 
 	return b
 }
 
+// keep fetches a key until its value is given out from memory. On a busy machine, a load may take too
+// long, or memory may close meanwhile.
+func (w *world) keep(c *cache.Cache, key string) {
+	w.Helper()
+	testenv.Eventually(w, "a value in memory", func() bool {
+		got, err := cache.FetchResult(w.Context(), c, key, w.db.read, nil)
+		return err == nil && got.Source == cache.FromMemory
+	})
+}
+
 // open waits until values are given out from memory.
 func open(t testing.TB, c *cache.Cache) {
 	t.Helper()

@@ -68,7 +68,7 @@ func (p *play) takeLease(r *reader) {
 	case "lease":
 		r.lease = text
 	case "value":
-		p.memory.put(p.names.value, text, 1, nil, r.since, time.Hour, nil)
+		p.memory.put(p.names.value, text, nil, r.since, time.Hour, 0, nil)
 		p.served(r, text)
 	}
 }
@@ -106,7 +106,7 @@ func (r *reader) steps() []step {
 		}),
 		unlessEnded("remembers", func(p *play) {
 			if r.filled {
-				p.memory.put(p.names.value, r.loaded, 1, nil, r.since, time.Hour, nil)
+				p.memory.put(p.names.value, r.loaded, nil, r.since, time.Hour, 0, nil)
 			}
 			p.served(r, r.loaded)
 		}),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
 )
@@ -138,5 +139,38 @@ func TestHooksPanic(t *testing.T) {
 		if !log.has("no tracer") || !log.has("panic_test.go") {
 			t.Errorf("%s: nothing is logged", name)
 		}
+	}
+}
+
+// A panic of a loader is in the log, even if no caller gets it: in a refresh in the background, or
+// if an old value replaces the failed load.
+func TestPanicWithoutCallerIsLogged(t *testing.T) {
+	t.Parallel()
+	stale, onError := cache.Options{TTL: time.Hour, Stale: time.Hour}, cache.Options{TTL: time.Hour, Stale: -1, StaleOnError: time.Hour}
+	for name, options := range map[string]cache.Options{"stale": stale, "many stale": stale, "on error": onError, "many on error": onError} {
+		store, log, policy := cachetest.NewStore(t), &logbook{}, cache.MustPolicy(options)
+		c := store.Cache(cache.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		fetch := func(value func() string) {
+			t.Helper()
+			if !strings.HasPrefix(name, "many") {
+				got, err := cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { return value(), nil }, policy)
+				if err != nil || got != "old" {
+					t.Errorf("%s: got %q, %v", name, got, err)
+				}
+				return
+			}
+			got, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(context.Context, []string) (map[string]string, error) {
+				return map[string]string{"k": value()}, nil
+			}, policy)
+			if err != nil || got["k"] != "old" {
+				t.Errorf("%s: got %v, %v", name, got, err)
+			}
+		}
+		fetch(func() string { return "old" })
+		store.Advance(90 * time.Minute)
+		fetch(func() string { panic("no such row") })
+		testenv.Eventually(t, name+": the log", func() bool {
+			return log.has("a loader panicked") && log.has("no such row") && log.has("panic_test.go")
+		})
 	}
 }

@@ -58,9 +58,10 @@ type Options struct {
 	SlidingMax time.Duration
 
 	// EarlyRefresh is the beta of XFetch, probabilistic early refresh (Vattani et al., 2015), which
-	// prevents a cache stampede. Callers load a new value in the background shortly before the old
-	// one expires, with a probability that grows with the duration of the load. 1 is the usual
-	// value; larger values refresh earlier. Zero turns it off.
+	// prevents a cache stampede. Callers, including those that find it in L1, load a new value in
+	// the background shortly before the old one expires. The probability for each call is
+	// exp(-left / (beta * duration of the load)). 1 is the usual value; larger values refresh
+	// earlier. Zero turns it off.
 	EarlyRefresh float64
 
 	// SkipMemory keeps the value out of L1.

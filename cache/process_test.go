@@ -29,6 +29,7 @@ type reader struct {
 	process *os.Process
 	orders  io.WriteCloser
 	says    *bufio.Scanner
+	killed  bool
 }
 
 // startReader starts a process that reads from the Redis of w until the test ends.
@@ -48,12 +49,24 @@ func startProcess(w testing.TB, variable, url string) *reader {
 	must(w, err)
 	must(w, theirOrders.Close())
 	must(w, theirs.Close())
+	r := &reader{TB: w, process: cmd.Process, orders: orders, says: bufio.NewScanner(says)}
 	w.Cleanup(func() {
 		_ = orders.Close() // which ends it
-		must(w, <-ended)
+		if err := <-ended; !r.killed {
+			must(w, err)
+		}
 		_ = says.Close()
 	})
-	return &reader{w, cmd.Process, orders, bufio.NewScanner(says)}
+	return r
+}
+
+// kill ends the process at once, as kill -9 does.
+func (r *reader) kill() {
+	r.Helper()
+	r.killed = true
+	must(r, r.process.Kill())
+	for r.says.Scan() { // until it has ended
+	}
 }
 
 // fetch begins a fetch in the process.
@@ -113,6 +126,31 @@ func readOnOrder(url string) error {
 		fmt.Println(got.Value, "from", got.Source)
 	}
 	return orders.Err()
+}
+
+// A process that holds a lease is killed. Who waits for its load gets the lease when it has expired,
+// loads, and stores.
+func TestKilledHolderOfALease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	here, there := w.cache(cache.Config{Lease: time.Minute}), w.startReader()
+	there.fetch("k")
+	there.want("loads")
+	waiting := fetchBeside(t, here, "k", w.db.read, nil)
+	testenv.Eventually(t, "the caller to miss", func() bool { return here.Statistics().Misses == 1 })
+	there.kill()
+	lease, _ := protocol.LeaseKey("k")
+	if left := w.client.PTTL(t.Context(), lease).Val(); left <= 0 || left > time.Minute {
+		t.Errorf("the lease of the killed process lasts for %v", left)
+	}
+	select {
+	case a := <-waiting:
+		t.Errorf("%+v while the lease is held", a)
+	default:
+	}
+	must(t, w.client.PExpire(t.Context(), lease, time.Millisecond).Err()) // as a minute later
+	wantAnswer(t, "the waiting caller", waiting, "old")
+	wantFetch(t, "the next one", here, "k", w.db.read, nil, "old", cache.FromRedis)
 }
 
 // The loader that has read the old row and the callers that come after the invalidation are in

@@ -262,7 +262,7 @@ func TestInvalidatedIsNeverStale(t *testing.T) {
 func TestInvalidatedDuringAFailingLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.cache(cache.Config{})
+	c := w.cache(cache.Config{LoadPause: -1})
 	policy := cache.MustPolicy(cache.Options{TTL: time.Millisecond, Stale: -1, StaleOnError: time.Hour})
 	wantFetch(t, "first", c, "k", w.db.read, policy, "old", cache.FromLoader)
 	fail := func(invalidate bool) cache.Loader[string] {

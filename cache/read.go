@@ -3,8 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,12 +11,14 @@ import (
 
 // A reading is the value of a key in Redis, and its state.
 type reading struct {
-	state state
-	entry entry
-	text  []byte // as stored in Redis
-	value any    // decoded, where the state is fresh, stale or onError
-	life  time.Duration
-	early bool // it is due for an early refresh
+	state  state
+	entry  entry
+	text   []byte // as stored in Redis
+	value  any    // decoded, where the state is fresh, stale or onError
+	life   time.Duration
+	early  bool // it is due for an early refresh
+	passed bool // only this caller cannot use it
+	unread bool // Redis gave no answer for it, though for others
 }
 
 // A state is the possible use of a reading.
@@ -43,7 +43,7 @@ func (r reading) useless() string {
 // past returns the reading for a caller with a read constraint. It holds only the value to replace.
 func (r reading) past() reading {
 	if r.state != foreign {
-		r.state = absent
+		r.passed, r.state = r.state > foreign, absent
 	}
 	return r
 }
@@ -201,12 +201,23 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 	if e.Idle > 0 {
 		found.life = min(found.life, time.Duration(e.Idle)*time.Millisecond/4)
 	}
-	if beta := r.p.o.EarlyRefresh; beta > 0 && found.state == fresh && e.Negative == 0 {
-		ahead := time.Duration(-math.Log(1-rand.Float64()) * beta * float64(e.Cost) * float64(time.Millisecond))
-		found.life -= ahead
-		found.early = found.life <= 0
-	}
+	found.early = found.state == fresh && e.Negative == 0 && early(found.life, r.eager, e.Cost)
 	return found, nil
+}
+
+// eagerness draws how early one call by the policy refreshes a value: XFetch refreshes it if the
+// value has less left than this times the duration of its load. 0: never.
+func (c *Cache) eagerness(p *Policy) float64 {
+	if p.o.EarlyRefresh == 0 {
+		return 0
+	}
+	return p.o.EarlyRefresh * c.luck()
+}
+
+// early reports whether to refresh a value that has so much time left, and was loaded in so many
+// milliseconds.
+func early(left time.Duration, eagerness float64, cost int64) bool {
+	return eagerness > 0 && float64(left) <= eagerness*float64(cost)*float64(time.Millisecond)
 }
 
 // allTags returns the tags of the policy and of an earlier entry: the loader is likely to name the

@@ -11,8 +11,13 @@ import (
 // replicaPause is for how long nothing is sent after a server answered READONLY.
 const replicaPause = time.Second
 
-// probePause is the time between two write probes while no server is suspected.
-const probePause = 30 * time.Second
+const (
+	// probePause is the time between two write probes while no server is suspected.
+	probePause = 30 * time.Second
+	// doubtPause is probePause while answers have no young field of [protocol.AliveKey]: the server
+	// may be a master that was demoted.
+	doubtPause = time.Second
+)
 
 // errReplica is returned for a server that refuses to write.
 var errReplica = fmt.Errorf("%w: the server is a replica, which lags behind an UNLINK: lead the client to the master, and turn off ReplicaOnly of a failover client", ErrRedisConnection)
@@ -21,8 +26,8 @@ var errReplica = fmt.Errorf("%w: the server is a replica, which lags behind an U
 // accepts a write: a replica answers reads, and has the fields of the workers too. The zero value
 // suspects nothing. Safe for concurrent use.
 type replica struct {
-	until  atomic.Int64 // no probe until then, in Unix nanoseconds; zero: no suspicion
-	probed atomic.Int64 // when a write probe was last answered, likewise
+	until atomic.Int64 // no probe until then, in Unix nanoseconds; zero: no suspicion
+	next  atomic.Int64 // when the next pipeline takes a write probe along, likewise
 }
 
 // found records a refusal.
@@ -41,7 +46,21 @@ func (r *replica) accepted(logger *slog.Logger) {
 
 // due reports whether the next pipeline takes a write probe along.
 func (r *replica) due(now time.Time) bool {
-	return r.suspected() || now.UnixNano()-r.probed.Load() >= int64(probePause)
+	return r.suspected() || now.UnixNano() >= r.next.Load()
+}
+
+// takes reports whether a pipeline that is sent now takes a write probe along: one of several
+// concurrent ones, or each while a server is suspected.
+func (r *replica) takes(now time.Time) bool {
+	next := r.next.Load()
+	return r.suspected() || now.UnixNano() >= next && r.next.CompareAndSwap(next, now.Add(probePause).UnixNano())
+}
+
+// doubt makes a probe due doubtPause after the latest one, instead of probePause.
+func (r *replica) doubt(now time.Time) {
+	if next := r.next.Load(); next > now.Add(doubtPause).UnixNano() {
+		r.next.CompareAndSwap(next, next-int64(probePause-doubtPause))
+	}
 }
 
 // suspected reports whether a server has refused a write and none has accepted one since.

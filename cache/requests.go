@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +18,7 @@ func (rs requests) read(ctx context.Context) ([]raw, map[string]string, error) {
 	type answer struct {
 		raws   []raw
 		stamps map[string]string
+		some   bool // values came before the time was over
 	}
 	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
 		cmds, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
@@ -33,12 +35,16 @@ func (rs requests) read(ctx context.Context) ([]raw, map[string]string, error) {
 			readStamps(ctx, p, tags)
 			return nil
 		})
-		if err := classify(err); err != nil {
-			return a, err
-		}
+		err = classify(err)
 		var left []redis.Cmder
-		if lives {
+		if lives && len(cmds) > len(rs) {
 			left, cmds = cmds[:len(rs)], cmds[len(rs):]
+		}
+		if late := errors.Is(err, ErrRedisTimeout); len(rs) > 1 && len(cmds) >= len(rs) && (late || err == nil) {
+			a.some = b.sizes.saw(rs, cmds, late)
+		}
+		if err != nil {
+			return a, err
 		}
 		if a.raws, err = rawsOf(cmds[:len(rs)]); err != nil {
 			return a, err
@@ -50,8 +56,17 @@ func (rs requests) read(ctx context.Context) ([]raw, map[string]string, error) {
 		a.stamps, err = stampsRead(tags, cmds)
 		return a, err
 	})
+	if err != nil && got.some {
+		err = partial{err}
+	}
 	return got.raws, got.stamps, err
 }
+
+// A partial is the fault of a pipeline that took too long after it had brought values. They are not
+// used: the answer about the server comes last.
+type partial struct{ error }
+
+func (p partial) Unwrap() error { return p.error }
 
 // slide extends the sliding values that requests have found, each by its own time and not beyond
 // its end. If the key has another value by now, that is the reading. It was extended too, so it may

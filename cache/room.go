@@ -18,9 +18,9 @@ const defaultBytes = 256 << 20
 // the hits. A memory of more values drops as many as it holds.
 const roomChecked = 1000
 
-// A room bounds a memory by the number of values and by their bytes, and counts the values that did
-// not fit. Each value weighs its bytes, and at least one share. The room has Memory.Size shares, so
-// no more values fit.
+// A room bounds a memory by the number of values and by their footprints, and counts the values that
+// did not fit. Each value weighs its footprint, and at least one share. The room has Memory.Size
+// shares, so no more values fit.
 type room struct {
 	size   int
 	share  uint64
@@ -40,9 +40,9 @@ func newRoom(config Config) room {
 
 func (r *room) weight() uint64 { return r.share * uint64(r.size) }
 
-// weigh returns the weight of a value and its key, and reports whether the room is large enough.
-func (r *room) weigh(key string, bytes int) (weight uint32, fits bool) {
-	w := max(uint64(len(key))+uint64(bytes), r.share)
+// weigh returns the weight of a value of a footprint, and reports whether the room is large enough.
+func (r *room) weigh(footprint int) (weight uint32, fits bool) {
+	w := max(uint64(footprint), r.share)
 	return uint32(w), w <= min(r.weight(), math.MaxUint32)
 }
 

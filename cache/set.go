@@ -27,7 +27,8 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 		return nil, ErrClosed
 	}
 	r := &request{c: c, key: key, name: c.name(key), p: p}
-	j := r.job(alone(flightID{name: r.name}), anyValue)
+	j := r.job(alone(flightID{name: r.name}), reading{})
+	j.useless = anyValue
 	if !j.names.ok || !stampable(j.tags) {
 		return nil, fmt.Errorf("take lease: %w: the braces of the key or a tag leave it without one, or a tag is not UTF-8", ErrTaken)
 	}
@@ -70,4 +71,4 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 }
 
 // Release releases an unused lease. It can be called at any time, more than once, and after Close.
-func (l *Lease) Release(ctx context.Context) { l.j.giveBack(ctx) }
+func (l *Lease) Release(ctx context.Context) { l.j.request.c.giveBack(ctx, l.j) }

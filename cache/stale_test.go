@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,7 +87,7 @@ func TestRefreshIsRaced(t *testing.T) {
 func TestStaleOnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.cache(cache.Config{SoftTimeout: 20 * time.Millisecond})
+	c, impatient := w.cache(cache.Config{LoadPause: -1}), w.cache(cache.Config{SoftTimeout: 20 * time.Millisecond})
 	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour})
 	wantFetch(t, "first", c, "k", w.db.read, policy, "old", cache.FromLoader)
 	w.age("k", 2*time.Minute)
@@ -95,13 +98,13 @@ func TestStaleOnError(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	p := w.db.paused()
-	got, err = cache.FetchResult(t.Context(), c, "k", p.load, policy)
+	got, err = cache.FetchResult(t.Context(), impatient, "k", p.load, policy)
 	if err != nil || got.Value != "old" || !got.Stale {
 		t.Errorf("after the soft timeout: %+v, %v", got, err)
 	}
 	// A row that is gone is not a failure.
 	close(p.release)
-	testenv.Eventually(t, "the load to end", func() bool { return c.Statistics().Sets == 2 })
+	testenv.Eventually(t, "the load to end", func() bool { return impatient.Statistics().Sets == 1 })
 	w.age("k", 2*time.Minute)
 	_, err = cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { return "", cache.ErrNotFound }, policy)
 	wantError(t, "not found", err, cache.ErrNotFound)
@@ -157,6 +160,98 @@ func TestEarlyRefresh(t *testing.T) {
 		got, err := cache.FetchResult(t.Context(), c, "k", w.db.read, policy)
 		return err == nil && got.Value == "new" && !got.Stale
 	})
+}
+
+// The probability of an early refresh is that of XFetch: exp(-left / (beta * duration of the
+// load)), for Fetch and FetchMany.
+func TestEarlyRefreshIsTheFormulas(t *testing.T) {
+	t.Parallel()
+	const calls, took = 1000, 5 * time.Second
+	for _, beta := range []float64{0.5, 1, 2} {
+		for _, left := range []time.Duration{time.Second, 5 * time.Second, 15 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				store := cachetest.NewStore(t)
+				c := store.Cache(cache.Config{Loads: calls})
+				c.Seed(44)
+				policy := cache.MustPolicy(cache.Options{TTL: time.Hour, Jitter: 1e-9, EarlyRefresh: beta})
+				var loaded atomic.Int64 // keys
+				load := func(_ context.Context, keys []string) (map[string]string, error) {
+					loaded.Add(int64(len(keys)))
+					time.Sleep(took) // by the bubble's clock, as below
+					return allOf(keys), nil
+				}
+				keys := make([]string, calls)
+				for i := range keys {
+					keys[i] = fmt.Sprint(i)
+				}
+				all := func() {
+					_, err := cache.FetchMany(t.Context(), c, keys, load, policy)
+					must(t, err)
+				}
+				for i, fetch := range []func(){all, func() {
+					for _, key := range keys {
+						_, err := cache.Fetch(t.Context(), c, key, func(ctx context.Context) (string, error) {
+							_, err := load(ctx, []string{key})
+							return key, err
+						}, policy)
+						must(t, err)
+					}
+				}} {
+					all()
+					store.Advance(time.Hour - left)
+					loaded.Store(0)
+					fetch()
+					synctest.Wait()
+					want := math.Exp(-left.Seconds() / (beta * took.Seconds()))
+					if got, tolerance := float64(loaded.Load())/calls, 4*math.Sqrt(want*(1-want)/calls)+0.001; math.Abs(got-want) > tolerance {
+						t.Errorf("%s, %v left, beta %v: a probability of %v, want %v +-%v", [...]string{"FetchMany", "Fetch"}[i], left, beta, got, want, tolerance)
+					}
+					time.Sleep(2 * time.Hour)
+				}
+			})
+		}
+	}
+}
+
+// A value that this process has loaded, and returns from L1, is refreshed before it expires, too.
+func TestEarlyRefreshInMemory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	channel := "c:" + t.Name()
+	memory := memoryOf(channel)
+	memory.TTL = time.Hour
+	c := w.cache(cache.Config{Memory: memory})
+	w.beat(channel, "e")
+	open(t, c)
+	// nearly each call is early enough for a load of 10 ms
+	policy := cache.MustPolicy(cache.Options{TTL: time.Hour, EarlyRefresh: 1e9})
+	load := func(ctx context.Context) (string, error) {
+		time.Sleep(10 * time.Millisecond)
+		return w.db.read(ctx)
+	}
+	many := func(ctx context.Context, keys []string) (map[string]string, error) {
+		value, err := load(ctx)
+		return map[string]string{keys[0]: value}, err
+	}
+	for name, fetch := range map[string]func() (string, error){
+		"Fetch": func() (string, error) { return cache.Fetch(t.Context(), c, "Fetch", load, policy) },
+		"FetchMany": func() (string, error) {
+			got, err := cache.FetchMany(t.Context(), c, []string{"FetchMany"}, many, policy)
+			return got["FetchMany"], err
+		},
+	} {
+		w.db.set("old")
+		got, err := fetch()
+		if err != nil || got != "old" {
+			t.Fatalf("%s: got %q, %v", name, got, err)
+		}
+		w.db.set("new")
+		testenv.Eventually(t, name+": a new value", func() bool {
+			got, err := fetch()
+			must(t, err)
+			return got == "new"
+		})
+	}
 }
 
 // A sliding value lives on while it is read, and has a hard end.

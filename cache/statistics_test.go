@@ -15,18 +15,18 @@ func TestHitsDoNotGoBack(t *testing.T) {
 	t.Cleanup(m.close)
 	m.obey(verdict{open: true})
 	c := &Cache{config: config, memory: m}
-	m.put("k", "v", 1, []string{"t"}, m.mark(), time.Hour, nil)
-	if _, ok := inMemory[string](c, "k", config.Policy); !ok {
+	m.put("k", "v", []string{"t"}, m.mark(), time.Hour, 0, nil)
+	if _, ok := inMemory[string](c, "k", config.Policy, 0); !ok {
 		t.Fatal("the value is not there")
 	}
 	m.evictOwn([]string{"stamp:t"})
-	m.put("other", "v", 1, nil, m.mark(), time.Hour, nil)
+	m.put("other", "v", nil, m.mark(), time.Hour, 0, nil)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 20_000 {
-				_, _ = inMemory[string](c, "k", config.Policy)
-				_, _ = inMemory[int](c, "other", config.Policy)
+				_, _ = inMemory[string](c, "k", config.Policy, 0)
+				_, _ = inMemory[int](c, "other", config.Policy, 0)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ type parcel struct {
 
 // pack makes the parcel of an outcome. An empty text means that nothing may be stored.
 func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (p parcel, err error) {
-	p.claim = &j.claim
+	p.claim, j.superseded = &j.claim, o.err == nil || o.negative
 	p.entry, p.life = j.entry(fill, o, cost)
 	if p.life <= 0 {
 		return parcel{}, nil
@@ -175,9 +175,7 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 func (j *job) text(e *entry, o *outcome) ([]byte, error) {
 	config := &j.request.c.config
 	if config.Plain {
-		text, err := marshal(config.Codec, o.value)
-		e.size = len(text)
-		return text, err
+		return marshal(config.Codec, o.value)
 	}
 	e.Value = []byte("null")
 	if !o.negative {

@@ -18,7 +18,7 @@ func sweptMemory(t *testing.T, values int) *memory {
 	t.Cleanup(m.close)
 	m.obey(verdict{open: true})
 	for i := range values {
-		if !m.put(fmt.Sprint("k", i), i, 1, []string{fmt.Sprint("t", i)}, m.mark(), time.Hour, nil) {
+		if !m.put(fmt.Sprint("k", i), i, []string{fmt.Sprint("t", i)}, m.mark(), time.Hour, 0, nil) {
 			t.Fatal("a value is not kept")
 		}
 	}
@@ -51,7 +51,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	for key, kept := range map[string]bool{"k11": false, "k50": false, "k60": true} {
-		if m.put(key, 0, 1, nil, before, time.Hour, nil) != kept {
+		if m.put(key, 0, nil, before, time.Hour, 0, nil) != kept {
 			t.Errorf("%s, asked for before: kept %v", key, !kept)
 		}
 	}
@@ -76,7 +76,7 @@ func TestSweepOfTooMuch(t *testing.T) {
 	if size() != 0 || m.gate.open.Load() != 2 || m.waiting != 0 {
 		t.Errorf("%d values, generation %d is open, %d patterns wait", size(), m.gate.open.Load(), m.waiting)
 	}
-	if !m.put("5:x", 0, 1, nil, m.mark(), time.Hour, nil) {
+	if !m.put("5:x", 0, nil, m.mark(), time.Hour, 0, nil) {
 		t.Error("memory keeps nothing")
 	}
 	for _, generation := range []uint64{first, second} {
@@ -93,7 +93,7 @@ func TestShutMemory(t *testing.T) {
 	m := sweptMemory(t, 1)
 	mark := m.mark()
 	m.gate.open.Store(0) // as watch does
-	if _, kept := m.get("k0", nil); kept || m.put("k", 0, 1, nil, mark, time.Hour, nil) || m.healthy() != errShut || !m.wasShut() {
+	if _, kept := m.get("k0", nil); kept || m.put("k", 0, nil, mark, time.Hour, 0, nil) || m.healthy() != errShut || !m.wasShut() {
 		t.Errorf("it is not shut: %v", m.healthy())
 	}
 	m.obey(verdict{open: true})
@@ -164,7 +164,7 @@ func TestPutDuringSweep(t *testing.T) {
 	n := 0
 	matched := func(name string) bool {
 		n++
-		if !m.put(fmt.Sprint("new", n), n, 1, []string{"new"}, m.mark(), time.Hour, nil) {
+		if !m.put(fmt.Sprint("new", n), n, []string{"new"}, m.mark(), time.Hour, 0, nil) {
 			t.Errorf("while %s is matched: nothing is kept", name)
 		}
 		return name == "p:k5" || name == protocol.StampKey("t7")
@@ -184,7 +184,7 @@ func TestPutDuringSweep(t *testing.T) {
 	if m.sweepKeys(matched, generation) != true || m.sweepTags(matched, generation) != true {
 		t.Error("an empty memory has something to sweep")
 	}
-	m.put("k5", 0, 1, []string{"t7"}, m.mark(), time.Hour, nil)
+	m.put("k5", 0, []string{"t7"}, m.mark(), time.Hour, 0, nil)
 	if m.sweepKeys(matched, generation) || m.sweepTags(matched, generation) {
 		t.Error("a sweep of another generation went on")
 	}
@@ -201,14 +201,14 @@ func TestPutAfterManyGlobs(t *testing.T) {
 	before := m.mark()
 	m.note(nil, globs(t, mostGlobs+1, "elsewhere:%d:*"))
 	m.note(nil, globs(t, mostGlobs, "p:%d:*"))
-	if !m.put("k", 0, 1, nil, before, time.Hour, nil) {
+	if !m.put("k", 0, nil, before, time.Hour, 0, nil) {
 		t.Errorf("after %d patterns: not kept", mostGlobs)
 	}
 	m.note(nil, globs(t, 1, "p:%d:*"))
-	if m.put("k", 0, 1, nil, before, time.Hour, nil) || m.overflow.total.Load() != 1 {
+	if m.put("k", 0, nil, before, time.Hour, 0, nil) || m.overflow.total.Load() != 1 {
 		t.Errorf("after one more: kept, or %d overflows", m.overflow.total.Load())
 	}
-	if !m.put("k", 0, 1, nil, m.mark(), time.Hour, nil) {
+	if !m.put("k", 0, nil, m.mark(), time.Hour, 0, nil) {
 		t.Error("a later read is not kept")
 	}
 }

@@ -46,6 +46,16 @@ func (t *tagTable) cell(tag string) *tagCell {
 	return cell
 }
 
+// missing returns how many bytes the cells of tags would add.
+func (t *tagTable) missing(tags []string) (bytes int) {
+	for _, tag := range tags {
+		if t.cells[tag].Value() == nil {
+			bytes += tagBytes + allocated(len(tag))
+		}
+	}
+	return bytes
+}
+
 // look removes the next cell if no value has it.
 func (t *tagTable) look() {
 	if t.hand >= len(t.ring) {

@@ -29,6 +29,7 @@ type kept struct {
 	fresh      int64 // until when, by the clock of the memory; life may end before
 	tags       []*tagCell
 	weight     uint32     // see room
+	cost       uint32     // of the load, in milliseconds
 	read       *readCount // of the entry of reads, or nil
 }
 

@@ -53,14 +53,14 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 		c: c, ctx: ctx, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), turns: make(chan struct{}, o.Parallel),
 		fills: newFillQueue(c.leases), before: c.redis.writes.refused.Load(),
 		ask: func(key string) (r *request, known bool, err error) {
-			if r, err = newRequest[T](c, key, p); err != nil {
+			if r, err = newRequest[T](c, key, p, c.eagerness(p)); err != nil {
 				return nil, false, err
 			}
 			if r.standing, err = c.standing(ctx, p); err != nil {
 				return nil, false, err
 			}
 			if r.standing == anything {
-				_, known = inMemory[T](c, key, p)
+				_, known = inMemory[T](c, key, p, r.eager)
 			}
 			r.load = func(ctx context.Context) (any, error) {
 				value, err := load(ctx, key)

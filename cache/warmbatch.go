@@ -12,9 +12,10 @@ const turnWait = 100 * time.Millisecond
 // A warmBatch is the part of a warming that one lookup covers.
 type warmBatch struct {
 	*warming
-	queue  *flight  // of no key: callers that a loader waits for hurry it
-	jobs   []*job   // whose loads have not begun
-	single requests // to be fetched one by one
+	call   context.Context // of its requests that the breaker counts as one
+	queue  *flight         // of no key: callers that a loader waits for hurry it
+	jobs   []*job          // whose loads have not begun
+	single requests        // to be fetched one by one
 }
 
 // several warms keys, and sets how many the next batch has: as many as have their turns in time. It
@@ -22,7 +23,7 @@ type warmBatch struct {
 func (w *warming) several(keys []string) (left []string) {
 	w.turns <- struct{}{} // only this goroutine takes turns, so the first load finds one free
 	<-w.turns
-	b := &warmBatch{warming: w, queue: alone(flightID{})}
+	b := &warmBatch{warming: w, call: asOneCall(w.ctx), queue: alone(flightID{})}
 	left = b.warm(keys)
 	for _, r := range b.single {
 		b.fetch(r)
@@ -75,9 +76,9 @@ func (b *warmBatch) lookUp(keys []string) bool {
 		return true
 	}
 	mark := b.c.memory.mark()
-	readings, err := (&group{c: b.c, requests: asked}).read(b.ctx)
+	readings, err := (&group{c: b.c, requests: asked}).read(b.call)
 	if err != nil {
-		b.single = append(b.single, asked...) // a pipeline of large values may take too long
+		b.single = append(b.single, asked...)
 		return false
 	}
 	for i, r := range asked {
@@ -93,7 +94,7 @@ func (b *warmBatch) lookUp(keys []string) bool {
 			b.single = append(b.single, r)
 		default:
 			if fl, own := b.c.flights.join(r.flightID(), b.queue); own {
-				b.jobs = append(b.jobs, r.job(fl, ""))
+				b.jobs = append(b.jobs, r.job(fl, found))
 			} else {
 				b.single = append(b.single, r)
 			}
@@ -104,7 +105,7 @@ func (b *warmBatch) lookUp(keys []string) bool {
 
 // lease takes the leases of all jobs. Keys that get none are fetched one by one.
 func (b *warmBatch) lease() {
-	(&manyLoad{group: &group{c: b.c}}).acquire(flightContext{b.c.run.life, b.ctx}, b.jobs)
+	(&manyLoad{group: &group{c: b.c}}).acquire(flightContext{b.c.run.life, b.call}, b.jobs)
 	var leased []*job
 	for _, j := range b.jobs {
 		switch {
@@ -113,6 +114,9 @@ func (b *warmBatch) lease() {
 			b.note(j.key, got{source: FromRedis}, j.fl.outcome.err)
 		case j.lease != "":
 			leased = append(leased, j)
+		case j.unread && j.away: // no answer twice
+			b.c.flights.end(j.fl, nothing)
+			b.note(j.key, got{}, ErrRedisTimeout)
 		default:
 			b.c.flights.end(j.fl, nothing)
 			b.single = append(b.single, j.request)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/operate"
@@ -135,7 +133,7 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 	if page.Block = c.missing(ctx, page.Action.may); page.Block != "" {
 		status = http.StatusForbidden
 	} else if found, err := page.Action.look(c, ctx, in); err != nil {
-		page.Block, status = refusal(err), http.StatusServiceUnavailable
+		page.Block, status = reason(err), http.StatusServiceUnavailable
 	} else if page.intent = found; t != nil && c.person(r) == "" {
 		page.Problem, status = "nothing was done: enter your name, for the audit", http.StatusBadRequest
 	} else if t != nil {
@@ -196,15 +194,6 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 	http.Redirect(w, r, c.cfg.Prefix+"/run/"+id, http.StatusSeeOther)
 }
 
-// refusal returns the reason why an action failed. The driver's limit for a reply is as long as that
-// for a statement, and ends the connection: the server did not answer.
-func refusal(err error) string {
-	if errors.Is(err, mysql.ErrInvalidConn) {
-		err = context.DeadlineExceeded
-	}
-	return reason(err)
-}
-
 // person returns the name of the person who confirms an action, or "".
 func (c *actor) person(r *http.Request) string {
 	name := r.PostForm.Get("name")
@@ -240,7 +229,7 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 	case errors.Is(r.err, errNoAccount):
 		return r.err.Error()
 	case !known && r.err != nil:
-		return refusal(r.err)
+		return reason(r.err)
 	case !known:
 		return "whether the account may do this is not known yet; try again"
 	}

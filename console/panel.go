@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -100,20 +99,7 @@ func (c *Console) view(p *panel, r reading) view {
 }
 
 // reason returns an error with its fix, if one is known.
-func reason(err error) string {
-	text, grant, fix := err.Error(), session.MissingGrant(err), session.Fix(err)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "MySQL does not answer in time; check that it runs, and that this host reaches it"
-	case mysqlerr.Number(err) == mysqlerr.NoTable:
-		return text + "; run unstale migrate up"
-	case grant != "":
-		return text + "; " + grant + " to this account: docs/accounts.md"
-	case fix != "":
-		return text + "; " + fix
-	}
-	return text
-}
+func reason(err error) string { return session.Explain(err).Error() }
 
 // body returns the content of a panel.
 func (c *Console) body(t *template.Template, p *panel, r reading) template.HTML {

@@ -97,7 +97,7 @@ func (c *actor) showRun(w http.ResponseWriter, r *http.Request) {
 	found.mu.Lock()
 	data.Progress, data.Result = found.progress, found.result
 	if found.err != nil {
-		data.Err = refusal(found.err)
+		data.Err = reason(found.err)
 	}
 	found.mu.Unlock()
 	c.write(w, r, http.StatusOK, "run", data)

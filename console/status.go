@@ -61,7 +61,6 @@ func (s *statusReader) read(ctx context.Context) (any, error) {
 		s.last, s.at = &status, time.Now()
 	} else {
 		v = look.Unread(err)
-		v.Causes[0].What = reason(err)
 	}
 	out.Verdict, out.Status, out.At, out.Lost = v, s.last, s.at, err != nil
 	for _, w := range status.Workers {

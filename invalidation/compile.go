@@ -44,6 +44,7 @@ func (c *compiler) compile() *Map {
 	m.entities = map[string]*entity{KeyEntity: keyEntity, PatternEntity: patternEntity}
 	for name, e := range c.entities {
 		m.entities[name] = e.entity
+		e.entity.intID = types[name+"_id"] == TypeInt
 	}
 	for _, w := range c.lookups.all {
 		m.ranks = max(m.ranks, 1+w.lookup.Rank)

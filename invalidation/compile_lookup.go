@@ -3,6 +3,8 @@ package invalidation
 import (
 	"slices"
 	"strings"
+
+	"github.com/unstale/unstale/internal/sqltext"
 )
 
 // A lookupReader reads lookups of shared params and of entities.
@@ -55,8 +57,11 @@ func (c *lookupReader) checkSQL(l *Lookup, sql scalar, unclearWith bool) {
 		c.add(sql.at, fault.text, fault.problem, fault.cure)
 	}
 	for _, fault := range batch {
-		l.Single = true
+		l.Single, l.SingleReason = true, "its SQL has a fault"
 		c.later.add(sql.at, fault.text, fault.problem, fault.cure)
+	}
+	if why := togetherFault(sqltext.Tokens(sql.text), by); why != "" && by > 0 && !l.Single {
+		l.Single, l.SingleReason = true, why
 	}
 	for _, name := range namesInSQL(sql.text) {
 		c.later.add(sql.at, "{"+name+"}", "the SQL of a lookup is not a template: the server gets {"+name+"} as it is written", c.cureName(l, name))

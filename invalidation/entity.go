@@ -20,6 +20,7 @@ type entity struct {
 	asks bool
 	// declared are the names that a row of this entity may give, sorted.
 	declared []string
+	intID    bool // the IDs have the type int
 }
 
 // idSlot is the slot of the id.

@@ -58,6 +58,9 @@ func entityOf(entities map[string]*entity, row *Row) (*entity, error) {
 	if row.ID == "" {
 		return nil, badParam(idName, errEmptyID)
 	}
+	if e.intID && IsFloat(row.ID) {
+		return nil, badParam(idName, fmt.Errorf(floatText, row.ID))
+	}
 	for i := range row.Params {
 		if p := &row.Params[i]; p.Err() != nil && e.declares(p.Name) {
 			return nil, badParam(p.Name, p.Err())

@@ -22,9 +22,10 @@ type Lookup struct {
 	SQL string
 	// Always makes it run even if the row gives Param: its results are added.
 	Always bool
-	// Single reports that SQL is right for one ID and wrong for several together, so it is asked
-	// for one at a time. It is true only for lookups that are among the Deprecations of the map.
-	Single bool
+	// Single reports that SQL is asked for one ID at a time, since it is wrong for several together
+	// or not proven to be right. SingleReason is why, or "".
+	Single       bool
+	SingleReason string
 	// Rank is how many lookups come before it: one is asked when those of lower ranks are answered,
 	// and then all that a batch of rows asks it is known.
 	Rank int

@@ -33,6 +33,8 @@ func sqlFaults(sql string, by, values int) (all, batch []templateError) {
 			marks++
 		case word == ";":
 			fail("a lookup must be one statement without a semicolon", "remove the semicolon and what follows it")
+		case word[0] == '@' && !strings.HasPrefix(word, "@@") && (i == 0 || !strings.EqualFold(tokens[i-1], "INTO")):
+			fail("a lookup must not use the user variable "+token+", which keeps its value from one ID to the next", "use ROW_NUMBER() or another window with PARTITION BY")
 		case word == "INTO":
 			fail("a lookup must not write", "remove INTO and what belongs to it")
 		case word == "LOCK" && next == "IN" || word == "FOR" && (next == "UPDATE" || next == "SHARE"):
@@ -81,26 +83,13 @@ func selectList(tokens []string) []string {
 
 // selectedColumns counts the columns of a select list, or returns 0 if it has a *.
 func selectedColumns(tokens []string) int {
-	columns, depth, before := 1, 0, ","
-	for _, token := range tokens {
-		switch word := strings.ToUpper(token); {
-		case word == "(":
-			depth++
-		case word == ")":
-			depth--
-		case depth > 0:
-		case word == "FROM":
-			return columns
-		case word == ",":
-			columns++
-		case word == "DISTINCT" || word == "ALL":
-			continue // the list begins behind it
-		case word == "*" && (before == "," || before == "."):
+	list, _ := items(tokens, 0, "FROM")
+	for _, item := range list {
+		if n := len(item); n > 0 && item[n-1] == "*" && (n == 1 || item[n-2] == ".") {
 			return 0
 		}
-		before = token
 	}
-	return columns
+	return len(list)
 }
 
 // namesInSQL returns the names in single braces of a statement, each once: in quotes or not, but

@@ -1,13 +1,14 @@
 package invalidation
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// A ValueType is the type that generated code gives to the values of a name. Workers do not check
-// it: values of rows are text.
+// A ValueType is the type that generated code gives to the values of a name. Values of rows are
+// text; workers refuse only an ID that is a float and should be an int: see [IsFloat].
 type ValueType string
 
 // The types of values. Each has one text for a value, so a reader and a writer that use generated
@@ -17,6 +18,20 @@ const (
 	TypeInt  ValueType = "int"  // a signed number of 64 bits, in decimal
 	TypeUUID ValueType = "uuid" // 16 bytes, as 8-4-4-4-12 hex digits in lower case
 )
+
+// floatText describes a value of a float where the map has the type int.
+const floatText = "%q is a float, and the map has the type int: a driver sent a number, which MySQL wrote as DOUBLE, so no key has this text; " +
+	"insert IDs as text: docs/adopting.md#ids-from-drivers"
+
+// IsFloat reports whether a text is a number in the notation of a float, such as 42.0 or 4.2e1, as
+// MySQL and drivers write a number that is not an integer to them.
+func IsFloat(text string) bool {
+	if !strings.ContainsAny(text, ".eE") || !strings.ContainsAny(text[:1], "-.0123456789") {
+		return false
+	}
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
+}
 
 const exampleTypes = "{product_id: int}"
 

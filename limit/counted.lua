@@ -49,7 +49,7 @@ elseif counted() + 1 <= most then
 end
 if changed then
   local value = struct.pack('>dI4I4', began, count, before) .. ids
-  redis.call('SET', subject, value, 'PX', math.ceil((began + 2 * window - now) / 1000))
+  redis.call('SET', subject, value, 'PX', math.ceil((began + 2 * window - now) / 1000) + margin)
 end
 local wait = 0
 if counted() + 1 > most then

@@ -26,7 +26,7 @@
 //  2. If Max is larger, the limit is an estimate from two counters (a sliding window counter), and
 //     each subject takes the same few bytes for any Max. A window always contains fewer than twice
 //     Max allowed attempts. In measurements with evenly spaced attempts, windows contained up to
-//     15% more than Max. At a rate of exactly Max per Window, 2% of the attempts were refused.
+//     15% more than Max. At a rate of exactly Max per Window, one attempt per window was refused.
 //  3. If the Redis client repeats an attempt because a reply was lost, the attempt counts once. If
 //     Max is above 20, this requires that the subject made at most three other attempts meanwhile.
 //  4. Refused attempts do not count. A subject that keeps trying is allowed again as soon as its

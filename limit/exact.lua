@@ -28,7 +28,7 @@ elseif count < most then
   allowed = 1
 end
 if allowed == 1 or #ahead > 0 then
-  redis.call('PEXPIRE', subject, math.ceil(window / 1000))
+  redis.call('PEXPIRE', subject, math.ceil(window / 1000) + margin)
 end
 local wait = 0
 if count >= most then -- until that many have left the window that it has room

@@ -16,5 +16,8 @@ local function ours(subject)
     return kind, value
   end
 end
+-- How long a key stays after its counts, in ms. Redis counts its TTL from a time that it has read before the script calls
+-- TIME, in whole milliseconds, and may remove it within the last one.
+local margin = 1000
 local foreign = {err = 'WRONGTYPE the key has a value that no limit has made'}
 

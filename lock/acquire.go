@@ -67,6 +67,13 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 			l.service.PassOn(c) // the locker is closed, and others wait all the same
 		}
 	}()
+	if l.service.Yields(c) {
+		c.Waited = true
+		var err error
+		if woken, err = l.await(ctx, c, l.wait(locking.Answer{}, l.pause)); err != nil {
+			return nil, gaveUp(name, err, l.queues.told(q), nil)
+		}
+	}
 	var failed error // of the last attempt
 	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
 		if ctx.Err() != nil {

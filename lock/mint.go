@@ -30,8 +30,9 @@ const (
 const mintSQL = `INSERT INTO cache_outbox_locks (name, token, minted_at) VALUES (UNHEX(?), UNHEX(?), UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE token = UNHEX(?), minted_at = UTC_TIMESTAMP(6)`
 
-// Contract: no lock. The server may have neither of the variables.
-const writersSQL = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')"
+// Contract: no lock. A server may have neither of the variables.
+const writersSQL = `SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'
+OR Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF'`
 
 // A mint writes fencing tokens to MySQL, in sessions that commit each statement and wait for a row
 // at most MintWait. They wait for mintQuick first, and then in other sessions. So holders that are
@@ -150,20 +151,12 @@ func (m *mint) check(ctx context.Context) error {
 	if m.checked {
 		return nil
 	}
-	rows, err := m.db.QueryContext(ctx, writersSQL)
-	if err != nil {
+	var name, value string
+	err := m.db.QueryRowContext(ctx, writersSQL).Scan(&name, &value)
+	if m.checked = errors.Is(err, sql.ErrNoRows); m.checked {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return err
-		}
-		if (name == "wsrep_on") == (value == "ON") {
-			return fmt.Errorf("%s is %s: %w", name, value, errWriters)
-		}
-	}
-	m.checked = rows.Err() == nil
-	return rows.Err()
+	return fmt.Errorf("%s is %s: %w", name, value, errWriters)
 }

@@ -21,10 +21,6 @@ import (
 var passingReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
 	"BUSY", "OOM", "ERR max number of clients"}
 
-// passingNumbers are such errors of MySQL.
-var passingNumbers = []uint16{mysqlerr.ConCount, mysqlerr.Shutdown, mysqlerr.TooManyUserConn, mysqlerr.UserLimit, mysqlerr.Deadlock,
-	mysqlerr.ReadOnlyOption, mysqlerr.ReadOnlyMode, mysqlerr.Interrupted, mysqlerr.NewAbort}
-
 // passing reports whether another attempt may succeed without a change of the account or the
 // settings.
 func passing(err error) bool {
@@ -34,8 +30,8 @@ func passing(err error) bool {
 	if tlserr.Cure(err, "") != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
-	if n := mysqlerr.Number(err); n != 0 {
-		return slices.Contains(passingNumbers, n)
+	if mysqlerr.Number(err) != 0 {
+		return mysqlerr.IsPassing(err)
 	}
 	if reply := redis.Error(nil); errors.As(err, &reply) {
 		return slices.ContainsFunc(passingReplies, func(begin string) bool {

@@ -28,6 +28,8 @@ type reply struct {
 	yes  bool
 	told locking.Answer // to a claim
 	err  error
+
+	waited bool // there are waiters, as a release has found
 }
 
 // A count is the result of a poll.

@@ -94,11 +94,15 @@ func (s *redisService) Extend(ctx context.Context, c locking.Claim) (bool, error
 
 // Release implements locking.Service.
 func (s *redisService) Release(ctx context.Context, c locking.Claim) (bool, error) {
-	return s.instance.release(ctx, c, true)
+	was, _, err := s.instance.release(ctx, c, true)
+	return was, err
 }
 
 // Lapsed implements locking.Service: the lease has ended by itself.
 func (s *redisService) Lapsed(locking.Claim) {}
+
+// Yields implements locking.Service: those who are woken ask as early as whoever has released.
+func (s *redisService) Yields(locking.Claim) bool { return false }
 
 // Released implements locking.Service.
 func (s *redisService) Released(c locking.Claim) (<-chan struct{}, func() bool) {

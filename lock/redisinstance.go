@@ -173,31 +173,36 @@ func (i *instance) extend(ctx context.Context, c locking.Claim) (bool, error) {
 }
 
 // release implements the Release of a locking.Service. With wake it wakes a waiter, if there is
-// one.
-func (i *instance) release(ctx context.Context, c locking.Claim, wake bool) (bool, error) {
+// one. waited reports whether there is.
+func (i *instance) release(ctx context.Context, c locking.Claim, wake bool) (was, waited bool, err error) {
 	lasts := any(0)
 	if wake {
 		lasts = i.ttl
 	}
 	wakeKey := i.wakeKey(c.Name)
 	key := strings.TrimSuffix(wakeKey, wakeSuffix)
-	return releaseScript.Run(ctx, i.client, []string{key, wakeKey}, i.text(c), lasts).Bool()
+	said, err := releaseScript.Run(ctx, i.client, []string{key, wakeKey}, i.text(c), lasts).Int()
+	return said > 0, said == 2, err
 }
 
 // passOn implements the PassOn of a locking.Service.
 func (i *instance) passOn(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), i.config.Timeout)
 	defer cancel()
-	_ = i.wake(ctx, name) // others ask by themselves after a while
+	_, _ = i.wake(ctx, name) // others ask by themselves after a while
 }
 
-// wake wakes one waiter, or the next one that comes within TTL.
-func (i *instance) wake(ctx context.Context, name string) error {
-	_, err := i.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+// wake wakes one waiter and returns true, or the next one that comes within TTL.
+func (i *instance) wake(ctx context.Context, name string) (woken bool, err error) {
+	var left *redis.BoolCmd
+	_, err = i.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.Del(ctx, i.wakeKey(name)) // one is enough
 		pipe.RPush(ctx, i.wakeKey(name), "1")
-		pipe.PExpire(ctx, i.wakeKey(name), i.config.TTL)
+		left = pipe.PExpire(ctx, i.wakeKey(name), i.config.TTL) // finds nothing that a BLPOP has taken
 		return nil
 	})
-	return err
+	return !left.Val(), err
 }
+
+// addr returns the address of an instance of Redlock.
+func (i *instance) addr() string { return i.client.(*redis.Client).Options().Addr }

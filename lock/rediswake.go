@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 	"github.com/unstale/unstale/internal/locking"
 )
 
-// popTime is how long a BLPOP waits: go-redis sends whole seconds.
+// popTime is how long a BLPOP waits, or twice that: go-redis sends whole seconds. Redis serves the
+// oldest one first. If all waited equally long, the same ones could always end before their turn.
 const popTime = time.Second
 
 // wakes are the BLPOPs of this process that wait for releases: at most one per name, and few enough
@@ -58,10 +60,11 @@ func (w *wakes) listen(name string) (<-chan struct{}, func() bool) {
 
 // pop waits, and passes on a wake-up if this process has no waiter left.
 func (w *wakes) pop(name string, p *pop) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*popTime)
+	lasts := popTime * time.Duration(1+rand.N(2))
+	ctx, cancel := context.WithTimeout(context.Background(), lasts+popTime)
 	defer cancel()
 	began := locking.Now()
-	_, err := w.instance.client.BLPop(ctx, popTime, w.instance.wakeKey(name)).Result()
+	_, err := w.instance.client.BLPop(ctx, lasts, w.instance.wakeKey(name)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		// otherwise a Redis that refuses BLPOP would be asked without a pause
 		time.Sleep(popTime - min(popTime, locking.Now()-began))

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,8 +21,10 @@ import (
 // Redlock is the Backend of several independent Redis servers
 // (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): the holder has the lock
 // on more than half of them. It works while fewer than half are unavailable. An instance that
-// returns without its data may let a second holder in, which Guard makes harmless: restart it after
-// TTL, or let it sync each write to disk (appendfsync always).
+// returns without its data may let a second holder in, which Guard makes harmless: start it only
+// after TTL, or let it sync each write to disk (appendfsync always). Locks that are held do not
+// return to it, so a lock that is held while one instance after another loses its data is lost in
+// the end.
 type Redlock struct {
 	// Clients are the clients of the instances: three, five or another odd number, each a client of
 	// one server without replicas. The order must be the same in every process, or a release wakes
@@ -47,6 +51,8 @@ type redlockService struct {
 	mu     sync.Mutex
 	silent []bool                   // the instances that gave no answer when they were asked last
 	asked  map[locking.Token]*asked // claims whose requests are under way, or may still arrive
+	freed  map[locking.Token]bool   // released claims that instances may still have; true: Release has returned
+	yields yields
 }
 
 // Opener implements Backend. Requests run in parallel, so the default Timeout is the same as for
@@ -63,7 +69,8 @@ func (r Redlock) open(o locking.Opening) (locking.Service, error) {
 	if least := drift(o.Config.TTL); o.Config.Margin < least {
 		return nil, fmt.Errorf("the Margin is %v: Redlock needs %v at least, a hundredth of TTL and 2ms, for clocks that run at different rates", o.Config.Margin, least)
 	}
-	s := &redlockService{config: o.Config, life: o.Life, launch: o.Launch, silent: make([]bool, len(r.Clients)), asked: map[locking.Token]*asked{}}
+	s := &redlockService{config: o.Config, life: o.Life, launch: o.Launch, silent: make([]bool, len(r.Clients)),
+		asked: map[locking.Token]*asked{}, freed: map[locking.Token]bool{}}
 	addrs := map[string]int{}
 	for n, client := range r.Clients {
 		field := fmt.Sprintf("Redlock.Clients[%d]", n)
@@ -91,12 +98,17 @@ func (r Redlock) open(o locking.Opening) (locking.Service, error) {
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // Acquire implements locking.Service. Without a quorum it releases the instances that it has got.
-func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, _ bool) (locking.Answer, error) {
+func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, wait bool) (locking.Answer, error) {
 	asked := s.asking(c.Token)
 	got := s.ask(ctx, poll{
-		where: s.everywhere(),
+		where: everywhere(s.instances),
 		question: func(ctx context.Context, n int) reply {
-			told, err := s.instances[n].acquire(ctx, c, false) // a release wakes in any case
+			told, err := s.instances[n].acquire(ctx, c, wait)
+			if t, mine := s.wasFreed(told); mine {
+				if _, _, err = s.instances[n].release(ctx, locking.Claim{Name: c.Name, Token: t}, false); err == nil {
+					told, err = s.instances[n].acquire(ctx, c, wait)
+				}
+			}
 			if err == nil && !told.Acquired {
 				err = s.checkTwin(c, n, told)
 			}
@@ -125,22 +137,21 @@ func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, _ bool) (
 // different times, which spreads them. It waits for the instances that have accepted; otherwise
 // another attempt could meet this one.
 func (s *redlockService) giveBack(ctx context.Context, c locking.Claim, got *count) {
-	unknown, had := s.freeing(c), s.freeing(c)
-	unknown.where = got.those(func(r *reply) bool { return r == nil || r.err != nil })
-	had.where = got.those(func(r *reply) bool { return r != nil && r.yes })
-	had.decided = func(c *count) bool { return c.yes+c.no+c.failed == len(had.where) }
-	if len(unknown.where) > 0 {
-		s.beside(func() { s.ask(context.Background(), unknown) })
-	}
-	if len(had.where) > 0 {
-		s.ask(ctx, had)
+	had, p := got.those(func(r *reply) bool { return r != nil && r.yes }), s.freeing(c)
+	p.where = got.those(func(r *reply) bool { return r == nil || r.err != nil || r.yes })
+	p.decided = func(c *count) bool { return len(c.missing(had)) == 0 }
+	s.known(c.Token)
+	if len(had) > 0 {
+		s.ask(ctx, p)
+	} else {
+		s.beside(func() { s.ask(context.Background(), p) })
 	}
 }
 
 // Extend implements locking.Service.
 func (s *redlockService) Extend(ctx context.Context, c locking.Claim) (bool, error) {
 	return s.ask(ctx, poll{
-		where: s.everywhere(),
+		where: everywhere(s.instances),
 		question: func(ctx context.Context, n int) reply {
 			was, err := s.instances[n].extend(ctx, c)
 			return s.reply(n, was, locking.Answer{}, err)
@@ -149,25 +160,71 @@ func (s *redlockService) Extend(ctx context.Context, c locking.Claim) (bool, err
 }
 
 // Release implements locking.Service. It wakes a waiter when a quorum is free: one that asks
-// earlier would find the lock taken.
+// earlier would find the lock taken. By then this process could have it again, so it yields to a
+// waiter that was woken.
 func (s *redlockService) Release(ctx context.Context, c locking.Claim) (bool, error) {
-	was, err := s.ask(ctx, s.freeing(c)).verdict()
-	if was {
-		s.beside(func() { s.wake(c.Name) })
+	got := s.ask(ctx, s.freeing(c))
+	was, err := got.verdict()
+	s.known(c.Token)
+	if !was {
+		return false, err
 	}
-	return was, err
+	woken := make(chan bool, 1)
+	s.beside(func() { woken <- s.wake(c.Name) })
+	if slices.ContainsFunc(got.replies, func(r reply) bool { return r.waited }) {
+		select {
+		case first := <-woken:
+			s.yields.note(c.Name, first)
+		case <-ctx.Done():
+		}
+	}
+	return true, nil
+}
+
+// Yields implements locking.Service.
+func (s *redlockService) Yields(c locking.Claim) bool { return s.yields.last(c.Name) }
+
+// yields are the names that waiters of other processes may acquire first, and until when. Safe for
+// concurrent use.
+type yields struct {
+	mu    sync.Mutex
+	until map[string]time.Duration
+}
+
+// note records whether others may acquire a lock before this process.
+func (y *yields) note(name string, first bool) {
+	now := locking.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	maps.DeleteFunc(y.until, func(other string, end time.Duration) bool { return end < now || other == name })
+	if !first {
+		return
+	}
+	if y.until == nil {
+		y.until = map[string]time.Duration{}
+	}
+	y.until[name] = now + firstPause
+}
+
+func (y *yields) last(name string) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return locking.Now() < y.until[name]
 }
 
 // freeing releases at every instance, after the request that may have locked it, and again where
 // that is not confirmed.
 func (s *redlockService) freeing(c locking.Claim) poll {
 	asked := s.free(c.Token)
+	var failed atomic.Bool
 	once := func(ctx context.Context, n int) reply {
-		was, err := s.instances[n].release(ctx, c, false)
-		return s.reply(n, was, locking.Answer{}, err)
+		was, waited, err := s.instances[n].release(ctx, c, false)
+		r := s.reply(n, was, locking.Answer{}, err)
+		r.waited = waited
+		return r
 	}
 	return poll{
-		where: s.everywhere(),
+		where: everywhere(s.instances),
 		question: func(ctx context.Context, n int) reply {
 			if asked != nil {
 				<-asked.ended[n]
@@ -180,16 +237,20 @@ func (s *redlockService) freeing(c locking.Claim) poll {
 				r = once(ctx, r.from)
 				cancel()
 			}
+			if r.err != nil {
+				failed.Store(true)
+			}
 		},
+		over: func() { s.gone(c.Token, failed.Load()) },
 	}
 }
 
 // reply names the instance in an error.
 func (s *redlockService) reply(n int, yes bool, told locking.Answer, err error) reply {
 	if err != nil {
-		err = fmt.Errorf("%s: %w", s.addr(n), err)
+		err = fmt.Errorf("%s: %w", s.instances[n].addr(), err)
 	}
-	return reply{n, yes, told, err}
+	return reply{from: n, yes: yes, told: told, err: err}
 }
 
 // Released implements locking.Service. Waiters listen at one instance, so one release wakes one of
@@ -208,16 +269,17 @@ func (s *redlockService) Lapsed(locking.Claim) {}
 // Locker.
 func (s *redlockService) Close() {}
 
-// wake wakes one waiter, where waiters listen.
-func (s *redlockService) wake(name string) {
+// wake wakes one waiter, where waiters listen, and reports whether there was one.
+func (s *redlockService) wake(name string) bool {
 	for _, n := range s.order(name) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
-		err := s.instances[n].wake(ctx, name)
+		woken, err := s.instances[n].wake(ctx, name)
 		cancel()
 		if err == nil {
-			return // otherwise waiters ask by themselves after a while
+			return woken // otherwise waiters ask by themselves after a while
 		}
 	}
+	return false
 }
 
 // order returns the order of instances for the wake-ups of a name: a different one for each name,
@@ -226,7 +288,7 @@ func (s *redlockService) order(name string) []int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // it never fails
 	first := int(h.Sum32() % uint32(len(s.instances)))
-	order := append(s.everywhere()[first:], s.everywhere()[:first]...)
+	order := append(everywhere(s.instances)[first:], everywhere(s.instances)[:first]...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.SortStableFunc(order, func(a, b int) int {
@@ -241,8 +303,8 @@ func (s *redlockService) order(name string) []int {
 	return order
 }
 
-func (s *redlockService) everywhere() []int {
-	all := make([]int, len(s.instances))
+func everywhere(instances []*instance) []int {
+	all := make([]int, len(instances))
 	for n := range all {
 		all[n] = n
 	}
@@ -262,8 +324,4 @@ func (s *redlockService) checkTwin(c locking.Claim, n int, told locking.Answer) 
 	err := fmt.Errorf("%w: Redlock.Clients[%s] and [%d] are of the same server; give each instance one client", errTwin, mark, n)
 	s.warned.Do(func() { s.config.Logger.Error("a Redlock has fewer instances than clients", "error", err) })
 	return err
-}
-
-func (s *redlockService) addr(n int) string {
-	return s.instances[n].client.(*redis.Client).Options().Addr
 }

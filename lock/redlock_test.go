@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,20 +297,59 @@ func redlockWakeUp(t *testing.T, five *instances) {
 		}
 		got <- next
 	}()
-	listens := func() (list []int) {
-		for n, admin := range five.admins {
-			for line := range strings.Lines(admin.ClientList(t.Context()).Val()) {
-				if strings.Contains(line, " cmd=blpop ") && strings.Contains(line, "flags=b") {
-					list = append(list, n)
-				}
-			}
-		}
-		return list
-	}
-	testenv.Eventually(t, "the waiter to listen there", func() bool { return fmt.Sprint(listens()) == fmt.Sprint([]int{where}) })
+	testenv.Eventually(t, "the waiter to listen there", func() bool { return fmt.Sprint(five.listens()) == fmt.Sprint([]int{where}) })
 	five.remove(0, 1, 2, 3, 4)
 	must(t, five.admins[where].RPush(t.Context(), wake, "1").Err())
 	must(t, (<-got).Release())
+}
+
+// listens returns the instances at which waiters listen, once for each.
+func (i *instances) listens() (list []int) {
+	for n, admin := range i.admins {
+		for line := range strings.Lines(admin.ClientList(i.Context()).Val()) {
+			if strings.Contains(line, " cmd=blpop ") && strings.Contains(line, "flags=b") {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// Processes that acquire a lock again as soon as they have released it take turns: when one of them
+// has had it forty times, each of the others has had it at least ten times.
+func TestRedlockTurns(t *testing.T) {
+	t.Parallel()
+	three := newInstances(t, 3)
+	const processes, most, least = 8, 40, 10
+	var had [processes]int // the holder of the lock counts
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var group sync.WaitGroup
+	for n := range processes {
+		l := three.process(lock.Config{TTL: 3 * patient})
+		lock.NeverPoll(l)
+		group.Go(func() {
+			for ctx.Err() == nil {
+				held, err := l.Acquire(ctx, "a")
+				if err != nil {
+					continue // the end
+				}
+				for ctx.Err() == nil && len(three.listens()) < processes-1 {
+					continue
+				}
+				if had[n]++; had[n] == most {
+					cancel()
+				}
+				if err := held.Release(); err != nil {
+					t.Errorf("a release: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if fewest := slices.Min(had[:]); fewest < least || !slices.Contains(had[:], most) {
+		t.Errorf("the processes had the lock %v times", had)
+	}
 }
 
 // Two clients of one server have one vote, and are reported.

@@ -2,6 +2,8 @@ package lock
 
 import (
 	"context"
+	"encoding/hex"
+	"time"
 
 	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/sleep"
@@ -45,7 +47,42 @@ func (s *redlockService) free(t locking.Token) *asked {
 	if a != nil {
 		a.freed = true
 	}
+	if !s.freed[t] {
+		s.freed[t] = false // until gone
+	}
 	return a
+}
+
+// known records that the outcome of a release is known. Before that, only the release itself may
+// remove the claim, or it would find that the claim has vanished.
+func (s *redlockService) known(t locking.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.freed[t]; ok {
+		s.freed[t] = true
+	}
+}
+
+// wasFreed returns the claim that has an instance, and whether this process has released it. Its
+// release has not reached that instance yet, or has failed there.
+func (s *redlockService) wasFreed(told locking.Answer) (t locking.Token, ok bool) {
+	text, _ := hex.DecodeString(claimOf(told))
+	copy(t[:], text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t, s.freed[t]
+}
+
+// gone runs when all requests of a release have ended. If some have failed, the claim stays at
+// their instances for a TTL at most.
+func (s *redlockService) gone(t locking.Token, failed bool) {
+	if failed {
+		time.AfterFunc(s.config.TTL, func() { s.gone(t, false) })
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.freed, t)
 }
 
 // outlast runs when all requests of a claim have ended. A copy of a request without a reply may

@@ -239,3 +239,52 @@ func TestRedlockRestart(t *testing.T) {
 		t.Errorf("the counter is %d", n)
 	}
 }
+
+// A claim that was released, and that an instance still has, holds nothing: with two instances
+// frozen, the next attempt of the process releases it there, too, and has a quorum.
+func TestRedlockReleaseIsLate(t *testing.T) {
+	t.Parallel()
+	five := newInstances(t, 5)
+	var until atomic.Pointer[chan struct{}]
+	clients := five.clients()
+	clients[0] = five.through(0, func(conn net.Conn) net.Conn { return hesitant{conn, &until} })
+	l := five.Locker(lock.Config{Backend: lock.Redlock{Clients: clients}, Timeout: 3 * time.Second})
+	must(t, five.Acquire(l, "a").Release()) // all have connections, scripts and known clocks
+	five.wantKept()
+	held := five.Acquire(l, "a")
+	five.wantKept(0, 1, 2, 3, 4)
+	arrive := make(chan struct{})
+	defer close(arrive)
+	until.Store(&arrive)
+	must(t, held.Release())
+	testenv.Eventually(t, "the release to reach all but the first", func() bool { return until.Load() == nil && len(five.has()) == 1 })
+	five.freeze(1, 2)
+	defer five.thaw(1, 2)
+	next, err := l.TryAcquire(t.Context(), "a")
+	must(t, err)
+	must(t, next.Release())
+}
+
+// A lock that is held does not return to an instance that restarts without data. Two of five
+// restarts, one at a time, cost nothing else, and the third one loses it.
+func TestRedlockRestartsOneByOne(t *testing.T) {
+	t.Parallel()
+	five := newInstances(t, 5)
+	held, theirs := five.Acquire(five.process(lock.Config{}), "a"), five.process(lock.Config{})
+	five.wantKept(0, 1, 2, 3, 4)
+	for n, left := range [][]int{{1, 2, 3, 4}, {2, 3, 4}, {3, 4}} {
+		must(t, five.servers[n].Kill())
+		must(t, five.servers[n].Restart(t.Context()))
+		err := lock.Extend(t.Context(), held)
+		five.wantKept(left...)
+		if n == 2 {
+			wantError(t, "the third restart", err, lock.ErrLost)
+			return
+		}
+		must(t, err)
+		if _, err := theirs.TryAcquire(t.Context(), "a"); !errors.As(err, new(*lock.HeldError)) {
+			t.Errorf("restart %d: another attempt: %v", n+1, err)
+		}
+		five.wantKept(left...)
+	}
+}

@@ -39,10 +39,11 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 }
 
 // Up applies missing migrations and returns those that it applied, even with an error. Processes
-// that migrate one database run one at a time, under a user lock of MySQL (GET_LOCK); each waits up
-// to two minutes. Running it again is harmless. When ctx ends, Up finishes the current step and
-// begins no other; the error says so. It retries a step that is refused a lock (1205) for two
-// minutes, or until ctx ends.
+// that migrate one database run one at a time, under a user lock of MySQL (GET_LOCK). If several
+// servers take writes, a lease in the table cache_outbox_turn also keeps them apart. Up waits up
+// to two minutes for each. db must allow two connections. Running it again is harmless. When ctx
+// ends, Up finishes the current step and begins no other; the error reports it. It retries a step
+// that is refused a lock (1205) for two minutes, or until ctx ends.
 //
 // Up applies nothing to a newer schema. The error then wraps [ErrSchema], unless the schema
 // declares that this code may run on it.
@@ -51,8 +52,7 @@ func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.Migra
 	if err != nil {
 		return nil, err
 	}
-	steps := newStepper(options)
-	err = inTurn(ctx, db, func() error {
+	err = inTurn(ctx, db, options, func(steps *stepper) error {
 		if newer, err := isNewer(ctx, db); newer || err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 		return nil, err
 	}
 	var done *goose.MigrationResult
-	err = inTurn(ctx, db, func() error {
+	err = inTurn(ctx, db, options, func(steps *stepper) error {
 		have, err := schema.Read(ctx, db)
 		if err != nil || have == 0 {
 			return err
@@ -139,7 +139,7 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 		if err := refuseCaptured(ctx, db); err != nil {
 			return err
 		}
-		done, err = newStepper(options).step(ctx, func(ctx context.Context) (*goose.MigrationResult, error) {
+		done, err = steps.step(ctx, func(ctx context.Context) (*goose.MigrationResult, error) {
 			if !force {
 				if err := refuseRows(ctx, db, p, have); err != nil {
 					return nil, err

@@ -12,8 +12,8 @@ import (
 // An Option changes how [Up] and [Down] go about it.
 type Option func(*stepper)
 
-// Notify makes Up and Down call say when a step has to wait for a lock. It is called in the
-// goroutine of the caller.
+// Notify makes Up and Down call say when they have to wait for another process or for a lock. It is
+// called in the goroutine of the caller.
 func Notify(say func(notice string)) Option { return func(s *stepper) { s.say = say } }
 
 // stepTries is how often a step is begun that finds its work done on the way.
@@ -21,7 +21,8 @@ const stepTries = 3
 
 // A stepper takes steps.
 type stepper struct {
-	say func(string)
+	say  func(string)
+	turn *ddl.Turn
 }
 
 func newStepper(options []Option) *stepper {
@@ -39,7 +40,7 @@ func newStepper(options []Option) *stepper {
 // was refused its lock is not retried: the error wraps those of ctx and of the server.
 func (s *stepper) step(ctx context.Context, take func(context.Context) (*goose.MigrationResult, error)) (r *goose.MigrationResult, err error) {
 	for range stepTries {
-		err = ddl.Patiently(ctx, name, s.say, func(ctx context.Context) (err error) {
+		err = s.turn.Patiently(ctx, name, func(ctx context.Context) (err error) {
 			r, err = take(ctx)
 			return err
 		})

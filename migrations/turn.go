@@ -8,17 +8,19 @@ import (
 	"github.com/unstale/unstale/internal/ddl"
 )
 
-// inTurn runs fn under a lock between migrating processes.
+// inTurn runs fn while no other process migrates.
 //
 // The lock is not given to goose as a locker: goose looks for pending migrations, and creates its
 // version table, before it locks. Replicas that start together would then stop with "missing zero
 // version migration".
-func inTurn(ctx context.Context, db *sql.DB, fn func() error) error {
-	return ddl.InTurn(ctx, db, "migrate", func(conn *sql.Conn) error {
-		if err := repairVersionTable(ctx, conn); err != nil {
+func inTurn(ctx context.Context, db *sql.DB, options []Option, fn func(*stepper) error) error {
+	s := newStepper(options)
+	return ddl.InTurn(ctx, db, "migrate", s.say, func(turn *ddl.Turn) error {
+		s.turn = turn
+		if err := repairVersionTable(ctx, db); err != nil {
 			return err
 		}
-		return fn()
+		return fn(s)
 	})
 }
 
@@ -27,12 +29,12 @@ const repairSQL = "INSERT INTO " + VersionTable + " (version_id, is_applied) SEL
 
 // repairVersionTable finishes the work of a process that died after it made goose's version table
 // and before it wrote the first row, without which goose refuses every verb.
-func repairVersionTable(ctx context.Context, conn *sql.Conn) error {
+func repairVersionTable(ctx context.Context, db *sql.DB) error {
 	var n int
-	if err := conn.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil || n == 0 {
+	if err := db.QueryRowContext(ctx, tableSQL, VersionTable).Scan(&n); err != nil || n == 0 {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, repairSQL); err != nil {
+	if _, err := db.ExecContext(ctx, repairSQL); err != nil {
 		return fmt.Errorf("repair the version table: %w", err)
 	}
 	return nil

@@ -32,9 +32,10 @@ var ErrCommit = dberr.ErrCommit
 //
 // If fn returns a deadlock error (1213), a lock wait timeout (1205) or, from MariaDB 11.8, a changed
 // record (1020), possibly wrapped, InTx rolls back and calls fn again, at most five times in total.
-// fn must therefore have no effects outside tx. InTx does not retry if COMMIT fails: it returns an
-// error that wraps [ErrCommit]. The isolation level is the default of the MySQL session. InTx is
-// safe for concurrent use.
+// fn must therefore have no effects outside tx. InTx also calls fn again if COMMIT fails because
+// another node of a cluster changed a row first: 1213 with Galera, 3101 and 1180 for a deadlock with
+// Group Replication. Any other error of COMMIT wraps [ErrCommit], and InTx does not retry. The
+// isolation level is the default of the MySQL session. InTx is safe for concurrent use.
 func InTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		committing, err := inTx(ctx, db, fn)
@@ -58,7 +59,10 @@ func inTx(ctx context.Context, db Beginner, fn func(tx *sql.Tx) error) (committi
 	if err := fn(tx); err != nil {
 		return false, err
 	}
-	if err := tx.Commit(); err != nil {
+	switch err := tx.Commit(); {
+	case mysqlerr.IsRollback(err):
+		return false, fmt.Errorf("commit transaction, which is rolled back: %w", err)
+	case err != nil:
 		return true, fmt.Errorf("%w: %w", ErrCommit, err)
 	}
 	return true, nil

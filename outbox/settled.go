@@ -26,7 +26,8 @@ var (
 )
 
 // Contract: no lock. One consistent read, so a row that moves from one table to another meanwhile
-// is found in one of them: therefore sessions without consistent reads are refused. It finds rows
+// is found in one of them: therefore sessions without consistent reads are refused. A proxy of
+// several servers adds up their counts, and reads their rows at different times. It finds rows
 // by the primary key or by first_id, at most as many as the token has. Of the sweep requests, it
 // finds those from the first row of the token on, by first_high. One line.
 //
@@ -39,7 +40,7 @@ var (
 // lease, comes only when such leases have ended.
 const settledSQL = `SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only, @@SESSION.autocommit,
   /*!80000 @@SESSION.transaction_isolation */ /*M!100100 @@SESSION.tx_isolation */,
-  UNIX_TIMESTAMP(), COALESCE((SELECT id FROM cache_outbox_source LIMIT 1), ''),
+  UNIX_TIMESTAMP(), COALESCE((SELECT MIN(id) FROM cache_outbox_source), ''), (SELECT COUNT(*) FROM cache_outbox_source),
   EXISTS (SELECT 1 FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %[1]s),
   EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (first_id) WHERE (%[2]s) AND repeated = 0),
   EXISTS (SELECT 1 FROM cache_outbox_sweeps FORCE INDEX (first_high)
@@ -85,13 +86,16 @@ type answer struct {
 func ask(ctx context.Context, db Pool, t Token) (a answer, err error) {
 	var readOnly, innodbReadOnly, isolation string
 	var autocommit, hot, delayed, sweeps bool
+	var outboxes int
 	err = db.QueryRowContext(ctx, t.settledQuery()).
-		Scan(&readOnly, &innodbReadOnly, &autocommit, &isolation, &a.now, &a.source, &hot, &delayed, &sweeps, &a.dead)
+		Scan(&readOnly, &innodbReadOnly, &autocommit, &isolation, &a.now, &a.source, &outboxes, &hot, &delayed, &sweeps, &a.dead)
 	switch {
 	case err != nil:
 		return a, err
 	case !isOff(readOnly) || !isOff(innodbReadOnly):
 		return a, ErrReadOnly
+	case outboxes > 1:
+		return a, severalOutboxes(outboxes)
 	case !autocommit:
 		return a, errors.New("the session has autocommit off, so it reads an old snapshot; leave it on")
 	case strings.HasPrefix(isolation, "READ-UNCOMMITTED"):
@@ -115,8 +119,12 @@ func isOff(variable string) bool { return variable == "0" || strings.EqualFold(v
 // matching key. The worker deletes such values when it scans again, 10 s later by default (the
 // field lease of the map).
 //
+// A row whose dead letter was discarded counts as settled. An operator can discard a letter only
+// TokenLifetime after its death.
+//
 // If the state is unknown, the error wraps ErrDead, ErrReadOnly, ErrOtherOutbox, ErrTooManyRows or
-// the error of the database. Settled is safe for concurrent use.
+// the error of the database. The state is also unknown if db has several shards, with an outbox in
+// each. Settled is safe for concurrent use.
 func Settled(ctx context.Context, db Pool, token Token) (bool, error) {
 	v, err := judge(ctx, db, token)
 	if err == nil {

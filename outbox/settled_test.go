@@ -357,3 +357,40 @@ func TestTokenAccount(t *testing.T) {
 	defer db.Close()
 	checkSettled(t, db, write(t, db, products(1)...), false)
 }
+
+// A keyspace with several shards has an outbox in each. No check of a token returns a state, whether
+// its outbox is the first one, the last one or none of them.
+func TestSeveralOutboxes(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	tokens := []outbox.Token{write(t, env.DB, products(1)...)}
+	exec(t, env.DB, "DELETE FROM cache_outbox") // settled
+	exec(t, env.DB, "RENAME TABLE cache_outbox_source TO shard")
+	for _, id := range []string{strings.Repeat("0", 32), strings.Repeat("f", 32)} {
+		exec(t, env.DB, "CREATE OR REPLACE VIEW cache_outbox_source AS SELECT 1 AS one, '"+id+"' AS id")
+		tokens = append(tokens, write(t, env.DB, products(1)...))
+	}
+	exec(t, env.DB, "CREATE OR REPLACE VIEW cache_outbox_source AS SELECT one, id FROM shard UNION SELECT 1, REPEAT('0', 32) UNION SELECT 1, REPEAT('f', 32)")
+	exec(t, env.DB, "DELETE FROM cache_outbox")
+	const want = "cache_outbox_source has 3 rows, as in a keyspace with several shards"
+	for _, token := range tokens {
+		check := outbox.NewCheck(env.DB, token)
+		for range 2 {
+			settled, left, err := check.Settled(t.Context())
+			if settled || left != outbox.TokenLifetime || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("check: settled %t, left %s, %v", settled, left, err)
+			}
+		}
+		if settled, err := outbox.Settled(t.Context(), env.DB, token); settled || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("settled %t, %v", settled, err)
+		}
+		if err := outbox.Wait(t.Context(), env.DB, token); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("wait: %v", err)
+		}
+	}
+	if id, err := outbox.Source(t.Context(), env.DB); id != "" || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("source %q, %v", id, err)
+	}
+	exec(t, env.DB, "CREATE OR REPLACE VIEW cache_outbox_source AS SELECT one, id FROM shard")
+	checkSettled(t, env.DB, tokens[0], true)
+}

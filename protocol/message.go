@@ -68,8 +68,11 @@ type Beat struct {
 	// of its last message.
 	After    string `json:"after,omitempty"`
 	AfterSeq uint64 `json:"after_seq,omitempty"`
-	// Moved is the channel that the worker publishes on from now on.
+	// Moved is the channel of the worker's map, if the message is sent on another channel.
 	Moved string `json:"moved,omitempty"`
+	// Withheld is why the worker sends no heartbeat on the channel now. The message has First too,
+	// so that older readers do not take it for a heartbeat.
+	Withheld string `json:"withheld,omitempty"`
 	// Behind is the age of the latest time before which everything committed is known to be
 	// invalidated, in milliseconds, at least 1. Rows that failed and wait, and dead letters, do not
 	// count. Zero: unknown, as in heartbeats of older workers and in First and Last.

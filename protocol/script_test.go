@@ -68,6 +68,12 @@ func (f fixture) release(lease string) bool {
 	return f.run(protocol.ReleaseScript, []string{f.lease}, lease) == int64(1)
 }
 
+// remove releases the lease of a load that has nothing to store after it has read a value.
+func (f fixture) remove(lease, value string) bool {
+	f.Helper()
+	return f.run(protocol.ReleaseScript, []string{f.lease, f.key}, lease, sum(value)) == int64(1)
+}
+
 func (f fixture) readStamp(token string, ms int) string {
 	f.Helper()
 	hold, _ := protocol.HoldKey(f.stamp)
@@ -204,6 +210,28 @@ func TestExpire(t *testing.T) {
 	f.unlink()
 	f.want("after an UNLINK", expire("w", "v"), false)
 	f.want("the value", f.stored(), "")
+}
+
+// What a load without a value supersedes goes with its lease: the value that was read, if the lease
+// is still there. A late copy removes nothing.
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testenv.Redis(t).Client, "k")
+	store := func(value string) {
+		f.Helper()
+		f.want("fill", f.fill(f.mustTake("s", "*"), value), true)
+	}
+	store("v")
+	lease := f.mustTake("a", sum("v"))
+	f.want("another lease", f.remove("b:1", "v"), false)
+	f.want("the value", f.stored(), "v")
+	f.want("its lease", f.remove(lease, "v"), true)
+	f.want("the value", f.stored(), "")
+	store("v")
+	f.want("a late copy", f.remove(lease, "v"), false)
+	f.want("the value", f.stored(), "v")
+	f.want("another value", f.remove(f.mustTake("c", "*"), "w"), true)
+	f.want("the value", f.stored(), "v")
 }
 
 // A client sends a command again when the reply is late, so the first copy may arrive at any time.

@@ -43,9 +43,9 @@ func (c measuredRedis) Look(ctx context.Context, asked []keyspace.Asked) ([]keys
 	return c.redisPort.Look(ctx, asked)
 }
 
-func (c measuredRedis) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
+func (c measuredRedis) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
 	defer c.times.begin(callHeartbeat)()
-	err := c.redisPort.Beat(ctx, channel, moved, asOf)
+	err := c.redisPort.Beat(ctx, channel, moved, withheld, asOf)
 	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
 	return err
 }

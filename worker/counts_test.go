@@ -255,7 +255,7 @@ func (t *roundTrips) check(test *testing.T, batches, unlinks int) {
 	test.Helper()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	want := slices.Repeat([]string{"get get time" + strings.Repeat(" unlink", unlinks) + " set", "publish"}, batches)
+	want := slices.Repeat([]string{"get get get get get get time" + strings.Repeat(" unlink", unlinks) + " set set set", "publish"}, batches)
 	first := slices.Index(t.all, want[0])
 	if first < 0 || !slices.Equal(t.all[first:], want) {
 		test.Errorf("the round trips were %q", t.all)

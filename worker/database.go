@@ -5,10 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/unstale/unstale/internal/heartbeat"
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
@@ -19,15 +23,34 @@ import (
 // A databaseBoard publishes in Redis which database the worker serves. Safe for concurrent use,
 // except run.
 type databaseBoard struct {
-	board     *keyspace.Board // nil where the worker publishes no state
-	source    *heartbeat.Source
-	place     func(context.Context) (session.Place, error)
-	lastBatch func(context.Context) (uint64, error) // of the journal
-	maps      *mapFile
-	log       *slog.Logger
-	metrics   *metrics
-	namesCut  atomic.Pointer[invalidation.Map] // whose names were last cut
-	others    atomic.Pointer[[]string]         // names of other outboxes in this Redis, as globs
+	board    *keyspace.Board // nil where the worker publishes no state
+	source   *heartbeat.Source
+	primary  func(context.Context) (*sqlx.Conn, session.Place, error)
+	maps     *mapFile
+	log      *slog.Logger
+	metrics  *metrics
+	namesCut atomic.Pointer[invalidation.Map] // whose names were last cut
+	others   atomic.Pointer[[]string]         // names of other outboxes in this Redis, as globs
+
+	settled  chan []journal.Mark // batches of this worker
+	attempts sync.Mutex          // held by an attempt, which owns the rest
+	known    []journal.Mark      // the batches since the last attempt that read a journal
+	served   string              // the field of the last record; "": none so far
+}
+
+// maxSettled is how many batches are compared with the journal. If there are more, the first ones
+// are: to detect that the database has lost some, one of them is enough.
+const maxSettled = 10_000
+
+// journaled records batches that the worker has settled, for the next attempt.
+func (d *databaseBoard) journaled(batches []journal.Mark) {
+	if d.board == nil { // no attempt takes them
+		return
+	}
+	select {
+	case d.settled <- batches:
+	default:
+	}
 }
 
 // run publishes in Redis, every five seconds until ctx ends, which database the worker
@@ -61,8 +84,9 @@ func (d *databaseBoard) run(ctx context.Context) {
 }
 
 // first publishes the database before the worker claims rows from a MySQL that it has not used so
-// far, or that was unavailable. Each settled batch raises the last ID of the journal, which reveals
-// a restore only while it is lower than the one in Redis. run retries and reports conflicts.
+// far, or that was unavailable. The batches that other workers have published may have been by a
+// version without sums: they reveal a restore only before the worker settles more batches. run
+// retries and reports conflicts.
 func (d *databaseBoard) first(ctx context.Context) {
 	if d.board == nil {
 		return
@@ -73,22 +97,37 @@ func (d *databaseBoard) first(ctx context.Context) {
 }
 
 func (d *databaseBoard) attempt(ctx context.Context) ([]operate.Conflict, error) {
-	ctx, cancel := context.WithTimeout(ctx, boardLimit)
+	d.attempts.Lock()
+	defer d.attempts.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 2*boardLimit)
 	defer cancel()
 	source, err := d.source.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	place, err := d.place(ctx)
+	db, place, err := d.primary(ctx)
 	if err != nil {
 		return nil, err
 	}
-	database := registry.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
-	conflicts, others, err := registry.PostDatabase(ctx, d.board, database, d.lastBatch)
-	if err == nil {
-		d.others.Store(&others)
+	defer func() { _ = db.Close() }()
+	for len(d.settled) > 0 && len(d.known) < maxSettled {
+		d.known = append(d.known, <-d.settled...)
 	}
-	return conflicts, err
+	var newest journal.Mark
+	database := registry.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
+	list, others, err := registry.PostDatabase(ctx, d.board, database, d.served, func(ctx context.Context, published journal.Mark) (lost uint64, _ journal.Mark, err error) {
+		lost, newest, err = journal.Lost(ctx, db, append(d.known, published))
+		return lost, newest, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.others.Store(&others)
+	d.served = database.Field()
+	if newest.ID > 0 { // the journal may be empty while a dump is loaded
+		d.known = nil
+	}
+	return list, nil
 }
 
 // elsewhere returns the names of other outboxes in this Redis, and whether they are known.

@@ -48,11 +48,12 @@
 //     running sweeps are abandoned, and rows and requests wait.
 //  14. A pattern or a set is swept twice: immediately, and again when all leases have ended that
 //     readers may have held at the request or during its hold time. A value that such a reader
-//     stores after the first sweep therefore does not stay. One scan of the keyspace sweeps all
-//     waiting patterns, and sets are cleared in batches of up to 500. Neither waits for the
-//     other: a pattern that is requested during a batch of sets begins after that batch, or
-//     within a second. One worker sweeps at a time; its lock is a row in MySQL that a crash
-//     releases.
+//     stores after the first sweep therefore does not stay. A longer lease of an earlier map
+//     counts until a shorter one is announced and the longer one has ended, even if the workers
+//     are restarted meanwhile. One scan of the keyspace sweeps all waiting patterns, and sets are
+//     cleared in batches of up to 500. Neither waits for the other: a pattern that is requested
+//     during a batch of sets begins after that batch, or within a second. One worker sweeps at a
+//     time; its lock is a row in MySQL that a crash releases.
 //  15. In Redis Cluster an unavailable master delays only the rows with keys there, without
 //     counting an attempt.
 //  16. A tombstone keeps readers from storing values under its key, from before the key is
@@ -63,7 +64,8 @@
 //     paused nor failing. In addition, no COMMIT may hang, no master of a Cluster may be
 //     unavailable, and Redis must just have been compared with the settled rows. A worker that
 //     stops cleanly sends a final message. When a reload changes the channel, a worker announces
-//     it on the old one and publishes on both until it is restarted.
+//     it on the old one and publishes on both until it is restarted. It also publishes on the
+//     channels of the other workers, and sends a heartbeat only where all living workers publish.
 //
 // The duplicate window of 1 and 3 is one batch: keys that a crashed worker had unlinked but not
 // settled are unlinked and published again.

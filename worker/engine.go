@@ -11,6 +11,7 @@ import (
 
 	"github.com/unstale/unstale/internal/heal"
 	"github.com/unstale/unstale/internal/heartbeat"
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/session"
@@ -48,6 +49,7 @@ type engine struct {
 	failed    *rowLogs
 	vanished  *vanished
 	gauges    gaugeReader
+	clockBack clockBack
 	summaries summariser
 	expiry    expiry
 	locks     lockWalk
@@ -66,7 +68,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		pulse   = heartbeat.NewPulse()
 		source  = heartbeat.NewSource(pools.Sessions.Source)
 		refused = &deprecated{log: e.log, maps: maps}
-		news    = &publisher{&maps.routes, redis}
+		news    = &publisher{&maps.routes, redis, e.presence.agree}
 		heavy   = &heavyRows{}
 		past    = &pastSteps{}
 		spots   = &spotMetrics{m: metrics}
@@ -76,15 +78,22 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		}
 		seen    = minutes.NewSeen(pools.Minutes)
 		resting = func() bool { return e.signals.paused.Load() || health.inOutage() }
-		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Heals() }
+		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Is(heartbeat.ErrHealing) }
 	)
 	e.healer = heal.New(heal.Config{
 		Redis: redis, Journal: pools.Journal, Publish: news.publish, Metrics: healMetrics{metrics}, Log: e.log,
-		Limit: limit, Healing: func() { pulse.Stop(heartbeat.ErrHealing) }, Healed: pulse.Heal, Turn: health.turn,
+		Limit: limit, Healed: pulse.Heal, Turn: health.turn,
+		Healing: func(lost bool) {
+			pulse.Stop(map[bool]error{true: heartbeat.ErrHealing, false: heartbeat.ErrEmptied}[lost])
+		},
 	})
 	e.sweeper = sweep.New(sweep.Config{
 		Requests: pools.Sweeps, Redis: redis, Publish: news.publish, Map: maps, Health: health, Metrics: sweepMetrics{metrics}, Log: e.log,
 		Paused: e.signals.paused.Load, Hung: pools.Sessions.Hung, Lost: e.signals.lost,
+		Lease: func(ctx context.Context) (time.Duration, error) {
+			own, _ := maps.lease.now()
+			return pools.Workers.LongestLease(ctx, own)
+		},
 	})
 	e.spots = spotcheck.New(spotcheck.Config{
 		Redis: redis, Publish: news.publish, Metrics: spots, Log: e.log, Rate: max(cfg.SpotChecks, 0),
@@ -98,9 +107,11 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		resting: resting,
 	}
 	e.heart = heartbeat.New(heartbeat.Config{
-		Redis: redis, Channels: &maps.routes, Log: e.log,
-		Idle: cfg.IdleInterval, Limit: limit, Lease: func() time.Duration { return maps.Map().Lease() },
-		Proven: e.prover.proven, LossSeen: e.signals.lossSeen.Load,
+		Redis: redis, Channels: maps.routes.numbered, Log: e.log,
+		Idle: cfg.IdleInterval, Limit: limit,
+		Lease:     maps.lease.forHeartbeats,
+		Announced: func(lease time.Duration) { maps.lease.announced(&maps.lease.beats, lease, 0) },
+		Proven:    e.prover.proven, LossSeen: e.signals.lossSeen.Load,
 		Lost:  func(err error) { health.lost(err); e.signals.lost() },
 		Count: metrics.heartbeats, Sends: metrics.heartbeat,
 	}, source, pulse)
@@ -111,20 +122,22 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		Count: func(r shadow.Result) { metrics.shadows.WithLabelValues(string(r)).Inc() },
 	})
 	e.wakes = wakeListener{channel: cfg.WakeChannel, redis: redis, wake: e.signals.wake, subscribed: health.subscribed, count: metrics.wakes}
-	e.presence = presence{record: own, tell: pools.Workers.NoteWorker, log: e.log}
+	maps.routes.redis, maps.routes.log, maps.routes.refused = redis, e.log, map[string]time.Time{}
+	e.presence.record, e.presence.workers, e.presence.routes, e.presence.log = own, pools.Workers, &maps.routes, e.log
 	e.status = redisStatus{record: own, source: source, maps: maps, epoch: redis.Epoch, log: e.log, board: board}
 	e.database = databaseBoard{
-		board: board, source: source, place: pools.Sessions.Place, lastBatch: pools.Journal.LastBatch, maps: maps, log: e.log, metrics: metrics,
+		board: board, source: source, primary: pools.Sessions.Primary, maps: maps, log: e.log, metrics: metrics,
+		settled: make(chan []journal.Mark, maxSettled),
 	}
 	e.watch = mapWatch{maps: maps, log: e.log, metrics: metrics}
 	batches := &runner{
 		cfg: &e.cfg, limit: limit, maps: maps, lookups: pools.Lookups, deprecated: refused,
 		known: &knownEntities{maps: maps, ask: pools.Journal.JournalEntities},
 		spots: e.spots, seen: seen, now: pools.Queue.Now, redis: redis, publisher: news, pulse: pulse, metrics: metrics, age: pools.Queue.Age,
-		failed: e.failed, vanished: e.vanished,
+		failed: e.failed, vanished: e.vanished, journaled: e.database.journaled,
 	}
 	e.loop = loop{
-		cfg: &e.cfg, limit: limit, queue: pools.Queue, paused: pools.Orders.Paused, hung: pools.Sessions.Hung, first: e.database.first,
+		cfg: &e.cfg, limit: limit, queue: pools.Queue, paused: pools.Orders.Paused, hung: pools.Sessions.Hung, noReply: pools.Sessions.NoReply, first: e.database.first,
 		lanes: newLanes(cfg.BatchRows, pools.Queue, heavy, batches.run), healer: e.healer, sweeper: e.sweeper,
 		redis: redis, pulse: pulse, health: health, signals: e.signals, metrics: metrics, past: past,
 	}
@@ -132,6 +145,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		status: pools.Overview.StatusByTable, unread: newUnreadTables(e.log), inOutage: health.inOutage, metrics: metrics,
 		seen: func(waiting int, oldest time.Duration) { seen.Look(pools.Queue.Now(time.Now()), waiting, oldest) },
 	}
+	e.clockBack = clockBack{queue: pools.Queue, sweeps: pools.Sweeps, inOutage: health.inOutage, log: e.log}
 	e.summaries = summariser{summaries: pools.Summaries, inOutage: health.inOutage, log: e.log}
 	e.expiry = expiry{retention: cfg.JournalRetention, journal: pools.Journal, summaries: pools.Summaries, workers: pools.Workers, stale: pools.Stale, log: e.log}
 	e.locks = lockWalk{rows: pools.Locks, retention: cfg.LockRetention, inOutage: health.inOutage, metrics: metrics, log: e.log}
@@ -139,14 +153,15 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	return e
 }
 
-// jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, the
-// retention of workers' notes, of stale entries and of the rows of locks, and the folding and the
-// writing of minutes.
+// jobs returns the tasks of maintenance: the gauges, the journal's retention and its summaries, due
+// times after the database's clock was set back, the retention of workers' notes, of stale entries
+// and of the rows of locks, and the folding and the writing of minutes.
 func (e *engine) jobs() []cronJob {
 	return []cronJob{
 		{e.cfg.GaugeSchedule, false, e.gauges.read},
 		{e.cfg.RetentionSchedule, true, e.expiry.expireJournal},
 		{summarySchedule, true, e.summaries.run},
+		{clockSchedule, true, e.clockBack.run},
 		{e.cfg.RetentionSchedule, true, e.expiry.forgetWorkers},
 		{e.cfg.RetentionSchedule, true, e.expiry.trimStale},
 		{e.cfg.RetentionSchedule, true, e.locks.run},

@@ -90,3 +90,23 @@ func (w *engine) MapWarning() string { return w.status.record.warning() }
 
 // Fold runs the cron job.
 func (w *engine) Fold(ctx context.Context) { w.counting.run(ctx) }
+
+// Thaw forgets the other workers, as if the process had been frozen for longer than a worker without
+// a new record lives.
+func (w *engine) Thaw() {
+	r := w.presence.routes
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.others, r.agreed = nil, time.Time{}
+	r.adopt()
+}
+
+// Allow lets the worker try the refused channels again, as a minute does.
+func (w *engine) Allow() {
+	r := w.presence.routes
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for channel := range r.refused {
+		r.refused[channel] = time.Unix(1, 0)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/internal/verdict"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
@@ -138,12 +139,68 @@ func TestRowsDoNotWaitForHealing(t *testing.T) {
 	testenv.Eventually(t, "what was written meanwhile goes", func() bool { return len(w.left()) == 1 })
 	testenv.Eventually(t, "and its rows are settled", func() bool { return w.count("cache_outbox") == 0 })
 	wantLeft(t, w, "shop:thing:1")
-	if r.log.count("working: mysql and redis answer") > 0 || metric(t, r, "unstale_heartbeats_total") > 0 {
-		t.Error("the worker vouches for Redis before it has healed it")
-	}
+	r.worksAs(t, "Redis went back to older data, so removed keys are there again, and worker test unlinks them")
 	release()
 	testenv.Eventually(t, "the loss is healed", func() bool { return len(w.left()) == 0 })
 	testenv.Eventually(t, "the log says that it is over", func() bool { return r.log.count("redis has everything again") == 1 })
+}
+
+// worksAs waits until the status contains a sentence, and checks that the worker is ready although
+// it withholds heartbeats.
+func (r *running) worksAs(t *testing.T, sentence string) {
+	t.Helper()
+	says := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("the status is %s; ready: %v", says, r.Health().Ready())
+		}
+	}()
+	testenv.Eventually(t, "the status is "+sentence, func() bool {
+		s, err := r.store.Overview.Status(t.Context())
+		says = fmt.Sprint(verdict.Of(s, nil), err)
+		return strings.Contains(says, sentence)
+	})
+	if err := r.Health().Ready(); err != nil || metric(t, r, "unstale_up") != 1 {
+		t.Errorf("rows are processed, and the worker is not ready: %v, unstale_up is %v", err, metric(t, r, "unstale_up"))
+	}
+	if metric(t, r, "unstale_heartbeat") > 0 {
+		t.Error("the worker vouches for Redis before it has healed it")
+	}
+}
+
+// An outage ends when both servers answer again, and not when what Redis lost in it is healed.
+func TestOutageEndsBeforeHealing(t *testing.T) {
+	t.Parallel()
+	for name, saves := range map[string]bool{"old data": true, "no data": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, past := aWorldInTime(t)
+			w.set(texts(3, "shop:thing:%d")...)
+			if saves {
+				past.remember()
+			}
+			r := w.worker(worker.Config{})
+			r.start(t)
+			testenv.Eventually(t, "the worker is ready", func() bool { return r.Health().Ready() == nil })
+			w.enqueue(things(2)...)
+			testenv.Eventually(t, "the keys go", func() bool { return len(w.left()) == 1 && w.count("cache_outbox") == 0 })
+			release := holdJournal(t, w)
+			if err := past.server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, "the outage shows", func() bool { return r.Health().Ready() != nil })
+			if err := past.server.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, "the outage is over", func() bool { return r.Health().Ready() == nil && r.log.count("outage is over") == 1 })
+			w.enqueue(things(3)[2:]...)
+			testenv.Eventually(t, "a row goes", func() bool { return w.count("cache_outbox") == 0 })
+			r.worksAs(t, map[bool]string{true: "Redis went back to older data, so removed keys are there again, and worker test unlinks them", false: "nothing is stale: "}[saves])
+			release()
+			testenv.Eventually(t, "heartbeats are sent", func() bool { return metric(t, r, "unstale_heartbeat") == 1 })
+			wantLeft(t, w)
+		})
+	}
 }
 
 // holdJournal holds all batches, as another worker that heals them and is slow.
@@ -178,11 +235,15 @@ func TestRowsDoNotWaitForAdoption(t *testing.T) {
 	testenv.Eventually(t, "the worker notices that Redis is empty", func() bool { return r.log.count("redis holds no data") > 0 })
 	w.enqueue(things(3)...)
 	testenv.Eventually(t, "what was written meanwhile is settled", func() bool { return w.count("cache_outbox") == 0 })
-	if metric(t, r, "unstale_heartbeats_total") > 0 {
-		t.Error("the worker vouches for Redis before the journal is about it")
+	r.worksAs(t, "nothing is stale: all rows that were committed by ")
+	if n := metric(t, r, "unstale_healing_batches_left"); n < 1 {
+		t.Errorf("%v batches are left", n)
 	}
 	release()
 	testenv.Eventually(t, "the worker vouches for Redis", func() bool { return metric(t, r, "unstale_heartbeats_total") > 0 })
+	if n := metric(t, r, "unstale_healing_batches_left"); n != 0 {
+		t.Errorf("%v batches are left in the end", n)
+	}
 	if n := healed(t, r); n != 0 {
 		t.Errorf("%d batches were healed", n)
 	}
@@ -260,7 +321,7 @@ func TestHealIsShared(t *testing.T) {
 	testenv.Eventually(t, "all keys are gone", func() bool { return len(w.left()) == 0 })
 	total := 0
 	for _, r := range workers {
-		testenv.Eventually(t, "the worker works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+		testenv.Eventually(t, "all is healed", func() bool { return metric(t, r, "unstale_heartbeats_total") > 0 })
 		total += healed(t, r)
 	}
 	if total != rows {

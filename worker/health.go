@@ -51,16 +51,17 @@ func newHealth(log *slog.Logger, m *metrics) *health {
 	return &health{log: log, metrics: m, lastTurn: time.Now()}
 }
 
-// up records a turn of the loop that reached both servers.
-func (h *health) up() {
+// up records a turn of the loop that reached both servers. In a pause it reached MySQL and did not
+// ask Redis, whose outage may last.
+func (h *health) up(paused bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastTurn = time.Now()
-	if h.outage != nil {
+	if h.outage != nil && !(paused && outage.IsRedis(h.outage)) {
 		h.log.Info("outage is over, working again", "lasted", time.Since(h.since).Round(time.Millisecond).String())
 		h.outage = nil
 	}
-	if !h.started {
+	if !h.started && !paused {
 		h.started = true
 		h.log.Info("working: mysql and redis answer")
 	}

@@ -1,7 +1,9 @@
 package worker_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -163,12 +165,17 @@ func TestBatchIsCutByItsSweeps(t *testing.T) {
 	for row := range 60 {
 		w.enqueue(outbox.Invalidation{Entity: "listed", ID: fmt.Sprint(row), Params: values(1000*row, 200)})
 	}
-	r, err := w.worker(worker.Config{}).DrainRows(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := w.count("cache_outbox_sweeps"); r.Unlinked != 60 || n != 60*400 {
-		t.Errorf("%d rows were settled, %d sweeps requested", r.Unlinked, n)
+	r, unlinked := w.worker(worker.Config{}), 0
+	testenv.Eventually(t, "all rows are settled", func() bool {
+		got, err := r.DrainRows(t.Context())
+		if err != nil {
+			t.Log(err) // a busy machine may be slow
+		}
+		unlinked += got.Unlinked
+		return err == nil && w.count("cache_outbox") == 0
+	})
+	if n := w.count("cache_outbox_sweeps"); unlinked != 60 || n != 60*400 {
+		t.Errorf("%d rows were settled, %d sweeps requested", unlinked, n)
 	}
 	if n := w.count("cache_outbox_journal WHERE row_count <= 25"); n != w.count("cache_outbox_journal") || n < 3 {
 		t.Errorf("%d batches for 24,000 sweeps", n)
@@ -234,11 +241,11 @@ entities:
 	w.enqueue(lightRows(10)...)
 	r := w.worker(worker.Config{MaxAttempts: 100})
 	done := worker.Result{}
-	// a busy machine may delay rows, whose lookup was too slow
+	// on a busy machine, lookups may be too slow, which delays their rows or ends the batch
 	for done.Unlinked < 20 && t.Context().Err() == nil {
 		w.exec("UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6)")
 		more, err := r.DrainRows(t.Context())
-		if err != nil {
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		done.Unlinked, done.Keys = done.Unlinked+more.Unlinked, done.Keys+more.Keys

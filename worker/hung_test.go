@@ -37,7 +37,7 @@ func TestACommitHangs(t *testing.T) {
 	close(held)
 	testenv.Eventually(t, "health reports it", func() bool {
 		err := r.Health().Ready()
-		return err != nil && strings.Contains(err.Error(), "a COMMIT has not returned since ") && strings.Contains(err.Error(), "free space on the disk of MySQL's binary log")
+		return err != nil && strings.Contains(err.Error(), "a COMMIT has not returned since ") && strings.Contains(err.Error(), "free space on the disk of MySQL's binary log, bring back what COMMIT waits for (a semi-synchronous replica, the majority of Group Replication), or end the backup")
 	})
 	testenv.Eventually(t, "heartbeats stop", func() bool { return metric(t, r, "unstale_heartbeat") == 0 })
 	c.closed("no heartbeat")

@@ -25,7 +25,8 @@ type loop struct {
 	queue  *queue.Queue
 	paused func(context.Context) (*operate.Pause, error) // by an operator: who and why
 	// why a COMMIT counts as hung, nil if none does
-	hung func() error
+	hung    func() error
+	noReply func(error) // see session.Sessions.NoReply
 	// called before the first claim, and after an outage
 	first   func(context.Context)
 	lanes   *lanes
@@ -100,14 +101,12 @@ func (l *loop) run(ctx context.Context) {
 		wait := pace.next(time.Now(), r)
 		switch {
 		case clock.paused:
-			l.health.turn()
-		case clock.unsure:
-			l.health.turn()
+		case clock.unsure: // rows are processed, and only heartbeats wait for the healing
 			wait = min(wait, clock.rest)
 		default:
 			l.pulse.Well()
-			l.health.up()
 		}
+		l.health.up(clock.paused)
 		timer.Reset(wait)
 	}
 }
@@ -130,16 +129,22 @@ type clock struct {
 const hungPause = 30 * time.Second
 
 // attempt makes a step. While a COMMIT hangs it fails, although the server answers: it then rarely
-// makes a step, and waits for any write of the worker to commit.
+// makes a step, and waits for any write of the worker to commit. Other faults of that time do not
+// replace the error, except that the server does not answer reads either.
 func (l *loop) attempt(ctx context.Context, next *clock) (Result, error) {
-	now := time.Now()
-	if hung := l.hung(); hung != nil && now.Before(next.retry) {
-		return Result{}, hung
+	hung := l.hung()
+	if hung != nil {
+		if _, err := l.pollState(ctx, next); err != nil {
+			return Result{}, err
+		}
+		if time.Now().Before(next.retry) {
+			return Result{}, hung
+		}
 	}
-	next.retry = now.Add(hungPause)
+	next.retry = time.Now().Add(hungPause)
 	r, err := l.step(ctx, next)
-	if err == nil {
-		err = l.hung()
+	if still := l.hung(); still != nil && !outage.IsLoss(err) && (err == nil || hung != nil) {
+		err = still
 	}
 	return r, err
 }
@@ -167,7 +172,7 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 		l.healer.Lost()
 		next.unsure = true
 	}
-	if next.unsure {
+	if next.unsure && !l.pulse.Is(heartbeat.ErrEmptied) {
 		l.pulse.Stop(heartbeat.ErrHealing)
 	}
 	r, err := l.pollBatch(ctx, next.likely)
@@ -236,6 +241,7 @@ func (l *loop) pollState(ctx context.Context, next *clock) (queue.PollState, err
 	state, err := l.queue.PollState(looking)
 	polled()
 	if err != nil {
+		l.noReply(err)
 		return state, err
 	}
 	var p *operate.Pause

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/unstale/unstale/invalidation"
 )
@@ -52,11 +51,6 @@ func (f *mapFile) Map() *invalidation.Map { return f.current.Load() }
 
 // Version returns the version of the current map.
 func (f *mapFile) Version() string { return f.Map().Version() }
-
-// SettleLease returns how long after its request a sweep settles: the longest lease that a reader
-// may hold. A map with a shorter lease shortens it only when the leases of the map before have run
-// out.
-func (f *mapFile) SettleLease() time.Duration { return f.lease.longest() }
 
 // Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any
 // case. It does not wait.

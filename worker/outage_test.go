@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
@@ -100,4 +101,61 @@ func TestLateLoadingIsNamed(t *testing.T) {
 	if r.log.count(`state="redis loading"`) != 1 || r.log.count(`state="redis timeout"`) > 2 {
 		t.Error("the log does not say once that redis is loading")
 	}
+}
+
+// A worker that starts in a pause is up: it rests on purpose. In a pause it does not ask Redis, so
+// an outage of Redis neither counts nor ends.
+func TestAPausedWorkerIsUp(t *testing.T) {
+	t.Parallel()
+	w, past := aWorldInTime(t)
+	r := w.worker(worker.Config{})
+	orders := r.store.Orders.As("me")
+	pause := func() {
+		t.Helper()
+		if err := orders.Pause(t.Context(), operate.AnyPause, "", 0); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, "it pauses", func() bool { return metric(t, r, "unstale_paused") == 1 })
+	}
+	resume := func() {
+		t.Helper()
+		if _, err := orders.Resume(t.Context(), operate.AnyPause); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, "it is "+want, func() bool {
+			list, err := r.store.Workers.Workers(t.Context())
+			return err == nil && len(list) == 1 && list[0].State == want
+		})
+	}
+	if err := orders.Pause(t.Context(), operate.AnyPause, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	r.start(t)
+	testenv.Eventually(t, "it is up", func() bool { return metric(t, r, "unstale_up") == 1 })
+	state(operate.WorkerPaused)
+	if n := r.log.count("working: "); n != 0 || metric(t, r, "unstale_heartbeat") != 0 {
+		t.Errorf("it works in a pause: %d", n)
+	}
+	resume()
+	testenv.Eventually(t, "it works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
+	state(operate.WorkerWorking)
+
+	if err := past.server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the outage shows", func() bool { return metric(t, r, "unstale_up") == 0 })
+	pause()
+	testenv.Eventually(t, "it is up", func() bool { return metric(t, r, "unstale_up") == 1 })
+	if n := r.log.count("outage is over"); n != 0 {
+		t.Error("nobody has asked Redis")
+	}
+	resume()
+	testenv.Eventually(t, "the outage shows again", func() bool { return metric(t, r, "unstale_up") == 0 && r.Health().Ready() != nil })
+	if err := past.server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "it is over", func() bool { return r.log.count("outage is over") == 1 && r.Health().Ready() == nil })
 }

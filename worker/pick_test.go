@@ -27,13 +27,15 @@ func TestPick(t *testing.T) {
 	for range 50 {
 		row("many", nil)
 	}
-	for range 200 {
-		keys := map[string]bool{}
-		for _, k := range b.pick(12) {
-			keys[k.Key] = true
-		}
-		if len(keys) < 10 || len(keys) > 12 { // of 36 tries at random
-			t.Fatalf("%d keys", len(keys))
+	for n, least := range map[int]int{12: 12, 40: 36, 60: 46} { // of 96, 320 and 400 tries at random
+		for range 200 {
+			keys := map[string]bool{}
+			for _, k := range b.pick(n) {
+				keys[k.Key] = true
+			}
+			if len(keys) < least || len(keys) > n {
+				t.Fatalf("%d keys of %d", len(keys), n)
+			}
 		}
 	}
 	for range 50 {

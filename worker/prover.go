@@ -73,12 +73,13 @@ func (p *prover) run(ctx context.Context) {
 // step makes one listing, and returns the wait before the next one. The loop reports outages, so
 // errors only make the proof older.
 func (p *prover) step(ctx context.Context) time.Duration {
-	if err := p.hung(); err != nil { // the loop may wait for that COMMIT
-		p.health.down(err)
-	}
 	l, err := p.queue.List(ctx)
 	if err != nil {
 		return provePeriod
+	}
+	// the loop may wait for that COMMIT; if reads are slow, too, it reports what it finds
+	if err := p.hung(); err != nil && time.Since(l.Began) < time.Second {
+		p.health.down(err)
 	}
 	took := time.Since(l.Began)
 	reason, err := p.judge(ctx, l)
@@ -119,7 +120,7 @@ func (p *prover) judge(ctx context.Context, l queue.Listing) (reason string, why
 			case !free && (p.mayBeHeavy(ctx, table, late) || !p.wait(ctx, table, late)):
 			case !free:
 				held = max(held, age)
-				reason, why = stalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction: docs/operations.md#a-row-is-held",
+				reason, why = stalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction, unless it is a worker's: docs/operations.md#a-row-is-held",
 					waited(table, late, age), verb(len(late), "it", "them"))
 			case why == nil:
 				reason, why = stalledBehind, fmt.Errorf("%s, and no worker claims %s; start more workers: docs/operations.md#what-waits",

@@ -333,9 +333,9 @@ type beatWitness struct {
 	unlink func()
 }
 
-func (w beatWitness) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
+func (w beatWitness) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
 	w.beat()
-	return w.Redis.Beat(ctx, channel, moved, asOf)
+	return w.Redis.Beat(ctx, channel, moved, withheld, asOf)
 }
 
 func (w beatWitness) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {

@@ -25,7 +25,7 @@ type record struct {
 func (r *record) now() operate.WorkerNote {
 	n := r.health.note()
 	healable := n.State != operate.WorkerPaused && n.State != operate.WorkerStarting
-	if healable && r.pulse.Heals() && !r.past.failed.Load() {
+	if healable && r.pulse.Is(heartbeat.ErrHealing) && !r.pulse.Is(heartbeat.ErrEmptied) && !r.past.failed.Load() {
 		n.State, n.Error = operate.WorkerHealing, ""
 	}
 	if silent := r.health.alive(); silent != nil {
@@ -42,6 +42,7 @@ func (r *record) now() operate.WorkerNote {
 		n.MapError = err.Error()
 	}
 	m := r.maps.Map()
+	n.Channels = r.maps.routes.recorded()
 	n.MapVersion, n.Reads, n.MapWarning, n.Heavy = m.Version(), m.Reads().Version(), r.warning(), r.heavy.lasts()
 	return n
 }
@@ -51,6 +52,7 @@ func (r *record) now() operate.WorkerNote {
 func (r *record) complete(n operate.WorkerNote, since time.Time) operate.WorkerNote {
 	m := r.maps.Map()
 	n.ID, n.Name, n.For, n.Channel, n.Format = r.id, r.name, time.Since(since), m.Channel(), string(m.Format())
+	n.Lease, n.Announced = r.maps.lease.now()
 	if at := r.past.drained.Load(); at != 0 {
 		ago := time.Since(time.Unix(0, at))
 		n.Drained = &ago

@@ -40,7 +40,7 @@ type publishPort interface {
 	Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error)
 	Receivers() int64
 	Introduce(source string, lease time.Duration)
-	Beat(ctx context.Context, channel, moved string, asOf time.Time) error
+	Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error
 	Goodbye(ctx context.Context, channel string) error
 	Epoch(channel string) string
 }

@@ -53,6 +53,7 @@ type denial struct {
 // failure harms no row: the loop reports outages, and the log reports missing ACL permissions once.
 func (s *redisStatus) run(ctx context.Context) {
 	if s.board == nil {
+		s.maps.lease.announced(&s.maps.lease.hash, 0, 0)
 		return
 	}
 	s.alive.effect, s.status.effect = "readers cannot detect a wrong server or database", "status depends on mysql alone"
@@ -92,6 +93,9 @@ func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context
 		s.log.Info("worker state is published in redis again", "ended", r.effect)
 	case errors.As(err, &outage) && outage.State == keyspace.StateNoPerm:
 		r.denied = time.Now()
+		if r == &s.alive {
+			s.maps.lease.announced(&s.maps.lease.hash, 0, 0) // readers find none there
+		}
 		if !r.told {
 			r.told = true
 			s.log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
@@ -107,7 +111,12 @@ func (s *redisStatus) tellAlive(ctx context.Context) error {
 	if source == "" { // MySQL has not told it
 		return nil
 	}
-	return s.board.Alive(ctx, source, protocol.Alive{Epoch: s.epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	has, had, err := s.board.Alive(ctx, source, protocol.Alive{Epoch: s.epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	if err != nil {
+		has = unannounced
+	}
+	s.maps.lease.announced(&s.maps.lease.hash, has, had)
+	return err
 }
 
 func (s *redisStatus) tellStatus(ctx context.Context) error {

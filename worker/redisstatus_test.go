@@ -181,7 +181,7 @@ func TestRestoredDatabaseThatWritesAtOnce(t *testing.T) {
 	defer stop()
 	testenv.Eventually(t, "the rows are settled", func() bool { return w.count("cache_outbox") == 0 })
 	list, known, err := registry.Conflicts(t.Context(), board, source)
-	if err != nil || !known || len(list) != 1 || list[0].Kind != operate.ConflictRestored || !strings.Contains(list[0].Text, "had batch 3 and then ended with 1") {
+	if err != nil || !known || len(list) != 1 || list[0].Kind != operate.ConflictRestored || !strings.Contains(list[0].Text, "has lost batch 3 and then ended with 1") {
 		t.Errorf("%+v, %v, %v", list, known, err)
 	}
 }

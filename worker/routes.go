@@ -1,79 +1,190 @@
 package worker
 
 import (
+	"cmp"
 	"context"
-	"sync/atomic"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/outage"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
-// A route is a channel that the worker publishes on.
-type route struct {
-	channel string
-	format  protocol.Format
-	moved   string // the channel of the current map, if that is another one
-}
+const (
+	// agreedLife is how long the channels of the other workers count after they were read. A worker
+	// without a new record counts as gone later.
+	agreedLife = 5 * time.Second
+	// adoptedLife is the age of a record up to which other workers publish on its channels.
+	// Heartbeats end ten seconds earlier, so readers close before the messages end.
+	adoptedLife = 20 * time.Second
+	array       = string(protocol.FormatArray)
+)
 
-// routes are the channels of a worker: the channel of its map and, if reloads have changed it, the
-// channels of the earlier maps, until the worker is restarted. Subscribers of an old channel still
-// receive everything. Safe for concurrent use by one goroutine that sets and many that read.
-type routes struct{ list atomic.Pointer[[]route] }
+// routes are the channels of a worker, each in one format:
+//
+//   - the channel of its map and, if reloads have changed it, the channels of the earlier maps,
+//     until the worker is restarted;
+//   - the adopted ones: those of the maps of the other workers.
+//
+// Subscribers of each of them receive everything. Safe for concurrent use.
+type routes struct {
+	redis publishPort
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	list    []operate.Channel // the channel of the current map first
+	others  []operate.WorkerNote
+	agreed  time.Time            // before the last exchange of records
+	refused map[string]time.Time // when Redis last refused an adopted channel
+}
 
 // set records a newly loaded map.
 func (r *routes) set(m *invalidation.Map) {
-	list := []route{{channel: m.Channel(), format: m.Format()}}
-	if old := r.list.Load(); old != nil {
-		for _, before := range *old {
-			if before.channel != m.Channel() {
-				before.moved = m.Channel()
-				list = append(list, before)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append([]operate.Channel{{Name: m.Channel(), Format: string(m.Format())}},
+		slices.DeleteFunc(slices.Clone(r.list), func(c operate.Channel) bool { return c.Name == m.Channel() })...)
+	r.adopt()
+}
+
+// adopt replaces the adopted routes. The caller holds mu.
+func (r *routes) adopt() {
+	r.list = slices.DeleteFunc(slices.Clone(r.list), func(c operate.Channel) bool { return c.Adopted })
+	for _, left := range []bool{false, true} {
+		for _, w := range r.others {
+			for _, c := range w.Channels {
+				if w.Lives() != left && !c.Adopted && !slices.ContainsFunc(r.list, c.Is) && time.Since(r.refused[c.Name]) > deniedPause {
+					c.Adopted, c.Left = true, left
+					r.list = append(r.list, c)
+				}
 			}
 		}
 	}
-	r.list.Store(&list)
 }
 
-// all lists the routes, that of the current map first.
-func (r *routes) all() []route { return *r.list.Load() }
-
-// Numbered implements heartbeat.Channels: messages of the array format have no numbers.
-func (r *routes) Numbered() (list []heartbeat.Channel) {
-	for _, route := range r.all() {
-		if route.format != protocol.FormatArray {
-			list = append(list, heartbeat.Channel{Name: route.channel, Moved: route.moved})
+// join adopts the channels of the other workers, and tests whether Redis accepts messages there.
+func (r *routes) join(ctx context.Context, self string, workers []operate.WorkerNote) error {
+	workers = slices.DeleteFunc(workers, func(w operate.WorkerNote) bool { return w.ID == self || w.Silent.Abs() > adoptedLife })
+	slices.SortFunc(workers, func(a, b operate.WorkerNote) int { return cmp.Compare(a.ID, b.ID) })
+	r.mu.Lock()
+	r.others = workers
+	r.adopt()
+	r.mu.Unlock()
+	list := r.all()
+	for _, c := range list {
+		if c.Adopted && c.Format != array {
+			err := r.redis.Beat(ctx, c.Name, list[0].Name, cmp.Or(r.withheld(c), "a worker adopts this channel"), time.Now())
+			if err != nil && !r.refuse(c, err) {
+				return fmt.Errorf("publish on the channel of another worker: %w", err)
+			}
 		}
 	}
-	return list
+	return nil
 }
 
-// Beating implements heartbeat.Channels: none takes heartbeats while the map asks for the array
-// format, which has no room for them.
-func (r *routes) Beating() []heartbeat.Channel {
-	if r.all()[0].format == protocol.FormatArray {
-		return nil
+// refuse leaves an adopted route for a minute if err means that the account may not publish there,
+// and reports whether it does.
+func (r *routes) refuse(c operate.Channel, err error) bool {
+	if err == nil || !c.Adopted || outage.State(err) != "redis "+keyspace.StateNoPerm {
+		return false
 	}
-	return r.Numbered()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused[c.Name].IsZero() {
+		r.log.Warn("redis refuses the channel of another worker; retrying every minute", "channel", c.Name, "error", err,
+			"effect", "heartbeats are withheld there", "cure", "ACL SETUSER the worker's user with &"+c.Name)
+	}
+	r.refused[c.Name], r.agreed = time.Now(), time.Time{}
+	r.adopt()
+	return true
+}
+
+// all lists the routes.
+func (r *routes) all() []operate.Channel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list
+}
+
+// recorded lists what the record has. After an exchange that is too old, adopted routes are not in
+// it: the next one may drop them.
+func (r *routes) recorded() []operate.Channel {
+	fresh := r.fresh()
+	return slices.DeleteFunc(slices.Clone(r.all()), func(c operate.Channel) bool { return c.Adopted && !fresh })
+}
+
+// fresh reports whether the records of the workers were exchanged lately.
+func (r *routes) fresh() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.agreed) < agreedLife
+}
+
+// numbered implements heartbeat.Config.Channels: messages of the array format have no numbers.
+func (r *routes) numbered() (channels []heartbeat.Channel) {
+	list := r.all()
+	for _, c := range list {
+		if c.Format != array {
+			to := heartbeat.Channel{Name: c.Name, Withheld: r.withheld(c)}
+			if c.Name != list[0].Name {
+				to.Moved = list[0].Name
+			}
+			channels = append(channels, to)
+		}
+	}
+	return channels
+}
+
+// withheld returns why a route takes no heartbeats, or "".
+func (r *routes) withheld(c operate.Channel) string {
+	if !r.fresh() {
+		return "a worker has not exchanged its channels with the other workers"
+	}
+	if c.Left {
+		return "no living worker has a map with this channel"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.others {
+		if w.Lives() && !slices.ContainsFunc(w.Channels, func(o operate.Channel) bool { return o.Is(c) && !o.Left }) {
+			return fmt.Sprintf("worker %q publishes only on %q (format %s)", w.Name, w.Channel, w.Format)
+		}
+	}
+	return ""
 }
 
 // A publisher announces what was unlinked.
 type publisher struct {
 	routes *routes
-	redis  interface {
-		Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error)
-	}
+	redis  publishPort
+	agree  func(context.Context) error // see presence
 }
 
-// publish announces news on all current routes, after the keys were unlinked. A reader that
-// switches channels empties its cache, and keys that are announced only on the old channel were
-// unlinked before the worker announced the move. It returns how many messages were published, their
-// numbers, and the least number of receivers of a message, on all routes together; -1 means
-// unknown.
+// publish announces news on all current routes, after the keys were unlinked. On a channel that is
+// not among them, no in-process cache has held a value from before the UNLINK:
+//
+//   - A reader that switches channels empties its cache.
+//   - While agree is younger than agreedLife, this worker counts as living, so no worker sends
+//     heartbeats on a channel that is not in this worker's record.
+//
+// It returns how many messages were published, their numbers, and the least number of receivers of
+// a message, on all routes together; -1 means unknown.
 func (p *publisher) publish(ctx context.Context, news keyspace.News) (done keyspace.Published, err error) {
+	if err := p.agree(ctx); err != nil {
+		return keyspace.Published{Receivers: -1}, err
+	}
 	for _, r := range p.routes.all() {
-		n, err := p.redis.Publish(ctx, r.channel, r.format, news)
+		n, err := p.redis.Publish(ctx, r.Name, protocol.Format(r.Format), news)
+		if p.routes.refuse(r, err) {
+			return p.publish(ctx, news) // after another exchange
+		}
 		done.Messages += n.Messages
 		done.Runs = append(done.Runs, n.Runs...)
 		if done.Receivers += n.Receivers; n.Receivers < 0 {

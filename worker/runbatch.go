@@ -40,6 +40,7 @@ type runner struct {
 	age        func(*queue.ClaimedRow, time.Time) time.Duration // by the database's clock
 	failed     *rowLogs
 	vanished   *vanished
+	journaled  func([]journal.Mark)
 }
 
 // run claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In MySQL
@@ -129,6 +130,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	now := r.now(time.Now())
 	b.offer(r.spots, now)
 	r.seen.Settle(now, entities)
+	r.journaled(c.Journaled)
 	r.metrics.batchDone(done, settlement)
 	rows := b.rows(c.Rows)
 	r.metrics.maps.entities.addRows(rows)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,24 +21,27 @@ func (b *batch) offer(to *spotcheck.Checker, settled time.Time) {
 	to.Offer(spotcheck.Batch{Unlinked: b.unlinks, SettledAt: settled}, b.pick)
 }
 
-// pick returns up to n keys.
+// mostSpread is how often pick looks for a key of another entity.
+const mostSpread = 16
+
+// pick returns up to n keys. The first ones are of different entities if possible.
 func (b *batch) pick(n int) (keys []spotcheck.Key) {
-	for try := range 3 * n {
+	n = min(n, len(b.set.Targets))
+	entities, taken := map[string]bool{}, make(map[string]bool, n)
+	for try := 0; try < 8*n && len(keys) < n; try++ {
 		c := &b.changes[rand.IntN(len(b.changes))]
-		if len(keys) == n || c.fault != nil || c.away != nil || len(c.targets) == 0 {
+		if c.fault != nil || c.away != nil || len(c.targets) == 0 {
 			continue
 		}
 		t := b.set.Targets[c.targets[rand.IntN(len(c.targets))]]
-		again := slices.ContainsFunc(keys, func(k spotcheck.Key) bool {
-			return k.Key == t.Key || k.Entity == c.row.Entity && try < n
-		})
-		if again {
+		if taken[t.Key] || entities[c.row.Entity] && try < mostSpread {
 			continue
 		}
 		keys = append(keys, spotcheck.Key{
 			Key: strings.Clone(t.Key), Entity: strings.Clone(c.row.Entity), ID: strings.Clone(c.row.EntityID), Trace: strings.Clone(c.row.Trace),
 			Row: c.row.FirstID, Hold: t.Hold, IsTag: strings.HasPrefix(t.Key, protocol.StampPrefix),
 		})
+		entities[c.row.Entity], taken[t.Key] = true, true
 	}
 	return keys
 }

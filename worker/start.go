@@ -13,12 +13,12 @@ import (
 // awaitPause is the wait between two looks at a MySQL that is not there yet.
 const awaitPause = 500 * time.Millisecond
 
-// await waits until MySQL answers, and refuses what waiting cannot cure: a schema or a setting that
-// does not fit, a password.
+// await waits until MySQL answers, and returns what waiting cannot fix: a schema or a setting that
+// does not fit, a password. A node that joins a group may get a schema that fits.
 func await(ctx context.Context, s *session.Sessions, down func(error)) error {
 	for {
 		err := check(ctx, s)
-		if err == nil || errors.Is(err, schema.Err) || session.IsRefusal(err) {
+		if err == nil || (errors.Is(err, schema.Err) || session.IsRefusal(err)) && !s.IsJoining(ctx) {
 			return err
 		}
 		down(err)

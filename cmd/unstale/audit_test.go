@@ -21,6 +21,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	w.deadLetterThings(3)
+	w.ages()
 	for _, args := range [][]string{{"pause", "--reason", "a\nb", "--for", "1h"}, {"resume"}, {"dead", "discard", "2"}, {"dead", "retry", "--reason", "unknown_entity"}, {"replay", "--since", "1h", "--entity", "thing"}} {
 		if r := call(t, w.env, args...); r.code != exitDone {
 			t.Errorf("%q: %+v", args, r)

@@ -229,6 +229,7 @@ func TestConsoleRetry(t *testing.T) {
 	if code, page := b.get("/run/none"); code != http.StatusNotFound || !strings.Contains(page, "does not know this action") {
 		t.Errorf("%d %s", code, page)
 	}
+	w.ages()
 	b.does("discard", b.preview("discard", url.Values{"id": {other}}, "Deletes 1 dead letter for good", "may stay stale"), "Discarded 1 dead letter.")
 	if n := w.count("cache_outbox_dead") + w.count("cache_outbox_audit"); n != 2 {
 		t.Errorf("%d dead letters and actions", n)
@@ -516,6 +517,7 @@ func TestConsoleLongAction(t *testing.T) {
 	if _, err := w.db.Exec("DROP TRIGGER slow"); err != nil {
 		t.Fatal(err)
 	}
+	w.ages()
 	_, b = w.withConsole("--console-actions")
 	b.overtaken("discard", b.preview("discard", url.Values{"reason": {"unknown_entity"}}, fmt.Sprintf("Deletes %d dead letters", left)), w,
 		"DELETE FROM cache_outbox_dead ORDER BY id LIMIT 1", fmt.Sprintf("Discarded %d of %d dead letters; the others were retried or discarded meanwhile.", left-1, left))

@@ -177,6 +177,7 @@ func TestBrowserActions(t *testing.T) {
 	c.open("/", 200)
 	c.shows("#audit", "claims to be Ann O'Hara (console)")
 
+	w.ages()
 	c.open("/act/correct?id=9999", 200)
 	for _, action := range []struct{ name, fills, result string }{
 		{"replay", "since=1h", "Unlinked 1 key"}, {"discard", "reason=unknown_entity", "Discarded 1 dead letter."}, {"retry", "all=1", ""},
@@ -279,7 +280,7 @@ func TestBrowserOutage(t *testing.T) {
 	c.open("/", 200)
 	c.shows("#says", "nothing is stale")
 	f.must(f.mysql.Stop(t.Context()))
-	c.shows("#says", "unknown: read status: ")
+	c.shows("#says", "unknown: MySQL does not answer in time; check that it runs")
 	c.shows("#workers", "which workers MySQL knows is unknown: ", "These workers publish their status in Redis.", "web-1")
 	c.shows("#figures", "how many rows wait is unknown: ", "Shown as of ")
 	c.shows("#dead", "which rows are dead letters is unknown: ")
@@ -287,7 +288,7 @@ func TestBrowserOutage(t *testing.T) {
 	c.open("/search?q=shop:thing:1", 200)
 	c.shows("#timeline", "The journal is unknown: ")
 	c.open("/", 200)
-	c.shows("#says", "unknown: read status: ")
+	c.shows("#says", "unknown: MySQL does not answer in time; check that it runs")
 	f.must(f.mysql.Restart(t.Context()))
 	c.shows("#says", "nothing is stale")
 	c.shows("#dead", "No dead letters.")

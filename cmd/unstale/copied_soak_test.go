@@ -31,7 +31,7 @@ func TestRestoredAndCopiedDatabases(t *testing.T) {
 	}
 	j.setKeys(2)
 	r = j.start("--worker", "web-1")
-	j.says("stale", "the database is older than Redis", "had batch 3 and then ended with 1", "unstale source restored")
+	j.says("stale", "the database is older than Redis", "has lost batch 3 and then ended with 1", "unstale source restored")
 	if r := call(t, j.env, "doctor", "--check", "databases"); r.code != exitFail || !strings.Contains(r.out, "older than Redis") {
 		t.Errorf("%+v", r)
 	}

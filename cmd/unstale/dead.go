@@ -40,7 +40,7 @@ the row; --dry-run shows what the row invalidates before and after.`,
 			name: "discard", done: "discarded",
 			short: "Delete dead letters for good",
 			long: `Delete dead letters for good. The keys of a dead row may still be stale: "unstale map explain" lists
-them.`,
+them. Letters that died in the last 5 minutes stay, because write tokens may still name their rows.`,
 			example: `  unstale dead discard --older-than 720h --dry-run
   unstale dead discard --older-than 720h
   unstale dead discard 17`,

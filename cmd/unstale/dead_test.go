@@ -21,6 +21,14 @@ func (w *world) deadLetterThings(n int) {
 	w.start("--once").wantExit(exitDone)
 }
 
+// ages makes dead letters old enough to be discarded.
+func (w *world) ages() {
+	w.t.Helper()
+	if _, err := w.db.Exec("UPDATE cache_outbox_dead SET died_at = died_at - INTERVAL 1 HOUR"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // Dead letters are listed, shown, retried with a map that knows them, and discarded.
 func TestDead(t *testing.T) {
 	t.Parallel()
@@ -61,6 +69,10 @@ func TestDead(t *testing.T) {
 	if n := w.count("cache_outbox_dead"); n != 3 {
 		t.Fatalf("a dry run left %d", n)
 	}
+	if r := dead("discard", first); r.code != exitFail || r.out != "discarded 0 dead letters\n" || !strings.Contains(r.err, "dead letters ["+first+"] died less than 5m0s ago, ") {
+		t.Errorf("discard of a young one: %+v", r)
+	}
+	w.ages()
 	if r := dead("discard", first, "999"); r.code != exitFail || r.out != "discarded 1 dead letter\n" || !strings.Contains(r.err, "[999]") {
 		t.Errorf("discard: %+v", r)
 	}

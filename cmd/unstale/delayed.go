@@ -2,17 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 )
 
 func newDelayed(p process) *cobra.Command {
-	return group("delayed", "List delayed rows", newDelayedList(p))
+	return group("delayed", "List or retry delayed rows", newDelayedList(p), newDelayedRetry(p))
 }
 
 func newDelayedList(p process) *cobra.Command {
@@ -43,6 +45,61 @@ that will be retried, each with the reason and the error.`,
 	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
 	flags.BoolVar(&query.Due, "due", false, "only rows whose time has come")
 	l.add(flags, "entity", "reason", "due")
+	return cmd
+}
+
+func newDelayedRetry(p process) *cobra.Command {
+	var (
+		f                       mysqlFlags
+		query                   operate.DelayedQuery
+		scheduled, dryRun, json bool
+	)
+	cmd := &cobra.Command{
+		Use:   "retry",
+		Short: "Retry failed rows now",
+		Long: `Retry failed rows now instead of at their due time. Rows that the application has scheduled, and
+repeats of the map, keep their time unless --scheduled is given.`,
+		Example: `  unstale delayed retry --dry-run
+  unstale delayed retry --reason redis_refused
+  unstale delayed retry --scheduled --entity product`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd.Flags(), "entity", "reason"); err != nil {
+				return err
+			}
+			s, err := f.open("delayed")
+			if err != nil {
+				return err
+			}
+			n, orders, said := 0, operate.NewOrders(s), time.Now()
+			if dryRun {
+				n, err = operate.CountUndue(cmd.Context(), s, query, scheduled)
+			} else {
+				n, err = orders.RetryDelayed(cmd.Context(), query, scheduled, func(total int) {
+					if time.Since(said) >= progressInterval {
+						said = time.Now()
+						fmt.Fprintf(p.Err, "retried %d\n", total)
+					}
+				})
+			}
+			if err == nil || n > 0 { // what was done is reported in any case
+				if json {
+					_ = output.JSON(p.Out, map[string]any{"dry_run": dryRun, "retried": n})
+				} else {
+					fmt.Fprintf(p.Out, "%s %s\n", map[bool]string{true: "would retry", false: "retried"}[dryRun], count(n, "delayed row"))
+				}
+			}
+			return errors.Join(orSchema(cmd.Context(), s, err), s.Close())
+		},
+	}
+	flags := cmd.Flags()
+	f.add(flags)
+	flags.StringVar(&query.Entity, "entity", "", "only rows of this entity")
+	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
+	flags.BoolVar(&scheduled, "scheduled", false, "scheduled rows and repeats too")
+	flags.BoolVar(&dryRun, "dry-run", false, "count, do nothing")
+	flags.BoolVar(&json, "json", false, "print one JSON object")
+	showEnv(flags, "entity", "reason", "scheduled", "dry-run", "json")
 	return cmd
 }
 

@@ -57,3 +57,36 @@ func TestDelayedList(t *testing.T) {
 		}
 	}
 }
+
+// Failed rows become due, and scheduled rows and repeats only if asked for. The audit has each call.
+func TestDelayedRetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	retry := func(want string, args ...string) {
+		t.Helper()
+		if r := call(t, w.env, append([]string{"delayed", "retry"}, args...)...); r.code != exitDone || r.out != want {
+			t.Errorf("%q: %+v, wanted %q", args, r, want)
+		}
+	}
+	retry("retried 0 delayed rows\n")
+	if _, err := w.db.Exec(`INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, attempts, repeated, reason, error, retry_us) VALUES
+('a', '1', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 1, 0, 'redis_refused', 'NOPERM', 1000000), ('b', '1', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 1, 0, 'lookup_failed', 'x', 1000000),
+('a', '2', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 0, 0, '', NULL, NULL), ('a', '3', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 0, 1, '', NULL, NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	if r := call(t, w.env, "status"); !strings.Contains(r.out, "the database's clock was set back, so their time is far off; ") || !strings.Contains(r.out, "unstale delayed retry --reason lookup_failed") {
+		t.Errorf("status: %+v", r)
+	}
+	retry("would retry 2 delayed rows\n", "--dry-run")
+	retry("{\n  \"dry_run\": false,\n  \"retried\": 1\n}\n", "--reason", "redis_refused", "--json")
+	retry("retried 1 delayed row\n", "--entity", "b")
+	retry("retried 0 delayed rows\n")
+	retry("would retry 2 delayed rows\n", "--scheduled", "--dry-run")
+	retry("retried 2 delayed rows\n", "--scheduled", "--entity", "a")
+	if r := call(t, w.env, "audit", "list", "--action", "delayed retry"); strings.Count(r.out, "delayed retry") != 3 {
+		t.Errorf("audit: %+v", r)
+	}
+	if r := call(t, w.env, "delayed", "retry", "--reason", ""); r.code != exitUsage {
+		t.Errorf("%+v", r)
+	}
+}

@@ -43,8 +43,8 @@ func TestDoctor(t *testing.T) {
 	want(exitDone, "0 critical, 0 warnings, 0 unknown, 2 ok\n", "", "--check", "reach", "--check", "schema")
 	// by root
 	want(exitWarning, "warning   mysql-excess", "there are warnings", "--check", "mysql-excess")
-	want(exitDone, "unknown   readers", "", "--check", "readers")
-	want(exitWarning, "unknown   readers", "something is unknown", "--check", "readers", "--strict")
+	want(exitDone, "unknown   queue              no worker", "", "--check", "queue")
+	want(exitWarning, "unknown   queue", "something is unknown", "--check", "queue", "--strict")
 	want(exitFail, "the map is refused", "something is critical", "--map", "nowhere.yaml", "--check", "reach")
 
 	// Problems come first, and are not hidden by checks that are unknown because of them.
@@ -73,8 +73,8 @@ func TestDoctor(t *testing.T) {
 	}
 	for _, f := range told.Findings {
 		switch f.Check {
-		// unknown with these accounts
-		case "running-map", "beacon", "databases", "readers", "mysql-replication":
+		// unknown without a worker
+		case "queue", "running-map", "beacon", "databases":
 		default:
 			if f.Severity == doctor.Unknown {
 				t.Errorf("by the accounts of the help: %+v", f)

@@ -19,20 +19,7 @@ import (
 func TestReaderOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	source, err := outbox.Source(t.Context(), w.db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: w.server.Addr(), ContextTimeoutEnabled: true})
-	defer client.Close()
-	c, err := cache.New(cache.Config{
-		Redis: client, Prefix: "shop:", Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Memory: cache.Memory{Size: 10, Sources: []string{source}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := w.cacheOn("")
 	from := func() cache.Source {
 		t.Helper()
 		got, err := cache.FetchResult(t.Context(), c, "thing:1", func(context.Context) (string, error) { return "new", nil }, nil)
@@ -52,4 +39,23 @@ func TestReaderOfAKilledWorker(t *testing.T) {
 			t.Error("it gives out what it cannot hear about")
 		}
 	}
+}
+
+// cacheOn returns a Cache with L1, which listens on a channel: "" means the default.
+func (w *world) cacheOn(channel string) *cache.Cache {
+	w.t.Helper()
+	source, err := outbox.Source(w.t.Context(), w.db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: w.server.Addr(), ContextTimeoutEnabled: true})
+	c, err := cache.New(cache.Config{
+		Redis: client, Prefix: "shop:", Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Memory: cache.Memory{Size: 10, TTL: time.Hour, Channel: channel, Sources: []string{source}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _, _ = c.Close(), client.Close() })
+	return c
 }

@@ -122,6 +122,15 @@ type place struct {
 	Cure    string `json:"cure"`
 }
 
+// An askedLookup is how workers ask a lookup, in JSON.
+type askedLookup struct {
+	Param    string `json:"param"`
+	Line     int    `json:"line"`
+	Column   int    `json:"column"`
+	Together bool   `json:"together"` // for several IDs in one statement
+	Reason   string `json:"reason,omitempty"`
+}
+
 func places(faults []invalidation.Fault) []place {
 	out := make([]place, len(faults))
 	for i, f := range faults {
@@ -144,11 +153,15 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 
 		Keyspace *estimate     `json:"keyspace,omitempty"`
 		Lookups  []lookupProof `json:"lookups,omitempty"`
+		Asked    []askedLookup `json:"asked,omitempty"`
 	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}, Lookups: tables.proofs}
 	if out.OK {
 		out.Version, out.Channel, out.Format, out.Lease = m.Version(), m.Channel(), string(m.Format()), m.Lease().String()
 		out.Entities, out.Reads, out.Advice = m.Entities(), readNames(m), places(m.Warnings())
 		out.Keyspace = found
+		for _, l := range m.Lookups() {
+			out.Asked = append(out.Asked, askedLookup{l.Param, l.Line, l.Column, !l.Single, l.SingleReason})
+		}
 	}
 	return out
 }
@@ -171,9 +184,20 @@ func printCheck(p process, file string, m *invalidation.Map) {
 	fmt.Fprintf(p.Out, "  lease     %s\n", m.Lease())
 	fmt.Fprintf(p.Out, "  limits    %s of parameters, %s a row, %s of literal prefix in a pattern\n",
 		count(limits.ParamsBytes, "byte"), count(limits.KeysPerRow, "key"), count(limits.PatternPrefix, "byte"))
+	for _, l := range m.Lookups() {
+		fmt.Fprintf(p.Out, "  lookup    %s: %s\n", l.Param, askedFor(l))
+	}
 	for _, w := range m.Warnings() {
 		fmt.Fprintf(p.Out, "advice: %s\n", w)
 	}
+}
+
+// askedFor describes how workers ask a lookup.
+func askedFor(l *invalidation.Lookup) string {
+	if l.Single {
+		return "asked for one ID at a time: " + l.SingleReason
+	}
+	return "asked for several IDs together"
 }
 
 func newMapSchema(p process) *cobra.Command {

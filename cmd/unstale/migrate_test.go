@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
 )
@@ -42,6 +43,37 @@ func TestMigrateOfANewerSchema(t *testing.T) {
 	}
 	for _, verb := range []string{"up", "status", "down"} {
 		want(exitFail, "schema does not match this binary: it has version 99", "migrate", verb)
+	}
+}
+
+// A server that accepts SKIP LOCKED and locks nothing is refused by every command, with the reason.
+func TestServerThatLocksNothing(t *testing.T) {
+	t.Parallel()
+	banners := map[string][2]string{
+		"TiDB (version 8.0.11-TiDB-v8.5.0)": {"8.0.11-TiDB-v8.5.0", "TiDB Server (Apache License 2.0) Community Edition, MySQL 8.0 compatible"},
+	}
+	if testenv.OwnFlavor(t) == servers.KindMySQL { // MariaDB can only change its version
+		banners["Dolt (version 8.0.33)"] = [2]string{"8.0.33", "Dolt"}
+	}
+	for name, banner := range banners {
+		t.Run(banner[0], func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			const query = "SELECT VERSION() AS version, @@version_comment AS comment"
+			w.env["MYSQL_DSN"] = testenv.OwnBannered(t, query, banner[0], banner[1]).DSN
+			reason := "the server is " + name + ", which takes no lock for SKIP LOCKED, so two workers would claim the same row"
+			const cure = "use MySQL 8.0.20, MariaDB 10.6, or a later version"
+			for _, args := range [][]string{{"run"}, {"run", "--once"}, {"migrate", "up"}, {"migrate", "status"}, {"doctor"}, {"doctor", "--prove"}} {
+				r := call(t, w.env, args...)
+				if r.code != exitFail || !strings.Contains(r.out+r.err, reason) || !strings.Contains(r.out+r.err, cure) {
+					t.Errorf("%q: %+v", args, r)
+				}
+			}
+			r := call(t, w.env, "doctor")
+			if want := "critical  reach              MySQL does not fit: no worker starts with it\n"; !strings.Contains(r.out, want) || !strings.Contains(r.out, "cure  "+cure+"\n") {
+				t.Errorf("doctor: %s", r.out)
+			}
+		})
 	}
 }
 

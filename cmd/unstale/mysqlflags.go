@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -69,18 +68,7 @@ func orSchema(ctx context.Context, s *session.Sessions, err error) error {
 	if schema := migrations.Check(ctx, s.DB()); errors.Is(schema, migrations.ErrSchema) {
 		return schema
 	}
-	if grant := session.MissingGrant(err); grant != "" && !strings.Contains(err.Error(), "GRANT ") {
-		return fmt.Errorf("%w; %s", err, granted(grant))
-	}
-	if fix := session.Fix(err); fix != "" {
-		return fmt.Errorf("%w; %s", err, fix)
-	}
-	return err
-}
-
-// granted returns the fix for a missing privilege.
-func granted(grant string) string {
-	return grant + " to this account; docs/accounts.md lists the grants"
+	return session.Explain(err)
 }
 
 // redacted shows where a DSN leads, and whether it checks certificates. It hides the password.

@@ -50,6 +50,25 @@ func newWorld(t testing.TB) *world {
 	}}
 }
 
+// use replaces the MySQL of the world with a new one.
+func (w *world) use(own *servers.MySQL) {
+	w.t.Helper()
+	admin, err := sql.Open("mysql", own.DSN(""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.ExecContext(w.t.Context(), "CREATE DATABASE shop"); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.db, err = sql.Open("mysql", own.DSN("shop")); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = w.db.Close() })
+	w.env["MYSQL_DSN"] = own.DSN("shop")
+	schematest.Up(w.t, w.db)
+}
+
 // fill sets keys and enqueues their rows.
 func (w *world) fill(n int) {
 	w.t.Helper()

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/protocol"
@@ -23,20 +21,7 @@ func restorable(t *testing.T) (j *judged, own *servers.MySQL, data string) {
 	t.Helper()
 	own = testenv.OwnMySQL(t)
 	j = &judged{world: newWorld(t)}
-	admin, err := sql.Open("mysql", own.DSN(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = admin.Close() })
-	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE shop"); err != nil {
-		t.Fatal(err)
-	}
-	if j.db, err = sql.Open("mysql", own.DSN("shop")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.db.Close() })
-	j.env["MYSQL_DSN"] = own.DSN("shop")
-	schematest.Up(t, j.db)
+	j.use(own)
 	return j, own, filepath.Join(filepath.Dir(own.Log()), "data")
 }
 
@@ -118,7 +103,7 @@ func restore(t *testing.T, old bool) *running {
 		testenv.Eventually(t, "the beacons expire", func() bool { return j.redis.Exists(t.Context(), beacons...).Val() == 0 })
 	}
 	r := j.start("--worker", "restored")
-	j.says("stale", "the database is older than Redis", "unstale source restored")
+	(&drill{*j}).wants("a restored database", time.Now(), "STALE", "the database is older than Redis", "unstale source restored")
 	testenv.Eventually(t, "nothing else is wrong", func() bool { j.look(); return len(j.last.Causes) == 1 && j.has("restored") })
 	want := 3
 	if old {

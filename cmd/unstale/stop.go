@@ -48,16 +48,16 @@ func listen() *stopper {
 		first := (<-signals).(syscall.Signal)
 		s.first.Store(int32(first))
 		cancel()
-		var grace <-chan time.Time
-		if s.how.Load() == stopAtOnce {
-			grace = time.After(stopGrace)
-		}
-		select {
-		case <-grace:
-			fmt.Fprintf(os.Stderr, "unstale: stopped by %s\n", first)
-			os.Exit(signalCode(first))
-		case second := <-signals:
-			os.Exit(signalCode(second.(syscall.Signal)))
+		for grace := time.After(stopGrace); ; {
+			select {
+			case <-grace:
+				if s.how.Load() == stopAtOnce { // it may have come before the command
+					fmt.Fprintf(os.Stderr, "unstale: stopped by %s\n", first)
+					os.Exit(signalCode(first))
+				}
+			case second := <-signals:
+				os.Exit(signalCode(second.(syscall.Signal)))
+			}
 		}
 	}()
 	return s

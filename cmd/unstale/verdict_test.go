@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -169,6 +171,7 @@ func TestVerdictOnRedis(t *testing.T) {
 	j.says("fresh", fresh)
 	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('nonsense', '7')")
 	j.says("stale", "1 dead letter (unknown_entity: 1), whose keys may be stale; see: unstale dead list")
+	j.ages()
 	j.must(call(t, j.env, "dead", "discard", "--all"))
 	j.says("fresh", fresh)
 
@@ -192,7 +195,7 @@ func TestVerdictOnRedis(t *testing.T) {
 	if err := j.server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	j.says("stale", "Redis has lost what was unlinked, and worker web-1 unlinks it again; wait")
+	j.says("stale", "Redis went back to older data, so removed keys are there again, and worker web-1 unlinks them; wait")
 	if err := holder.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -279,5 +282,121 @@ func TestWatch(t *testing.T) {
 		if _, err := w.db.Exec("DELETE FROM cache_outbox"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A watched is a "status --watch" in a separate process.
+type watched struct {
+	t     testing.TB
+	lines *bufio.Scanner
+}
+
+func (w *world) watch() *watched {
+	w.t.Helper()
+	cmd := child(context.Background(), w.env, "status", "--watch", "100ms")
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return &watched{w.t, bufio.NewScanner(pipe)}
+}
+
+// next returns the next sentence.
+func (w *watched) next() string {
+	w.t.Helper()
+	if !w.lines.Scan() {
+		w.t.Fatalf("the watch has ended: %v", w.lines.Err())
+	}
+	_, said, _ := strings.Cut(w.lines.Text(), "  ")
+	return said
+}
+
+// until returns the first sentence that does not begin so.
+func (w *watched) until(not string) (said string) {
+	w.t.Helper()
+	for said = w.next(); strings.HasPrefix(said, not); {
+		said = w.next()
+	}
+	return said
+}
+
+// The first sentence after MySQL has stopped answering names that, and a missing table advises no
+// grant.
+func TestVerdictOnMySQLItself(t *testing.T) {
+	t.Parallel()
+	f := newFrail(t)
+	r := f.start()
+	r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
+	w := f.watch()
+	w.until("unknown: no worker")
+	f.do("RENAME TABLE shop.cache_outbox_dead TO shop.elsewhere")
+	if said := w.until("nothing is stale"); !strings.Contains(said, "cache_outbox_dead' doesn't exist; if the table was renamed, rename it back") || strings.Contains(said, "grant") {
+		t.Error(said)
+	}
+	f.do("RENAME TABLE shop.elsewhere TO shop.cache_outbox_dead", "RENAME TABLE shop.cache_outbox TO shop.elsewhere")
+	r.until("the worker names it", func() bool {
+		_, body := r.readyz()
+		return strings.Contains(body, "cache_outbox' doesn't exist; if the table was renamed") && !strings.Contains(body, "grant")
+	})
+	f.do("RENAME TABLE shop.elsewhere TO shop.cache_outbox")
+	w.until("unknown: ")
+	f.must(f.mysql.Pause())
+	if said := w.until("nothing is stale"); !strings.HasPrefix(said, "unknown: MySQL does not answer in time; check that it runs, and that this host reaches it; ") {
+		t.Error(said)
+	}
+	f.must(f.mysql.Resume())
+}
+
+// Before it is known whether a row is in a batch or locked, no sentence advises more workers.
+func TestVerdictInTheFirstSecondsOfALock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start("--worker", "web-1")
+	j := &judged{world: w}
+	j.says("fresh", fresh)
+	r.signal(syscall.SIGSTOP) // which must not claim the row before it is locked
+	w.enqueue(1)
+	holder, err := w.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback() }() // it has ended by then
+	if _, err := holder.Exec("SELECT * FROM cache_outbox WHERE id = 1 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGCONT)
+	undecided := 0
+	testenv.Eventually(t, "the lock is named", func() bool {
+		j.look()
+		if strings.Contains(j.last.Says, "more workers") {
+			t.Error(j.last.Says)
+		}
+		if strings.Contains(j.last.Says, "1 row waits, and workers find none to claim: it is in a batch, or a session has it locked; wait") {
+			undecided++
+		}
+		return strings.Contains(j.last.Says, "row 1 (thing) waits, and workers pass it over: a session has it locked")
+	})
+	if undecided == 0 {
+		t.Error("nothing was said before that")
+	}
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	j.says("fresh", fresh)
+}
+
+// A Redis that was given and does not answer is named, and no flag advised.
+func TestVerdictWithoutMySQLsWorkersAndRedis(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["REDIS_URL"] = "redis://127.0.0.1:1"
+	r := call(t, w.env, "status")
+	said, _, _ := strings.Cut(r.out, "\n")
+	if !strings.Contains(said, "if none runs, start one: unstale run; the status that workers publish in Redis cannot be read either: redis outage (network): ") || strings.Contains(said, "--redis-url") {
+		t.Error(said)
 	}
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// turn is the name of the lock between processes.
-const turn = "capture"
+// task is the name of the lock between processes.
+const task = "capture"
 
 // Apply creates missing triggers and drops superfluous ones, each new trigger before the old one,
 // and calls did for each statement. Processes run one at a time. A second call changes nothing.
 // Writes continue meanwhile: a statement waits at most a second for its table, and then pauses as
 // long to let queued statements through.
 func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
-	return c.inTurn(ctx, func(conn *sql.Conn) error {
+	return c.inTurn(ctx, func(turn *ddl.Turn, conn *sql.Conn) error {
 		changes, definer, err := c.rehearse(ctx)
 		if err != nil {
 			return err
 		}
 		for _, change := range changes {
 			if change.Create != "" {
-				if err := c.run(ctx, conn, "the trigger on "+change.Table(), change.Want.SQL(change.Create, definer)); err != nil {
+				if err := c.run(ctx, turn, conn, "the trigger on "+change.Table(), change.Want.SQL(change.Create, definer)); err != nil {
 					return explained(fmt.Errorf("create trigger %s %s on %s: %w", change.Create, change.Event(), change.Table(), err), change, definer)
 				}
 				did(Change{State: change.State, Want: change.Want, Create: change.Create})
 			}
 			if change.Have != nil && change.State != InPlace {
-				if err := c.drop(ctx, conn, *change.Have); err != nil {
+				if err := c.drop(ctx, turn, conn, *change.Have); err != nil {
 					return err
 				}
 				did(Change{State: change.State, Have: change.Have})
@@ -99,7 +99,7 @@ const binaryLogCure = "SET GLOBAL log_bin_trust_function_creators = 1, also in t
 
 // Drop drops all triggers of unstale, or those that chosen selects, and calls did for each.
 func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did func(Existing)) error {
-	return c.inTurn(ctx, func(conn *sql.Conn) error {
+	return c.inTurn(ctx, func(turn *ddl.Turn, conn *sql.Conn) error {
 		existing, err := ReadExisting(ctx, c.DB)
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did fun
 			if !chosen(e) {
 				continue
 			}
-			if err := c.drop(ctx, conn, e); err != nil {
+			if err := c.drop(ctx, turn, conn, e); err != nil {
 				return err
 			}
 			did(e)
@@ -119,8 +119,8 @@ func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did fun
 
 // Contract: an exclusive metadata lock on the table, with a wait of at most a second; repeating it
 // does nothing.
-func (c *Capturer) drop(ctx context.Context, conn *sql.Conn, e Existing) error {
-	if err := c.run(ctx, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
+func (c *Capturer) drop(ctx context.Context, turn *ddl.Turn, conn *sql.Conn, e Existing) error {
+	if err := c.run(ctx, turn, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
 		return fmt.Errorf("drop trigger %s of %s: %w", e.Name, e.Table, err)
 	}
 	return nil
@@ -130,20 +130,25 @@ func (c *Capturer) drop(ctx context.Context, conn *sql.Conn, e Existing) error {
 const sessionSQL = "SET SESSION lock_wait_timeout = 1, sql_mode = '" + SQLMode + "', time_zone = '+00:00'"
 
 // inTurn gives fn a connection in a session with the settings for creating triggers.
-func (c *Capturer) inTurn(ctx context.Context, fn func(*sql.Conn) error) error {
-	return ddl.InTurn(ctx, c.DB, turn, func(conn *sql.Conn) error {
+func (c *Capturer) inTurn(ctx context.Context, fn func(*ddl.Turn, *sql.Conn) error) error {
+	return ddl.InTurn(ctx, c.DB, task, c.Notify, func(turn *ddl.Turn) error {
+		conn, err := c.DB.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer ddl.Discard(conn)
 		if _, err := conn.ExecContext(ctx, sessionSQL); err != nil {
 			return fmt.Errorf("prepare the session: %w", err)
 		}
-		return fn(conn)
+		return fn(turn, conn)
 	})
 }
 
-func (c *Capturer) run(ctx context.Context, conn *sql.Conn, what, statement string) error {
+func (c *Capturer) run(ctx context.Context, turn *ddl.Turn, conn *sql.Conn, what, statement string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted before it; run it again: %w", err)
 	}
-	return ddl.Patiently(ctx, func(error) string { return what }, c.Notify, func(ctx context.Context) error {
+	return turn.Patiently(ctx, func(error) string { return what }, func(ctx context.Context) error {
 		_, err := conn.ExecContext(ctx, statement)
 		return err
 	})

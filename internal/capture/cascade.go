@@ -20,9 +20,6 @@ type cascaded struct {
 	trees   []string            // triggers that read a tree in their own table
 }
 
-// maxCascade is the number of levels that MySQL follows a foreign key to its own table.
-const maxCascade = 15
-
 // child is the alias, in a trigger, of the row that a foreign key will change.
 const child = "unstale_child"
 
@@ -48,8 +45,11 @@ func (c *cascaded) cover(w *writer) error {
 			return err
 		}
 		matters := w.Update && w.uses(key.columns)
+		if key.empties() && matters && w.computes(key.columns) {
+			return uncovered(key, errComputed)
+		}
 		if key.onDelete == "CASCADE" && w.Delete || key.empties() && matters {
-			if err := c.coverDeletes(w, key); err != nil {
+			if err := c.coverDelete(w, []foreignKey{key}); err != nil {
 				return uncovered(key, err)
 			}
 		}
@@ -73,37 +73,30 @@ var (
 	errComputed  = errors.New("an expression uses its columns")
 )
 
-// coverDeletes adds triggers for the effect of a delete through a key of the captured table.
-func (c *cascaded) coverDeletes(w *writer, key foreignKey) error {
-	if own := c.ownKey(w); own >= 0 && key.parent != key.child {
-		return fmt.Errorf("%s goes on from there", c.keys[own])
+// below returns the keys by which a delete in a table deletes more rows of the same table.
+func (c *cascaded) below(table string) (all []foreignKey) {
+	for _, key := range c.keys {
+		if key.child == table && key.parent == table && key.onDelete == "CASCADE" {
+			all = append(all, key)
+		}
 	}
-	if key.empties() && w.computes(key.columns) {
-		return errComputed
-	}
-	return c.coverDelete(w, []foreignKey{key})
-}
-
-// ownKey returns a self-referencing key of the captured table if a delete changes more captured
-// rows through it, or -1.
-func (c *cascaded) ownKey(w *writer) int {
-	return slices.IndexFunc(c.keys, func(k foreignKey) bool {
-		return k.child == w.table.Name && k.parent == k.child &&
-			(k.onDelete == "CASCADE" && w.Delete || sets(k.onDelete) && w.Update && w.uses(k.columns))
-	})
+	return all
 }
 
 // coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins
 // at the captured table, and of the parent's own parents.
 func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 	last := path[len(path)-1]
-	switch {
-	case last.elsewhere:
+	if last.elsewhere {
 		return errElsewhere
-	case last.parent == last.child && len(path) == 1:
-		c.add(last.parent, "DELETE", w.guarded(c.fromTree(w, last)), w.table.Name)
-		c.trees = append(c.trees, last.parent+"\x00DELETE")
-		return nil
+	}
+	own := c.below(last.parent)
+	switch more := c.below(last.child); {
+	case last.parent == last.child:
+	case last.onDelete == "CASCADE" && len(more) > 0:
+		return fmt.Errorf("%s goes on from there", more[0])
+	case len(own) > 0:
+		return fmt.Errorf("%s deletes more of its parents", own[0])
 	}
 	tables := []string{path[0].child}
 	from := "FROM " + quote(path[0].child) + " AS " + child
@@ -113,11 +106,16 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		from += "\n      JOIN " + quote(key.parent) + " AS " + parent + " ON " + key.join(alias, parent)
 		alias, tables = parent, append(tables, key.parent)
 	}
-	locks := ""
+	with, deleted, locks := "", oldRow, ""
+	if len(own) > 0 {
+		with, deleted = c.tree(own, last), treeRow
+		from += "\n      JOIN " + treeRow
+		c.trees = append(c.trees, last.parent+"\x00DELETE")
+	}
 	for level := len(path) - 1; level > 0; level-- {
 		locks += c.lockLevel(path[level:])
 	}
-	c.add(last.parent, "DELETE", w.guarded(locks+c.insertSelect(w, "    ", w.id.of(child), from+"\n      WHERE "+last.join(alias, oldRow), nil)), tables...)
+	c.add(last.parent, "DELETE", w.guarded(locks+c.insertSelect(w, "    ", w.id.of(child), with, from+"\n      WHERE "+last.join(alias, deleted), nil)), tables...)
 	for _, next := range c.keys {
 		if next.child != last.parent {
 			continue
@@ -125,10 +123,10 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		if err := next.hidden(); err != nil {
 			return err
 		}
-		if next.onDelete != "CASCADE" {
+		if next.onDelete != "CASCADE" || next.parent == next.child {
 			continue
 		}
-		if slices.ContainsFunc(path, func(k foreignKey) bool { return k.child == next.parent }) || next.parent == next.child {
+		if slices.ContainsFunc(path, func(k foreignKey) bool { return k.child == next.parent }) {
 			return fmt.Errorf("%s deletes in a circle", next)
 		}
 		if err := c.coverDelete(w, append(slices.Clone(path), next)); err != nil {
@@ -167,10 +165,10 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 		text, err := column.text(newRow)
 		return text, err == nil
 	}
-	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + c.insertSelect(w, "      ", w.id.of(child), from, becomes)
+	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + c.insertSelect(w, "      ", w.id.of(child), "", from, becomes)
 	if column, err := w.table.column(w.id.column); err == nil {
 		if id, moved := becomes(column); moved && id != "NULL" {
-			body += c.insertSelect(w, "      ", id, from, becomes)
+			body += c.insertSelect(w, "      ", id, "", from, becomes)
 		}
 	}
 	c.add(key.parent, "UPDATE", w.guarded(body+"    END IF;\n"), key.child)

@@ -2,6 +2,7 @@ package capture_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,73 @@ func TestCascadeInATree(t *testing.T) {
 	}
 }
 
+// sorted runs a statement and compares the rows that it leaves, in any order.
+func (s *shop) sorted(statement string, rows ...string) {
+	s.t.Helper()
+	s.exec(statement)
+	got := s.rows()
+	slices.Sort(got)
+	if !slices.Equal(got, rows) {
+		s.t.Errorf("%s: got rows %q, wanted %q", statement, got, rows)
+	}
+}
+
+// A row of a tree whose referenced columns are NULL, or one of them, is the end of its branch. It
+// is deleted or changed like the others.
+func TestTreeWithoutReferences(t *testing.T) {
+	t.Parallel()
+	s := newShop(t,
+		"CREATE TABLE categories (id INT PRIMARY KEY, code VARCHAR(9) UNIQUE, parent_code VARCHAR(9), FOREIGN KEY (parent_code) REFERENCES categories (code) ON DELETE CASCADE)",
+		`CREATE TABLE shelves (id INT PRIMARY KEY, hall INT, code INT, parent_hall INT, parent_code INT, UNIQUE (hall, code),
+			FOREIGN KEY (parent_hall, parent_code) REFERENCES shelves (hall, code) ON DELETE CASCADE)`,
+		"CREATE TABLE labels (id INT PRIMARY KEY, code VARCHAR(9) UNIQUE, next_code VARCHAR(9), FOREIGN KEY (next_code) REFERENCES labels (code) ON DELETE SET NULL)",
+	)
+	s.apply(`  categories: {entity: category, id: id}
+  shelves: {entity: category, id: id}
+  labels: {entity: product, id: id, params: {value: next_code}}
+`)
+	for _, statement := range []string{"DELETE FROM categories WHERE id = 1", "REPLACE INTO categories VALUES (1, 'x', NULL)"} {
+		s.exec("INSERT INTO categories VALUES (1, 'a', NULL), (2, 'b', 'a'), (3, NULL, 'a'), (4, NULL, 'b'), (5, NULL, NULL)", "DELETE FROM cache_outbox")
+		want := []string{"category 1", "category 2", "category 3", "category 4"}
+		if strings.HasPrefix(statement, "REPLACE") {
+			want = slices.Insert(want, 0, want[0]) // deleted and inserted
+		}
+		s.sorted(statement, want...)
+		s.exec("DELETE FROM categories")
+	}
+	s.exec("INSERT INTO shelves VALUES (1, 1, 1, NULL, NULL), (2, 1, 2, 1, 1), (3, 1, NULL, 1, 2), (4, NULL, 3, 1, 2), (5, NULL, 4, 1, NULL)",
+		"INSERT INTO labels VALUES (1, 'a', NULL), (2, NULL, 'a'), (3, 'c', 'a'), (4, NULL, 'c')", "DELETE FROM cache_outbox")
+	s.sorted("DELETE FROM shelves WHERE id = 1", "category 1", "category 2", "category 3", "category 4")
+	s.sorted("DELETE FROM labels WHERE id = 1", `product 1 {"value": [null]}`, `product 2 {"value": ["a"]}`, `product 3 {"value": ["a"]}`)
+}
+
+// A delete in a tree follows all keys of the table to itself, whichever operations are captured.
+func TestTreeWithSeveralKeys(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, `CREATE TABLE categories (id INT PRIMARY KEY, parent_id INT, next_id INT, FOREIGN KEY (parent_id) REFERENCES categories (id) ON DELETE CASCADE,
+		FOREIGN KEY (next_id) REFERENCES categories (id) ON DELETE SET NULL)`)
+	for _, on := range []string{"update", "update, delete"} {
+		s.apply("  categories: {entity: product, id: id, on: [" + on + "], params: {value: next_id}}\n")
+		s.exec("INSERT INTO categories VALUES (1, NULL, NULL), (2, 1, NULL), (3, NULL, 2)", "DELETE FROM cache_outbox", "DELETE FROM categories WHERE id = 1")
+		rows := s.rows()
+		if !slices.Contains(rows, `product 3 {"value": ["2"]}`) || slices.Contains(rows, `product 2 {"value": [null]}`) != (on != "update") {
+			t.Errorf("on %s: rows %q", on, rows)
+		}
+		s.exec("DELETE FROM categories", "DELETE FROM cache_outbox")
+	}
+}
+
+// A change of a parent that leaves the child without an ID does not fail.
+func TestCascadeThatTakesTheID(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "CREATE TABLE codes (id INT PRIMARY KEY, code INT UNIQUE)",
+		"CREATE TABLE prices (id INT PRIMARY KEY, code INT, FOREIGN KEY (code) REFERENCES codes (code) ON UPDATE CASCADE)",
+		"INSERT INTO codes VALUES (1, 7)", "INSERT INTO prices VALUES (1, 7)")
+	s.apply("  prices: {entity: product, id: code}\n")
+	s.want("UPDATE codes SET code = 8", "product 7", "product 8")
+	s.want("UPDATE codes SET code = NULL", "product 8")
+}
+
 // A tree is covered to the depth that the server follows. The server does not delete a deeper tree.
 func TestDeepTree(t *testing.T) {
 	t.Parallel()
@@ -94,14 +162,18 @@ func TestDeepTree(t *testing.T) {
 func TestCascadesThatCannotBeCovered(t *testing.T) {
 	t.Parallel()
 	s := newShop(t,
-		"CREATE TABLE categories (id INT PRIMARY KEY, parent_id INT, FOREIGN KEY (parent_id) REFERENCES categories (id) ON DELETE CASCADE)",
+		"CREATE TABLE categories (id INT PRIMARY KEY, product_id INT)",
 		"CREATE TABLE products (id INT PRIMARY KEY, category_id INT, FOREIGN KEY (category_id) REFERENCES categories (id) ON DELETE CASCADE)",
+		"ALTER TABLE categories ADD FOREIGN KEY (product_id) REFERENCES products (id) ON DELETE CASCADE",
 		"CREATE TABLE codes (code INT PRIMARY KEY)",
 		"CREATE TABLE prices (id INT PRIMARY KEY, code INT, FOREIGN KEY (code) REFERENCES codes (code) ON UPDATE CASCADE)",
 		"CREATE TABLE labels (id INT PRIMARY KEY, code INT, text VARCHAR(9) AS (CONCAT('k', code)) VIRTUAL, FOREIGN KEY (code) REFERENCES codes (code) ON DELETE SET NULL)",
 		"CREATE TABLE brands (id INT PRIMARY KEY)",
 		`CREATE TABLE shelves (id INT PRIMARY KEY, brand_id INT, parent_id INT, FOREIGN KEY (brand_id) REFERENCES brands (id) ON DELETE CASCADE,
 			FOREIGN KEY (parent_id) REFERENCES shelves (id) ON DELETE CASCADE)`,
+		"CREATE TABLE boxes (id INT PRIMARY KEY, shelf_id INT, FOREIGN KEY (shelf_id) REFERENCES shelves (id) ON DELETE SET NULL)",
+		`CREATE TABLE racks (id INT PRIMARY KEY, brand_id INT, parent_id INT, next_id INT, FOREIGN KEY (brand_id) REFERENCES brands (id) ON DELETE CASCADE,
+			FOREIGN KEY (parent_id) REFERENCES racks (id) ON DELETE CASCADE, FOREIGN KEY (next_id) REFERENCES racks (id) ON DELETE SET NULL)`,
 		"CREATE TABLE middles (id INT PRIMARY KEY, code INT UNIQUE, FOREIGN KEY (code) REFERENCES codes (code) ON DELETE SET NULL)",
 		"CREATE TABLE ends (id INT PRIMARY KEY, code INT, FOREIGN KEY (code) REFERENCES middles (code) ON UPDATE CASCADE)",
 	)
@@ -111,6 +183,8 @@ func TestCascadesThatCannotBeCovered(t *testing.T) {
 		"  labels: {entity: product, id: id, params: {value: text}}\n":                        "an expression uses its columns",
 		"  labels: {entity: product, id: id, params: {value: \"COALESCE({row}.code, 0)\"}}\n": "an expression uses its columns",
 		"  shelves: {entity: product, id: id}\n":                                              "from shelves to shelves (ON DELETE CASCADE",
+		"  boxes: {entity: product, id: id}\n":                                                "from shelves to shelves (ON DELETE CASCADE",
+		"  racks: {entity: product, id: id, on: [update]}\n":                                  "from racks to racks (ON DELETE CASCADE",
 		"  ends: {entity: product, id: id}\n":                                                 "changes that of the parent in turn",
 	} {
 		if _, err := s.capturer(section).Plan(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

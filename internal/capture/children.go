@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +15,7 @@ func (c *cascaded) unlimited(verb, rest string) string {
 	return fmt.Sprintf("%s /*+ SET_VAR(max_join_size = 18446744073709551615) SET_VAR(cte_max_recursion_depth = %d) */%s", verb, recursions, rest)
 }
 
-// recursions exceeds the needs of [maxCascade].
+// recursions exceeds the 15 levels that servers follow a foreign key to its own table.
 const recursions = 100
 
 // lockLevel locks the rows at the beginning of a path that a delete at its end deletes. READ
@@ -39,37 +40,36 @@ func (c *cascaded) lockLevel(path []foreignKey) string {
 		"    END;\n"
 }
 
-// insertSelect inserts outbox rows, with an ID, for the rows that from selects. becomes, if set,
-// returns the new value of a column.
-func (c *cascaded) insertSelect(w *writer, indent, id, from string, becomes func(Column) (string, bool)) string {
+// insertSelect inserts outbox rows, with an ID, for the rows that from selects, after a WITH clause
+// or "". becomes, if set, returns the new value of a column.
+func (c *cascaded) insertSelect(w *writer, indent, id, with, from string, becomes func(Column) (string, bool)) string {
 	return w.insertion(indent, func(indent string, to destination) string {
 		return indent + c.unlimited("INSERT", " INTO "+to.into()) + "\n" +
-			indent + "  SELECT " + to.values(w.Entity, id, w.paramsOf(becomes)) + "\n" +
-			indent + "  " + from + " AND " + w.id.of(child) + " IS NOT NULL" + c.share + ";\n"
+			indent + "  " + with + "SELECT " + to.values(w.Entity, id, w.paramsOf(becomes)) + "\n" +
+			indent + "  " + from + " AND " + id + " IS NOT NULL" + c.share + ";\n"
 	})
 }
 
-// fromTree returns the FROM clause for a key to its own table: all rows below a deleted one.
-func (c *cascaded) fromTree(w *writer, key foreignKey) string {
-	var columns, below []string
-	for i, reference := range key.references {
-		columns = append(columns, child+"."+quote(reference))
-		below = append(below, fmt.Sprintf("unstale_tree.c%d", i))
+// treeRow is the alias of all rows that a delete deletes in the table of its trigger.
+const treeRow = "unstale_tree"
+
+// tree returns the WITH clause of [treeRow]: the deleted row, and all rows below it by keys of the
+// table to itself. It has the columns that these keys and last refer to. A row without references
+// is the end of its branch. A circle of rows ends too, because UNION omits duplicates.
+func (c *cascaded) tree(own []foreignKey, last foreignKey) string {
+	var columns []string
+	for _, key := range slices.Concat(own, []foreignKey{last}) {
+		for _, reference := range key.references {
+			if name := quote(reference); !slices.Contains(columns, name) {
+				columns = append(columns, name)
+			}
+		}
 	}
-	var names, on, same []string
-	for i := range key.references {
-		names = append(names, fmt.Sprintf("c%d", i))
-		on = append(on, child+"."+quote(key.columns[i])+" = "+below[i])
-		same = append(same, child+"."+quote(key.references[i])+" = "+below[i])
+	of := func(row string) string { return row + "." + strings.Join(columns, ", "+row+".") }
+	with := "WITH RECURSIVE " + treeRow + " (" + strings.Join(columns, ", ") + ") AS (\n" +
+		"        (SELECT " + of(oldRow) + ")"
+	for _, key := range own {
+		with += "\n        UNION (SELECT " + of(child) + " FROM " + treeRow + " JOIN " + quote(key.child) + " AS " + child + " ON " + key.join(child, treeRow) + c.share + ")"
 	}
-	table := quote(w.table.Name) + " AS " + child
-	return w.insertion("    ", func(indent string, to destination) string {
-		return indent + c.unlimited("INSERT", " INTO "+to.into()) + "\n" +
-			indent + "  WITH RECURSIVE unstale_tree (" + strings.Join(names, ", ") + ", level) AS (\n" +
-			indent + "    (SELECT " + strings.Join(columns, ", ") + ", 1 FROM " + table + " WHERE " + key.join(child, oldRow) + c.share + ")\n" +
-			indent + "    UNION ALL (SELECT " + strings.Join(columns, ", ") + ", unstale_tree.level + 1 FROM unstale_tree JOIN " + table + " ON " + strings.Join(on, " AND ") +
-			fmt.Sprintf(" AND unstale_tree.level < %d", maxCascade) + c.share + "))\n" +
-			indent + "  SELECT " + to.values(w.Entity, w.id.of(child), w.paramsOf(nil)) + "\n" +
-			indent + "  FROM unstale_tree JOIN " + table + " ON " + strings.Join(same, " AND ") + " AND " + w.id.of(child) + " IS NOT NULL" + c.share + ";\n"
-	})
+	return with + ")\n      "
 }

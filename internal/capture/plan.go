@@ -83,7 +83,7 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 			c.State = Unknown
 			continue
 		case c.Have == nil:
-		case !c.Want.is(*c.Have) && c.Want.older().is(*c.Have):
+		case !c.Want.is(*c.Have) && c.Want.older().Body == c.Have.older().Body:
 			c.State = Outdated
 		case !c.Want.is(*c.Have):
 			c.State = Changed

@@ -42,13 +42,15 @@ func (t Trigger) Name(n int) string {
 	return name
 }
 
-// newer matches the parts of a trigger that earlier versions did not write: locks on middle levels,
-// hints, and comparisons of texts. See lockLevel, unlimited and alsoAsText.
+// newer matches the parts of a trigger that earlier versions did not write, or wrote otherwise:
+// locks on middle levels, hints, trees, and comparisons of texts. See lockLevel, unlimited, tree
+// and alsoAsText.
 var newer = regexp.MustCompile(`(?s)    BEGIN\n      DECLARE unstale_rows .*?\n    END;\n| /\*\+ SET_VAR\(.*?\*/|SET STATEMENT sql_big_selects .*? FOR ` +
+	"|WITH RECURSIVE unstale_tree .*?\n +SELECT |FROM [^;]*?unstale_tree[^;]*;" +
 	"|\n      AND CAST\\(OLD\\.`(?:[^`]|``)*` AS CHAR\\) <=> CAST\\(NEW\\.`(?:[^`]|``)*` AS CHAR\\)")
 
-// older returns the trigger that earlier versions created from the same map. It equals t if they
-// had no defect.
+// older returns the trigger without these parts. For a trigger without a tree, this is the trigger
+// that earlier versions created from the same map. It equals t if they had no defect.
 func (t Trigger) older() *Trigger {
 	t.Body = newer.ReplaceAllString(t.Body, "")
 	return &t

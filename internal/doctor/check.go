@@ -25,6 +25,7 @@ var Checks = []Check{
 	{"mysql-rights", "what the worker's MySQL account may do, by doing it to no row", []need{aMySQL}, mysqlRights},
 	{"mysql-excess", "what the worker's MySQL account may do and need not", []need{aMySQL}, mysqlExcess},
 	{"ids", "how many IDs the tables of the outbox have left", []need{aMySQL}, ids},
+	{"float-ids", "whether a driver wrote IDs as floats", []need{aMySQL, aMap}, floatIDs},
 	{"mysql-settings", "settings of the MySQL server", []need{aMySQL}, mysqlSettings},
 	{"mysql-connections", "connections against the server's cap", []need{aMySQL}, mysqlConnections},
 	{"redis-rights", "what the worker's Redis account may do, by doing it to made-up names", []need{aRedis}, redisRights},
@@ -37,7 +38,6 @@ var Checks = []Check{
 	{"beacon", "whether this Redis has what workers were told by theirs", []need{aMySQL, aRedis}, beacons},
 	{"databases", "whether workers of another database share this Redis, and whether this one was restored", []need{aMySQL, aRedis}, databases},
 	{"clocks", "this host's clock against the servers'", nil, clocks},
-	{"readers", "settings of those who fill and read the cache", nil, readers},
 
 	{"mysql-inserts", "which accounts may choose the ID of a row", []need{auditMySQL}, inserts},
 	{"purge", "deleted rows that MySQL has not purged", []need{auditMySQL}, purge},

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/registry"
 )
@@ -34,7 +35,14 @@ func (w *ward) publish(s served) {
 		s.source = w.source()
 	}
 	d := registry.Database{Source: s.source, Server: s.server, Schema: "shop", Names: []string{"zahraah:product:*"}}
-	if _, _, err := registry.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, func(context.Context) (uint64, error) { return s.lastBatch, nil }); err != nil {
+	lost := func(_ context.Context, had journal.Mark) (lost uint64, newest journal.Mark, err error) {
+		if s.lastBatch < had.ID {
+			lost = had.ID
+		}
+		return lost, journal.Mark{ID: s.lastBatch}, nil
+	}
+	// A worker that publishes the database again is known.
+	if _, _, err := registry.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, d.Field(), lost); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -20,6 +20,7 @@ func TestDrill(t *testing.T) {
 	testCuts(w)
 	testHitRatio(w)
 	testExcess(w)
+	testFloatIDs(w)
 	testElsewhere(w)
 	w.useMap(everything + "capture:\n  products: {entity: product, id: id, on: [insert]}\n")
 	w.applyTriggers()

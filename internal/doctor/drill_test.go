@@ -43,12 +43,13 @@ var drill = []fault{
 	{"a lookup without its grant", "lookups", "GRANT SELECT ON", doctor.Critical, "worker",
 		onMySQL("REVOKE SELECT ON shop.product_categories FROM 'unstale'@'%'"), false, onMySQL("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'")},
 	{"a lookup that is wrong for several IDs", "lookups", "right for one ID and wrong for several", doctor.Critical, "worker",
-		withLookup("SELECT product_id, COUNT(*) OVER () FROM product_categories WHERE product_id IN (?)"), false, (*ward).mendMap},
+		withLookup("SELECT product_id, FLOOR(RAND() * 1000000000) FROM product_categories WHERE product_id IN (?)"), false, (*ward).mendMap},
 	{"a lookup that selects an ungrouped column", "lookups", "the next release refuses the lookup", doctor.Warning, "worker",
 		withLookup("SELECT product_id, CONCAT(category_id) FROM product_categories WHERE product_id IN (?) GROUP BY product_id"), false, (*ward).mendMap},
 	{"a lookup with a name in braces", "lookups", "the next release refuses the map", doctor.Warning, "worker",
 		withLookup("SELECT product_id, category_id FROM product_categories WHERE product_id IN (?) AND 'x' <> '{id}'"), false, (*ward).mendMap},
 	{"no maxmemory", "redis-memory", "maxmemory is not set", doctor.Warning, "audit", setConfig("maxmemory", "0"), false, setConfig("maxmemory", "200mb")},
+	{"random eviction", "redis-memory", "evicts keys that are in use, and the workers' beacons", doctor.Warning, "audit", setConfig("maxmemory-policy", "allkeys-random"), false, setConfig("maxmemory-policy", "allkeys-lru")},
 	{"noeviction", "redis-memory", "evicts nothing", doctor.Critical, "audit", setConfig("maxmemory-policy", "noeviction"), false, setConfig("maxmemory-policy", "allkeys-lru")},
 	{"AOF on a cache", "redis-persistence", "append-only file", doctor.Warning, "audit", setConfig("appendonly", "yes"), false, setConfig("appendonly", "no")},
 	{"a dropped trigger", "capture", "a trigger is missing", doctor.Critical, "audit", (*ward).dropTrigger, false, (*ward).applyTriggers},
@@ -56,10 +57,12 @@ var drill = []fault{
 	{"a long transaction", "transactions", "a transaction is open for long", doctor.Warning, "audit", (*ward).openTransaction, false, (*ward).endTransaction},
 	{"a table that a client keeps open", "transactions", "KILL ", doctor.Critical, "audit", (*ward).jamTable, false, (*ward).endJam},
 	{"a prepared XA transaction", "transactions", "prepared for XA and wait", doctor.Warning, "audit", (*ward).prepareXA, false, (*ward).endXA},
-	{"no worker", "queue", "no worker has been heard", doctor.Critical, "worker",
+	{"no worker", "queue", "no worker has been heard within a day; 1 row waits", doctor.Critical, "worker",
 		onMySQL("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)"), false, onMySQL("DELETE FROM shop.cache_outbox")},
 	{"an outage of a worker", "queue", "worker web-1 is kept from working (redis noperm): NOPERM", doctor.Critical, "worker", (*ward).reportOutage, false,
 		onMySQL("DELETE FROM shop.cache_outbox", "DELETE FROM shop.cache_outbox_workers")},
+	{"an entry that survived an UNLINK", "queue", "the entry of zahraah:product:9 survived an UNLINK", doctor.Critical, "worker", (*ward).leaveEntry, false,
+		func(w *ward) { w.do("del zahraah:product:9"); w.sql("DELETE FROM shop.cache_outbox_stale") }},
 	{"a wrong password of Redis", "reach", "Redis refuses the account", doctor.Critical, "worker",
 		func(w *ward) { w.do("acl setuser unstale resetpass >other"); w.exam.Redis = w.keys(worker, 0) }, false,
 		func(w *ward) { w.do("acl setuser unstale resetpass >secret"); w.rightRedis() }},
@@ -89,7 +92,7 @@ var drill = []fault{
 	{"a worker that may do too much in Redis", "redis-excess", "FLUSHALL", doctor.Warning, "audit", onRedis("acl setuser unstale +flushall"), false, onRedis("acl setuser unstale -flushall")},
 	{"a user that may publish to readers", "redis-publishers", "ACL SETUSER shop resetchannels &cache:invalidate -publish -spublish", doctor.Warning, "audit", (*ward).letPublish, false, (*ward).forbidPublishing},
 	{"a worker that may do too much in MySQL", "mysql-excess", "DROP", doctor.Warning, "worker", onMySQL("GRANT DROP ON shop.* TO 'unstale'@'%'"), false, onMySQL("REVOKE DROP ON shop.* FROM 'unstale'@'%'")},
-	{"an account that may choose the ID of a row", "mysql-inserts", "GRANT INSERT (entity, entity_id, params, trace) ON `shop`.cache_outbox TO 'app'@'%'", doctor.Warning, "audit",
+	{"an account that may choose the ID of a row", "mysql-inserts", "GRANT INSERT (entity, entity_id, params, trace) ON `shop`.cache_outbox TO 'app_2'@'%'", doctor.Warning, "audit",
 		onMySQL("CREATE USER app IDENTIFIED BY 'secret'", "GRANT INSERT ON shop.cache_outbox TO app", "GRANT SELECT, INSERT ON shop.cache_outbox_delayed TO app"), false, (*ward).insertByColumn},
 	{"a table without IDs", "ids", "table cache_outbox has no ID left", doctor.Critical, "worker",
 		onMySQL("INSERT INTO shop.cache_outbox (id, entity, entity_id) VALUES (18446744073709551614, 'product', '1')"),
@@ -123,18 +126,18 @@ func (w *ward) dropTrigger() {
 	}
 }
 
-// insertByColumn runs the statements of the finding. Then the account inserts rows and chooses no
-// ID.
+// insertByColumn runs the statements of the finding. Then the new account inserts rows and chooses
+// no ID.
 func (w *ward) insertByColumn() {
 	w.t.Helper()
-	f := find(w.examine("mysql-inserts"), "mysql-inserts", "REVOKE")
+	f := find(w.examine("mysql-inserts"), "mysql-inserts", "choose the ID")
+	w.sql("CREATE USER app_2 IDENTIFIED BY 'secret'")
 	for line := range strings.Lines(f.Cure) {
-		if strings.HasPrefix(line, "REVOKE ") {
-			revoke, grant, _ := strings.Cut(line, "; ")
-			w.sql(revoke, grant)
+		if strings.HasPrefix(line, "GRANT ") {
+			w.sql(strings.TrimSpace(line))
 		}
 	}
-	app := w.mysql("app", "shop").DB()
+	app := w.mysql("app_2", "shop").DB()
 	for statement, number := range map[string]uint16{
 		"INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES ('product', '1', NULL, '')":                                0,
 		"INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, due_at) VALUES ('product', '1', NULL, '', '2000-01-01')":  0,
@@ -145,7 +148,7 @@ func (w *ward) insertByColumn() {
 			w.t.Errorf("%s: %v", statement, err)
 		}
 	}
-	w.sql("DROP USER app", "DELETE FROM shop.cache_outbox", "DELETE FROM shop.cache_outbox_delayed")
+	w.sql("DROP USER app, app_2", "DELETE FROM shop.cache_outbox", "DELETE FROM shop.cache_outbox_delayed")
 }
 
 // dropDefiner makes triggers run as a separate account, and drops it.
@@ -257,6 +260,13 @@ func (w *ward) mendMap() {
 func (w *ward) reportOutage() {
 	w.sql("INSERT INTO shop.cache_outbox (entity, entity_id, created_at) VALUES ('product', '1', UTC_TIMESTAMP(6) - INTERVAL 2 MINUTE)",
 		"INSERT INTO shop.cache_outbox_workers (id, name, state, error, since, map_version, channel, format, seen_at) VALUES (REPEAT('a', 16), 'web-1', 'redis noperm', 'NOPERM unlink', UTC_TIMESTAMP(6), 'a', 'c', 'json', UTC_TIMESTAMP(6) + INTERVAL 5 SECOND)")
+}
+
+// leaveEntry leaves an entry that a spot check has found, and that no row explains.
+func (w *ward) leaveEntry() {
+	w.do("set zahraah:product:9 old")
+	w.sql(`INSERT INTO shop.cache_outbox_stale (worker, name, row_id, entity, entity_id, trace, epoch, beat, leased_us, unlinked_us, after_ms, ttl_ms, held, repaired)
+VALUES ('web-1', 'zahraah:product:9', 7, 'product', '9', '', 'E', 1, 0, 1, 50, 60000, 0, 0)`)
 }
 
 // settleElsewhere leaves a batch of a worker that has another map.

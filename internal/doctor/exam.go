@@ -9,10 +9,8 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/look"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/verdict"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -129,28 +127,12 @@ func (e *Exam) redis(n need) *keyspace.Nodes {
 	return e.Redis.Nodes
 }
 
-// status reads a status in MySQL, and the workers' records in Redis if it answers.
-func (e *Exam) status(ctx context.Context) (operate.Status, error) {
-	s, err := operate.NewOverview(e.MySQL).Status(ctx)
-	if err == nil && e.reached[aRedis] == nil {
-		registry.Read(ctx, e.Redis.Board, &s)
+// looker reads what is going on as `unstale status` does, with Redis if it answers.
+func (e *Exam) looker() *look.Looker {
+	if e.reached[aRedis] != nil {
+		return look.New(e.MySQL, nil)
 	}
-	return s, err
-}
-
-// look reads a status like `unstale status`: twice if the first one is not conclusive.
-func (e *Exam) look(ctx context.Context) (operate.Status, verdict.Verdict, error) {
-	s, err := e.status(ctx)
-	if err != nil || !verdict.Doubtful(s) {
-		return s, verdict.Of(s, nil), err
-	}
-	select {
-	case <-ctx.Done():
-		return s, verdict.Of(s, nil), nil
-	case <-time.After(verdict.SecondLook):
-	}
-	second, err := e.status(ctx)
-	return second, verdict.Of(second, verdict.First(nil, s)), err
+	return look.New(e.MySQL, e.Redis)
 }
 
 // lacks returns the reason why a check cannot be made and the fix, or nil.

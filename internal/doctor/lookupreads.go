@@ -86,9 +86,16 @@ func (r *lookupReads) unjudged(held []capture.Held) (all []string) {
 	return all
 }
 
-// grants returns the statements that give an account its privileges table by table. Run them before
-// revoking a privilege on all tables.
-func (r *lookupReads) grants(database, account string) (all []string) {
+// create returns the statements that create an account for workers, to replace account. It takes
+// nothing from account: an administrator or another program may use it too.
+func (r *lookupReads) create(database, account string) (all []string) {
+	user, host, _ := strings.Cut(account, "'@'")
+	name := "unstale_worker"
+	if strings.TrimPrefix(user, "'") == name {
+		name += "_2"
+	}
+	account = "'" + name + "'@'" + host
+	all = append(all, "CREATE USER "+account+" IDENTIFIED BY 'change me';")
 	for _, t := range WorkerRights {
 		all = append(all, fmt.Sprintf("GRANT %s ON %s TO %s;", strings.Join(t.Rights, ", "), (&capture.Held{Database: database, Name: t.Table}).On(), account))
 	}

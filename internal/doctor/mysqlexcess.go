@@ -39,15 +39,11 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var excess, grant, revoke []string
+	var excess []string
 	for i := range held {
 		if rights := reads.needless(&held[i], database); len(rights) > 0 {
 			text := strings.Join(rights, ", ")
 			excess = append(excess, fmt.Sprintf("%s has %s on %s", held[i].Holder, text, held[i].On()))
-			revoke = append(revoke, fmt.Sprintf("REVOKE %s ON %s FROM %s;", text, held[i].On(), held[i].Holder))
-			if held[i].Name == "*" && slices.Contains([]string{"*", database}, held[i].Database) && slices.ContainsFunc(rights, isOfTables) {
-				grant = reads.grants(database, account)
-			}
 		}
 	}
 	unclear := reads.unjudged(held)
@@ -61,22 +57,16 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 	}
 	if len(excess) > 0 {
 		all = append(all, found(Warning, "the worker's MySQL account may do more than a worker does", strings.Join(excess, "\n"),
-			strings.Join(append(slices.Concat(grant, revoke), "give "+account+" the grants of docs/accounts.md and no others; what a role gives, revoke from the role"), "\n")))
+			strings.Join(append(reads.create(database, account), "then name the new account in --mysql-dsn"), "\n")))
 	}
 	if len(unclear) > 0 {
 		all = append(all, unseen("what else the worker's MySQL account may do", errors.New(strings.Join(unclear, "\n")),
-			"revoke roles that are not active in every session, and give "+account+" the grants of docs/accounts.md"))
+			"use an account without roles, which has the grants of docs/accounts.md"))
 	}
 	if len(all) == 0 {
 		all = append(all, well("the worker's MySQL account may do no more than a worker does, by SHOW GRANTS"))
 	}
 	return all, nil
-}
-
-// isOfTables reports whether a privilege granted on all tables can be one that a worker needs on
-// some of them.
-func isOfTables(right string) bool {
-	return slices.Contains([]string{"ALL PRIVILEGES", "SELECT", "INSERT", "UPDATE", "DELETE"}, right)
 }
 
 // needless returns the privileges of a grant that no worker needs, sorted.

@@ -38,7 +38,7 @@ func mysqlReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 		return nil, err
 	}
 	if len(rows) == 0 {
-		return []Finding{found(Unknown, "the audited MySQL is no replica; how far replicas of it are behind", "a source does not know",
+		return []Finding{found(Info, "the audited MySQL is not a replica, so replicas were not checked", "a source does not know how far its replicas are behind",
 			"if readers load from replicas, name one of them in --audit-mysql-dsn")}, nil
 	}
 	var all []Finding

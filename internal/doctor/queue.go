@@ -13,14 +13,12 @@ import (
 	"github.com/unstale/unstale/internal/verdict"
 )
 
-const (
-	oldAge   = 5 * time.Second // of a waiting row; a worker takes milliseconds
-	stuckAge = time.Minute
-)
+// stuckAge is the age of a waiting row from which a backlog is critical.
+const stuckAge = time.Minute
 
 // queue reports the same as `unstale status`: waiting rows, since when, and why.
 func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
-	s, v, err := e.look(ctx)
+	s, v, err := e.looker().LookTwice(ctx)
 	switch {
 	case mysqlerr.Number(err) == mysqlerr.LockTimeout:
 		return []Finding{found(Critical, "a table of the outbox is locked, so nobody can read what waits, and workers cannot carry it", err.Error(),
@@ -43,53 +41,34 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 		evidence += "\n" + heard(w)
 	}
 	for _, c := range v.Causes {
-		if severity := severityOf(c, s); severity != OK {
-			all = append(all, found(severity, c.What, evidence, cmp.Or(c.Cure, "what the error names; docs/operations.md#outages")))
-		}
+		all = append(all, found(severityOf(c, s), c.What, evidence, cmp.Or(c.Cure, "what the error names; docs/operations.md#outages")))
 	}
 	for _, w := range silent {
 		all = append(all, found(Warning, "a worker has fallen silent: it is frozen, was killed, or does not reach MySQL", heard(w),
 			"look at its process and its log; a signal that stops it, such as SIGTERM, has it say goodbye"))
 	}
-	if len(all) == 0 {
-		all = append(all, well("nothing waits that should not; %s", last))
+	if v.Level == verdict.Fresh {
+		all = append(all, well("%s; %s", v, last))
 	}
 	return all, nil
 }
 
-// severityOf maps a cause of the overall status to a severity. It returns OK for a cause that ends
-// without action, one that means nothing while no row waits, and one that another check covers.
+// severityOf maps a cause of the overall status to a severity: by its level, unless the cause is
+// known to be less severe than that.
 func severityOf(c verdict.Cause, s operate.Status) Severity {
 	switch c.Name {
-	case "paused", "healing", "delayed", "dead", "journal_damaged", "replay_broken", "sweeps_refused", "worker_outage":
+	case "paused", "healing", "delayed", "dead", "journal_damaged", "replay_broken", "sweeps_refused", "worker_outage", "sweeps":
 		return Warning
-	case "workers_unread", "created_ahead":
-		return Unknown
 	case "outage":
 		if c.Level != verdict.Stale {
 			return Warning
 		}
-	case "no_worker", "no_work_yet":
-		if c.Level != verdict.Stale {
-			return OK
-		}
 	case "backlog":
-		switch late := max(s.OldestAge, s.Overdue); {
-		case late <= oldAge:
-			return OK
-		case late <= stuckAge:
+		if max(s.OldestAge, s.Overdue) <= stuckAge {
 			return Warning
 		}
-	case "sweeps":
-		if s.UnsweptFor <= stuckAge {
-			return OK
-		}
-		return Warning
-	case "locked", "locked_delayed", "read_only", "sweeps_fail":
-	default:
-		return OK // a replay ends; other checks cover the rest
 	}
-	return Critical
+	return map[verdict.Level]Severity{verdict.Fresh: Info, verdict.Unknown: Unknown, verdict.Stale: Critical}[c.Level]
 }
 
 // silentWorkers returns workers with a recent record that neither run nor have stopped cleanly.
@@ -119,7 +98,7 @@ const recently = 10 * time.Minute
 
 // runningMap compares the map with the map of the last batch.
 func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
-	s, err := e.status(ctx)
+	s, _, err := e.looker().Look(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -69,11 +69,15 @@ func mapFinding(err error) Finding {
 // outage of Redis has its own fix for most refusals.
 func refusal(err error) (title, cure string) {
 	var redis *keyspace.Outage
+	var setting session.SettingError
 	switch {
 	case errors.As(err, &redis) && redis.State == keyspace.StateAuth:
 		return " refuses the account", "check user and password of the URL; ACL GETUSER shows whether the user is on and has that password"
 	case errors.As(err, &redis) && redis.State != keyspace.StateNetwork && redis.State != keyspace.StateTimeout:
 		return " answers with a refusal", "what the error names; docs/operations.md#outages"
+	case errors.As(err, &setting):
+		_, cure, _ := strings.Cut(setting.Error(), "; ")
+		return " does not fit: no worker starts with it", cure
 	case mysqlerr.Number(err) != 0:
 		return " refuses the account or the session", cmp.Or(session.Fix(err), "what the error names")
 	}

@@ -36,6 +36,9 @@ func memoryOf(i *info) (all []Finding) {
 	case policy == policyNoeviction:
 		add(Critical, "the cache evicts nothing: once full it refuses writes, those of the workers' beacons too, and rows wait",
 			fmt.Sprintf("maxmemory-policy noeviction, used %s of %s", megabytes(used), megabytes(limit)), curePolicy)
+	case policy == "allkeys-random":
+		add(Warning, "the cache evicts keys that are in use, and the workers' beacons: workers then heal what is not lost, and readers close their in-process cache meanwhile",
+			fmt.Sprintf("maxmemory-policy allkeys-random, %.0f keys evicted", i.number("evicted_keys")), curePolicy)
 	case !strings.HasPrefix(policy, policyBeginsOfKeys):
 		add(Warning, "the cache evicts only some keys, and may refuse writes while others fill it", "maxmemory-policy "+policy, curePolicy)
 	}

@@ -31,7 +31,7 @@ type Config struct {
 	Log     *slog.Logger
 
 	Limit   time.Duration      // of one claim of batches, until it is settled
-	Healing func()             // called when a comparison has found something to do
+	Healing func(lost bool)    // called before each slice: unlinks are lost, or Redis only is empty
 	Healed  func(epoch string) // called when Redis has everything, as of an epoch of the beacon
 	Turn    func()             // called after each claim, while many follow each other
 }

@@ -77,8 +77,8 @@ func (h *Healer) Some(ctx context.Context) (State, error) {
 			p.over(&h.cfg)
 			return Healed, nil
 		}
-		h.cfg.Healing()
-		if slices.ContainsFunc(losses, func(l loss) bool { return !l.isAdopted() }) {
+		p.lose = slices.ContainsFunc(losses, func(l loss) bool { return !l.isAdopted() })
+		if p.lose {
 			p.begin(&h.cfg)
 		}
 		p.left, p.found, p.expected = losses, false, 0
@@ -87,6 +87,7 @@ func (h *Healer) Some(ctx context.Context) (State, error) {
 		}
 		h.cfg.Metrics.Left(p.expected)
 	}
+	h.cfg.Healing(p.lose)
 	for end := time.Now().Add(Slice); len(p.left) > 0; {
 		over, err := h.epoch(ctx, p.left[0], end)
 		if err != nil { // which may be that of one shard: the others go first the next time
@@ -135,7 +136,7 @@ func (h *Healer) losses(ctx context.Context) (losses []loss, epoch string, err e
 		return nil, "", &keyspace.Loss{Position: now}
 	}
 	for _, epoch := range emptied {
-		losses = append(losses, loss{Position: journal.Position{Epoch: epoch}, adopt: journal.Position(after)})
+		losses = append(losses, loss{Position: journal.Position{Epoch: epoch}, adopt: journal.Position(after), batches: h.positions.last[epoch]})
 	}
 	h.cfg.Log.Info("redis holds no data, so nothing is stale", "epochs", len(emptied))
 	return losses, now.Epoch, nil
@@ -204,7 +205,9 @@ func (h *Healer) once(ctx context.Context, lost loss) (batches int, err error) {
 	}()
 	if lost.isAdopted() {
 		defer h.cfg.Metrics.Call()()
-		return h.cfg.Journal.Adopt(ctx, lost.Epoch, lost.adopt, h.size.Now())
+		batches, err = h.cfg.Journal.Adopt(ctx, lost.Epoch, lost.adopt, h.size.Now())
+		h.progress.less(&h.cfg, batches)
+		return batches, err
 	}
 	claimed := h.cfg.Metrics.Call()
 	r, err := h.cfg.Journal.ClaimHeal(ctx, lost.Position, h.size.Now())

@@ -8,6 +8,7 @@ type progress struct {
 	// are not included, and another loss resets the list.
 	left  []loss
 	found bool // this worker has healed some of them
+	lose  bool // unlinks are among them
 	// expected is the number of batches in left, at most.
 	expected uint64
 
@@ -31,13 +32,18 @@ func (p *progress) begin(c *Config) {
 func (p *progress) did(c *Config, batches, keys int) {
 	p.batches, p.keys = p.batches+batches, p.keys+keys
 	c.Metrics.Did(batches, keys)
-	p.expected -= min(p.expected, uint64(batches))
-	c.Metrics.Left(p.expected)
-	c.Turn()
+	p.less(c, batches)
 	if time.Since(p.said) >= progressInterval {
 		p.said = time.Now()
 		c.Log.Info("healing", "batches", p.batches, "keys", p.keys)
 	}
+}
+
+// less records that fewer batches are left.
+func (p *progress) less(c *Config, batches int) {
+	p.expected -= min(p.expected, uint64(batches))
+	c.Metrics.Left(p.expected)
+	c.Turn()
 }
 
 func (p *progress) over(c *Config) {

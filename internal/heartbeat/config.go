@@ -23,18 +23,21 @@ const (
 var (
 	errUnproven  = errors.New("what waits was not listed yet")
 	errShardAway = errors.New("part of redis is away, and rows with keys there wait")
+	errChannels  = errors.New("not all workers publish on this channel")
 	errIdle      = fmt.Errorf("the idle interval is longer than %v, so heartbeats would not show in time whether mysql can be polled", Period)
 )
 
 // Config configures a Sender.
 type Config struct {
 	Redis    Redis
-	Channels Channels
+	Channels func() []Channel // whose messages have numbers
 	Log      *slog.Logger
 
 	Idle  time.Duration        // the longest wait between two polls of MySQL
 	Limit time.Duration        // of one attempt, the same as of a batch
-	Lease func() time.Duration // of the map in use
+	Lease func() time.Duration // the longest one that a reader may take
+	// called with the lease of the heartbeats that were sent; zero: none are sent
+	Announced func(lease time.Duration)
 	// the time up to which all commits are invalidated; zero: unknown
 	Proven   func() time.Time
 	Lost     func(error) // called with a loss that the Sender finds
@@ -49,18 +52,10 @@ type Redis interface {
 	CheckBeacon(context.Context) (keyspace.Position, error)
 	Away() []string
 	Introduce(source string, lease time.Duration)
-	Beat(ctx context.Context, channel, moved string, asOf time.Time) error
+	Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error
 	Goodbye(ctx context.Context, channel string) error
 }
 
-// Channels lists where a worker publishes.
-type Channels interface {
-	// Beating lists the channels that take heartbeats now.
-	Beating() []Channel
-	// Numbered lists the channels whose messages have numbers.
-	Numbered() []Channel
-}
-
 // A Channel is a channel for heartbeats. Moved is the current map's channel, if it is a different
-// one.
-type Channel struct{ Name, Moved string }
+// one. Withheld is why the channel takes no heartbeat now, or "".
+type Channel struct{ Name, Moved, Withheld string }

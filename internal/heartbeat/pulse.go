@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -12,6 +13,8 @@ var (
 	ErrHealing   = errors.New("redis went back in time, and is not healed yet")
 	errUnstarted = errors.New("the first poll is not over")
 	ErrPaused    = errors.New("all workers are paused")
+	// ErrEmptied is the ErrHealing of a Redis that has lost everything, stale entries too.
+	ErrEmptied = fmt.Errorf("%w: it holds no data, so nothing is stale, and the journal is made to match", ErrHealing)
 )
 
 // A Pulse is the health of the loop, which lets another goroutine send heartbeats on time. The loop
@@ -75,11 +78,12 @@ func (p *Pulse) now() error {
 	return p.stopped
 }
 
-// Heals reports whether the loop still has to heal Redis or to find that nothing needs healing.
-func (p *Pulse) Heals() bool {
+// Is reports whether the loop is unhealthy for a reason. The reason is ErrHealing while the loop has
+// to heal Redis, or to find that nothing needs healing.
+func (p *Pulse) Is(why error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return errors.Is(p.stopped, ErrHealing)
+	return errors.Is(p.stopped, why)
 }
 
 // vouch is like now, and also checks that the loop was last healed in the given beacon epoch.

@@ -37,6 +37,7 @@ func New(cfg Config, source *Source, pulse *Pulse) *Sender {
 //   - The beacon was just checked and has the epoch that the loop has compared with the journal.
 //     If Redis was restored to older data, the check finds a new epoch or a loss until the loop
 //     has healed Redis, no matter which goroutine noticed first.
+//   - All living workers of the outbox publish on the channel. Otherwise it sends the reason.
 //
 // Run logs errors and tries again one period later. An error never fails a batch: the loop detects
 // outages itself.
@@ -50,9 +51,10 @@ func (s *Sender) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		beating := s.cfg.Channels.Beating()
+		beating := s.cfg.Channels()
 		s.leave(ctx, beaten, beating)
 		if len(beating) == 0 {
+			s.cfg.Announced(0)
 			s.silence.none()
 			continue
 		}
@@ -65,10 +67,11 @@ func (s *Sender) Run(ctx context.Context) {
 }
 
 // beat sends a heartbeat on channels and records them in beaten, or returns why it sent none.
-func (s *Sender) beat(ctx context.Context, channels []Channel, beaten map[string]bool) error {
+func (s *Sender) beat(ctx context.Context, channels []Channel, beaten map[string]bool) (held error) {
 	// With a shorter limit than a batch has, slow masters would count as unreachable.
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Limit)
 	defer cancel()
+	lease := s.cfg.Lease()
 	if err := s.Introduce(ctx); err != nil {
 		return err
 	}
@@ -85,18 +88,24 @@ func (s *Sender) beat(ctx context.Context, channels []Channel, beaten map[string
 	ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	for _, c := range channels {
-		if err := s.cfg.Redis.Beat(ctx, c.Name, c.Moved, asOf); err != nil {
+		if err := s.cfg.Redis.Beat(ctx, c.Name, c.Moved, c.Withheld, asOf); err != nil {
 			return fmt.Errorf("publish heartbeat: %w", err)
 		}
 		beaten[c.Name] = true
-		s.cfg.Count.Inc()
+		if c.Withheld == "" {
+			s.cfg.Count.Inc()
+		} else if c.Moved == "" {
+			held = fmt.Errorf("%w, %q: %s", errChannels, c.Name, c.Withheld)
+		}
 	}
-	return nil
+	s.cfg.Announced(lease)
+	return held
 }
 
 // Introduce sets the source that the following heartbeats name.
 func (s *Sender) Introduce(ctx context.Context) error {
 	if s.cfg.Idle > Period {
+		s.cfg.Announced(0)
 		return errIdle
 	}
 	source, err := s.source.Read(ctx)
@@ -146,7 +155,7 @@ func (s *Sender) leave(ctx context.Context, beaten map[string]bool, beating []Ch
 func (s *Sender) Goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeLimit)
 	defer cancel()
-	for _, c := range s.cfg.Channels.Numbered() {
+	for _, c := range s.cfg.Channels() {
 		s.sayGoodbye(ctx, c.Name)
 	}
 }

@@ -20,13 +20,15 @@ const (
 )
 
 // JournalEntities lists entities that were settled within a day: of the newest hundred batches, and
-// of one batch per quarter of an hour. It runs some hundred small statements, so call it rarely.
+// of one batch per quarter of an hour. If the journal has more than a hundred batches, it runs some
+// hundred small statements, so call it rarely.
 func (j *Journal) JournalEntities(ctx context.Context) (map[string]bool, error) {
 	var bodies [][]byte
 	if err := j.db.Side.SelectContext(ctx, &bodies, newestBodiesSQL, newestBodies); err != nil {
 		return nil, fmt.Errorf("list entities of the journal: %w", err)
 	}
-	for ago := bodyReach; ago > 0; ago -= bodyInterval {
+	more := len(bodies) == newestBodies // else these are all batches
+	for ago := bodyReach; more && ago > 0; ago -= bodyInterval {
 		if err := j.db.Side.SelectContext(ctx, &bodies, bodyOfTimeSQL, ago); err != nil {
 			return nil, fmt.Errorf("list entities of the journal: %w", err)
 		}

@@ -3,9 +3,14 @@ package journal
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A JournalQuery selects batches of the journal.
@@ -173,15 +178,38 @@ func (j *Journal) JournalStart(ctx context.Context) (*time.Time, error) {
 	return &found[0], nil
 }
 
-// Contract: no lock (a consistent read); one entry of the primary key.
-const lastBatchSQL = "SELECT COALESCE(MAX(id), 0) FROM cache_outbox_journal"
+// A Mark identifies a batch as long as the database has it: unlike its position, healing does not
+// change it.
+type Mark struct {
+	ID  uint64 `json:"id"`
+	Sum uint32 `json:"sum"` // of its timeline; 0: unknown
+}
 
-// LastBatch returns the greatest ID in the journal, 0 if the journal is empty.
-func (j *Journal) LastBatch(ctx context.Context) (id uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	if err := j.db.Side.GetContext(ctx, &id, lastBatchSQL); err != nil {
-		return 0, fmt.Errorf("read the last ID of the journal: %w", err)
+// Contract: no lock (one consistent read); rows by primary key: those listed, the oldest and the
+// newest.
+const lostSQL = `SELECT COALESCE(n.id, 0) AS id, COALESCE(CRC32(COALESCE(n.journey, n.settled_at)), 0) AS sum, COALESCE((SELECT MIN(j.id)
+  FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$.id', sum BIGINT PATH '$.sum')) AS j LEFT JOIN cache_outbox_journal AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+  WHERE o.id IS NULL AND j.id > e.oldest OR j.sum > 0 AND j.sum <> CRC32(COALESCE(o.journey, o.settled_at))), 0) AS lost
+FROM (SELECT MIN(id) AS oldest, MAX(id) AS newest FROM cache_outbox_journal) AS e
+LEFT JOIN cache_outbox_journal AS n FORCE INDEX (PRIMARY) ON n.id = e.newest`
+
+// lostTries is how often Lost looks for a batch, over two seconds.
+const lostTries = 5
+
+// Lost returns the lowest ID of the batches that a journal had and has lost, and its newest batch.
+// Both are zero if there is none. A batch is lost if another one has its ID, or if it is gone and
+// an older one is not: retention deletes the older ones first. So an empty journal has lost
+// nothing. Lost looks several times, because a node of a cluster, or a replica that still applies
+// its log, may get a batch later.
+func Lost(ctx context.Context, db sqlx.QueryerContext, had []Mark) (lost uint64, newest Mark, err error) {
+	list, err := json.Marshal(had)
+	for try := 0; err == nil && (try == 0 || lost > 0 && try < lostTries); try++ {
+		if err = sleep.For(ctx, time.Duration(min(try, 1))*time.Second/2); err == nil {
+			err = db.QueryRowxContext(ctx, lostSQL, string(list)).Scan(&newest.ID, &newest.Sum, &lost)
+		}
 	}
-	return id, nil
+	if err != nil {
+		return 0, Mark{}, fmt.Errorf("look for batches of the journal: %w", err)
+	}
+	return lost, newest, nil
 }

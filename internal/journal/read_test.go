@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -105,5 +106,95 @@ func TestReadJournalWithADamagedBatch(t *testing.T) {
 		if got := readJournal(t, s, c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q, wanted %q", c.q, got, c.want)
 		}
+	}
+}
+
+// A batch is lost if another one has its ID, or if older ones are left. Healing and retention lose
+// none.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	env := storetest.Migrated(t)
+	s := storetest.Open(t, env.DSN)
+	var had []journal.Mark
+	settle := func() {
+		t.Helper()
+		storetest.Enqueue(t, env.DB, storetest.Products(1)...)
+		c := storetest.Claim(t, s, storetest.Limits)
+		err := c.Settle(t.Context(), queue.Settlement{
+			Done: storetest.IDs(c.Rows), Journal: []journal.Entry{{ID: c.Rows[0].ID, Entity: "product", Keys: []string{"k"}}},
+			Marks: journal.Marks{Claimed: time.Now()},
+		})
+		if err != nil || len(c.Journaled) != 1 || c.Journaled[0].Sum == 0 {
+			t.Fatalf("%+v, %v", c.Journaled, err)
+		}
+		had = append(had, c.Journaled...)
+	}
+	exec := func(query string) {
+		t.Helper()
+		if _, err := env.DB.ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, wantLost, wantNewest uint64) {
+		t.Helper()
+		lost, newest, err := journal.Lost(t.Context(), s.Sessions.Side, had)
+		if err != nil || lost != wantLost || newest.ID != wantNewest {
+			t.Errorf("%s: lost %d, newest %d, %v; wanted %d, %d", what, lost, newest.ID, err, wantLost, wantNewest)
+		}
+	}
+	want("no batch", 0, 0)
+	for range 4 {
+		settle()
+	}
+	want("all", 0, 4)
+	exec("UPDATE cache_outbox_journal SET epoch = 'ANOTHER', beat = 100, born_us = 1")
+	want("healed", 0, 4)
+	exec("CREATE TABLE old LIKE cache_outbox_journal")
+	exec("INSERT INTO old SELECT * FROM cache_outbox_journal WHERE id <= 2")
+	exec("DELETE FROM cache_outbox_journal WHERE id <= 2")
+	want("after retention", 0, 4)
+	exec("INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('web-1', 0, '', '', '')")
+	_, newest, err := journal.Lost(t.Context(), s.Sessions.Side, nil)
+	if err != nil || newest.ID != 5 || newest.Sum == 0 {
+		t.Fatalf("a batch without a timeline: %+v, %v", newest, err)
+	}
+	had = append(had, newest)
+	want("a batch without a timeline", 0, 5)
+	exec("DELETE FROM cache_outbox_journal")
+	want("emptied", 0, 0)
+	exec("INSERT INTO cache_outbox_journal SELECT * FROM old")
+	want("an old copy", 3, 2)
+	exec("ALTER TABLE cache_outbox_journal AUTO_INCREMENT = 3")
+	known := had
+	for range 4 {
+		settle()
+	}
+	had = known
+	want("an old copy with new batches", 3, 6)
+	had = []journal.Mark{{ID: 3}, {ID: 6}}
+	want("only IDs are known", 0, 6)
+	exec("UPDATE cache_outbox_journal SET id = id * 7 ORDER BY id DESC")
+	want("new batches have other IDs", 0, 42) // the oldest has a greater one
+	exec("INSERT INTO cache_outbox_journal SELECT * FROM old")
+	want("new batches have other IDs, and old ones are left", 3, 42)
+}
+
+// A batch that a server gets late is not lost.
+func TestLostComesLate(t *testing.T) {
+	t.Parallel()
+	env := storetest.Migrated(t)
+	s := storetest.Open(t, env.DSN)
+	insert := func(id int) error {
+		_, err := env.DB.Exec("INSERT INTO cache_outbox_journal (id, worker, row_count, map_version, hashes, body) VALUES (?, 'web-1', 0, '', '', '')", id)
+		return err
+	}
+	if err := insert(1); err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan error, 1)
+	time.AfterFunc(time.Second, func() { late <- insert(2) })
+	lost, newest, err := journal.Lost(t.Context(), s.Sessions.Side, []journal.Mark{{ID: 2}})
+	if err := errors.Join(err, <-late); err != nil || lost != 0 || newest.ID != 2 {
+		t.Errorf("lost %d, newest %d, %v", lost, newest.ID, err)
 	}
 }

@@ -21,6 +21,10 @@ import (
 // does not hide the gap before it ("7 6" and "4 3"), and neither does a crash between the two. It
 // needs only GET and SET, which a user of least privilege has.
 //
+// Each of the two keys has copies, written with it: allkeys-random may evict one. A copy with the
+// number proves that nothing before it is lost, since all copies follow the unlinks. Without any
+// copy, the writes count as lost.
+//
 // Limits: in a Cluster, a name that is redirected (MOVED, ASK) is unlinked after the beacon of its
 // node was written. Its loss goes undetected only if that node also fails over before its beacon is
 // written again.
@@ -42,10 +46,15 @@ type Position struct {
 // Loss.
 type Loss struct {
 	Position Position // the last one that Redis had acknowledged
+	Gone     bool     // the beacon is missing, and not older
 }
 
 func (l *Loss) Error() string {
-	return fmt.Sprintf("redis has lost what it acknowledged: position %d of epoch %s", l.Position.N, l.Position.Epoch)
+	text := fmt.Sprintf("redis has lost what it acknowledged: position %d of epoch %s", l.Position.N, l.Position.Epoch)
+	if l.Gone {
+		text += " (no copy of its beacon is left; if maxmemory-policy is allkeys-random, Redis evicts them; set allkeys-lru or allkeys-lfu)"
+	}
+	return text
 }
 
 // A value is the content of one key of a beacon. The zero value is a missing key.
@@ -66,7 +75,13 @@ func parseValue(text string) value {
 	return v
 }
 
-// beaconKey names one of the two keys of a beacon.
+// copies is how many keys have each of the two values of a beacon.
+const copies = 3
+
+// copyNumbers are the numbers of these keys, those of each value alternately.
+var copyNumbers = [2 * copies]int{0, 1, 3, 4, 5, 6}
+
+// beaconKey names one of the keys of a beacon.
 func beaconKey(tag, epoch string, slot int) string {
 	if tag != "" {
 		tag = "{" + tag + "}:"

@@ -260,3 +260,48 @@ func FuzzBeacon(f *testing.F) {
 		}
 	})
 }
+
+// allkeys-random evicts copies of the beacon. While one is left that has the last position, nothing
+// is lost, for this process and for others; without any, everything may be.
+func TestEvictedBeacon(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t, "--maxmemory", "5mb", "--maxmemory-policy", "allkeys-random", "--maxmemory-samples", "1")
+	client := clientOf(t, server.URL())
+	k := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, Timeout: time.Second})
+	position := done(t, k, "a")
+	newest := func() (names []string) {
+		t.Helper()
+		for n := range 7 {
+			name := fmt.Sprintf("unstale:beacon:%s:%d", position.Epoch, n)
+			if text, err := client.Get(t.Context(), name).Result(); err == nil && strings.HasPrefix(text, fmt.Sprint(position.N, " ")) {
+				names = append(names, name)
+			} else if err != nil && !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+		}
+		return names
+	}
+	all := len(newest())
+	for evicted, filled := 0, 0; evicted < 3; filled += 50 {
+		fill(t, client, names(50, fmt.Sprint("shop:", filled, ":%d"))...)
+		left := len(newest())
+		if left < all {
+			evicted++
+			wantSurvived(t, k, position.Epoch, position.N)
+		}
+		var err error
+		if position, err = k.Beacons.CheckBeacon(t.Context()); err != nil {
+			t.Fatalf("%d of %d copies were left: %v", left, all, err)
+		}
+	}
+	if err := client.Del(t.Context(), newest()...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantLoss(t, position, func() error {
+		_, err := k.Beacons.CheckBeacon(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-random") {
+			t.Errorf("%v does not name the policy", err)
+		}
+		return err
+	})
+}

@@ -54,17 +54,17 @@ func (b *Beacons) writeBeacon(ctx context.Context, l *beaconWriter, commands []r
 	}
 	l.tried++
 	probes := make([]beaconProbe, len(present))
-	all := make([]redis.Cmder, 0, len(commands)+4*len(present))
+	all := make([]redis.Cmder, 0, len(commands)+(3*copies+1)*len(present))
 	for i, s := range present {
 		probes[i] = l.probe(ctx, s)
-		all = append(all, probes[i].get[0], probes[i].get[1])
+		all = append(all, probes[i].get...)
 		if born != nil {
 			all = append(all, born.ask(ctx, s))
 		}
 	}
 	all = append(all, commands...)
 	for _, g := range probes {
-		all = append(all, g.set)
+		all = append(all, g.sets...)
 	}
 	waits := l.wait.append(ctx, b.nodes.cluster != nil, &all)
 	if born != nil {
@@ -104,14 +104,16 @@ func (b *Beacons) markLateAway(ctx context.Context, probes []beaconProbe) {
 	}
 }
 
-// readProbe reads both keys of a beacon.
-func (b *Beacons) readProbe(ctx context.Context, get [2]*redis.StringCmd) (seen [2]value, err error) {
+// readProbe returns both values of a beacon.
+func (b *Beacons) readProbe(ctx context.Context, get []redis.Cmder) (seen [2]value, err error) {
 	for i, c := range get {
-		text, err := c.Result()
+		text, err := c.(*redis.StringCmd).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return seen, b.nodes.outage(ctx, err)
 		}
-		seen[i] = parseValue(text)
+		if v := parseValue(text); v.n > seen[i%2].n {
+			seen[i%2] = v
+		}
 	}
 	return seen, nil
 }

@@ -28,12 +28,20 @@ type beaconState struct {
 	slot  int    // the key that holds it; the next pipeline writes the other one
 }
 
-// A beaconProbe is the beacon's part of one pipeline for one master: two GETs before everything
-// else, and a SET after it.
+// A beaconProbe is the beacon's part of one pipeline for one master: the GETs before everything
+// else, and the SETs after it.
 type beaconProbe struct {
 	shard
-	get [2]*redis.StringCmd
-	set *redis.StatusCmd
+	get, sets []redis.Cmder
+	set       *redis.StatusCmd // the last of sets
+}
+
+// readBeacon returns the commands for readProbe.
+func readBeacon(ctx context.Context, tag, epoch string) (get []redis.Cmder) {
+	for _, n := range copyNumbers {
+		get = append(get, redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, n)))
+	}
+	return get
 }
 
 // begin starts an epoch.
@@ -43,12 +51,12 @@ func (l *beaconWriter) begin() {
 
 func (l *beaconWriter) probe(ctx context.Context, s shard) beaconProbe {
 	m := l.states[s.tag]
-	g := beaconProbe{shard: s}
-	for slot := range g.get {
-		g.get[slot] = redis.NewStringCmd(ctx, "get", beaconKey(s.tag, l.epoch, slot))
+	g := beaconProbe{shard: s, get: readBeacon(ctx, s.tag, l.epoch)}
+	for i := 1 - m.slot; i < len(copyNumbers); i += 2 {
+		g.set = redis.NewStatusCmd(ctx, "set", beaconKey(s.tag, l.epoch, copyNumbers[i]),
+			value{l.tried, m.acked}.String(), "px", l.ttl.Milliseconds())
+		g.sets = append(g.sets, g.set)
 	}
-	g.set = redis.NewStatusCmd(ctx, "set", beaconKey(s.tag, l.epoch, 1-m.slot),
-		value{l.tried, m.acked}.String(), "px", l.ttl.Milliseconds())
 	return g
 }
 
@@ -56,8 +64,8 @@ func (l *beaconWriter) probe(ctx context.Context, s shard) beaconProbe {
 // that it acknowledged last: no other writer has overwritten it. Masters without an answer are
 // unavailable, unless none answered.
 func (l *beaconWriter) take(ctx context.Context, b *Beacons, probes []beaconProbe) (at Position, answered []beaconProbe, err error) {
-	lost := false
-	gone := map[string]*Outage{}
+	lost, gone := false, false
+	away := map[string]*Outage{}
 	b.markLateAway(ctx, probes)
 	for _, g := range probes {
 		seen, err := b.readProbe(ctx, g.get)
@@ -66,22 +74,23 @@ func (l *beaconWriter) take(ctx context.Context, b *Beacons, probes []beaconProb
 		}
 		if err != nil {
 			o := b.shards.shardOutage(ctx, err)
-			if o == nil || len(gone) == len(probes)-1 {
+			if o == nil || len(away) == len(probes)-1 {
 				return Position{}, nil, err
 			}
-			gone[g.addr] = o
+			away[g.addr] = o
 			continue
 		}
 		answered = append(answered, g)
 		m := l.states[g.tag]
 		lost = lost || seen[m.slot].n != m.acked && m.acked > 0
+		gone = gone || seen[m.slot].n == 0 && m.acked > 0
 	}
-	for addr, o := range gone {
+	for addr, o := range away {
 		b.shards.markAway(addr, o)
 	}
 	if lost {
 		b.shards.doubt(true)
-		loss := &Loss{Position{l.epoch, l.acked}}
+		loss := &Loss{Position{l.epoch, l.acked}, gone}
 		l.begin()
 		return Position{}, nil, loss
 	}

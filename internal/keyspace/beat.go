@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -16,20 +17,23 @@ func (p *Publisher) Introduce(source string, lease time.Duration) {
 }
 
 // Beat sends a heartbeat on channel, in the event format. If it would be the first message of its
-// epoch, which proves nothing, that message is sent first. moved is the new channel of the
-// publisher, or "". Everything committed by asOf is known to be invalidated. Beat waits for at most
-// one pipeline of another message on the channel. Call Introduce first. The error is an *Outage.
-func (p *Publisher) Beat(ctx context.Context, channel, moved string, asOf time.Time) error {
+// epoch, which proves nothing, that message is sent first. moved is the channel of the publisher's
+// map, or "". Everything committed by asOf is known to be invalidated. Beat waits for at most one
+// pipeline of another message on the channel. Call Introduce first. The error is an *Outage.
+//
+// If withheld is a reason, the message is not a heartbeat, but reports why there is none. It is
+// marked as the first of an epoch, so older readers do not count it.
+func (p *Publisher) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
 	s := p.series(channel)
 	_, err := p.say(ctx, s, channel, func() (texts [][]byte) {
-		mark := p.mark.Load()
+		mark := cmp.Or(p.mark.Load(), &protocol.Beat{})
 		if s.seq == 0 {
 			first := protocol.Message{At: time.Now().UTC()}
 			s.number(&first, mark)
 			texts = append(texts, p.text(s, channel, first))
 		}
 		beat := *mark
-		beat.Moved = moved
+		beat.Moved, beat.Withheld, beat.First = moved, withheld, withheld != ""
 		beat.Behind = max(time.Since(asOf).Milliseconds(), 1)
 		beat.Alive = p.alive.Load()
 		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}

@@ -18,7 +18,7 @@ import (
 
 func mustBeat(t *testing.T, k *keyspace.Keyspace, channel, moved string) {
 	t.Helper()
-	if err := k.Publisher.Beat(t.Context(), channel, moved, time.Now().Add(-time.Minute)); err != nil {
+	if err := k.Publisher.Beat(t.Context(), channel, moved, "", time.Now().Add(-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,7 +144,7 @@ func TestBeatPassesBy(t *testing.T) {
 	who := make(chan string, 1)
 	group.Go(func() {
 		who <- goroutine()
-		if err := k.Publisher.Beat(t.Context(), channel, "", time.Now()); err != nil {
+		if err := k.Publisher.Beat(t.Context(), channel, "", "", time.Now()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -45,12 +45,17 @@ type Board struct {
 // Alive writes a under source, with the time of each master, on all available masters. It also
 // removes the sources that no worker has written for a minute. The error is an *Outage of one of
 // the masters; the others are done. Heartbeats include whether the latest call succeeded.
-func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err error) {
+//
+// It returns the shortest lease that the masters have now, which may be of another worker (see
+// [protocol.Alive.WithShorterLease]). It also returns the longest lease that a master had before,
+// zero if none had one, even after an error.
+func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (has, had time.Duration, err error) {
 	defer func() { b.alive.Store(err == nil) }()
 	present, err := b.shards.present(ctx)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
+	has = time.Duration(a.Lease) * time.Millisecond
 	hashes := make([]readHash, len(present))
 	var commands []redis.Cmder
 	for i, s := range present {
@@ -58,7 +63,7 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err
 		commands = append(commands, hashes[i].time, hashes[i].all)
 	}
 	if err := b.nodes.exec(ctx, b.nodes.client, commands); err != nil {
-		return err
+		return 0, 0, err
 	}
 	commands = nil
 	var failed error
@@ -72,6 +77,8 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err
 		written := a
 		if before, err := protocol.ParseAlive(fields[source]); err == nil {
 			written = a.WithShorterLease(before)
+			had = max(had, time.Duration(before.Lease)*time.Millisecond)
+			has = min(has, time.Duration(written.Lease)*time.Millisecond)
 		}
 		commands = append(commands, redis.NewIntCmd(ctx, "hset", h.name, source, written.String()),
 			redis.NewBoolCmd(ctx, "pexpire", h.name, aliveTTL.Milliseconds()))
@@ -85,9 +92,9 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (err
 		failed = errors.Join(failed, b.send(ctx, commands))
 	}
 	if failed != nil {
-		return b.nodes.outage(ctx, failed)
+		return has, had, b.nodes.outage(ctx, failed)
 	}
-	return nil
+	return has, had, nil
 }
 
 // A Posted is one field of a page.

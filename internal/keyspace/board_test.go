@@ -42,7 +42,7 @@ func TestBoardAlive(t *testing.T) {
 	}
 	before := int64(micros(t, c))
 	for _, source := range []string{"one", "two"} {
-		if err := b.Alive(t.Context(), source, protocol.Alive{Epoch: "e", Lease: 1000, Map: source}); err != nil {
+		if _, _, err := b.Alive(t.Context(), source, protocol.Alive{Epoch: "e", Lease: 1000, Map: source}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestBoardAliveShortestLease(t *testing.T) {
 	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
 	b := k.Board
 	leaseAfter := func(mapVersion string, lease int64) int64 {
-		if err := b.Alive(t.Context(), "one", protocol.Alive{Lease: lease, Map: mapVersion}); err != nil {
+		if _, _, err := b.Alive(t.Context(), "one", protocol.Alive{Lease: lease, Map: mapVersion}); err != nil {
 			t.Fatal(err)
 		}
 		a := alive(t, c, "", "one")
@@ -106,7 +106,7 @@ func TestBoardAliveInCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.OwnCluster(t, 3, false)
 	b := open(t, keyspace.Options{Redis: at(c.URL())}).Board
-	if err := b.Alive(t.Context(), "one", protocol.Alive{Map: "m"}); err != nil {
+	if _, _, err := b.Alive(t.Context(), "one", protocol.Alive{Map: "m"}); err != nil {
 		t.Fatal(err)
 	}
 	for master, direct := range c.Direct {
@@ -175,7 +175,8 @@ func TestBoardRules(t *testing.T) {
 	b := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())}).Board
 	all := func() error {
 		_, err := b.Read(t.Context(), keyspace.WorkersPage)
-		return errors.Join(err, b.Alive(t.Context(), "one", protocol.Alive{}), b.Post(t.Context(), keyspace.WorkersPage, "a", "x"),
+		_, _, alive := b.Alive(t.Context(), "one", protocol.Alive{})
+		return errors.Join(err, alive, b.Post(t.Context(), keyspace.WorkersPage, "a", "x"),
 			b.Remove(t.Context(), keyspace.SourcesPage, "a"))
 	}
 	var outage *keyspace.Outage
@@ -197,7 +198,8 @@ func TestStateOfWorkersIsNoData(t *testing.T) {
 	t.Parallel()
 	k, _, c := beaconed(t)
 	b := k.Board
-	if err := errors.Join(b.Alive(t.Context(), "one", protocol.Alive{}), b.Post(t.Context(), keyspace.WorkersPage, "a", "x"), b.Post(t.Context(), keyspace.SourcesPage, "a", "x")); err != nil {
+	_, _, err := b.Alive(t.Context(), "one", protocol.Alive{})
+	if err := errors.Join(err, b.Post(t.Context(), keyspace.WorkersPage, "a", "x"), b.Post(t.Context(), keyspace.SourcesPage, "a", "x")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := k.Beacons.Survived(t.Context(), []string{"LOST"}); err != nil || got["LOST"] != keyspace.Everything {

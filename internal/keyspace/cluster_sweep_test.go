@@ -3,7 +3,9 @@ package keyspace_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,6 +118,170 @@ func TestSweepMigration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A slot leaves its master before the scan reaches it, and is back before the scan ends. It returns
+// by another migration, or the first one is undone.
+func TestSweepRoundTrip(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]func(t *testing.T, c *testCluster, slot, from, to int){
+		"returns": func(t *testing.T, c *testCluster, slot, from, to int) { c.move(t, slot, from, to) },
+		"is undone": func(t *testing.T, c *testCluster, slot, from, to int) {
+			if from == 0 {
+				c.Migrate(t, slot, from, to, false)
+			} else {
+				c.undo(t, slot, from, to)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, false)
+			k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour, SweepShare: 1})
+			k.Sweeper.WatchEveryPage()
+			tags := c.tagsOf(0, 3) // scanned in this order, where each slot has a table of its own
+			keys := names(1000, "sweep:{"+tags[1]+"}:%d")
+			fill(t, c.Client, append(names(20_000, "stay:{"+tags[0]+"}:%d"), names(40_000, "stay:{"+tags[2]+"}:%d")...)...)
+			fill(t, c.Client, append(keys, leases(keys...)...)...)
+			slot, step := int(protocol.Slot(tags[1])), 0
+			result, err := k.Sweeper.Sweep(t.Context(), []string{"sweep:*"}, func(p keyspace.Progress) {
+				switch {
+				case step == 0 && p.Scanned > 8_000:
+					step++
+					move(t, c, slot, 0, 1)
+				case step == 1 && p.Scanned > 45_000:
+					step++
+					move(t, c, slot, 1, 0)
+				}
+			})
+			if err != nil || step != 2 {
+				t.Fatalf("%v after %d moves", err, step)
+			}
+			wantLeft(t, c.Client, append(keys, leases(keys...)...))
+			if result.Again != 1 {
+				t.Errorf("%d masters were scanned again", result.Again)
+			}
+		})
+	}
+}
+
+// While slots move one by one, each to the next master, a sweep follows those that it has not seen.
+// It does not scan again for every move.
+func TestSweepWhileSlotsMove(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, false)
+	k := open(t, keyspace.Options{Redis: at(c.URL()), BeaconTTL: time.Hour})
+	keys, staying := names(2000, "sweep:%d"), names(60_000, "stay:%d")
+	fill(t, c.Client, append(keys, staying...)...)
+	ctx, stop := context.WithCancel(t.Context())
+	var movers sync.WaitGroup
+	moved := make(chan struct{}, 3*16384)
+	movers.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			from := i % 3
+			c.move(t, c.First(from)+i/3, from, (from+1)%3)
+			c.agree(t)
+			moved <- struct{}{}
+		}
+	})
+	defer movers.Wait()
+	defer stop()
+	for range 2 {
+		<-moved
+		began, before := time.Now(), len(moved)
+		result, err := k.Sweeper.Sweep(t.Context(), []string{"sweep:*"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s, %d masters scanned again, %d slots moved", time.Since(began).Round(time.Millisecond), result.Again, len(moved)-before)
+		if result.Again == 0 || result.Again > 9 {
+			t.Errorf("%d masters were scanned again", result.Again)
+		}
+	}
+	stop()
+	movers.Wait()
+	wantLeft(t, c.Client, keys)
+}
+
+// move moves a slot from one master to another, atomically if the server can.
+func (c *testCluster) move(t *testing.T, slot, from, to int) {
+	t.Helper()
+	err := c.Direct[from].Do(t.Context(), "cluster", "migrateslots", "slotsrange", slot, slot, "node", c.IDs[to]).Err()
+	if err != nil && strings.Contains(err.Error(), "unknown subcommand") {
+		c.Migrate(t, slot, from, to, true)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the slot to arrive", func() bool {
+		for i, d := range c.Direct {
+			shards, err := d.ClusterShards(t.Context()).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range shards {
+				has := slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End })
+				if has && s.Nodes[0].ID != c.IDs[to] && (i == from || i == to) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// agree waits until all masters know of the last move.
+func (c *testCluster) agree(t *testing.T) {
+	t.Helper()
+	testenv.Eventually(t, "the masters' agreement", func() bool {
+		epochs := map[string]bool{}
+		for _, d := range c.Direct {
+			for line := range strings.Lines(d.ClusterInfo(t.Context()).Val()) {
+				if strings.HasPrefix(line, "cluster_current_epoch:") {
+					epochs[line] = true
+				}
+			}
+		}
+		return len(epochs) == 1
+	})
+}
+
+// undo returns the keys of a slot that have moved, and ends its migration.
+func (c *testCluster) undo(t *testing.T, slot, from, to int) {
+	t.Helper()
+	end := func(master int) {
+		t.Helper()
+		if err := c.Direct[master].Do(t.Context(), "cluster", "setslot", slot, "stable").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(to) // which takes keys back only then
+	keys, err := c.Direct[from].ClusterGetKeysInSlot(t.Context(), slot, 10_000).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []any{"migrate", "127.0.0.1", c.Nodes[to].Port(), "", 0, 60_000, "replace", "keys"}
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	if err := c.Direct[from].Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	end(from)
+}
+
+// tagsOf returns hash tags of a master, in the order of their slots, far from each other.
+func (c *testCluster) tagsOf(master, n int) (tags []string) {
+	for part := range n {
+		low, high := c.First(master)+part*1500, c.First(master)+part*1500+100
+		for i := 0; len(tags) == part; i++ {
+			if slot := int(protocol.Slot(strconv.Itoa(i))); low <= slot && slot < high {
+				tags = append(tags, strconv.Itoa(i))
+			}
+		}
+	}
+	return tags
 }
 
 // wantRole waits until a node has a role.

@@ -168,8 +168,10 @@ func (e *Entries) lookAt(ctx context.Context, s shard, asked []Asked, of []int, 
 // NODES reply. A master that gets a slot raises its epoch.
 func ownSlots(nodes string) (layout string, moving bool) {
 	for line := range strings.Lines(nodes) {
-		fields := strings.Fields(line)
-		if len(fields) > 8 && strings.Contains(fields[2], "myself") {
+		if !strings.Contains(line, " myself,") {
+			continue
+		}
+		if fields := strings.Fields(line); len(fields) > 8 {
 			slots := strings.Join(fields[8:], " ")
 			return fields[0] + " " + fields[6] + " " + slots, strings.Contains(slots, "[")
 		}

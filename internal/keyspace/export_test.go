@@ -40,21 +40,24 @@ func (p Pace) Scanned(took time.Duration) { p.p.scanned(took) }
 func (p Pace) Owed() time.Duration        { return p.p.due() }
 func (p Pace) Rested(took time.Duration)  { p.p.rested(took) }
 
-// ReadLayout parses the CLUSTER NODES reply of the node at address: the master of each slot, and
-// the source and destination of moving slots.
-func ReadLayout(nodes, address string) (masters map[string]string, slots map[string]int, moves [][2]string, err error) {
+// ReadLayout parses the CLUSTER NODES reply of the node at address. It returns the addresses of the
+// masters, and numbers of slots: that each may have, that it has by another's reply, and that leave.
+func ReadLayout(nodes, address string) (masters map[string]string, homes, told, leaving map[string]int, err error) {
 	l := &layout{masters: map[string]string{}}
 	err = l.add(nodes, address)
-	slots = map[string]int{}
-	for _, id := range l.owners {
-		if id != "" {
-			slots[id]++
+	homes, told, leaving = map[string]int{}, map[string]int{}, map[string]int{}
+	for slot, ids := range l.homes {
+		for _, id := range ids {
+			homes[id]++
+		}
+		if id := l.told[slot]; id != "" {
+			told[id]++
+		}
+		if id := l.leaving[slot]; id != "" {
+			leaving[id]++
 		}
 	}
-	for _, m := range l.moves {
-		moves = append(moves, [2]string{m.from, m.to})
-	}
-	return l.masters, slots, moves, err
+	return l.masters, homes, told, leaving, err
 }
 
 // Moved lists the tags that count as new because slots have moved, as Shards records them now.

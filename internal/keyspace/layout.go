@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,20 +14,19 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A layout maps the slots of a Cluster to masters, by the reply of each master. Masters are
+// A layout is which masters of a Cluster have which slots, by the reply of each. Masters are
 // identified by their ID in the Cluster.
 type layout struct {
-	masters map[string]string          // address by id, also of those without slots
-	owners  [protocol.SlotCount]string // empty: no master has the slot
-	moves   []move                     // of slots that are on their way
+	masters map[string]string            // address by id, also of those without slots
+	homes   [protocol.SlotCount][]string // its owners, and the destination of its move
+	leaving [protocol.SlotCount]string   // the owner that it moves from
+	told    [protocol.SlotCount]string   // the owner, by another master's reply
 }
-
-// A move is the way of slots from one master to another.
-type move struct{ from, to string }
 
 var errNoMaster = errors.New("the cluster's nodes do not agree on who is a master")
 
-// layout asks every master for its view.
+// layout asks every master for its view. The others' views count for a slot that moved while they
+// were asked, so its owners did not list it.
 func (s *Sweeper) layout(ctx context.Context) (*layout, error) {
 	masters, err := s.nodes.masters(ctx)
 	if err != nil {
@@ -39,17 +39,21 @@ func (s *Sweeper) layout(ctx context.Context) (*layout, error) {
 			return nil, s.nodes.outage(ctx, err)
 		}
 		if err := l.add(text, m.Options().Addr); err != nil {
-			s.nodes.cluster.ReloadState(ctx)
-			return nil, &Outage{State: StateMoving, Err: fmt.Errorf("ask %s for its slots: %w", m.Options().Addr, err)}
+			return nil, s.moving(ctx, fmt.Errorf("ask %s for its slots: %w", m.Options().Addr, err))
 		}
 	}
-	for _, m := range l.moves {
-		if l.masters[m.from] == "" || l.masters[m.to] == "" {
-			s.nodes.cluster.ReloadState(ctx)
-			return nil, &Outage{State: StateMoving, Err: fmt.Errorf("slots move from %s to %s: %w", m.from, m.to, errNoMaster)}
+	for slot, id := range l.told {
+		if len(l.homes[slot]) == 0 && l.masters[id] != "" {
+			l.homes[slot] = []string{id}
 		}
 	}
 	return l, nil
+}
+
+// moving returns an *Outage, and asks for the nodes again.
+func (s *Sweeper) moving(ctx context.Context, err error) *Outage {
+	s.nodes.cluster.ReloadState(ctx)
+	return &Outage{State: StateMoving, Err: err}
 }
 
 // add records the CLUSTER NODES reply of the node at address, and the addresses of the others. One
@@ -66,69 +70,107 @@ func (l *layout) add(nodes, address string) error {
 			continue
 		}
 		id, flags := fields[0], strings.Split(fields[2], ",")
-		own, master := false, false
-		for _, f := range flags {
-			own, master = own || f == "myself", master || f == "master"
-		}
+		own, master := slices.Contains(flags, "myself"), slices.Contains(flags, "master")
 		switch {
 		case own && !master:
 			return errNoMaster
 		case own:
 			l.masters[id] = address
-			if err := l.addSlots(id, fields[8:]); err != nil {
-				return fmt.Errorf("%w in %q", err, line)
-			}
 		case master && l.masters[id] == "" && fields[7] == "connected":
 			// if it has slots, its own reply lists them
 			l.masters[id], _, _ = strings.Cut(fields[1], "@")
 		}
+		if err := l.addSlots(id, own, fields[8:]); err != nil {
+			return fmt.Errorf("%w in %q", err, line)
+		}
 	}
 	return nil
 }
 
-func (l *layout) addSlots(id string, fields []string) error {
+// addSlots records the slots in the line of a master, which is its own or another one's.
+func (l *layout) addSlots(id string, own bool, fields []string) error {
 	for _, f := range fields {
-		if inner, ok := strings.CutPrefix(f, "["); ok {
-			inner = strings.TrimSuffix(inner, "]")
-			if _, to, ok := strings.Cut(inner, "->-"); ok {
-				l.moves = append(l.moves, move{id, to})
-			} else if _, from, ok := strings.Cut(inner, "-<-"); ok {
-				l.moves = append(l.moves, move{from, id})
-			}
-			continue
-		}
-		low, high, isRange := strings.Cut(f, "-")
+		inner, moves := strings.CutPrefix(strings.TrimSuffix(f, "]"), "[")
+		low, rest, isRange := strings.Cut(inner, "-")
 		first, err := strconv.ParseUint(low, 10, 14)
 		last := first
-		if err == nil && isRange {
-			last, err = strconv.ParseUint(high, 10, 14)
+		if err == nil && isRange && !moves {
+			last, err = strconv.ParseUint(rest, 10, 14)
 		}
 		if err != nil {
 			return err
 		}
-		for s := first; s <= last; s++ {
-			l.owners[s] = id
+		to, leaves := strings.CutPrefix(rest, ">-")
+		for s := int(first); s <= int(last); s++ {
+			switch {
+			case !own:
+				l.told[s] = id
+			case moves && leaves:
+				l.leaving[s] = id
+				l.homes[s] = append(l.homes[s], to)
+			default:
+				l.homes[s] = append(l.homes[s], id)
+			}
 		}
 	}
 	return nil
 }
 
-// movesSince returns the ways of slots that were open in before or in l, or that were gone between
-// the two.
-func (l *layout) movesSince(before *layout) map[move]bool {
-	moves := map[move]bool{}
-	for _, m := range before.moves {
-		moves[m] = true
-	}
-	for _, m := range l.moves {
-		moves[m] = true
-	}
-	for s, owner := range l.owners {
-		if was := before.owners[s]; was != owner && was != "" && owner != "" {
-			moves[move{was, owner}] = true
+// due returns where the slots are that stays have not seen, or all slots without any stay.
+func (l *layout) due(stays map[string]*stay) (map[string]*stay, error) {
+	due := map[string]*stay{}
+	for slot, homes := range l.homes {
+		strayed := stays == nil
+		for _, s := range stays {
+			strayed = strayed || s.gone[slot] || s.left[slot]
+		}
+		if strayed && stays != nil && len(homes) == 0 {
+			return nil, fmt.Errorf("slot %d: %w", slot, errNoMaster)
+		}
+		for _, id := range homes {
+			// what has not left yet was seen
+			if s := stays[id]; !strayed || s != nil && s.left[slot] && !s.gone[slot] && l.leaving[slot] == id {
+				continue
+			}
+			if l.masters[id] == "" {
+				return nil, fmt.Errorf("slot %d moves to %s: %w", slot, id, errNoMaster)
+			}
+			if due[id] == nil {
+				due[id] = &stay{}
+			}
+			due[id].slots[slot] = true
 		}
 	}
-	return moves
+	return due, nil
+}
+
+// A stay records which slots a master had during a scan.
+type stay struct {
+	slots, // to see
+	gone, // the master did not have them at some page
+	left [protocol.SlotCount]bool // they were on their way from it at some page
+	reply string // the last one, by ownSlots
+}
+
+// check records the CLUSTER NODES reply of the master at a page.
+func (s *stay) check(nodes string) error {
+	own, _ := ownSlots(nodes)
+	if own != "" && own == s.reply {
+		return nil
+	}
+	s.reply = own
+	now, id := &layout{}, ""
+	if fields := strings.Fields(own); len(fields) > 2 {
+		id = fields[0]
+		if err := now.addSlots(id, true, fields[2:]); err != nil {
+			return fmt.Errorf("%w in %q", err, own)
+		}
+	}
+	for slot, isDue := range s.slots {
+		s.gone[slot] = s.gone[slot] || isDue && !slices.Contains(now.homes[slot], id)
+		s.left[slot] = s.left[slot] || isDue && now.leaving[slot] != ""
+	}
+	return nil
 }
 
 // options returns those of a client to the master with the id.

@@ -136,7 +136,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range 2 {
+	for n := range 7 {
 		if err := c.Client.Del(t.Context(), fmt.Sprintf("unstale:beacon:{%s}:%s:%d", moved, position.Epoch, n)).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ var hints = map[string]string{
 	StateWrongMode:  "the server is a cluster: use redis+cluster://",
 	StateProtected:  "set a password for the server's users, or restrict bind and then set protected-mode no",
 	StateMaxClients: "raise the server's maxclients, or end clients that CLIENT LIST shows",
-	StateOOM:        "raise maxmemory or set an eviction policy",
+	StateOOM:        "raise maxmemory if the host has the memory; set an eviction policy only if everything in this Redis may be evicted",
 }
 
 // An Outage means that Redis did not answer, or that its answer is not the fault of a row. Wait and

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/unstale/unstale/internal/tlserr"
 )
@@ -85,12 +87,36 @@ func (c *refusedConn) because(err error) error {
 		cure = "the server closed a new connection: if its port is for TLS, use rediss:// or REDIS_TLS=true"
 		if _, secure := c.Conn.(*tls.Conn); secure {
 			cure = "the server closed a new connection: if it refuses the client's certificate, name another one in REDIS_TLS_CERT_FILE"
+		} else if isProxy(c.RemoteAddr()) {
+			cure = "a proxy, such as twemproxy, answers PING and closes the connection at HELLO: it does not pass on SCAN, PUBLISH and other commands; connect to Redis itself"
 		}
 	}
 	if cure == "" {
 		return err
 	}
 	return &refusedError{fmt.Sprintf("%v; %s", err, cure), StateNetwork}
+}
+
+// probeLimit bounds isProxy.
+const probeLimit = 200 * time.Millisecond
+
+// isProxy reports whether a server that closed a new connection answers PING, and then closes that
+// connection at HELLO too. Redis 6 or later does not, and neither does a port for TLS.
+func isProxy(at net.Addr) bool {
+	conn, err := net.DialTimeout(at.Network(), at.String(), probeLimit)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(probeLimit)) // a failure shows in the reads
+	answer := make([]byte, 64)
+	for i, command := range [...]string{"*1\r\n$4\r\nPING\r\n", "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"} {
+		_, _ = conn.Write([]byte(command))
+		if _, err = conn.Read(answer); err != nil || !strings.ContainsRune("+-", rune(answer[0])) {
+			return i > 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+	return false
 }
 
 // A refusedError is the reason that a server gave when it refused a connection. It does not wrap

@@ -2,11 +2,15 @@ package keyspace_test
 
 import (
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -52,4 +56,61 @@ func TestRefusedConnection(t *testing.T) {
 		refused(url, "protected-mode", "yes", "no", keyspace.StateProtected,
 			"no password is set for the default user; set a password for the server's users")
 	}
+}
+
+// A proxy that closes connections at HELLO, as twemproxy does, is named. A server that closes them
+// for another reason is not.
+func TestProxyIsNamed(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	k := open(t, keyspace.Options{Redis: at("redis://" + twemproxy(t, server.Addr()))})
+	for range 3 {
+		err := k.Nodes.Ping(t.Context())
+		wantOutage(t, err, keyspace.StateNetwork)
+		if !strings.Contains(err.Error(), "a proxy, such as twemproxy, answers PING and closes the connection at HELLO") || !strings.Contains(err.Error(), "connect to Redis itself") {
+			t.Error(err)
+		}
+	}
+	certificate, port := testenv.NewCertificate(t), strconv.Itoa(testenv.BusPort(t))
+	testenv.OwnRedis(t, "--tls-port", port, "--tls-cert-file", certificate.CertFile, "--tls-key-file", certificate.KeyFile, "--tls-auth-clients", "no")
+	k = open(t, keyspace.Options{Redis: at("redis://127.0.0.1:" + port)})
+	if err := k.Nodes.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "if its port is for TLS, use rediss://") {
+		t.Error(err)
+	}
+}
+
+// twemproxy starts the proxy before a Redis, and returns its address.
+func twemproxy(t *testing.T, upstream string) (address string) {
+	t.Helper()
+	program, err := exec.LookPath("nutcracker")
+	unpacked, _ := servers.Folder()
+	unpacked = filepath.Join(unpacked, "nutcracker", "usr")
+	if _, missing := os.Stat(unpacked); missing == nil {
+		program, err = filepath.Join(unpacked, "sbin", "nutcracker"), nil
+	}
+	if err != nil {
+		t.Fatalf("%v; run scripts/servers nutcracker in the checkout", err)
+	}
+	libraries, _ := filepath.Glob(filepath.Join(unpacked, "lib", "*-linux-gnu"))
+	folder := t.TempDir()
+	address = "127.0.0.1:" + strconv.Itoa(testenv.BusPort(t))
+	config := filepath.Join(folder, "proxy.yml")
+	text := "cache:\n  listen: " + address + "\n  redis: true\n  servers:\n   - " + upstream + ":1\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "--conf-file", config, "--stats-port", strconv.Itoa(testenv.BusPort(t)), "--output", filepath.Join(folder, "log"))
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+strings.Join(libraries, ":"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	testenv.Eventually(t, "the proxy answers", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return address
 }

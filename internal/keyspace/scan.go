@@ -25,11 +25,13 @@ const (
 // A scan reads the names of one master.
 type scan struct {
 	sweep *sweep
+	stay  *stay // in a Cluster: what it has to see
 	pace  *pace
 	watch stopwatch
 	rtt   time.Duration
-	size  int64 // names that it expects to meet
-	met   int64 // names that it has met
+	nodes time.Duration // that Redis takes for CLUSTER NODES
+	size  int64         // names that it expects to meet
+	met   int64         // names that it has met
 
 	found []unit
 	taken [memory]map[string]bool // keys of this batch and of those before it
@@ -39,8 +41,8 @@ type scan struct {
 // scan reads the names of the master of options, over one connection: another one may lead to
 // another server, where a cursor means nothing. One goroutine scans while another one matches and
 // unlinks.
-func (p *sweep) scan(ctx context.Context, options *redis.Options) error {
-	s := &scan{sweep: p, pace: p.sweeper.budget.newPace()}
+func (p *sweep) scan(ctx context.Context, options *redis.Options, stay *stay) error {
+	s := &scan{sweep: p, stay: stay, pace: p.sweeper.budget.newPace()}
 	s.taken[0] = map[string]bool{}
 	client := s.client(options)
 	defer client.Close()
@@ -91,6 +93,15 @@ func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 		if took := s.watch.last(); i == 0 || took < s.rtt {
 			s.rtt = took
 		}
+		if s.stay == nil {
+			continue
+		}
+		if err := conn.ClusterNodes(ctx).Err(); err != nil {
+			return err
+		}
+		if took := max(s.watch.last()-s.rtt, 0); i == 0 || took < s.nodes {
+			s.nodes = took
+		}
 	}
 	size, err := conn.DBSize(ctx).Result()
 	if err != nil && !redis.IsPermissionError(err) {
@@ -104,11 +115,12 @@ func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 // read scans from the first cursor to the last.
 func (s *scan) read(ctx context.Context, conn *redis.Conn, pages chan<- []string) error {
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
-		names, next, err := conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+		names, next, err := s.page(ctx, conn, cursor)
 		if err != nil {
 			return err
 		}
-		s.pace.scanned(max(s.watch.last()-s.rtt, 0))
+		s.pace.scanned(max(s.watch.last()-s.rtt-s.nodes, 0))
+		s.pace.spent(s.nodes)
 		select {
 		case pages <- names:
 		case <-ctx.Done():
@@ -120,6 +132,21 @@ func (s *scan) read(ctx context.Context, conn *redis.Conn, pages chan<- []string
 		cursor = next
 	}
 	return nil
+}
+
+// page reads a page. In a Cluster, it also checks the master's reply about its slots. The two small
+// commands arrive in one packet, so Redis runs no command of another client between them.
+func (s *scan) page(ctx context.Context, conn *redis.Conn, cursor uint64) (names []string, next uint64, err error) {
+	if s.stay == nil {
+		return conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+	}
+	pipe := conn.Pipeline()
+	nodes, page := pipe.ClusterNodes(ctx), pipe.Scan(ctx, cursor, "", s.pace.count())
+	if _, err = pipe.Exec(ctx); err == nil {
+		err = s.stay.check(nodes.Val())
+	}
+	names, next = page.Val()
+	return names, next, err
 }
 
 // take unlinks what matches of the pages.

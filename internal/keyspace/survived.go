@@ -53,13 +53,11 @@ func (b *Beacons) Survived(ctx context.Context, epochs []string) (map[string]uin
 
 // survivedOn lowers positions to those of the master with the tag.
 func (b *Beacons) survivedOn(ctx context.Context, tag string, epochs []string, positions map[string]uint64) error {
-	gets, others := make([][2]*redis.StringCmd, len(epochs)), make([]*redis.StringCmd, len(epochs))
-	commands := make([]redis.Cmder, 0, 3*len(epochs))
+	gets, others := make([][]redis.Cmder, len(epochs)), make([]*redis.StringCmd, len(epochs))
+	commands := make([]redis.Cmder, 0, (2*copies+1)*len(epochs))
 	for i, epoch := range epochs {
-		for slot := range gets[i] {
-			gets[i][slot] = redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, slot))
-			commands = append(commands, gets[i][slot])
-		}
+		gets[i] = readBeacon(ctx, tag, epoch)
+		commands = append(commands, gets[i]...)
 		if others[i] = redis.NewStringCmd(ctx, "get", beaconKey(tag, epoch, confirmed)); tag != "" {
 			commands = append(commands, others[i])
 		}

@@ -28,8 +28,8 @@ type Progress struct {
 	Total    int64 // names that there were when the scans began; 0 if Redis does not tell (DBSIZE)
 	Unlinked int64 // names that Redis removed, leases included; too few where an answer got lost
 
-	// Again counts the masters that were scanned again, since they failed over, or had received
-	// slots, during the sweep.
+	// Again counts the masters that were scanned again, since they failed over, or have slots that
+	// moved, during the sweep.
 	Again int
 }
 
@@ -138,14 +138,14 @@ func (p *sweep) run(ctx context.Context) error {
 	case p.sweeper.failsOver:
 		return p.sentinel(ctx)
 	}
-	return p.scan(ctx, p.sweeper.nodes.client.(*redis.Client).Options())
+	return p.scan(ctx, p.sweeper.nodes.client.(*redis.Client).Options(), nil)
 }
 
 // sentinel scans the master, and its successor from the start where it fails over meanwhile.
 func (p *sweep) sentinel(ctx context.Context) error {
 	options := p.sweeper.nodes.client.(*redis.Client).Options()
 	for patience := p.sweeper.newPatience(); ; p.again(1) {
-		err := p.scan(ctx, options)
+		err := p.scan(ctx, options, nil)
 		if err == nil {
 			return nil
 		}

@@ -6,32 +6,28 @@ import (
 	"sync"
 )
 
-// maxRounds bounds how often slots may move on before a sweep gives up.
-const maxRounds = 20
+// maxRounds bounds how often a slot may move on before a sweep gives up. The caller begins again,
+// with the patterns that were requested meanwhile, which would wait otherwise.
+const maxRounds = 5
 
-// cluster scans all masters in parallel, and then again, from the start, those that a key may have
-// moved to without being seen.
+// cluster scans all masters in parallel, and then again, from the start, those that have slots that
+// were not seen.
 //
-// A key is seen at the master that has it before the scan of that master begins, unless it moves to
-// another one before that scan ends. So it is enough to scan the other one again, after the scan of
-// the first has ended. A failover is the same: all slots move, to the replica. Keys that move
-// during the second round were seen in the first, except those from masters of the second round,
-// whose slots may move on; and so on. A slot that moves and comes back within one round goes
-// undetected: the second sweep covers that too.
+// A slot is seen if its master has it at every page of a scan. Each page comes with the master's
+// reply about its slots, in one pipeline, so a slot may even leave and return between two pages. A
+// slot that is not seen is followed to the masters that have it after the round. Other moves do not
+// matter, so slots that move one by one do not keep a sweep going. A failover is the same: all
+// slots move, to the replica.
+//
+// If a move is undone while its destination is scanned again, keys may be missed: the second sweep
+// covers that.
 func (p *sweep) cluster(ctx context.Context) error {
 	patience := p.sweeper.newPatience()
-	before, err := p.layout(ctx, patience)
-	if err != nil {
-		return err
-	}
-	due := map[string]bool{}
-	for id := range before.masters {
-		due[id] = true
-	}
-	for rounds := 0; len(due) > 0; {
-		failed, err := p.round(ctx, before, due)
-		if err != nil {
-			return err
+	at, due, err := p.due(ctx, patience, nil)
+	for rounds := 0; err == nil && len(due) > 0; p.again(len(due)) {
+		failed, roundErr := p.round(ctx, at, due)
+		if roundErr != nil {
+			return roundErr
 		}
 		if len(failed) == 0 {
 			patience.reset()
@@ -40,49 +36,41 @@ func (p *sweep) cluster(ctx context.Context) error {
 		if rounds > maxRounds {
 			return &Outage{State: StateMoving, Err: fmt.Errorf("slots were still moving after %d rounds of a sweep", maxRounds)}
 		}
-		for _, err := range failed {
-			if err := patience.wait(ctx, err); err != nil {
+		var failure error
+		for id := range failed {
+			due[id].gone, failure = due[id].slots, failed[id]
+		}
+		if failure != nil { // one wait for all
+			if err := patience.wait(ctx, failure); err != nil {
 				return err
 			}
-			break // one wait for all
 		}
-		after, err := p.layout(ctx, patience)
-		if err != nil {
-			return err
-		}
-		next := map[string]bool{}
-		for m := range after.movesSince(before) {
-			if due[m.from] {
-				next[m.to] = true
-			}
-		}
-		for id := range failed {
-			if after.masters[id] != "" {
-				next[id] = true
-			}
-		}
-		p.again(len(next))
-		before, due = after, next
+		at, due, err = p.due(ctx, patience, due)
 	}
-	return nil
+	return err
 }
 
-// layout asks until every master answers.
-func (p *sweep) layout(ctx context.Context, patience *patience) (*layout, error) {
+// due asks until every master answers, and each slot that a round has not seen has one. It returns
+// what is due in the next round: everything in the first.
+func (p *sweep) due(ctx context.Context, patience *patience, seen map[string]*stay) (*layout, map[string]*stay, error) {
 	for {
 		l, err := p.sweeper.layout(ctx)
 		if err == nil {
-			return l, nil
+			due, unknown := l.due(seen)
+			if unknown == nil {
+				return l, due, nil
+			}
+			err = p.sweeper.moving(ctx, unknown)
 		}
 		if err := patience.wait(ctx, err); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
 
 // round scans the masters that are due, in parallel, and returns those errors that another round
 // may fix.
-func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (failed map[string]error, err error) {
+func (p *sweep) round(ctx context.Context, l *layout, due map[string]*stay) (failed map[string]error, err error) {
 	masters, err := p.sweeper.nodes.masters(ctx)
 	if err != nil {
 		return nil, err
@@ -95,9 +83,9 @@ func (p *sweep) round(ctx context.Context, l *layout, due map[string]bool) (fail
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failed = map[string]error{}
-	for id := range due {
+	for id, stay := range due {
 		group.Go(func() {
-			scanErr := p.scan(ctx, l.options(id, like))
+			scanErr := p.scan(ctx, l.options(id, like), stay)
 			if scanErr == nil {
 				return
 			}

@@ -77,7 +77,11 @@ func testTakeSet(t *testing.T, take taker) {
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
 	c := k.Nodes.Client()
 	for id, set := range []string{"tag:shoes", "tag:{7}:x", "tag:}odd{", "{}", "tag:{", "tag:\n*"} {
-		for _, n := range []int{0, 1, 5, 900, 20_000} {
+		sizes := []int{0, 1, 5, 900}
+		if id == 0 {
+			sizes = append(sizes, 20_000)
+		}
+		for _, n := range sizes {
 			members := names(n, "zahraah:prod:product:%d")
 			fill(t, c, members...)
 			fill(t, c, leases(members...)...)
@@ -313,7 +317,7 @@ func TestTakeSets(t *testing.T) {
 	if want := c.SCard(t.Context(), "tag:large").Val(); want != 3000 {
 		t.Errorf("the large set has %d members left", want)
 	}
-	if n := c.DBSize(t.Context()).Val(); n != 3000+2+2 { // the beacon has two keys
+	if n := c.DBSize(t.Context()).Val(); n != 3000+2+6 { // the beacon has six keys
 		t.Errorf("%d keys left", n)
 	}
 	if len(heard) != 1+500/7*21+0+1+2 { // 500 is 71 times 7, and 3

@@ -61,7 +61,7 @@ func (t *tally) follow(b Position) error {
 	case b.Epoch == "":
 		return nil
 	case t.position.Epoch != "" && t.position.Epoch != b.Epoch:
-		return &Loss{t.position}
+		return &Loss{Position: t.position}
 	}
 	t.position = b
 	return nil

@@ -21,6 +21,9 @@ type Service interface {
 	// Lapsed is called for a lost claim that was not released, Margin after its holder has given
 	// up. The holder sends nothing more.
 	Lapsed(c Claim)
+	// Yields reports whether a claim that waits has to wait before it asks for the first time: its
+	// process has just released the lock, and others have waited longer.
+	Yields(c Claim) bool
 	// Released returns a channel that is closed when it is worth asking again, or nil if the caller
 	// has to rely on its own timing. Each name has one caller at a time, which calls done when it
 	// no longer waits. done reports whether a release has woken this claim rather than another one.

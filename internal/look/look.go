@@ -71,7 +71,7 @@ func (l *Looker) LookTwice(ctx context.Context) (operate.Status, verdict.Verdict
 // Unread returns the overall status if MySQL cannot be read.
 func Unread(err error) verdict.Verdict {
 	return verdict.Verdict{Level: verdict.Unknown, At: time.Now().UTC(), Causes: []verdict.Cause{{
-		Name: "unread", Level: verdict.Unknown, What: err.Error(), Cure: "trying again",
+		Name: "unread", Level: verdict.Unknown, What: session.Explain(err).Error(), Cure: "trying again",
 	}}}
 }
 

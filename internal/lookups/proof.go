@@ -64,7 +64,7 @@ func Check(ctx context.Context, s *session.Sessions, l *invalidation.Lookup) (p 
 	madeUp := [][]string{idOf(l, "unstale-check-1"), idOf(l, "unstale-check-2")}
 	if l.Single {
 		_, err := session.NewLookups(s).Lookup(ctx, l.SQL, madeUp[:1], l.Values())
-		return Proof{Unproven: "its SQL has a fault"}, err
+		return Proof{Unproven: "it is asked for one ID at a time: " + l.SingleReason}, err
 	}
 	snapshot, err := session.NewLookups(s).LookupSnapshot(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@ package mysqlerr
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -25,6 +26,7 @@ const (
 	ColumnExists    = 1060 // ER_DUP_FIELDNAME
 	NotGrouped      = 1055 // ER_WRONG_FIELD_WITH_GROUP
 	KeyExists       = 1061 // ER_DUP_KEYNAME
+	NoColumn        = 1054 // ER_BAD_FIELD_ERROR
 	Duplicate       = 1062 // ER_DUP_ENTRY
 	Syntax          = 1064 // ER_PARSE_ERROR
 	NothingThere    = 1091 // ER_CANT_DROP_FIELD_OR_KEY
@@ -37,6 +39,7 @@ const (
 	NoTable         = 1146 // ER_NO_SUCH_TABLE
 	PacketTooLarge  = 1153 // ER_NET_PACKET_TOO_LARGE
 	FullScan        = 1175 // ER_UPDATE_WITHOUT_KEY_IN_TABLE
+	ErrorInCommit   = 1180 // ER_ERROR_DURING_COMMIT, with the number of the storage engine's error
 	UnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	TooManyUserConn = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	LockTimeout     = 1205 // ER_LOCK_WAIT_TIMEOUT
@@ -54,28 +57,71 @@ const (
 	NewPassword     = 1820 // ER_MUST_CHANGE_PASSWORD
 	PasswordExpired = 1862 // ER_MUST_CHANGE_PASSWORD_LOGIN
 	ReadOnlyMode    = 1836 // ER_READ_ONLY_MODE
+	KilledMariaDB   = 1927 // ER_CONNECTION_KILLED
 	SlowMariaDB     = 1969 // ER_STATEMENT_TIMEOUT
 	SlowMySQL       = 3024 // ER_QUERY_TIMEOUT
+	OfflineMode     = 3032 // ER_SERVER_OFFLINE_MODE
 	OrderDistinct   = 3065 // ER_FIELD_IN_ORDER_NOT_SELECT
+	HookFailed      = 3100 // ER_RUN_HOOK_ERROR: Group Replication has not accepted a transaction
+	CommitRefused   = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: another node of a group was first
 	AccountLocked   = 3118 // ER_ACCOUNT_HAS_BEEN_LOCKED
 	NewAbort        = 3169 // ER_SESSION_WAS_KILLED
 	DiskFullAtOnce  = 3675 // ER_DISK_FULL_NOWAIT
+	GroupState      = 3796 // ER_GRP_TRX_CONSISTENCY_NOT_ALLOWED: the node of the group joins or has left
+	GroupBefore     = 3797 // ER_GRP_TRX_CONSISTENCY_BEFORE
+	GroupAfter      = 3798 // ER_GRP_TRX_CONSISTENCY_AFTER_ON_TRX_BEGIN
+	GroupBegin      = 3799 // ER_GRP_TRX_CONSISTENCY_BEGIN_NOT_ALLOWED
 	Idle            = 4031 // ER_CLIENT_INTERACTION_TIMEOUT
 	AccountBlocked  = 4151 // ER_ACCOUNT_HAS_BEEN_LOCKED of MariaDB
 )
 
 // Number returns the server's error number, or 0 if err did not come from a server.
 func Number(err error) uint16 {
+	n, _ := parts(err)
+	return n
+}
+
+func parts(err error) (number uint16, message string) {
 	var e *mysql.MySQLError
 	if errors.As(err, &e) {
-		return e.Number
+		return e.Number, e.Message
 	}
-	return 0
+	return 0, ""
 }
 
 // IsContention reports whether err is a deadlock, a lock wait timeout, or a row that changed after
-// the snapshot of the transaction: roll back and run the transaction again.
+// the snapshot of the transaction or on another node of a cluster: roll back and run the
+// transaction again.
 func IsContention(err error) bool {
 	n := Number(err)
-	return n == Deadlock || n == LockTimeout || n == RecordChanged
+	return n == LockTimeout || n == RecordChanged || IsRollback(err)
+}
+
+// IsRollback reports whether an error of COMMIT proves that the transaction is rolled back on all
+// nodes of a cluster: another node has changed one of its rows first. No other error of COMMIT does:
+// after 1205 and 1047 the transaction is still open, and after 3100 the other nodes may have
+// committed it.
+func IsRollback(err error) bool {
+	n, message := parts(err)
+	return n == Deadlock || n == CommitRefused ||
+		n == ErrorInCommit && strings.Contains(message, " 149 ") // the number of a deadlock in InnoDB
+}
+
+// IsPassing reports whether another attempt may succeed without a change of the statement, the
+// account or the settings: the server, or its node of a cluster, is busy, joining, read-only,
+// without a quorum or shutting down, or it ended the statement or the session. It is false for an
+// error that is not from a server.
+func IsPassing(err error) bool {
+	switch Number(err) {
+	case ConCount, Shutdown, TooManyUserConn, UserLimit, ReadOnlyOption, ReadOnlyMode, OfflineMode, HookFailed,
+		GroupState, GroupBefore, GroupAfter, GroupBegin, Interrupted, SortAbort, SlowMariaDB, SlowMySQL, NewAbort, KilledMariaDB, Idle:
+		return true
+	}
+	return IsContention(err) || IsNotReady(err)
+}
+
+// IsNotReady reports whether err is from a node of a Galera cluster that has no quorum or joins.
+func IsNotReady(err error) bool {
+	n, message := parts(err)
+	return n == UnknownCommand && strings.HasPrefix(message, "WSREP")
 }

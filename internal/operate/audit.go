@@ -24,11 +24,12 @@ const (
 	ActionReplay      = "replay"      // a replay begins
 	ActionReplayEnded = "replay over" // it ends, even with an error
 	ActionInvalidate  = "invalidate"
+	ActionDelayed     = "delayed retry"
 )
 
 // Actions lists all actions.
 func Actions() []string {
-	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded, ActionInvalidate}
+	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded, ActionInvalidate, ActionDelayed}
 }
 
 // An AuditRecord is one action of an operator.

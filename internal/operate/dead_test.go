@@ -125,8 +125,48 @@ func TestRetryOfWhatIsNoJSON(t *testing.T) {
 	if got := dump(t, env.DB, "entity_id", "cache_outbox_delayed"); got != "2;4;5" {
 		t.Errorf("%s are back", got)
 	}
+	age(t, env.DB)
 	if done, err := s.Orders.DiscardDead(t.Context(), operate.DeadQuery{}, nobody); err != nil || len(done) != 2 {
 		t.Errorf("discarded %v, %v", done, err)
+	}
+}
+
+// age makes dead letters old enough to be discarded.
+func age(t *testing.T, db *sql.DB) {
+	t.Helper()
+	if _, err := db.Exec("UPDATE cache_outbox_dead SET died_at = died_at - INTERVAL 1 HOUR"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A write token never reports a row as settled whose keys were not unlinked: its dead letter cannot
+// be discarded while a reader may have the token. The others can.
+func TestDiscardLeavesTheLettersOfTokens(t *testing.T) {
+	t.Parallel()
+	env := storetest.Migrated(t)
+	s := storetest.Open(t, env.DSN)
+	token, err := outbox.InTxToken(t.Context(), env.DB, func(tx *sql.Tx, writes *outbox.Writes) error {
+		return writes.Enqueue(t.Context(), tx, storetest.Products(4)...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.DeadLetter(t, s, false, "unknown_entity")
+	for _, other := range []string{"repeated = 1 WHERE entity_id = '1'", "first_id = 0 WHERE entity_id = '2'", "died_at = died_at - INTERVAL 301 SECOND WHERE entity_id = '3'"} {
+		if _, err := env.DB.Exec("UPDATE cache_outbox_dead SET " + other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done, err := s.Orders.DiscardDead(t.Context(), operate.DeadQuery{}, nobody)
+	if len(done) != 3 || err == nil || !strings.Contains(err.Error(), "died less than 5m0s ago, and write tokens would report their rows as settled") {
+		t.Errorf("discarded %v, %v", done, err)
+	}
+	if settled, err := outbox.Settled(t.Context(), env.DB, token); settled || !errors.Is(err, outbox.ErrDead) {
+		t.Errorf("settled %t, %v", settled, err)
+	}
+	age(t, env.DB)
+	if done, err := s.Orders.DiscardDead(t.Context(), operate.DeadQuery{}, nobody); err != nil || len(done) != 1 {
+		t.Errorf("then discarded %v, %v", done, err)
 	}
 }
 

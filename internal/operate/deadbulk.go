@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/outbox"
 )
 
 // deadChunk is how many dead letters one transaction retries or discards.
@@ -19,17 +20,20 @@ type deadVerb struct {
 	name    string
 	action  string
 	lockSQL string
-	copySQL string // empty if nothing is copied
+	copySQL string                   // empty if nothing is copied
+	refused func(ids []uint64) error // about the letters that stay
 }
 
 // Contract of both: locks the letters that they return and no others (READ COMMITTED, primary key),
-// at most LIMIT. Repeating them waits for the current holder. The second column reports whether
-// cache_outbox_delayed accepts the letter.
-const (
+// at most LIMIT. Repeating them waits for the current holder. The second column reports whether the
+// verb applies: whether cache_outbox_delayed accepts the letter, and whether no write token needs
+// it.
+var (
 	lockRetrySQL   = "SELECT id, COALESCE(JSON_VALID(params), 1) " + lockDeadSQL
-	lockDiscardSQL = "SELECT id, 1 " + lockDeadSQL
-	lockDeadSQL    = "FROM cache_outbox_dead FORCE INDEX (PRIMARY) WHERE id > ? AND id <= ? AND " + deadFilter + " ORDER BY id LIMIT ? FOR UPDATE"
+	lockDiscardSQL = fmt.Sprintf("SELECT id, repeated > 0 OR first_id = 0 OR died_at <= UTC_TIMESTAMP(6) - INTERVAL %d SECOND ", outbox.TokenLifetime/time.Second) + lockDeadSQL
 )
+
+const lockDeadSQL = "FROM cache_outbox_dead FORCE INDEX (PRIMARY) WHERE id > ? AND id <= ? AND " + deadFilter + " ORDER BY id LIMIT ? FOR UPDATE"
 
 // Contract: as deadLetterSQL, for the letters listed, which the transaction has locked: appends as
 // many rows. Its effect ends with the transaction.
@@ -50,12 +54,16 @@ var removeDeadSQL = fmt.Sprintf(session.RemoveSQL, "cache_outbox_dead")
 // same ID. A letter that the table does not accept stays: see NotJSONError. Each transaction
 // includes its audit record.
 func (o *Orders) RetryDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
-	return o.eachDead(ctx, q, did, deadVerb{"retry", ActionRetry, lockRetrySQL, putBackSQL})
+	return o.eachDead(ctx, q, did, deadVerb{"retry", ActionRetry, lockRetrySQL, putBackSQL, func(ids []uint64) error { return &NotJSONError{ids} }})
 }
 
-// DiscardDead deletes the dead letters that match q, in transactions like those of RetryDead.
+// DiscardDead deletes the dead letters that match q, in transactions like those of RetryDead. A
+// letter that died within outbox.TokenLifetime stays if a write token can name it: the keys of its
+// row were not unlinked, and without the letter the token would report the row as settled.
 func (o *Orders) DiscardDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
-	return o.eachDead(ctx, q, did, deadVerb{"discard", ActionDiscard, lockDiscardSQL, ""})
+	return o.eachDead(ctx, q, did, deadVerb{"discard", ActionDiscard, lockDiscardSQL, "", func(ids []uint64) error {
+		return fmt.Errorf("dead letters %d died less than %v ago, and write tokens would report their rows as settled; retry them, or discard them later", ids, outbox.TokenLifetime)
+	}})
 }
 
 // A NotJSONError reports that dead letters cannot be put back: their parameters are not JSON, and
@@ -90,7 +98,7 @@ func (o *Orders) eachDead(ctx context.Context, q DeadQuery, did func(total int),
 		}
 	}
 	if len(unfit) > 0 {
-		return done, &NotJSONError{unfit}
+		return done, verb.refused(unfit)
 	}
 	return done, nil
 }

@@ -2,8 +2,13 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A DelayedRow is a row of cache_outbox_delayed.
@@ -61,4 +66,59 @@ func (o *Orders) DelayedRows(ctx context.Context, q DelayedQuery, limit int) (ro
 		return nil, 0, fmt.Errorf("count delayed rows: %w", err)
 	}
 	return rows, total, nil
+}
+
+// retryChunk is how many rows one transaction of RetryDelayed changes.
+const retryChunk = 1000
+
+// Contract of undueSQL: no lock; the index on due_at from the rows that are not due, until LIMIT
+// rows match. Contract of makeDueSQL: exclusive locks on the rows listed, found by primary key, and
+// on their entries of the index on due_at; a claim of a worker ends first. Repeating it is harmless.
+const (
+	undueFilter   = `due_at > UTC_TIMESTAMP(6) AND (? OR reason <> '') AND ` + delayedFilter
+	undueSQL      = `SELECT id FROM cache_outbox_delayed FORCE INDEX (due) WHERE ` + undueFilter + ` ORDER BY due_at LIMIT ?`
+	countUndueSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE " + undueFilter + " LIMIT ?) AS counted"
+	makeDueSQL    = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN cache_outbox_delayed AS o FORCE INDEX (PRIMARY) ON o.id = j.id
+SET o.due_at = UTC_TIMESTAMP(6) WHERE o.due_at > UTC_TIMESTAMP(6)`
+)
+
+// CountUndue counts the rows that RetryDelayed would change, up to MaxExactCount+1.
+func CountUndue(ctx context.Context, db *session.Sessions, q DelayedQuery, scheduled bool) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
+	defer cancel()
+	if err := db.Side.GetContext(ctx, &n, countUndueSQL, append([]any{scheduled}, q.args(MaxExactCount+1)...)...); err != nil {
+		return 0, fmt.Errorf("count delayed rows: %w", err)
+	}
+	return n, nil
+}
+
+// RetryDelayed makes the failed rows that match q due now, and with scheduled also repeats and the
+// rows that the application scheduled. It changes 1,000 in a transaction, with its audit record, and
+// calls did after each. If ctx ends, finished transactions remain.
+func (o *Orders) RetryDelayed(ctx context.Context, q DelayedQuery, scheduled bool, did func(total int)) (done int, err error) {
+	for ctx.Err() == nil {
+		var ids []uint64
+		if err := o.db.Side.SelectContext(ctx, &ids, undueSQL, append([]any{scheduled}, q.args(retryChunk)...)...); err != nil {
+			return done, fmt.Errorf("retry delayed rows: %w", err)
+		}
+		if len(ids) == 0 {
+			return done, nil
+		}
+		list, err := json.Marshal(ids)
+		if err != nil {
+			return done, err
+		}
+		arguments := map[string]any{"entity": q.Entity, "reason": q.Reason, "scheduled": scheduled, "ids": ids}
+		err = o.audited(context.WithoutCancel(ctx), ActionDelayed, arguments, func(tx *sqlx.Tx) (int, error) {
+			n, err := session.Affected(tx.ExecContext(ctx, makeDueSQL, string(list)))
+			done += int(n)
+			return int(n), err
+		})
+		if err != nil {
+			return done, fmt.Errorf("retry delayed rows: %w", err)
+		}
+		did(done)
+	}
+	return done, ctx.Err()
 }

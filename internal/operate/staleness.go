@@ -42,6 +42,8 @@ type FailingRows struct {
 	Error  string        `db:"error"` // of one of them
 	Micros int64         `db:"age"`
 	Age    time.Duration // since the oldest was created
+	// WaitsForClock: one is due later than a worker delayed it
+	WaitsForClock bool `db:"waits_for_clock"`
 }
 
 // Contract for all: no lock (consistent reads); one row of the index named, or MaxExactCount rows
@@ -49,9 +51,12 @@ type FailingRows struct {
 // lease.
 const (
 	clockSQL   = "SELECT UTC_TIMESTAMP(6), @@GLOBAL.read_only"
-	failingSQL = `SELECT reason, COUNT(*) AS n, COALESCE(MAX(error), '') AS error, MAX(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) AS age
-FROM (SELECT reason, error, created_at FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?) AS first_due
+	failingSQL = `SELECT reason, COUNT(*) AS n, COALESCE(MAX(error), '') AS error, MAX(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) AS age,
+%s AS waits_for_clock
+FROM (SELECT reason, error, created_at, due_at%s FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?) AS first_due
 WHERE reason <> '' GROUP BY reason ORDER BY n DESC, reason`
+	waitsForClockSQL = "COALESCE(MAX(due_at > UTC_TIMESTAMP(6) + INTERVAL retry_us + 1000000 MICROSECOND), 0)"
+
 	deadForSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, died_at, UTC_TIMESTAMP(6)) FROM cache_outbox_dead FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
 	unsweptSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) WHERE swept_at IS NULL ORDER BY id LIMIT 1"
 )
@@ -62,7 +67,11 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if err := o.db.Side.QueryRowContext(ctx, clockSQL).Scan(&st.At, &st.ReadOnly); err != nil {
 		return err
 	}
-	if err := o.db.Side.SelectContext(ctx, &st.Failing, failingSQL, MaxExactCount); err != nil {
+	err := o.db.Side.SelectContext(ctx, &st.Failing, fmt.Sprintf(failingSQL, waitsForClockSQL, ", retry_us"), MaxExactCount)
+	if mysqlerr.Number(err) == mysqlerr.NoColumn { // before migration 29
+		err = o.db.Side.SelectContext(ctx, &st.Failing, fmt.Sprintf(failingSQL, "0", ""), MaxExactCount)
+	}
+	if err != nil {
 		return err
 	}
 	for i := range st.Failing {
@@ -71,7 +80,6 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if _, err := o.readAge(ctx, &st.DeadFor, deadForSQL); err != nil {
 		return err
 	}
-	var err error
 	if st.Unswept, err = o.readAge(ctx, &st.UnsweptFor, unsweptSQL); err != nil {
 		return err
 	}

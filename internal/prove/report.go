@@ -38,7 +38,7 @@ func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keys
 	if err := reach(ctx, e); err != nil {
 		return r, err
 	}
-	err = ddl.InTurn(ctx, e.MySQL.SchemaDB(), "prove", func(*sql.Conn) (err error) {
+	err = ddl.Locked(ctx, e.MySQL.SchemaDB(), "prove", func(string) {}, func(*sql.Conn, bool) (err error) {
 		r, err = run(ctx, config, e, options)
 		return err
 	})

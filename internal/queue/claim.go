@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -76,10 +77,12 @@ type Claim struct {
 	// the start of the last poll or claim of this Queue that left no committed row in cache_outbox,
 	// except those that others held. Zero if there was none, or if Rows are delayed rows.
 	Unseen time.Time
-	queue  *Queue
-	tx     *sql.Tx
-	table  *table
-	named  bool // it lists rows by their IDs
+	// Journaled are the rows of the journal that Settle has written.
+	Journaled []journal.Mark
+	queue     *Queue
+	tx        *sql.Tx
+	table     *table
+	named     bool // it lists rows by their IDs
 	// start of the claim if it left out no visible row except those in Pass; otherwise zero
 	sawAll time.Time
 }

@@ -5,6 +5,22 @@ import (
 	"time"
 )
 
+// The clock may have been set back before the first reading, and is set back if a reading is earlier
+// than this process's clock allows.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	s := &Queue{}
+	for i, c := range []struct {
+		ahead time.Duration
+		want  bool
+	}{{0, true}, {0, false}, {time.Hour, false}, {time.Hour - clockSlack/2, false}, {time.Hour - 3*clockSlack, true}, {0, true}, {0, false}} {
+		s.clock.observe(time.Now(), time.Now().Add(c.ahead))
+		if got := s.ClockSetBack(); got != c.want {
+			t.Errorf("reading %d: set back %v, wanted %v", i, got, c.want)
+		}
+	}
+}
+
 // A row's age is by the database's clock, no matter how wrong this process's clock is.
 func TestAge(t *testing.T) {
 	t.Parallel()

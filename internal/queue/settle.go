@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -128,10 +129,14 @@ func (c *Claim) journal(ctx context.Context, s Settlement) error {
 		if err != nil {
 			return err
 		}
-		args := c.queue.journal.Record(len(part), s.MapVersion, s.Position, s.Born, journal.Hashes(part), body, s.Marks.Journey(part))
-		if _, err := c.exec(ctx, journal.RecordSQL, base64.StdEncoding.EncodedLen(len(body)), args...); err != nil {
+		journey := s.Marks.Journey(part)
+		args := c.queue.journal.Record(len(part), s.MapVersion, s.Position, s.Born, journal.Hashes(part), body, journey)
+		res, err := c.exec(ctx, journal.RecordSQL, base64.StdEncoding.EncodedLen(len(body)), args...)
+		if err != nil {
 			return err
 		}
+		id, _ := res.LastInsertId() // the driver has always got one
+		c.Journaled = append(c.Journaled, journal.Mark{ID: uint64(id), Sum: crc32.ChecksumIEEE(journey)})
 	}
 	return nil
 }
@@ -216,9 +221,9 @@ func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion strin
 // Contract: as deadLetterSQL, to cache_outbox_delayed.
 const (
 	delaySQL = `INSERT INTO cache_outbox_delayed
-(entity, entity_id, params, trace, created_at, first_id, due_at, attempts, reason, error)
+(entity, entity_id, params, trace, created_at, first_id, due_at, retry_us, attempts, reason, error)
 SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, o.id,
-  UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, j.attempts, j.reason, j.error
+  UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, j.after, j.attempts, j.reason, j.error
 FROM ` + listed
 	repeatSQL = `INSERT INTO cache_outbox_delayed
 (entity, entity_id, params, trace, created_at, first_id, due_at, repeated)
@@ -230,7 +235,7 @@ FROM ` + listed
 // Contract: exclusive record locks on the rows listed, which the claim holds already, and on their
 // entries of the index on due_at. Repeating it moves due_at again.
 const delayAgainSQL = `UPDATE ` + listed + `
-SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
+SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.retry_us = j.after, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
 // delay postpones rows: in place if they are delayed already, otherwise by a copy inside the
 // server.

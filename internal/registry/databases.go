@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/operate"
 )
@@ -32,19 +34,23 @@ type Database struct {
 	Source string   `json:"source"` // the ID of the outbox
 	Server string   `json:"server"`
 	Schema string   `json:"schema"`
-	Names  []string `json:"names"`   // of the map, as globs
-	LastID uint64   `json:"last_id"` // the greatest that its journal has had
+	Names  []string `json:"names"` // of the map, as globs
+	// The newest batch that its journal has had, as a journal.Mark. Workers of earlier versions
+	// publish only its ID.
+	LastSum uint32 `json:"last_sum,omitempty"`
+	LastID  uint64 `json:"last_id"`
 
 	age time.Duration
 }
 
-// field returns the ID of the database, which a copy with the same ID of the outbox does not share.
-func (d *Database) field() string {
+// Field returns the ID of the database, which a copy with the same ID of the outbox does not share.
+func (d *Database) Field() string {
 	sum := sha256.Sum256([]byte(d.Source + "\n" + d.Server + "\n" + d.Schema))
 	return hex.EncodeToString(sum[:16])
 }
 
-func (d *Database) lives() bool { return d.age < databaseLife }
+// lives reports whether workers serve the database. It may be nil.
+func (d *Database) lives() bool { return d != nil && d.age < databaseLife }
 
 func (d *Database) String() string {
 	return fmt.Sprintf("%s on server %s (ID %s)", d.Schema, d.Server, d.Source)
@@ -52,15 +58,18 @@ func (d *Database) String() string {
 
 // A restored is what shows that a database is older than Redis.
 type restored struct {
-	Had uint64 `json:"had"` // the last ID of the journal before
-	Has uint64 `json:"has"` // and after
+	Had uint64 `json:"had"` // the ID of a batch that is gone
+	Has uint64 `json:"has"` // the last ID of the journal then
+	// Than is the field of the database on another server that had the batch, unless the worker
+	// had served that one. If workers still serve it, the database is a copy, and not older.
+	Than string `json:"than,omitempty"`
 }
 
 // A page is keyspace.SourcesPage.
 type page struct {
-	databases []Database
-	restored  map[string]restored // by the ID of the outbox
-	old       []string            // fields that no worker has renewed for a month
+	databases map[string]*Database // by their fields
+	restored  map[string]restored  // by the ID of the outbox
+	old       []string             // fields that no worker has renewed for a month
 }
 
 func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
@@ -68,7 +77,7 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.restored = map[string]restored{}
+	p.databases, p.restored = map[string]*Database{}, map[string]restored{}
 	for _, f := range posted {
 		if source, is := strings.CutPrefix(f.Field, restoredPrefix); is {
 			var r restored
@@ -83,7 +92,7 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 			p.old = append(p.old, f.Field)
 		case json.Unmarshal([]byte(f.Text), &d) == nil:
 			d.age = f.Age
-			p.databases = append(p.databases, d)
+			p.databases[f.Field] = &d
 		}
 	}
 	return p, nil
@@ -91,49 +100,62 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 
 // PostDatabase publishes that a worker serves a database. It returns the conflicts of its outbox, and
 // the names of the maps of other outboxes, as globs.
-// lastBatch returns the last ID of the journal. If a record of the outbox that no worker renews, or
-// the one of this database, had a higher ID, the database is older than Redis: it was restored.
-// That is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
-func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch func(context.Context) (uint64, error)) (conflicts []operate.Conflict, others []string, err error) {
+//
+// served is the field of the database that this worker has served so far, or "". If it begins to
+// serve another one, as after a failover, PostDatabase removes the records of the outbox on other
+// servers. Workers that still serve them publish them again.
+//
+// lost compares the journal with the batches that the worker knows and with the given one, like
+// journal.Lost. A database that has lost a batch is older than Redis: it was restored, or it was a
+// replica that lagged. That is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
+func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, served string, lost func(context.Context, journal.Mark) (lost uint64, newest journal.Mark, err error)) (conflicts []operate.Conflict, others []string, err error) {
 	p, err := readPage(ctx, b)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Read it after the page: an ID is committed before a worker publishes it.
-	has, err := lastBatch(ctx)
+	own, remove := p.databases[d.Field()], p.old
+	before := own // the record that the journal is compared with
+	if served != d.Field() && (served != "" || !own.lives()) {
+		before = p.last(d.Source)
+		for field, o := range p.databases {
+			if o.Source == d.Source && o != own {
+				remove = append(remove, field)
+				delete(p.databases, field)
+			}
+		}
+	}
+	if before != nil {
+		d.LastID, d.LastSum = before.LastID, before.LastSum
+	}
+	// Compare it after the page was read: a batch is committed before a worker publishes it.
+	gone, newest, err := lost(ctx, journal.Mark{ID: d.LastID, Sum: d.LastSum})
 	if err != nil {
 		return nil, nil, err
 	}
-	last, alone := p.last(d.Source), true
-	for _, o := range p.databases {
-		alone = alone && (o.Source != d.Source || o.field() == d.field() || !o.lives())
-		if o.field() == d.field() {
-			d.LastID = o.LastID
-		}
+	if newest.ID > 0 { // an empty journal shows nothing
+		d.LastID, d.LastSum = newest.ID, newest.Sum
 	}
-	if last != nil && alone && 0 < has && has < last.LastID { // an empty journal shows nothing
-		r := restored{last.LastID, has}
-		text, err := json.Marshal(r)
-		if err == nil {
-			err = b.Post(ctx, keyspace.SourcesPage, restoredPrefix+d.Source, string(text))
+	r := p.restored[d.Source]
+	if gone > 0 {
+		than := ""
+		if served == "" && before != own && r.Had == 0 {
+			than = before.Field()
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		p.restored[d.Source], d.LastID = r, 0
-	}
-	d.LastID = max(d.LastID, has)
-	text, err := json.Marshal(d)
-	if err == nil {
-		err = b.Post(ctx, keyspace.SourcesPage, d.field(), string(text))
+		p.restored[d.Source] = restored{gone, newest.ID, than}
+		err = post(ctx, b, restoredPrefix+d.Source, p.restored[d.Source])
+	} else if p.databases[r.Than].lives() {
+		remove = append(remove, restoredPrefix+d.Source)
 	}
 	if err == nil {
-		err = b.Remove(ctx, keyspace.SourcesPage, p.old...)
+		err = post(ctx, b, d.Field(), d)
+	}
+	if err == nil {
+		err = b.Remove(ctx, keyspace.SourcesPage, remove...)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	p.databases = append(p.databases, d)
+	p.databases[d.Field()] = &d
 	for _, o := range p.databases {
 		if o.Source != d.Source {
 			others = append(others, o.Names...)
@@ -142,10 +164,18 @@ func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, lastBatch 
 	return p.conflicts(d.Source), others, nil
 }
 
+func post(ctx context.Context, b *keyspace.Board, field string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return b.Post(ctx, keyspace.SourcesPage, field, string(text))
+}
+
 // last returns the record of an outbox that was renewed last, or nil.
 func (p *page) last(source string) (last *Database) {
-	for i := range p.databases {
-		if d := &p.databases[i]; d.Source == source && (last == nil || d.age < last.age) {
+	for _, d := range p.databases {
+		if d.Source == source && (last == nil || d.age < last.age) {
 			last = d
 		}
 	}
@@ -154,33 +184,22 @@ func (p *page) last(source string) (last *Database) {
 
 // conflicts returns those of an outbox.
 func (p *page) conflicts(source string) (list []operate.Conflict) {
-	if r, is := p.restored[source]; is {
+	if r, is := p.restored[source]; is && !p.databases[r.Than].lives() {
 		list = append(list, operate.Conflict{Kind: operate.ConflictRestored,
-			Cure: "run unstale source restored: docs/operations.md#after-a-restore",
-			Text: fmt.Sprintf("the database is older than Redis, as after a restore: its journal had batch %d and then ended with %d, so Redis may hold what was stored from the data that is gone", r.Had, r.Has)})
+			Cure: "run unstale source restored on the primary: docs/operations.md#after-a-restore",
+			Text: fmt.Sprintf("the database is older than Redis, as after a restore or a failover to a replica that lagged: its journal has lost batch %d and then ended with %d, so Redis may hold what was stored from the data that is gone", r.Had, r.Has)})
 	}
-	var own *Database
-	for i := range p.databases {
-		if d := &p.databases[i]; d.Source == source && d.lives() && (own == nil || d.age < own.age) {
-			own = d
-		}
-	}
-	if own == nil {
+	own := p.last(source)
+	if !own.lives() {
 		return list
 	}
-	told := map[string]bool{own.field(): true}
-	for i := range p.databases {
-		o := &p.databases[i]
-		if !o.lives() || told[o.field()] {
-			continue
-		}
-		told[o.field()] = true
-		if o.Server == own.Server && o.Schema == own.Schema { // it had another ID a moment ago
+	for _, o := range p.databases {
+		if !o.lives() || o.Server == own.Server && o.Schema == own.Schema { // it had another ID a moment ago
 			continue
 		}
 		if o.Source == source {
 			list = append(list, operate.Conflict{Kind: operate.ConflictID,
-				Cure: "give the copy its own ID with unstale source replace: docs/operations.md#two-databases-on-one-redis",
+				Cure: "stop the workers of the one that is not in use, or if it is a copy, give it its own ID with unstale source replace: docs/operations.md#two-databases-on-one-redis",
 				Text: fmt.Sprintf("two databases have one ID, so readers take heartbeats and write tokens of one for those of the other: %s and %s", own, o)})
 			continue
 		}
@@ -190,8 +209,8 @@ func (p *page) conflicts(source string) (list []operate.Conflict) {
 				Text: fmt.Sprintf("workers of two databases unlink the same names, such as %s: %s and %s", name, own, o)})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b operate.Conflict) int {
-		return slices.Index(operate.ConflictKinds, a.Kind) - slices.Index(operate.ConflictKinds, b.Kind)
+	slices.SortFunc(list, func(a, b operate.Conflict) int {
+		return cmp.Or(slices.Index(operate.ConflictKinds, a.Kind)-slices.Index(operate.ConflictKinds, b.Kind), strings.Compare(a.Text, b.Text))
 	})
 	return list
 }
@@ -203,8 +222,7 @@ func Conflicts(ctx context.Context, b *keyspace.Board, source string) (list []op
 	if err != nil {
 		return nil, false, err
 	}
-	last := p.last(source)
-	return p.conflicts(source), last != nil && last.lives(), nil
+	return p.conflicts(source), p.last(source).lives(), nil
 }
 
 // ForgetDatabases removes what is known of an outbox: what its journal has had, and that its
@@ -215,9 +233,9 @@ func ForgetDatabases(ctx context.Context, b *keyspace.Board, source string) erro
 		return err
 	}
 	fields := []string{restoredPrefix + source}
-	for i := range p.databases {
-		if p.databases[i].Source == source {
-			fields = append(fields, p.databases[i].field())
+	for field, d := range p.databases {
+		if d.Source == source {
+			fields = append(fields, field)
 		}
 	}
 	return b.Remove(ctx, keyspace.SourcesPage, fields...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/registry"
@@ -21,9 +22,10 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // A redisPage is the page of databases in a Redis.
 type redisPage struct {
-	t     *testing.T
-	board *keyspace.Board
-	redis *redis.Client
+	t      *testing.T
+	board  *keyspace.Board
+	redis  *redis.Client
+	served map[string]string // the field of the database that each worker serves
 }
 
 func newRedisPage(t *testing.T) *redisPage {
@@ -43,17 +45,25 @@ func newRedisPage(t *testing.T) *redisPage {
 	}
 	c := redis.NewClient(one)
 	t.Cleanup(func() { _, _ = k.Close(), c.Close() })
-	return &redisPage{t, k.Board, c}
+	return &redisPage{t, k.Board, c, map[string]string{}}
 }
 
-// post publishes a database, whose journal ends with an ID, and returns the kinds of its conflicts.
+// post publishes the database of a worker of a server, whose journal ends with an ID, and returns
+// the kinds of its conflicts.
 func (p *redisPage) post(source, server string, last uint64, names ...string) (kinds []operate.ConflictKind) {
 	p.t.Helper()
+	return p.postAs("worker of "+server+" and "+source, source, server, last, names...)
+}
+
+// postAs is post of a worker that may serve several databases, one after the other.
+func (p *redisPage) postAs(worker, source, server string, last uint64, names ...string) (kinds []operate.ConflictKind) {
+	p.t.Helper()
 	d := registry.Database{Source: source, Server: server, Schema: "shop", Names: names}
-	list, _, err := registry.PostDatabase(p.t.Context(), p.board, d, func(context.Context) (uint64, error) { return last, nil })
+	list, _, err := registry.PostDatabase(p.t.Context(), p.board, d, p.served[worker], journalThatEndsWith(last))
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.served[worker] = d.Field()
 	for _, c := range list {
 		kinds = append(kinds, c.Kind)
 		if c.Text == "" || c.Cure == "" {
@@ -61,6 +71,16 @@ func (p *redisPage) post(source, server string, last uint64, names ...string) (k
 		}
 	}
 	return kinds
+}
+
+// journalThatEndsWith is journal.Lost of a journal with all batches up to an ID.
+func journalThatEndsWith(last uint64) func(context.Context, journal.Mark) (uint64, journal.Mark, error) {
+	return func(_ context.Context, had journal.Mark) (lost uint64, newest journal.Mark, err error) {
+		if 0 < last && last < had.ID {
+			lost = had.ID
+		}
+		return lost, journal.Mark{ID: last}, nil
+	}
 }
 
 // age makes all records older than workers that live leave them.
@@ -93,8 +113,10 @@ func TestTwoDatabases(t *testing.T) {
 	p.want(p.post("two", "c", 1, "other:*", `shop:\*`))
 	p.want(p.post("two", "c", 1, "other:*", "shop:*:42"), operate.ConflictNames)
 	p.want(p.post("one", "a", 7, "shop:product:*"), operate.ConflictNames)
-	// a copy is not a restore
-	p.want(p.post("one", "b", 3, "shop:product:*"), operate.ConflictID, operate.ConflictNames)
+	// A copy is not a restore: workers of the original go on.
+	p.want(p.post("one", "b", 3, "shop:product:*"), operate.ConflictRestored, operate.ConflictNames)
+	p.want(p.post("one", "a", 9, "shop:product:*"), operate.ConflictID, operate.ConflictNames)
+	p.want(p.post("one", "b", 4, "shop:product:*"), operate.ConflictID, operate.ConflictNames)
 	list, known, err := registry.Conflicts(t.Context(), p.board, "two")
 	if err != nil || !known || len(list) != 2 {
 		t.Errorf("%+v, %v, %v", list, known, err)
@@ -132,4 +154,46 @@ func TestRestored(t *testing.T) {
 	p.want(p.post("one", "b", 5), operate.ConflictRestored)
 	forget()
 	p.want(p.post("one", "b", 5))
+}
+
+// A worker that moves to another server takes its record along: a server that has everything is no
+// conflict, and one that lacks a batch is older than Redis, at once and later.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	p := newRedisPage(t)
+	p.want(p.postAs("web-1", "one", "a", 7))
+	p.want(p.postAs("web-2", "one", "a", 8))
+	p.want(p.postAs("web-1", "one", "b", 8))
+	p.want(p.postAs("web-2", "one", "a", 8), operate.ConflictID) // it is late
+	p.want(p.postAs("web-2", "one", "b", 9))
+	p.want(p.postAs("web-1", "one", "b", 9))
+	p.want(p.postAs("web-3", "one", "c", 9)) // a new worker, since the others have ended
+	p.want(p.postAs("web-3", "one", "c", 12))
+	p.want(p.postAs("web-3", "one", "d", 10), operate.ConflictRestored)
+	p.want(p.postAs("web-3", "one", "d", 20), operate.ConflictRestored)
+	p.age()
+	p.want(p.postAs("web-3", "one", "d", 21), operate.ConflictRestored)
+}
+
+// A worker that starts on a server that lacks a batch reports a restore, unless workers of the other
+// server go on. Nothing of that is left when they have ended.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]string{"the original is first": "a", "the copy is first": "b"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRedisPage(t)
+			p.want(p.post("one", "a", 7))
+			p.want(p.post("one", "b", 5), operate.ConflictRestored)
+			p.want(p.post("one", "a", 8), operate.ConflictID)
+			p.want(p.post("one", first, 9), operate.ConflictID)
+			p.age()
+			p.want(p.post("one", "a", 9))
+		})
+	}
+	p := newRedisPage(t)
+	p.want(p.post("one", "a", 7))
+	p.want(p.post("one", "b", 5), operate.ConflictRestored)
+	p.age()
+	p.want(p.post("one", "b", 9), operate.ConflictRestored)
 }

@@ -37,6 +37,9 @@ func (e *MissingError) Error() string {
 		fmt.Fprintf(&b, "; %s", r)
 	}
 	fmt.Fprintf(&b, "; run %s in the checkout, which unpacks one there (or install %s, or set %s)", e.command(), e.packages(), FolderVariable)
+	if e.Kind == KindMySQL {
+		b.WriteString("; to test on MariaDB: UNSTALE_TEST_DB=mariadb")
+	}
 	return b.String()
 }
 
@@ -71,19 +74,13 @@ func (e *MissingError) packages() string {
 func Find(kind Kind) (*Program, error) { return everywhere().find(kind) }
 
 // FindDatabase returns the program that StartMySQL uses for a flavor, which is KindMySQL,
-// KindMariaDB or empty: MySQL if it is found, otherwise MariaDB.
+// KindMariaDB or empty: MySQL.
 func FindDatabase(flavor Kind) (*Program, error) {
 	switch flavor {
+	case "":
+		return Find(KindMySQL)
 	case KindMySQL, KindMariaDB:
 		return Find(flavor)
-	case "":
-		program, err := Find(KindMySQL)
-		if err != nil {
-			if other, otherErr := Find(KindMariaDB); otherErr == nil {
-				return other, nil
-			}
-		}
-		return program, err
 	default:
 		return nil, fmt.Errorf("find a database: flavor %q is neither %q nor %q", string(flavor), string(KindMySQL), string(KindMariaDB))
 	}

@@ -37,10 +37,10 @@ func TestMissingProgramSaysWhatToDo(t *testing.T) {
 		want   string
 	}{
 		{KindMySQL, places{folder: "/checkout/.servers"}, "find MySQL: no mysqld 8.0.20 or newer on PATH or in /checkout/.servers; " +
-			"run scripts/servers in the checkout, which unpacks one there (or install the package mysql-server-core or mysql-server, or set UNSTALE_SERVERS_DIR)"},
+			"run scripts/servers in the checkout, which unpacks one there (or install the package mysql-server-core or mysql-server, or set UNSTALE_SERVERS_DIR); to test on MariaDB: UNSTALE_TEST_DB=mariadb"},
 		{KindMySQL, places{path: []string{dir}, folder: "/checkout/.servers"}, "find MySQL: no mysqld 8.0.20 or newer on PATH or in /checkout/.servers; " +
 			dir + "/mysqld is 5.7.44; " +
-			"run scripts/servers in the checkout, which unpacks one there (or install the package mysql-server-core or mysql-server, or set UNSTALE_SERVERS_DIR)"},
+			"run scripts/servers in the checkout, which unpacks one there (or install the package mysql-server-core or mysql-server, or set UNSTALE_SERVERS_DIR); to test on MariaDB: UNSTALE_TEST_DB=mariadb"},
 		{KindMariaDB, places{path: []string{dir}}, "find MariaDB: no mariadbd 10.6.0 or newer on PATH or in .servers of a checkout (there is none here); " +
 			"run scripts/servers mariadb in the checkout, which unpacks one there (or install the package mariadb-server-core, or set UNSTALE_SERVERS_DIR)"},
 		{KindRedis, places{}, "find Redis: no redis-server 7.0.0 or newer on PATH or in .servers of a checkout (there is none here); " +
@@ -54,6 +54,21 @@ func TestMissingProgramSaysWhatToDo(t *testing.T) {
 		if !errors.As(err, &missing) || err.Error() != test.want {
 			t.Errorf("find(%s):\n got %v\nwant %s", test.kind, err, test.want)
 		}
+	}
+}
+
+// A machine with MariaDB alone does not run the tests on it unless it is asked to.
+func TestMariaDBIsNotUsedInsteadOfMySQL(t *testing.T) {
+	dir := t.TempDir()
+	script(t, dir, "mariadbd", "mariadbd  Ver 10.11.11-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)")
+	t.Setenv("PATH", dir)
+	t.Setenv(FolderVariable, t.TempDir())
+	var missing *MissingError
+	if p, err := FindDatabase(""); !errors.As(err, &missing) || missing.Kind != KindMySQL {
+		t.Errorf("FindDatabase(\"\") = %v, %v, want an error that MySQL is missing", p, err)
+	}
+	if p, err := FindDatabase(KindMariaDB); err != nil || p.Kind != KindMariaDB {
+		t.Errorf("FindDatabase(mariadb) = %v, %v", p, err)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 // MySQLOptions configures a MySQL or MariaDB server.
 type MySQLOptions struct {
-	// Flavor is KindMySQL or KindMariaDB. Empty: MySQL if it is found, otherwise MariaDB.
+	// Flavor is KindMySQL or KindMariaDB. Empty: MySQL.
 	Flavor Kind
 	// Program overrides Flavor and the search of Find.
 	Program *Program
@@ -26,6 +26,8 @@ type MySQLOptions struct {
 	// Args are further options of the server, such as "--sync-binlog=0". They override this
 	// package's options, which leave durability at the server's defaults.
 	Args []string
+	// Env is added to the environment of the server, such as "LD_PRELOAD=clock.so".
+	Env []string
 }
 
 // A MySQL is a private MySQL or MariaDB server. Its account root has all privileges and no
@@ -54,7 +56,11 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 		return nil, err
 	}
 	m := &MySQL{&Server{program: program, folder: folder, ports: port.Free}}
-	m.Server.command = func() *exec.Cmd { return program.command(m.args(o.Args)...) }
+	m.Server.command = func() *exec.Cmd {
+		cmd := program.command(m.args(o.Args)...)
+		cmd.Env = append(cmd.Environ(), o.Env...)
+		return cmd
+	}
 	m.probe = m.ask
 	if err = copyFolder(template, folder.join("data")); err == nil {
 		err = m.first(ctx)

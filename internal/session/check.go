@@ -42,6 +42,22 @@ func (s *Sessions) checkBinlog(ctx context.Context) error {
 	return err
 }
 
+// IsJoining reports whether the server may be a node that joins a group or leaves it: super_read_only
+// is on. Its databases may be missing or old until it has joined. It needs no database.
+func (s *Sessions) IsJoining(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	config := s.Config.MySQL.Clone()
+	config.DBName = ""
+	db, err := s.Config.migrating().connect(config, s.Config.Worker, nil)
+	if err != nil {
+		return false
+	}
+	defer db.Close()
+	var on bool
+	return db.QueryRowContext(ctx, "SELECT @@GLOBAL.super_read_only").Scan(&on) == nil && on
+}
+
 func (s *Sessions) checkEngines(ctx context.Context) error {
 	var tables []struct {
 		Name   string `db:"table_name"`

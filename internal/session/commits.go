@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"sync"
@@ -33,6 +34,9 @@ type commitWatch struct {
 	open map[*write]struct{}
 	// start of the first write that got no reply in time; zero: a write has committed since
 	lost time.Time
+	// start of a write that got no reply when reads got none either; zero: a write has committed
+	// since
+	doubtful time.Time
 }
 
 // A write is one COMMIT, or one autocommitted statement, that is running.
@@ -60,7 +64,10 @@ func (c *commitWatch) end(w *write, err error) error {
 	delete(c.open, w)
 	switch {
 	case err == nil:
-		c.lost = time.Time{}
+		c.lost, c.doubtful = time.Time{}, time.Time{}
+	case mysqlerr.Number(err) == mysqlerr.LockTimeout && !c.doubtful.IsZero(): // by that write, which hangs
+		c.lost = c.doubtful
+		return &HungError{c.lost}
 	case mysqlerr.Number(err) == 0 && time.Since(w.began) > w.limit:
 		if c.lost.IsZero() || w.began.Before(c.lost) {
 			c.lost = w.began
@@ -84,6 +91,20 @@ func (c *commitWatch) hung() error {
 		return nil
 	}
 	return &HungError{since}
+}
+
+// NoReply records the error of a plain read. If the server did not answer it, it does not matter
+// that it answers no write either: a write then counts as hung only if it gets no reply for its
+// limit from now on.
+func (s *Sessions) NoReply(err error) {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	if mysqlerr.Number(err) == 0 {
+		s.commits.doubtful, s.commits.lost = cmp.Or(s.commits.lost, s.commits.doubtful), time.Time{}
+		for w := range s.commits.open {
+			s.commits.doubtful, w.began = cmp.Or(s.commits.doubtful, w.began), time.Now()
+		}
+	}
 }
 
 // Hung returns a [HungError] if a settlement or a worker status record has not committed within the

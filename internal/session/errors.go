@@ -18,8 +18,10 @@ func IsScan(err error) bool { return mysqlerr.Number(err) == mysqlerr.FullScan }
 // isUnprepared reports whether a statement cannot be prepared, although it may run as text.
 func isUnprepared(err error) bool {
 	switch mysqlerr.Number(err) {
-	case mysqlerr.ManyPrepared, mysqlerr.Unpreparable, mysqlerr.UnknownCommand, mysqlerr.NeedReprepare:
+	case mysqlerr.ManyPrepared, mysqlerr.Unpreparable, mysqlerr.NeedReprepare:
 		return true
+	case mysqlerr.UnknownCommand:
+		return !mysqlerr.IsNotReady(err)
 	}
 	return false
 }
@@ -53,12 +55,9 @@ func isEnded(err error) bool {
 
 // IsStatementFault reports whether the server works but refuses the statement itself, for example
 // because of an unknown table, so a retry cannot help. It is false for network errors, for a server
-// that is busy, read-only or shutting down, and for a statement that took too long.
+// or a node of a cluster that cannot run it now, and for a statement that took too long.
 func IsStatementFault(err error) bool {
-	switch mysqlerr.Number(err) {
-	case 0, mysqlerr.ConCount, mysqlerr.AccessDenied, mysqlerr.Shutdown, mysqlerr.TooManyUserConn, mysqlerr.LockTimeout,
-		mysqlerr.Deadlock, mysqlerr.UserLimit, mysqlerr.ReadOnlyOption, mysqlerr.ReadOnlyMode, mysqlerr.NewAbort, mysqlerr.Idle,
-		mysqlerr.Interrupted, mysqlerr.SortAbort, mysqlerr.SlowMariaDB, mysqlerr.SlowMySQL:
+	if n := mysqlerr.Number(err); n == 0 || n == mysqlerr.AccessDenied || mysqlerr.IsPassing(err) {
 		var shape *LookupShapeError
 		var null *LookupNullError
 		return errors.As(err, &shape) || errors.As(err, &null)

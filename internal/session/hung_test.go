@@ -1,9 +1,14 @@
 package session_test
 
 import (
+	"database/sql"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/queue"
@@ -120,5 +125,78 @@ func TestAnAnswerIsNoHang(t *testing.T) {
 	}
 	if err := s.Sessions.Hung(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A write hangs only if the server answers reads: one that gets no reply counts again from the last
+// read without an answer. An error of the server is an answer.
+func TestAServerThatAnswersNothingDoesNotHang(t *testing.T) {
+	t.Parallel()
+	env := hangable(t)
+	s := hasty(t, env.DSN)
+	testenv.HoldCommits(t, env.DB)
+	_ = s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A", State: operate.WorkerWorking}) // it hangs
+	testenv.Eventually(t, "it hangs", func() bool { return s.Sessions.Hung() != nil })
+	if s.Sessions.NoReply(&mysql.MySQLError{Number: 1205}); s.Sessions.Hung() == nil {
+		t.Error("the server has answered the read")
+	}
+	if s.Sessions.NoReply(mysql.ErrInvalidConn); s.Sessions.Hung() != nil {
+		t.Error("the server has answered nothing")
+	}
+	testenv.Eventually(t, "it hangs again", func() bool {
+		_ = s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A", State: operate.WorkerWorking})
+		return s.Sessions.Hung() != nil
+	})
+}
+
+// The fix belongs to the error: a missing table and a node without its cluster need no privilege,
+// and a server that does not answer is described without the words of the driver.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	args := []string{}
+	if testenv.OwnFlavor(t) == servers.KindMariaDB {
+		library, err := servers.GaleraLibrary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = []string{
+			"--wsrep-on=ON", "--wsrep-provider=" + library, "--wsrep-cluster-address=gcomm://", "--wsrep-node-address=127.0.0.1", "--binlog-format=ROW",
+			fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:%d;gcache.size=1M", testenv.BusPort(t)),
+		}
+	}
+	server := testenv.OwnMySQL(t, args...)
+	s := hasty(t, server.DSN("mysql"))
+	wants := func(text string) {
+		t.Helper()
+		said := ""
+		testenv.Eventually(t, text, func() bool {
+			_, err := s.Overview.Status(t.Context())
+			said = session.Explain(err).Error()
+			return strings.Contains(said, text)
+		})
+		if strings.Contains(said, "grant") {
+			t.Errorf("a grant is advised: %s", said)
+		}
+	}
+	wants("doesn't exist; if the table was renamed, rename it back")
+	if server.Flavor() == servers.KindMariaDB {
+		admin, err := sql.Open("mysql", server.DSN(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer admin.Close()
+		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = ALL"); err != nil {
+			t.Fatal(err)
+		}
+		wants("if the server is a node of a Galera cluster, it has not joined, or the quorum is lost")
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // sessions that are open, and new ones
+		_, err := s.Overview.Status(t.Context())
+		if said := session.Explain(err).Error(); !strings.HasPrefix(said, "MySQL does not answer in time; check that it runs") {
+			t.Errorf("%v: %s", err, said)
+		}
 	}
 }

@@ -126,16 +126,15 @@ func readLookup(rows *sql.Rows, by, values int, most answerSize) ([][]string, er
 	if len(columns) != width {
 		return nil, &LookupShapeError{Want: width, Columns: columns}
 	}
+	cells, into := make([]sql.NullString, width), make([]any, width)
+	for i := range cells {
+		into[i] = &cells[i]
+	}
 	var out [][]string
 	bytes, run := 0, 0 // run: rows of out with the same by-values as the last one
 	for rows.Next() {
 		if len(out) == most.rows || bytes > most.bytes {
 			return nil, &LookupManyError{Rows: most.rows, Bytes: most.bytes}
-		}
-		cells := make([]sql.NullString, width)
-		into := make([]any, width)
-		for i := range cells {
-			into[i] = &cells[i]
 		}
 		if err := rows.Scan(into...); err != nil {
 			return nil, err

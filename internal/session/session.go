@@ -171,8 +171,26 @@ func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 	return &preparing{conn.(driverConn), p.prepared, map[string]driver.Stmt{}}, nil
 }
 
-// pin sets the pins and reads them back, because a proxy may swallow a SET.
+// bannerSQL returns a server's names for itself. Proxies answer shorter forms of it themselves.
+const bannerSQL = "SELECT VERSION() AS version, @@version_comment AS comment"
+
+// lockless are servers that accept SKIP LOCKED and lock nothing, so two workers claim the same row.
+// Their banners contain these names: "8.0.11-TiDB-v8.5.0" is a version, "Dolt" a comment.
+var lockless = []string{"TiDB", "Dolt"}
+
+// pin sets the pins and reads them back, because a proxy may swallow a SET. It first refuses
+// lockless servers: some of them refuse pins too, with an error that does not name the cause.
 func (p pinned) pin(ctx context.Context, conn driver.Conn) error {
+	banner, err := readRow(ctx, conn, bannerSQL)
+	if err != nil {
+		return err
+	}
+	for _, name := range lockless {
+		if strings.Contains(banner["version"]+" "+banner["comment"], name) {
+			return SettingError(fmt.Sprintf("the server is %s (version %s), which takes no lock for SKIP LOCKED, so two workers would claim the same row; "+
+				"use MySQL 8.0.20, MariaDB 10.6, or a later version", name, banner["version"]))
+		}
+	}
 	exec := conn.(driver.ExecerContext)
 	for _, stmt := range p.session.setSQL() {
 		if _, err := exec.ExecContext(ctx, stmt, nil); err != nil {

@@ -185,6 +185,9 @@ func TestHostileServer(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	storetest.DeadLetter(t, s, true, "redis_refused")
+	if _, err := env.DB.Exec("UPDATE cache_outbox_dead SET died_at = died_at - INTERVAL 1 HOUR"); err != nil {
+		t.Fatal(err)
+	}
 	if gone, err := s.Orders.DiscardDead(t.Context(), operate.DeadQuery{}, func(int) {}); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
 		t.Errorf("%d discarded, %v", len(gone), err)
 	}

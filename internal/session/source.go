@@ -28,6 +28,9 @@ const (
 func (s *Sessions) ReplaceSource(ctx context.Context, old string) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
 	defer cancel()
+	if _, err = s.Source(ctx); err != nil { // of several outboxes, none is replaced
+		return "", err
+	}
 	tx, err := s.Side.BeginTxx(ctx, nil)
 	if err != nil {
 		return "", fmt.Errorf("replace the ID: %w", err)

@@ -105,18 +105,25 @@ func (c *Checker) step(ctx context.Context) {
 	}
 	c.last = last
 	for _, r := range reports {
-		if len(c.waiting) < mostWaiting {
-			c.waiting = append(c.waiting, waiting{r, now})
-		}
+		c.waiting = append(c.waiting, waiting{r, now})
 	}
+	if len(c.waiting) == 0 {
+		return
+	}
+	known, err := c.cfg.Table.known(ctx)
 	proven := c.cfg.Proven()
 	var left []waiting
 	for _, w := range c.waiting {
+		id := string((&Finding{Shadow: w.Shadow}).id())
 		switch {
 		case ctx.Err() != nil:
 			return
+		case known[id], err != nil && c.unstored[id]: // most reports repeat a few differences
+			c.count(ctx, Known)
+			continue
 		case w.seen.Before(proven):
 			if result := c.try(ctx, &w.Shadow); result != Unknown || now.Sub(w.seen) > patience {
+				known[id] = result == Confirmed || result == Known
 				c.count(ctx, result)
 				continue
 			}
@@ -124,7 +131,9 @@ func (c *Checker) step(ctx context.Context) {
 			c.count(ctx, Unknown)
 			continue
 		}
-		left = append(left, w)
+		if len(left) < mostWaiting {
+			left = append(left, w)
+		}
 	}
 	c.waiting = left
 }

@@ -51,6 +51,12 @@ type bench struct {
 
 	elsewhere []string
 	unstored  error
+	searched  int // how often the journal was
+}
+
+func (b *bench) SearchJournal(ctx context.Context, q journal.JournalQuery, visit func(journal.Batch, []journal.Entry) bool, damaged func(journal.DamagedBatch)) error {
+	b.searched++
+	return b.store.Journal.SearchJournal(ctx, q, visit, damaged)
 }
 
 func newBench(t testing.TB) *bench {
@@ -69,7 +75,7 @@ func benchAt(t testing.TB, db *testenv.Database, client *redis.Client, url strin
 	must(t, err)
 	b := &bench{TB: t, db: db, store: storetest.Open(t, db.DSN), redis: client, log: &strings.Builder{}}
 	b.Checker = shadow.New(shadow.Config{
-		Redis: k.Contents, Table: shadow.NewTable(b.store.Sessions), Journal: b.store.Journal, Retention: 24 * time.Hour,
+		Redis: k.Contents, Table: shadow.NewTable(b.store.Sessions), Journal: b, Retention: 24 * time.Hour,
 		Log: slog.New(slog.NewTextHandler(b.log, nil)), Map: func() *invalidation.Map { return m },
 		Proven: func() time.Time {
 			if b.proven.IsZero() {
@@ -106,12 +112,21 @@ func (b *bench) exec(query string, args ...any) {
 var leased = time.Now().Add(-time.Minute).Truncate(time.Microsecond).UTC()
 
 // report stores an entry and reports that it differs.
-func (b *bench) report(key string, tags ...string) {
+func (b *bench) report(key string, tags ...string) { b.Helper(); b.reports(1, key, tags...) }
+
+// reports is like report, for several reports.
+func (b *bench) reports(n int, key string, tags ...string) {
 	b.Helper()
 	const text = "entry"
 	must(b, b.redis.Set(b.Context(), key, text, 0).Err())
 	s := protocol.Shadow{Process: "web-1", Key: key, Tags: tags, Lease: leased, Loaded: leased.Add(time.Second), Digest: fmt.Sprintf("%x", sha1.Sum([]byte(text)))}
-	must(b, b.redis.XAdd(b.Context(), &redis.XAddArgs{Stream: protocol.ShadowKey, Values: s.Fields()}).Err())
+	_, err := b.redis.Pipelined(b.Context(), func(p redis.Pipeliner) error {
+		for range n {
+			p.XAdd(b.Context(), &redis.XAddArgs{Stream: protocol.ShadowKey, Values: s.Fields()})
+		}
+		return nil
+	})
+	must(b, err)
 }
 
 // want makes a step, and checks its results.
@@ -173,6 +188,38 @@ func confirmed(t *testing.T, client *redis.Client, url string) {
 	must(t, b.db.DB.QueryRow("SELECT cache_key, tags, entities, outcome, process, leased_at, loaded_at FROM cache_outbox_shadow").Scan(&key, &tags, &entities, &outcome, &process, &at, &loaded))
 	if key != "shop:product:1" || tags != `["product-1"]` || entities != `["product","review"]` || outcome != "no_row" || process != "web-1" || !at.Equal(leased) || !loaded.Equal(leased.Add(time.Second)) {
 		t.Error(key, tags, entities, outcome, process, at, loaded)
+	}
+}
+
+// Reports of a known difference cost no search of the journal, and take no place from new ones,
+// even while the proof lags.
+func TestRepeatsCrowdOutNothing(t *testing.T) {
+	t.Parallel()
+	r := testenv.Redis(t)
+	b := benchAt(t, storetest.Migrated(t), r.Client, r.URL)
+	other := benchAt(t, b.db, r.Client, r.URL)
+	b.report("shop:product:1", "product-1")
+	b.want("first", shadow.Confirmed)
+	once, many := b.searched, shadow.MostWaiting/2
+	known := slices.Repeat([]shadow.Result{shadow.Known}, many)
+	for _, lags := range []bool{false, true, true} {
+		if lags {
+			b.proven = time.Now()
+		}
+		b.reports(many, "shop:product:1", "product-1")
+		b.want(fmt.Sprint("repeats, the proof lags ", lags), known...)
+	}
+	b.report("shop:product:2", "product-2")
+	b.want("a new one while the proof lags")
+	b.proven = time.Time{}
+	b.want("then", shadow.Confirmed)
+	if b.searched != 2*once {
+		t.Errorf("the journal was searched %d times, for the first report %d times", b.searched, once)
+	}
+	other.Step(t.Context())
+	other.Step(t.Context())
+	if n := 3*many + 2; len(other.results) != n || slices.ContainsFunc(other.results, func(r shadow.Result) bool { return r != shadow.Known }) || other.searched != 0 {
+		t.Errorf("another worker has searched %d times for %d reports", other.searched, len(other.results))
 	}
 }
 

@@ -30,12 +30,13 @@ FROM (SELECT repeated, attempts, due_at FROM cache_outbox_delayed FORCE INDEX (P
 )
 
 // Contract for the first: an exclusive lock for one statement on one row by primary key; repeating
-// it is harmless. The second reads at most 1,001 entries. The third deletes the oldest rows by the
-// index on the time. The last two take no lock, and read at most all entries.
+// it is harmless. The second and the third read at most 1,001 entries of an index. The fourth deletes
+// the oldest rows by the index on the time. The last two take no lock, and read at most all entries.
 const (
 	insertSQL = `INSERT IGNORE INTO cache_outbox_shadow (id, cache_key, tags, entities, outcome, process, leased_at, loaded_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 	countSQL = "SELECT COUNT(*) FROM cache_outbox_shadow"
+	knownSQL = "SELECT id FROM cache_outbox_shadow"
 	trimSQL  = "DELETE FROM cache_outbox_shadow ORDER BY confirmed_at LIMIT ?"
 
 	columns   = "SELECT cache_key, entities, outcome, process, leased_at, loaded_at, confirmed_at FROM cache_outbox_shadow "
@@ -110,6 +111,19 @@ func (t *Table) Insert(ctx context.Context, f *Finding) (bool, error) {
 	}
 	_, err = t.db.Side.ExecContext(ctx, trimSQL, count-keep)
 	return true, err
+}
+
+// known returns the IDs of all findings, in a map that is never nil.
+func (t *Table) known(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
+	defer cancel()
+	var ids []string
+	err := t.db.Side.SelectContext(ctx, &ids, knownSQL)
+	all := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		all[id] = true
+	}
+	return all, err
 }
 
 // Latest returns the newest findings, at most so many, the newest first.

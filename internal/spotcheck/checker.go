@@ -58,8 +58,8 @@ func (c *Checker) Offer(b Batch, pick func(n int) []Key) {
 		c.watch.saw(r)
 	}
 	c.settled = b.SettledAt
-	if n := c.sample.share(time.Now()); n > 0 && c.ready {
-		c.sample.add(&batch{Batch: b, generation: c.watch.generation}, pick(n))
+	if n, spare := c.sample.share(time.Now()); n > 0 && c.ready {
+		c.sample.add(&batch{Batch: b, generation: c.watch.generation}, n, pick(n+spare))
 	}
 }
 
@@ -104,6 +104,7 @@ func (c *Checker) tick(ctx context.Context, now time.Time) {
 func (c *Checker) due(now time.Time) (list []*check, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.sample.spend(time.Now())
 	idle = c.ready && c.sample.isEmpty()
 	most := int(4*c.sample.rate) + 1
 	if !c.proven {

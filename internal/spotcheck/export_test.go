@@ -22,4 +22,5 @@ func (c *Checker) Drop() {
 	for i := range c.sample.queues {
 		c.sample.queues[i] = nil
 	}
+	c.sample.spare = nil
 }

@@ -34,6 +34,7 @@ type bench struct {
 
 	over            int64 // by the clock of Redis, at most, when the last batch was unlinked
 	results         []spotcheck.Result
+	looked          []int // how many keys each look has had
 	kept            []spotcheck.Stale
 	published       []string
 	repaired        int
@@ -44,6 +45,11 @@ type bench struct {
 }
 
 func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
+	t.Helper()
+	return newBenchOf(t, url, client, 1000)
+}
+
+func newBenchOf(t testing.TB, url string, client redis.UniversalClient, rate int) *bench {
 	t.Helper()
 	o, err := redisurl.Parse(url, false)
 	if err != nil {
@@ -56,7 +62,7 @@ func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
 	t.Cleanup(func() { _ = k.Close() })
 	b := &bench{t: t, k: k, redis: client, counts: map[minutes.Minute]minutes.Checks{}}
 	b.Checker = spotcheck.New(spotcheck.Config{
-		Redis: k.Entries, Rate: 1000, Metrics: b, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
+		Redis: k.Entries, Rate: rate, Metrics: b, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
 		Resting: b.paused.Load, Healing: b.healing.Load,
 		Publish: func(_ context.Context, news keyspace.News) (keyspace.Published, error) {
 			b.published = append(b.published, news.Keys...)
@@ -75,7 +81,7 @@ func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
 	return b
 }
 
-func (b *bench) Looked(int)                 {}
+func (b *bench) Looked(keys int)            { b.looked = append(b.looked, keys) }
 func (b *bench) Checked(r spotcheck.Result) { b.results = append(b.results, r) }
 func (b *bench) Repaired()                  { b.repaired++ }
 func (b *bench) Off(looks, repairs bool)    { b.looks, b.repairs = looks, repairs }

@@ -124,6 +124,7 @@ func (c *Checker) drop() {
 	defer c.mu.Unlock()
 	c.ready, c.proven = false, false
 	clear(c.sample.queues[:])
+	c.sample.spare = nil
 }
 
 // report logs a stale entry.

@@ -31,9 +31,11 @@ const period = time.Second
 type Config struct {
 	Requests *sweeps.Table
 	Redis    Redis
+	// Lease returns the longest lease that a reader may hold.
+	Lease func(context.Context) (time.Duration, error)
 	// Publish announces the names that were unlinked.
 	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
-	Map     Map
+	Map     interface{ Version() string } // the one in use
 	Health  Health
 	Metrics Metrics
 	Log     *slog.Logger
@@ -48,13 +50,6 @@ type Redis interface {
 	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
 	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
 	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)
-}
-
-// A Map is the map in use and the maps before it.
-type Map interface {
-	Version() string
-	// SettleLease returns the longest lease that a reader may hold.
-	SettleLease() time.Duration
 }
 
 // Health records whether sweeps work.

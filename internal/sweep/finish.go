@@ -23,11 +23,11 @@ type executor struct {
 // elapsed, and their leases add to it. A sweep that began late enough already counts as the second
 // sweep.
 func (x *executor) finish(ctx context.Context, version string, requests []sweeps.Sweep, position keyspace.Position) error {
-	lease := x.cfg.Map.SettleLease()
-	swept := sweeps.Swept{SettleAfter: lease, Position: journal.Position(position), MapVersion: version}
+	swept := sweeps.Swept{Position: journal.Position(position), MapVersion: version}
 	var again []sweeps.Sweep
 	for _, r := range requests {
-		if r.Age() < lease+r.Hold() {
+		swept.SettleAfter = max(swept.SettleAfter, r.Lease)
+		if r.Age() < r.Lease+r.Hold() {
 			swept.Settling = append(swept.Settling, r)
 		} else {
 			swept.Finished = append(swept.Finished, r)

@@ -109,13 +109,23 @@ func (s *rounds) begin(ctx context.Context, k *kind) {
 	}()
 }
 
-// next returns the requests of the next batch or scan.
+// next returns the requests of the next batch or scan. It reads the lease after their ages and
+// before they are carried out: whether this is their second sweep depends on both.
 func (s *rounds) next(ctx context.Context, k *kind) ([]sweeps.Sweep, error) {
 	defer s.cfg.Metrics.Call()()
+	limit, bytes := setsOfABatch, bytesOfABatch
 	if k.of == sweeps.SweepPattern {
-		return s.cfg.Requests.SweepsOf(ctx, k.of, k.after, patternsOfAScan, bytesOfAScan)
+		limit, bytes = patternsOfAScan, bytesOfAScan
 	}
-	return s.cfg.Requests.SweepsOf(ctx, k.of, k.after, setsOfABatch, bytesOfABatch)
+	requests, err := s.cfg.Requests.SweepsOf(ctx, k.of, k.after, limit, bytes)
+	var lease time.Duration
+	if err == nil && len(requests) > 0 {
+		lease, err = s.cfg.Lease(ctx)
+	}
+	for i := range requests {
+		requests[i].Lease = lease
+	}
+	return requests, err
 }
 
 // end records the outcome of a batch or a scan. Unless an error concerns single requests, it ends

@@ -41,6 +41,9 @@ type Sweep struct {
 	FirstHigh uint64 `db:"first_high"`
 
 	AgeMicros int64 `db:"age"` // set when read: see Age
+	// Lease is the longest lease that readers may hold after the request was read. The sweeper sets
+	// it.
+	Lease time.Duration `db:"-"`
 	// set when read: how often Redis has refused it since it last succeeded
 	Attempts int    `db:"attempts"`
 	Error    string `db:"error"` // set when read: of the last refusal
@@ -174,6 +177,24 @@ const settleSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED
 STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
 SET o.swept_at = UTC_TIMESTAMP(6), o.not_before = o.requested_at + INTERVAL ? + 1000 * o.hold_ms MICROSECOND,
   o.attempts = 0, o.error = NULL`
+
+// Contract: exclusive locks on the rows changed, found by a scan of the table. A request that Redis
+// refused waits for at most a minute. Repeating it is harmless.
+const advanceSweepsSQL = `UPDATE cache_outbox_sweeps SET
+  not_before = IF(attempts > 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL TIMESTAMPDIFF(MICROSECOND, requested_at, not_before) MICROSECOND),
+  requested_at = LEAST(requested_at, UTC_TIMESTAMP(6)), swept_at = LEAST(swept_at, UTC_TIMESTAMP(6))
+WHERE requested_at > UTC_TIMESTAMP(6) OR attempts > 0 AND not_before > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE`
+
+// Advance makes requests wait only as long as they were meant to although the database's clock was
+// set back, and returns how many it changed. A request from the future counts as made now.
+func (t *Table) Advance(ctx context.Context) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
+	defer cancel()
+	if n, err = session.Affected(t.db.Side.ExecContext(ctx, advanceSweepsSQL)); err != nil {
+		return 0, fmt.Errorf("advance sweeps: %w", err)
+	}
+	return n, nil
+}
 
 // Swept is the result of requests that were carried out.
 type Swept struct {

@@ -9,8 +9,8 @@
 //  3. local: a child process, see package servers.
 //
 // UNSTALE_TEST_SERVERS=env, docker or local allows only that source. UNSTALE_TEST_DB=mysql or
-// mariadb chooses the database; unset means MySQL, or MariaDB if only that is installed. ZooKeeper
-// is always local, with three processes. So is every server that a test stops.
+// mariadb chooses the database; unset means MySQL. ZooKeeper is always local, with three processes.
+// So is every server that a test stops.
 //
 // A test is never skipped because a server is missing: it fails, and names the packages to install.
 // Only tests import this package.

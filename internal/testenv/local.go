@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/unstale/unstale/internal/clock"
 	"github.com/unstale/unstale/internal/servers"
 )
 
@@ -30,6 +32,45 @@ func OwnMySQL(t testing.TB, args ...string) *servers.MySQL {
 	})
 	run.use(m.Flavor().String(), servers.ShortVersion(m.Version()), fromLocal)
 	return m
+}
+
+// OwnClock is like [OwnMySQL], but the clock of the server is ahead by what the file says.
+func OwnClock(t testing.TB) (*servers.MySQL, *clock.File) {
+	t.Helper()
+	dir := t.TempDir()
+	file, err := clock.NewFile(filepath.Join(dir, "offset"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	library, err := clock.Library(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := servers.StartMySQL(t.Context(), servers.MySQLOptions{Flavor: OwnFlavor(t), Env: []string{library, file.Env()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return m, file
+}
+
+// OwnGroup starts a group of MySQL servers with Group Replication for one test. They are local
+// processes, for each value of UNSTALE_TEST_DB. See [servers.StartGroup].
+func OwnGroup(t testing.TB, o servers.GroupOptions) *servers.Group {
+	t.Helper()
+	o.Args = append(slices.Clone(quickly), o.Args...)
+	g, err := servers.StartGroup(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	run.use("MySQL Group Replication", servers.ShortVersion(g.Nodes[0].Version()), fromLocal)
+	return g
 }
 
 // OwnFlavor returns the kind of the servers that OwnMySQL starts.
@@ -66,6 +107,36 @@ func OwnDatabase(t testing.TB, args ...string) *Database {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	return &Database{Name: name, DSN: own.DSN(name), DB: db, Flavor: own.Flavor(), Version: own.Version()}
+}
+
+// OwnBannered is like [OwnDatabase], on a server with another banner: version is its VERSION(). On
+// MySQL, which has no option for that, its rewriter plugin answers query with version and comment.
+func OwnBannered(t testing.TB, query, version, comment string) *Database {
+	t.Helper()
+	if OwnFlavor(t) == servers.KindMariaDB {
+		return OwnDatabase(t, "--version="+version)
+	}
+	d := OwnDatabase(t)
+	for _, statement := range []string{
+		"CREATE DATABASE query_rewrite",
+		`CREATE TABLE query_rewrite.rewrite_rules (
+			id INT AUTO_INCREMENT PRIMARY KEY,
+			pattern VARCHAR(5000) COLLATE utf8mb4_bin NOT NULL,
+			pattern_database VARCHAR(20) COLLATE utf8mb4_bin,
+			replacement VARCHAR(5000) COLLATE utf8mb4_bin NOT NULL,
+			enabled ENUM('YES', 'NO') COLLATE utf8mb4_bin NOT NULL DEFAULT 'YES',
+			message VARCHAR(1000) COLLATE utf8mb4_bin,
+			pattern_digest VARCHAR(64),
+			normalized_pattern VARCHAR(100)
+		) DEFAULT CHARSET = utf8mb4`,
+		"INSERT INTO query_rewrite.rewrite_rules (pattern, replacement) VALUES ('" + query + "', 'SELECT \"" + version + "\" AS version, \"" + comment + "\" AS comment')",
+		"INSTALL PLUGIN rewriter SONAME 'rewriter.so'",
+	} {
+		if _, err := d.DB.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	return d
 }
 
 // OwnRedis starts a Redis server for one test that stops, kills or reconfigures it. It is always a

@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-// Sessions lists the connections to a server that match a condition on the columns id, user and db.
-// The processlist would do, but MySQL 9 refuses to show it (error 3854) while any session executes
-// a statement with binary text in it.
+// Sessions lists the connections to a server that match a condition on the columns id, user, db and
+// info. The processlist would do, but MySQL 9 refuses to show it (error 3854) while any session
+// executes a statement with binary text in it.
 func Sessions(t testing.TB, db *sql.DB, condition string) (ids []int64) {
 	t.Helper()
 	var version string
 	if err := db.QueryRowContext(t.Context(), "SELECT VERSION()").Scan(&version); err != nil {
 		t.Fatal(err)
 	}
-	list := "SELECT processlist_id AS id, processlist_user AS user, processlist_db AS db FROM performance_schema.threads WHERE processlist_id IS NOT NULL"
+	list := "SELECT processlist_id AS id, processlist_user AS user, processlist_db AS db, processlist_info AS info FROM performance_schema.threads WHERE processlist_id IS NOT NULL"
 	if strings.Contains(version, "MariaDB") {
-		list = "SELECT id, user, db FROM information_schema.processlist"
+		list = "SELECT id, user, db, info FROM information_schema.processlist"
 	}
 	rows, err := db.QueryContext(t.Context(), "SELECT id FROM ("+list+") AS sessions WHERE id <> CONNECTION_ID() AND "+condition)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 // settings are the environment variables, checked.
 type settings struct {
 	only       source       // empty: any
-	flavor     servers.Kind // empty: MySQL, or MariaDB if only that is installed
+	flavor     servers.Kind // empty: MySQL
 	mysqlDSN   string
 	redisURL   string
 	mysqlImage string

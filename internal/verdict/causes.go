@@ -90,7 +90,7 @@ func (j judge) readOnly() []Cause {
 		return nil
 	}
 	return []Cause{{"read_only", Stale, j.ago(age), "MySQL is read-only, so workers cannot settle what they unlink; " + j.what(),
-		"SET GLOBAL super_read_only = 0 and read_only = 0 if it is the primary; else ask the primary"}}
+		"find out which server is the primary; if it is this one: SET GLOBAL read_only = 0; if not, leave it read-only and ask the primary"}}
 }
 
 func (j judge) healing() []Cause {
@@ -98,7 +98,7 @@ func (j judge) healing() []Cause {
 	if len(healing) == 0 {
 		return nil
 	}
-	return []Cause{{"healing", Stale, j.ago(healing[0].For), "Redis has lost what was unlinked, and worker " + healing[0].Name + " unlinks it again", "wait; its log shows the progress"}}
+	return []Cause{{"healing", Stale, j.ago(healing[0].For), "Redis went back to older data, so removed keys are there again, and worker " + healing[0].Name + " unlinks them", "wait; its log shows the progress"}}
 }
 
 func (j judge) backlog() []Cause {
@@ -118,7 +118,14 @@ func (j judge) backlog() []Cause {
 	if heavy := j.fleet().heavy(); len(heavy) > 0 {
 		return []Cause{{"backlog", Stale, j.ago(late), j.what() + ", and worker " + heavy[0].Name + " processes heavy rows, a batch at a time", "wait: docs/operations.md#what-waits"}}
 	}
-	return []Cause{{"backlog", Stale, j.ago(late), j.what() + ", and workers are behind", "wait, or start more workers: docs/operations.md#what-waits"}}
+	what, cure := ", and workers are behind", "wait, or start more workers: docs/operations.md#what-waits"
+	switch {
+	case j.passes() && (sameFirst(j.before, j.s) || j.before != nil && same(j.before.FirstDue, j.s.FirstDue)):
+		what, cure = ", and workers find none to claim: it is in a batch, or a session has it locked", "wait, until it is known which"
+	case late < 15*time.Second: // a worker reports a locked row after the claim timeout and 2 s
+		cure = "wait: docs/operations.md#what-waits"
+	}
+	return []Cause{{"backlog", Stale, j.ago(late), j.what() + what, cure}}
 }
 
 func (j judge) sweeps() (list []Cause) {

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,12 +64,15 @@ func (j judge) holder() (what, cure string) {
 	if hung := j.fleet().some(isIn(session.StateHung)); len(hung) > 0 {
 		return "worker " + hung[0].Name + " has it locked, whose COMMIT does not return: " + firstLine(hung[0].Error), "docs/operations.md#rows-make-no-progress"
 	}
+	if away := j.fleet().some(func(w *operate.WorkerNote) bool { return w.Lives() && slices.Contains(session.States(), w.State) }); len(away) > 0 {
+		return "worker " + away[0].Name + " may have it locked, which is kept from working: " + firstLine(away[0].Error), "do not end its transaction; docs/operations.md#outages"
+	}
 	return "a session has it locked, such as a long transaction", endTransaction
 }
 
 // endTransaction is the fix for a lock. Finding its holder may need another account than the
 // operator's.
-const endTransaction = "end that transaction, which an account with PROCESS can find: docs/operations.md#a-row-is-held"
+const endTransaction = "end that transaction, which an account with PROCESS can find, unless it is a worker's: docs/operations.md#a-row-is-held"
 
 // lockedFirst reports whether the first row was seen twice and has waited longer than a batch
 // takes, as far as known, although workers have claimed rows since.

@@ -19,7 +19,11 @@ func (j judge) delayed() (list []Cause) {
 		if f.Reason == "lookup_failed" {
 			what += "; where a lookup failed, the error of each row says what was applied without it"
 		}
-		list = append(list, Cause{"delayed", Stale, j.ago(f.Age), what, "see: unstale delayed list --reason " + f.Reason})
+		cure := "see: unstale delayed list --reason " + f.Reason
+		if f.WaitsForClock {
+			what, cure = what+"; the database's clock was set back, so their time is far off", "a running worker corrects that within seconds; if none runs: unstale delayed retry --reason "+f.Reason
+		}
+		list = append(list, Cause{"delayed", Stale, j.ago(f.Age), what, cure})
 	}
 	return list
 }

@@ -35,6 +35,9 @@ func TestWords(t *testing.T) {
 		"unknown since 14:05:57 UTC (14 s): no worker has been heard for 14 s, the last was web-1; nothing waits, but nobody looks whether Redis has lost anything; if none runs, start one: unstale run; --redis-url also shows workers whose status MySQL refuses": func(s *operate.Status) {
 			s.Workers[0].Silent = 14 * time.Second
 		},
+		"STALE since 14:06:01 UTC (10 s): 5 rows wait, and workers are behind; wait: docs/operations.md#what-waits": func(s *operate.Status) {
+			s.Waiting, s.OldestAge = 5, 10*time.Second
+		},
 		"unknown since 14:06:08 UTC (3 s): no worker works at the moment, web-1 is starting; nothing waits, but nobody looks whether Redis has lost anything; wait a moment": func(s *operate.Status) {
 			s.Workers[0].State, s.Workers[0].For = operate.WorkerStarting, 3*time.Second
 		},
@@ -203,7 +206,10 @@ func TestMySQLCannotBeWritten(t *testing.T) {
 		"STALE since 14:04:11 UTC (2 min): row 7 (product) waits, and workers pass it over: worker web-2 has it locked, whose COMMIT does not return: a COMMIT has not": func(s *operate.Status) {
 			s.Workers = append(s.Workers, hung)
 		},
-		"STALE since 14:04:11 UTC (2 min): MySQL is read-only, so workers cannot settle what they unlink; 3 rows wait; SET GLOBAL": func(s *operate.Status) {
+		"STALE since 14:04:11 UTC (2 min): row 7 (product) waits, and workers pass it over: worker web-2 may have it locked, which is kept from working: commit: Error 1205; do not end its transaction; ": func(s *operate.Status) {
+			s.Workers = append(s.Workers, operate.WorkerNote{Name: "web-2", State: session.StateAway, Error: "commit: Error 1205"})
+		},
+		"STALE since 14:04:11 UTC (2 min): MySQL is read-only, so workers cannot settle what they unlink; 3 rows wait; find out which server is the primary; if it is this one: SET GLOBAL read_only = 0; if not, leave it read-only": func(s *operate.Status) {
 			s.ReadOnly = true
 		},
 	} {

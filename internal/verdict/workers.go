@@ -153,7 +153,7 @@ func (j judge) workers() []Cause {
 		w := outages[0]
 		return []Cause{j.general("outage", j.ago(w.For), j.outage(w), "the workers continue automatically once that is fixed: docs/operations.md#outages")}
 	}
-	if w := lives[0]; j.s.Pause == nil && w.State != operate.WorkerHealing {
+	if w := lives[0]; j.s.Pause == nil {
 		return []Cause{j.general("no_work_yet", j.ago(w.For), "no worker works at the moment, "+w.Name+" is "+w.State, "wait a moment")}
 	}
 	return nil
@@ -165,7 +165,10 @@ func (j judge) outage(w operate.WorkerNote) string {
 
 func (j judge) noWorker() Cause {
 	cure := "start one: unstale run"
-	if !j.s.AskedRedis || j.s.RedisError != nil {
+	switch {
+	case j.s.RedisError != nil:
+		cure = "if none runs, " + cure + "; the status that workers publish in Redis cannot be read either: " + firstLine(j.s.RedisError.Error())
+	case !j.s.AskedRedis:
 		cure = "if none runs, " + cure + "; --redis-url also shows workers whose status MySQL refuses"
 	}
 	if len(j.s.Workers) == 0 {

@@ -15,7 +15,7 @@ type Config struct {
 	Binary string
 	// Seed decides the schedule. Zero: a random one, which the report names.
 	Seed uint64
-	// Flavor of the database; empty: MySQL if there is one, otherwise MariaDB.
+	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
 	// Workers is the number of workers. Default 3.
 	Workers int

@@ -24,8 +24,8 @@ type stage struct {
 	db    *sql.DB // of the shop and the checker
 	redis [2]*rig.Node
 
-	disk      *disk // of the binary log; nil: that of the data
-	diskError error // why
+	disk      *servers.Disk // of the binary log; nil: that of the data
+	diskError error         // why
 
 	toMySQL, toRedis *proxy.Link // of the workers
 	toMaster         *proxy.Link // of the replica
@@ -69,8 +69,8 @@ func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, e
 		}
 	}()
 	logs := ""
-	if s.disk, s.diskError = newDisk(); s.diskError == nil {
-		logs = s.disk.dir
+	if s.disk, s.diskError = servers.NewDisk(diskSize); s.diskError == nil {
+		logs = s.disk.Dir
 	}
 	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: slices.Concat(rig.MySQLArgs, binaryLog(logs))}); err != nil {
 		return s, err
@@ -144,7 +144,7 @@ func (s *stage) close() error {
 		errs = append(errs, s.mysql.Close())
 	}
 	if s.disk != nil {
-		errs = append(errs, s.disk.close())
+		errs = append(errs, s.disk.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/demo"
 )
 
@@ -79,17 +80,31 @@ func (c *command) checkEnd(t *testing.T, err error, code int) {
 	}
 }
 
-// MYSQL_DSN and REDIS_URL point to nothing here, and the demo does not use them.
+// MYSQL_DSN and REDIS_URL point to nothing here, and the demo does not use them. If only MariaDB is
+// available, it says so in its first and its last line.
 func commandPlays(t *testing.T, program string) {
-	c := newCommand(t, program, "--json", "--flavor", string(flavor()))
+	database, err := servers.FindDatabase(flavor())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCommand(t, program, "--json")
+	if database.Tree != "" {
+		c.Env = append(c.Env, servers.TreesVariable+"="+filepath.Base(database.Tree))
+	}
 	c.checkEnd(t, c.Run(), 0)
 	var r demo.Report
 	if err := json.Unmarshal(c.stdout.Bytes(), &r); err != nil {
 		t.Fatalf("%v:\n%s", err, &c.stdout)
 	}
 	checkReport(t, &r, true)
-	if !strings.HasPrefix(c.stderr.String(), "starting M") {
-		t.Errorf("standard error has\n%s", &c.stderr)
+	said, fallback := c.stderr.String(), "There is no MySQL here, so the demo uses MariaDB "+database.Short()+".\n"
+	if database.Kind == servers.KindMySQL {
+		fallback = "starting M"
+	} else if !strings.HasSuffix(said, fallback) {
+		t.Errorf("standard error ends without %q:\n%s", fallback, said)
+	}
+	if !strings.HasPrefix(said, fallback) {
+		t.Errorf("standard error begins without %q:\n%s", fallback, said)
 	}
 }
 

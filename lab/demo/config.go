@@ -22,7 +22,7 @@ type Config struct {
 	// rediss or redis+sentinel. Only keys that the demo wrote are touched. Empty: a private server.
 	RedisURL string
 	// Flavor is the kind of the private database: servers.KindMySQL or servers.KindMariaDB. Empty:
-	// MySQL, or MariaDB if only that is installed. It cannot be combined with MySQLDSN.
+	// MySQL, or MariaDB if there is no MySQL: see Fallback. It cannot be combined with MySQLDSN.
 	Flavor servers.Kind
 	// MapFile is the map that the worker uses. Default mapping.yaml.
 	MapFile string

@@ -33,6 +33,7 @@ type Demo struct {
 	listener  *listener
 	store     *store.Store
 	versions  [2]string // of the database and of Redis
+	fallback  string    // see Fallback
 	worker    *worker.Worker
 	ended     chan error // the result of the worker's Run
 	cleanups  []func(context.Context) error
@@ -60,6 +61,10 @@ func Start(ctx context.Context, cfg Config) (*Demo, error) {
 	}
 	return d, nil
 }
+
+// Fallback returns a sentence that says that MariaDB is used because MySQL is missing, or nothing.
+// Start has printed it to Config.Steps.
+func (d *Demo) Fallback() string { return d.fallback }
 
 // closeLimit bounds everything that Close does.
 const closeLimit = 20 * time.Second
@@ -110,7 +115,14 @@ func (d *Demo) startMySQL(ctx context.Context) error {
 	if d.cfg.MySQLDSN != "" {
 		return nil
 	}
-	program, err := findDatabase(d.cfg.Flavor)
+	program, err := servers.FindDatabase(d.cfg.Flavor)
+	if err != nil && d.cfg.Flavor == "" {
+		if other, otherErr := servers.Find(servers.KindMariaDB); otherErr == nil {
+			d.fallback = fmt.Sprintf("There is no MySQL here, so the demo uses MariaDB %s.", other.Short())
+			fmt.Fprintln(d.steps.w, d.fallback)
+			program, err = other, nil
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -79,21 +79,6 @@ func (p *place) lookup(others func(string) (string, bool)) func(string) (string,
 	}
 }
 
-// findDatabase returns the program for a private database.
-func findDatabase(flavor servers.Kind) (*servers.Program, error) {
-	if flavor != "" {
-		return servers.Find(flavor)
-	}
-	program, err := servers.Find(servers.KindMySQL)
-	if err == nil {
-		return program, nil
-	}
-	if other, otherErr := servers.Find(servers.KindMariaDB); otherErr == nil {
-		return other, nil
-	}
-	return nil, err
-}
-
 func (p *place) startMySQL(ctx context.Context, program *servers.Program) error {
 	m, err := servers.StartMySQL(ctx, servers.MySQLOptions{Program: program})
 	if err != nil {

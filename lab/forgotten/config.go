@@ -16,7 +16,7 @@ type Config struct {
 	Binary string
 	// Seed decides which keys are written and read. Zero: a random seed, which the report names.
 	Seed uint64
-	// Flavor of the database; empty: MySQL if available, otherwise MariaDB.
+	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
 	// Reads is how many reads there are before the first path. Default 1,000,000.
 	Reads int

@@ -20,7 +20,7 @@ type Release struct {
 type Config struct {
 	// Old is the previous release, and New the present one. The schema of New must be newer.
 	Old, New Release
-	// Flavor of the database; empty: MySQL if there is one, otherwise MariaDB.
+	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
 	// Rows is how many rows are committed in each phase, at least. Default 1000.
 	Rows int

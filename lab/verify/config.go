@@ -20,7 +20,7 @@ type Config struct {
 	// Seed decides which keys are written and read, and when faults occur. Zero: a random seed,
 	// which the report names.
 	Seed uint64
-	// Flavor of the database; empty: MySQL if available, otherwise MariaDB.
+	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
 	// For is how long to measure, without the starts of servers. Phases begin until it has passed,
 	// each at least once. Default 1 min.

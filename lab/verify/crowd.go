@@ -26,11 +26,12 @@ type process struct {
 	mail chan pair // messages to send
 }
 
-// start starts the given number of reader processes with the spec.
-func (c *crowd) start(command []string, s spec, readers int) error {
+// start starts the given number of reader processes with the spec. If polite, every second one only
+// calls Get.
+func (c *crowd) start(command []string, s spec, readers int, polite bool) error {
 	c.ill = map[int]string{}
 	for i := range readers {
-		s.Process = i
+		s.Process, s.Gets = i, polite && i%2 == 1
 		started, err := rig.StartProcess("a reader", command, nil, s, c.hear)
 		if err != nil {
 			return err

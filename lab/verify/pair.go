@@ -18,11 +18,11 @@ type pair struct {
 	Token   string `json:"token"`
 }
 
-// take queues a pair from the writing process. It drops a pair if the queue is full, and does not
-// count it.
+// take queues a pair from the writing process. It drops a pair if the queue is full, or the reader
+// only calls Get, and does not count it.
 func (r *reader) take(line []byte) {
 	var p pair
-	if json.Unmarshal(line, &p) != nil {
+	if r.Gets || json.Unmarshal(line, &p) != nil {
 		return
 	}
 	select {

@@ -13,6 +13,7 @@ const (
 	healPatience = time.Minute
 	deafness     = 4 * time.Second // until L1 closes without heartbeats
 	noticed      = 5 * time.Second // until readers leave a server that workers have left
+	replicaLife  = 4 * time.Second // until readers leave a replica at the address of the master
 )
 
 // A phase is a kind of fault that occurs while keys are written and read, and the bound that holds
@@ -35,6 +36,8 @@ type phase struct {
 	// astray reports whether readers may use another server or database than the workers. Reads
 	// with a token then have the bound of the phase, and no stronger one.
 	astray bool
+	// polite makes every second reader only call Get, without L1: Redis refuses it nothing.
+	polite bool
 	// lossy reports whether Redis loses leases. A refused fill then proves no race.
 	lossy bool
 	// parted makes readers subscribe over the disturbed link.
@@ -79,6 +82,7 @@ var phases = []phase{
 	{name: "subscriber frozen", bound: deafness, says: "4 s", kinds: exact, ttl: longTTL, play: freezeSubscriber, parted: true},
 	{name: "reader frozen", bound: deafness, says: "4 s; thaw + 0.1 s", kinds: exact, ttl: longTTL, play: freezeReader, frozen: true, grace: 100 * time.Millisecond},
 	{name: "master demoted", bound: noticed, says: "5 s", kinds: exact, ttl: longTTL, play: demoteMaster, through: true, surviving: true, astray: true},
+	{name: "demoted in place", bound: replicaLife, says: "4 s", kinds: exact, ttl: longTTL, play: demoteInPlace, through: true, surviving: true, astray: true, polite: true},
 	{name: "other database", bound: shortTTL*jitter/100 + time.Second, says: "TTL + 1 s", kinds: exact, ttl: shortTTL, play: missDatabase, database: 1, astray: true},
 	{name: "patterns flood", bound: time.Second, says: "1 s", kinds: exact, ttl: longTTL, play: floodPatterns, stock: stocked},
 	{name: "sweeps", says: "settling sweep", kinds: swept, ttl: longTTL},

@@ -146,7 +146,7 @@ func (r *reader) open() (err error) {
 	if r.RawValues {
 		config.Codec, config.RawValues = otherCodec{cache.JSON}, r.Process%2 == 1
 	}
-	if len(r.Sources) > 0 {
+	if len(r.Sources) > 0 && !r.Gets {
 		config.Memory = cache.Memory{Size: r.Keys + r.Stock, Sources: r.Sources}
 		if r.ShadowRate > 0 {
 			config.Shadow = cache.Shadow{Fraction: 1, Rate: r.ShadowRate}

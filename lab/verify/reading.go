@@ -30,7 +30,7 @@ func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 		}
 		for due := min(int(time.Since(begun).Seconds()*float64(r.Reads)/browsers)-done, 1000); due > 0 && ctx.Err() == nil; {
 			n := 1
-			if dice.IntN(20) == 0 {
+			if !r.Gets && dice.IntN(20) == 0 {
 				n = r.readMany(ctx, dice)
 			} else {
 				r.read(ctx, dice.IntN(r.Keys), dice.IntN(4) == 0)
@@ -129,6 +129,14 @@ func (r *reader) read(ctx context.Context, key int, direct bool) (version uint64
 // fetch implements read with a policy and a loader.
 func (r *reader) fetch(ctx context.Context, key int, policy *cache.Policy, load cache.Loader[string]) (version uint64, ok bool) {
 	began := now()
+	if r.Gets {
+		value, err := cache.Get[string](ctx, r.cache, r.name(key))
+		if err != nil { // nothing usable, which is no read
+			return 0, false
+		}
+		r.redis.Add(1)
+		return r.check(key, value, cache.FromRedis, began)
+	}
 	got, err := cache.FetchResult(ctx, r.cache, r.name(key), load, policy)
 	if err != nil {
 		r.findings.fail(ctx, err)

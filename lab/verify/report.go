@@ -1,7 +1,9 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -64,6 +66,10 @@ type Result struct {
 	LongestStall float64  `json:"longest_stall_ms"` // of a process of the checker
 	Error        string   `json:"an_error,omitempty"`
 	Findings     []string `json:"findings,omitempty"`
+	// the violations by the source of the read, and the age of the oldest value, from the commit of
+	// its successor
+	Sources map[string]int64 `json:"violations_by_source,omitempty"`
+	Oldest  float64          `json:"violations_oldest_ms,omitempty"`
 
 	samples []int64 // staleness of each invalidation, in nanoseconds
 }
@@ -146,6 +152,13 @@ func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) {
 			continue
 		}
 		r.Violations++
+		if r.Sources == nil {
+			r.Sources = map[string]int64{}
+		}
+		r.Sources[cmp.Or(f.Source, "Redis")]++
+		if f.Wrong == "" {
+			r.Oldest = max(r.Oldest, float64(f.Began-f.At)/1e6)
+		}
 		if which := (invalidation{f.Key, f.Committed}); !seen[which] && len(r.Findings) < mostFindings {
 			seen[which] = true
 			r.Findings = append(r.Findings, fmt.Sprintf("%s (%.1f s into turn %d%s)", f, float64(f.Began-began)/1e9, r.Turns, t.table.latest(f.Began)))
@@ -175,6 +188,26 @@ func (r *Report) Violations() int64 {
 		n += int64(r.SpotChecks.Stale + len(r.Differences))
 	}
 	return n
+}
+
+// Beyond describes the violations of each phase, or is empty.
+func (r *Report) Beyond() string {
+	var all []string
+	for _, p := range r.Phases {
+		if p.Violations == 0 {
+			continue
+		}
+		var sources []string
+		for _, source := range slices.Sorted(maps.Keys(p.Sources)) {
+			sources = append(sources, fmt.Sprintf("%d from %s", p.Sources[source], source))
+		}
+		all = append(all, fmt.Sprintf("%d in the phase %q (%s; the oldest value was old for %.0f ms, the bound is %s)",
+			p.Violations, p.Phase, strings.Join(sources, ", "), p.Oldest, p.Bound))
+	}
+	if n := r.Violations() - r.totals().Violations; n > 0 {
+		all = append(all, fmt.Sprintf("%d false alarms of spot checks and shadow reads", n))
+	}
+	return strings.Join(all, "; ")
 }
 
 // Raced returns the number of invalidations that came while a fill of their key was in flight.

@@ -28,6 +28,7 @@ type spec struct {
 	Grace      time.Duration `json:"grace"`  // after a window
 	Reads      int           `json:"reads"`  // a second
 	Astray     bool          `json:"astray"` // a settled write may be missing, within the bound
+	Gets       bool          `json:"gets"`   // read only by Get, without L1
 	Stock      int           `json:"stock"`  // values in memory, in addition to the keys
 	Plant      string        `json:"plant"`
 	RawValues  bool          `json:"raw_values"` // see Config

@@ -112,7 +112,7 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	defer cancel()
 	beside.Go(func() { t.stalls.watch(lasting) })
 	defer func() { err = errors.Join(err, t.crowd.stop()) }()
-	if err := t.crowd.start(cfg.Reader, t.spec, cfg.Readers); err != nil {
+	if err := t.crowd.start(cfg.Reader, t.spec, cfg.Readers, t.phase.polite); err != nil {
 		return err
 	}
 	if t.phase.bound == 0 {

@@ -54,7 +54,7 @@ func TestNoReadIsBeyondItsBound(t *testing.T) {
 	t.Cleanup(func() { all.check(t) })
 	for _, phases := range [][]string{
 		{"light load", "calm", "worker killed", "redis empty", "old snapshot", "sweeps"},
-		{"worker frozen", "subscriber cut", "subscriber frozen", "failover", "master demoted"},
+		{"worker frozen", "subscriber cut", "subscriber frozen", "failover", "master demoted", "demoted in place"},
 		{"reader frozen", "patterns flood", "other database", "no worker"},
 		{"holds", "map reloaded", "clock set"},
 	} {
@@ -136,6 +136,8 @@ func TestPlantsAreFound(t *testing.T) {
 			}
 			if report.Violations() == 0 {
 				t.Errorf("not found, though it breaks this: %s\n%s", plant.Breaks, report)
+			} else if beyond := report.Beyond(); !strings.Contains(beyond, " in the phase ") {
+				t.Errorf("the last line would say %q", beyond)
 			}
 		})
 	}

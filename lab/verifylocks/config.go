@@ -19,7 +19,7 @@ type Config struct {
 	// Seed decides which locks are taken, and when things break. Zero: a random one, which the
 	// report names.
 	Seed uint64
-	// Flavor of the database; empty: MySQL if there is one, otherwise MariaDB.
+	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
 	// Sections is how many guarded sections must be committed before the end. Each phase runs at
 	// least once. Default 1.

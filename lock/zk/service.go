@@ -163,6 +163,9 @@ func (s *service) Released(c locking.Claim) (<-chan struct{}, func() bool) {
 	return p.session.watch(before), locking.NotWoken
 }
 
+// Yields implements locking.Service: a claim goes behind those in the queue.
+func (s *service) Yields(locking.Claim) bool { return false }
+
 // PassOn implements locking.Service: the next one in the queue watches the node of the claim, and
 // learns of its end.
 func (s *service) PassOn(locking.Claim) {}

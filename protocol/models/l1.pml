@@ -10,9 +10,10 @@
  * Rule 2: what Redis accepted is taken only if nothing was evicted meanwhile either
  * Rule 3: for that, the mark is from before the stamp was read; from before the fill is too late for a tag
  * Rule 4: the worker publishes after Redis has answered the UNLINK, not before
+ * Rule 5: what a load has superseded that has nothing to store goes from Redis first, and then from L1
  */
 #define NONE 0
-byte db = 1;           /* the row: 1 is the old one, 2 the new one */
+byte db = 1;           /* the row: 1 is the old one, 2 the new one, 0 one that is never stored */
 byte value, vstamp;    /* in Redis: the value, and the stamp stored with it */
 byte lease, stamp = 1; /* in Redis */
 byte texts = 1;        /* how many texts were made */
@@ -21,10 +22,11 @@ byte evictions;        /* the length of the log */
 byte gone = 1;         /* a read of Redis or of the row that begins now must not get less */
 byte heard = 1;        /* a read of L1 that begins now must not get less */
 bool published;
+bool removed;          /* the value that an earlier row left behind */
 byte busy;
 
 proctype Caller(byte me) {
-	byte floor, mine, tag, mark, got;
+	byte floor, mine, tag, mark, got, old;
 	bool accepted;
 
 	atomic {
@@ -48,7 +50,8 @@ proctype Caller(byte me) {
 	atomic {
 		if
 		:: value && vstamp == tag -> got = value; printf("caller %d: Redis has %d\n", me, got); goto hit
-		:: else
+		:: value && vstamp == tag && db == 0 -> old = value; printf("caller %d: Redis has %d, which is due\n", me, old)
+		:: !(value && vstamp == tag)
 		fi;
 		if
 		:: lease == NONE -> texts++; lease = texts; mine = lease; printf("caller %d is given lease %d\n", me, mine)
@@ -58,6 +61,7 @@ proctype Caller(byte me) {
 	atomic { got = db; printf("caller %d reads row %d\n", me, got) }
 	if
 	:: mine == NONE -> goto answer
+	:: mine != NONE && got == 0 -> goto remove
 	:: else
 	fi;
 #ifdef WITHOUT_RULE_3
@@ -79,13 +83,27 @@ proctype Caller(byte me) {
 		fi;
 		goto answer
 	}
+remove:
+#ifdef WITHOUT_RULE_5
+	atomic { evictions++; l1 = 0; printf("L1 evicts\n") }
+#endif
+	atomic {
+		if
+		:: lease == mine -> lease = NONE; accepted = (value == old && old != NONE); value = (value == old -> 0 : value); printf("Redis removes %d\n", old)
+		:: else
+		fi
+	}
+#ifndef WITHOUT_RULE_5
+	atomic { evictions++; l1 = 0; printf("L1 evicts\n") }
+#endif
+	atomic { removed = removed || accepted; assert(!removed || l1 != 1); goto answer }
 hit:
 #ifdef WITHOUT_RULE_1
 	mark = evictions;
 #endif
 	atomic { /* the reply arrives */
 		if
-		:: mark == evictions -> l1 = got; printf("L1 takes %d\n", got)
+		:: mark == evictions -> l1 = got; printf("L1 takes %d\n", got); assert(!removed || l1 != 1)
 		:: else -> printf("L1 does not take %d\n", got)
 		fi
 	}
@@ -118,6 +136,7 @@ proctype Subscriber() {
 init {
 	if
 	:: value = db; vstamp = stamp; printf("Redis has 1\n")
+	:: db = 0; gone = 0; heard = 0; value = 1; vstamp = stamp; printf("Redis has 1, and the row nothing to store\n")
 	:: true
 	fi;
 	atomic { busy = 4; run Caller(1); run Caller(2); run Worker(); run Subscriber() }

@@ -17,7 +17,7 @@ byte busy;
 
 /* what the network keeps of the first reader and has not executed again */
 bool lateLease, lateFill, lateBack;
-byte sentLease, sentValue;
+byte sentLease, sentValue, sentOld;
 
 inline leaseScript(token, reply) {
 	if
@@ -39,21 +39,23 @@ inline fillScript(text, v) {
 	fi
 }
 
-inline backScript(text) {
+/* old: the value that goes with the lease, or NONE */
+inline backScript(text, old) {
 	if
-	:: lease == text -> lease = NONE; printf("Redis takes lease %d back\n", text)
+	:: lease == text -> lease = NONE; value = (value == old -> NONE : value); printf("Redis takes lease %d back\n", text)
 	:: else
 	fi
 }
 
 proctype Reader(byte me) {
-	byte floor, mine, got;
+	byte floor, mine, got, old;
 
 	atomic { floor = gone; printf("reader %d begins, %d or newer is right\n", me, floor) }
 	atomic {
 		if
 		:: value -> got = value; printf("reader %d: Redis has %d\n", me, got); goto answer
-		:: else
+		:: value -> old = value; printf("reader %d: Redis has %d, which is due\n", me, old)
+		:: value == NONE
 		fi;
 		leaseScript(me, mine);
 		printf("reader %d is given lease %d\n", me, mine);
@@ -62,11 +64,15 @@ proctype Reader(byte me) {
 	atomic { got = db; printf("reader %d reads row %d\n", me, got) }
 	if
 	:: mine == NONE
-	:: mine != NONE -> /* the load failed */
+	:: mine != NONE -> /* the load failed, or has nothing to store */
 		atomic {
-			backScript(mine);
 			if
-			:: me == 1 -> lateBack = true; sentLease = mine
+			:: old = NONE
+			:: true
+			fi;
+			backScript(mine, old);
+			if
+			:: me == 1 -> lateBack = true; sentLease = mine; sentOld = old
 			:: else
 			fi;
 			goto end
@@ -91,7 +97,7 @@ proctype Network() {
 end:	do
 	:: atomic { lateLease -> lateLease = false; leaseScript(1, ignored); printf("a late copy makes lease %d\n", ignored); ignored = 0 }
 	:: atomic { lateFill -> lateFill = false; printf("a late copy of a fill\n"); fillScript(sentLease, sentValue) }
-	:: atomic { lateBack -> lateBack = false; printf("a late copy of a lease's return\n"); backScript(sentLease) }
+	:: atomic { lateBack -> lateBack = false; printf("a late copy of a lease's return\n"); backScript(sentLease, sentOld) }
 	:: atomic { lease -> lease = NONE; printf("the lease expires\n") }
 	od
 }

@@ -1,13 +1,15 @@
 /*
  * The lease: who loaded before a commit cannot store after the invalidation.
  *
- * Two readers and one commit of one key. Each reader asks for a lease and, when it gets one, loads and fills. A lease may
- * expire at any time, a load may fail, and the worker unlinks by one command or, as during a slot migration, by two.
+ * Two readers and one commit of one key. Each reader asks for a lease and, when it gets one, loads and fills. A value that
+ * was read may be due for another load. A lease may expire at any time, a load may fail or have nothing to store, and the
+ * worker unlinks by one command or, as during a slot migration, by two.
  *
  * Rule 1: the worker unlinks the lease of a key too, not the value alone
  * Rule 2: the lease goes first or together with the value, never after it
  * Rule 3: a fill stores only under exactly the text that its reader was given, not under any lease
  * Rule 4: the lease is taken before the value is read, so for Set as well
+ * Rule 5: a load that has nothing to store removes the value from before it, and only under its lease
  */
 byte db = 1;   /* the row: 1 is the old one, 2 the new one */
 byte value;    /* in Redis, 0 if there is none */
@@ -17,7 +19,7 @@ byte gone = 1; /* a reader that begins now must not get less */
 byte busy;     /* readers and the worker at work */
 
 proctype Reader(byte me) {
-	byte floor, mine, got, waits;
+	byte floor, mine, got, waits, old;
 
 	atomic {
 		floor = gone;
@@ -30,8 +32,9 @@ ask:
 	atomic {
 		mine = 0;
 		if
-		:: value -> got = value; printf("reader %d: Redis has %d\n", me, got); goto answer
-		:: else
+		:: value && value != old -> got = value; printf("reader %d: Redis has %d\n", me, got); goto answer
+		:: value && old == 0 -> old = value; printf("reader %d: Redis has %d, which is due\n", me, old)
+		:: value == 0 || value == old
 		fi;
 		if
 		:: lease == 0 -> texts++; mine = texts; lease = mine; printf("reader %d is given lease %d\n", me, mine)
@@ -39,7 +42,7 @@ ask:
 		fi
 	}
 	if
-	:: mine == 0 && waits == 0 -> (lease == 0 || value); waits = 1; goto ask
+	:: mine == 0 && waits == 0 -> (lease == 0 || value != old); waits = 1; goto ask
 	:: mine == 0 -> skip /* waited long enough: loads, stores nothing */
 	:: mine != 0 -> skip
 	fi;
@@ -54,6 +57,20 @@ ask:
 			:: else
 			fi;
 			goto end
+		}
+	:: mine && true -> /* nothing to store */
+		atomic {
+			if
+#ifndef WITHOUT_RULE_5
+			:: lease == mine ->
+#else
+			:: true ->
+#endif
+				assert(value == 0 || value == old); /* no other load's value goes */
+				lease = (lease == mine -> 0 : lease); value = 0; printf("reader %d: nothing to store, %d goes\n", me, old)
+			:: lease != mine
+			fi;
+			goto answer
 		}
 	:: mine ->
 		atomic {

@@ -9,6 +9,13 @@
  * Rule 2: the second pass begins when every lease from before the first has run out
  * Rule 3: the pattern is published after the second pass too
  * Rule 4: and every lease from before the end of the hold, which the replica needs to catch up
+ *
+ * At any time the worker is restarted with a map whose lease is shorter. Readers take the longer one
+ * until the shorter one is announced.
+ *
+ * Rule 5: the longer lease counts after the restart too
+ * Rule 6: until it has run out since the announcement of the shorter one
+ * Rule 7: a reader whose answer has a shorter lease than the one that it took gives that one back
  */
 bool committed;
 byte db = 1;         /* the row as loaders see it: 1 is the old one, 2 the new one */
@@ -16,6 +23,10 @@ byte value;          /* in Redis */
 byte lease;          /* its text in Redis */
 byte texts;          /* how many texts were made */
 byte first;          /* texts made when the time begins that a lease may take: these leases run out before the second pass */
+bool longer;         /* the lease is one of the map before */
+bool longerAnnounced = true; /* readers take such leases */
+bool counts = true;  /* the second pass waits for such leases */
+bool restarted;
 byte l1[3];          /* in the processes */
 byte evictions[3];
 byte messages;       /* published */
@@ -39,7 +50,13 @@ proctype Reader(byte me) {
 		:: else
 		fi;
 		if
-		:: lease == 0 -> texts++; lease = texts; mine = lease; printf("reader %d is given lease %d\n", me, mine)
+		:: lease == 0 -> texts++; lease = texts; mine = lease;
+#ifdef WITHOUT_RULE_7
+			longer = true; /* as it received before */
+#else
+			longer = longerAnnounced;
+#endif
+			printf("reader %d is given lease %d, longer %d\n", me, mine, longer)
 		:: else
 		fi
 	}
@@ -99,7 +116,7 @@ proctype Worker() {
 #ifndef WITHOUT_RULE_2
 	atomic {
 		if
-		:: lease && lease <= first -> lease = 0; printf("the lease has run out\n")
+		:: lease && lease <= first && (counts || !longer) -> lease = 0; printf("the lease has run out\n")
 		:: else
 		fi
 	}
@@ -111,6 +128,31 @@ proctype Worker() {
 #endif
 	atomic { swept = true; printf("the sweep is complete\n") }
 	busy--
+}
+
+proctype Restart() {
+	atomic {
+		restarted = true; printf("the worker is restarted\n");
+#ifdef WITHOUT_RULE_5
+		counts = false
+#endif
+	}
+	atomic { longerAnnounced = false; printf("the shorter lease is announced\n"); busy-- }
+}
+
+proctype Time() {
+	atomic {
+#ifdef WITHOUT_RULE_6
+		restarted;
+#else
+		!longerAnnounced;
+#endif
+		if
+		:: lease && longer -> lease = 0; printf("the longer lease has run out\n")
+		:: else
+		fi;
+		counts = false; printf("the longer lease counts no more\n"); busy--
+	}
 }
 
 proctype Replica() {
@@ -128,7 +170,7 @@ init {
 	:: value = db; printf("Redis has 1\n")
 	:: true
 	fi;
-	atomic { busy = 4; run Reader(1); run Reader(2); run Worker(); run Replica(); run Subscriber(1); run Subscriber(2) }
+	atomic { busy = 6; run Reader(1); run Reader(2); run Worker(); run Replica(); run Restart(); run Time(); run Subscriber(1); run Subscriber(2) }
 	atomic { busy == 0 && evictions[1] == messages && evictions[2] == messages }
 	assert(value != 1 && l1[1] != 1 && l1[2] != 1) /* nothing old is left */
 }

@@ -107,7 +107,12 @@ func (d *demoCommand) play(ctx context.Context) (err error) {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	defer func() { err = errors.Join(err, session.Close()) }()
+	defer func() {
+		err = errors.Join(err, session.Close())
+		if fallback := session.Fallback(); fallback != "" {
+			fmt.Fprintln(d.config.Steps, fallback)
+		}
+	}()
 	report, err := session.Play(ctx)
 	err = interrupted(ctx, err)
 	if err == nil && !report.OK {

@@ -76,7 +76,7 @@ func runVerify(ctx context.Context, cfg verify.Config, reader string, asJSON boo
 		cfg.Reader = []string{reader, "verify", "reader"}
 		if len(cfg.Phases) == 0 { // an older reader does not know what these need
 			cfg.Phases = slices.DeleteFunc(verify.PhaseNames(cfg.Cluster), func(name string) bool {
-				return name == "master demoted" || name == "other database" || name == "patterns flood"
+				return name == "master demoted" || name == "demoted in place" || name == "other database" || name == "patterns flood"
 			})
 		}
 	} else if cfg.Reader, err = selfAs("verify", "reader"); err != nil {
@@ -92,7 +92,7 @@ func runVerify(ctx context.Context, cfg verify.Config, reader string, asJSON boo
 	}
 	err = errors.Join(err, show(report, asJSON))
 	if n := report.Violations(); err == nil && n > 0 {
-		err = fmt.Errorf("reads beyond the bound: %d", n)
+		err = fmt.Errorf("reads beyond the bound: %s", report.Beyond())
 	}
 	return err
 }

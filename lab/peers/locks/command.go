@@ -18,7 +18,10 @@ A pair is one acquisition and one release of an uncontended lock. The libraries 
 pair, and the report has medians. Then waiters in processes of ten, and in processes of one, wait for
 a lock that is held. Each releases it immediately. The report has the median time from a release to
 the next acquisition, the requests of the clients, and the commands that Redis ran, including those
-in scripts. ZooKeeper does not sync its log to disk here. Private servers are started and removed.
+in scripts. Then half as many waiters, in processes of five and of one, take turns: each has the
+lock for 2 ms and waits again, until together they have had it half as often as --pairs. The report
+has how often the median waiter got it, and which part of that the slowest one got. ZooKeeper does
+not sync its log to disk here. Private servers are started and removed.
 
 Example:
   make bench-locks BENCH='--pairs 500 --json'
@@ -60,6 +63,7 @@ func Run(ctx context.Context, args []string, out, progress io.Writer) int {
 type report struct {
 	Pairs     []pair        `json:"pairs"`
 	HandOvers []handOver    `json:"hand_overs"`
+	Turns     []handOver    `json:"turns"`
 	Machine   bench.Machine `json:"machine"`
 }
 
@@ -74,6 +78,10 @@ func (r report) write(out io.Writer, asJSON bool) error {
 	fmt.Fprintf(out, "%-28s %-9s %8s %12s %9s %9s %9s\n", "hand-overs", "of", "servers", "processes", "median", "requests", "commands")
 	for _, h := range r.HandOvers {
 		fmt.Fprintf(out, "%-28s %-9s %8d %12d %6.2f ms %9.1f %9.1f\n", h.Peer, h.Kind, h.Servers, h.Processes, us(h.Median)/1000, h.Requests, h.Commands)
+	}
+	fmt.Fprintf(out, "%-28s %-9s %8s %12s %9s %9s %9s\n", "turns", "of", "servers", "processes", "median", "each", "least")
+	for _, h := range r.Turns {
+		fmt.Fprintf(out, "%-28s %-9s %8d %12d %6.2f ms %9.0f %9.2f\n", h.Peer, h.Kind, h.Servers, h.Processes, us(h.Median)/1000, h.Each, h.Least)
 	}
 	for _, p := range peers() {
 		if p.Module != "" {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if code := Run(t.Context(), strings.Fields("--pairs 10 --waiters 10 --json"), &out, t.Output()); code != 0 {
+	if code := Run(t.Context(), strings.Fields("--pairs 40 --waiters 10 --json"), &out, t.Output()); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	var r report
@@ -45,7 +45,12 @@ func TestMeasure(t *testing.T) {
 		for _, processes := range []int{1, 10} {
 			h := r.HandOvers[hand]
 			hand++
-			if h.Peer != p.Name || h.Kind != p.Kind || h.Processes != processes || h.Requests < least || h.Commands < h.Requests {
+			if h.Peer != p.Name || h.Kind != p.Kind || h.Processes != processes || h.Requests < least || h.Commands < h.Requests || h.Each != 1 || h.Least != 1 {
+				t.Errorf("%s: %+v", p.Name, h)
+			}
+		}
+		for i, processes := range []int{1, 5} {
+			if h := r.Turns[hand-2+i]; h.Peer != p.Name || h.Kind != p.Kind || h.Processes != processes || h.Waiters != 5 || h.Median <= 0 {
 				t.Errorf("%s: %+v", p.Name, h)
 			}
 		}

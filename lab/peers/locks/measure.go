@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ const (
 	warm    = 20                     // pairs that are not counted
 	rest    = 500 * time.Millisecond // until all who wait do so as they would for long
 	longest = 5 * time.Minute        // of one measurement
+	section = 2 * time.Millisecond   // for which a waiter that takes turns has the lock
 )
 
 type options struct {
@@ -47,6 +49,8 @@ type handOver struct {
 	Median   time.Duration `json:"median_ns"`
 	Requests float64       `json:"requests"` // of all clients, for each hand-over
 	Commands float64       `json:"commands"` // that all servers ran, for each
+	Each     float64       `json:"each"`     // times that a waiter got it, in the median
+	Least    float64       `json:"least"`    // times that the slowest one got it, of Each
 }
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -67,11 +71,19 @@ func measure(ctx context.Context, o options) (r report, err error) {
 		}
 		for _, processes := range []int{o.waiters / 10, o.waiters} {
 			fmt.Fprintf(o.progress, "hand-overs: %s, %d %s, %d processes\n", p.Name, p.Servers, p.Kind, processes)
-			h, err := s.handOvers(ctx, p, processes, o.waiters)
+			h, err := s.handOvers(ctx, p, processes, o.waiters, 0)
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", p.Name, err)
 			}
 			r.HandOvers = append(r.HandOvers, h)
+		}
+		for _, processes := range []int{o.waiters / 10, o.waiters / 2} {
+			fmt.Fprintf(o.progress, "turns: %s, %d %s, %d processes\n", p.Name, p.Servers, p.Kind, processes)
+			h, err := s.handOvers(ctx, p, processes, o.waiters/2, o.pairs/2)
+			if err != nil {
+				return r, fmt.Errorf("%s: %w", p.Name, err)
+			}
+			r.Turns = append(r.Turns, h)
 		}
 	}
 	r.Machine = bench.ThisMachine("Redis "+s.redis[0].Version(), "ZooKeeper "+servers.ShortVersion(s.zookeeper.Version()), s.mysql.Flavor().String()+" "+s.mysql.Version())
@@ -138,10 +150,11 @@ func (s *site) turns(ctx context.Context, group []peer, times int) (list []pair,
 }
 
 // handOvers has waiters in so many processes wait for a lock, and lets it go from one to the next.
-func (s *site) handOvers(ctx context.Context, p peer, processes, waiters int) (h handOver, err error) {
+// With turns, each has it for a section and waits again, until all together have had it so often.
+func (s *site) handOvers(ctx context.Context, p peer, processes, waiters, turns int) (h handOver, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	name := fmt.Sprintf("hand-over-%d", processes)
+	name := fmt.Sprintf("hand-over-%d-%d", processes, waiters)
 	var all []process
 	for range processes {
 		one, end, openErr := s.open(p)
@@ -165,22 +178,34 @@ func (s *site) handOvers(ctx context.Context, p peer, processes, waiters int) (h
 		took     []time.Duration
 		failed   error
 	)
+	had := make([]float64, waiters)
+	turn := func(i int) (again bool) {
+		next, err := all[i%processes].Lock(ctx, name)
+		mu.Lock()
+		if err == nil && len(took) < max(turns, waiters) {
+			took = append(took, time.Since(released))
+			had[i]++
+		}
+		mu.Unlock()
+		if err == nil {
+			if turns > 0 {
+				_ = sleep.For(ctx, section)
+			}
+			mu.Lock()
+			released = time.Now()
+			mu.Unlock()
+			err = next(ctx)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		failed = errors.Join(failed, err)
+		return failed == nil && len(took) < turns
+	}
 	for i := range waiters {
 		group.Go(func() {
-			next, err := all[i%processes].Lock(ctx, name)
-			mu.Lock()
-			now := time.Now()
-			if err == nil {
-				took = append(took, now.Sub(released))
-				released = now
+			for turn(i) {
+				continue
 			}
-			mu.Unlock()
-			if err == nil {
-				err = next(ctx)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			failed = errors.Join(failed, err)
 		})
 	}
 	_ = sleep.For(ctx, rest)
@@ -196,8 +221,9 @@ func (s *site) handOvers(ctx context.Context, p peer, processes, waiters int) (h
 	if err := errors.Join(err, err2, failed); err != nil {
 		return h, err
 	}
-	n := float64(waiters)
-	return handOver{p.Name, p.Kind, p.Servers, processes, waiters, median(took), float64(requests) / n, float64(after-before) / n}, nil
+	n, middle := float64(len(took)), median(had)
+	return handOver{p.Name, p.Kind, p.Servers, processes, waiters, median(took), float64(requests) / n, float64(after-before) / n,
+		middle, slices.Min(had) / max(middle, 1)}, nil
 }
 
 // greet has a process connect, which takes longer than the rest where it opens a session.
@@ -209,7 +235,7 @@ func (s *site) greet(ctx context.Context, one process) error {
 	return unlock(ctx)
 }
 
-func median(list []time.Duration) time.Duration {
+func median[T cmp.Ordered](list []T) T {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
 }
