@@ -28,6 +28,7 @@ type backend struct {
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	replica replica
 	last    atomic.Pointer[error]
+	turns   turns
 	news    news // of the breaker
 	silence silence
 	stalls  stallWatch
@@ -46,6 +47,9 @@ func newBackend(config Config) *backend {
 	b := &backend{client: config.Redis, timeout: config.Timeout, hooks: config.Hooks, logger: config.Logger}
 	b.probe, _ = protocol.LeaseKey(strings.NewReplacer("{", "", "}", "").Replace(config.Prefix) + "unstale:probe")
 	b.heeds, _ = redisclient.EndsCalls(config.Redis)
+	if size := redisclient.PoolSize(config.Redis); size > 0 {
+		b.turns.free = make(chan struct{}, size)
+	}
 	b.clock.keeper, _ = config.Redis.(timekeeper)
 	b.clock.start()
 	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -152,13 +156,18 @@ func (u unsent) Unwrap() error { return u.error }
 // send calls f, which sends one command or pipeline. The error is nil, redis.Nil, a refusal, a
 // fault as classify names it, or the caller's context's; an unsent if f was not called.
 func send[R any](ctx context.Context, b *backend, verb string, f func(context.Context) (R, error)) (r R, err error) {
-	began := time.Now()
 	switch {
 	case b.client == nil:
 		return r, unsent{ErrNoRedis}
 	case ctx.Err() != nil:
 		return r, unsent{ctx.Err()}
-	case b.replica.pauses(began):
+	}
+	if err := b.turns.take(ctx, b); err != nil {
+		return r, unsent{err}
+	}
+	defer b.turns.give()
+	began := time.Now()
+	if b.replica.pauses(began) {
 		return r, unsent{errReplica}
 	}
 	done, err := b.breaker.Allow()

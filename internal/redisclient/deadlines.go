@@ -18,3 +18,21 @@ func EndsCalls(client redis.UniversalClient) (ends, known bool) {
 	}
 	return false, false
 }
+
+// PoolSize returns how many commands a client sends to one server at a time, or 0 for clients of
+// other kinds, of which nobody can tell.
+func PoolSize(client redis.UniversalClient) int {
+	least := func(size, active int) int {
+		if active > 0 {
+			return min(size, active)
+		}
+		return size
+	}
+	switch client := client.(type) {
+	case interface{ Options() *redis.Options }:
+		return least(client.Options().PoolSize, client.Options().MaxActiveConns)
+	case interface{ Options() *redis.ClusterOptions }:
+		return least(client.Options().PoolSize, client.Options().MaxActiveConns)
+	}
+	return 0
+}
