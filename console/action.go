@@ -24,7 +24,8 @@ type actor struct {
 	write  func(w http.ResponseWriter, r *http.Request, status int, name string, data any)
 	rights *source // see readRights
 	runs   runs
-	key    []byte // of tickets
+	signer *signer
+	key    []byte // of tickets, without a secret
 	done   func() // called after each action
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/secretfile"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -56,10 +57,13 @@ type Config struct {
 	// Token is a secret that a person enters once per browser, at least 16 bytes. Sessions last 12
 	// hours, in every process with the same token.
 	Token string
+	// TokenFile is a file that has the token. It is read again for each request: a new token ends
+	// all sessions. While it cannot be read, the last token counts. Set at most one of the two.
+	TokenFile string
 	// UserHeader names the header with the authenticated user that a reverse proxy sends, for
 	// example X-Forwarded-User. ProxySecret is a secret that the proxy sends in
 	// X-Unstale-Proxy-Secret, at least 16 bytes: it proves that a request comes from the proxy. Set
-	// both or none, and none with Token.
+	// both or none, and none with a token.
 	UserHeader  string
 	ProxySecret string
 
@@ -85,7 +89,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names the field and the rule that it breaks. It asks no server. No error contains a
+// Validate names the field and the rule that it breaks. It asks no server, and reads TokenFile. No error contains a
 // secret.
 func (c Config) Validate() error {
 	switch {
@@ -93,10 +97,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("prefix %q: must begin with a slash and not end with one, for example /unstale", c.Prefix)
 	case strings.ContainsAny(c.Prefix, "{}%?#"):
 		return fmt.Errorf("prefix %q: must be a plain path, for example /unstale", c.Prefix)
-	case c.Token != "" && c.UserHeader+c.ProxySecret != "":
+	case c.Token != "" && c.TokenFile != "":
+		return errors.New("a token and a file of a token are given: set one of them")
+	case c.hasToken() && c.UserHeader+c.ProxySecret != "":
 		return errors.New("a token and a user header or proxy secret are given: set one kind")
-	case c.Token != "" && len(c.Token) < leastSecret:
-		return fmt.Errorf("the token has %d bytes: must have at least %d, for example from openssl rand -base64 32", len(c.Token), leastSecret)
 	case (c.UserHeader == "") != (c.ProxySecret == ""):
 		return errors.New("a user header needs a proxy secret, and a proxy secret a user header: without both, anyone can send the header")
 	case c.ProxySecret != "" && len(c.ProxySecret) < leastSecret:
@@ -105,6 +109,11 @@ func (c Config) Validate() error {
 		return fmt.Errorf("user header %q: a request cannot have it, or it concerns the connection; use another one, for example X-Forwarded-User", c.UserHeader)
 	case http.CanonicalHeaderKey(c.UserHeader) == secretHeader:
 		return fmt.Errorf("user header %s: is the header of the secret", c.UserHeader)
+	}
+	if c.hasToken() {
+		if _, err := c.readToken(); err != nil {
+			return err
+		}
 	}
 	if c.MySQL != nil {
 		if err := c.sessions().WithDefaults().Validate(); err != nil {
@@ -133,7 +142,23 @@ func (c Config) ValidateAddress(address string) error {
 	return nil
 }
 
-func (c Config) authenticates() bool { return c.Token != "" || c.ProxySecret != "" }
+func (c Config) authenticates() bool { return c.hasToken() || c.ProxySecret != "" }
+
+func (c Config) hasToken() bool { return c.Token+c.TokenFile != "" }
+
+// readToken returns the token, also from its file.
+func (c Config) readToken() (token string, err error) {
+	if token = c.Token; c.TokenFile != "" {
+		if token, err = secretfile.Read(c.TokenFile); err != nil {
+			return "", fmt.Errorf("the file of the token: %w", err)
+		}
+		token = strings.TrimSpace(token)
+	}
+	if len(token) < leastSecret {
+		return "", fmt.Errorf("the token has %d bytes: must have at least %d, for example from openssl rand -base64 32", len(token), leastSecret)
+	}
+	return token, nil
+}
 
 func (c Config) sessions() session.Config {
 	return session.Config{MySQL: c.MySQL, Worker: "console", StatementTimeout: panelLimit}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"html/template"
@@ -20,6 +21,7 @@ type Console struct {
 	redis   *keyspace.Keyspace // nil: none
 	panels  []*panel
 	sources sources
+	signer  *signer
 	live    *hub
 	acts    *actor
 	handler http.Handler
@@ -50,14 +52,15 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
-	c.acts = &actor{cfg: cfg, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: cfg.ticketKey(), done: func() { c.sources.expire() }}
+	c.signer = &signer{cfg: cfg}
+	c.acts = &actor{cfg: cfg, signer: c.signer, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: []byte(rand.Text()), done: func() { c.sources.expire() }}
 	c.addPanels()
 	titles := map[string]string{}
 	for _, p := range c.panels {
 		titles[p.Name] = p.Title
 	}
 	c.plain, c.events = parse(funcs{time.Now, titles}), parse(funcs{titles: titles})
-	c.live = &hub{sources: c.sources, changed: c.changed, base: c.base, pages: map[chan []byte]bool{}, latest: map[*source][][]byte{}}
+	c.live = &hub{sources: c.sources, changed: c.changed, base: c.base, serves: c.signer.serves, pages: map[chan []byte]bool{}, latest: map[*source][][]byte{}}
 	c.handler = c.routes()
 	return c, nil
 }
@@ -106,13 +109,12 @@ func (c *Console) routes() http.Handler {
 	for _, mux := range []*http.ServeMux{inside, outside} {
 		mux.HandleFunc("GET "+at+"/static/{file}", serveStatic)
 	}
-	s := signer{c.cfg.Token, at}
-	if c.cfg.Token != "" {
+	if s := c.signer; c.cfg.hasToken() {
 		c.loginRoutes(outside, s)
 		inside.HandleFunc("POST "+at+"/logout", func(w http.ResponseWriter, r *http.Request) {
 			s.end(w, r)
 			http.Redirect(w, r, at+"/login", http.StatusSeeOther)
 		})
 	}
-	return &guard{cfg: c.cfg, signer: s, inside: inside, outside: outside, write: c.write}
+	return &guard{cfg: c.cfg, signer: c.signer, inside: inside, outside: outside, write: c.write}
 }

@@ -20,7 +20,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // A guard decides which requests reach the page.
 type guard struct {
 	cfg     Config
-	signer  signer
+	signer  *signer
 	inside  http.Handler // for authenticated requests
 	outside http.Handler // for the login page and static files
 	write   func(w http.ResponseWriter, r *http.Request, status int, name string, data any)
@@ -49,7 +49,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, http.StatusNotFound, "the console is at "+g.cfg.Prefix+"/")
 	case g.cfg.ProxySecret != "":
 		g.behindProxy(w, r)
-	case g.cfg.Token == "":
+	case !g.cfg.hasToken():
 		g.onLoopback(w, r)
 	case public(path):
 		g.outside.ServeHTTP(w, r)

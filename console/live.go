@@ -24,6 +24,7 @@ const (
 type hub struct {
 	sources []*source
 	changed func(*source) [][]byte // renders the panels of a source, as events
+	serves  func(*http.Request) bool
 	base    context.Context
 
 	mu     sync.Mutex
@@ -121,6 +122,9 @@ func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // nginx
 	out := http.NewResponseController(w)
 	write := func(event []byte) bool {
+		if !h.serves(r) {
+			return false
+		}
 		_ = out.SetWriteDeadline(time.Now().Add(writeLimit)) // not every server has deadlines
 		_, err := w.Write(event)
 		return err == nil && out.Flush() == nil

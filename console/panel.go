@@ -195,7 +195,7 @@ type shownPage struct {
 
 // write writes a page.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
-	page := shownPage{Base: c.cfg.Prefix, Name: name, User: c.cfg.user(r), Asked: r.URL.Query().Get("q"), Login: c.cfg.Token != "", Now: time.Now().UTC(), Data: data}
+	page := shownPage{Base: c.cfg.Prefix, Name: name, User: c.cfg.user(r), Asked: r.URL.Query().Get("q"), Login: c.cfg.hasToken(), Now: time.Now().UTC(), Data: data}
 	if theme, err := r.Cookie("unstale_theme"); err == nil && (theme.Value == "light" || theme.Value == "dark") {
 		page.Theme = theme.Value
 	}

@@ -27,17 +27,18 @@ type ticket struct {
 	ends  int64
 }
 
-// ticketKey returns the key of tokens: that of all processes with the same secret, or a new one.
-func (c Config) ticketKey() []byte {
-	if secret := c.Token + c.ProxySecret; secret != "" {
+// ticketKey returns the key of tokens: that of all processes with the same secret, or own, which is
+// of this process.
+func (s *signer) ticketKey(own []byte) []byte {
+	if secret := s.token() + s.cfg.ProxySecret; secret != "" {
 		return []byte(secret)
 	}
-	return []byte(rand.Text())
+	return own
 }
 
 // sign returns the signature of a ticket.
 func (c *actor) sign(r *http.Request, action, packed string, t *ticket) string {
-	mac := hmac.New(sha256.New, c.key)
+	mac := hmac.New(sha256.New, c.signer.ticketKey(c.key))
 	for _, part := range []string{"console action", action, packed, t.nonce, t.seen, strconv.FormatInt(t.ends, 10), c.cfg.user(r)} {
 		_, _ = mac.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
 	}

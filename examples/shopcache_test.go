@@ -58,7 +58,7 @@ func TestShopcacheReachesReaders(t *testing.T) {
 	}{
 		{shopcache.InvalidateProduct(42, shopcache.ProductParams{CategoryID: []int64{7}}), shopcache.ProductPage(42), "key"},
 		{shopcache.InvalidateProduct(42, shopcache.ProductParams{CategoryID: []int64{7, 9}}), shopcache.CategoryList(9, 2, "price"), "pattern"},
-		{shopcache.InvalidateVariant(5, shopcache.VariantParams{ProductID: []int64{42}, CategoryID: []int64{7}}), shopcache.ProductPage(42), "key"},
+		{shopcache.InvalidateVariant(5, []int64{42}, shopcache.VariantParams{CategoryID: []int64{7}}), shopcache.ProductPage(42), "key"},
 		{shopcache.InvalidateCategory(7), shopcache.Home(), "key"},
 		{shopcache.InvalidateShipping("1"), shopcache.ShippingCity("berlin"), "pattern"},
 		{shopcache.InvalidateCoupon("SUMMER10"), shopcache.Coupon("SUMMER10"), "key"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 
 	"github.com/unstale/unstale/internal/schema"
 )
@@ -28,14 +29,33 @@ var ErrSchema = schema.Err
 // the schema under a lock between processes, which the methods of the provider do not take. It does
 // not close db.
 func Provider(db *sql.DB) (*goose.Provider, error) {
-	p, err := goose.NewProvider(goose.DialectMySQL, db, files,
-		goose.WithTableName(VersionTable),
+	store, err := database.NewStore(database.DialectMySQL, VersionTable)
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	p, err := goose.NewProvider(goose.DialectCustom, db, files,
+		goose.WithStore(versionStore{store.(database.StoreExtender)}), // goose's own stores are
 		goose.WithDisableGlobalRegistry(true),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
 	return p, nil
+}
+
+// A versionStore is goose's store for MySQL, and makes a table with transactions no matter what
+// default_storage_engine is.
+type versionStore struct{ database.StoreExtender }
+
+const createVersionSQL = "CREATE TABLE " + VersionTable + ` (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, version_id BIGINT NOT NULL,
+is_applied BOOLEAN NOT NULL, tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (id)) ENGINE = InnoDB`
+
+// CreateVersionTable implements [database.Store].
+func (versionStore) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
+	if _, err := db.ExecContext(ctx, createVersionSQL); err != nil {
+		return fmt.Errorf("create %s: %w", VersionTable, err)
+	}
+	return nil
 }
 
 // Up applies missing migrations and returns those that it applied, even with an error. Processes

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
@@ -164,5 +166,29 @@ func TestUpAfterAnEmptyVersionTable(t *testing.T) {
 	}
 	if err := migrations.Check(ctx, db); err != nil {
 		t.Error(err)
+	}
+}
+
+// Every table has transactions, no matter which engine is the default.
+func TestUpWhereMyISAMIsTheDefault(t *testing.T) {
+	t.Parallel()
+	ctx, env := context.Background(), testenv.MySQL(t)
+	config, err := mysql.ParseDSN(env.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Params = map[string]string{"default_storage_engine": "'MyISAM'"}
+	db, err := sql.Open("mysql", config.FormatDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if _, err := migrations.Up(ctx, db); err != nil {
+		t.Fatal(err)
+	}
+	var others string
+	err = db.QueryRow("SELECT COALESCE(GROUP_CONCAT(table_name, ' ', engine), '') FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB'").Scan(&others)
+	if err != nil || others != "" {
+		t.Errorf("%s, %v", others, err)
 	}
 }

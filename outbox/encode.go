@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -65,6 +66,9 @@ func (inv Invalidation) encode() (any, *FieldError) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRequired(params, inv.Required); err != nil {
+		return nil, err
+	}
 	if len(params) > MaxParams {
 		return nil, &FieldError{Field: "params", Problem: fmt.Sprintf(
 			"%d bytes of JSON are more than %d; pass ids, not documents", len(params), MaxParams)}
@@ -73,6 +77,20 @@ func (inv Invalidation) encode() (any, *FieldError) {
 		return nil, nil
 	}
 	return params, nil
+}
+
+// checkRequired refuses parameters, as JSON, that lack a value of one that is required.
+func checkRequired(text string, required []string) *FieldError {
+	if len(required) == 0 {
+		return nil
+	}
+	given, _ := params.Parse([]byte(text)) // checked before
+	for _, name := range required {
+		if !slices.ContainsFunc(given, func(p params.Param) bool { return p.Name == name && len(p.Values) > 0 }) {
+			return &FieldError{Field: "params." + clip(name), Problem: "has no value; the map requires one"}
+		}
+	}
+	return nil
 }
 
 func checkText(field, s string, limit int, required bool) *FieldError {

@@ -29,6 +29,9 @@ type Invalidation struct {
 	// derived from them. Omit unknown values; nil is an error. If a value changes, pass the old and
 	// the new one in a slice, because the keys of both are stale.
 	Params map[string]any
+	// Required are the names of parameters that the map requires. Generated code sets them. A row
+	// without a value of one would become a dead letter, so it is an error.
+	Required []string
 	// RawParams replaces Params by the text of a JSON object. Set at most one of the two.
 	RawParams json.RawMessage
 	// Trace is free text that the worker records with the row, such as a W3C traceparent, to which

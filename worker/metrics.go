@@ -198,7 +198,7 @@ func (m *metrics) zero() {
 		m.deadLettered.WithLabelValues(string(reason))
 		m.dead.WithLabelValues(string(reason))
 	}
-	for _, reason := range []string{awayReason, string(invalidation.LookupFailed), string(invalidation.RedisRefused), string(invalidation.UnknownEntity)} {
+	for _, reason := range operate.DelayedReasons() {
 		m.delays.WithLabelValues(reason)
 	}
 	for _, state := range outage.States() {

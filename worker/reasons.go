@@ -10,6 +10,3 @@ const (
 )
 
 var stalledReasons = []string{stalledCommit, stalledHeld, stalledBehind}
-
-// awayReason is the reason of a delayed row whose shard is unavailable.
-const awayReason = "redis_away"

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/queue"
 )
 
@@ -123,7 +124,7 @@ func (l *rowLogs) note(rows []queue.ClaimedRow, s queue.Settlement) {
 		l.dead.note(d.Reason, byID[d.ID], d.Error)
 	}
 	for _, d := range s.Delays {
-		if d.Reason != awayReason {
+		if d.Reason != operate.ReasonAway {
 			l.delayed.note(d.Reason, byID[d.ID], d.Error)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/sleep"
 )
@@ -18,7 +19,7 @@ func (b *batch) settlement(cfg Config) queue.Settlement {
 		switch {
 		case c.away != nil:
 			s.Delays = append(s.Delays, queue.Delay{
-				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: awayReason, Error: c.away.Error(),
+				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: operate.ReasonAway, Error: c.away.Error(),
 			})
 			continue
 		case c.fault != nil:

@@ -82,6 +82,10 @@ func auditObject(list []operate.AuditRecord, total any) any {
 }
 
 func auditLine(r *operate.AuditRecord) string {
+	rows := count(int64(r.Rows), "row")
+	if r.Action == operate.ActionReplay {
+		rows = "begins" // its rows are in the record of its end
+	}
 	return fmt.Sprintf("%s  %s (claims to be %s)  %s  %s  %s", r.At.Format(time.RFC3339), printable(r.Account),
-		printable(r.ClaimedBy), printable(r.Action), count(int64(r.Rows), "row"), printable(r.Arguments))
+		printable(r.ClaimedBy), printable(r.Action), rows, printable(r.Arguments))
 }

@@ -51,6 +51,9 @@ func TestAudit(t *testing.T) {
 		if got.Action != want.action || got.Rows != want.rows || got.ClaimedBy != operator() || !strings.Contains(got.Account, "@") || got.At.IsZero() {
 			t.Errorf("%d: %+v", i, got)
 		}
+		if begins := strings.Contains(call(t, w.env, "audit", "list", "--action", got.Action).out, "  begins  "); begins != (got.Action == "replay") {
+			t.Errorf("%s: begins %t", got.Action, begins)
+		}
 		text := strings.Join(strings.Fields(string(got.Arguments)), "")
 		for _, part := range want.parts {
 			if !strings.Contains(text, part) {

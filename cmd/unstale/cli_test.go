@@ -59,6 +59,14 @@ func TestUsage(t *testing.T) {
 	if r := call(t, nil, "version"); r.code != exitDone || !strings.HasPrefix(r.out, "unstale ") {
 		t.Errorf("version: %+v", r)
 	}
+	if r := call(t, nil, "version", "--json"); r.code != exitDone || !json.Valid([]byte(r.out)) || !strings.Contains(r.out, `"version": "`) {
+		t.Errorf("version: %+v", r)
+	}
+	for want, args := range map[string][]string{`did you mean "unstale status"?`: {"statsu"}, `did you mean "unstale dead retry"?`: {"dead", "retyr"}} {
+		if r := call(t, nil, args...); !strings.Contains(r.err, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
 }
 
 // migrate, enqueue and status on a real server.
@@ -94,6 +102,9 @@ func TestMigrateEnqueueStatus(t *testing.T) {
 	must("enqueue", "product", "42", "--param", "category_id=7", "--param", "category_id=9,1", "--param", "x=a=b")
 	must("enqueue", "--at", "+10m", "--trace", "t1", "coupon", "--", "-x")
 	must("enqueue", "coupon", "y", "--dry-run")
+	if r := must("enqueue", "coupon", "y", "--param", "a=1", "--dry-run", "--json"); !json.Valid([]byte(r.out)) || !strings.Contains(r.out, `"entity_id": "y"`) || !strings.Contains(r.out, `"a": "1"`) {
+		t.Errorf("%+v", r)
+	}
 	if r := call(t, vars, "enqueue", "product", ""); r.code != exitFail || !strings.Contains(r.err, "id: is empty") {
 		t.Errorf("empty id: %+v", r)
 	}

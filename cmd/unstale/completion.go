@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/acl"
+	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -16,7 +17,11 @@ func completeValues(p process, cmd *cobra.Command) {
 		"format": oneOf(protocol.FormatEvent, protocol.FormatArray), "lang": oneOf("go"),
 		"log-format": oneOf("auto", "text", "json"), "log-level": oneOf("debug", "info", "warn", "error"),
 	}
-	if cmd.Name() != "pause" { // its reason is free text
+	switch {
+	case cmd.Name() == "pause": // its reason is free text
+	case cmd.HasParent() && cmd.Parent().Name() == "delayed":
+		values["reason"] = oneOf(operate.DelayedReasons()...)
+	default:
 		values["reason"] = oneOf(invalidation.Reasons()...)
 	}
 	for name, complete := range values {

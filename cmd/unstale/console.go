@@ -44,18 +44,12 @@ func (f *consoleFlags) complete(mysql mysqlFlags, redis redisFlags, log *slog.Lo
 	if f.listen == "" {
 		return nil
 	}
-	c := console.Config{UserHeader: f.userHeader, Logger: log, Actions: f.actions, MessageKey: redis.messageKey(), RedisShardedPubSub: redis.sharded}
-	for _, file := range []struct {
-		flag, path string
-		to         *string
-	}{{"--console-token-file", f.tokenFile, &c.Token}, {"--console-proxy-secret-file", f.proxyFile, &c.ProxySecret}} {
-		if file.path == "" {
-			continue
+	c := console.Config{TokenFile: f.tokenFile, UserHeader: f.userHeader, Logger: log, Actions: f.actions, MessageKey: redis.messageKey(), RedisShardedPubSub: redis.sharded}
+	if f.proxyFile != "" {
+		if c.ProxySecret, err = secretfile.Read(f.proxyFile); err != nil {
+			return usageError{fmt.Errorf("--console-proxy-secret-file: %w", err)}
 		}
-		if *file.to, err = secretfile.Read(file.path); err != nil {
-			return usageError{fmt.Errorf("%s: %w", file.flag, err)}
-		}
-		*file.to = strings.TrimSpace(*file.to)
+		c.ProxySecret = strings.TrimSpace(c.ProxySecret)
 	}
 	if f.dsn.text != "" {
 		mysql.dsn = f.dsn

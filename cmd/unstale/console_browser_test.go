@@ -154,7 +154,7 @@ func TestBrowserActions(t *testing.T) {
 	c.shows("#action", "shop:thing:1", "before "+id, "after")
 	c.accessible()
 	c.do(".confirm [name=name]", "fill", "Ann O'Hara")
-	if r := call(t, w.env, "pause"); r.code != exitDone {
+	if r := call(t, w.env, "pause", "--until-resumed"); r.code != exitDone {
 		t.Fatalf("%+v", r)
 	}
 	b.has("workers", "paused")

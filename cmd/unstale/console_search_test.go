@@ -87,7 +87,7 @@ func TestConsoleSearch(t *testing.T) {
 
 	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('later', '1')")
 	b.finds("key", "shop:later:1", "Delayed row 1 (later 1) is due in ", "Not stale: Redis does not hold this key. It was last unlinked")
-	j.pauses("--reason", "test")
+	j.pauses("--reason", "test", "--until-resumed")
 	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('thing', '2')")
 	b.finds("key", "shop:thing:2", "May be stale: row 3 (thing 2) waits in cache_outbox for ", "and has not unlinked it yet.")
 	b.finds("object", "thing 2", "Its keys may be stale: row 3 (thing 2) waits in cache_outbox")
@@ -160,7 +160,7 @@ func TestConsoleSearchProof(t *testing.T) {
 	store("shop:lists:7:1", time.Hour)
 	b.finds("key", "shop:lists:7:1", "May be stale: a sweep of shop:lists:7:* was requested ")
 
-	j.pauses("--reason", "test")
+	j.pauses("--reason", "test", "--until-resumed")
 	j.exec("DELETE FROM cache_outbox_sweeps")
 	b.finds("key", "shop:lists:7:1", "May be stale: it was loaded 60 min ago, before sweep ", " was done.")
 	b.finds("object", "product 42", "Not stale by its rows")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -271,8 +272,27 @@ func TestConsoleToken(t *testing.T) {
 	if code, _ := b.get("/"); code != http.StatusSeeOther {
 		t.Errorf("after logging out: %d", code)
 	}
-	if r.log.has(consoleSecret) {
+	form(consoleSecret)
+	another := "another secret of the console"
+	writeSecret(t, file, another)
+	if code, _ := b.get("/"); code != http.StatusSeeOther {
+		t.Errorf("a session of the token before: %d", code)
+	}
+	if reply := form(consoleSecret); reply.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the token before: %d", reply.StatusCode)
+	}
+	form(another)
+	if err := os.Remove(file); err != nil { // as while it is replaced
+		t.Fatal(err)
+	}
+	if code, _ := b.get("/"); code != http.StatusOK {
+		t.Errorf("a session of the new token: %d", code)
+	}
+	if r.log.has(consoleSecret) || r.log.has(another) {
 		t.Error("the log has the token")
+	}
+	if !r.log.has("a person logged in to the console") || !r.log.has("a login to the console failed: the token was wrong") {
+		t.Error("the log has no login")
 	}
 }
 

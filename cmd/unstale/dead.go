@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,15 +72,19 @@ func (f *deadFlags) add(flags *pflag.FlagSet) {
 
 // check refuses what would choose nothing, or something else than was meant.
 func (f *deadFlags) check(flags *pflag.FlagSet) error {
-	if err := refuseEmpty(flags, filterFlags...); err != nil {
+	if err := cmp.Or(refuseEmpty(flags, filterFlags...), checkReason(f.query.Reason, invalidation.Reasons())); err != nil {
 		return err
-	}
-	reasons := invalidation.Reasons()
-	if r := f.query.Reason; r != "" && !slices.Contains(reasons, invalidation.Reason(r)) {
-		return usageError{fmt.Errorf("--reason %q: there is no such reason; the reasons are %v", r, reasons)}
 	}
 	if f.query.OlderThan < 0 || f.query.NewerThan < 0 {
 		return usageError{errors.New("--older-than and --newer-than want a time that has passed, such as 24h")}
+	}
+	return nil
+}
+
+// checkReason refuses a --reason that no row has.
+func checkReason[T ~string](reason string, reasons []T) error {
+	if reason != "" && !slices.Contains(reasons, T(reason)) {
+		return usageError{fmt.Errorf("--reason %q: there is no such reason; the reasons are %v", reason, reasons)}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ that will be retried, each with the reason and the error.`,
   unstale delayed list --reason redis_refused --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseEmpty(cmd.Flags(), "entity", "reason"); err != nil {
+			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, operate.DelayedReasons())); err != nil {
 				return err
 			}
 			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *session.Sessions) ([]operate.DelayedRow, int, error) {
@@ -64,7 +65,7 @@ repeats of the map, keep their time unless --scheduled is given.`,
   unstale delayed retry --scheduled --entity product`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseEmpty(cmd.Flags(), "entity", "reason"); err != nil {
+			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, operate.DelayedReasons())); err != nil {
 				return err
 			}
 			s, err := f.open("delayed")

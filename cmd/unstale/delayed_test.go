@@ -51,7 +51,7 @@ func TestDelayedList(t *testing.T) {
 	if one := list.Delayed[0]; *one.Params != `{"a": 1.10}` || one.DueSeconds < 5300 || one.DueSeconds > 5400 || one.EntityID != "x1" || one.Repeated {
 		t.Errorf("%+v", one)
 	}
-	for _, args := range [][]string{{"--limit", "0"}, {"--reason", ""}, {"x"}} {
+	for _, args := range [][]string{{"--limit", "0"}, {"--reason", ""}, {"--reason", "nope"}, {"x"}} {
 		if r := delayed(args...); r.code != exitUsage {
 			t.Errorf("%q: %+v", args, r)
 		}
@@ -86,7 +86,7 @@ func TestDelayedRetry(t *testing.T) {
 	if r := call(t, w.env, "audit", "list", "--action", "delayed retry"); strings.Count(r.out, "delayed retry") != 3 {
 		t.Errorf("audit: %+v", r)
 	}
-	if r := call(t, w.env, "delayed", "retry", "--reason", ""); r.code != exitUsage {
+	if r := call(t, w.env, "delayed", "retry", "--reason", "nope"); r.code != exitUsage {
 		t.Errorf("%+v", r)
 	}
 }

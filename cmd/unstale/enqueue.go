@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -20,6 +22,7 @@ type enqueueCommand struct {
 	at     string
 	trace  string
 	dryRun bool
+	json   bool
 }
 
 func newEnqueue(p process) *cobra.Command {
@@ -40,7 +43,8 @@ func newEnqueue(p process) *cobra.Command {
 	flags.StringVar(&e.at, "at", "", "not before this: RFC 3339, or +10m from now")
 	flags.StringVar(&e.trace, "trace", "", "free text for the journal")
 	flags.BoolVar(&e.dryRun, "dry-run", false, "check everything, write nothing")
-	showEnv(flags, "param", "at", "trace", "dry-run")
+	flags.BoolVar(&e.json, "json", false, "print one JSON object")
+	showEnv(flags, "param", "at", "trace", "dry-run", "json")
 	return cmd
 }
 
@@ -64,8 +68,7 @@ func (e *enqueueCommand) run(ctx context.Context, p process, entity, id string) 
 		when = " for " + inv.NotBefore.UTC().Format(time.RFC3339)
 	}
 	if e.dryRun {
-		fmt.Fprintf(p.Out, "would enqueue %s %s%s %s\n", printable(entity), printable(id), when, inv.RawParams)
-		return nil
+		return e.say(p, inv, "would enqueue %s %s%s %s\n", printable(entity), printable(id), when, inv.RawParams)
 	}
 	db, err := e.mysql.open("enqueue")
 	if err != nil {
@@ -75,8 +78,28 @@ func (e *enqueueCommand) run(ctx context.Context, p process, entity, id string) 
 	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Out, "enqueued %s %s%s\n", printable(entity), printable(id), when)
-	return nil
+	return e.say(p, inv, "enqueued %s %s%s\n", printable(entity), printable(id), when)
+}
+
+// say prints the row: as a sentence, or as an object.
+func (e *enqueueCommand) say(p process, inv outbox.Invalidation, format string, args ...any) error {
+	if !e.json {
+		_, err := fmt.Fprintf(p.Out, format, args...)
+		return err
+	}
+	row := struct {
+		DryRun    bool            `json:"dry_run"`
+		Entity    string          `json:"entity"`
+		EntityID  string          `json:"entity_id"`
+		Params    json.RawMessage `json:"params"`
+		NotBefore *time.Time      `json:"not_before"`
+		Trace     string          `json:"trace"`
+	}{e.dryRun, inv.Entity, inv.ID, inv.RawParams, nil, inv.Trace}
+	if !inv.NotBefore.IsZero() {
+		at := inv.NotBefore.UTC()
+		row.NotBefore = &at
+	}
+	return output.JSON(p.Out, row)
 }
 
 // parseAt reads --at: empty, RFC 3339, or a duration from now with a plus sign.

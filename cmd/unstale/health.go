@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/output"
 )
 
 // healthCommand is "unstale health".
 type healthCommand struct {
 	listen  string
 	alive   bool
+	json    bool
 	timeout time.Duration
 }
 
@@ -39,7 +42,8 @@ Exit codes:
 	flags.StringVar(&h.listen, "listen", defaultListen, "where the worker serves, as given to unstale run")
 	flags.BoolVar(&h.alive, "alive", false, "ask /healthz instead of /readyz")
 	flags.DurationVar(&h.timeout, "timeout", 2*time.Second, "for the whole answer")
-	showEnv(flags, "alive", "timeout")
+	flags.BoolVar(&h.json, "json", false, "print one JSON object")
+	showEnv(flags, "alive", "timeout", "json")
 	return cmd
 }
 
@@ -54,7 +58,15 @@ func (h *healthCommand) run(ctx context.Context, p process) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	if err := probe(ctx, "http://"+address+path); err != nil {
+	err = probe(ctx, "http://"+address+path)
+	if h.json {
+		reason := ""
+		if err != nil {
+			reason = err.Error()
+		}
+		return errors.Join(err, output.JSON(p.Out, map[string]any{"ok": err == nil, "error": reason}))
+	}
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(p.Out, "ok")

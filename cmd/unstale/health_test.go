@@ -34,6 +34,9 @@ func TestHealth(t *testing.T) {
 	if got := call(t, env, "health"); !strings.Contains(got.err, "the worker does not work: ") {
 		t.Errorf("%+v", got)
 	}
+	if got := call(t, env, "health", "--json"); got.code != exitFail || !strings.Contains(got.out, `"ok": false`) || !strings.Contains(got.out, "the worker does not work: ") {
+		t.Errorf("%+v", got)
+	}
 	if got := call(t, env, "health", "--alive"); got.code != exitDone {
 		t.Errorf("an outage is no reason to restart: %+v", got)
 	}

@@ -108,6 +108,7 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
+	h.query.Unsettled = true
 	all, err := history.Search(ctx, db, h.query)
 	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil {
 		return err

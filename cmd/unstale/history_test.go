@@ -94,9 +94,10 @@ entities:
 		"--key tag:7":           {row, "  journey  written ", "  trace    request 9", "  set      tag:7", "  sweep ", "  set      tag:7"},
 		"--key shop:list:8:x":   {"nothing; ", "now: not in Redis", "unknown: whether "},
 		"--trace request 9":     {row, "  journey  written ", "  trace    request 9", "shop:page:7", "shop:other:7", "shop:list:7:*", "shop:none:7:*", "tag:7"},
-		"--row 2":               {"nothing; ", "now: a dead letter, see unstale dead list: unknown_entity: "},
-		"--row 900":             {"  row 900  page 9  worker ", "to 0 receivers", "shop:page:9", "shop:other:9", "shop:list:9:*", "shop:none:9:*", "tag:9", "now: delayed until 20"},
-		"--row 901":             {"nothing; ", "now: it waits in cache_outbox"},
+		"--row 2":               {"nothing; ", "now: row 2 is a dead letter, see unstale dead list: unknown_entity: "},
+		"--entity unknown":      {"nothing; ", "now: row 2 is a dead letter, see unstale dead list: unknown_entity: "},
+		"--row 900":             {"  row 900  page 9  worker ", "to 0 receivers", "shop:page:9", "shop:other:9", "shop:list:9:*", "shop:none:9:*", "tag:9", "now: row 900 is delayed until 20"},
+		"--row 901":             {"nothing; ", "now: row 901 waits in cache_outbox"},
 		"--key tag:9 --limit 1": {"older ones are left out; ", "  sweep ", "  set      tag:9"},
 	} {
 		flag, rest, _ := strings.Cut(args, " ")
@@ -235,7 +236,7 @@ func TestHistoryWithoutGrants(t *testing.T) {
 	const unread = "the summaries of the journal cannot be read, so all of it is searched"
 	want(exitFail, history, "GRANT SELECT ON cache_outbox_journal to this account; docs/accounts.md")
 	grant("cache_outbox_journal")
-	want(exitDone, history, "shop:thing:7\n", unread, "GRANT SELECT ON cache_outbox_summaries to this account", "where row 7 is now is unknown", "GRANT SELECT ON cache_outbox to this account")
+	want(exitDone, history, "shop:thing:7\n", unread, "GRANT SELECT ON cache_outbox_summaries to this account", "which rows are not settled is unknown", "GRANT SELECT ON cache_outbox to this account")
 	want(exitDone, append(history, "--json"), `"shop:thing:7"`, `"untold": [`, unread)
 	want(exitFail, []string{"status"}, "whether anything is stale is unknown", "GRANT SELECT ON cache_outbox to this account; docs/accounts.md")
 	for _, table := range []string{"", "_delayed", "_dead", "_sweeps", "_sweeper", "_control"} {

@@ -118,12 +118,12 @@ func (h *historyCommand) matching(patterns []string) []string {
 }
 
 func printWhereabout(p process, w history.Whereabout) {
-	text := "now: it waits in cache_outbox"
+	text := fmt.Sprintf("now: row %d waits in cache_outbox", w.Row)
 	switch w.Where {
 	case "delayed":
-		text = "now: delayed until " + w.DueAt.Format(time.RFC3339)
+		text = fmt.Sprintf("now: row %d is delayed until %s", w.Row, w.DueAt.Format(time.RFC3339))
 	case "dead":
-		text = "now: a dead letter, see unstale dead list"
+		text = fmt.Sprintf("now: row %d is a dead letter, see unstale dead list", w.Row)
 	}
 	for _, more := range []string{w.Reason, w.Error} {
 		if more != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -154,6 +155,9 @@ func (c *invalidateCommand) run(ctx context.Context, p process) error {
 	plan, err := expand()
 	if err != nil {
 		return fmt.Errorf("nothing was done: the map refuses this row: %w", err)
+	}
+	if strings.ContainsAny(c.key, "*?") {
+		fmt.Fprintln(p.Err, "unstale: --key names one key, whose name contains * or ?; --pattern means all keys that match")
 	}
 	out := &invalidated{explanation: explain(m, row, plan), DryRun: c.dryRun}
 	if c.dryRun {

@@ -46,7 +46,8 @@ func TestInvalidate(t *testing.T) {
 		{[]string{"--key", "nothing"}, "key      nothing\nwould unlink 0 keys of the 1 that it names, and 0 keys that patterns match\n"},
 		{[]string{"--pattern", "shop:list:*"}, "pattern  shop:list:*\nwould unlink 0 keys of the 0 that it names, and 2 keys that patterns match\n"},
 	} {
-		if got := invalidate(append(c.args, "--dry-run")...); got.code != exitDone || got.out != c.want {
+		got := invalidate(append(c.args, "--dry-run")...)
+		if literal := c.args[1] == "shop:old:*"; got.code != exitDone || got.out != c.want || strings.Contains(got.err, "--pattern means all keys that match") != literal {
 			t.Errorf("%q: %+v", c.args, got)
 		}
 	}

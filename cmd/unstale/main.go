@@ -148,7 +148,12 @@ func refuseUnknown(root *cobra.Command) {
 // noArgs and exactArgs are cobra's rules as usage errors.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("unknown argument %q for %q", args[0], cmd.CommandPath())}
+		hint := ""
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = fmt.Sprintf("; did you mean %q?", cmd.CommandPath()+" "+near[0])
+		}
+		return usageError{fmt.Errorf("unknown argument %q for %q%s", args[0], cmd.CommandPath(), hint)}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestFullDisk(t *testing.T) {
 	w.deadLetterThings(2)
 	for _, args := range [][]string{
 		{"version"}, {"status"}, {"status", "--json"}, {"audit", "list"}, {"audit", "list", "--json"}, {"dead", "list"}, {"history", "--row", "1"},
-		{"dead", "retry", "1"}, {"dead", "retry", "2", "--json"}, {"pause"}, {"resume"},
+		{"dead", "retry", "1"}, {"dead", "retry", "2", "--json"}, {"pause", "--until-resumed"}, {"resume"},
 	} {
 		var said bytes.Buffer
 		code := execute(t.Context(), process{Args: args, Out: fullDisk{}, Err: &said, Env: func(name string) (string, bool) { v, ok := w.env[name]; return v, ok }, Vars: func() []string { return nil }})

@@ -54,14 +54,14 @@ func TestPartOfARow(t *testing.T) {
 		t.Errorf("the counts of one row stand beside the number of all: %+v", r)
 	}
 	wants(done+"\n", "delayed", "list")
-	history("now: delayed until ")
+	history("now: row 1 is delayed until ")
 
 	j.exec("DROP TABLE categories", "UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6)")
 	j.start("--once").wantExit(exitDone)
 	wants("; "+clause+"the dead letter says what was applied without it; see: unstale dead list\n", "status")
 	wants(done+"\n", "dead", "list")
 	wants(done+"\n", "dead", "show", "1")
-	history("now: a dead letter, see unstale dead list: lookup_failed: ")
+	history("now: row 1 is a dead letter, see unstale dead list: lookup_failed: ")
 
 	// The whole row follows its part once the lookup is back.
 	j.exec("CREATE TABLE categories (product INT, category INT)", "INSERT INTO categories VALUES (7, 70)", "DELETE FROM switch")

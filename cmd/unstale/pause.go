@@ -10,13 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 func newPause(p process) *cobra.Command {
 	var (
-		f      mysqlFlags
-		reason string
-		lasts  time.Duration
+		f                    mysqlFlags
+		reason               string
+		lasts                time.Duration
+		untilResumed, asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:   "pause",
@@ -25,6 +27,7 @@ func newPause(p process) *cobra.Command {
 scan of the keyspace stops and restarts afterwards. Rows wait, nothing is lost, and applications are
 not affected. Pausing again replaces reason and end.`,
 		Example: `  unstale pause --reason 'moving redis' --for 30m
+  unstale pause --until-resumed
   unstale resume`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,13 +40,24 @@ not affected. Pausing again replaces reason and end.`,
 			if lasts < 0 {
 				return usageError{fmt.Errorf("--for %s: must be a positive duration, for example 30m", lasts)}
 			}
+			if untilResumed == (lasts > 0) {
+				return usageError{errors.New("how long? give either --for, for example --for 30m, or --until-resumed")}
+			}
 			db, err := f.open("pause")
 			if err != nil {
 				return err
 			}
-			err = operate.NewOrders(db).Pause(cmd.Context(), operate.AnyPause, reason, lasts)
+			orders := operate.NewOrders(db)
+			err = orders.Pause(cmd.Context(), operate.AnyPause, reason, lasts)
+			var now *operate.Pause
+			if err == nil && asJSON {
+				now, err = orders.Paused(cmd.Context())
+			}
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
+			}
+			if asJSON {
+				return output.JSON(p.Out, map[string]any{"pause": pauseObject(now)})
 			}
 			until := "until 'unstale resume'"
 			if lasts > 0 {
@@ -55,8 +69,10 @@ not affected. Pausing again replaces reason and end.`,
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "what for; status and the workers' logs show it")
-	cmd.Flags().DurationVar(&lasts, "for", 0, "end of the pause, after this duration (default: none)")
-	showEnv(cmd.Flags(), "reason", "for")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "end of the pause, after this duration")
+	cmd.Flags().BoolVar(&untilResumed, "until-resumed", false, "no end: until 'unstale resume'")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "reason", "for", "until-resumed", "json")
 	return cmd
 }
 
@@ -74,6 +90,7 @@ func operator() string {
 
 func newResume(p process) *cobra.Command {
 	var f mysqlFlags
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "resume",
 		Short:   "Resume paused workers",
@@ -88,6 +105,9 @@ func newResume(p process) *cobra.Command {
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}
+			if asJSON {
+				return output.JSON(p.Out, map[string]any{"ended": pauseObject(was)})
+			}
 			if was == nil {
 				fmt.Fprintln(p.Out, "nothing was paused")
 				return nil
@@ -97,7 +117,8 @@ func newResume(p process) *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
-	showEnv(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 

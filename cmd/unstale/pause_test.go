@@ -18,7 +18,7 @@ func TestPause(t *testing.T) {
 	for _, r := range workers {
 		r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
 	}
-	if r := call(t, w.env, "pause", "--reason", "moving redis"); r.code != exitDone || r.out != "all workers pause until 'unstale resume'\n" {
+	if r := call(t, w.env, "pause", "--reason", "moving redis", "--until-resumed"); r.code != exitDone || r.out != "all workers pause until 'unstale resume'\n" {
 		t.Fatalf("%+v", r)
 	}
 	for _, r := range workers {
@@ -56,6 +56,16 @@ func TestPause(t *testing.T) {
 	if r := call(t, w.env, "resume"); r.code != exitDone || r.out != "nothing was paused\n" {
 		t.Errorf("%+v", r)
 	}
+	var began struct{ Pause *pause }
+	r = call(t, w.env, "pause", "--for", "1h", "--reason", "moving redis", "--json")
+	if err := json.Unmarshal([]byte(r.out), &began); err != nil || began.Pause == nil || began.Pause.Reason != "moving redis" || began.Pause.EndsAt == nil {
+		t.Errorf("%v: %+v", err, r)
+	}
+	var over struct{ Ended *pause }
+	r = call(t, w.env, "resume", "--json")
+	if err := json.Unmarshal([]byte(r.out), &over); err != nil || over.Ended == nil || over.Ended.Reason != "moving redis" {
+		t.Errorf("%v: %+v", err, r)
+	}
 }
 
 // A pause with an end ends by the database's clock.
@@ -72,7 +82,7 @@ func TestPauseEnds(t *testing.T) {
 	if w.count("cache_outbox_control WHERE ends_at > UTC_TIMESTAMP(6)") != 0 {
 		t.Error("the rows went before the end")
 	}
-	for _, args := range [][]string{{"--for", "-3s"}, {"--for", "0s"}, {"--reason", strings.Repeat("long ", 200)}} {
+	for _, args := range [][]string{{}, {"--reason", "no end"}, {"--for", "1h", "--until-resumed"}, {"--for", "-3s"}, {"--for", "0s"}, {"--for", "1h", "--reason", strings.Repeat("long ", 200)}} {
 		if r := call(t, w.env, append([]string{"pause"}, args...)...); r.code != exitUsage {
 			t.Errorf("%q: %+v", args, r)
 		}

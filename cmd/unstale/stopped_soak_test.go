@@ -228,7 +228,7 @@ func (d *stopDrill) stops() []stop {
 		}, {
 			name: "a locked row", account: "worker; audit to name the session", unready: true,
 			plant: func() {
-				d.unstale(d.operator, "pause")
+				d.unstale(d.operator, "pause", "--until-resumed")
 				d.worker.until("it rests", func() bool { return d.worker.log.has("paused: rows wait until") })
 				d.enqueue(1)
 				var err error

@@ -48,7 +48,7 @@ func TestVerdictOnWorkers(t *testing.T) {
 	}
 	j.says("fresh", fresh)
 
-	j.pauses("--reason", "moving redis")
+	j.pauses("--reason", "moving redis", "--until-resumed")
 	j.says("unknown", "all workers are paused by ", "(moving redis); nothing waits", "unstale resume")
 	j.enqueue(2)
 	j.exec("UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) - INTERVAL 3 MINUTE",
@@ -173,7 +173,7 @@ func TestVerdictOnABacklog(t *testing.T) {
 	j := &judged{world: newWorld(t)}
 	r := j.start("--batch-rows", "1", "--batch-keys", "1")
 	j.says("fresh", fresh)
-	j.pauses()
+	j.pauses("--until-resumed")
 	j.enqueue(8000)
 	j.exec("UPDATE cache_outbox SET created_at = UTC_TIMESTAMP(6) - INTERVAL 2 HOUR")
 	j.must(call(t, j.env, "resume"))

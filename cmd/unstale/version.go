@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/unstale/unstale/internal/output"
 )
 
 // version is set by the release build: -ldflags "-X main.version=v1.2.3".
@@ -23,11 +25,18 @@ func versionText() string {
 }
 
 func newVersion(p process) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Example: "  unstale version", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return output.JSON(p.Out, map[string]string{"version": versionText(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+			}
 			_, err := fmt.Fprintf(p.Out, "unstale %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	showEnv(cmd.Flags(), "json")
+	return cmd
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // Map has the variables of the map. Call Map.Check at startup.
-var Map = cache.NewReadMap("7feab0efe91e50f6ecf0aaa0928bfc51a667d33021cb4ecaa3f87d6f54a16f52",
+var Map = cache.NewReadMap("48a8e1b9d0a68dffc2fcaab512728393cac9d9dd37666998714b24c5dbf0a5c9",
 	cache.ReadVar{Name: "app", Text: "${KEY_PREFIX:-zahraah}"},
 	cache.ReadVar{Name: "env", Text: "${APP_ENV}", OneOf: []string{"dev", "staging", "prod"}},
 )
 
-var readProductPage = Map.Entry("product_page", cache.Options{TTL: 10 * time.Minute, Jitter: 0.5})
+var readProductPage = Map.Entry("product_page", cache.Options{TTL: 10 * time.Minute, Jitter: 0.15})
 
 // ProductPage returns the read product_page, with the key {app}:{env}:product:{product_id}.
 func ProductPage(productID int64) cache.Read {
@@ -32,7 +32,7 @@ func ProductPage(productID int64) cache.Read {
 	return readProductPage.Read(string(k))
 }
 
-var readCategoryList = Map.Entry("category_list", cache.Options{TTL: 3 * time.Minute, Jitter: 0.666666})
+var readCategoryList = Map.Entry("category_list", cache.Options{TTL: 3 * time.Minute, Jitter: 0.166666})
 
 // CategoryList returns the read category_list, with the key {app}:{env}:category:{category_id}:list:p{page}:sort:{sort}.
 func CategoryList(categoryID int64, page int64, sort string) cache.Read {
@@ -53,7 +53,7 @@ func CategoryList(categoryID int64, page int64, sort string) cache.Read {
 	return readCategoryList.Read(string(k))
 }
 
-var readHome = Map.Entry("home", cache.Options{TTL: 45 * time.Second, Jitter: 0.333333, Stale: 10 * time.Second})
+var readHome = Map.Entry("home", cache.Options{TTL: 45 * time.Second, Jitter: 0.133333, Stale: 10 * time.Second})
 
 // Home returns the read home, with the key {app}:{env}:home.
 func Home() cache.Read {
@@ -66,7 +66,7 @@ func Home() cache.Read {
 	return readHome.Read(string(k))
 }
 
-var readShippingCity = Map.Entry("shipping_city", cache.Options{TTL: 1050 * time.Second, Jitter: 0.714285})
+var readShippingCity = Map.Entry("shipping_city", cache.Options{TTL: 15 * time.Minute, Jitter: 0.133333})
 
 // ShippingCity returns the read shipping_city, with the key {app}:{env}:shipping:city:{city}.
 func ShippingCity(city string) cache.Read {
@@ -83,7 +83,7 @@ func ShippingCity(city string) cache.Read {
 	return readShippingCity.Read(string(k))
 }
 
-var readCoupon = Map.Entry("coupon", cache.Options{TTL: 6 * time.Minute, Jitter: 0.666666})
+var readCoupon = Map.Entry("coupon", cache.Options{TTL: 5 * time.Minute, Jitter: 0.15})
 
 // Coupon returns the read coupon, with the key {app}:{env}:coupon:{coupon_id}.
 func Coupon(couponID string) cache.Read {
@@ -114,25 +114,22 @@ func InvalidateCoupon(id string) outbox.Invalidation {
 	return outbox.Invalidation{Entity: "coupon", ID: id}
 }
 
-// InventoryParams are the parameters of inventory. A nil field is left out of the row.
+// InventoryParams are the optional parameters of inventory. A nil field is left out of the row.
 type InventoryParams struct {
 	CategoryID []int64
-	ProductID  []int64 // required
 }
 
 // InvalidateInventory returns the invalidation of inventory.
 //
 // Stock shows on the item page and in the lists. The row's id is the stock item's, product_id says
 // whose it is.
-func InvalidateInventory(id int64, params InventoryParams) outbox.Invalidation {
+func InvalidateInventory(id int64, productID []int64, params InventoryParams) outbox.Invalidation {
 	p := map[string]any{}
 	if params.CategoryID != nil {
 		p["category_id"] = params.CategoryID
 	}
-	if params.ProductID != nil {
-		p["product_id"] = params.ProductID
-	}
-	return outbox.Invalidation{Entity: "inventory", ID: strconv.FormatInt(id, 10), Params: p}
+	p["product_id"] = productID
+	return outbox.Invalidation{Entity: "inventory", ID: strconv.FormatInt(id, 10), Params: p, Required: []string{"product_id"}}
 }
 
 // InvalidatePriceRule returns the invalidation of price_rule.
@@ -148,7 +145,7 @@ func InvalidatePricing(id string) outbox.Invalidation {
 	return outbox.Invalidation{Entity: "pricing", ID: id}
 }
 
-// ProductParams are the parameters of product. A nil field is left out of the row.
+// ProductParams are the optional parameters of product. A nil field is left out of the row.
 type ProductParams struct {
 	CategoryID []int64
 }
@@ -169,22 +166,19 @@ func InvalidateShipping(id string) outbox.Invalidation {
 	return outbox.Invalidation{Entity: "shipping", ID: id}
 }
 
-// VariantParams are the parameters of variant. A nil field is left out of the row.
+// VariantParams are the optional parameters of variant. A nil field is left out of the row.
 type VariantParams struct {
 	CategoryID []int64
-	ProductID  []int64 // required
 }
 
 // InvalidateVariant returns the invalidation of variant.
 //
 // A variant has no page of its own. The row's id is the variant's, product_id says whose it is.
-func InvalidateVariant(id int64, params VariantParams) outbox.Invalidation {
+func InvalidateVariant(id int64, productID []int64, params VariantParams) outbox.Invalidation {
 	p := map[string]any{}
 	if params.CategoryID != nil {
 		p["category_id"] = params.CategoryID
 	}
-	if params.ProductID != nil {
-		p["product_id"] = params.ProductID
-	}
-	return outbox.Invalidation{Entity: "variant", ID: strconv.FormatInt(id, 10), Params: p}
+	p["product_id"] = productID
+	return outbox.Invalidation{Entity: "variant", ID: strconv.FormatInt(id, 10), Params: p, Required: []string{"product_id"}}
 }

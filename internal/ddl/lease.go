@@ -71,7 +71,7 @@ func takeLease(ctx context.Context, conn *sql.Conn, task string, say func(notice
 	l.renewed = time.Now()
 	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	l.keeper.Go(func() {
-		for sleep.For(ctx, leaseTime/6) == nil {
+		for sleep.For(ctx, min(leaseTime/6, mostIdle)) == nil {
 			_ = l.renew() // returns it again before the next step
 		}
 	})

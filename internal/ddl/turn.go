@@ -9,8 +9,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A Turn is the right to change a schema while no other process does. It ends with the function
@@ -72,7 +75,29 @@ func Locked(ctx context.Context, db *sql.DB, task string, say func(notice string
 		return fmt.Errorf("wait for the turn to %s: another process has had it for %d s; see SHOW PROCESSLIST for what it waits for", task, turnSeconds)
 	}
 	defer func() { err = cmp.Or(err, unlock(context.WithoutCancel(ctx), conn, task)) }()
+	if !clustered { // otherwise renewals of the lease do it
+		defer keepAlive(conn)()
+	}
 	return fn(conn, clustered)
+}
+
+// mostIdle is how long the session of a turn is idle at most: proxies end sessions that are idle
+// for a few seconds.
+const mostIdle = time.Second
+
+// keepAlive uses a session that is otherwise idle, until the function that it returns is called.
+func keepAlive(conn *sql.Conn) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		for sleep.For(ctx, mostIdle) == nil {
+			_, _ = conn.ExecContext(context.Background(), "DO 0") // unlock returns the error, if it lasts
+		}
+	})
+	return func() {
+		cancel()
+		keeper.Wait()
+	}
 }
 
 // Discard closes a connection instead of returning it to the pool with its settings.

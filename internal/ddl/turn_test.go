@@ -412,3 +412,25 @@ func TestLease(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A turn outlasts the time after which a proxy, or the server, ends idle sessions.
+func TestTurnOfAnIdleSession(t *testing.T) {
+	t.Parallel()
+	config, err := mysql.ParseDSN(testenv.MySQL(t).DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Params = map[string]string{"wait_timeout": "2"}
+	db, err := sql.Open("mysql", config.FormatDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	err = InTurn(t.Context(), db, "migrate", func(string) {}, func(*Turn) error {
+		_, err := db.ExecContext(t.Context(), "DO SLEEP(4)") // a long step, in another session
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

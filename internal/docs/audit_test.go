@@ -29,7 +29,7 @@ func testAudit(t *testing.T, a auditor) {
 	// The replay covers almost nothing: by now the journal has artificial batches that cannot be
 	// read.
 	actions := [][]string{
-		{"pause", "--reason", "moving redis"}, {"resume"}, {"dead", "retry", "--reason", "unknown_entity"},
+		{"pause", "--reason", "moving redis", "--for", "1h"}, {"resume"}, {"dead", "retry", "--reason", "unknown_entity"},
 		{"invalidate", "--map", file, "--key", "zahraah:prod:home"},
 		{"replay", "--since", "1us", "--redis-url", a.redis, "--channel", "cache:invalidate", "--format", "event"},
 	}
@@ -74,7 +74,7 @@ func testAudit(t *testing.T, a auditor) {
 	run(t, open(t, a.operator), "SET timestamp = 1000000000, insert_id = 18446744073709551614, time_zone = '-11:00', sql_mode = ''",
 		"INSERT INTO cache_outbox_audit (claimed_by, action, arguments, row_count) VALUES ('', 'forged', '{}', 0)")
 	want(t, a.shop, "SELECT ABS(TIMESTAMPDIFF(SECOND, at, SYSDATE())) < 600 AND id < 18446744073709551614 FROM cache_outbox_audit WHERE action = 'forged'", "1")
-	call(t, a.program, a.operator, "pause")
+	call(t, a.program, a.operator, "pause", "--until-resumed")
 	if _, said := exit(t, a.program, a.operator, "status"); !strings.Contains(said, "  database account unstale_operator@%\n") || strings.Contains(said, "no record") {
 		t.Errorf("status in a pause:\n%s", said)
 	}

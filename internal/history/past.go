@@ -98,7 +98,7 @@ type Past struct {
 
 	// what Redis holds under the key, if it was asked for
 	Now   *Now         `json:"now,omitempty"`
-	Waits []Whereabout `json:"waits,omitempty"` // where the row is now, if it was asked for
+	Waits []Whereabout `json:"waits,omitempty"` // where rows are now, if they were asked for
 	Reads []Read       `json:"reads,omitempty"` // that have the key, if there is a map
 	Since *time.Time   `json:"-"`               // the journal's beginning, if nothing was found
 
@@ -108,6 +108,7 @@ type Past struct {
 // A Whereabout is the table of a row that is not settled, or has a repeat.
 type Whereabout struct {
 	Where  string     `json:"where"` // outbox, delayed or dead
+	Row    uint64     `json:"row"`
 	DueAt  *time.Time `json:"due_at,omitempty"`
 	Reason string     `json:"reason,omitempty"`
 	Error  string     `json:"error,omitempty"`
@@ -133,7 +134,8 @@ func ReadsOf(m *invalidation.Map, key string) (all []Read) {
 // A Query selects what to read. Its hooks are not used.
 type Query struct {
 	journal.JournalQuery
-	Limit int // of settlements, the newest
+	Limit     int  // of settlements, the newest
+	Unsettled bool // rows that are not settled too, for names as well as for Row
 }
 
 // manyUnsummarised is more batches than wait for their summary while a worker keeps up: it
@@ -169,17 +171,21 @@ func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 	if err == nil && len(all.Found) == 0 {
 		all.Since, err = journal.New(db).JournalStart(ctx)
 	}
-	if err != nil || q.Row == 0 {
+	where := operate.WhereaboutsQuery{Row: q.Row}
+	if q.Unsettled {
+		where.Entity, where.EntityID, where.Trace = q.Entity, q.EntityID, q.Trace
+	}
+	if err != nil || where == (operate.WhereaboutsQuery{}) {
 		return all, err
 	}
-	list, err := operate.NewOrders(db).Whereabouts(ctx, q.Row)
+	list, err := operate.NewOrders(db).Whereabouts(ctx, where)
 	if session.MissingGrant(err) != "" {
 		all.WaitsUnknown = true
-		all.Miss(fmt.Sprintf("where row %d is now is unknown", q.Row), err)
+		all.Miss("which rows are not settled is unknown", err)
 		return all, nil
 	}
 	for _, w := range list {
-		all.Waits = append(all.Waits, Whereabout{w.Table, w.DueAt, w.Reason, w.Error})
+		all.Waits = append(all.Waits, Whereabout{w.Table, w.Row, w.DueAt, w.Reason, w.Error})
 	}
 	return all, err
 }

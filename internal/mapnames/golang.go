@@ -175,8 +175,8 @@ func (g *goWriter) entity(e *Entity) {
 		g.printf("func %s(id %s) outbox.Invalidation {\n\treturn outbox.Invalidation{Entity: %q, ID: %s}\n}\n", constructor, goType(e.Type), e.Name, textOf(e.Type, "id"))
 		return
 	}
-	params := g.claim("", e.Name+"_params", "the params of the entity "+e.Name)
-	g.printf("\n// %s are the parameters of %s. A nil field is left out of the row.\ntype %s struct {\n", params, e.Name, params)
+	arguments, required, notes := "id "+goType(e.Type), []string(nil), []string(nil)
+	var optional []Param
 	fields := map[string]string{}
 	for _, p := range e.Params {
 		field := exportedName(p.Name)
@@ -184,31 +184,52 @@ func (g *goWriter) entity(e *Entity) {
 			g.err = fmt.Errorf("the params %s and %s of the entity %s both have the Go name %s; rename one of them in the map", other, p.Name, e.Name, field)
 		}
 		fields[field] = p.Name
-		var notes []string
-		if p.Required {
-			notes = append(notes, "required")
+		if !p.Required {
+			optional = append(optional, p)
+			continue
 		}
+		required = append(required, p.Name)
+		arguments += fmt.Sprintf(", %s []%s", localName(p.Name), goType(p.Type))
 		if len(p.With) > 0 {
-			notes = append(notes, "value by value with "+strings.Join(p.With, ", "))
+			notes = append(notes, fmt.Sprintf(" %s goes value by value with %s.", localName(p.Name), strings.Join(p.With, ", ")))
 		}
-		g.printf("\t%s []%s", field, goType(p.Type))
-		if len(notes) > 0 {
-			g.printf(" // %s", strings.Join(notes, "; "))
-		}
-		g.printf("\n")
 	}
-	g.printf("}\n")
-	g.comment(fmt.Sprintf("%s returns the invalidation of %s.", constructor, e.Name), e.Comment)
-	g.printf("func %s(id %s, params %s) outbox.Invalidation {\n\tp := map[string]any{}\n", constructor, goType(e.Type), params)
+	if len(optional) > 0 {
+		params := g.claim("", e.Name+"_params", "the params of the entity "+e.Name)
+		arguments += ", params " + params
+		g.printf("\n// %s are the optional parameters of %s. A nil field is left out of the row.\ntype %s struct {\n", params, e.Name, params)
+		for _, p := range optional {
+			g.printf("\t%s []%s", exportedName(p.Name), goType(p.Type))
+			if len(p.With) > 0 {
+				g.printf(" // value by value with %s", strings.Join(p.With, ", "))
+			}
+			g.printf("\n")
+		}
+		g.printf("}\n")
+	}
+	g.comment(fmt.Sprintf("%s returns the invalidation of %s.%s", constructor, e.Name, strings.Join(notes, "")), e.Comment)
+	g.printf("func %s(%s) outbox.Invalidation {\n\tp := map[string]any{}\n", constructor, arguments)
 	for _, p := range e.Params {
-		field := "params." + exportedName(p.Name)
-		value := field
-		if p.Type == invalidation.TypeUUID {
-			value = "cache.UUIDTexts(" + field + ")"
+		if p.Required {
+			g.printf("\tp[%q] = %s\n", p.Name, listOf(p.Type, localName(p.Name)))
+			continue
 		}
-		g.printf("\tif %s != nil {\n\t\tp[%q] = %s\n\t}\n", field, p.Name, value)
+		field := "params." + exportedName(p.Name)
+		g.printf("\tif %s != nil {\n\t\tp[%q] = %s\n\t}\n", field, p.Name, listOf(p.Type, field))
 	}
-	g.printf("\treturn outbox.Invalidation{Entity: %q, ID: %s, Params: p}\n}\n", e.Name, textOf(e.Type, "id"))
+	g.printf("\treturn outbox.Invalidation{Entity: %q, ID: %s, Params: p", e.Name, textOf(e.Type, "id"))
+	if len(required) > 0 {
+		g.printf(", Required: %#v", required)
+	}
+	g.printf("}\n}\n")
+}
+
+// listOf returns the expression of a parameter's values.
+func listOf(t invalidation.ValueType, list string) string {
+	if t == invalidation.TypeUUID {
+		return "cache.UUIDTexts(" + list + ")"
+	}
+	return list
 }
 
 // comment writes a doc comment, and the comment of the map as a second paragraph.

@@ -42,7 +42,7 @@ func localName(name string) string {
 		return local + "Value"
 	}
 	switch local {
-	case "cache", "outbox", "strconv", "time", "string", "append", "make", "byte":
+	case "cache", "outbox", "params", "strconv", "time", "string", "append", "make", "byte":
 		return local + "Value"
 	}
 	return local

@@ -23,7 +23,7 @@ func (w *Window) Entries() string {
 	case w.Checked == 0:
 		return ""
 	case w.WithEntry == 0:
-		return fmt.Sprintf("no entry found in %d checked", w.Checked)
+		return fmt.Sprintf("no stale entry: %d keys checked, none had an entry", w.Checked)
 	case w.Stale == 0:
 		return fmt.Sprintf("no stale entry in %d checked (below %s with 95%% confidence)", w.WithEntry, percent(entry.Below))
 	}

@@ -39,6 +39,15 @@ type DelayedQuery struct {
 	Due    bool // only rows that are due
 }
 
+// ReasonAway is the reason of a delayed row whose shard of Redis is unavailable.
+const ReasonAway = "redis_away"
+
+// DelayedReasons lists the reasons of delayed rows: ReasonAway, and those of package invalidation for
+// which a row is retried. That package links the parser of maps, so it is not imported here.
+func DelayedReasons() []string {
+	return []string{ReasonAway, "lookup_failed", "redis_refused", "unknown_entity"}
+}
+
 const delayedFilter = `(? = '' OR entity = ?) AND (? = '' OR reason = ?) AND (? = 0 OR due_at <= UTC_TIMESTAMP(6))`
 
 // Contract for both: no lock; the index on due_at in its order, up to the limit, or to its end if

@@ -73,7 +73,7 @@ func (s session) common() []pin {
 		{"wait_timeout", silence}, {"net_read_timeout", silence}, {"net_write_timeout", silence},
 		{"lock_wait_timeout", lockWait}, {"innodb_lock_wait_timeout", lockWait},
 		{"autocommit", "1"}, {"completion_type", "'NO_CHAIN'"}, {"time_zone", "'+00:00'"}, {"sql_mode", "'" + s.sqlMode() + "'"},
-		{"sql_safe_updates", "0"}, {"sql_big_selects", "1"}, {"sql_select_limit", "18446744073709551615"},
+		{"sql_quote_show_create", "1"}, {"sql_safe_updates", "0"}, {"sql_big_selects", "1"}, {"sql_select_limit", "18446744073709551615"},
 	}
 }
 
@@ -82,6 +82,8 @@ func (s session) ofMySQL() []pin {
 	return []pin{
 		{"max_execution_time", fmt.Sprint(s.limit.Milliseconds())},
 		{"information_schema_stats_expiry", "0"}, // no cache, which may be a day old, for NextID
+		// with utf8mb4_general_ci, reading information_schema.applicable_roles fails (1267)
+		{"default_collation_for_utf8mb4", "'utf8mb4_0900_ai_ci'"},
 	}
 }
 

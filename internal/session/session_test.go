@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ import (
 var hostile = []string{
 	"autocommit = 0", "sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'", "time_zone = '+05:00'",
 	"lock_wait_timeout = 86400", "innodb_lock_wait_timeout = 86400", "wait_timeout = 86400", "sql_safe_updates = 1",
-	"sql_select_limit = 1", "max_join_size = 1", "sql_big_selects = 0", "completion_type = 'CHAIN'",
+	"sql_select_limit = 1", "max_join_size = 1", "sql_big_selects = 0", "completion_type = 'CHAIN'", "sql_quote_show_create = 0",
 }
 
 // hostileMySQL returns a migrated database on its own server with all hostile settings, as global
@@ -35,16 +36,18 @@ var hostile = []string{
 func hostileMySQL(t *testing.T) (env *testenv.Database, dsn string) {
 	t.Helper()
 	env = storetest.OwnMigrated(t)
-	isolation := "transaction_isolation"
+	isolation, settings := "transaction_isolation", slices.Clone(hostile)
 	if env.Flavor == servers.KindMariaDB {
 		isolation = "tx_isolation"
+	} else {
+		settings = append(settings, "default_collation_for_utf8mb4 = 'utf8mb4_general_ci'")
 	}
 	admin, err := env.DB.Conn(t.Context()) // its settings apply to sessions that begin later
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	for _, setting := range append(hostile, isolation+" = 'SERIALIZABLE'", "init_connect = 'SET autocommit = 0'") {
+	for _, setting := range append(settings, isolation+" = 'SERIALIZABLE'", "init_connect = 'SET autocommit = 0'") {
 		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL "+setting); err != nil {
 			t.Fatalf("%s: %v", setting, err)
 		}
@@ -86,7 +89,7 @@ func TestSessionsArePinned(t *testing.T) {
 			"wait_timeout": v["silence"], "net_read_timeout": v["silence"], "net_write_timeout": v["silence"],
 			"lock_wait_timeout": v["locks"], "innodb_lock_wait_timeout": v["locks"],
 			"autocommit": "1", "completion_type": "NO_CHAIN", "time_zone": "+00:00", "sql_mode": v["mode"] + "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION",
-			"sql_safe_updates": "0", "sql_big_selects": "1", "sql_select_limit": "18446744073709551615", "character_set_client": "utf8mb4",
+			"sql_quote_show_create": "1", "sql_safe_updates": "0", "sql_big_selects": "1", "sql_select_limit": "18446744073709551615", "character_set_client": "utf8mb4",
 		}
 		readOnly, isolation := cmp.Or(v["read_only"], "0"), cmp.Or(v["isolation"], "READ-COMMITTED")
 		if env.Flavor == servers.KindMariaDB {
@@ -95,7 +98,7 @@ func TestSessionsArePinned(t *testing.T) {
 			want["max_statement_time"] = fmt.Sprint(float64(millis) / 1000)
 			want["tx_isolation"], want["tx_read_only"] = isolation, readOnly
 		} else {
-			want["max_execution_time"], want["information_schema_stats_expiry"] = v["limit"], "0"
+			want["max_execution_time"], want["information_schema_stats_expiry"], want["default_collation_for_utf8mb4"] = v["limit"], "0", "utf8mb4_0900_ai_ci"
 			want["transaction_isolation"], want["transaction_read_only"] = isolation, readOnly
 		}
 		for variable, value := range want {

@@ -22,7 +22,7 @@ var rooms = map[string][]string{
 	"cache/cachetest":            {"cache", "invalidation", "outbox", "protocol"},
 	"cache/msgpack":              {},
 	"cmd/unstale":                {"console", "internal/acl", "internal/capture", "internal/doctor", "internal/expand", "internal/history", "internal/journal", "internal/keyspace", "internal/look", "internal/lookups", "internal/mapcases", "internal/mapnames", "internal/minutes", "internal/near", "internal/operate", "internal/output", "internal/params", "internal/prove", "internal/registry", "internal/replay", "internal/review", "internal/secretfile", "internal/session", "internal/sleep", "internal/sweeps", "internal/tlsfiles", "internal/verdict", "invalidation", "migrations", "outbox", "protocol", "redisurl", "worker", "worker/workerotel"},
-	"console":                    {"internal/expand", "internal/history", "internal/journal", "internal/keyspace", "internal/look", "internal/minutes", "internal/mysqlerr", "internal/near", "internal/operate", "internal/replay", "internal/session", "internal/shadow", "internal/sleep", "internal/staleentries", "internal/sweeps", "internal/verdict", "invalidation", "protocol"},
+	"console":                    {"internal/expand", "internal/history", "internal/journal", "internal/keyspace", "internal/look", "internal/minutes", "internal/mysqlerr", "internal/near", "internal/operate", "internal/replay", "internal/secretfile", "internal/session", "internal/shadow", "internal/sleep", "internal/staleentries", "internal/sweeps", "internal/verdict", "invalidation", "protocol"},
 	"deploy/helm/check":          {},
 	"internal/acl":               {"internal/keyspace", "invalidation", "protocol"},
 	"internal/batchsize":         {},

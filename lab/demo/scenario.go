@@ -32,7 +32,7 @@ var scenario = []change{
 	{
 		name:  "variant 4301 changes colour",
 		write: "UPDATE variants SET colour = 'tan' WHERE id = 4301",
-		row:   shopcache.InvalidateVariant(4301, shopcache.VariantParams{ProductID: []int64{43}}),
+		row:   shopcache.InvalidateVariant(4301, []int64{43}, shopcache.VariantParams{}),
 		stale: []string{"product:43", "category:7:list:*"},
 	},
 	{
@@ -76,7 +76,7 @@ var scenario = []change{
 	{
 		name:  "stock of product 421 is sold",
 		write: "UPDATE stock SET pieces = pieces - 1 WHERE id = 9421",
-		row:   shopcache.InvalidateInventory(9421, shopcache.InventoryParams{ProductID: []int64{421}}),
+		row:   shopcache.InvalidateInventory(9421, []int64{421}, shopcache.InventoryParams{}),
 		stale: []string{"product:421", "category:70:list:*"},
 	},
 }
