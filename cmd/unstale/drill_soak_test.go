@@ -91,6 +91,10 @@ func (d *stopDrill) faults(disk *servers.Disk) (list []planted) {
 			}
 		}
 	}
+	large := func() { // a row whose DELETE does not fit into what is left of the log's last page
+		_, err := d.db.ExecContext(d.t.Context(), "INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('thing', '1', ?)", `{"text": "`+strings.Repeat("x", 8<<10)+`"}`)
+		d.must(err)
+	}
 	carrier := func(rules ...any) func() {
 		return func() { d.redisDo(append([]any{"ACL", "SETUSER", "carrier"}, rules...)...) }
 	}
@@ -110,7 +114,7 @@ func (d *stopDrill) faults(disk *servers.Disk) (list []planted) {
 			[]string{"STALE since ", "worker web-1 is kept from working (redis auth)", "check the user and", "1 row waits"}},
 		{"an ACL without UNLINK", func() { carrier("-unlink")(); d.enqueue(1) }, carrier("+unlink"),
 			[]string{"STALE since ", "worker web-1 is kept from working (redis noperm)", "+unlink", "1 row waits"}},
-		{"a full disk of the binary log", func() { d.held(func() { d.must(disk.Fill()) }) }, func() { d.must(disk.Free()) },
+		{"a full disk of the binary log", func() { d.held(func() { large(); d.must(disk.Fill()) }) }, func() { d.must(disk.Free()) },
 			[]string{"STALE since ", "worker web-1 ", "a COMMIT", "free space on the disk of MySQL's binary log"}},
 	}
 	if d.mysql.Flavor() == servers.KindMariaDB {
