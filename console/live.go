@@ -15,7 +15,7 @@ const (
 	writeLimit = 10 * time.Second // for an event
 	// keepAlive is how often a page receives proof that its worker lives. Proxies then keep a quiet
 	// connection too. console.js knows it.
-	keepAlive   = 5 * time.Second
+	keepAlive   = 2 * time.Second
 	mostStreams = 2000
 )
 

@@ -305,7 +305,9 @@ func TestBrowserOutage(t *testing.T) {
 	c.shows("#recent", "shop:thing:1")
 	r.signal(syscall.SIGSTOP)
 	c.shows("#lost", "does not answer")
+	c.shows("#says.unknown", "Unknown: the worker that serves this page has not answered for ")
 	r.signal(syscall.SIGCONT)
+	c.shows("#says.fresh", "nothing is stale")
 	c.shows("#live-text", "Live")
 	if c.do("", "evaluate", "document.getElementById('lost').hidden") != true {
 		t.Error("the page says that the worker does not answer")

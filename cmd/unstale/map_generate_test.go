@@ -46,7 +46,7 @@ func TestMapGenerate(t *testing.T) {
 func TestMapDescribe(t *testing.T) {
 	t.Parallel()
 	r := call(t, nil, "map", "describe", shippedMap)
-	for _, want := range []string{"product_page", "{app}:{env}:product:{product_id}", "8m30s..11m30s", "from product, variant, inventory", "category_id: int, product_id: int (required)", "fingerprint of reads"} {
+	for _, want := range []string{"product_page", "{app}:{env}:product:{product_id}", "9m..11m", "from product, variant, inventory", "category_id: int, product_id: int (required)", "fingerprint of reads"} {
 		if r.code != exitDone || !strings.Contains(r.out, want) {
 			t.Errorf("no %q in %+v", want, r)
 		}

@@ -59,8 +59,8 @@
   // Live updates, which a person can pause. A page in the background needs none.
   const button = byID("live"), panels = [...document.querySelectorAll("[data-panel]")].map((p) => p.dataset.panel);
   let source = null, paused = false;
-  const silence = 15e3; // three times what live.go waits
-  let heard = 0;
+  const silence = 5e3; // more than twice what live.go waits
+  let heard = 0, tried = 0;
   const state = (name, text) => {
     button.dataset.state = name;
     byID("live-text").textContent = text;
@@ -68,11 +68,21 @@
     byID("lost").hidden = !lost;
     announce();
   };
+  // A sentence that nobody confirms any more is no answer. The next one replaces this.
+  const doubt = () => {
+    const says = byID("says");
+    if (!says) return;
+    says.className = "verdict unknown";
+    says.dataset.level = "unknown";
+    says.lastElementChild.textContent = "Unknown: the worker that serves this page has not answered for " + span(Date.now() - heard) + ".";
+    announce();
+  };
   const close = () => { if (source) source.close(); source = null; };
   const open = () => {
     if (source || paused || document.hidden) return;
     source = new EventSource(base + "/events");
-    heard = Date.now();
+    tried = Date.now();
+    if (!lost) heard = tried;
     source.onopen = () => { heard = Date.now(); state("live", "Live"); };
     source.addEventListener("alive", () => { heard = Date.now(); });
     source.onerror = () => {
@@ -84,8 +94,10 @@
   };
   setInterval(() => {
     if (source && button.dataset.state === "live") byID("live-text").textContent = waiting.size ? "Live, held while in use" : "Live";
-    if (!source || Date.now() - heard < silence) return;
-    state("lost", "Reconnecting …");
+    if (!tried || paused || document.hidden || Date.now() - heard < silence) return;
+    if (button.dataset.state !== "lost") state("lost", "Reconnecting …");
+    doubt();
+    if (!source || Date.now() - tried < silence) return;
     close();
     open();
   }, 1e3);

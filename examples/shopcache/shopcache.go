@@ -13,12 +13,12 @@ import (
 )
 
 // Map has the variables of the map. Call Map.Check at startup.
-var Map = cache.NewReadMap("48a8e1b9d0a68dffc2fcaab512728393cac9d9dd37666998714b24c5dbf0a5c9",
+var Map = cache.NewReadMap("07d1ac97bf62b99f092bf6576beb2b5055e10cf15cef71e6ff8c670dd48bf0c8",
 	cache.ReadVar{Name: "app", Text: "${KEY_PREFIX:-zahraah}"},
 	cache.ReadVar{Name: "env", Text: "${APP_ENV}", OneOf: []string{"dev", "staging", "prod"}},
 )
 
-var readProductPage = Map.Entry("product_page", cache.Options{TTL: 10 * time.Minute, Jitter: 0.15})
+var readProductPage = Map.Entry("product_page", cache.Options{TTL: 10 * time.Minute, Jitter: 0.1})
 
 // ProductPage returns the read product_page, with the key {app}:{env}:product:{product_id}.
 func ProductPage(productID int64) cache.Read {

@@ -118,7 +118,7 @@ func checkTable(t *testing.T, r *demo.Report) {
 	}
 	text := strings.Join(strings.Fields(table.String()), " ")
 	for _, want := range []string{
-		" product 1001: MySQL has 44.90, Redis has 49.90 for 15 more minutes the next reader gets 49.90 ",
+		" product 1001: MySQL has 44.90, Redis has 49.90 for 11 more minutes the next reader gets 49.90 ",
 		" product 1001: MySQL has 44.90, Redis has no value the next reader gets 44.90 ",
 		" as in \"unstale status\": 482 invalidations, ", "% within 100ms, ", " no stale entry in ",
 		" old prices in Redis. Package cache left none and refused ",

@@ -26,7 +26,7 @@ func checkReaders(t *testing.T, r *demo.Report) {
 			t.Errorf("%s: %d changes, %d loads, %d reads", one.Name, one.Changes, one.Loads, one.Reads)
 		}
 	}
-	if a := naive.Arranged; a.RedisCents == nil || *a.RedisCents != 4990 || a.NextCents != 4990 || a.RedisSeconds < 800 || a.Refused {
+	if a := naive.Arranged; a.RedisCents == nil || *a.RedisCents != 4990 || a.NextCents != 4990 || a.RedisSeconds < 600 || a.Refused {
 		t.Errorf("naive: %+v", a)
 	}
 	if a := ours.Arranged; a.RedisCents != nil || a.NextCents != 4490 || !a.Refused || len(ours.Old) > 0 {
@@ -47,7 +47,7 @@ func checkReaders(t *testing.T, r *demo.Report) {
 		t.Errorf("tills: %q, wanted %q", tills, want)
 	}
 	for _, o := range naive.Old {
-		if o.Product <= 1001 || o.Product > 1041 || o.MySQLCents >= o.RedisCents || o.RedisSeconds < 800 {
+		if o.Product <= 1001 || o.Product > 1041 || o.MySQLCents >= o.RedisCents || o.RedisSeconds < 600 {
 			t.Errorf("naive: %+v", o)
 		}
 	}
