@@ -162,10 +162,14 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	case ctx.Err() != nil:
 		return r, unsent{ctx.Err()}
 	}
-	if err := b.turns.take(ctx, b); err != nil {
+	defer b.news.tell() // without a turn: the log handler may use the Cache
+	held, waited, err := b.turns.take(ctx, b)
+	if err != nil {
 		return r, unsent{err}
 	}
-	defer b.turns.give()
+	if held {
+		defer func() { <-b.turns.free }()
+	}
 	began := time.Now()
 	if b.replica.pauses(began) {
 		return r, unsent{errReplica}
@@ -177,10 +181,7 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	b.stalls.start(began)
 	defer b.stalls.end()
 	counts := errEnded // where a hook of the client panics or ends the goroutine
-	defer func() {
-		done(counts)
-		b.news.tell()
-	}()
+	defer func() { done(counts) }()
 	inner, ended := begin(ctx, b.hooks.Redis, verb)
 	r, err = within(inner, b, f)
 	end(ended, err)
@@ -191,6 +192,7 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	}
 	if fault == nil {
 		b.silence.end()
+		b.turns.answered(b, began, waited)
 	} else if err = b.blame(began, fault); !errors.Is(err, errStalled) {
 		b.last.Store(&err)
 		if strings.Contains(err.Error(), "READONLY") {

@@ -103,7 +103,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 	end := time.Now().Add(c.leases.life())
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		mark, again := c.memory.mark(), false
-		g, err := j.ask(context.WithoutCancel(ctx)) // the leases to release depend on the answer
+		g, err := j.ask(detached(ctx)) // the leases to release depend on the answer
 		switch {
 		case ctx.Err() != nil:
 			if g.kind == "lease" {

@@ -79,7 +79,7 @@ func (r *request) ask(ctx context.Context, fl *flight, since mark) (found readin
 		return reading{}, nil, false, nil
 	}
 	j := r.job(fl, reading{})
-	g, err := j.ask(context.WithoutCancel(ctx))
+	g, err := j.ask(detached(ctx))
 	switch {
 	case classify(err) != nil:
 		return reading{}, nil, true, err

@@ -104,8 +104,8 @@ func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, l
 		calls[i] = call{leaseScript, c.names.keys(), []any{c.token, life.Milliseconds(), c.useless}}
 	}
 	calls = stampCalls(calls, tags, longest)
-	sent := time.Now()
 	got, err := send(ctx, l.redis, "lease", func(ctx context.Context) (a answer, err error) {
+		sent := time.Now()
 		cmds, _, err := l.redis.run(ctx, calls, nil)
 		a.grants = make([]grant, len(claims))
 		for i, cmd := range cmds[:len(claims)] {

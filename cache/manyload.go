@@ -98,7 +98,7 @@ func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*jo
 	}
 	mark := l.c.memory.mark()
 	// The leases to release depend on the answer, so the command must not end with ctx.
-	grants := l.c.leases.takeAll(context.WithoutCancel(ctx), claims, asking[0].tags, asking[0].longest())
+	grants := l.c.leases.takeAll(detached(ctx), claims, asking[0].tags, asking[0].longest())
 	for i, j := range asking {
 		switch g := grants[i]; {
 		case g.kind == "lease":

@@ -14,13 +14,14 @@ type requests []*request
 // read sends one GET for each request, and reads the versions of the tags of their policies.
 func (rs requests) read(ctx context.Context) ([]raw, map[string]string, error) {
 	b := rs[0].c.redis
-	tags, lives, sent := rs[0].p.o.Tags, rs[0].asksLife(), time.Now()
+	tags, lives := rs[0].p.o.Tags, rs[0].asksLife()
 	type answer struct {
 		raws   []raw
 		stamps map[string]string
 		some   bool // values came before the time was over
 	}
 	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
+		sent := time.Now()
 		cmds, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
 			// before the values: a value that ends between them does not get the time of its
 			// successor

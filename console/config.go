@@ -89,8 +89,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names the field and the rule that it breaks. It asks no server, and reads TokenFile. No error contains a
-// secret.
+// Validate names the field and the rule that it breaks. It asks no server, and reads TokenFile. No
+// error contains a secret.
 func (c Config) Validate() error {
 	switch {
 	case c.Prefix != "" && (c.Prefix != path.Clean(c.Prefix) || c.Prefix[0] != '/' || c.Prefix == "/"):

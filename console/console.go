@@ -39,8 +39,11 @@ func New(cfg Config) (*Console, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c := &Console{cfg: cfg}
-	var err error
+	s, err := newSigner(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c := &Console{cfg: cfg, signer: s}
 	if cfg.MySQL != nil {
 		if c.db, err = session.Open(cfg.sessions()); err != nil {
 			return nil, fmt.Errorf("console: %w", err)
@@ -52,7 +55,6 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
-	c.signer = &signer{cfg: cfg}
 	c.acts = &actor{cfg: cfg, signer: c.signer, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: []byte(rand.Text()), done: func() { c.sources.expire() }}
 	c.addPanels()
 	titles := map[string]string{}

@@ -23,24 +23,37 @@ const (
 type signer struct {
 	cfg  Config
 	mu   sync.Mutex
-	last string // the token
+	last string // the token; "": there is none
+	told string // why its file could not be used last
+}
+
+func newSigner(cfg Config) (s *signer, err error) {
+	s = &signer{cfg: cfg}
+	if cfg.hasToken() {
+		s.last, err = cfg.readToken()
+	}
+	return s, err
 }
 
 // token returns the token, or "" if there is none.
 func (s *signer) token() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last == "" || s.cfg.TokenFile != "" {
-		if token, err := s.cfg.readToken(); err == nil {
-			s.last = token
+	if s.cfg.TokenFile != "" {
+		switch token, err := s.cfg.readToken(); {
+		case err == nil:
+			s.last, s.told = token, ""
+		case err.Error() != s.told:
+			s.told = err.Error()
+			s.cfg.Logger.Warn("the console cannot use its new token: the last one still counts", "error", err)
 		}
 	}
 	return s.last
 }
 
 // sign returns the value of a cookie that is valid until end.
-func (s *signer) sign(end int64) string {
-	mac := hmac.New(sha256.New, []byte(s.token()))
+func sign(token string, end int64) string {
+	mac := hmac.New(sha256.New, []byte(token))
 	text := strconv.FormatInt(end, 10)
 	_, _ = mac.Write([]byte("console session " + text))
 	return text + "." + hex.EncodeToString(mac.Sum(nil))
@@ -54,15 +67,15 @@ func (s *signer) knows(r *http.Request) bool {
 	}
 	text, _, _ := strings.Cut(cookie.Value, ".")
 	end, err := strconv.ParseInt(text, 10, 64)
-	return err == nil && end > time.Now().Unix() && same(cookie.Value, s.sign(end))
+	return err == nil && end > time.Now().Unix() && same(cookie.Value, sign(s.token(), end))
 }
 
 // serves reports whether an open page may still see more: its session may have ended.
 func (s *signer) serves(r *http.Request) bool { return !s.cfg.hasToken() || s.knows(r) }
 
 // begin sets a session cookie, and end removes it.
-func (s *signer) begin(w http.ResponseWriter, r *http.Request) {
-	s.set(w, r, s.sign(time.Now().Add(sessionLasts).Unix()), int(sessionLasts.Seconds()))
+func (s *signer) begin(w http.ResponseWriter, r *http.Request, token string) {
+	s.set(w, r, sign(token, time.Now().Add(sessionLasts).Unix()), int(sessionLasts.Seconds()))
 }
 
 func (s *signer) end(w http.ResponseWriter, r *http.Request) { s.set(w, r, "", -1) }
@@ -74,12 +87,16 @@ func (s *signer) set(w http.ResponseWriter, r *http.Request, value string, age i
 	})
 }
 
-// loginPause is how long a failed login takes. Only one fails at a time, which limits guesses.
-const loginPause = time.Second
+// A failed login takes its place for a second, even if the client leaves. There are a few, which
+// limits guesses.
+const (
+	loginPause  = time.Second
+	loginPlaces = 4
+)
 
 // loginRoutes serve the page where a person enters the token.
 func (c *Console) loginRoutes(mux *http.ServeMux, s *signer) {
-	home, failing := c.cfg.Prefix+"/", make(chan struct{}, 1)
+	home, places := c.cfg.Prefix+"/", make(chan struct{}, loginPlaces)
 	mux.HandleFunc("GET "+c.cfg.Prefix+"/login", func(w http.ResponseWriter, r *http.Request) {
 		if s.knows(r) {
 			http.Redirect(w, r, home, http.StatusSeeOther)
@@ -90,18 +107,22 @@ func (c *Console) loginRoutes(mux *http.ServeMux, s *signer) {
 	mux.HandleFunc("POST "+c.cfg.Prefix+"/login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 8<<10)
 		from := []any{"from", r.RemoteAddr, "forwarded_for", r.Header.Get("X-Forwarded-For")}
-		if same(strings.TrimSpace(r.PostFormValue("token")), s.token()) {
+		select {
+		case places <- struct{}{}:
+		default:
+			c.cfg.Logger.Warn("a login to the console was refused: too many fail at once", from...)
+			c.write(w, r, http.StatusTooManyRequests, "login", "Too many logins fail now. Try again in a few seconds.")
+			return
+		}
+		token := s.token()
+		if same(strings.TrimSpace(r.PostFormValue("token")), token) {
+			<-places
 			c.cfg.Logger.Info("a person logged in to the console", from...)
-			s.begin(w, r)
+			s.begin(w, r, token)
 			http.Redirect(w, r, home, http.StatusSeeOther)
 			return
 		}
-		select {
-		case failing <- struct{}{}:
-		case <-r.Context().Done():
-			return
-		}
-		defer func() { <-failing }()
+		time.AfterFunc(loginPause, func() { <-places })
 		c.cfg.Logger.Warn("a login to the console failed: the token was wrong", from...)
 		if sleep.For(r.Context(), loginPause) == nil {
 			c.write(w, r, http.StatusUnauthorized, "login", "This is not the token.")

@@ -66,12 +66,12 @@ func (inv Invalidation) encode() (any, *FieldError) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRequired(params, inv.Required); err != nil {
-		return nil, err
-	}
 	if len(params) > MaxParams {
 		return nil, &FieldError{Field: "params", Problem: fmt.Sprintf(
 			"%d bytes of JSON are more than %d; pass ids, not documents", len(params), MaxParams)}
+	}
+	if err := checkRequired(params, inv.Required); err != nil {
+		return nil, err
 	}
 	if params == "" {
 		return nil, nil
@@ -79,15 +79,15 @@ func (inv Invalidation) encode() (any, *FieldError) {
 	return params, nil
 }
 
-// checkRequired refuses parameters, as JSON, that lack a value of one that is required.
+// checkRequired refuses parameters, as JSON, that lack one that is required. An empty list is given.
 func checkRequired(text string, required []string) *FieldError {
 	if len(required) == 0 {
 		return nil
 	}
 	given, _ := params.Parse([]byte(text)) // checked before
 	for _, name := range required {
-		if !slices.ContainsFunc(given, func(p params.Param) bool { return p.Name == name && len(p.Values) > 0 }) {
-			return &FieldError{Field: "params." + clip(name), Problem: "has no value; the map requires one"}
+		if !slices.ContainsFunc(given, func(p params.Param) bool { return p.Name == name }) {
+			return &FieldError{Field: "params." + clip(name), Problem: "is missing; the map requires it"}
 		}
 	}
 	return nil

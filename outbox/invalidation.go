@@ -30,7 +30,8 @@ type Invalidation struct {
 	// the new one in a slice, because the keys of both are stale.
 	Params map[string]any
 	// Required are the names of parameters that the map requires. Generated code sets them. A row
-	// without a value of one would become a dead letter, so it is an error.
+	// without one would become a dead letter, so it is an error. An empty list is no value, and
+	// given.
 	Required []string
 	// RawParams replaces Params by the text of a JSON object. Set at most one of the two.
 	RawParams json.RawMessage

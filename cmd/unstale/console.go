@@ -45,11 +45,17 @@ func (f *consoleFlags) complete(mysql mysqlFlags, redis redisFlags, log *slog.Lo
 		return nil
 	}
 	c := console.Config{TokenFile: f.tokenFile, UserHeader: f.userHeader, Logger: log, Actions: f.actions, MessageKey: redis.messageKey(), RedisShardedPubSub: redis.sharded}
-	if f.proxyFile != "" {
-		if c.ProxySecret, err = secretfile.Read(f.proxyFile); err != nil {
-			return usageError{fmt.Errorf("--console-proxy-secret-file: %w", err)}
+	for _, file := range []struct {
+		flag, path string
+		to         *string
+	}{{"--console-token-file", f.tokenFile, new(string)}, {"--console-proxy-secret-file", f.proxyFile, &c.ProxySecret}} {
+		if file.path == "" {
+			continue
 		}
-		c.ProxySecret = strings.TrimSpace(c.ProxySecret)
+		if *file.to, err = secretfile.Read(file.path); err != nil {
+			return usageError{fmt.Errorf("%s: %w", file.flag, err)}
+		}
+		*file.to = strings.TrimSpace(*file.to)
 	}
 	if f.dsn.text != "" {
 		mysql.dsn = f.dsn

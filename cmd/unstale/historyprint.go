@@ -118,12 +118,17 @@ func (h *historyCommand) matching(patterns []string) []string {
 }
 
 func printWhereabout(p process, w history.Whereabout) {
-	text := fmt.Sprintf("now: row %d waits in cache_outbox", w.Row)
+	text := fmt.Sprintf("now: row %d ", w.Row)
+	if w.Row == 0 {
+		text = "now: a scheduled row "
+	}
 	switch w.Where {
 	case "delayed":
-		text = fmt.Sprintf("now: row %d is delayed until %s", w.Row, w.DueAt.Format(time.RFC3339))
+		text += "is delayed until " + w.DueAt.Format(time.RFC3339)
 	case "dead":
-		text = fmt.Sprintf("now: row %d is a dead letter, see unstale dead list", w.Row)
+		text += "is a dead letter, see unstale dead list"
+	default:
+		text += "waits in cache_outbox"
 	}
 	for _, more := range []string{w.Reason, w.Error} {
 		if more != "" {

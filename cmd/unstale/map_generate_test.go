@@ -65,7 +65,7 @@ func TestMapDescribe(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.out), &object); err != nil || r.code != exitDone {
 			t.Fatalf("%v: %+v", err, r)
 		}
-		if (object.ReadsVersion != "") != set || object.Reads[0].TTL != 900_000 || object.Reads[0].Key[4]["hole"] != "product_id" || object.Entities[0].Type != "int" {
+		if (object.ReadsVersion != "") != set || object.Reads[0].TTL != 660_000 || object.Reads[0].Key[4]["hole"] != "product_id" || object.Entities[0].Type != "int" {
 			t.Errorf("APP_ENV=%s: %+v", env, object)
 		}
 	}

@@ -211,7 +211,7 @@ func TestOutages(t *testing.T) {
 			if n := f.count("cache_outbox_delayed") + f.count("cache_outbox_dead"); n != 0 {
 				t.Errorf("%d rows were taken to be at fault", n)
 			}
-			for _, line := range []string{`trying again","state":"` + o.state + `"`, "outage is over"} {
+			for _, line := range []string{`outage: rows wait, nothing is lost; trying again","state":"` + o.state + `"`, "outage is over"} {
 				if n := strings.Count(r.log.String(), line); n != 1 {
 					t.Errorf("%d lines %q, wanted 1:\n%s", n, line, r.log)
 				}

@@ -77,6 +77,8 @@
     says.lastElementChild.textContent = "Unknown: the worker that serves this page has not answered for " + span(Date.now() - heard) + ".";
     announce();
   };
+  // The session may have ended: then a reload leads to the login.
+  const relogin = () => fetch(base + "/panel/sentence").then((answer) => { if (answer.redirected || answer.status === 401) location.reload(); }, () => {});
   const close = () => { if (source) source.close(); source = null; };
   const open = () => {
     if (source || paused || document.hidden) return;
@@ -88,7 +90,7 @@
     source.onerror = () => {
       state("lost", "Reconnecting …");
       // A browser gives up after an answer such as 401 or 503.
-      if (source && source.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5e3); }
+      if (source && source.readyState === EventSource.CLOSED) { close(); relogin(); setTimeout(open, 5e3); }
     };
     for (const name of panels) source.addEventListener(name, (e) => { heard = Date.now(); show(name, e.data); });
   };

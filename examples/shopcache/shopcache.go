@@ -128,7 +128,9 @@ func InvalidateInventory(id int64, productID []int64, params InventoryParams) ou
 	if params.CategoryID != nil {
 		p["category_id"] = params.CategoryID
 	}
-	p["product_id"] = productID
+	if productID != nil {
+		p["product_id"] = productID
+	}
 	return outbox.Invalidation{Entity: "inventory", ID: strconv.FormatInt(id, 10), Params: p, Required: []string{"product_id"}}
 }
 
@@ -179,6 +181,8 @@ func InvalidateVariant(id int64, productID []int64, params VariantParams) outbox
 	if params.CategoryID != nil {
 		p["category_id"] = params.CategoryID
 	}
-	p["product_id"] = productID
+	if productID != nil {
+		p["product_id"] = productID
+	}
 	return outbox.Invalidation{Entity: "variant", ID: strconv.FormatInt(id, 10), Params: p, Required: []string{"product_id"}}
 }

@@ -27,9 +27,10 @@ type Turn struct {
 // on a cluster also under a lease, which all tasks share. It calls say when it waits for the lease.
 // db must allow two connections.
 func InTurn(ctx context.Context, db *sql.DB, task string, say func(notice string), fn func(*Turn) error) error {
-	return Locked(ctx, db, task, say, func(conn *sql.Conn, clustered bool) (err error) {
+	return locked(ctx, db, task, say, func(conn *sql.Conn, clustered bool) (err error) {
 		t := &Turn{say: say}
 		if !clustered {
+			defer keepAlive(conn)()
 			return fn(t)
 		}
 		if t.lease, err = takeLease(ctx, conn, task, say); err != nil {
@@ -48,10 +49,18 @@ OR Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF'`
 // Locked makes the processes on one server run fn one at a time, by a user lock of MySQL. The lock
 // belongs to a session, so the server frees it when a process dies. It is named after the task and
 // the schema, because user locks are global to the server, and hashed, because their names end at
-// 64 characters (SHA1 and MD5 are gone from MySQL 9). fn gets the connection that holds the lock,
-// and whether the server is one of a cluster. If a cluster prohibits user locks (pxc_strict_mode),
-// fn runs without one, and say is called.
-func Locked(ctx context.Context, db *sql.DB, task string, say func(notice string), fn func(conn *sql.Conn, clustered bool) error) (err error) {
+// 64 characters (SHA1 and MD5 are gone from MySQL 9). If a cluster prohibits user locks
+// (pxc_strict_mode), fn runs without one, and say is called.
+func Locked(ctx context.Context, db *sql.DB, task string, say func(notice string), fn func() error) error {
+	return locked(ctx, db, task, say, func(conn *sql.Conn, _ bool) error {
+		defer keepAlive(conn)()
+		return fn()
+	})
+}
+
+// locked implements Locked. fn gets the connection that holds the lock, which it must keep busy, and
+// whether the server is one of a cluster.
+func locked(ctx context.Context, db *sql.DB, task string, say func(notice string), fn func(conn *sql.Conn, clustered bool) error) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("wait for the turn to %s: %w", task, err)
@@ -75,9 +84,6 @@ func Locked(ctx context.Context, db *sql.DB, task string, say func(notice string
 		return fmt.Errorf("wait for the turn to %s: another process has had it for %d s; see SHOW PROCESSLIST for what it waits for", task, turnSeconds)
 	}
 	defer func() { err = cmp.Or(err, unlock(context.WithoutCancel(ctx), conn, task)) }()
-	if !clustered { // otherwise renewals of the lease do it
-		defer keepAlive(conn)()
-	}
 	return fn(conn, clustered)
 }
 

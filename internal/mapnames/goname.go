@@ -38,11 +38,13 @@ func localName(name string) string {
 		}
 	}
 	switch {
+	case local == "":
+		return "value"
 	case token.IsKeyword(local), len(local) == 1, local[0] == 't' && strings.Trim(local[1:], "0123456789") == "":
 		return local + "Value"
 	}
 	switch local {
-	case "cache", "outbox", "params", "strconv", "time", "string", "append", "make", "byte":
+	case "cache", "outbox", "params", "strconv", "time", "string", "append", "make", "byte", "any", "nil", "id":
 		return local + "Value"
 	}
 	return local

@@ -152,12 +152,40 @@ func entityOf(m *invalidation.Map, d invalidation.Description) Entity {
 	for _, name := range d.Params {
 		p := Param{Name: name, Type: m.Reads().TypeOf(name)}
 		if source, ok := sourceOf(m, d, name); ok {
-			p.Required = source.Each == nil && source.Lookup == nil && source.Default == nil && !source.Optional
+			p.Required = source.Each == nil && source.Lookup == nil && source.Default == nil && !source.Optional && needs(m, d, name)
 			p.With = source.With
 		}
 		e.Params = append(e.Params, p)
 	}
 	return e
+}
+
+// needs reports whether each row of an entity makes something of a param, also as another entity. A
+// template that also uses a name which a row may leave out makes nothing of such a row.
+func needs(m *invalidation.Map, d invalidation.Description, name string) bool {
+	uses := func(template string) (used, always bool) {
+		always = true
+		for _, part := range invalidation.SplitTemplate(template) {
+			used = used || part.Name == name
+			always = always && !slices.ContainsFunc(d.Names, func(s invalidation.NameSource) bool { return s.Name == part.Name && s.Optional })
+		}
+		return used && always, always
+	}
+	for _, made := range d.Makes {
+		if used, _ := uses(made.Text); used {
+			return true
+		}
+	}
+	for _, as := range d.As {
+		used, always := uses(as.ID)
+		if used {
+			return true
+		}
+		if target, ok := m.Describe(as.Entity); ok && always && needs(m, target, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // sourceOf returns the source of a param of an entity, or of an entity as which its rows expand.

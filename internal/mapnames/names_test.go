@@ -86,3 +86,39 @@ func TestGoNames(t *testing.T) {
 		t.Errorf("want %s in\n%s", want, code)
 	}
 }
+
+// Required params are arguments with names of their own. A param that some rows do not need is a
+// field: one that only a lookup needs, or only a template with an optional name.
+func TestRequiredParams(t *testing.T) {
+	t.Parallel()
+	const head = "version: 1\nparams:\n  category_id: {lookup: {by: [brand_id], sql: 'SELECT brand_id, category_id FROM t WHERE brand_id IN (?)'}}\n  color: {optional: true}\n"
+	got, err := mapnames.Go(parse(t, head+`entities:
+  page:
+    params: [any, ID, brand_id, category_id, color, size]
+    keys: ["page:{id}:{any}:{ID}", "cat:{category_id}", "color:{color}:{size}"]
+  part:
+    params: [page_id, any, ID]
+    as: {page: "{page_id}"}
+`), "all", "all.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"func InvalidatePage(id string, idValue []string, anyValue []string, params PageParams) outbox.Invalidation",
+		`Required: []string{"ID", "any"}`, "BrandID []string", "func InvalidatePart(id string, idValue []string, anyValue []string, pageID []string",
+	} {
+		if flat := strings.Join(strings.Fields(string(got)), " "); !strings.Contains(flat, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	for params, want := range map[string]string{"type, type_value": "both have the Go name typeValue", "_": "has no Go name"} {
+		var holes string
+		for name := range strings.SplitSeq(params, ", ") {
+			holes += ":{" + name + "}"
+		}
+		_, err := mapnames.Go(parse(t, "version: 1\nentities:\n  page: {params: ["+params+"], keys: [\"page"+holes+"\"]}\n"), "all", "all.yaml")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", params, err)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package prove
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -38,7 +37,7 @@ func Run(ctx context.Context, config *mysql.Config, e *doctor.Exam, options keys
 	if err := reach(ctx, e); err != nil {
 		return r, err
 	}
-	err = ddl.Locked(ctx, e.MySQL.SchemaDB(), "prove", func(string) {}, func(*sql.Conn, bool) (err error) {
+	err = ddl.Locked(ctx, e.MySQL.SchemaDB(), "prove", func(string) {}, func() (err error) {
 		r, err = run(ctx, config, e, options)
 		return err
 	})

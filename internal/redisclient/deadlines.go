@@ -19,20 +19,16 @@ func EndsCalls(client redis.UniversalClient) (ends, known bool) {
 	return false, false
 }
 
-// PoolSize returns how many commands a client sends to one server at a time, or 0 for clients of
-// other kinds, of which nobody can tell.
+// PoolSize returns how many commands a client of one server sends at a time, and 0 for clients of
+// other kinds.
 func PoolSize(client redis.UniversalClient) int {
-	least := func(size, active int) int {
-		if active > 0 {
-			return min(size, active)
-		}
-		return size
+	single, ok := client.(interface{ Options() *redis.Options })
+	if !ok {
+		return 0
 	}
-	switch client := client.(type) {
-	case interface{ Options() *redis.Options }:
-		return least(client.Options().PoolSize, client.Options().MaxActiveConns)
-	case interface{ Options() *redis.ClusterOptions }:
-		return least(client.Options().PoolSize, client.Options().MaxActiveConns)
+	o := single.Options()
+	if o.MaxActiveConns > 0 {
+		return min(o.PoolSize, o.MaxActiveConns)
 	}
-	return 0
+	return o.PoolSize
 }
