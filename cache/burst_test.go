@@ -38,7 +38,7 @@ func newBurstWorld(t *testing.T, at *world) *burstWorld {
 	return w
 }
 
-// burst fetches many keys at once.
+// burst fetches many keys at the same time.
 func (w *burstWorld) burst() {
 	w.Helper()
 	var group sync.WaitGroup

@@ -86,8 +86,8 @@ type Config struct {
 
 	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. A value
 	// that is too large to come within it counts as a command that failed each time that it is
-	// read: see Failures. It begins when fewer commands than PoolSize of Redis are in flight, for
-	// which a command waits 20 times as long at most, and not in a Cluster. Zero: 100 ms.
+	// read: see Failures. It begins when fewer commands than PoolSize of Redis are in flight: until
+	// then, a command waits for up to 20 times as long. In a Cluster nothing waits. Zero: 100 ms.
 	Timeout time.Duration
 
 	// Failures is how many commands in a row must fail before none is sent for Pause. Zero: 5.

@@ -271,10 +271,9 @@ func (p *failover) servers() string {
 	return d.Server
 }
 
-// A dump that is loaded while the worker runs is detected, even if the worker has published none of
-// the lost batches, and settles more of them at once.
-func TestDumpLoadedIntoARunningDatabase(t *testing.T) {
-	t.Parallel()
+// newSingle returns a failover whose database has one server.
+func newSingle(t *testing.T) *failover {
+	t.Helper()
 	p := &failover{world: newWorld(t, plainMap)}
 	p.onOwnRedis()
 	var err error
@@ -282,6 +281,14 @@ func TestDumpLoadedIntoARunningDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.board = p.keyspace(5 * time.Second).Board
+	return p
+}
+
+// A dump that is loaded while the worker runs is detected, even if the worker has published none of
+// the lost batches, and settles more of them at once.
+func TestDumpLoadedIntoARunningDatabase(t *testing.T) {
+	t.Parallel()
+	p := newSingle(t)
 	defer p.run(p.url, &p.log)()
 	p.settle(1)
 	p.exec("CREATE TABLE dump LIKE cache_outbox_journal")
@@ -299,13 +306,7 @@ func TestDumpLoadedIntoARunningDatabase(t *testing.T) {
 // Retention that deletes published batches is not an alarm.
 func TestJournalThatIsDeletedByRetention(t *testing.T) {
 	t.Parallel()
-	p := &failover{world: newWorld(t, plainMap)}
-	p.onOwnRedis()
-	var err error
-	if p.source, err = outbox.Source(t.Context(), p.db); err != nil {
-		t.Fatal(err)
-	}
-	p.board = p.keyspace(5 * time.Second).Board
+	p := newSingle(t)
 	defer p.run(p.url, &p.log)()
 	p.settle(2)
 	p.wantServed()

@@ -201,29 +201,30 @@ func (g *goWriter) entity(e *Entity) {
 	}
 	arguments, required, notes := "id "+goType(e.Type), []string(nil), []string(nil)
 	var optional []Param
-	fields := map[string]string{}
-	for _, p := range e.Params {
-		field := exportedName(p.Name)
-		if other, twice := fields[field]; twice && g.err == nil {
-			g.err = fmt.Errorf("the params %s and %s of the entity %s both have the Go name %s; rename one of them in the map", other, p.Name, e.Name, field)
-		}
-		fields[field] = p.Name
-		if field == "" && g.err == nil {
+	fields, locals := map[string]string{}, map[string]string{} // to the names of params
+	name := func(in map[string]string, name string, p Param) {
+		other, twice := in[name]
+		switch {
+		case g.err != nil:
+		case name == "":
 			g.err = fmt.Errorf("the param %s of the entity %s has no Go name; rename it in the map", p.Name, e.Name)
+		case twice:
+			g.err = fmt.Errorf("the params %s and %s of the entity %s both have the Go name %s; rename one of them in the map", other, p.Name, e.Name, name)
 		}
-		if !p.Required || g.err != nil {
+		in[name] = p.Name
+	}
+	for _, p := range e.Params {
+		name(fields, exportedName(p.Name), p)
+		if !p.Required {
 			optional = append(optional, p)
 			continue
 		}
 		required = append(required, p.Name)
 		argument := localName(p.Name)
-		if other, twice := fields["argument "+argument]; twice {
-			g.err = fmt.Errorf("the params %s and %s of the entity %s both have the Go name %s; rename one of them in the map", other, p.Name, e.Name, argument)
-		}
-		fields["argument "+argument] = p.Name
-		arguments += fmt.Sprintf(", %s []%s", localName(p.Name), goType(p.Type))
+		name(locals, argument, p)
+		arguments += fmt.Sprintf(", %s []%s", argument, goType(p.Type))
 		if len(p.With) > 0 {
-			notes = append(notes, fmt.Sprintf(" %s goes value by value with %s.", localName(p.Name), strings.Join(p.With, ", ")))
+			notes = append(notes, fmt.Sprintf(" %s goes value by value with %s.", argument, strings.Join(p.With, ", ")))
 		}
 	}
 	if len(optional) > 0 {

@@ -41,8 +41,8 @@ var (
 
 const namesFilter = "(? = '' OR entity = ?) AND (? = '' OR entity_id = ?) AND (? = '' OR trace = ?)"
 
-// Whereabouts returns where rows are now, at most 100 per table: a row is nowhere if it is settled, and in
-// several places if the map asks for repeats.
+// Whereabouts returns where rows are now, at most 100 per table: a row is nowhere if it is settled,
+// and in several places if the map asks for repeats.
 func (o *Orders) Whereabouts(ctx context.Context, q WhereaboutsQuery) (list []Whereabout, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
