@@ -92,8 +92,10 @@ func (w *engine) MapWarning() string { return w.status.record.warning() }
 func (w *engine) Fold(ctx context.Context) { w.counting.run(ctx) }
 
 // Thaw forgets the other workers, as if the process had been frozen for longer than a worker without
-// a new record lives.
+// a new record lives. An exchange that is under way ends first: it would forget the thaw.
 func (w *engine) Thaw() {
+	w.presence.mu.Lock()
+	defer w.presence.mu.Unlock()
 	r := w.presence.routes
 	r.mu.Lock()
 	defer r.mu.Unlock()
