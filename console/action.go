@@ -32,18 +32,19 @@ type actor struct {
 // An action is an order that an operator can give on the page.
 type action struct {
 	Name, Title string
+	Does        string // what it does, and when to use it
 	may         string // the privileges that it needs
 	// look reads what the action would do with the input of a form. It changes nothing.
 	look func(c *actor, ctx context.Context, in url.Values) (*intent, error)
 }
 
 var actions = []action{
-	{"retry", "Retry dead letters", operate.MayDead, retrying.look},
-	{"discard", "Discard dead letters", operate.MayDead, discarding.look},
-	{"correct", "Correct a dead letter", operate.MayDead, (*actor).lookCorrect},
-	{"pause", "Pause all workers", operate.MayPause, (*actor).lookPause},
-	{"resume", "Resume all workers", operate.MayPause, (*actor).lookResume},
-	{"replay", "Replay the journal", operate.MayReplay, (*actor).lookReplay},
+	{"retry", "Retry dead letters", "Puts dead letters back as they are, due immediately. If the current map still refuses a row, it dies again: remove the cause first.", operate.MayDead, retrying.look},
+	{"discard", "Discard dead letters", "Deletes dead letters for good. Their keys are not unlinked, so they may stay stale until they expire. Letters of the last 5 minutes stay, because write tokens may name their rows.", operate.MayDead, discarding.look},
+	{"correct", "Correct dead letters", "Puts dead letters back with another entity or other parameters, due immediately. Letters that the running map refuses as corrected stay.", operate.MayDead, correcting.look},
+	{"pause", "Pause all workers", "Makes all workers stop claiming rows and sweeping for a time. Rows wait, and their keys stay stale. Nothing is lost.", operate.MayPause, (*actor).lookPause},
+	{"resume", "Resume all workers", "Ends the pause of all workers, which then process the rows that wait.", operate.MayPause, (*actor).lookResume},
+	{"replay", "Replay the journal", "Unlinks and publishes again what workers unlinked in a time, for example after someone restored old data in Redis. Readers then load these values again.", operate.MayReplay, (*actor).lookReplay},
 }
 
 // An intent describes what an action would do. A person sees it before confirming it.
@@ -51,7 +52,8 @@ type intent struct {
 	Fields  []field // what a person may enter
 	Says    string  // what it will do; "": it needs input
 	Button  string
-	Letters []expandedLetter // the first of Total
+	Letters []expandedLetter // the first Shown of Total, with a correction before and after it
+	Shown   int
 	Total   int
 	Notes   []string
 	Block   string // why it cannot be done, and the fix

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,16 +49,21 @@ func (c *actor) expand(ctx context.Context, l operate.DeadLetter) expandedLetter
 // A deadVerb is an action on many dead letters.
 type deadVerb struct {
 	says, button, done, note string
-	run                      func(*operate.Orders, context.Context, operate.DeadQuery, func(total int)) ([]uint64, error)
+	corrects                 bool
+	run                      func(*operate.Orders, context.Context, operate.DeadQuery, func(total int)) ([]uint64, error) // nil: correct
 }
 
 var (
 	retrying = deadVerb{
-		"Puts back %s, due immediately: workers process them by the current map.", "Retry", "Retried %s.",
-		"The map would refuse %s of those shown again. Correct them, or the map, first.", (*operate.Orders).RetryDead,
+		says: "Puts back %s, due immediately: workers process them by the current map.", button: "Retry", done: "Retried %s.",
+		note: "The map would refuse %s of those shown again. Correct them, or the map, first.", run: (*operate.Orders).RetryDead,
 	}
 	discarding = deadVerb{
-		"Deletes %s for good. Their keys are not unlinked: they may stay stale until they expire.", "Discard", "Discarded %s.", "", (*operate.Orders).DiscardDead,
+		says: "Deletes %s for good. Their keys are not unlinked: they may stay stale until they expire.", button: "Discard", done: "Discarded %s.", run: (*operate.Orders).DiscardDead,
+	}
+	correcting = deadVerb{
+		says: "Puts back %s", button: "Correct", done: "Retried %s as corrected.",
+		note: "The map refuses %s of those shown as corrected. They stay as they are.", corrects: true,
 	}
 )
 
@@ -89,7 +95,7 @@ func deadQuery(in url.Values) (q operate.DeadQuery, chosen bool, err error) {
 	return q, all || filtered, err
 }
 
-// deadFields returns the fields that deadQuery reads.
+// deadFields returns the fields of a filter, which deadQuery reads.
 func deadFields(in url.Values) []field {
 	reasons := []string{""}
 	for _, r := range invalidation.Reasons() {
@@ -102,13 +108,92 @@ func deadFields(in url.Values) []field {
 		{Name: "map_version", Label: "Refused by map", Value: in.Get("map_version")},
 		{Name: "older_than", Label: "Died before", Value: in.Get("older_than"), Hint: "24h"},
 		{Name: "newer_than", Label: "Died within", Value: in.Get("newer_than"), Hint: "1h"},
-		{Name: "all", Label: "All", Value: in.Get("all"), Check: true},
 	}
+}
+
+// A correction has the new values of dead letters. Empty ones leave a letter as it is.
+type correction struct{ Entity, Params string }
+
+// of returns a letter with the new values.
+func (n correction) of(l operate.DeadLetter) operate.DeadLetter {
+	l.Entity = cmp.Or(n.Entity, l.Entity)
+	if n.Params != "" {
+		l.Params = &n.Params
+	}
+	return l
+}
+
+// says describes the new values.
+func (n correction) says() string {
+	switch {
+	case n == correction{}:
+		return ""
+	case n.Params == "":
+		return " with entity " + text(n.Entity) + ", due immediately."
+	case n.Entity == "":
+		return " with parameters " + text(n.Params) + ", due immediately."
+	}
+	return " with entity " + text(n.Entity) + " and parameters " + text(n.Params) + ", due immediately."
+}
+
+// newCorrection reads the new values. The form of one letter shows those that it has.
+func newCorrection(in url.Values, letters []operate.DeadLetter) (to correction, fields []field) {
+	to = correction{in.Get("set_entity"), strings.ReplaceAll(in.Get("set_params"), "\r\n", "\n")} // a browser's line ends
+	shown := to
+	if len(letters) == 1 {
+		now := to.of(letters[0])
+		if shown.Entity = now.Entity; now.Params != nil {
+			shown.Params = *now.Params
+		}
+	}
+	return to, []field{
+		{Name: "set_entity", Label: "New entity", Value: shown.Entity},
+		{Name: "set_params", Label: "New parameters, as JSON; empty: unchanged", Value: shown.Params, Area: true},
+	}
+}
+
+// correct retries the chosen letters with new values, one by one. The running map must accept each.
+func (c *actor) correct(ctx context.Context, orders *operate.Orders, q operate.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
+	refused, why := 0, ""
+	for q.Last > 0 {
+		letters, err := orders.DeadLetters(ctx, q, shownDead)
+		if err != nil || len(letters) == 0 {
+			return done, cmp.Or(err, refusal(refused, why))
+		}
+		for _, l := range letters {
+			q.Last = l.ID - 1 // the newest come first
+			now := to.of(l)
+			e := c.expand(ctx, now)
+			if ctx.Err() != nil {
+				return done, ctx.Err()
+			}
+			if e.Refused != "" {
+				refused, why = refused+1, cmp.Or(why, e.Refused)
+				continue
+			}
+			err := orders.RetryCorrected(ctx, operate.Correction{Letter: l, Entity: now.Entity, Params: now.Params})
+			if err == nil {
+				done = append(done, l.ID)
+			} else if !errors.Is(err, operate.ErrLetterChanged) {
+				return done, err
+			}
+		}
+		did(len(done))
+	}
+	return done, refusal(refused, why)
+}
+
+// refusal returns an error about letters that the map refuses as corrected, or nil.
+func refusal(n int, why string) error {
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("the running map refuses %s as corrected, the first: %s", many(n, "dead letter"), why)
 }
 
 // look shows the chosen letters. Letters that die later are not chosen.
 func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, error) {
-	it := &intent{Fields: deadFields(in), Button: v.button, args: in}
+	it := &intent{Fields: append(deadFields(in), field{Name: "all", Label: "All", Value: in.Get("all"), Check: true}), Button: v.button, args: in}
 	q, chosen, err := deadQuery(in)
 	if err != nil {
 		it.Block = err.Error()
@@ -140,30 +225,53 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	if err != nil {
 		return nil, err
 	}
-	it.Total, it.seen = n, []any{n, letters}
-	refused := 0
+	it.Total, it.Shown, it.seen = n, len(letters), []any{n, letters}
+	to, run := correction{}, v.run
+	if v.corrects {
+		var fields []field
+		to, fields = newCorrection(in, letters)
+		it.Fields = append(it.Fields, fields...)
+		run = func(orders *operate.Orders, ctx context.Context, q operate.DeadQuery, did func(int)) ([]uint64, error) {
+			return c.correct(ctx, orders, q, to, did)
+		}
+	}
+	refused, changed, why := 0, 0, ""
 	for _, l := range letters {
 		e := c.expand(ctx, l)
+		if now := to.of(l); to != (correction{}) {
+			after := c.expand(ctx, now)
+			e.Label, after.Label = "before", "after"
+			it.Letters = append(it.Letters, e)
+			if e = after; digest(now) != digest(l) {
+				changed++
+			}
+		}
 		if it.Letters = append(it.Letters, e); e.Refused != "" {
-			refused++
+			refused, why = refused+1, cmp.Or(why, e.Refused)
 		}
 	}
 	switch {
 	case n == 0:
 		it.Block = "no dead letter matches; it may have been retried or discarded already"
+	case v.corrects && to == (correction{}):
+		return it, nil // the new values are missing
+	case v.corrects && changed == 0 && n == len(letters):
+		it.Block = "nothing is corrected; change the entity or the parameters, or retry it as it is"
+	case v.corrects && refused == n:
+		it.Block = "the running map refuses the row as corrected: " + why + "; correct the entity, the parameters, or the map"
 	case len(q.IDs) > n:
 		it.Notes = append(it.Notes, fmt.Sprintf("%s of these IDs: the others are gone, or do not match.", many(n, "dead letter")))
 	}
-	if refused > 0 && v.note != "" {
+	if refused > 0 && v.note != "" && it.Block == "" {
 		it.Notes = append(it.Notes, fmt.Sprintf(v.note, count(refused)))
 	}
-	if n == 1 {
-		it.Find = find("object", letters[0].Entity, letters[0].EntityID)
+	if n == 1 && len(letters) == 1 {
+		it.Find = find("object", to.of(letters[0]).Entity, letters[0].EntityID)
 	}
-	it.Says = fmt.Sprintf(v.says, many(n, "dead letter"))
+	it.Says = fmt.Sprintf(v.says, many(n, "dead letter")) + to.says()
 	it.Button = v.button + " " + many(n, "dead letter")
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, progress func(string)) (string, error) {
-		done, err := v.run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + count(n)) })
+		done, err := run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + count(n)) })
 		switch {
 		case err == nil && len(done) == 0:
 			return "", errChanged
@@ -171,65 +279,6 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 			return fmt.Sprintf(v.done, count(len(done))+" of "+many(n, "dead letter")+"; the others were retried or discarded meanwhile"), nil
 		}
 		return fmt.Sprintf(v.done, many(len(done), "dead letter")), err
-	}
-	return it, nil
-}
-
-// lookCorrect shows one letter with another entity or other parameters, before and after.
-func (c *actor) lookCorrect(ctx context.Context, in url.Values) (*intent, error) {
-	id := strings.TrimSpace(in.Get("id"))
-	it := &intent{Fields: []field{{Name: "id", Label: "ID", Value: id}}, Button: "Retry as corrected", args: in}
-	if id == "" {
-		return it, nil
-	}
-	q, _, err := deadQuery(url.Values{"id": {id}})
-	if err == nil && len(q.IDs) != 1 {
-		err = errors.New("one ID is needed")
-	}
-	if err != nil {
-		it.Block = err.Error()
-		return it, nil
-	}
-	letters, err := operate.NewOrders(c.db).DeadLetters(ctx, q, 1)
-	if err != nil {
-		return nil, err
-	}
-	if it.seen = letters; len(letters) == 0 {
-		it.Block = "there is no dead letter " + id + "; it may have been retried or discarded already"
-		return it, nil
-	}
-	correction := operate.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
-	params := ""
-	if correction.Params != nil {
-		params = *correction.Params
-	}
-	if in.Has("entity") && in.Has("params") {
-		correction.Entity, params = in.Get("entity"), strings.ReplaceAll(in.Get("params"), "\r\n", "\n") // a browser's line ends
-		if correction.Params = &params; params == "" {
-			correction.Params = nil
-		}
-	}
-	it.Fields = append(it.Fields, field{Name: "entity", Label: "Entity", Value: correction.Entity},
-		field{Name: "params", Label: "Parameters, as JSON; empty: none", Value: params, Area: true})
-	corrected := letters[0]
-	corrected.Entity, corrected.Params = correction.Entity, correction.Params
-	before, after := c.expand(ctx, letters[0]), c.expand(ctx, corrected)
-	before.Label, after.Label = "before", "after"
-	it.Letters, it.Total, it.Find = []expandedLetter{before, after}, 1, find("object", corrected.Entity, corrected.EntityID)
-	switch {
-	case !in.Has("entity"):
-	case digest(corrected) == digest(letters[0]):
-		it.Block = "nothing is corrected; change the entity or the parameters, or retry it as it is"
-	case after.Refused != "":
-		it.Block = "the running map refuses the row as corrected: " + after.Refused + "; correct the entity, the parameters, or the map"
-	default:
-		it.Says = "Puts back dead letter " + id + " with these values, due immediately."
-	}
-	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
-		if err := orders.RetryCorrected(ctx, correction); err != nil {
-			return "", err
-		}
-		return "Retried dead letter " + id + " as corrected.", nil
 	}
 	return it, nil
 }

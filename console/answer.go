@@ -31,24 +31,39 @@ func (f *finding) answer(now time.Time) (a answer) {
 
 // ofRows answers for an entity, a trace or a row.
 func (f *finding) ofRows(now time.Time) (verdict.Level, string) {
+	place := f.waits()
 	switch {
 	case f.PastErr != "" || f.PendingErr != "":
 		return verdict.Unknown, "Unknown: what happened to these rows cannot be read."
 	case len(f.Pending) > 0:
 		return verdict.Stale, "Its keys may be stale: " + where(&f.Pending[0], now) + others(len(f.Pending)-1) + "."
-	case len(f.Past.Waits) > 0:
-		return verdict.Stale, fmt.Sprintf("Its keys may be stale: row %d is in cache_outbox_%s.", f.Row, f.Past.Waits[0].Where)
+	case place != "":
+		return verdict.Stale, fmt.Sprintf("Its keys may be stale: row %d is in %s.", f.Row, place)
 	case len(f.Sweeps) > 0:
 		return verdict.Stale, "Its keys may be stale: " + sweeping(&f.Sweeps[0]) + " and is not finished."
 	case f.unread() != "":
 		return verdict.Unknown, "Unknown: " + f.unread()
-	case len(f.Past.Found) == 0 && len(f.Scheduled) > 0:
+	case len(f.Past.Found) == 0 && len(f.Scheduled)+len(f.Past.Waits) > 0:
 		return verdict.Unknown, "Unknown: such a row is scheduled, and the journal" + f.begins(now) + " has none."
 	case len(f.Past.Found) == 0:
 		return verdict.Unknown, "Nothing is known of such a row: none waits, and the journal" + f.begins(now) + " has none. If something changed, the write has inserted no row."
 	}
 	last := &f.Past.Found[0]
 	return verdict.Fresh, "Not stale by its rows: the keys of all were unlinked, the last " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + ". None waits."
+}
+
+// waits returns the table in which the row waits, or "". A row that is scheduled, or repeated by the
+// map, does not wait until it is due.
+func (f *finding) waits() string {
+	if f.Past == nil {
+		return ""
+	}
+	for _, w := range f.Past.Waits {
+		if w.DueAt == nil || w.Reason != "" || f.clock.IsZero() || !w.DueAt.After(f.clock) {
+			return strings.TrimSuffix("cache_outbox_"+w.Where, "_outbox")
+		}
+	}
+	return ""
 }
 
 // ofKey answers for a key. It is not stale only if that is certain.

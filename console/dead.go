@@ -29,6 +29,18 @@ type shownLetter struct {
 	Near string // a question about the name of an entity that the running map has, or ""
 }
 
+// A deadRow is the data of the template "deadrow".
+type deadRow struct {
+	shownLetter
+	Base   string
+	Acts   bool
+	Listed bool // on a page of the list, which mixes reasons
+}
+
+func newDeadRow(base string, acts, listed bool, l shownLetter) deadRow {
+	return deadRow{l, base, acts, listed}
+}
+
 // runningMap returns the map of the worker of this process, or nil.
 func (c Config) runningMap() *invalidation.Map {
 	if c.Worker == nil {

@@ -20,6 +20,19 @@ type share struct {
 	Late uint64
 }
 
+// Level returns the class of the share: any late one is a warning, and more than a tenth is bad.
+func (s share) Level() string {
+	switch {
+	case s.All == 0:
+		return "dim"
+	case s.Late == 0:
+		return "good"
+	case s.Late*10 <= s.All:
+		return "warn"
+	}
+	return "bad"
+}
+
 // Nines returns the shares of each window.
 func (s state) Nines() (list []nine) {
 	if s.Status == nil {

@@ -11,10 +11,8 @@ import (
 
 // An own is the state of the worker of this process, which is known without MySQL.
 type own struct {
-	MapVersion string
-	Alive      error
-	Ready      error
-	worker     Worker
+	Says   string             // what the worker does, as far as it reports it
+	gauges map[string]float64 // by name, summed over labels
 }
 
 // own returns nil if this process has no worker.
@@ -23,20 +21,51 @@ func (c *Console) own() *own {
 	if w == nil {
 		return nil
 	}
-	return &own{w.Map().Version(), w.Alive(), w.Ready(), w}
+	o := &own{gauges: readGauges(w)}
+	switch alive, ready := w.Alive(), w.Ready(); {
+	case alive != nil:
+		o.Says = "is stuck: " + alive.Error()
+	case o.gauges["unstale_paused"] > 0:
+		o.Says = "is paused, as all workers were at its last look: rows wait"
+	case ready != nil:
+		o.Says = "does not work: " + ready.Error()
+	case o.gauges["unstale_healing"] > 0:
+		o.Says = "unlinks again what Redis has lost"
+	case o.gauges["unstale_redis_masters_away"] > 0:
+		o.Says = "reports that a part of Redis does not answer"
+	default:
+		o.Says = "reports no problem"
+	}
+	if o.Says += "; it uses map " + w.Map().Version(); o.gauges["unstale_map_file_differs"] > 0 {
+		o.Says += ", since it refuses the map's file as it is now, or cannot read it: unstale map check"
+	}
+	return o
+}
+
+// readGauges returns what a worker reports in its gauges, or nil.
+func readGauges(w Worker) map[string]float64 {
+	registry := prometheus.NewRegistry()
+	if registry.Register(w.Metrics()) != nil {
+		return nil
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return nil
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sums[f.GetName()] += m.GetGauge().GetValue()
+		}
+	}
+	return sums
 }
 
 // verdict returns the overall status of a page without an account: one worker does not know it.
 func (o *own) verdict() verdict.Verdict {
 	what := "this page has no account of MySQL"
-	switch {
-	case o == nil:
-	case o.Alive != nil:
-		what += "; the worker of this process is stuck: " + o.Alive.Error()
-	case o.Ready != nil:
-		what += "; the worker of this process does not work: " + o.Ready.Error()
-	default:
-		what += "; the worker of this process works"
+	if o != nil {
+		what += "; the worker of this process " + o.Says
 	}
 	return verdict.Verdict{Level: verdict.Unknown, At: time.Now().UTC(), Causes: []verdict.Cause{{
 		Name: "no_account", Level: verdict.Unknown, What: what, Cure: "set --console-dsn to an operator's account: docs/console.md",
@@ -58,25 +87,11 @@ var gauges = []struct {
 
 // figures returns the gauges that a worker reads every ten seconds.
 func (o *own) figures() (list []figure) {
-	if o == nil {
+	if o == nil || o.gauges == nil {
 		return nil
-	}
-	registry := prometheus.NewRegistry()
-	if registry.Register(o.worker.Metrics()) != nil {
-		return nil
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		return nil
-	}
-	sums := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			sums[f.GetName()] += m.GetGauge().GetValue()
-		}
 	}
 	for _, g := range gauges {
-		n, known := sums[g.metric]
+		n, known := o.gauges[g.metric]
 		f := g.figure
 		f.Note = "as this worker knows it"
 		switch {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +15,12 @@ const (
 	asKey    = "key"
 	asObject = "object" // an entity and an ID
 	asTrace  = "trace"
-	asRow    = "row" // the ID of a row in cache_outbox
+	asRow    = "row"    // the ID of a row in cache_outbox
+	asLetter = "letter" // the ID of a dead letter
 )
+
+// numbered matches the ID of a row or of a dead letter, alone or as the page names it.
+var numbered = regexp.MustCompile(`(?i)^(?:(row|dead letter) +)?([0-9]+)$`)
 
 // A question is a search.
 type question struct {
@@ -24,14 +29,15 @@ type question struct {
 	Auto bool   // the page has chosen the kind
 
 	Key, Entity, ID, Trace string
-	Row                    uint64
+	Row                    uint64 // or a dead letter's ID
 }
 
 // longestQuestion is the most bytes of a search; a key of Redis may be longer.
 const longestQuestion = 8 << 10
 
 // ask reads a question of a URL, or returns nil if it has none. Without a kind, it chooses:
-//   - the ID of a row for a number
+//   - the ID of a row for a number, and for a text such as "row 496"
+//   - the ID of a dead letter for a text such as "dead letter 12"
 //   - an entity and an ID if the text begins with an entity of the map and a space
 //   - a key if the text has a colon, or the map reaches it
 //   - a trace otherwise
@@ -41,13 +47,23 @@ func ask(values url.Values, m *invalidation.Map) *question {
 		return nil
 	}
 	first, rest, two := strings.Cut(q.Text, " ")
-	number, err := strconv.ParseUint(q.Text, 10, 64)
+	named, number := asRow, uint64(0) // 0: the text has no ID
+	if parts := numbered.FindStringSubmatch(strings.TrimSpace(q.Text)); parts != nil {
+		if id, err := strconv.ParseUint(parts[2], 10, 64); err == nil {
+			number = id
+		}
+		if len(parts[1]) > len(asRow) {
+			named = asLetter
+		}
+	}
 	if !slices.Contains([]string{asKey, asObject, asTrace, asRow}, q.As) {
 		q.Auto = true
 		switch {
-		case err == nil && number > 0:
-			q.As = asRow
-		case two && rest != "" && (m == nil || slices.Contains(m.Entities(), first)):
+		case two && rest != "" && m != nil && slices.Contains(m.Entities(), first):
+			q.As = asObject
+		case number > 0:
+			q.As = named
+		case two && rest != "" && m == nil:
 			q.As = asObject
 		case strings.Contains(q.Text, ":") || m != nil && reaches(m, q.Text):
 			q.As = asKey
@@ -56,7 +72,7 @@ func ask(values url.Values, m *invalidation.Map) *question {
 		}
 	}
 	switch {
-	case q.As == asRow && err == nil && number > 0:
+	case q.As == asLetter, q.As == asRow && named == asRow && number > 0:
 		q.Row = number
 	case q.As == asObject:
 		q.Entity, q.ID = first, rest

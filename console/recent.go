@@ -2,9 +2,11 @@ package console
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/invalidation"
 )
 
 const (
@@ -28,7 +30,23 @@ type recentEntry struct {
 	journal.Entry
 	Name  string         // one key, pattern or set of the row
 	Names int            // the others
-	After *time.Duration // from its insert until its keys were gone; nil: unknown
+	After *time.Duration // from its insert until its keys were gone; nil: unknown, or it was scheduled
+	// it may be a repeat, which is late on purpose
+	MayRepeat bool
+}
+
+// Scheduled reports whether an application scheduled the row, so its insert says nothing about how
+// late it was.
+func (e *recentEntry) Scheduled() bool { return e.ID == 0 && !e.IsSweep() }
+
+// mayRepeat reports whether the map repeats rows of an entity within a time after their insert.
+func mayRepeat(m *invalidation.Map, entity string, after time.Duration) bool {
+	if m == nil {
+		return false
+	}
+	d, _ := m.Describe(entity)
+	return slices.ContainsFunc(d.Repeat, func(r time.Duration) bool { return after >= r }) ||
+		slices.ContainsFunc(d.As, func(a invalidation.AliasSource) bool { return mayRepeat(m, a.Entity, after) })
 }
 
 // recentSource reads the end of the journal.
@@ -49,7 +67,7 @@ func (c *Console) recentSource() *source {
 			if k := known[found[i].ID]; k != nil {
 				list[i] = *k
 			} else {
-				list[i] = newRecentBatch(found[i])
+				list[i] = newRecentBatch(found[i], c.cfg.runningMap())
 			}
 		}
 		before = list
@@ -72,7 +90,7 @@ func onlyRows(all []recentBatch) []recentBatch {
 	return all[:min(len(all), shownBatches)]
 }
 
-func newRecentBatch(b journal.RecentBatch) recentBatch {
+func newRecentBatch(b journal.RecentBatch, m *invalidation.Map) recentBatch {
 	out := recentBatch{RecentBatch: b, More: b.Rows}
 	for i := range b.Entries {
 		if len(out.Shown) == shownEntries {
@@ -85,9 +103,9 @@ func newRecentBatch(b journal.RecentBatch) recentBatch {
 			}
 		}
 		e.Names = max(e.Entry.Names()-1, 0)
-		if b.Journey != nil && e.WrittenMicros != 0 && b.Journey.Unlinked != 0 {
+		if b.Journey != nil && e.WrittenMicros != 0 && b.Journey.Unlinked != 0 && !e.Scheduled() {
 			after := b.SettledAt.Add(-b.Journey.Unlinked).Sub(time.UnixMicro(e.WrittenMicros))
-			e.After = &after
+			e.After, e.MayRepeat = &after, mayRepeat(m, e.Entity, after)
 		}
 		out.Shown = append(out.Shown, e)
 	}

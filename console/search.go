@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -39,6 +40,7 @@ type finding struct {
 
 	Past    *history.Past
 	PastErr string
+	clock   time.Time // of the database, before Past.Waits were read; zero: unknown
 
 	Pending    []waiting
 	Scheduled  []waiting      // not due
@@ -71,6 +73,11 @@ type entry struct {
 // Has reports whether Redis has a value under the key.
 func (e *entry) Has() bool { return e.InRedis != nil && *e.InRedis }
 
+// Repeats reports whether a settlement may be of a repeat, which is late on purpose.
+func (f *finding) Repeats(s history.Settlement) bool {
+	return s.Row > 0 && s.WrittenAt != nil && s.ClaimedAt != nil && mayRepeat(f.Map, s.Entity, s.ClaimedAt.Sub(*s.WrittenAt))
+}
+
 // Forever reports whether the value does not expire.
 func (e *entry) Forever() bool { return e.TTL != nil && *e.TTL < 0 }
 
@@ -90,6 +97,10 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 		Again   string // the address of the answer, if that takes longer
 	}{Map: m, Explain: explain(m, r.URL.Query())}
 	if q := ask(r.URL.Query(), m); q != nil {
+		if q.As == asLetter {
+			http.Redirect(w, r, fmt.Sprintf("%s/dead?id=%d", c.cfg.Prefix, q.Row), http.StatusSeeOther)
+			return
+		}
 		limit := firstWait
 		if r.URL.Query().Has("wait") {
 			limit = searchLimit
@@ -146,6 +157,9 @@ func (f *finding) readPast(ctx context.Context, c *Console) {
 		return
 	}
 	q := history.Query{JournalQuery: journal.JournalQuery{Key: f.Key, Entity: f.Entity, EntityID: f.ID, Trace: f.Trace, Row: f.Row}, Limit: shownSettlements}
+	if f.Row > 0 {
+		f.clock, _ = readClock(ctx, c.db)
+	}
 	past, err := history.Search(ctx, c.db, q)
 	switch {
 	case err != nil && ctx.Err() != nil && len(past.Found) > 0:

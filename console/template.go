@@ -5,13 +5,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
-	"html"
 	"html/template"
 	"mime"
 	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -51,7 +49,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": text, "prose": prose, "title": func(panel string) string { return f.titles[panel] }, "count": count, "span": span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "cut": cut,
+		"text": text, "title": func(panel string) string { return f.titles[panel] }, "count": count, "span": span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "deadrow": newDeadRow, "cut": cut,
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n },
 		"version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
@@ -136,16 +134,6 @@ func after(from, to *time.Time) string {
 		return ""
 	}
 	return "+" + span(max(to.Sub(*from), 0))
-}
-
-// aboutDocs matches the address of a section of the documentation in the project's own sentences.
-var aboutDocs = regexp.MustCompile(`docs/[a-z-]+\.md(#[a-z-]+)?`)
-
-// prose returns a sentence as HTML, with links to the documentation.
-func prose(s string) template.HTML {
-	return template.HTML(aboutDocs.ReplaceAllStringFunc(html.EscapeString(text(s)), func(section string) string {
-		return `<a href="https://github.com/unstale/unstale/blob/main/` + section + `">` + section + `</a>`
-	}))
 }
 
 // longestText is how many bytes of one text a page shows.

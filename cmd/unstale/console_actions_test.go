@@ -133,7 +133,7 @@ func TestConsoleActionsOff(t *testing.T) {
 	w := newWorld(t)
 	_, b := w.withConsole()
 	id := w.dies("gadget", "1", nil)
-	if body := b.has("dead", "gadget", "unstale dead list"); strings.Contains(body, "/act/") {
+	if body := b.has("dead", "gadget", "unstale dead retry ID"); strings.Contains(body, "/act/") {
 		t.Error(body)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -155,12 +155,12 @@ func TestConsoleRetry(t *testing.T) {
 	id := w.dies("gadget", "1", nil)
 	other := w.dies("thinf", "2", nil)
 	dead := b.has("dead", `did you mean "thing"?`, "/act/retry?id="+id, "/act/discard?id="+id, "/act/correct?id="+id, "/act/retry?reason=unknown_entity",
-		`<a href="/act/retry?all=1">retry all</a>`, `<a href="/act/discard">discard</a>`)
+		`<a href="/act/retry?all=1">retry all</a>`, `<a href="/act/discard">discard</a>`, `<a href="/dead">all dead letters</a>`, `<a href="/dead?reason=unknown_entity">`)
 	if strings.Contains(dead, "unstale dead") {
 		t.Errorf("it names commands beside actions: %s", dead)
 	}
 	b.has("actions", `<a href="/act/pause">Pause all workers</a>`)
-	b.preview("retry", url.Values{}, "Show what it would do", `name="older_than"`)
+	b.preview("retry", url.Values{}, "Puts dead letters back as they are", "Nothing is done until you confirm it.", "Show what it would do", `name="older_than"`)
 	b.preview("retry", url.Values{"id": {"9999"}}, "no dead letter matches")
 	b.preview("retry", url.Values{"id": {"x"}}, `"x" is not an ID`)
 	b.preview("retry", url.Values{"older_than": {"1"}}, "must be a positive duration")
@@ -222,7 +222,7 @@ func TestConsoleRetry(t *testing.T) {
 	if action != "dead retry" || who != "Ann O'Hara <ann@shop.example> (console)" || !strings.Contains(account, "@") || !strings.Contains(arguments, id) {
 		t.Errorf("%s, %s, %s, %s", action, who, account, arguments)
 	}
-	b.has("audit", "claims to be Ann O'Hara <ann@shop.example> (console)")
+	b.has("audit", "Ann O'Hara <ann@shop.example> (console) <span class=\"dim\">with account ", `Retried dead letters <span class="dim">IDs</span> <code class="data">`+id+"</code>")
 	if again := b.does("retry", form); again != at {
 		t.Errorf("%s after %s", again, at)
 	}
@@ -255,20 +255,20 @@ func TestConsoleCorrect(t *testing.T) {
 	j.writeMap("version: 1\nentities:\n  thing: {params: [n], keys: [\"shop:thing:{id}:{n}\"]}\n  plain: {keys: [\"shop:plain:{id}\"]}\n")
 	_, b := j.withConsole("--console-actions")
 	id := j.dies("thing", "1", `{"m": "</textarea><script>"}`)
-	b.preview("correct", url.Values{}, "ID <input")
-	b.preview("correct", url.Values{"id": {"9999"}}, "there is no dead letter 9999")
-	b.preview("correct", url.Values{"id": {id}}, "\n"+`{"m": "</textarea><script>"}`+"</textarea>", "missing_parameter", "before "+id)
-	b.preview("correct", url.Values{"id": {id}, "entity": {"thing"}, "params": {`{"m": "</textarea><script>"}`}}, "nothing is corrected")
+	b.preview("correct", url.Values{}, "IDs <input", "Puts dead letters back with another entity or other parameters")
+	b.preview("correct", url.Values{"id": {"9999"}}, "no dead letter matches")
+	b.preview("correct", url.Values{"id": {id}}, "\n"+`{"m": "</textarea><script>"}`+"</textarea>", "missing_parameter", `data-dead="`+id)
+	b.preview("correct", url.Values{"id": {id}, "set_entity": {"thing"}, "set_params": {`{"m": "</textarea><script>"}`}}, "nothing is corrected")
 	for want, in := range map[string][2]string{
-		"the running map refuses the row as corrected: missing_parameter": {"thing", ""}, "unknown_entity": {"nonsense", ""}, "something follows the JSON": {"thing", `{"n": 1}}`},
+		"the running map refuses the row as corrected: missing_parameter": {"thing", "{}"}, "unknown_entity": {"nonsense", ""}, "something follows the JSON": {"thing", `{"n": 1}}`},
 		"entity: ": {strings.Repeat("x", 200), ""},
 	} {
-		if form := b.preview("correct", url.Values{"id": {id}, "entity": {in[0]}, "params": {in[1]}}, want); form.Has("token") {
+		if form := b.preview("correct", url.Values{"id": {id}, "set_entity": {in[0]}, "set_params": {in[1]}}, want); form.Has("token") {
 			t.Errorf("%s can be confirmed", want)
 		}
 	}
 	const exact = "{\"n\": [18446744073709551616,\n 1.10], \"m\":{\"<&>\": [[1]]}}"
-	in := url.Values{"preview": {"1"}, "id": {id}, "entity": {"thing"}, "params": {strings.ReplaceAll(exact, "\n", "\r\n")}} // as browsers send it
+	in := url.Values{"preview": {"1"}, "id": {id}, "set_entity": {"thing"}, "set_params": {strings.ReplaceAll(exact, "\n", "\r\n")}} // as browsers send it
 	reply, raw := b.ask(http.MethodPost, "/act/correct", strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
 	page := html.UnescapeString(raw)
 	if reply.StatusCode != http.StatusOK || !strings.Contains(page, "shop:thing:1:18446744073709551616") || strings.Contains(raw, "<script>") {
@@ -280,7 +280,7 @@ func TestConsoleCorrect(t *testing.T) {
 		t.Fatalf("%d %s", reply.StatusCode, page)
 	}
 	reply, raw = b.ask(http.MethodPost, "/act/correct", strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
-	b.does("correct", confirmation(raw, "Ann"), "Retried dead letter "+id+" as corrected.", "See the row")
+	b.does("correct", confirmation(raw, "Ann"), "Retried 1 dead letter as corrected.", "See the row")
 	testenv.Eventually(t, "the row is settled", func() bool { return j.count("cache_outbox_journal") == 1 && j.count("cache_outbox_delayed") == 0 })
 	b.finds("", "shop:thing:1:1.10", "It was last unlinked")
 	action, who, _, arguments := j.audited()
@@ -292,8 +292,78 @@ func TestConsoleCorrect(t *testing.T) {
 		t.Errorf("%d dead letters, status %d", n, reply.StatusCode)
 	}
 	id = j.dies("thing", "2", nil)
-	b.overtaken("correct", b.preview("correct", url.Values{"id": {id}, "entity": {"plain"}, "params": {""}}, "Puts back dead letter "+id), j.world,
+	b.overtaken("correct", b.preview("correct", url.Values{"id": {id}, "set_entity": {"plain"}, "set_params": {""}}, "Puts back 1 dead letter with entity plain, due immediately."), j.world,
 		"DELETE FROM cache_outbox_dead", "nothing was done: this has changed since the page showed it")
+}
+
+// Dead letters are listed page by page, by a filter, and those that it chooses are corrected
+// together. The map is asked about each. The texts of links lead to the list.
+func TestConsoleDeadLetters(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	j.writeMap("version: 1\nentities:\n  thing: {params: [n], keys: [\"shop:thing:{id}:{n}\"]}\n")
+	_, b := j.withConsole("--console-actions")
+	j.pauses("--reason", "test", "--until-resumed")
+	j.exec(`INSERT INTO cache_outbox_dead (entity, entity_id, params, created_at, reason, error, map_version, first_id)
+SELECT 'thng', seq.n, IF(n % 50 = 7, NULL, '{"n": 1}'), NOW(6), 'unknown_entity', '', 'm', 0 FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 120) SELECT n FROM c) AS seq`,
+		`INSERT INTO cache_outbox_dead (entity, entity_id, created_at, reason, error, map_version, first_id) VALUES ('<b>', '%', NOW(6), 'lookup_failed', '', 'm', 0)`)
+	link := regexp.MustCompile(`<a rel="next" href="([^"]*)">Older ones</a>`)
+	seen, at := map[string]bool{}, "/dead?entity=thng"
+	for pages := 1; at != ""; pages++ {
+		_, page := b.get(at)
+		if !strings.Contains(page, `<p id="total">120 match.`) || !strings.Contains(page, "did you mean &#34;thing&#34;?") || strings.Contains(page, "lookup_failed</span>") || pages > 3 {
+			t.Fatalf("%s: %s", at, page)
+		}
+		for _, id := range regexp.MustCompile(`name="id" value="(\d+)"`).FindAllStringSubmatch(page, -1) {
+			if seen[id[1]] {
+				t.Errorf("%s is on two pages", id[1])
+			}
+			seen[id[1]] = true
+		}
+		at = ""
+		if next := link.FindStringSubmatch(page); next != nil {
+			at = html.UnescapeString(next[1])
+		}
+	}
+	if len(seen) != 120 {
+		t.Errorf("%d letters", len(seen))
+	}
+	if _, page := b.get("/dead"); !strings.Contains(page, `<p id="total">121 match.`) || !strings.Contains(page, `href="/act/retry?all=1"`) || strings.Contains(page, "<b>") {
+		t.Error(page)
+	}
+	if code, page := b.get("/dead?older_than=x"); code != http.StatusBadRequest || !strings.Contains(page, "must be a positive duration") {
+		t.Errorf("%d %s", code, page)
+	}
+	if _, page := b.get("/dead?entity=%25"); !strings.Contains(page, `<p id="total">0 match.`) {
+		t.Error(page)
+	}
+	reply, _ := b.ask(http.MethodGet, "/search?q=Dead+letter+3", nil)
+	if to := reply.Header.Get("Location"); to != "/dead?id=3" {
+		t.Errorf("%d %s", reply.StatusCode, to)
+	}
+	if _, page := b.get("/dead?id=3"); !strings.Contains(page, `<p id="total">1 matches.`) || !strings.Contains(page, `data-dead="3"`) {
+		t.Error(page)
+	}
+
+	chosen := url.Values{"entity": {"thng"}}
+	b.preview("correct", chosen, "New entity <input", "The newest of 120.")
+	b.preview("correct", url.Values{"id": {"3"}, "set_entity": {"thin"}}, `the running map refuses the row as corrected: unknown_entity`)
+	chosen.Set("set_entity", "thing")
+	form := b.preview("correct", chosen, "Puts back 120 dead letters with entity thing, due immediately.", "before 120", "after 120", "shop:thing:120:1", "The map refuses 1 of those shown as corrected.")
+	b.does("correct", form, "Retried 117 dead letters as corrected.", "the running map refuses 3 dead letters as corrected, the first: missing_parameter")
+	if dead, back := j.count("cache_outbox_dead WHERE entity = 'thng' AND params IS NULL"), j.count("cache_outbox_delayed WHERE entity = 'thing'"); dead != 3 || back != 117 {
+		t.Errorf("%d dead letters, %d put back", dead, back)
+	}
+	b.has("audit", "Corrected a dead letter", `<span class="dim">entity before</span> <code class="data">thng</code>`)
+	chosen.Set("set_params", `{"n": 2}`)
+	b.does("correct", b.preview("correct", chosen, `with entity thing and parameters {"n": 2}, due immediately.`), "Retried 3 dead letters as corrected.")
+	if n := j.count("cache_outbox_dead"); n != 1 {
+		t.Errorf("%d dead letters", n)
+	}
+	off := bareConsole(t, j.consoleAccount(), j.env["REDIS_URL"])
+	if _, page := off.get("/dead"); !strings.Contains(page, `<p id="total">1 matches.`) || strings.Contains(page, "checkbox") {
+		t.Error(page)
+	}
 }
 
 // Workers pause for a time and resume. Behind a proxy, the audit has the name that the proxy sends,
@@ -311,7 +381,7 @@ func TestConsolePause(t *testing.T) {
 	}
 	ann, long := as("ann"), strings.Repeat("n", 300)
 	ann.preview("resume", nil, "nothing is paused")
-	ann.preview("pause", nil, "Show what it would do")
+	ann.preview("pause", nil, "Makes all workers stop claiming rows", "Show what it would do")
 	ann.preview("pause", url.Values{"for": {"-1m"}}, "must be a positive duration")
 	ann.preview("pause", url.Values{"for": {"1m"}, "reason": {strings.Repeat("x", 501)}}, "must have at most 500")
 	pause := url.Values{"for": {"1h"}, "reason": {"<b>moving"}}
@@ -393,7 +463,7 @@ func TestConsoleReplay(t *testing.T) {
 	if action, who, _, arguments := w.audited(); action != "replay over" || who != "Ann (console)" || !strings.Contains(arguments, `"keys": 3`) && !strings.Contains(arguments, `"keys":3`) {
 		t.Errorf("%s %s %s", action, who, arguments)
 	}
-	if page := b.has("audit", "replay over"); strings.Contains(page, ">0<") {
+	if page := b.has("audit", "Ended a replay", `<span class="dim">keys</span> <code class="data">3</code>`); strings.Contains(page, ">0<") {
 		t.Error(page)
 	}
 }

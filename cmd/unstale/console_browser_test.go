@@ -90,7 +90,7 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.has("dead", "gadget")
 	for _, options := range []object{nil, {"viewport": object{"width": 390, "height": 700}}} {
 		c := b.chromium(options)
-		for _, page := range []string{"/", "/search?q=shop:thing:1", "/act/correct?id=" + id} {
+		for _, page := range []string{"/", "/search?q=shop:thing:1", "/dead", "/act/correct?id=" + id} {
 			c.open(page, 200)
 			for _, key := range []string{"Tab", "Shift+Tab"} {
 				for _, problem := range c.do("", "tabs", key).([]any) {
@@ -148,18 +148,18 @@ func TestBrowserActions(t *testing.T) {
 	c.do(fmt.Sprintf("[data-dead='%s'] >> text=Correct", id), "click")
 	c.shows("#action", "unknown_entity")
 	c.accessible()
-	c.do("#action [name=entity]", "fill", "thing")
+	c.do("#action [name=set_entity]", "fill", "thing")
 	c.do("text=Show what it would do", "click")
 	c.shows("#would", "")
-	c.shows("#action", "shop:thing:1", "before "+id, "after")
+	c.shows("#action", "shop:thing:1", "before "+id, "after "+id)
 	c.accessible()
 	c.do(".confirm [name=name]", "fill", "Ann O'Hara")
 	if r := call(t, w.env, "pause", "--until-resumed"); r.code != exitDone {
 		t.Fatalf("%+v", r)
 	}
 	b.has("workers", "paused")
-	c.do("text=Retry as corrected", "click")
-	c.shows("#result", "Retried dead letter "+id+" as corrected.")
+	c.do("text=Correct 1 dead letter", "click")
+	c.shows("#result", "Retried 1 dead letter as corrected.")
 	c.accessible()
 	c.do("text=See the row", "click")
 	c.shows("#answer", "Its keys may be stale")
@@ -175,7 +175,7 @@ func TestBrowserActions(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	c.open("/", 200)
-	c.shows("#audit", "claims to be Ann O'Hara (console)")
+	c.shows("#audit", "Ann O'Hara (console) with account ")
 
 	w.ages()
 	c.open("/act/correct?id=9999", 200)
@@ -197,6 +197,14 @@ func TestBrowserActions(t *testing.T) {
 			c.shows("#figures", "Paused")
 		}
 	}
+	id = w.dies("gadget", "3", nil)
+	c.open("/search?q=dead+letter+"+id, 200)
+	c.shows("#letters", "1 matches.", "gadget")
+	c.do("[type=checkbox]", "check")
+	c.do("button:text-is('Correct')", "click")
+	c.shows("#does", "Puts dead letters back with another entity")
+	c.shows("#action", "New entity", "gadget")
+	c.accessible()
 	c.open("/run/none", 404)
 	c.open("/act/none", 404)
 }
@@ -368,7 +376,7 @@ func TestBrowserHostileTexts(t *testing.T) {
 		pages = append(pages, object{"path": "/search?" + search.Encode(), "values": object{"q": text, "entity": text, "id": text, "params": strings.TrimSpace(text)}})
 		actions := []object{
 			{"path": "/act/pause?" + url.Values{"for": {"1h"}, "reason": {text}}.Encode(), "name": text, "values": object{"reason": text, "name": text}},
-			{"path": "/act/correct?" + url.Values{"id": {id}, "entity": {text}, "params": {text}}.Encode(), "values": object{"entity": text, "params": text}},
+			{"path": "/act/correct?" + url.Values{"id": {id}, "set_entity": {text}, "set_params": {text}}.Encode(), "values": object{"set_entity": text, "set_params": text}},
 			{"path": "/act/retry?" + url.Values{"id": {text}, "entity": {text}, "map_version": {text}, "older_than": {text}}.Encode(), "values": object{"id": text, "entity": text, "map_version": text, "older_than": text}},
 			{"path": "/act/replay?" + url.Values{"since": {text}, "entity": {text}, "id": {text}}.Encode(), "values": object{"entity": text, "id": text, "since": text}},
 		}

@@ -71,7 +71,11 @@ func TestConsoleSearch(t *testing.T) {
 	b.finds("", "shop:thing:1", "Not stale: it was loaded ", ", after it was last invalidated. It was last unlinked ", "(lease time)", "It expires in ")
 	b.finds("", "thing 1", "Not stale by its rows: the keys of all were unlinked, the last ", "for row 1 (thing 1). None waits.", `<code class="data">shop:things:1:*</code>`)
 	b.finds("", "request-1", "Not stale by its rows", "Searched for as a trace", `<code class="data">shop:thing:1</code>`)
-	b.finds("", "1", "Not stale by its rows", "Searched for as the ID of a row")
+	for _, text := range []string{"1", "row 1", "Row 1"} {
+		b.finds("", text, "Not stale by its rows", "Searched for as the ID of a row")
+	}
+	b.finds("row", "row 1", "Not stale by its rows")
+	b.finds("trace", "row 1", "Nothing is known of such a row")
 	b.finds("key", "shop:things:1:x", "Not stale: Redis does not hold this key. It was last unlinked ", "pattern shop:things:{id}:*")
 
 	j.redisDo("SET shop:thing:2 text")
@@ -86,12 +90,21 @@ func TestConsoleSearch(t *testing.T) {
 	b.finds("key", "shop:thing:1", "no reader may store it (tombstone)")
 
 	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('later', '1')")
-	b.finds("key", "shop:later:1", "Delayed row 1 (later 1) is due in ", "Not stale: Redis does not hold this key. It was last unlinked")
+	b.finds("key", "shop:later:1", "Delayed row 1 (later 1) is due in ", "Not stale: Redis does not hold this key. It was last unlinked", `<span class="tag">scheduled 1</span>`)
+	b.finds("row", "2", "Not stale by its rows", "The row is processed again in ") // its repeat is not due
+	j.exec("UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6), created_at = created_at - INTERVAL 20 MINUTE",
+		"INSERT INTO cache_outbox_delayed (entity, entity_id, created_at, due_at) VALUES ('thing', 'once', UTC_TIMESTAMP(6) - INTERVAL 5 HOUR, UTC_TIMESTAMP(6))")
+	b.finds("key", "shop:later:1", "claimed +20 min (or a repeat)")
+	b.finds("object", "thing once", "Not stale by its rows", "scheduled row", "claimed <time")
+	if page := b.find("object", "thing once"); strings.Contains(page, "+5 h") {
+		t.Error(page)
+	}
+	b.has("recent", `once</code></a></td>`, `<span class="dim">scheduled</span></td>`, `20 min <span class="dim">or a repeat</span>`)
 	j.pauses("--reason", "test", "--until-resumed")
 	j.exec("INSERT INTO cache_outbox (entity, entity_id) VALUES ('thing', '2')")
 	b.finds("key", "shop:thing:2", "May be stale: row 3 (thing 2) waits in cache_outbox for ", "and has not unlinked it yet.")
 	b.finds("object", "thing 2", "Its keys may be stale: row 3 (thing 2) waits in cache_outbox")
-	b.finds("row", "3", "Its keys may be stale: row 3 is in cache_outbox_outbox")
+	b.finds("row", "3", "Its keys may be stale: row 3 is in cache_outbox.")
 	b.finds("trace", "none", "Nothing is known of such a row: none waits, and the journal (which begins ")
 	j.must(call(t, j.env, "resume"))
 	b.finds("key", "shop:thing:2", "Not stale: Redis does not hold this key. It was last unlinked ")

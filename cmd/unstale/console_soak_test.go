@@ -222,8 +222,10 @@ func TestConsoleHostileTexts(t *testing.T) {
 		_, page := b.get("/panel/" + panel)
 		clean(panel, page)
 	}
-	_, page := b.get("/")
-	clean("the first page", page)
+	for _, path := range []string{"/", "/dead"} {
+		_, page := b.get(path)
+		clean(path, page)
+	}
 }
 
 // Without the privileges, the page lists what is missing, and no button leads to an action.
@@ -275,11 +277,14 @@ func TestConsoleActionsHostileTexts(t *testing.T) {
 	_, b := w.withConsole("--console-actions")
 	id := w.dies("gadget", "1", nil)
 	for _, text := range hostile() {
-		in := url.Values{"preview": {"1"}, "reason": {text}, "entity": {text}, "params": {text}, "map_version": {text}, "for": {"1h"}, "since": {"1h"}}
-		for _, action := range []string{"retry", "discard", "correct", "pause", "resume", "replay"} {
+		if code, page := b.get("/dead?" + url.Values{"id": {text}, "entity": {text}, "map_version": {text}, "reason": {text}, "older_than": {text}, "before": {text}}.Encode()); code != http.StatusOK && code != http.StatusBadRequest {
+			t.Fatalf("%q: %d %s", text, code, page)
+		}
+		in := url.Values{"preview": {"1"}, "reason": {text}, "entity": {text}, "map_version": {text}, "for": {"1h"}, "since": {"1h"}}
+		for _, action := range []string{"retry", "discard", "pause", "resume", "replay", "correct"} {
 			in.Set("id", text)
 			if action == "correct" {
-				in.Set("id", id)
+				in = url.Values{"preview": {"1"}, "id": {id}, "set_entity": {text}, "set_params": {text}}
 			}
 			reply, page := b.ask(http.MethodPost, "/act/"+action, strings.NewReader(in.Encode()), "Content-Type", "application/x-www-form-urlencoded")
 			if reply.StatusCode != http.StatusOK {

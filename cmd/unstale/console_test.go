@@ -354,8 +354,8 @@ func TestConsoleWithoutAccount(t *testing.T) {
 	w := newWorld(t)
 	w.fill(1)
 	r, b := w.withBareConsole()
-	b.has("sentence", "unknown: this page has no account of MySQL; the worker of this process works; set --console-dsn")
-	b.has("workers", "The worker of this process works, with map ")
+	b.has("sentence", "unknown: this page has no account of MySQL; the worker of this process reports no problem; it uses map ", "; set --console-dsn")
+	b.has("workers", "The worker of this process reports no problem; it uses map ")
 	b.has("figures", "as this worker knows it", "how many rows wait is unknown: the console has no MySQL account of an operator; set --console-dsn")
 	b.has("dead", "which rows are dead letters is unknown: the console has no MySQL account")
 	var sessions int
@@ -363,6 +363,20 @@ func TestConsoleWithoutAccount(t *testing.T) {
 		"WHERE attr_name = 'unstale_worker' AND attr_value = 'console' AND processlist_db = DATABASE()").Scan(&sessions); err == nil && sessions > 0 {
 		t.Errorf("the console has %d sessions", sessions)
 	}
+	for _, order := range []struct {
+		args []string
+		says string
+	}{{[]string{"pause", "--until-resumed"}, "is paused, as all workers were at its last look: rows wait; it uses map "}, {[]string{"resume"}, "reports no problem; it uses map "}} {
+		if r := call(t, w.env, order.args...); r.code != exitDone {
+			t.Fatalf("%+v", r)
+		}
+		b.has("sentence", "the worker of this process "+order.says)
+		b.has("workers", "The worker of this process "+order.says)
+	}
+	if err := os.WriteFile(w.env["UNSTALE_MAP"], []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.has("sentence", ", since it refuses the map's file as it is now, or cannot read it: unstale map check; ")
 	r.signal(syscall.SIGTERM)
 	r.wantExit(exitDone)
 }
@@ -395,7 +409,7 @@ VALUES (REPEAT('a', 20), '<b>:thing:2', '[]', '["thing"]', 'no_row', 'web<1>', '
 		t.Fatal(err)
 	}
 	b.has("sentence", `data-level="stale"`, "the cached value of <b>:thing:2 differs from the database, and no row explains it; unstale map who KEY; ",
-		`<a href="https://github.com/unstale/unstale/blob/main/docs/operations.md#differences">`, `<a href="#found">Old entries found</a>`)
+		"docs/operations.md#differences", `<a href="#found">Old entries found</a>`)
 	if _, body := b.get(search); !strings.Contains(body, `data-level="stale"`) || !strings.Contains(body, " ago and differs from the database. ") {
 		t.Errorf("%s", body)
 	}
