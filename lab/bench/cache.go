@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 	// patientTimeout is a Timeout that a busy machine does not reach: a command that was given up
 	// would be no figure.
 	patientTimeout = 5 * time.Second
+	spreadParts    = 5
 )
 
 // A product is the value that is cached.
@@ -47,11 +49,35 @@ type pair struct {
 	Floor float64 `json:"floor"`
 	// the median of the rounds' ratios, which a busy machine moves less than the medians of each
 	Ratio float64 `json:"ratio"`
-	Unit  string  `json:"unit"`
+	// how far the medians of the ratios of five parts of the run are apart, as a share of Ratio; 0:
+	// not known
+	Spread float64 `json:"spread,omitempty"`
+	Unit   string  `json:"unit"`
 }
 
 func (p pair) String() string {
-	return fmt.Sprintf("ours %.4g %s, floor %.4g %s, ratio %.3g", p.Ours, p.Unit, p.Floor, p.Unit, p.Ratio)
+	text := fmt.Sprintf("ours %.4g %s, floor %.4g %s, ratio %.3g", p.Ours, p.Unit, p.Floor, p.Unit, p.Ratio)
+	if p.Spread > 0 {
+		text += fmt.Sprintf(", spread %.1f %%", 100*p.Spread)
+	}
+	return text
+}
+
+// newPair returns the medians of the rounds.
+func newPair(ours, floor []float64, unit string) pair {
+	ratios := make([]float64, len(ours))
+	for i := range ours {
+		ratios[i] = ours[i] / floor[i]
+	}
+	p := pair{Ours: median(ours), Floor: median(floor), Ratio: median(ratios), Unit: unit}
+	if size := len(ratios) / spreadParts; size > 0 {
+		var parts []float64
+		for part := range spreadParts {
+			parts = append(parts, median(ratios[part*size:(part+1)*size]))
+		}
+		p.Spread = (slices.Max(parts) - slices.Min(parts)) / p.Ratio
+	}
+	return p
 }
 
 // readThrough measures package cache: a hit in memory against otter, a hit in Redis against GET, a
@@ -75,15 +101,23 @@ func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 	client := redis.NewClient(options)
 	defer func() { err = errors.Join(err, client.Close()) }()
 	details := map[string]any{}
+	unpin := func() error { return nil }
+	if server.private != nil {
+		if unpin, err = pin(server.private.Pid()); err != nil {
+			return nil, err
+		}
+		details["pinned"] = "this process and Redis to one CPU, for hits, misses and the warm-up"
+	}
 	hit, err := besideRedis(ctx, cfg, client, details)
 	if err == nil {
 		err = besideOtter(ctx, cfg, client, details)
 	}
 	if err == nil {
-		err = underLoad(ctx, cfg, server, client, details)
-	}
-	if err == nil {
 		err = warmUp(ctx, cfg, client, details)
+	}
+	err = errors.Join(err, unpin())
+	if err == nil {
+		err = underLoad(ctx, cfg, server, client, details)
 	}
 	if err == nil {
 		err = memoryOfEntries(ctx, cfg, client, details)
@@ -266,16 +300,14 @@ func allocationsOf(calls int, op func() error) (float64, error) {
 func (c Config) rounds() int { return c.Runs * max(cacheRounds/c.Scale, 1) }
 
 // calls returns how often each of a pair is called, with so many in a round.
-func (c Config) calls(each int) int { return c.rounds() * each }
+func (c Config) calls(each int) int { return (c.rounds() + 1) * each }
 
-// beside alternates a floor and unstale in rounds of tens of milliseconds. Every second round
-// starts with the other one.
+// beside alternates a floor and unstale in rounds of tens of milliseconds, after one that does not
+// count. Every second round starts with the other one.
 func (c Config) beside(name string, each int, floor, ours func() error) (pair, error) {
 	fmt.Fprintln(c.Progress, name)
 	var times [2][]float64
-	var ratios []float64
-	for round := range c.rounds() {
-		var took [2]float64
+	for round := range c.rounds() + 1 {
 		for turn := range 2 {
 			kind := (turn + round) % 2
 			seconds, err := timed(func() error {
@@ -289,12 +321,10 @@ func (c Config) beside(name string, each int, floor, ours func() error) (pair, e
 			if err != nil {
 				return pair{}, fmt.Errorf("%s: %w", name, err)
 			}
-			took[kind] = 1e6 * seconds / float64(each)
+			if round > 0 {
+				times[kind] = append(times[kind], 1e6*seconds/float64(each))
+			}
 		}
-		for kind := range times {
-			times[kind] = append(times[kind], took[kind])
-		}
-		ratios = append(ratios, took[1]/took[0])
 	}
-	return pair{Ours: median(times[1]), Floor: median(times[0]), Ratio: median(ratios), Unit: "us"}, nil
+	return newPair(times[1], times[0], "us"), nil
 }

@@ -31,7 +31,6 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 	defer func() { err = errors.Join(err, c.Close()) }()
 	n := max(warmKeys/cfg.Scale, 1)
 	var rates [2][]float64
-	var ratios []float64
 	for round := range cfg.Runs * warmRounds {
 		fmt.Fprintf(cfg.Progress, "warm-up, %d of %d\n", round+1, cfg.Runs*warmRounds)
 		keys := make([]string, n)
@@ -45,19 +44,16 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 			}
 			return err
 		}}
-		var now [2]float64
 		for turn := range kinds {
 			kind := (turn + round) % len(kinds)
 			seconds, err := timed(kinds[kind])
 			if err != nil {
 				return err
 			}
-			now[kind] = float64(n) / seconds
-			rates[kind] = append(rates[kind], now[kind])
+			rates[kind] = append(rates[kind], float64(n)/seconds)
 		}
-		ratios = append(ratios, now[1]/now[0])
 	}
-	details["warm_up"] = pair{Ours: median(rates[1]), Floor: median(rates[0]), Ratio: median(ratios), Unit: "keys/s"}
+	details["warm_up"] = newPair(rates[1], rates[0], "keys/s")
 	return nil
 }
 
