@@ -23,6 +23,9 @@ type Capture struct {
 	// SkipErrors lets a write succeed if its row cannot be inserted: the rest of the row becomes a
 	// dead letter with the reason CaptureFailed. Otherwise the write fails.
 	SkipErrors bool
+	// IDInPattern is the first pattern of the entity with {id}, or "". A row with the ID "" becomes
+	// a dead letter there, and is otherwise one like others: it unlinks keys with an empty part.
+	IDInPattern string
 	// Line and Column are the place in the map.
 	Line, Column int
 }

@@ -11,7 +11,8 @@ entities:
 `
 
 // The section has the effect that its comment describes, and missing fields have their defaults. It
-// does not change the version of the map, since rows expand as before.
+// does not change the version of the map, since rows expand as before; but for an
+// empty ID, which only the database can have.
 func TestCaptures(t *testing.T) {
 	t.Parallel()
 	section := captured + `capture:

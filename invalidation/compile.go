@@ -29,7 +29,7 @@ func (c *compiler) compile() *Map {
 	(&varReader{c.globals}).readVars()
 	m.channel, m.format = read.publish()
 	m.lease = read.lease()
-	read.nameAdvice()
+	read.nameAdvice(c.vars)
 	m.limits = read.limits()
 	c.limits = m.limits
 	c.readEach()
@@ -50,6 +50,11 @@ func (c *compiler) compile() *Map {
 		m.ranks = max(m.ranks, 1+w.lookup.Rank)
 	}
 	m.captures = (&captureReader{c.scalars, c}).readCaptures(c.doc.captures)
+	for i := range m.captures {
+		if e := m.entities[m.captures[i].Entity]; e != nil {
+			e.captured, m.captures[i].IDInPattern = true, e.idInPattern()
+		}
+	}
 	for i := range c.reads {
 		m.reads.all = append(m.reads.all, c.reads[i].Read)
 		m.reads.names = append(m.reads.names, c.readTemplates(&c.reads[i])...)

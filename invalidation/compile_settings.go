@@ -70,9 +70,15 @@ func (c settings) lease() time.Duration {
 	return defaultLease
 }
 
-func (c settings) nameAdvice() {
-	if s := c.doc.nameAdvice; s.given && s.text != "on" && s.text != "off" {
-		c.add(s.at, s.text, "name_advice must be on or off", "write name_advice: off, or remove it")
+func (c settings) nameAdvice(vars map[string]*variable) {
+	s := c.doc.nameAdvice
+	if !s.given || s.text == "on" || s.text == "off" {
+		return
+	}
+	if !strings.Contains(s.text, "{") {
+		c.add(s.at, s.text, "name_advice must be on, off, or the order of a name's parts", "write name_advice: off, or "+exampleNameGrammar)
+	} else if _, problem := parseNameGrammar(s.text, vars); problem != "" {
+		c.add(s.at, s.text, problem, "write vars and text first, then kinds, then {id} and {sub}, such as "+exampleNameGrammar)
 	}
 }
 

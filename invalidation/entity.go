@@ -21,6 +21,7 @@ type entity struct {
 	// declared are the names that a row of this entity may give, sorted.
 	declared []string
 	intID    bool // the IDs have the type int
+	captured bool // triggers write its rows, whose IDs are what the database has, such as ""
 }
 
 // idSlot is the slot of the id.
@@ -45,6 +46,18 @@ type slot struct {
 	lead     int
 	with     []int
 	column   int
+}
+
+// noID reports whether id is none: an empty ID is one where the database has it.
+func (e *entity) noID(id string) bool { return id == "" && (!e.captured || e.intID) }
+
+// idInPattern returns the first pattern of the entity with its ID, or "".
+func (e *entity) idInPattern() string {
+	i := slices.IndexFunc(e.patterns, func(t template) bool { return slices.Contains(t.slots, idSlot) })
+	if i < 0 {
+		return ""
+	}
+	return e.patterns[i].source
 }
 
 // asksFor reports whether a template uses a name that is looked up.

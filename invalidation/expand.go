@@ -48,14 +48,14 @@ func (m *Map) Expand(row Row, answers *Answers) (Plan, error) {
 	return plan, nil
 }
 
-// entityOf returns the entity of row, whose id must not be empty and whose declared parameters must
+// entityOf returns the entity of row, whose id may be empty only if it is captured, and whose declared parameters must
 // not be nested.
 func entityOf(entities map[string]*entity, row *Row) (*entity, error) {
 	e := entities[row.Entity]
 	if e == nil {
 		return nil, &RowError{Reason: UnknownEntity, Err: fmt.Errorf("the map has no entity %q", row.Entity)}
 	}
-	if row.ID == "" {
+	if e.noID(row.ID) {
 		return nil, badParam(idName, errEmptyID)
 	}
 	if e.intID && IsFloat(row.ID) {

@@ -85,7 +85,7 @@ func (x *expansion) ids(f *scope, a *alias) ([]string, error) {
 	}
 	ids := renderExact(make([]string, 0, n), f, &a.id)
 	for _, id := range ids {
-		if id == "" {
+		if a.target.noID(id) {
 			return nil, badParam(f.entity.slots[a.id.slots[0]].name, fmt.Errorf("%w: it is the id of %q", errEmptyID, a.target.name))
 		}
 	}

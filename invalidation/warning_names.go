@@ -54,8 +54,12 @@ func (a *adviser) warnNames() {
 			all = append(all, namedText{v.name, "vars", "", []segment{{text: value}}})
 		}
 	}
+	g, _ := parseNameGrammar(a.all.doc.nameAdvice.text, a.all.vars)
 	for _, t := range all {
 		a.warnLiteral(t)
+		if strings.Contains(g.text, "{") && (t.list == "keys" || t.list == "patterns") {
+			a.warnOrder(&g, t)
+		}
 	}
 }
 

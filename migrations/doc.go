@@ -29,8 +29,8 @@
 //
 // # Locks
 //
-// A file that alters a table names it, and the algorithm of MySQL. INPLACE of a table that can have
-// millions of rows also has the time that "make bench-migrate" measured. [Previews] returns both:
+// A file that alters a table names it, and the algorithm of MySQL. INPLACE or COPY of a table that can
+// have millions of rows also has the time that "make bench-migrate" measured. [Previews] returns both:
 //
 //	-- Alters: cache_outbox_delayed, INPLACE.
 //	-- Ten million rows: 15 s, 680,000 rows/s (MySQL 9.7.4, two cores).

@@ -34,7 +34,7 @@ var tables = []string{
 	"cache_outbox_source", "", "", "", "", // change the delayed rows, the dead letters, the sweeps and the journal
 	"cache_outbox_summaries", "cache_outbox_workers", "cache_outbox_audit", "cache_outbox_locks",
 	"", "", "", // change the version table and, twice, the workers
-	"cache_outbox_minutes", "cache_outbox_stale", "cache_outbox_shadow", "", "", "", "", // change the minutes, the workers, the delayed rows and the workers
+	"cache_outbox_minutes", "cache_outbox_stale", "cache_outbox_shadow", "", "", "", "", "", "", // change the minutes, the workers, the delayed rows, the workers, and both queues
 }
 
 func countTables(t *testing.T, db *sql.DB) int {

@@ -41,7 +41,7 @@ func Previews(ctx context.Context, db *sql.DB) (list []Preview, err error) {
 }
 
 var (
-	altersLine   = regexp.MustCompile(`(?m)^-- Alters: (\w+), (INSTANT|INPLACE)\.$`)
+	altersLine   = regexp.MustCompile(`(?m)^-- Alters: (\w+), (INSTANT|INPLACE|COPY)\.$`)
 	measuredLine = regexp.MustCompile(`(?m)^-- Ten million rows: (.+)\.$`)
 )
 
@@ -71,6 +71,8 @@ func (p Preview) Locks() string {
 		return p.Table + ", exclusively for an instant: the ALTER " + short
 	case "INPLACE":
 		return p.Table + ", exclusively at the start and at the end: the ALTER " + short + ". Otherwise reads and writes continue"
+	case "COPY":
+		return p.Table + ", against writes, until its rows are copied: run it while few rows wait. The ALTER " + short
 	}
 	return "no table that exists"
 }

@@ -67,7 +67,7 @@ Redis' time: keys without a time to live, large values, names, the biggest and t
 what no entity of the map reaches, and keys that live for more than a day. It goes by
 --audit-redis-url if that is given, else by --redis-url. Ctrl-C prints what was seen. The account needs
 
-  +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~*
+  +info +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~*
 
 With --prove it tries on these servers what unstale relies on, and prints a report without hosts,
 accounts or passwords. It writes only to the database of --mysql-dsn, which must have no table, and to

@@ -154,7 +154,8 @@ func checkObject(m *invalidation.Map, faults invalidation.Faults, found *estimat
 		Keyspace *estimate     `json:"keyspace,omitempty"`
 		Lookups  []lookupProof `json:"lookups,omitempty"`
 		Asked    []askedLookup `json:"asked,omitempty"`
-	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}, Lookups: tables.proofs}
+		Empty    []emptyID     `json:"empty_ids,omitempty"`
+	}{OK: len(faults) == 0, Faults: places(faults), Advice: []place{}, Lookups: tables.proofs, Empty: tables.empty}
 	if out.OK {
 		out.Version, out.Channel, out.Format, out.Lease = m.Version(), m.Channel(), string(m.Format()), m.Lease().String()
 		out.Entities, out.Reads, out.Advice = m.Entities(), readNames(m), places(m.Warnings())

@@ -24,6 +24,15 @@ type lookupProof struct {
 type databaseCheck struct {
 	faults []invalidation.Fault
 	proofs []lookupProof
+	empty  []emptyID
+}
+
+// An emptyID is a capture whose ID may be "", in JSON.
+type emptyID struct {
+	Table  string `json:"table"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Says   string `json:"says"`
 }
 
 // checkDatabase compares a map with the tables of a database. It returns an error if the database
@@ -34,13 +43,18 @@ func checkDatabase(ctx context.Context, f mysqlFlags, file string, m *invalidati
 		return d, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	_, err = (&capture.Capturer{DB: s.SchemaDB(), Captures: m.Captures()}).Wanted(ctx)
+	wanted, err := (&capture.Capturer{DB: s.SchemaDB(), Captures: m.Captures()}).Wanted(ctx)
 	captures := capture.Faults(err)
 	if err != nil && len(captures) == 0 {
 		return d, err
 	}
 	for _, fault := range captures {
 		d.faults = append(d.faults, invalidation.Fault{File: file, Line: fault.Line, Column: fault.Column, Text: fault.Table, Problem: fault.Err.Error()})
+	}
+	if wanted != nil {
+		for _, e := range wanted.Empty {
+			d.empty = append(d.empty, emptyID{e.Table, e.Line, e.Capture.Column, e.String()})
+		}
 	}
 	return d, d.prove(ctx, s, file, m)
 }
@@ -70,5 +84,8 @@ func (d *databaseCheck) prove(ctx context.Context, s *session.Sessions, file str
 func (d *databaseCheck) print(p process, file string) {
 	for _, one := range d.proofs {
 		fmt.Fprintf(p.Out, "lookup: %s:%d:%d: %s: %s\n", file, one.Line, one.Column, one.Param, printable(one.Says))
+	}
+	for _, one := range d.empty {
+		fmt.Fprintf(p.Out, "capture: %s:%d:%d: %s: %s\n", file, one.Line, one.Column, one.Table, printable(one.Says))
 	}
 }

@@ -40,7 +40,7 @@ func TestMapCheckDatabase(t *testing.T) {
 	t.Parallel()
 	env := testenv.MySQL(t)
 	for _, stmt := range []string{
-		"CREATE TABLE products (id INT PRIMARY KEY, name TEXT, rate FLOAT)",
+		"CREATE TABLE products (id INT PRIMARY KEY, name VARCHAR(100), rate FLOAT)",
 		"CREATE TABLE listed (product_id INT, category_id INT, PRIMARY KEY (product_id, category_id))",
 		"INSERT INTO listed VALUES (1, 7), (1, 9), (2, 8), (3, 9)",
 		"CREATE TABLE brands (id INT)",
@@ -76,6 +76,20 @@ capture:
 	if err := json.Unmarshal([]byte(r.out), &object); err != nil || !object.OK || len(object.Lookups) != 2 ||
 		!object.Lookups[0].Proven || object.Lookups[0].Line != 3 || object.Lookups[1].Proven {
 		t.Errorf("%v: %+v", err, r)
+	}
+	file = writeFile(t, `version: 1
+entities:
+  product: {keys: ["shop:{id}"]}
+  list: {patterns: ["list:{id}:*"]}
+capture:
+  products: [{entity: product, id: name}, {entity: list, id: name}, {entity: list, id: "NULLIF({row}.name, '')"}, {entity: product, id: id}]
+`)
+	r = call(t, nil, "map", "check", file, "--mysql-dsn", env.DSN)
+	said := fmt.Sprintf(`capture: %s:6:14: products: where name is '', keys are unlinked with nothing in the place of {id}
+capture: %[1]s:6:43: products: each write where name is '' makes a dead letter, because {id} in the pattern "list:{id}:*" would match too much; `+
+		"leave such rows out with the id NULLIF({row}.`name`, ''), or forbid them with CHECK (`name` <> '')\n", file)
+	if r.code != exitDone || r.err != "" || !strings.HasSuffix(r.out, said) {
+		t.Errorf("%+v, wanted at the end %s", r, said)
 	}
 	file = writeFile(t, text("SELECT product_id, FLOOR(RAND() * 1000000000) FROM listed WHERE product_id IN (?)", "SELECT product_id, category_id FROM listed WHERE product_id IN (?) GROUP BY product_id",
 		"{entity: product, id: ix, watch: [nam, other], params: {category_id: rate, brand_id: 'NOPE({row}.id)'}}"))

@@ -24,6 +24,7 @@ type Wanted struct {
 	Triggers []Trigger
 	Reads    []object     // tables that the triggers select from, in addition to OLD and NEW
 	Calls    []object     // functions of the database that the triggers call
+	Empty    []Empty      // captures whose ID may be ""
 	locks    []foreignKey // whose children triggers lock; MySQL requires a privilege for that
 	invokers []string     // functions among these that run as the definer
 	mariaDB  bool
@@ -61,6 +62,9 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 			}
 			if len(found) == 0 {
 				wanted.depend(w, functions)
+				if column, _ := table.column(w.id.column); column.mayBeEmpty() {
+					wanted.Empty = append(wanted.Empty, Empty{one, column})
+				}
 			}
 			for _, fault := range found {
 				faults = append(faults, Fault{one, fault})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -87,6 +88,30 @@ func (c Column) text(row string) (string, error) {
 // would nest the value of a column that is declared as JSON.
 func plainText(expression string) string {
 	return "CONCAT('', CONVERT(" + expression + " USING utf8mb4))"
+}
+
+// mayBeEmpty reports whether "" is a value of the column.
+func (c Column) mayBeEmpty() bool {
+	switch c.Type {
+	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
+		return true
+	}
+	return false
+}
+
+// An Empty is a capture whose ID is "" in rows that have "" in a column.
+type Empty struct {
+	invalidation.Capture
+	Of Column
+}
+
+// String says what becomes of such rows.
+func (e Empty) String() string {
+	if e.IDInPattern == "" {
+		return fmt.Sprintf("where %s is '', keys are unlinked with nothing in the place of {id}", e.Of.Name)
+	}
+	return fmt.Sprintf("each write where %s is '' makes a dead letter, because {id} in the pattern %q would match too much; leave such rows out with the id NULLIF({row}.%s, ''), or forbid them with CHECK (%[3]s <> '')",
+		e.Of.Name, e.IDInPattern, quote(e.Of.Name))
 }
 
 // fits returns an error if the column's values cannot be IDs: a longer one would fail the write.

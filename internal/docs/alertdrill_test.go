@@ -22,7 +22,7 @@ var drills = [][]cause{
 		{"an operator pauses all workers", (*drill).pause, []string{"UnstalePaused", "UnstaleHeartbeatsWithheld", "UnstaleReaderUnhealthy"}},
 		{"workers have different maps", (*drill).changeOneMap, []string{"UnstaleMapsDiffer"}},
 		{"rows arrive faster than workers process them", (*drill).backlog, []string{"UnstaleLate"}},
-		{"Redis is full", (*drill).fillRedis, []string{"RedisEvictions"}},
+		{"Redis is full", (*drill).fillRedis, []string{"RedisEvictions", "RedisEvictionsContinue"}},
 		{"a capture trigger is dropped", (*drill).dropTrigger, []string{"UnstaleCaptureDrift"}},
 		{"clients read keys that are never stored", (*drill).askForNothing, []string{"RedisHitRatioLow"}},
 		{"Redis loses locks", (*drill).loseLocks, []string{"UnstaleLocksLost"}},

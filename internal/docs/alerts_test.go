@@ -16,6 +16,8 @@ import (
 const (
 	alertsFile     = "deploy/prometheus/alerts.yaml"
 	alertsTestFile = "deploy/prometheus/alerts_test.yaml"
+	// repository is the address that the pages will have.
+	repository = "https://github.com/unstale/unstale/"
 )
 
 // An alert is an alert in alertsFile.
@@ -121,9 +123,9 @@ func TestAlertsAreComplete(t *testing.T) {
 		if !strings.Contains(a.Annotations["description"], "$value") {
 			t.Errorf("%s: the description does not have the value: %q", a.Alert, a.Annotations["description"])
 		}
-		page, anchor, _ := strings.Cut(a.Annotations["runbook"], "#")
-		if page != operationsPage || !slices.Contains(cures, anchor) {
-			t.Errorf("%s: there is no %q", a.Alert, a.Annotations["runbook"])
+		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
+		if page != repository+"blob/main/"+operationsPage || !slices.Contains(cures, anchor) {
+			t.Errorf("%s: there is no %q", a.Alert, a.Annotations["runbook_url"])
 		}
 		if !strings.Contains(runbook, "`"+a.Alert+"`") {
 			t.Errorf("%s does not mention %s", operationsPage, a.Alert)

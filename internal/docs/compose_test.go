@@ -74,7 +74,7 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
-	if slices.Sort(names); !slices.Equal(names, []string{"migrate", "mysql", "redis", "shop", "worker"}) {
+	if slices.Sort(names); !slices.Equal(names, []string{"migrate", "mysql", "redis", "redis-state", "shop", "worker"}) {
 		t.Fatalf("services %q", names)
 	}
 	for _, c := range []struct{ name, on, condition string }{
@@ -96,7 +96,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("images %s and %s", all["mysql"].Image, all["redis"].Image)
 	}
 	// scripts/demo sets these variables, to keep its containers apart from others.
-	for name, variables := range map[string][]string{"mysql": {"MYSQL_PORT-", "MYSQL_ROOT_PASSWORD:-"}, "redis": {"REDIS_PORT-", "REDIS_PASSWORD:-"}} {
+	for name, variables := range map[string][]string{"mysql": {"MYSQL_PORT-", "MYSQL_ROOT_PASSWORD:-"}, "redis": {"REDIS_PORT-", "REDIS_PASSWORD:-"}, "redis-state": {"REDIS_STATE_PORT-", "REDIS_PASSWORD:-"}} {
 		for _, variable := range variables {
 			if !strings.Contains(fmt.Sprint(all[name]), "${"+variable) {
 				t.Errorf("%s does not read ${%s...}", name, variable)
@@ -117,13 +117,17 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s does not have %s", accountsPage, grant)
 		}
 	}
-	if _, always := all["redis"].Environment["REDISCLI_AUTH"]; always {
-		t.Error("redis sets REDISCLI_AUTH without a password, too, and redis-cli warns")
-	}
-	redis := strings.Join(all["redis"].Command, " ")
-	for _, setting := range []string{"--maxmemory $", "--maxmemory-policy allkeys-lru", "--appendonly no"} {
-		if !strings.Contains(redis, setting) {
-			t.Errorf("redis is not a cache: %s lacks %s", redis, setting)
+	for name, settings := range map[string][]string{
+		"redis":       {"--maxmemory $", "--maxmemory-policy allkeys-lru", "--appendonly no"},
+		"redis-state": {"--maxmemory $", "--maxmemory-policy noeviction", "--appendonly yes"},
+	} {
+		if _, always := all[name].Environment["REDISCLI_AUTH"]; always {
+			t.Errorf("%s sets REDISCLI_AUTH without a password, too, and redis-cli warns", name)
+		}
+		for _, setting := range settings {
+			if command := strings.Join(all[name].Command, " "); !strings.Contains(command, setting) {
+				t.Errorf("%s lacks %s: %s", name, setting, command)
+			}
 		}
 	}
 }

@@ -33,7 +33,7 @@ type stack struct {
 func newStack(t *testing.T, env ...string) *stack {
 	t.Helper()
 	s := &stack{t: t, project: "unstale-test-" + strings.ToLower(rand.Text()[:8])}
-	s.env = append(append(bare(), "COMPOSE_PROJECT_NAME="+s.project, "MYSQL_PORT=", "REDIS_PORT=", "WORKER_PORT="), env...)
+	s.env = append(append(bare(), "COMPOSE_PROJECT_NAME="+s.project, "MYSQL_PORT=", "REDIS_PORT=", "REDIS_STATE_PORT=", "WORKER_PORT="), env...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			_, out, _ := s.try("docker compose ps --all; docker compose logs --no-color --tail 20")
@@ -168,11 +168,13 @@ func (s *stack) capture() {
 func TestComposeRedisPassword(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, "REDIS_PASSWORD=secret")
-	s.sh("docker compose up --wait redis")
-	if said := s.sh("docker compose exec redis redis-cli PING"); said != "PONG" {
-		t.Errorf("redis-cli says %s", said)
-	}
-	if said, _, _ := s.try("docker compose exec --env REDISCLI_AUTH= redis redis-cli PING"); strings.Contains(said, "PONG") {
-		t.Error("the password is not needed")
+	s.sh("docker compose up --wait redis redis-state")
+	for _, server := range []string{"redis", "redis-state"} {
+		if said := s.sh("docker compose exec " + server + " redis-cli PING"); said != "PONG" {
+			t.Errorf("redis-cli of %s says %s", server, said)
+		}
+		if said, _, _ := s.try("docker compose exec --env REDISCLI_AUTH= " + server + " redis-cli PING"); strings.Contains(said, "PONG") {
+			t.Errorf("%s needs no password", server)
+		}
 	}
 }

@@ -24,13 +24,16 @@ var (
 	punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
-// Links within the checkout have a target.
+// Links within the checkout have a target, and are relative.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
 		for _, match := range linkText.FindAllStringSubmatch(fencedText.ReplaceAllString(read(t, page), ""), -1) {
 			link := match[1]
 			if strings.HasPrefix(link, "https://") {
+				if strings.HasPrefix(link+"/", repository) {
+					t.Errorf("%s: %s: not published yet, link to the checkout", page, link)
+				}
 				continue
 			}
 			file, anchor, hasAnchor := strings.Cut(link, "#")

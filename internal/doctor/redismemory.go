@@ -10,6 +10,7 @@ const (
 	mostFragmentation = 1.5
 	// bytes: below that the ratio means nothing; an empty Redis has 19
 	leastForFragments = 100e6
+	mostlyFull        = 0.9    // of maxmemory; an eviction ends just below it
 	leastHitRatio     = 0.8    // below it, examine the cache
 	leastForHits      = 10_000 // reads
 	// per miss; above it, most misses come from the scripts of package cache
@@ -22,7 +23,7 @@ const (
 )
 
 func redisMemory(ctx context.Context, e *Exam) ([]Finding, error) {
-	return eachMaster(ctx, e, memoryOf, "memory", "stats", "commandstats")
+	return eachMaster(ctx, e, memoryOf, "server", "memory", "stats", "commandstats")
 }
 
 func memoryOf(i *info) (all []Finding) {
@@ -41,6 +42,12 @@ func memoryOf(i *info) (all []Finding) {
 			fmt.Sprintf("maxmemory-policy allkeys-random, %.0f keys evicted", i.number("evicted_keys")), curePolicy)
 	case !strings.HasPrefix(policy, policyBeginsOfKeys):
 		add(Warning, "the cache evicts only some keys, and may refuse writes while others fill it", "maxmemory-policy "+policy, curePolicy)
+	}
+	if evicted := i.number("evicted_keys"); limit > 0 && evicted > 0 && used > mostlyFull*limit && len(all) == 0 {
+		hours := max(i.number("uptime_in_seconds"), 1) / 3600
+		add(Warning, "the cache is full and evicts keys, perhaps ones that are still read",
+			fmt.Sprintf("%s used of %s, %.0f keys evicted in %.1f hours, %.2g per second", megabytes(used), megabytes(limit), evicted, hours, evicted/hours/3600),
+			"raise maxmemory, or store less: unstale doctor --keys lists the largest keys and those that live long")
 	}
 	if ratio := i.number("mem_fragmentation_ratio"); ratio > mostFragmentation && used > leastForFragments {
 		add(Warning, "memory is fragmented", fmt.Sprintf("ratio %.2f at %s", ratio, megabytes(used)), "set activedefrag yes, or restart it at a quiet hour")

@@ -31,7 +31,7 @@ func giveAccounts(t *testing.T, node *redis.Client) {
 	for user, rules := range map[string]string{
 		worker: "reset " + workerRules(t) + " " + acl.ClusterRules, audit: auditRules,
 		"default": noPublish,
-		"review":  "reset on >secret -@all +ping +select +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + acl.ClusterRules,
+		"review":  "reset on >secret -@all +ping +select +info +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + acl.ClusterRules,
 	} {
 		setUser(t, node, user+" "+rules)
 	}

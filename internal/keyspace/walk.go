@@ -3,7 +3,9 @@ package keyspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +19,7 @@ type KeyInfo struct {
 	Bytes int64         // in memory, of a large collection by a sample; negative: not told
 	Type  string        // "": not told
 	Freq  int64         // how often it is used, 0 to 255 on a logarithmic scale; negative: not told
-	Idle  time.Duration // since it was last used, in seconds, so it is at least that old; negative: not told
+	Idle  time.Duration // since it was last used, in seconds, so it is at least that old; negative: not told, or longer than the server runs
 }
 
 // NoTTL is the TTL of a key that never expires.
@@ -130,6 +132,10 @@ func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) er
 		return err
 	}
 	w.Total += s.size
+	uptime, err := w.uptime(ctx, conn)
+	if err != nil {
+		return err
+	}
 	seen := int64(0)
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		if seen >= limit {
@@ -149,7 +155,7 @@ func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) er
 			if err := s.pace.rest(ctx); err != nil {
 				return err
 			}
-			if err := w.look(ctx, conn, s, some); err != nil {
+			if err := w.look(ctx, conn, s, uptime, some); err != nil {
 				return err
 			}
 		}
@@ -161,8 +167,28 @@ func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) er
 	return nil
 }
 
+// uptime returns for how long the server runs. Redis misreads the times of keys that it stored under
+// a policy of -lfu, so a longer idle time is not one. Without +info, none is requested.
+func (w *walk) uptime(ctx context.Context, conn *redis.Conn) (time.Duration, error) {
+	text, err := conn.Info(ctx, "server").Result()
+	if err != nil {
+		if firstWord(err) == "" {
+			return 0, err
+		}
+		w.refused(idleRule, err)
+		return 0, nil
+	}
+	_, after, _ := strings.Cut(text, "\nuptime_in_seconds:")
+	seconds, _, _ := strings.Cut(after, "\r")
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("uptime_in_seconds of INFO server: %w", err)
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
 // look asks for the details of some keys in one pipeline.
-func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, names []string) error {
+func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, uptime time.Duration, names []string) error {
 	pipe := conn.Pipeline()
 	asked := make([][]*redis.Cmd, len(names))
 	for i, name := range names {
@@ -197,6 +223,9 @@ func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, names []stri
 			default:
 				hidden = w.refused(walkDetails[d].rule, err) || hidden
 			}
+		}
+		if info.Idle > uptime {
+			info.Idle = notTold
 		}
 		if hidden {
 			w.Hidden++

@@ -30,7 +30,7 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle(t, admin, "shop:product:7", time.Hour)
-	setUser(t, admin, "review", "on", ">secret", "-@all", "+ping", "+select", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "+object|idletime", "%R~*")
+	setUser(t, admin, "review", "on", ">secret", "-@all", "+ping", "+select", "+info", "+scan", "+dbsize", "+pttl", "+memory|usage", "+type", "+object|freq", "+object|idletime", "%R~*")
 	k := open(t, keyspace.Options{Redis: at("redis://review:secret@" + server.Addr() + "/0"), SweepShare: 1})
 	walk := func(ctx context.Context, limit int64) (map[string]keyspace.KeyInfo, keyspace.Walked, error) {
 		found := map[string]keyspace.KeyInfo{}
@@ -48,10 +48,10 @@ func TestWalk(t *testing.T) {
 	if i := found["shop:large"]; i.TTL != keyspace.NoTTL || i.Bytes < 1<<20 || i.Type != "string" || i.Freq >= 0 {
 		t.Errorf("%+v", i)
 	}
-	if i := found["shop:product:7"]; i.TTL <= 0 || i.TTL > time.Hour || i.Bytes <= 0 || i.Idle < time.Hour {
+	if i := found["shop:product:7"]; i.TTL <= 0 || i.TTL > time.Hour || i.Bytes <= 0 || i.Idle >= 0 { // it cannot be unused for longer than the server runs
 		t.Errorf("%+v", i)
 	}
-	if i := found["tag:a"]; i.Type != "set" {
+	if i := found["tag:a"]; i.Type != "set" || i.Idle < 0 {
 		t.Errorf("%+v", i)
 	}
 	if _, w, err := walk(t.Context(), 100); err != nil || w.All || w.Seen < 100 || w.Seen > 400 {
@@ -62,7 +62,12 @@ func TestWalk(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || w.Seen == 0 || w.All {
 		t.Errorf("cancelled: %+v, %v", w, err)
 	}
-	setUser(t, admin, "review", "-pttl", "-memory|usage")
+	setUser(t, admin, "review", "-info")
+	found, w, err = walk(t.Context(), 1_000_000)
+	if err != nil || !slices.Equal(w.Denied, []string{"+info"}) || !slices.Equal(w.Untold, []string{"+object|idletime"}) || found["tag:a"].Idle >= 0 {
+		t.Errorf("without +info: %+v, %+v, %v", w, found["tag:a"], err)
+	}
+	setUser(t, admin, "review", "+info", "-pttl", "-memory|usage")
 	if err := admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lfu").Err(); err != nil {
 		t.Fatal(err)
 	}

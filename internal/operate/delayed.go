@@ -53,7 +53,7 @@ const delayedFilter = `(? = '' OR entity = ?) AND (? = '' OR reason = ?) AND (? 
 // Contract for both: no lock; the index on due_at in its order, up to the limit, or to its end if
 // few rows match the filter.
 const (
-	listDelayedSQL = `SELECT id, first_id, entity, entity_id, params, trace, created_at, due_at,
+	listDelayedSQL = `SELECT id, first_id, entity, entity_id, params, COALESCE(trace, '') AS trace, created_at, due_at,
 TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), due_at) AS due_us, attempts, repeated, reason, COALESCE(error, '') AS error
 FROM cache_outbox_delayed FORCE INDEX (due) WHERE ` + delayedFilter + ` ORDER BY due_at, id LIMIT ?`
 	countDelayedSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE " + delayedFilter + " LIMIT ?) AS counted"

@@ -40,9 +40,9 @@ type PendingQuery struct {
 // that match, by primary key. The second counts one more.
 const (
 	pendingSQL = `SELECT p.*, COALESCE(o.params, l.params, d.params) AS params FROM (SELECT * FROM (
-(SELECT 'outbox' AS place, id, entity, entity_id, trace, created_at AS since, NULL AS due_at, '' AS reason, '' AS error, 0 AS scheduled
+(SELECT 'outbox' AS place, id, entity, entity_id, COALESCE(trace, '') AS trace, created_at AS since, NULL AS due_at, '' AS reason, '' AS error, 0 AS scheduled
 FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT ?)
-UNION ALL (SELECT 'delayed', id, entity, entity_id, trace, created_at, due_at, COALESCE(reason, ''), COALESCE(error, ''),
+UNION ALL (SELECT 'delayed', id, entity, entity_id, COALESCE(trace, ''), created_at, due_at, COALESCE(reason, ''), COALESCE(error, ''),
 COALESCE(reason, '') = '' AND due_at > UTC_TIMESTAMP(6) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?)
 UNION ALL (SELECT 'dead', id, entity, entity_id, trace, died_at, NULL, reason, COALESCE(error, ''), 0
 FROM cache_outbox_dead FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT ?)) AS pending WHERE %s ORDER BY scheduled, place, id LIMIT ?) AS p

@@ -177,7 +177,7 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 // Pass, or the IDs listed. Repeating it elsewhere returns other rows. The index hint prevents a
 // scan in another order. Larger parameters are returned as NULL with their length.
 const claimHotSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at
+COALESCE(LENGTH(params), 0), COALESCE(trace, ''), created_at
 FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED`
 
 // A boundQuery is a statement of a claim with its arguments, except the last one, which limits the

@@ -205,7 +205,7 @@ STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
 // claim.
 const deadLetterSQL = `INSERT INTO cache_outbox_dead
 (entity, entity_id, params, trace, created_at, first_id, attempts, repeated, reason, error, map_version)
-SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, %s, j.reason, j.error, j.map
+SELECT o.entity, o.entity_id, o.params, COALESCE(o.trace, ''), o.created_at, %s, j.reason, j.error, j.map
 FROM ` + listed
 
 // deadLetter copies rows to the dead letters inside the server, so they stay unchanged.
@@ -222,12 +222,12 @@ func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion strin
 const (
 	delaySQL = `INSERT INTO cache_outbox_delayed
 (entity, entity_id, params, trace, created_at, first_id, due_at, retry_us, attempts, reason, error)
-SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, o.id,
+SELECT o.entity, o.entity_id, o.params, COALESCE(o.trace, ''), o.created_at, o.id,
   UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, j.after, j.attempts, j.reason, j.error
 FROM ` + listed
 	repeatSQL = `INSERT INTO cache_outbox_delayed
 (entity, entity_id, params, trace, created_at, first_id, due_at, repeated)
-SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, %s,
+SELECT o.entity, o.entity_id, o.params, COALESCE(o.trace, ''), o.created_at, %s,
   UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, 1
 FROM ` + listed
 )

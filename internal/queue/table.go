@@ -45,7 +45,7 @@ var hot = &table{
 // primary key's are locked. A condition on id follows; MariaDB also locks the rows that it leaves
 // out.
 const claimDelayedSQL = `SELECT id, entity, entity_id, IF(LENGTH(params) <= ?, params, NULL),
-COALESCE(LENGTH(params), 0), trace, created_at, first_id, attempts, repeated, COALESCE(error, '')
+COALESCE(LENGTH(params), 0), COALESCE(trace, ''), created_at, first_id, attempts, repeated, COALESCE(error, '')
 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6) AND %s ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED`
 
 // delayed is the table of rows with a due time.

@@ -21,6 +21,8 @@ type Report struct {
 	// by their most used key; empty if unknown
 	Hottest  []Family `json:"hottest"`
 	Families int      `json:"families"` // that there are
+	// the largest keys; empty if sizes are unknown or names hidden
+	Largest []KeySize `json:"largest"`
 }
 
 // Walked describes the walk of a Report.
@@ -48,7 +50,10 @@ func (r *Review) Report(w keyspace.Walked, err error) *Report {
 	}
 	out := &Report{
 		Walked: Walked{Keys: w.Seen, Total: w.Total, All: w.All}, Names: r.broken.list(), Families: len(families),
-		Biggest: families[:min(len(families), mostFamilies)], Hottest: []Family{},
+		Biggest: families[:min(len(families), mostFamilies)], Hottest: []Family{}, Largest: []KeySize{},
+	}
+	if !r.NoNames {
+		out.Largest = append(out.Largest, r.largest...)
 	}
 	if out.Biggest == nil {
 		out.Biggest = []Family{}

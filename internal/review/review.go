@@ -23,6 +23,7 @@ type Review struct {
 	present []bool    // names with keys, also if these are filed by reads
 	reads   byReads
 	unknown tree      // of names that no entity of the map reaches
+	largest []KeySize // the largest first
 	own     []Figures // of unstale's names
 	broken  breaches
 	noMap   error // why there is no map; nil: there is a map
@@ -56,10 +57,34 @@ func New(m *invalidation.Map, noMap error) *Review {
 	return r
 }
 
+// A KeySize is a key and its size in memory.
+type KeySize struct {
+	Name  Name  `json:"name"`
+	Bytes int64 `json:"bytes"`
+}
+
+// mostLargest is how many single keys a report lists.
+const mostLargest = 10
+
+// size files a key among the largest. A walk may see a key twice.
+func (r *Review) size(k *keyspace.KeyInfo) {
+	full := len(r.largest) == mostLargest
+	if k.Bytes < 0 || full && k.Bytes <= r.largest[mostLargest-1].Bytes {
+		return
+	}
+	if slices.ContainsFunc(r.largest, func(o KeySize) bool { return string(o.Name) == k.Name }) {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(r.largest, k.Bytes, func(o KeySize, bytes int64) int { return cmp.Compare(bytes, o.Bytes) })
+	r.largest = slices.Insert(r.largest, at, KeySize{Name(k.Name), k.Bytes})
+	r.largest = r.largest[:min(len(r.largest), mostLargest)]
+}
+
 // Note adds keys.
 func (r *Review) Note(keys []keyspace.KeyInfo) {
 	for i := range keys {
 		k := &keys[i]
+		r.size(k)
 		at, entity := r.matcher.First(k.Name), ""
 		if at >= 0 {
 			r.present[at], entity = true, r.names[at].Entity // also by a tag version

@@ -99,7 +99,11 @@ func (r *Report) tables() (all []table) {
 	for _, f := range r.Hottest {
 		hottest.rows = append(hottest.rows, []string{quoted(f.Name), f.by(), fmt.Sprint(f.Keys), hottestKey(f.HottestKey), fmt.Sprint(f.Hottest)})
 	}
-	for _, t := range []table{biggest, hottest} {
+	largest := table{"Largest keys", []string{"key", "bytes"}, nil}
+	for _, k := range r.Largest {
+		largest.rows = append(largest.rows, []string{quoted(k.Name), fmt.Sprint(k.Bytes)})
+	}
+	for _, t := range []table{biggest, largest, hottest} {
 		if len(t.rows) > 0 {
 			all = append(all, t)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // Version is that of the last file of package migrations.
-const Version = 30
+const Version = 32
 
 // Table is where goose keeps the version. It is not goose's default name, so that an application
 // which migrates its own tables with goose keeps a version of its own.

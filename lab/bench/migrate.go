@@ -14,6 +14,7 @@ const migrateRows = 10_000_000
 // migrateRow has the columns of a row of a table, their values as SQL of a number n, and the column
 // that a scan reads. Tables with at most a row per worker or migration stay as they are.
 var migrateRow = map[string]struct{ columns, values, scanned string }{
+	"cache_outbox":         {"entity, entity_id", "'product', n", "entity_id"},
 	"cache_outbox_journal": {"worker, row_count, map_version, hashes, body", "'bench', 1, '0123456789ab', UNHEX(LPAD(HEX(n), 8, '0')), REPEAT(SHA2(n, 256), 2)", "body"},
 	"cache_outbox_sweeps":  {"kind, name", "IF(n MOD 2, 'pattern', 'set'), CONCAT('zahraah:prod:category:', n, ':list:*')", "name"},
 	"cache_outbox_delayed": {"entity, entity_id, due_at, first_id", "'product', n, UTC_TIMESTAMP(6) + INTERVAL n SECOND, n * 7919 MOD 10000019", "entity_id"},

@@ -200,7 +200,12 @@ func (d *Demo) openCache(ctx context.Context) error {
 		}
 		d.atClose(func(context.Context) error { return k.Close() })
 		d.versions[1] = redisVersion(ctx, k.Nodes.Client())
-		d.cache = &filler{shop: d.shop, redis: k.Nodes.Client(), lifetimes: d.lifetimes}
+		readers, err := d.newCache(k.Nodes.Client())
+		if err != nil {
+			return "", err
+		}
+		d.atClose(func(context.Context) error { return readers.Close() })
+		d.cache = &filler{shop: d.shop, redis: k.Nodes.Client(), readers: readers, lifetimes: d.lifetimes}
 		if d.cfg.RedisURL != "" {
 			d.atClose(d.cache.clear)
 		}

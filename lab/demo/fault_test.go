@@ -2,6 +2,8 @@ package demo_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -107,7 +109,14 @@ func TestNamesAStaleValue(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
-	if err := g.redis.Client.SetArgs(t.Context(), found[0], "{}", keepTTL).Err(); err != nil {
+	var entry map[string]json.RawMessage
+	text, err := g.redis.Client.Get(t.Context(), found[0]).Bytes()
+	if err := errors.Join(err, json.Unmarshal(text, &entry)); err != nil {
+		t.Fatal(err)
+	}
+	entry["v"] = json.RawMessage(`"another"`)
+	text, err = json.Marshal(entry)
+	if err := errors.Join(err, g.redis.Client.SetArgs(t.Context(), found[0], text, keepTTL).Err()); err != nil {
 		t.Fatal(err)
 	}
 	checkFaults(t, play(t, d), "at the end, the cached value of coupon:WELCOME differs from MySQL")

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/protocol"
 )
 
 // An item is one cached value.
@@ -16,10 +17,11 @@ type item struct {
 }
 
 // A filler acts as the shop's readers between two changes: it loads from MySQL and stores the
-// results in Redis. Not safe for concurrent use.
+// results in Redis, with package cache. Not safe for concurrent use.
 type filler struct {
 	shop      shop
 	redis     redis.UniversalClient
+	readers   *cache.Cache
 	lifetimes lifetimes
 	keys      []string // all keys ever filled, in the order of the first fill
 }
@@ -37,24 +39,26 @@ func (f *filler) fill(ctx context.Context, renew bool) (filled int, err error) {
 			f.keys = append(f.keys, i.read.Key())
 		}
 	}
-	var stored []*redis.BoolCmd
+	for _, i := range items {
+		_, err := cache.FetchRead(ctx, f.readers, i.read, func(context.Context) (string, error) {
+			filled++
+			return i.value, nil
+		})
+		if err != nil {
+			return 0, fmt.Errorf("fill redis: %w", err)
+		}
+	}
+	if !renew {
+		return filled, nil
+	}
 	_, err = f.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, i := range items {
-			key, ttl := i.read.Key(), f.lifetimes.ttl(i.read)
-			stored = append(stored, pipe.SetNX(ctx, key, i.value, ttl))
-			if renew {
-				pipe.PExpire(ctx, key, ttl)
-			}
+			pipe.PExpire(ctx, i.read.Key(), f.lifetimes.ttl(i.read))
 		}
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("fill redis: %w", err)
-	}
-	for _, s := range stored {
-		if s.Val() {
-			filled++
-		}
+		return 0, fmt.Errorf("renew what redis has: %w", err)
 	}
 	return filled, nil
 }
@@ -88,11 +92,14 @@ func (f *filler) stale(ctx context.Context) (keys []string, err error) {
 	}
 	for _, i := range items {
 		key := i.read.Key()
-		switch value, err := f.redis.Get(ctx, key).Result(); {
-		case err == redis.Nil: // no reader can get a stale value
-		case err != nil:
+		text, err := f.redis.Get(ctx, key).Result()
+		if err == redis.Nil { // no reader can get a stale value
+			continue
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", key, err)
-		case value != i.value:
+		}
+		if value, err := decodeEntry[string](text); err != nil || value != i.value {
 			keys = append(keys, key)
 		}
 	}
@@ -104,6 +111,9 @@ func (f *filler) clear(ctx context.Context) error {
 	_, err := f.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range f.keys {
 			pipe.Unlink(ctx, key)
+			if lease, ok := protocol.LeaseKey(key); ok {
+				pipe.Unlink(ctx, lease)
+			}
 		}
 		return nil
 	})

@@ -26,7 +26,8 @@ To experiment, first paste this into another terminal:
 (replace PASSWORD with your password)
 {{- end}}
 
-  export MYSQL_DSN='{{.DSN}}' KEY_PREFIX={{.App}} APP_ENV={{.Env}}
+  export MYSQL_DSN='{{.DSN}}' REDIS_URL='{{.URL}}'
+  export KEY_PREFIX={{.App}} APP_ENV={{.Env}}
 {{- if .MySQL}}
   alias mysql='{{.MySQL}}'
 {{- end}}
@@ -125,7 +126,8 @@ func (g *guide) addMySQL(p *place) {
 func (g *guide) addRedis(p *place) {
 	g.URL = "(unreadable redis url)"
 	if at, err := redisurl.Parse(p.redisURL, false); err == nil {
-		g.URL = keyspace.Options{Redis: at}.Redacted()
+		g.URL = strings.ReplaceAll(keyspace.Options{Redis: at}.Redacted(), ":xxxxx", ":PASSWORD")
+		g.Password = g.Password || strings.Contains(g.URL, ":PASSWORD")
 	}
 	if r := p.privateRedis; r != nil {
 		if client := findClient(r.Program(), "redis-cli"); client != "" {

@@ -72,6 +72,6 @@ func (s readerScenes) judgeNines(w *minutes.Window) {
 }
 
 func (n *Nines) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\nThe worker's figures for both runs, as in \"unstale status\": %d invalidations,\n%s;\n%s.\n",
-		n.Invalidations, strings.Join(n.inTime, ", "), cmp.Or(n.checks, "no entry was checked"))
+	fmt.Fprintf(b, "\nThe worker's figures for both runs, as in \"unstale status\": %d invalidations,\n%s.\nOf the entries of package cache, %s.\nValues of naive readers have no lease time, so they cannot be checked.\n",
+		n.Invalidations, strings.Join(n.inTime, ", "), cmp.Or(n.checks, "none was checked"))
 }

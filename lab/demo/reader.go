@@ -57,12 +57,15 @@ type leaseReader struct {
 	cache *cache.Cache
 }
 
-// newLeaseReader uses the demo's timeout for Redis, which allows for a busy machine.
 func newLeaseReader(d *Demo, p prices) (reader, error) {
-	c, err := cache.New(cache.Config{
-		Redis: p.redis, Lease: d.m.Lease(), Timeout: answerLimit, Logger: d.cfg.Logger,
-	})
+	c, err := d.newCache(p.redis)
 	return leaseReader{p, c}, err
+}
+
+// newCache returns the readers' cache. Its timeout for Redis is the demo's, which allows for a busy
+// machine.
+func (d *Demo) newCache(on redis.UniversalClient) (*cache.Cache, error) {
+	return cache.New(cache.Config{Redis: on, Lease: d.m.Lease(), Timeout: answerLimit, Logger: d.cfg.Logger})
 }
 
 func (r leaseReader) price(ctx context.Context, id int, rest func() error) (int, error) {
@@ -75,16 +78,18 @@ func (r leaseReader) price(ctx context.Context, id int, rest func() error) (int,
 	})
 }
 
-// decode does not use package cache, because the demo tests it.
-func (leaseReader) decode(text string) (int, error) {
+func (leaseReader) decode(text string) (int, error) { return decodeEntry[int](text) }
+
+// decodeEntry returns the value of an entry. It does not use package cache, which the demo tests.
+func decodeEntry[V any](text string) (value V, err error) {
 	var entry struct {
-		V *int `json:"v"`
+		V *V `json:"v"`
 	}
 	if err := json.Unmarshal([]byte(text), &entry); err != nil {
-		return 0, err
+		return value, err
 	}
 	if entry.V == nil {
-		return 0, fmt.Errorf("%s holds no price", text)
+		return value, fmt.Errorf("%s has no value", text)
 	}
 	return *entry.V, nil
 }

@@ -37,7 +37,7 @@ func TestServe(t *testing.T) {
 	lines := bufio.NewScanner(read)
 	guide := until(t, lines, "missing keys.")
 	for _, want := range []string{
-		"\n  bin/unstale enqueue product 42\n", "/" + d.Database() + "' KEY_PREFIX=zahraah_demo_", " APP_ENV=dev\n",
+		"\n  bin/unstale enqueue product 42\n", "/" + d.Database() + "' REDIS_URL='redis://", "\n  export KEY_PREFIX=zahraah_demo_", " APP_ENV=dev\n",
 		"\n  bin/unstale map explain --map " + shippedMap + " --entity product --id 42\n", "SUBSCRIBE cache:invalidate\n", "ROLLBACK",
 	} {
 		if !strings.Contains(guide, want) {
@@ -106,7 +106,7 @@ func TestGuideHidesPasswords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(guide, "sesame") || !strings.Contains(guide, "MYSQL_DSN='root:PASSWORD@tcp(127.0.0.1:3306)/unstale_demo_") {
+		if strings.Contains(guide, "sesame") || !strings.Contains(guide, "MYSQL_DSN='root:PASSWORD@tcp(127.0.0.1:3306)/unstale_demo_") || !strings.Contains(guide, " REDIS_URL='redis") || !strings.Contains(guide, "shop:PASSWORD@127.0.0.1:") {
 			t.Errorf("the guide says\n%s", guide)
 		}
 	}

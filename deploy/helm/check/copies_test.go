@@ -33,6 +33,10 @@ func TestAlerts(t *testing.T) {
 	if len(want.Groups) == 0 || !reflect.DeepEqual(got.Spec, want) {
 		t.Errorf("the rules are %v, wanted %v", got.Spec, want)
 	}
+	moved, err := helm(t, "template", "unstale", chart, "--values", chart+"/ci/monitoring-values.yaml", "--set", "monitoring.prometheusRule.docs=https://wiki.example/unstale/")
+	if n := strings.Count(alerts, "runbook_url: "); err != nil || n == 0 || strings.Count(moved, "runbook_url: https://wiki.example/unstale/operations.md#") != n {
+		t.Errorf("a link does not lead to the pages of the values: %v\n%s", err, moved)
+	}
 }
 
 // Lines of manifests that only a release of Helm has.
