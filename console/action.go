@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -259,7 +261,7 @@ func (c *actor) list(ctx context.Context) (any, error) {
 }
 
 // many returns a number with its unit.
-func many(n int, name string) string { return count(n) + " " + unit(n, name) }
+func many(n int, name string) string { return output.Count(n) + " " + unit(n, name) }
 
 // past reads a field with the age of something.
 func past(in url.Values, name string) (time.Duration, error) {
@@ -280,7 +282,7 @@ func (c *actor) moment(ctx context.Context, in url.Values) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, in.Get("at")); err == nil {
 		return at, nil
 	}
-	at, err := readClock(ctx, c.db)
+	at, err := history.ReadClock(ctx, c.db)
 	if err == nil {
 		in.Set("at", at.Format(time.RFC3339Nano))
 	}

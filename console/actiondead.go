@@ -12,6 +12,7 @@ import (
 
 	"github.com/unstale/unstale/internal/expand"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -129,11 +130,11 @@ func (n correction) says() string {
 	case n == correction{}:
 		return ""
 	case n.Params == "":
-		return " with entity " + text(n.Entity) + ", due immediately."
+		return " with entity " + output.Data(n.Entity) + ", due immediately."
 	case n.Entity == "":
-		return " with parameters " + text(n.Params) + ", due immediately."
+		return " with parameters " + output.Data(n.Params) + ", due immediately."
 	}
-	return " with entity " + text(n.Entity) + " and parameters " + text(n.Params) + ", due immediately."
+	return " with entity " + output.Data(n.Entity) + " and parameters " + output.Data(n.Params) + ", due immediately."
 }
 
 // newCorrection reads the new values. The form of one letter shows those that it has.
@@ -263,7 +264,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 		it.Notes = append(it.Notes, fmt.Sprintf("%s of these IDs: the others are gone, or do not match.", many(n, "dead letter")))
 	}
 	if refused > 0 && v.note != "" && it.Block == "" {
-		it.Notes = append(it.Notes, fmt.Sprintf(v.note, count(refused)))
+		it.Notes = append(it.Notes, fmt.Sprintf(v.note, output.Count(refused)))
 	}
 	if n == 1 && len(letters) == 1 {
 		it.Find = find("object", to.of(letters[0]).Entity, letters[0].EntityID)
@@ -271,12 +272,12 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	it.Says = fmt.Sprintf(v.says, many(n, "dead letter")) + to.says()
 	it.Button = v.button + " " + many(n, "dead letter")
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, progress func(string)) (string, error) {
-		done, err := run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + count(n)) })
+		done, err := run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + output.Count(n)) })
 		switch {
 		case err == nil && len(done) == 0:
 			return "", errChanged
 		case err == nil && len(done) < n:
-			return fmt.Sprintf(v.done, count(len(done))+" of "+many(n, "dead letter")+"; the others were retried or discarded meanwhile"), nil
+			return fmt.Sprintf(v.done, output.Count(len(done))+" of "+many(n, "dead letter")+"; the others were retried or discarded meanwhile"), nil
 		}
 		return fmt.Sprintf(v.done, many(len(done), "dead letter")), err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // lookPause shows which workers would pause, and until when.
@@ -38,7 +39,7 @@ func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
 		return nil, err
 	}
 	workers = slices.DeleteFunc(workers, func(w operate.WorkerNote) bool { return !w.Lives() })
-	it.Says = fmt.Sprintf("All workers (%s) stop claiming rows and sweeping within about a second, for %s. Rows wait, and their keys stay stale; nothing is lost.", count(len(workers)), lasts)
+	it.Says = fmt.Sprintf("All workers (%s) stop claiming rows and sweeping within about a second, for %s. Rows wait, and their keys stay stale; nothing is lost.", output.Count(len(workers)), lasts)
 	it.do = func(ctx context.Context, orders *operate.Orders, _ string, _ func(string)) (string, error) {
 		if err := orders.Pause(ctx, now, why, lasts); err != nil {
 			return "", err

@@ -12,6 +12,7 @@ import (
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/replay"
 )
 
@@ -67,7 +68,7 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 	}
 	it.seen = []any{q, job.Channel, job.Format}
 	it.Says = fmt.Sprintf("Unlinks again, and publishes on %s, %s%s of %s in %s, and requests %s. Readers then load these values again.",
-		text(job.Channel), least, many(would.Keys, "key"), many(would.Rows, "row"), many(would.Batches, "journal row"), many(would.Sweeps, "sweep"))
+		output.Data(job.Channel), least, many(would.Keys, "key"), many(would.Rows, "row"), many(would.Batches, "journal row"), many(would.Sweeps, "sweep"))
 	if len(would.Damaged) > 0 {
 		it.Notes = append(it.Notes, fmt.Sprintf("These journal rows cannot be read: %v. Invalidate again what was written at that time.", would.Damaged))
 	}

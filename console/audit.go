@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // An auditRow is one action of an operator, in words.
@@ -95,7 +96,7 @@ func auditValue(name string, raw json.RawMessage) string {
 			parts = append(parts, auditValue("", part))
 		}
 		if more := len(list) - shownNames; more > 0 {
-			parts = append(parts, "and "+count(more)+" more")
+			parts = append(parts, "and "+output.Count(more)+" more")
 		}
 		return strings.Join(parts, ", ")
 	case strings.HasSuffix(name, "_seconds") && json.Unmarshal(raw, &seconds) == nil && seconds > 0:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 const (
@@ -85,9 +86,9 @@ func charts(points []minutes.Point) historyCharts {
 		if v != float64(int64(v)) {
 			return fmt.Sprintf("%.1f", v)
 		}
-		return count(int64(v))
+		return output.Count(int64(v))
 	}
-	seen, most := "at most %s", count(waiting)
+	seen, most := "at most %s", output.Count(waiting)
 	if waiting >= operate.MaxExactCount {
 		most += " or more"
 	}
@@ -100,7 +101,7 @@ func charts(points []minutes.Point) historyCharts {
 				{"invalidated", "series", func(p *minutes.Point) uint64 { return p.Rows }},
 				{"dead letters", "bad", func(p *minutes.Point) uint64 { return p.Dead }},
 			},
-			Says: fmt.Sprintf("%s rows invalidated and %s dead letters in three hours", count(rows), count(dead)),
+			Says: fmt.Sprintf("%s rows invalidated and %s dead letters in three hours", output.Count(rows), output.Count(dead)),
 		}, {
 			ID: "latency", Title: "From visible to unlinked, share of rows", shares: true, label: func(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) },
 			Layers: []layer{
@@ -109,7 +110,7 @@ func charts(points []minutes.Point) historyCharts {
 				{"10 s", "warn", func(p *minutes.Point) uint64 { return p.Within10s - min(p.Within1s, p.Within10s) }},
 				{"later or dead", "bad", func(p *minutes.Point) uint64 { return p.Rows - min(p.Within10s, p.Rows) + p.Dead }},
 			},
-			Says: fmt.Sprintf("%s of %s rows took longer than 1 s", count(late), count(rows)),
+			Says: fmt.Sprintf("%s of %s rows took longer than 1 s", output.Count(late), output.Count(rows)),
 		}, {
 			ID: "backlog", Title: "Rows that wait, at most", queue: true, label: whole,
 			Layers: []layer{{"waiting", "series", func(p *minutes.Point) uint64 { return p.Waiting }}},
@@ -119,10 +120,10 @@ func charts(points []minutes.Point) historyCharts {
 				if ms == 0 {
 					return "0"
 				}
-				return span(time.Duration(ms) * time.Millisecond)
+				return output.Span(time.Duration(ms) * time.Millisecond)
 			},
 			Layers: []layer{{"oldest", "warn", func(p *minutes.Point) uint64 { return uint64(p.Oldest.Milliseconds()) }}},
-			Says:   fmt.Sprintf(seen, span(oldest)), Unknown: unknown > 0,
+			Says:   fmt.Sprintf(seen, output.Span(oldest)), Unknown: unknown > 0,
 		},
 	}
 	for i := range list {
@@ -156,7 +157,7 @@ func spark(points []minutes.Point, entity string) template.HTML {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="chart spark" viewBox="0 0 %d %d" role="img" aria-label="at most %s rows in %d min"><path class="series" d="`,
-		4*len(points), sparkHeight, count(most), barMinutes)
+		4*len(points), sparkHeight, output.Count(most), barMinutes)
 	for i := range points {
 		if n := points[i].Entities[entity].Rows; n > 0 {
 			fmt.Fprintf(&b, "M%d %dv-%.1fh3V%dz", 4*i, sparkHeight, max(sparkHeight*float64(n)/float64(most), 1), sparkHeight)
@@ -238,7 +239,7 @@ func (c *chart) drawBar(b *strings.Builder, p *minutes.Point, x, width float64, 
 		return
 	}
 	for _, l := range c.Layers {
-		value := count(l.value(p))
+		value := output.Count(l.value(p))
 		if c.queue {
 			value = c.label(float64(l.value(p)))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // A rowList is the first rows of a table.
@@ -20,7 +21,7 @@ func (l rowList[Row]) More() string {
 	case l.Total > operate.MaxExactCount:
 		return upTo(l.Total)
 	}
-	return count(l.Total - len(l.Rows))
+	return output.Count(l.Total - len(l.Rows))
 }
 
 // delayedSource reads the delayed rows that are due first.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/unstale/unstale/internal/near"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -29,7 +30,7 @@ func explain(m *invalidation.Map, values url.Values) *explanation {
 	}
 	row := invalidation.Row{Entity: x.Entity, ID: x.ID}
 	if _, known := m.Describe(x.Entity); !known {
-		x.Err = "the map has no entity " + text(x.Entity) + "; " + near.DidYouMean(x.Entity, m.Entities(), "it has "+strings.Join(m.Entities(), ", "))
+		x.Err = "the map has no entity " + output.Data(x.Entity) + "; " + near.DidYouMean(x.Entity, m.Entities(), "it has "+strings.Join(m.Entities(), ", "))
 		return x
 	}
 	var err error

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // A nine is one window of the panel "nines".
@@ -57,7 +58,7 @@ func checks(w *minutes.Window) string {
 	case w.WithEntry == 0:
 		return ""
 	case w.Stale == 0:
-		return fmt.Sprintf("no stale entry in %s checked", count(w.WithEntry))
+		return fmt.Sprintf("no stale entry in %s checked", output.Count(w.WithEntry))
 	}
-	return fmt.Sprintf("%s stale of %s entries checked", count(w.Stale), count(w.WithEntry))
+	return fmt.Sprintf("%s stale of %s entries checked", output.Count(w.Stale), output.Count(w.WithEntry))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -100,7 +101,7 @@ func (o *own) figures() (list []figure) {
 		case g.time:
 			f.Value, f.Unit = cutSpan(time.Duration(n * float64(time.Second)))
 		default:
-			f.Value = count(int64(n))
+			f.Value = output.Count(int64(n))
 		}
 		list = append(list, f)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -28,8 +29,7 @@ type question struct {
 	As   string // one of the kinds
 	Auto bool   // the page has chosen the kind
 
-	Key, Entity, ID, Trace string
-	Row                    uint64 // or a dead letter's ID
+	history.Question // Row may be a dead letter's ID
 }
 
 // longestQuestion is the most bytes of a search; a key of Redis may be longer.

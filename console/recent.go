@@ -2,9 +2,9 @@ package console
 
 import (
 	"context"
-	"slices"
 	"time"
 
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -38,16 +38,6 @@ type recentEntry struct {
 // Scheduled reports whether an application scheduled the row, so its insert says nothing about how
 // late it was.
 func (e *recentEntry) Scheduled() bool { return e.ID == 0 && !e.IsSweep() }
-
-// mayRepeat reports whether the map repeats rows of an entity within a time after their insert.
-func mayRepeat(m *invalidation.Map, entity string, after time.Duration) bool {
-	if m == nil {
-		return false
-	}
-	d, _ := m.Describe(entity)
-	return slices.ContainsFunc(d.Repeat, func(r time.Duration) bool { return after >= r }) ||
-		slices.ContainsFunc(d.As, func(a invalidation.AliasSource) bool { return mayRepeat(m, a.Entity, after) })
-}
 
 // recentSource reads the end of the journal.
 func (c *Console) recentSource() *source {
@@ -105,7 +95,7 @@ func newRecentBatch(b journal.RecentBatch, m *invalidation.Map) recentBatch {
 		e.Names = max(e.Entry.Names()-1, 0)
 		if b.Journey != nil && e.WrittenMicros != 0 && b.Journey.Unlinked != 0 && !e.Scheduled() {
 			after := b.SettledAt.Add(-b.Journey.Unlinked).Sub(time.UnixMicro(e.WrittenMicros))
-			e.After, e.MayRepeat = &after, mayRepeat(m, e.Entity, after)
+			e.After, e.MayRepeat = &after, history.MayRepeat(m, e.Entity, after)
 		}
 		out.Shown = append(out.Shown, e)
 	}

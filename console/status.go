@@ -6,6 +6,7 @@ import (
 
 	"github.com/unstale/unstale/internal/look"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
@@ -123,12 +124,12 @@ func (s state) Figures() []figure {
 	}
 	delayed := figure{ID: "delayed-rows", Label: "Delayed", Value: upTo(st.Delayed), Unit: unit(st.Delayed, "row")}
 	if st.Overdue > time.Second {
-		delayed.Note, delayed.Level = "the first is due for "+span(st.Overdue), "warn"
+		delayed.Note, delayed.Level = "the first is due for "+output.Span(st.Overdue), "warn"
 	}
 	dead := st.DeadTotal()
-	letters := figure{ID: "dead-letters", Label: "Dead letters", Value: count(dead), Unit: unit(dead, "row")}
+	letters := figure{ID: "dead-letters", Label: "Dead letters", Value: output.Count(dead), Unit: unit(dead, "row")}
 	if dead > 0 {
-		letters.Level, letters.Note = "bad", "the oldest died "+span(st.DeadFor)+" ago"
+		letters.Level, letters.Note = "bad", "the oldest died "+output.Span(st.DeadFor)+" ago"
 	}
 	sweeps := figure{ID: "waiting-sweeps", Label: "Sweeps", Value: upTo(st.Sweeps), Unit: unit(st.Sweeps, "request")}
 	if st.Settling > 0 {
@@ -139,7 +140,7 @@ func (s state) Figures() []figure {
 
 // cutSpan returns a duration as a number and its unit.
 func cutSpan(d time.Duration) (value, unit string) {
-	text := span(d)
+	text := output.Span(d)
 	for i := range text {
 		if text[i] == ' ' {
 			return text[:i], text[i+1:]
@@ -159,7 +160,7 @@ func unit(n int, name string) string {
 // upTo formats a count that is exact to operate.MaxExactCount.
 func upTo(n int) string {
 	if n > operate.MaxExactCount {
-		return "> " + count(operate.MaxExactCount)
+		return "> " + output.Count(operate.MaxExactCount)
 	}
-	return count(n)
+	return output.Count(n)
 }

@@ -10,12 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/output"
 )
 
 //go:embed templates static
@@ -49,7 +47,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": text, "title": func(panel string) string { return f.titles[panel] }, "count": count, "span": span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "deadrow": newDeadRow, "cut": cut,
+		"text": output.Data, "title": func(panel string) string { return f.titles[panel] }, "count": output.Count, "span": output.Span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "deadrow": newDeadRow, "cut": cut,
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n },
 		"version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
@@ -84,35 +82,14 @@ func (f funcs) time(t any) template.HTML {
 	relative := ""
 	if f.now != nil {
 		if d := f.now().Sub(at); d >= 0 {
-			relative = span(d) + " ago"
+			relative = output.Span(d) + " ago"
 		} else {
-			relative = "in " + span(-d)
+			relative = "in " + output.Span(-d)
 		}
 	}
 	// It has no data but a time.
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`,
 		at.Format("2006-01-02T15:04:05.000Z07:00"), at.Format("2006-01-02 15:04:05.000 UTC"), relative))
-}
-
-// span formats a duration in one unit: 350 µs, 12 ms, 47 s, 3 min, 5 h, 2 d.
-func span(d time.Duration) string {
-	if d < time.Millisecond {
-		return fmt.Sprint(d.Microseconds(), " µs")
-	}
-	return verdict.Short(d)
-}
-
-// count formats a number: 12,345.
-func count(n any) string {
-	digits := fmt.Sprint(n)
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
 }
 
 // find returns the address of a search, without the prefix.
@@ -133,27 +110,5 @@ func after(from, to *time.Time) string {
 	if from == nil || to == nil {
 		return ""
 	}
-	return "+" + span(max(to.Sub(*from), 0))
-}
-
-// longestText is how many bytes of one text a page shows.
-const longestText = 4096
-
-// text returns data as a person can read it: with quotes and escapes if it has characters that do
-// not show, such as control characters or those that change the direction of writing.
-func text(s string) string {
-	cut := ""
-	if len(s) > longestText {
-		cut = fmt.Sprintf(" … and %s more bytes", count(len(s)-longestText))
-		s = s[:longestText]
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
-		}
-	}
-	for _, r := range s {
-		if !strconv.IsPrint(r) || r == utf8.RuneError {
-			return strconv.Quote(s) + cut
-		}
-	}
-	return s + cut
+	return "+" + output.Span(max(to.Sub(*from), 0))
 }

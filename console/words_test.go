@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/invalidation"
@@ -39,12 +40,12 @@ func TestQuestions(t *testing.T) {
 		as, text string
 		want     question
 	}{
-		{plain, "", "496", question{As: asRow, Row: 496}}, {plain, "", "row 496", question{As: asRow, Row: 496}}, {nil, "", " Row  496 ", question{As: asRow, Row: 496}},
-		{plain, "", "dead letter 12", question{As: asLetter, Row: 12}}, {nil, "", "Dead letter 12", question{As: asLetter, Row: 12}},
-		{plain, "row", "row 496", question{As: asRow, Row: 496}}, {plain, "row", "dead letter 12", question{As: asKey, Key: "dead letter 12"}},
-		{named, "", "row 496", question{As: asObject, Entity: "row", ID: "496"}}, {plain, "trace", "row 496", question{As: asTrace, Trace: "row 496"}},
-		{plain, "", "row 0", question{As: asTrace, Trace: "row 0"}}, {plain, "", "row 18446744073709551616", question{As: asTrace, Trace: "row 18446744073709551616"}},
-		{plain, "", "row 496 or 1=1", question{As: asTrace, Trace: "row 496 or 1=1"}}, {plain, "", "product 42", question{As: asObject, Entity: "product", ID: "42"}},
+		{plain, "", "496", question{As: asRow, Question: history.Question{Row: 496}}}, {plain, "", "row 496", question{As: asRow, Question: history.Question{Row: 496}}}, {nil, "", " Row  496 ", question{As: asRow, Question: history.Question{Row: 496}}},
+		{plain, "", "dead letter 12", question{As: asLetter, Question: history.Question{Row: 12}}}, {nil, "", "Dead letter 12", question{As: asLetter, Question: history.Question{Row: 12}}},
+		{plain, "row", "row 496", question{As: asRow, Question: history.Question{Row: 496}}}, {plain, "row", "dead letter 12", question{As: asKey, Question: history.Question{Key: "dead letter 12"}}},
+		{named, "", "row 496", question{As: asObject, Question: history.Question{Entity: "row", ID: "496"}}}, {plain, "trace", "row 496", question{As: asTrace, Question: history.Question{Trace: "row 496"}}},
+		{plain, "", "row 0", question{As: asTrace, Question: history.Question{Trace: "row 0"}}}, {plain, "", "row 18446744073709551616", question{As: asTrace, Question: history.Question{Trace: "row 18446744073709551616"}}},
+		{plain, "", "row 496 or 1=1", question{As: asTrace, Question: history.Question{Trace: "row 496 or 1=1"}}}, {plain, "", "product 42", question{As: asObject, Question: history.Question{Entity: "product", ID: "42"}}},
 	} {
 		c.want.Text, c.want.Auto = c.text, c.as == ""
 		if got := ask(url.Values{"q": {c.text}, "as": {c.as}}, c.m); got == nil || *got != c.want {

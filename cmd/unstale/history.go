@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,9 +42,11 @@ newest last. Search by one of these:
   --trace               the trace of the request
   --row                 the row's ID in cache_outbox; also shows where the row is now
 
-With --key and --map, the output names the read of the map that has the key.
+The last lines say whether the key, or the keys of these rows, are stale, and why, as the console's
+search does, unless --since leaves out a part of the journal. With --map, the answer tells which rows
+of the map reach the key, and the output names the read of the map that has it.
 
-With --key and a Redis, the last line shows the key's current state, and the lease time of an entry
+With --key and a Redis, a line shows the key's current state, and the lease time of an entry
 of package cache. With a Redis, the output also lists processes that report (cache.Memory.Report)
 that they evicted the keys from their in-process cache; of other processes it is unknown.
 
@@ -109,33 +112,33 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 		return err
 	}
 	h.query.Unsettled = true
-	all, err := history.Search(ctx, db, h.query)
-	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil {
+	finder := history.Finder{DB: db, Redis: h.withRedis, NoMap: "no map is given (--map)", Query: h.query}
+	var noMap error
+	if h.mapOf != "" {
+		if finder.Map, noMap = loadMap(p, h.mapOf); noMap != nil {
+			finder.NoMap = "the map cannot be read"
+		}
+	}
+	q := &h.query
+	f := finder.Find(ctx, history.Question{Key: q.Key, Entity: q.Entity, ID: q.EntityID, Trace: q.Trace, Row: q.Row})
+	if err = errors.Join(orSchema(ctx, db, f.Failed), db.Close()); err != nil {
 		return err
 	}
-	all.AddEvictions(ctx, h.withRedis)
-	if h.query.Key != "" {
-		all.Now = history.LookNow(ctx, h.withRedis, h.query.Key)
-		h.nameReads(p, all)
+	all := f.Past
+	slices.Reverse(all.Found) // the newest last
+	if q.Since == 0 {
+		all.Answer = &f.Answer
+	}
+	if q.Key != "" {
+		all.Now, all.Reads = &f.Entry.Now, f.Reads
+	}
+	if noMap != nil { // it is no reason to hide the journal
+		problem, _, _ := strings.Cut(noMap.Error(), "\n")
+		all.Miss("the read of the key is unknown", errors.New(problem))
 	}
 	if h.json {
 		return output.JSON(p.Out, all)
 	}
 	h.print(p, all)
 	return nil
-}
-
-// nameReads adds the reads of the map that have the key. A map that cannot be read is no reason to
-// hide the journal.
-func (h *historyCommand) nameReads(p process, all *history.Past) {
-	if h.mapOf == "" {
-		return
-	}
-	m, err := loadMap(p, h.mapOf)
-	if err != nil {
-		problem, _, _ := strings.Cut(err.Error(), "\n")
-		all.Miss("the read of the key is unknown", errors.New(problem))
-		return
-	}
-	all.Reads = history.ReadsOf(m, h.query.Key)
 }

@@ -55,8 +55,9 @@ func (w *world) evictedBy(row string) []evictor {
 func (w *world) reported(env map[string]string, row string) (text string, found past) {
 	w.t.Helper()
 	text = call(w.t, env, "trace", row).out
+	before, _, _ := strings.Cut(text, "answer: ") // which has the time since then
 	r := call(w.t, env, "history", "--row", row, "--json")
-	if err := json.Unmarshal([]byte(r.out), &found); err != nil || len(found.Found) != 1 || text != call(w.t, env, "history", "--row", row).out {
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil || len(found.Found) != 1 || !strings.HasPrefix(call(w.t, env, "history", "--row", row).out, before+"answer: ") {
 		w.t.Fatalf("%v: %+v, %s", err, r, text)
 	}
 	return text, found

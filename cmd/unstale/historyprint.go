@@ -42,6 +42,12 @@ func (h *historyCommand) print(p process, all *history.Past) {
 	if h.query.Key != "" && len(all.Found) == 0 {
 		fmt.Fprintln(p.Out, "unknown: whether Redis evicted or expired the key, whether it was a member of a cleared set, and deletes by others")
 	}
+	if a := all.Answer; a != nil {
+		fmt.Fprintf(p.Out, "answer: %s\n", a.Text)
+		for _, next := range a.Next {
+			fmt.Fprintf(p.Out, "next: %s\n", next)
+		}
+	}
 }
 
 func (h *historyCommand) printOne(p process, s *history.Settlement) {

@@ -97,10 +97,12 @@ type Past struct {
 	Stale []Stale `json:"stale,omitempty"` // entries of the key
 
 	// what Redis holds under the key, if it was asked for
-	Now   *Now         `json:"now,omitempty"`
-	Waits []Whereabout `json:"waits,omitempty"` // where rows are now, if they were asked for
-	Reads []Read       `json:"reads,omitempty"` // that have the key, if there is a map
-	Since *time.Time   `json:"-"`               // the journal's beginning, if nothing was found
+	Now *Now `json:"now,omitempty"`
+	// whether the key, or the keys of the rows, are stale, and why, if all of the journal was searched
+	Answer *Answer      `json:"answer,omitempty"`
+	Waits  []Whereabout `json:"waits,omitempty"` // where rows are now, if they were asked for
+	Reads  []Read       `json:"reads,omitempty"` // that have the key, if there is a map
+	Since  *time.Time   `json:"-"`               // the journal's beginning, if nothing was found
 
 	WaitsUnknown bool `json:"-"` // where the row is could not be read
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -111,6 +112,6 @@ func (j judge) ahead() []Cause {
 		return nil
 	}
 	return []Cause{{"created_ahead", Unknown, time.Time{},
-		fmt.Sprintf("the created_at of row %d (%s) lies %s ahead of the database's clock, so how long rows wait is unknown", r.ID, r.Entity, Short(-r.Age)),
+		fmt.Sprintf("the created_at of row %d (%s) lies %s ahead of the database's clock, so how long rows wait is unknown", r.ID, r.Entity, output.Short(-r.Age)),
 		"insert rows without created_at; unstale doctor --check clocks"}}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // A Level is one of three answers, in ascending order of severity.
@@ -21,6 +22,20 @@ const (
 
 // String returns the level in a word, as in JSON.
 func (l Level) String() string { return [...]string{"fresh", "unknown", "stale"}[l] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *Level) UnmarshalText(text []byte) error {
+	for level := Fresh; level <= Stale; level++ {
+		if level.String() == string(text) {
+			*l = level
+			return nil
+		}
+	}
+	return fmt.Errorf("%q: must be fresh, unknown or stale", text)
+}
 
 // A Cause is one reason for the overall status, or additional information (Fresh).
 type Cause struct {
@@ -76,7 +91,7 @@ func (v Verdict) String() string {
 	case v.Level == Unknown:
 		return v.Causes[0].text("unknown", v.At)
 	case v.Upto > 0:
-		return fmt.Sprintf("nothing is stale: all rows up to %s ago are unlinked", Short(v.Upto))
+		return fmt.Sprintf("nothing is stale: all rows up to %s ago are unlinked", output.Short(v.Upto))
 	}
 	return "nothing is stale: all rows that were committed by " + clock(v.At, v.At) + " are unlinked"
 }
@@ -96,7 +111,7 @@ func (v Verdict) Others() (lines []string) {
 func (c Cause) text(word string, now time.Time) string {
 	text := word
 	if !c.Since.IsZero() {
-		text += " since " + clock(c.Since, now) + " (" + Short(now.Sub(c.Since)) + ")"
+		text += " since " + clock(c.Since, now) + " (" + output.Short(now.Sub(c.Since)) + ")"
 	}
 	text += ": " + c.What
 	if c.Cure != "" {
@@ -111,22 +126,6 @@ func clock(t, now time.Time) string {
 		return t.Format("15:04:05") + " UTC"
 	}
 	return t.Format("2006-01-02 15:04:05") + " UTC"
-}
-
-// Short formats a duration in one unit, for people: 12 ms, 47 s, 3 min, 5 h, 2 d.
-func Short(d time.Duration) string {
-	for _, u := range []struct {
-		unit, most time.Duration
-		name       string
-	}{
-		{time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"},
-		{time.Minute, 2 * time.Hour, "min"}, {time.Hour, 48 * time.Hour, "h"},
-	} {
-		if d < u.most {
-			return fmt.Sprint(int64(d/u.unit), " ", u.name)
-		}
-	}
-	return fmt.Sprint(int64(d/(24*time.Hour)), " d")
 }
 
 // count formats a number of things. Above MaxExactCount it is "more than".

@@ -9,6 +9,7 @@ import (
 
 	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // A fleet is the status records of all workers of the last day.
@@ -175,7 +176,7 @@ func (j judge) noWorker() Cause {
 		return j.general("no_worker", time.Time{}, "no worker has been heard within a day", cure)
 	}
 	last := j.s.Workers[0]
-	what := fmt.Sprintf("no worker has been heard for %s, the last was %s", Short(last.Silent), last.Name)
+	what := fmt.Sprintf("no worker has been heard for %s, the last was %s", output.Short(last.Silent), last.Name)
 	if last.Silent < 0 {
 		what = "no worker has been heard since the database's clock was set back, the last was " + last.Name
 	}

@@ -1,4 +1,4 @@
-package console
+package history
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 type clockGap struct{ most, unsure time.Duration }
 
 // readGap compares the clocks, or returns nil if one cannot be read.
-func readGap(ctx context.Context, c *Console, key string) *clockGap {
-	if c.db == nil {
+func (c *Finder) readGap(ctx context.Context, key string) *clockGap {
+	if c.DB == nil {
 		return nil
 	}
 	began, gap := time.Now(), &clockGap{}
-	in, err := readClock(ctx, c.db)
+	in, err := ReadClock(ctx, c.DB)
 	if err != nil {
 		return nil
 	}
-	if c.inRedis(func(redis *keyspace.Contents) error {
+	if c.Redis(func(redis *keyspace.Contents) error {
 		at, err := redis.Time(ctx, key)
 		gap.most, gap.unsure = at.Sub(in), time.Since(began)
 		return err
@@ -36,8 +36,8 @@ func readGap(ctx context.Context, c *Console, key string) *clockGap {
 // Contract: reads no table.
 const nowSQL = "SELECT UTC_TIMESTAMP(6)"
 
-// readClock returns the time of MySQL.
-func readClock(ctx context.Context, db *session.Sessions) (at time.Time, err error) {
+// ReadClock returns the time of MySQL.
+func ReadClock(ctx context.Context, db *session.Sessions) (at time.Time, err error) {
 	if err = db.Side.GetContext(ctx, &at, nowSQL); err != nil {
 		err = fmt.Errorf("read the clock: %w", err)
 	}

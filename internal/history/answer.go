@@ -1,4 +1,4 @@
-package console
+package history
 
 import (
 	"fmt"
@@ -6,20 +6,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/history"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/verdict"
 )
 
-// An answer describes whether a key, or the keys of rows, are stale, and why.
-type answer struct {
-	Level verdict.Level
-	Text  string
-	Next  []string
+// An Answer describes whether a key, or the keys of rows, are stale, and why.
+type Answer struct {
+	Level verdict.Level `json:"level"`
+	Text  string        `json:"text"`
+	Next  []string      `json:"next"` // what will happen; null: nothing is known to
 }
 
 // answer returns the answer from the parts that are known.
-func (f *finding) answer(now time.Time) (a answer) {
+func (f *Finding) answer(now time.Time) (a Answer) {
 	if f.Key != "" {
 		a.Level, a.Text = f.ofKey(now)
 	} else {
@@ -30,7 +30,7 @@ func (f *finding) answer(now time.Time) (a answer) {
 }
 
 // ofRows answers for an entity, a trace or a row.
-func (f *finding) ofRows(now time.Time) (verdict.Level, string) {
+func (f *Finding) ofRows(now time.Time) (verdict.Level, string) {
 	place := f.waits()
 	switch {
 	case f.PastErr != "" || f.PendingErr != "":
@@ -54,8 +54,8 @@ func (f *finding) ofRows(now time.Time) (verdict.Level, string) {
 
 // waits returns the table in which the row waits, or "". A row that is scheduled, or repeated by the
 // map, does not wait until it is due.
-func (f *finding) waits() string {
-	if f.Past == nil {
+func (f *Finding) waits() string {
+	if f.Past == nil || f.Row == 0 {
 		return ""
 	}
 	for _, w := range f.Past.Waits {
@@ -67,7 +67,7 @@ func (f *finding) waits() string {
 }
 
 // ofKey answers for a key. It is not stale only if that is certain.
-func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
+func (f *Finding) ofKey(now time.Time) (verdict.Level, string) {
 	last, lastly := f.last(), ""
 	if last != nil {
 		lastly = " It was last unlinked " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + "."
@@ -92,7 +92,7 @@ func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
 	case sweep >= 0:
 		return verdict.Stale, "May be stale: " + sweeping(&f.Sweeps[sweep]) + " and is not finished." + lastly
 	case e.InRedis == nil:
-		return verdict.Unknown, "Unknown: whether Redis holds the key cannot be read (" + text(e.Unknown) + ")." + lastly
+		return verdict.Unknown, "Unknown: whether Redis holds the key cannot be read (" + output.Data(e.Unknown) + ")." + lastly
 	case f.differs() != nil:
 		return verdict.Stale, "Stale: this entry was loaded " + ago(*e.BornAt, now) + " ago and differs from the database. " + f.differs().Says
 	case before != nil && before.BornAt != nil:
@@ -104,7 +104,7 @@ func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
 	case f.unread() != "":
 		return verdict.Unknown, "Unknown: " + f.unread() + lastly
 	case last == nil && f.Map == nil:
-		return verdict.Unknown, "Unknown: no row has named this key since the journal begins" + f.begins(now) + ". This process has no worker, and so no map: which rows reach the key is unknown."
+		return verdict.Unknown, "Unknown: no row has named this key since the journal begins" + f.begins(now) + ". " + capital(f.noMap) + ": which rows reach the key is unknown."
 	case len(f.Origins) == 0 && !f.Cut && last == nil && f.reach.member:
 		return verdict.Unknown, "Unknown: no entity of the map names this key, but it may belong to an index set or a tag of the map."
 	case len(f.Origins) == 0 && !f.Cut && last == nil:
@@ -121,7 +121,7 @@ func (f *finding) ofKey(now time.Time) (verdict.Level, string) {
 
 // last returns the newest settlement that has unlinked the key, or nil. A row with only a pattern
 // or an index set leaves that to a sweep.
-func (f *finding) last() *history.Settlement {
+func (f *Finding) last() *Settlement {
 	if f.Past == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (f *finding) last() *history.Settlement {
 }
 
 // older returns a settlement that is newer than the entry, and one that may be newer.
-func (f *finding) older() (before, unsure *history.Settlement) {
+func (f *Finding) older() (before, unsure *Settlement) {
 	if f.Past == nil || f.Entry.BornAt == nil {
 		return nil, nil
 	}
@@ -153,7 +153,7 @@ func (f *finding) older() (before, unsure *history.Settlement) {
 }
 
 // unread describes the first part that is incomplete, or returns "".
-func (f *finding) unread() string {
+func (f *Finding) unread() string {
 	switch {
 	case f.More:
 		return "more rows or sweeps wait than a search reads, and others may reach it: unstale status."
@@ -168,7 +168,7 @@ func (f *finding) unread() string {
 }
 
 // differs returns what a shadow read found about the entry that Redis has now, or nil.
-func (f *finding) differs() *foundEntry {
+func (f *Finding) differs() *OldEntry {
 	for i := range f.Old {
 		if f.Entry.BornAt != nil && f.Old[i].lease.Equal(*f.Entry.BornAt) {
 			return &f.Old[i]
@@ -178,7 +178,7 @@ func (f *finding) differs() *foundEntry {
 }
 
 // next lists what will happen.
-func (f *finding) next(now time.Time) (list []string) {
+func (f *Finding) next(now time.Time) (list []string) {
 	for _, p := range f.Waiting() {
 		may := ""
 		if p.May != "" {
@@ -189,7 +189,7 @@ func (f *finding) next(now time.Time) (list []string) {
 			if f.Acts {
 				how = ": the timeline has the actions"
 			}
-			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator%s.%s", p.ID, text(p.Entity), text(p.EntityID), how, may))
+			list = append(list, fmt.Sprintf("Dead letter %d (%s %s) waits for an operator%s.%s", p.ID, output.Data(p.Entity), output.Data(p.EntityID), how, may))
 		} else {
 			then := ""
 			if p.Table == "delayed" {
@@ -199,7 +199,7 @@ func (f *finding) next(now time.Time) (list []string) {
 		}
 	}
 	if n := len(f.Pending) + len(f.Scheduled) - shownPending; n > 0 {
-		list = append(list, "Other rows wait: "+count(n)+".")
+		list = append(list, "Other rows wait: "+output.Count(n)+".")
 	}
 	for i := range f.Sweeps[:min(len(f.Sweeps), shownPending)] {
 		list = append(list, capital(sweeping(&f.Sweeps[i]))+" and runs, possibly a second time.")
@@ -216,27 +216,27 @@ func (f *finding) next(now time.Time) (list []string) {
 		return list
 	}
 	if e.Hold != nil {
-		list = append(list, "For "+span(*e.Hold)+" no reader may store it (tombstone).")
+		list = append(list, "For "+output.Span(*e.Hold)+" no reader may store it (tombstone).")
 	}
 	if e.Lease != nil {
-		list = append(list, "A reader is loading it; its lease ends in "+span(*e.Lease)+".")
+		list = append(list, "A reader is loading it; its lease ends in "+output.Span(*e.Lease)+".")
 	}
 	switch {
 	case e.InRedis == nil || !*e.InRedis || e.TTL == nil:
 	case *e.TTL < 0:
 		list = append(list, "It does not expire: it stays until it is invalidated.")
 	default:
-		list = append(list, "It expires in "+span(*e.TTL)+".")
+		list = append(list, "It expires in "+output.Span(*e.TTL)+".")
 	}
 	return list
 }
 
 // where describes a row that waits.
-func where(p *waiting, now time.Time) string {
-	row := fmt.Sprintf("row %d (%s %s)", p.ID, text(p.Entity), text(p.EntityID))
+func where(p *Waiting, now time.Time) string {
+	row := fmt.Sprintf("row %d (%s %s)", p.ID, output.Data(p.Entity), output.Data(p.EntityID))
 	switch {
 	case p.Table == "dead":
-		return fmt.Sprintf("dead letter %d (%s %s, %s) waits for an operator", p.ID, text(p.Entity), text(p.EntityID), text(p.Reason))
+		return fmt.Sprintf("dead letter %d (%s %s, %s) waits for an operator", p.ID, output.Data(p.Entity), output.Data(p.EntityID), output.Data(p.Reason))
 	case p.Table == "outbox":
 		return row + " waits in cache_outbox for " + ago(p.Since, now)
 	case p.DueAt != nil && p.DueAt.After(now):
@@ -245,32 +245,32 @@ func where(p *waiting, now time.Time) string {
 		row = "delayed " + row + " is due"
 	}
 	if p.Reason != "" {
-		row += " (" + text(p.Reason) + ")"
+		row += " (" + output.Data(p.Reason) + ")"
 	}
 	return row
 }
 
 // sweeping describes a sweep that waits.
 func sweeping(s *sweeps.Sweep) string {
-	says := "a sweep of " + text(s.Name) + " was requested " + span(s.Age()) + " ago"
+	says := "a sweep of " + output.Data(s.Name) + " was requested " + output.Span(s.Age()) + " ago"
 	if s.Attempts > 0 {
-		says += ", has failed (" + text(s.Error) + ")"
+		says += ", has failed (" + output.Data(s.Error) + ")"
 	}
 	return says
 }
 
-func rowName(s *history.Settlement) string {
+func rowName(s *Settlement) string {
 	switch {
 	case s.Sweep != 0:
 		return fmt.Sprintf("sweep %d", s.Sweep)
 	case s.Row == 0:
-		return "a scheduled row (" + text(s.Entity) + " " + text(s.EntityID) + ")"
+		return "a scheduled row (" + output.Data(s.Entity) + " " + output.Data(s.EntityID) + ")"
 	}
-	return fmt.Sprintf("row %d (%s %s)", s.Row, text(s.Entity), text(s.EntityID))
+	return fmt.Sprintf("row %d (%s %s)", s.Row, output.Data(s.Entity), output.Data(s.EntityID))
 }
 
 // begins returns since when the journal has rows.
-func (f *finding) begins(now time.Time) string {
+func (f *Finding) begins(now time.Time) string {
 	if f.Past == nil || f.Past.Since == nil {
 		return ""
 	}
@@ -285,6 +285,6 @@ func others(n int) string {
 }
 
 // ago formats the time between two times; the database's clock may be ahead of this host's.
-func ago(from, to time.Time) string { return span(max(to.Sub(from), 0)) }
+func ago(from, to time.Time) string { return output.Span(max(to.Sub(from), 0)) }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -1,4 +1,4 @@
-package console
+package history
 
 import (
 	"slices"
@@ -12,14 +12,15 @@ import (
 // A reach finds out whether rows reach a key, without lookups.
 type reach struct {
 	m       *invalidation.Map // nil: unknown
+	noMap   string            // then the reason
 	key     string
 	origins []invalidation.Origin
 	all     bool // of origins
 	member  bool // the key may be a member of an index set, or have a tag
 }
 
-// A waiting row reaches the key or, if May is set, may reach it for that reason.
-type waiting struct {
+// A Waiting row reaches the key or, if May is set, may reach it for that reason.
+type Waiting struct {
 	operate.PendingRow
 	May string
 }
@@ -27,8 +28,8 @@ type waiting struct {
 // searchedOrigins is how many origins of a key are distinguished; beyond, each row may reach it.
 const searchedOrigins = 200
 
-func newReach(m *invalidation.Map, key string) *reach {
-	r := &reach{m: m, key: key, member: m == nil || mayBeMember(m, key)}
+func newReach(m *invalidation.Map, noMap, key string) *reach {
+	r := &reach{m: m, noMap: noMap, key: key, member: m == nil || mayBeMember(m, key)}
 	if m != nil {
 		r.origins, r.all = m.Origins(key, searchedOrigins)
 	}
@@ -86,7 +87,7 @@ func (r *reach) of(p *operate.PendingRow) (reaches bool, may string) {
 		return matches(p.EntityID, r.key), ""
 	}
 	if r.m == nil {
-		return true, "this process has no worker, and so no map"
+		return true, r.noMap
 	}
 	if _, known := r.m.Describe(p.Entity); !known {
 		return true, "the map has no such entity"
